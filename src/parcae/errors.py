@@ -14,6 +14,9 @@
 A message says what is wrong, where (path:line for readers), what was expected, and what to do.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class ParcaeError(Exception):
     """Base class of all exceptions that Parcae raises on purpose."""
@@ -62,3 +65,16 @@ class DivergedError(ParcaeError):
 
 class InvariantError(ParcaeError):
     """The state violates an invariant, which is a bug of Parcae."""
+
+
+def suggestion(name: str, known: Iterable[str], otherwise: str = "known are") -> str:
+    """Return the end of a message about a name that does not exist: "did you mean 'fair'?".
+
+    Args:
+        name: the name that was given.
+        known: the names that exist.
+        otherwise: what to say before the list of all names, if none is similar.
+    """
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"{otherwise} {', '.join(names) or 'none'}"

@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numba.extending import overload
 
 _PACKAGE = Path(__file__).parent
+Tables = TypeVar("Tables", bound=tuple[Any, ...])
 
 
 def _kernel_files() -> list[Path]:
@@ -101,3 +103,25 @@ def sort_rows(rows, key, count):  # type: ignore[no-untyped-def]
                 at -= gap
             rows[at] = row
         gap //= 3
+
+
+def row_of(many: Tables, row: int) -> Tables:
+    """Return the tables of one simulator out of many, or those of one row, as views.
+
+    Args:
+        many: a named tuple of tables whose leading axis is the simulator.
+        row: the simulator.
+    """
+    return type(many)(*(table[row] for table in many))
+
+
+_ROW_OPTIONS: Any = {**_OPTIONS, "cache": False, "forceinline": True}
+
+
+@overload(row_of, jit_options=_ROW_OPTIONS)
+def _compiled_row_of(many, row):  # type: ignore[no-untyped-def]
+    # Numba cannot make a named tuple from a generator, so that every field has to be written out.
+    fields = ", ".join(f"many.{name}[row]" for name in many.fields)
+    names = {"Tables": many.instance_class}
+    exec(f"def select(many, row):\n    return Tables({fields})", names)
+    return names["select"]

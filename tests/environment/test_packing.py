@@ -17,7 +17,7 @@ from parcae.errors import ConfigError, WorkloadError
 from parcae.packing.layout import VOID, Cost
 from parcae.packing.sources import DrawnSource
 from parcae.packing.world import PackingBatch
-from parcae.policies.packing.layout import PackingKind
+from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy
 from parcae.workloads.rigid import RigidJobs
 

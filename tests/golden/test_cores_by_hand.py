@@ -13,7 +13,7 @@ import pytest
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, first_come
 from parcae.cluster.state import POOL
-from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate

@@ -24,7 +24,7 @@ from parcae.packing.sources import DrawnSource
 from parcae.packing.world import PackingBatch
 from parcae.policies.a2c.layout import Architecture
 from parcae.policies.a2c.policy import A2cPolicy
-from parcae.policies.packing.layout import PackingKind
+from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy
 
 #: A small world: 2 resources of 10 units, 3 job slots, 16 time steps.

@@ -16,7 +16,7 @@ from parcae.environment.cluster import ClusterEnv
 from parcae.errors import ConfigError
 from parcae.policies.catalog import make_policy
 from parcae.policies.learned import is_learned, learned_policy
-from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status

@@ -12,7 +12,7 @@ from parcae.policies.guard import Guarded
 from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderParameter
 from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters, plain_parameters
 from parcae.policies.orders.gittins import gittins_index, gittins_tables
-from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate

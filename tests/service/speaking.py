@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.service.jobs import DurationModel
 from parcae.service.policies import LivePolicy, PolicyFor

@@ -9,7 +9,7 @@ import pytest
 
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.state import UNLIMITED
-from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.kernels import OrderKind
 from parcae.service.jobs import ASSUMED_TASK_MS, LEFT_SHARE, DurationModel
 from parcae.service.live_tables import EndedJob
 from parcae.service.mirror import Mirror

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, ProtocolError
-from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.service.client import Client
 from parcae.service.protocol import Error, Hello, Orders, Ping, Pong, State, frame, new_nonce

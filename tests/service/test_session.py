@@ -13,7 +13,7 @@ from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders as Planned
 from parcae.cluster.orders import first_come
 from parcae.errors import PolicyError
-from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.kernels import OrderKind
 from parcae.service.policies import LivePolicy, policies_for
 from parcae.service.protocol import (
     Bye,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parcae.errors import ConfigError
-from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.kernels import OrderKind
 from parcae.service.protocol import Bye, Error, JobArrived, JobEnded, Orders
 from parcae.service.session import Service
 from parcae.service.sharing import Sharing

@@ -38,8 +38,8 @@ from parcae.cluster.state import (
 from parcae.files import write_text
 from parcae.policies.order_rule.kernels import plan as plan_by_rule
 from parcae.policies.order_rule.policy import order_rule
+from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.kernels import plan as plan_by_formula
-from parcae.policies.orders.layout import OrderKind
 from parcae.policies.orders.policy import plan_tables
 from parcae.policies.policy_file import PolicyFile, export_policy
 from parcae.workloads.job import Workload

@@ -18,7 +18,7 @@ from parcae.packing.world import PackingBatch
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
 from parcae.policies.deeprm.layout import DeepRMSettings, initial_weights
 from parcae.policies.deeprm.policy import DeepRMPolicy
-from parcae.policies.packing.layout import PackingKind
+from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy
 from parcae.studies.reproduce.catalog import find_study, reproduce
 from parcae.studies.reproduce.deeprm import Curve, slowdowns_by_size, withholding_of

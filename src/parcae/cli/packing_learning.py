@@ -235,8 +235,8 @@ def tune_command(
     from parcae.errors import ConfigError
     from parcae.evaluation.packing.policies import TUNED
     from parcae.evaluation.packing.tuning import PIECE_JOBS, Tuned, tune_knob, tune_withholding
-    from parcae.policies.checkpoint import write_checkpoint
-    from parcae.policies.packing.catalog import SUFFIX, rule_checkpoint
+    from parcae.policies.checkpoint import SUFFIX, write_checkpoint
+    from parcae.policies.packing.catalog import rule_checkpoint
 
     if rule not in TUNED:
         raise ConfigError(f"{rule!r} cannot be tuned: write one of {', '.join(TUNED)}")
@@ -284,7 +284,7 @@ def _parameters(path: Path) -> Any:
     from parcae.errors import FormatError
     from parcae.policies.checkpoint import read_checkpoint
     from parcae.policies.packing.catalog import policy_of_checkpoint
-    from parcae.policies.packing.layout import PackingKind
+    from parcae.policies.packing.kernels.decisions import PackingKind
     from parcae.policies.packing.policy import HandMadePolicy
 
     policy = policy_of_checkpoint(read_checkpoint(path), str(path), str(path))

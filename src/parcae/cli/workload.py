@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from parcae.cli.options import ModelOption, WorkloadArgument, load
 
 if TYPE_CHECKING:
     from parcae.workloads.import_report import ImportReport
     from parcae.workloads.job import Workload
+    from parcae.workloads.readers import Reader
 
 app = typer.Typer(
     help="Import, prepare, describe, sample and measure workloads.", no_args_is_help=True
 )
+
+
+class _ImportGroup(TyperGroup):
+    """A command for each reader of the table (`parcae.workloads.readers`)."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The formats."""
+        self._add_commands()
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a format; None if there is no such reader."""
+        self._add_commands()
+        return super().get_command(ctx, cmd_name)
+
+    def _add_commands(self) -> None:
+        # Only now, because other commands should start without the readers.
+        from parcae.workloads.readers import readers
+
+        for reader in readers():
+            self.commands.setdefault(reader.format, _import_command(reader))
+
+
 # A group within the group: `parcae workload import spark-events`, and so on.
 import_app = typer.Typer(
-    help="Make a workload file from event logs, profiles or a trace.", no_args_is_help=True
+    help="Make a workload file from event logs, profiles or a trace.",
+    no_args_is_help=True,
+    cls=_ImportGroup,
 )
 app.add_typer(import_app, name="import")
+
+
+@import_app.callback()
+def _formats() -> None:
+    pass
+
 
 OutputOption = Annotated[
     Path, typer.Option("-o", "--output", help="The workload file to write (*.parcae).")
@@ -31,116 +65,56 @@ NameOption = Annotated[
     str | None,
     typer.Option("--name", help="Name of the workload. (default: the name of the source)"),
 ]
-BadShareOption = Annotated[
-    float,
-    typer.Option(
-        "--max-bad-share",
-        min=0,
-        max=1,
-        help="Fail if more than this share of the rows is invalid.",
-    ),
-]
 
 
-@import_app.command("spark-events")
-def import_spark_events(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Event logs, rolling log folders, or folders of them.", show_default=False
-        ),
-    ],
-    output: OutputOption,
-    name: NameOption = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key",
-            help="Spark property that names the recurring job; or plan | shape: name SQL queries "
-            "by their physical plan.",
-        ),
-    ] = None,
-    recorded: Annotated[
-        bool,
-        typer.Option(
-            "--recorded",
-            help="Keep every run as a separate job with its arrival time, instead of recurring "
-            "jobs.",
-        ),
-    ] = False,
-    keep_first_runs: Annotated[
-        bool,
-        typer.Option(
-            "--keep-first-runs",
-            help="Include a job's first run in each application in its profile (it is slower).",
-        ),
-    ] = False,
-    max_bad_share: BadShareOption = 0.01,
-) -> None:
-    """Import Spark event logs (Spark 2.x to 4.x; plain, zstd or lz4; rolling; cut off).
+def _import_command(reader: Reader) -> Any:
+    """The command that imports a format: its paths, -o, --name, and the reader's own options."""
+    parameters = _import_parameters(reader)
+    source = parameters[0].name
 
-    Example: parcae workload import spark-events /var/log/spark-events -o mine.parcae
-    """
-    from parcae.workloads.spark_event_log import read_spark_event_logs
+    def command(output: Path, **options: Any) -> None:
+        from parcae.workloads.readers import read_workload
 
-    def read(progress: Callable[[int, int], None]) -> tuple[Workload, ImportReport]:
-        return read_spark_event_logs(
-            paths,
-            name=name or "spark",
-            key=key,
-            recorded=recorded,
-            keep_first_runs=keep_first_runs,
-            max_bad_share=max_bad_share,
-            progress=progress,
+        given = options.pop(source)
+        paths = given if reader.takes_many else [given]
+        _import(
+            lambda progress: read_workload(reader.format, paths, progress=progress, **options),
+            output,
         )
 
-    _import(read, output)
+    example = f"parcae workload import {reader.format} {reader.example}"
+    command.__doc__ = f"{reader.summary}\n\nExample: {example}"
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    alone = typer.Typer(add_completion=False)
+    alone.command(reader.format)(command)
+    return typer.main.get_command(alone)
 
 
-@import_app.command("tpch-profiles")
-def import_tpch_profiles(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            help="The npy folder of Decima's authors, or the same as JSON.", show_default=False
-        ),
-    ],
-    output: OutputOption,
-    name: NameOption = None,
-) -> None:
-    """Import TPC-H profiles in the format of Decima's authors (no pickle is executed).
-
-    Example: parcae workload import tpch-profiles tpch_profiles.json.gz -o tpch-decima.parcae
-    """
-    from parcae.workloads.tpch_profiles import read_tpch_profiles
-
-    _import(lambda progress: read_tpch_profiles(path, name=name or "tpch-decima"), output)
+def _import_parameters(reader: Reader) -> list[inspect.Parameter]:
+    """The parameters of the command that imports a format, the paths first."""
+    argument = typer.Argument(help=reader.source, show_default=False)
+    paths = "paths" if reader.takes_many else "path"
+    parameters = [
+        _parameter(paths, Annotated[list[Path] if reader.takes_many else Path, argument]),
+        _parameter("output", OutputOption),
+        _parameter("name", NameOption, None),
+    ]
+    for option in reader.options:
+        least, most = option.bounds
+        words = option.name.replace("_", "-")
+        flag = typer.Option(f"--{words}", min=least, max=most, help=option.help)
+        kind = option.type if option.default is not None else option.type | None
+        parameters.append(_parameter(option.name, Annotated[kind, flag], option.default))
+    return parameters
 
 
-@import_app.command("alibaba")
-def import_alibaba(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            help="batch_task.csv as published, or JSON lines; also as .gz.", show_default=False
-        ),
-    ],
-    output: OutputOption,
-    name: NameOption = None,
-    max_bad_share: BadShareOption = 0.01,
-) -> None:
-    """Import the batch tasks of Alibaba's cluster-trace-v2018.
-
-    Example: parcae workload import alibaba batch_task.csv -o alibaba.parcae
-    """
-    from parcae.workloads.alibaba import read_alibaba
-
-    _import(
-        lambda progress: read_alibaba(
-            path, name=name or "alibaba-2018", max_bad_share=max_bad_share, progress=progress
-        ),
-        output,
-    )
+def _parameter(
+    name: str, annotation: Any, default: Any = inspect.Parameter.empty
+) -> inspect.Parameter:
+    """A parameter of a command."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 def _import(

@@ -34,26 +34,6 @@ from parcae.environment.layout import (
 )
 from parcae.kernels import inlined, kernel
 
-_S_SHOWN = int(StageFeature.IS_SHOWN)
-_S_SCHEDULABLE = int(StageFeature.IS_SCHEDULABLE)
-_S_RUNNABLE = int(StageFeature.IS_RUNNABLE)
-_S_LOCAL = int(StageFeature.IS_LOCAL)
-_S_RUNNING = int(StageFeature.RUNNING)
-_S_COMING = int(StageFeature.COMING)
-_S_WAITING = int(StageFeature.WAITING)
-_S_TASK = int(StageFeature.TASK_TIME)
-_S_WORK = int(StageFeature.WORK_LEFT)
-_S_PATH = int(StageFeature.CRITICAL_PATH)
-_J_SHOWN = int(JobFeature.IS_SHOWN)
-_J_LOCAL = int(JobFeature.IS_LOCAL)
-_J_EXECUTORS = int(JobFeature.EXECUTORS)
-_J_STAGES = int(JobFeature.STAGES_LEFT)
-_J_WORK = int(JobFeature.WORK_LEFT)
-_J_TIME = int(JobFeature.TIME_IN_SYSTEM)
-_C_OFFERED = int(ClusterFeature.OFFERED)
-_C_IDLE = int(ClusterFeature.IDLE)
-_C_JOBS = int(ClusterFeature.JOBS)
-_C_HIDDEN = int(ClusterFeature.HIDDEN_JOBS)
 _E_CPU, _E_MEMORY, _E_EXECUTORS, _E_IDLE, _E_OFFERED = map(int, ClassFeature)
 _F_CPU, _F_MEMORY = map(int, FitFeature)
 _NUM_FITS = len(FitFeature)
@@ -162,16 +142,26 @@ def _write_stages(state, shown, view, scales, num_rows):  # type: ignore[no-unty
         features = view.stages[row]
         waiting = stages.num_tasks[stage] - stages.num_started[stage]
         view.stage_job[row] = shown.row_of_job[stages.job[stage]]
-        features[_S_SHOWN] = 1.0
-        features[_S_SCHEDULABLE] = 1.0 if _may_choose(state, stage) else 0.0
-        features[_S_RUNNABLE] = 1.0 if is_runnable(state, stage) else 0.0
-        features[_S_LOCAL] = 1.0 if stages.job[stage] == state.now.source_job[0] else 0.0
-        features[_S_RUNNING] = _share(stages.num_started[stage] - stages.num_finished[stage], state)
-        features[_S_COMING] = _share(stages.num_committed[stage] + stages.num_moving[stage], state)
-        features[_S_WAITING] = _log_scaled(waiting, scales.num_tasks)
-        features[_S_TASK] = _log_scaled(stages.task_ms[stage], scales.task_ms)
-        features[_S_WORK] = _log_scaled(waiting * stages.task_ms[stage], scales.work_ms)
-        features[_S_PATH] = _log_scaled(stages.downstream_ms[stage], scales.work_ms)
+        features[StageFeature.IS_SHOWN] = 1.0
+        features[StageFeature.IS_SCHEDULABLE] = 1.0 if _may_choose(state, stage) else 0.0
+        features[StageFeature.IS_RUNNABLE] = 1.0 if is_runnable(state, stage) else 0.0
+        features[StageFeature.IS_LOCAL] = (
+            1.0 if stages.job[stage] == state.now.source_job[0] else 0.0
+        )
+        features[StageFeature.RUNNING] = _share(
+            stages.num_started[stage] - stages.num_finished[stage], state
+        )
+        features[StageFeature.COMING] = _share(
+            stages.num_committed[stage] + stages.num_moving[stage], state
+        )
+        features[StageFeature.WAITING] = _log_scaled(waiting, scales.num_tasks)
+        features[StageFeature.TASK_TIME] = _log_scaled(stages.task_ms[stage], scales.task_ms)
+        features[StageFeature.WORK_LEFT] = _log_scaled(
+            waiting * stages.task_ms[stage], scales.work_ms
+        )
+        features[StageFeature.CRITICAL_PATH] = _log_scaled(
+            stages.downstream_ms[stage], scales.work_ms
+        )
 
 
 @kernel
@@ -199,14 +189,14 @@ def _write_jobs(state, shown, view, scales, num_rows):  # type: ignore[no-untype
     for row in range(num_rows):
         job = shown.jobs[row]
         features = view.jobs[row]
-        features[_J_SHOWN] = 1.0
-        features[_J_LOCAL] = 1.0 if job == state.now.source_job[0] else 0.0
-        features[_J_EXECUTORS] = _share(state.jobs.num_supplied[job], state)
-        features[_J_STAGES] = _log_scaled(
+        features[JobFeature.IS_SHOWN] = 1.0
+        features[JobFeature.IS_LOCAL] = 1.0 if job == state.now.source_job[0] else 0.0
+        features[JobFeature.EXECUTORS] = _share(state.jobs.num_supplied[job], state)
+        features[JobFeature.STAGES_LEFT] = _log_scaled(
             state.jobs.num_stages[job] - state.jobs.num_done[job], scales.num_stages
         )
-        features[_J_WORK] = _log_scaled(state.jobs.remaining_ms[job], scales.work_ms)
-        features[_J_TIME] = _log_scaled(
+        features[JobFeature.WORK_LEFT] = _log_scaled(state.jobs.remaining_ms[job], scales.work_ms)
+        features[JobFeature.TIME_IN_SYSTEM] = _log_scaled(
             state.now.clock_ms[0] - state.jobs.arrival_ms[job], scales.work_ms
         )
 
@@ -246,7 +236,7 @@ def _write_fits(state, shown, view, scales, num_rows):  # type: ignore[no-untype
         features = view.stage_fit[row]
         features[_F_CPU] = relative(state.stages.cpu[stage], scales.cpu)
         features[_F_MEMORY] = relative(state.stages.memory[stage], scales.memory)
-        may_choose = view.stages[row, _S_SCHEDULABLE] > 0.0
+        may_choose = view.stages[row, StageFeature.IS_SCHEDULABLE] > 0.0
         for executor_class in range(num_classes):
             fits = (state.stages.fits[stage] >> executor_class) & 1 == 1
             features[_NUM_FITS + executor_class] = 1.0 if fits else 0.0
@@ -277,7 +267,7 @@ def _write_slots(state, shown, view, scales, num_rows):  # type: ignore[no-untyp
             features[_H_HAD] = 1.0
             features[_H_RUNS] = 1.0 if left_ms > 0 else 0.0
             features[_H_LEFT] = _log_scaled(left_ms, scales.task_ms)
-        if view.stages[row, _S_SCHEDULABLE] > 0.0:
+        if view.stages[row, StageFeature.IS_SCHEDULABLE] > 0.0:
             for length in range(1, num_lengths + 1):
                 view.slot_mask[row, length] = (
                     slot_ms(state, stage, num_offered, length, num_lengths) > 0
@@ -311,7 +301,7 @@ def _write_mask(state, shown, view, levels):  # type: ignore[no-untyped-def]
     num_source = state.now.num_source[0]
     any_stage = False
     for row in range(max_stages):
-        view.action_mask[row] = view.stages[row, _S_SCHEDULABLE] > 0.0
+        view.action_mask[row] = view.stages[row, StageFeature.IS_SCHEDULABLE] > 0.0
         any_stage = any_stage or view.action_mask[row]
     view.action_mask[max_stages] = not any_stage or may_idle(state)
     # A limit is masked if the next smaller one already covers all offered executors.
@@ -340,10 +330,10 @@ def write_view(state, shown, view, levels, scales):  # type: ignore[no-untyped-d
     _write_stages(state, shown, view, scales, num_stages)
     _write_edges(state, shown, view, num_stages)
     _write_jobs(state, shown, view, scales, num_jobs)
-    view.cluster[_C_OFFERED] = _share(state.now.num_source[0], state)
-    view.cluster[_C_IDLE] = _share(state.now.num_idle[0], state)
-    view.cluster[_C_JOBS] = _log_scaled(state.now.num_active[0], 1.0)
-    view.cluster[_C_HIDDEN] = _log_scaled(state.now.num_active[0] - num_jobs, 1.0)
+    view.cluster[ClusterFeature.OFFERED] = _share(state.now.num_source[0], state)
+    view.cluster[ClusterFeature.IDLE] = _share(state.now.num_idle[0], state)
+    view.cluster[ClusterFeature.JOBS] = _log_scaled(state.now.num_active[0], 1.0)
+    view.cluster[ClusterFeature.HIDDEN_JOBS] = _log_scaled(state.now.num_active[0] - num_jobs, 1.0)
     _write_classes(state, view, scales)
     _write_fits(state, shown, view, scales, num_stages)
     _write_slots(state, shown, view, scales, num_stages)

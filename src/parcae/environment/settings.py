@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, suggestion
 from parcae.metrics.objectives import Objective, parse_objective
 from parcae.packing.config import PackingConfig, TimeMode
 from parcae.packing.layout import Cost
@@ -124,7 +123,7 @@ def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
 def _accruing(text: str) -> Objective:
     """Return the objective with the given name if it accrues while time passes."""
     objective = parse_objective(text)
-    if objective not in ACCRUING:
+    if not isinstance(objective, Objective) or objective not in ACCRUING:
         raise ConfigError(
             f"objective {text!r} does not accrue while time passes; "
             f"write one of {', '.join(ACCRUING)}"
@@ -234,9 +233,7 @@ def _refuse_unknown(given: Iterable[str], known: list[str]) -> None:
     """Raise a ConfigError for a key that is no setting, with a similar one as a hint."""
     for key in given:
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-            raise ConfigError(f"setting {key!r} does not exist; {hint}")
+            raise ConfigError(f"setting {key!r} does not exist; {suggestion(key, known)}")
 
 
 def _in_words(error: ValidationError) -> str:

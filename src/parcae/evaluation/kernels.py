@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from parcae.cluster.kernels.tables import select_cluster
 from parcae.cluster.state import NO_STAGE, NOT_YET
-from parcae.kernels import inlined, kernel
+from parcae.kernels import inlined, kernel, row_of
 from parcae.policies.heuristics.kernels.decisions import in_order
 from parcae.simulation.future import Status
-from parcae.simulation.kernels.event_loop import select_future, start, step
+from parcae.simulation.kernels.event_loop import start, step
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _COMPLETE = int(Status.COMPLETE)
@@ -178,8 +177,8 @@ def search_orders(  # type: ignore[no-untyped-def]
         A Status: COMPLETE, NEEDS_DECISION (the search is not complete) or an error.
     """
     if search.depth[0] == -2:
-        state = select_cluster(states, 0)
-        future = select_future(futures, 0)
+        state = row_of(states, 0)
+        future = row_of(futures, 0)
         status = start(state, future, tables)
         if status != _NEEDS_DECISION:
             return status
@@ -199,8 +198,8 @@ def search_orders(  # type: ignore[no-untyped-def]
         for other in range(search.best_rank.shape[0]):
             search.rank[depth + 1, other] = search.rank[depth, other]
         search.rank[depth + 1, job] = depth
-        state = select_cluster(states, depth + 1)
-        future = select_future(futures, depth + 1)
+        state = row_of(states, depth + 1)
+        future = row_of(futures, depth + 1)
         status = _run(state, future, tables, search.rank[depth + 1])
         # A run that is complete while jobs are active has stalled: the policy must not do that.
         if status == _COMPLETE and state.now.num_active[0] > 0:

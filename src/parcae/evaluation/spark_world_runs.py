@@ -14,7 +14,7 @@ from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError
 from parcae.evaluation.tuning import AnyPolicy, resolve_policies
 from parcae.policies.orders.catalog import given_tables, pool_tables
-from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate

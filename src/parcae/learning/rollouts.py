@@ -27,14 +27,6 @@ from parcae.simulation.simulator import check_fits, check_status, prepare, prepa
 from parcae.simulation.tables import workload_tables
 from parcae.workloads.random_streams import TRAINING_SEED_START
 
-_KINDS = {
-    Objective.AVERAGE_JCT: CostKind.JOB_TIME,
-    Objective.MAKESPAN: CostKind.CLOCK,
-    Objective.P95_JCT: CostKind.TAIL,
-    Objective.MEAN_SLOWDOWN: CostKind.SLOWDOWN,
-    Objective.MISSED_DEADLINES: CostKind.MISSED,
-}
-
 
 def costing_for(scenario: Scenario, tail_ms: float) -> Costing:
     """The scenario's objective as a cost that accrues over time.
@@ -56,7 +48,8 @@ def costing_for(scenario: Scenario, tail_ms: float) -> Costing:
         [max(job.critical_path_ms, job.work_ms / executors) for job in scenario.workload.jobs]
     )
     threshold = tail_ms if scenario.objective is Objective.P95_JCT else DEADLINE_SLOWDOWN
-    return Costing(np.array([_KINDS[scenario.objective]], np.int64), np.array([threshold]), ideal)
+    kind = CostKind[scenario.objective.entry.cost]
+    return Costing(np.array([kind], np.int64), np.array([threshold]), ideal)
 
 
 class RolloutWorker:

@@ -90,12 +90,9 @@ class Runs:
         self.simulators = SimulatorBatch(self.sequences, scenario.config, list(seeds))
         self._arrival_ms = np.array([s.arrival_ms for s in self.sequences], np.float64)
         executors = scenario.config.total_executors
-        # The other named objectives do not compare completion times with the ideal ones.
-        needs_ideal = scenario.objective not in (
-            Objective.AVERAGE_JCT,
-            Objective.MAKESPAN,
-            Objective.P95_JCT,
-        )
+        objective = scenario.objective
+        # A function may use the ideal durations.
+        needs_ideal = not isinstance(objective, Objective) or objective.entry.needs_ideal
         self._ideal_ms = (
             np.array([ideal_ms(s, executors) for s in self.sequences])
             if needs_ideal

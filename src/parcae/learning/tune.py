@@ -20,7 +20,7 @@ from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import order_rule_checkpoint, rule_checkpoint
 from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters, search_start
-from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.parameter_search import SearchLimits, SearchState, search_parameters
 from parcae.policies.rule.layout import CLASS_PARAMETERS

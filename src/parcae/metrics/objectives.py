@@ -1,5 +1,8 @@
 """Objectives: what a policy is tuned or trained for, as one number per run; smaller is better.
 
+The named objectives are the members of `Objective`, with a row each in one table.
+`register_objective` gives a name to a function from outside the package.
+
 Source: Decima, section 8 ("other objectives"): average JCT, makespan, tail, deadlines.
 """
 
@@ -26,24 +29,15 @@ class Objective(StrEnum):
     MEAN_SLOWDOWN = "mean-slowdown"
     MISSED_DEADLINES = "missed-deadlines"
 
+    @property
+    def entry(self) -> ObjectiveEntry:
+        """What is known of the objective."""
+        return _TABLE[self]
+
 
 #: A job's deadline is its arrival + this many times its ideal duration (see
 #: `parcae.metrics.jobs.ideal_ms`).
 DEADLINE_SLOWDOWN = 4.0
-
-
-def parse_objective(text: str) -> Objective:
-    """Return the objective with the given name.
-
-    Raises:
-        ConfigError: no objective has this name.
-    """
-    try:
-        return Objective(text)
-    except ValueError:
-        raise ConfigError(
-            f"objective {text!r} does not exist: write one of {', '.join(Objective)}"
-        ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,19 +90,77 @@ def _missed_deadlines(jobs: FinishedJobs) -> FloatArray:
     return np.asarray((jobs.slowdown > DEADLINE_SLOWDOWN).mean(axis=1))
 
 
-_FUNCTIONS: Mapping[Objective, ObjectiveFunction] = {
-    Objective.AVERAGE_JCT: _average_jct,
-    Objective.MAKESPAN: _makespan,
-    Objective.P95_JCT: _p95_jct,
-    Objective.MEAN_SLOWDOWN: _mean_slowdown,
-    Objective.MISSED_DEADLINES: _missed_deadlines,
+@dataclass(frozen=True)
+class ObjectiveEntry:
+    """What is known of a named objective.
+
+    Args:
+        function: the objective of every run.
+        column: the field of a run's summary (`parcae.metrics.summary`) that equals it.
+        cost: name of the `CostKind` that accrues to it while a run goes on, which training by
+            policy gradients needs.
+        needs_ideal: whether it compares completion times with the ideal ones.
+    """
+
+    function: ObjectiveFunction
+    column: str
+    cost: str
+    needs_ideal: bool = False
+
+
+_TABLE: Mapping[Objective, ObjectiveEntry] = {
+    Objective.AVERAGE_JCT: ObjectiveEntry(_average_jct, "average_jct_ms", "JOB_TIME"),
+    Objective.MAKESPAN: ObjectiveEntry(_makespan, "makespan_ms", "CLOCK"),
+    Objective.P95_JCT: ObjectiveEntry(_p95_jct, "p95_jct_ms", "TAIL"),
+    Objective.MEAN_SLOWDOWN: ObjectiveEntry(_mean_slowdown, "mean_slowdown", "SLOWDOWN", True),
+    Objective.MISSED_DEADLINES: ObjectiveEntry(
+        _missed_deadlines, "missed_deadlines", "MISSED", True
+    ),
 }
+#: Functions from outside the package, by name.
+_REGISTERED: dict[str, ObjectiveFunction] = {}
+
+
+def register_objective(name: str, function: ObjectiveFunction) -> None:
+    """Give an objective of your own a name, for as long as the program runs.
+
+    Tuning takes it, and training in the world of cores. Training by policy gradients needs a cost
+    that accrues while a run goes on, and refuses it.
+
+    Args:
+        name: the name, as in `parcae tune --objective NAME`.
+        function: a smaller number for a better run, float64[num_runs].
+
+    Raises:
+        ConfigError: there is an objective of this name.
+    """
+    if name in (*Objective, *_REGISTERED):
+        raise ConfigError(f"there is an objective {name!r} already; choose another name")
+    _REGISTERED[name] = function
+
+
+def parse_objective(text: str) -> Objective | ObjectiveFunction:
+    """Return the objective with the given name.
+
+    Raises:
+        ConfigError: no objective has this name.
+    """
+    if text in _REGISTERED:
+        return _REGISTERED[text]
+    try:
+        return Objective(text)
+    except ValueError:
+        known = ", ".join((*Objective, *_REGISTERED))
+        raise ConfigError(f"objective {text!r} does not exist: write one of {known}") from None
 
 
 def objective_name(objective: Objective | ObjectiveFunction) -> str:
     """Return the name of an objective, or of the function that is one."""
     if isinstance(objective, Objective):
         return str(objective)
+    for name, function in _REGISTERED.items():
+        if function is objective:
+            return name
     return str(getattr(objective, "__name__", type(objective).__name__))
 
 
@@ -129,7 +181,7 @@ def objective_cost(objective: Objective | ObjectiveFunction, jobs: FinishedJobs)
     misses its deadline.
     """
     if isinstance(objective, Objective):
-        return _FUNCTIONS[objective](jobs)
+        return objective.entry.function(jobs)
     if not callable(objective):
         raise ConfigError(
             f"{objective!r} is not an objective: give one of {', '.join(Objective)} by "

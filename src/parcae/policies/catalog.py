@@ -1,41 +1,18 @@
 """The catalogue of the executors world: every policy by name.
 
-The list is explicit; there is no registration. `make_policy` makes a policy from its name. The
-catalogue of the world of cores is `parcae.policies.orders.catalog`.
+`make_policy` makes a policy from its name. The catalogue of the world of cores is
+`parcae.policies.orders.catalog`.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from parcae.errors import PolicyError
-from parcae.policies.heuristics.layout import HeuristicKind
+from parcae.policies.entries import Catalogue, PolicyEntry, refuse_argument, refused
+from parcae.policies.heuristics.kernels.decisions import HeuristicKind
 from parcae.policies.heuristics.policy import HeuristicPolicy
-
-
-@dataclass(frozen=True)
-class PolicyEntry:
-    """One line of the catalogue.
-
-    Args:
-        usage: how to write the policy, e.g. "static:N".
-        summary: what the policy does.
-        source: where the policy comes from.
-        make: makes the policy from (whole text, argument, number of executors).
-    """
-
-    usage: str
-    summary: str
-    source: str
-    make: Callable[[str, str, int], HeuristicPolicy]
-
-    @property
-    def name(self) -> str:
-        """The name without its argument."""
-        return self.usage.partition("[")[0].partition(":")[0]
 
 
 def _number(text: str, argument: str, default: float | None = None) -> float:
@@ -79,10 +56,7 @@ def _fixed(kind: HeuristicKind, *params: float) -> Callable[[str, str, int], Heu
     """A maker of policies without argument; without `params`, the parameter is the cluster size."""
 
     def make(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-        if argument:
-            raise PolicyError(
-                f"policy {text!r} takes no argument; write {text.partition(':')[0]!r}"
-            )
+        refuse_argument(text, argument)
         return HeuristicPolicy(text, kind, params or (float(num_executors),))
 
     return make
@@ -168,12 +142,6 @@ def _order(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     return order_policy(order)
 
 
-def _learned(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    raise PolicyError(
-        f"policy {text!r} needs a workload: use it in `parcae compare` or `parcae simulate`"
-    )
-
-
 def order_policy(order: Sequence[int]) -> HeuristicPolicy:
     """Return the policy that gives all executors to the first job of a given order.
 
@@ -189,116 +157,68 @@ def order_policy(order: Sequence[int]) -> HeuristicPolicy:
 
 _PAPER = "Decima, section 7.1"
 _CODE = "Decima's released simulator"
+_CLASSES = "decides about executor classes"
+_GRANTS = "counts executors ever granted, but every plan grants all cores again"
 
-CATALOG: tuple[PolicyEntry, ...] = (
-    PolicyEntry(
-        "fifo",
-        "first job first, as many executors as it can use",
-        f"{_PAPER}, 1",
-        _fixed(HeuristicKind.STATIC),
-    ),
-    PolicyEntry(
-        "sjf-cp",
-        "least total work first, stages by critical path",
-        f"{_PAPER}, 2",
-        _fixed(HeuristicKind.SJF_CP, 0.0),
-    ),
-    PolicyEntry(
-        "fair[:active]",
-        "equal shares over jobs with demand for executors (or over all active jobs)",
-        f"{_PAPER}, 3",
-        _fair,
-    ),
-    PolicyEntry(
-        "naive-weighted-fair",
-        "shares in proportion to total work",
-        f"{_PAPER}, 4",
-        _fixed(HeuristicKind.WEIGHTED_FAIR, 1.0),
-    ),
-    PolicyEntry(
-        "weighted-fair:ALPHA|tuned|oracle",
-        "shares in proportion to total work ^ ALPHA; tuned: ALPHA swept on tuning seeds; "
-        "oracle: best ALPHA per sequence",
-        f"{_PAPER}, 5",
-        _weighted_fair,
-    ),
-    PolicyEntry(
-        "tetris[:KNOB|tuned|oracle]",
-        "every executor class to the stage best aligned with it; KNOB (default 0) weighs the "
-        "job's remaining work against the alignment",
-        "Decima, Appendix F; Tetris",
-        _tetris,
-    ),
-    PolicyEntry(
-        "graphene[:ALPHA:LONG:FRAG[:AHEAD_S]|tuned|oracle]",
-        "weighted fair shares, best-fitting class first; stages with LongScore >= LONG or "
-        "FragScore <= FRAG run together",
-        "Decima, Appendix F; Graphene, section 4.1",
-        _graphene,
-    ),
-    PolicyEntry(
-        "static:N|tuned|oracle",
-        "first job first, at most N executors per job",
-        "control",
-        _capped(HeuristicKind.STATIC),
-    ),
-    PolicyEntry("random[:SEED]", "a random stage with a random limit", "control", _random),
-    PolicyEntry(
-        "srpt-cap[:N|tuned|oracle]",
-        "shortest remaining work first, at most N executors per job (default: a fifth of the "
-        "cluster), leftover executors up to 2 N",
-        "Parcae",
-        _srpt_cap,
-    ),
-    PolicyEntry(
-        "idle-theory[:alone]",
-        "srpt-cap with idle slots before stages, by the theory of two jobs (alone: as if on one "
-        "machine)",
-        "Duan & Wu, section IV-A",
-        _idle_theory,
-    ),
-    PolicyEntry(
-        "tuned[:VARIANT]",
-        "shortest remaining work first, every job capped where another executor no longer pays "
-        "off; tuned by CMA-ES",
-        "Parcae",
-        _learned,
-    ),
-    PolicyEntry(
-        "parcae[:VARIANT]", "a network over jobs that corrects the tuned rule", "Parcae", _learned
-    ),
-    PolicyEntry("decima[:VARIANT]", "Decima's graph neural network", "Decima, section 5", _learned),
-    PolicyEntry(
-        "FILE.safetensors", "a checkpoint of `parcae tune`, `train` or `learn`", "Parcae", _learned
-    ),
-    PolicyEntry(
-        "order:I-J-...",
-        "jobs in a given order, all executors to the first",
-        "Decima, Appendix H",
-        _order,
-    ),
-    PolicyEntry(
-        "spark_fifo",
-        "as fifo, counting all executors ever granted to a job",
-        _CODE,
-        _fixed(HeuristicKind.GRANTED),
-    ),
-    PolicyEntry(
-        "spark_static_N",
-        "as static:N, counting all executors ever granted to a job",
-        _CODE,
-        _capped(HeuristicKind.GRANTED),
-    ),
-    PolicyEntry("dynamic_partition", "the same as fair", _CODE, _fixed(HeuristicKind.FAIR, 0.0)),
-    PolicyEntry("wfair_ALPHA", "the same as weighted-fair:ALPHA", _CODE, _weighted_fair),
-    PolicyEntry("sjf_cp", "the same as sjf-cp", _CODE, _fixed(HeuristicKind.SJF_CP, 0.0)),
-)
+#: Learned policies are made from checkpoints, see `parcae.policies.learned`.
+_learned = refused("needs a workload: use it in `parcae compare` or `parcae simulate`")
 
-#: Policies of the conformance file with the argument in the name: prefix -> usage of the entry.
-_UNDERSCORED = {"spark_static_": "spark_static_N", "wfair_": "wfair_ALPHA"}
-
-_BY_NAME = {entry.name: entry for entry in CATALOG}
-_BY_USAGE = {entry.usage: entry for entry in CATALOG}
+#: The setting is the number of executors.
+CATALOG: Catalogue[int] = Catalogue(
+    "policy",
+    "parcae policies",
+    (
+        PolicyEntry("fifo", "first job first, as many executors as it can use", f"{_PAPER}, 1",
+                    _fixed(HeuristicKind.STATIC)),
+        PolicyEntry("sjf-cp", "least total work first, stages by critical path", f"{_PAPER}, 2",
+                    _fixed(HeuristicKind.SJF_CP, 0.0)),
+        PolicyEntry("fair[:active]", "equal shares over jobs with demand for executors (or over "
+                    "all active jobs)", f"{_PAPER}, 3", _fair),
+        PolicyEntry("naive-weighted-fair", "shares in proportion to total work", f"{_PAPER}, 4",
+                    _fixed(HeuristicKind.WEIGHTED_FAIR, 1.0)),
+        PolicyEntry("weighted-fair:ALPHA|tuned|oracle", "shares in proportion to total work ^ "
+                    "ALPHA; tuned: ALPHA swept on tuning seeds; oracle: best ALPHA per sequence",
+                    f"{_PAPER}, 5", _weighted_fair),
+        PolicyEntry("tetris[:KNOB|tuned|oracle]", "every executor class to the stage best "
+                    "aligned with it; KNOB (default 0) weighs the job's remaining work against "
+                    "the alignment", "Decima, Appendix F; Tetris", _tetris,
+                    only_executors=_CLASSES),
+        PolicyEntry("graphene[:ALPHA:LONG:FRAG[:AHEAD_S]|tuned|oracle]", "weighted fair shares, "
+                    "best-fitting class first; stages with LongScore >= LONG or FragScore <= "
+                    "FRAG run together", "Decima, Appendix F; Graphene, section 4.1", _graphene,
+                    only_executors=_CLASSES),
+        PolicyEntry("static:N|tuned|oracle", "first job first, at most N executors per job",
+                    "control", _capped(HeuristicKind.STATIC)),
+        PolicyEntry("random[:SEED]", "a random stage with a random limit", "control", _random),
+        PolicyEntry("srpt-cap[:N|tuned|oracle]", "shortest remaining work first, at most N "
+                    "executors per job (default: a fifth of the cluster), leftover executors up "
+                    "to 2 N", "Parcae", _srpt_cap),
+        PolicyEntry("idle-theory[:alone]", "srpt-cap with idle slots before stages, by the "
+                    "theory of two jobs (alone: as if on one machine)", "Duan & Wu, section IV-A",
+                    _idle_theory, only_executors="decides about idle slots"),
+        PolicyEntry("tuned[:VARIANT]", "shortest remaining work first, every job capped where "
+                    "another executor no longer pays off; tuned by CMA-ES", "Parcae", _learned),
+        PolicyEntry("parcae[:VARIANT]", "a network over jobs that corrects the tuned rule",
+                    "Parcae", _learned),
+        PolicyEntry("decima[:VARIANT]", "Decima's graph neural network", "Decima, section 5",
+                    _learned),
+        PolicyEntry("FILE.safetensors", "a checkpoint of `parcae tune`, `train` or `learn`",
+                    "Parcae", _learned),
+        PolicyEntry("order:I-J-...", "jobs in a given order, all executors to the first",
+                    "Decima, Appendix H", _order,
+                    only_executors="gives all executors to one job, as in Decima's Appendix H"),
+        PolicyEntry("spark_fifo", "as fifo, counting all executors ever granted to a job", _CODE,
+                    _fixed(HeuristicKind.GRANTED), only_executors=_GRANTS),
+        PolicyEntry("spark_static_N", "as static:N, counting all executors ever granted to a job",
+                    _CODE, _capped(HeuristicKind.GRANTED), prefix="spark_static_",
+                    only_executors=_GRANTS),
+        PolicyEntry("dynamic_partition", "the same as fair", _CODE,
+                    _fixed(HeuristicKind.FAIR, 0.0)),
+        PolicyEntry("wfair_ALPHA", "the same as weighted-fair:ALPHA", _CODE, _weighted_fair,
+                    prefix="wfair_"),
+        PolicyEntry("sjf_cp", "the same as sjf-cp", _CODE, _fixed(HeuristicKind.SJF_CP, 0.0)),
+    ),
+)  # fmt: skip
 
 
 def make_policy(text: str, num_executors: int) -> HeuristicPolicy:
@@ -309,12 +229,5 @@ def make_policy(text: str, num_executors: int) -> HeuristicPolicy:
 
     Example: `make_policy("weighted-fair:-1", num_executors=50)`.
     """
-    for prefix, usage in _UNDERSCORED.items():
-        if text.startswith(prefix):
-            return _BY_USAGE[usage].make(text, text[len(prefix) :], num_executors)
-    name, _, argument = text.partition(":")
-    if name not in _BY_NAME or name in _UNDERSCORED.values():
-        close = difflib.get_close_matches(name, _BY_NAME, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_BY_NAME)}"
-        raise PolicyError(f"unknown policy {text!r}; {hint} (`parcae policies` lists all)")
-    return _BY_NAME[name].make(text, argument, num_executors)
+    policy: HeuristicPolicy = CATALOG.make(text, num_executors)
+    return policy

@@ -8,23 +8,26 @@ Reading a checkpoint never executes code from the file.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from parcae.errors import FormatError
+from parcae.errors import FormatError, PolicyError, suggestion
 from parcae.files import write_bytes
 from parcae.version import __version__
 
 FORMAT = "parcae-policy"
 VERSION = 1
+SUFFIX = ".safetensors"
 Weights = dict[str, npt.NDArray[Any]]
+Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,23 @@ class Checkpoint:
                 "policy again, or use the version of Parcae that wrote the file "
                 f"({self.card.get('parcae', 'unknown')})"
             )
+
+    def network_settings(self, model: type[Model], path: str) -> Model:
+        """Return the checked settings of the checkpoint's network.
+
+        Args:
+            model: the class of the settings.
+            path: name of the checkpoint, for error messages.
+
+        Raises:
+            FormatError: the checkpoint has no settings, or invalid ones.
+        """
+        try:
+            return model.model_validate(self.settings["network"])
+        except (KeyError, ValidationError):
+            raise FormatError(
+                f"{path}: the checkpoint has no valid settings of its network; train it again"
+            ) from None
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
@@ -139,3 +159,47 @@ def _checked(path: Path, head: Any, weights: Weights) -> Checkpoint:
         raise FormatError(
             f"{path}: the checkpoint's model card is incomplete; train the policy again"
         ) from None
+
+
+class ShippedCheckpoints:
+    """The checkpoints in a folder of the package, by name and variant: NAME-VARIANT.safetensors.
+
+    Args:
+        folder: the folder.
+        command: the command that trains such policies, for error messages.
+    """
+
+    def __init__(self, folder: Path, command: str) -> None:
+        self.folder = folder
+        self._command = command
+
+    def variants(self, name: str) -> list[str]:
+        """Return the variants of a name."""
+        stems = (path.stem for path in self.folder.glob(f"{name}-*{SUFFIX}"))
+        return sorted(stem.removeprefix(f"{name}-") for stem in stems)
+
+    def path(self, name: str, variant: str) -> Path:
+        """Return the path of a variant.
+
+        Raises:
+            PolicyError: there is no such variant; the message suggests one.
+        """
+        variants = self.variants(name)
+        if variant not in variants:
+            hint = suggestion(variant, variants, "shipped are")
+            raise PolicyError(f"policy {name}:{variant}: there is no such variant; {hint}")
+        return self.folder / f"{name}-{variant}{SUFFIX}"
+
+    def nearest(self, name: str, distance: Callable[[Checkpoint], Any]) -> str:
+        """Return the variant whose checkpoint has the smallest distance.
+
+        Raises:
+            PolicyError: there is no variant.
+        """
+        variants = self.variants(name)
+        if not variants:
+            raise PolicyError(
+                f"policy {name!r}: this version of Parcae ships no variant of it; train one with "
+                f"`{self._command}`"
+            )
+        return min(variants, key=lambda one: distance(read_checkpoint(self.path(name, one))))

@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
-from parcae.simulation.future import Future
-from parcae.simulation.tables import WorkloadTables
+from parcae.policies.compiled import PlaysRuns
 
 
 @dataclass
-class Guarded:
+class Guarded(PlaysRuns):
     """A policy of the world of cores with the guard (`parcae.cluster.kernels.guard`).
 
     Args:
@@ -43,39 +39,21 @@ class Guarded:
         if not hasattr(self.policy, "play"):
             raise PolicyError(f"policy {self.name!r}: only a compiled policy can be guarded")
 
-    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Simulate a whole run in one compiled call.
+    @property
+    def kernels(self) -> tuple[Any, Any, Any]:
+        """No kernel to plan; functions that play the policy's runs under the guard."""
+        return None, self._play, self._play_many
 
-        Args:
-            state: the cluster; modified in place.
-            future: the simulator's events; modified in place.
-            tables: the workload's duration tables.
+    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
+        """No further arguments: the policy has its own."""
+        return ()
 
-        Returns:
-            The `Status` in which the run stopped.
-        """
+    def _play(self, state: ClusterState, *run: Any) -> int:
         # The kernels apply the guard to the policy's orders if this factor is set.
         state.now.guard[:] = self.factor
-        return int(self.policy.play(state, future, tables))
+        return int(self.policy.play(state, *run))
 
-    def play_many(
-        self,
-        states: ClusterState,
-        futures: Future,
-        tables: WorkloadTables,
-        first: int,
-        last: int,
-        status: npt.NDArray[np.int64],
-    ) -> None:
-        """Simulate the runs `first` to `last - 1` of many, one after another.
-
-        Args:
-            states: the clusters of all simulators (one more leading axis); modified in place.
-            futures: their events; modified in place.
-            tables: the workload's duration tables.
-            first: first simulator to run.
-            last: one past the last simulator to run.
-            status: int64[num_simulators]; receives the `Status` of every run.
-        """
+    def _play_many(self, states: ClusterState, *runs: Any) -> None:
+        *_, first, last, _ = runs
         states.now.guard[first:last] = self.factor
-        self.policy.play_many(states, futures, tables, first, last, status)
+        self.policy.play_many(states, *runs)

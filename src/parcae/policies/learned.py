@@ -8,15 +8,14 @@ other checkpoint is named by its path.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from parcae.errors import ConfigError, FormatError, PolicyError
-from parcae.policies.checkpoint import Checkpoint, read_checkpoint
+from parcae.policies.checkpoint import SUFFIX, Checkpoint, ShippedCheckpoints, read_checkpoint
 from parcae.policies.corrector import layout as corrector_layout
 from parcae.policies.corrector.policy import ParcaePolicy
 from parcae.policies.decima import layout as decima_layout
@@ -31,10 +30,9 @@ from parcae.workloads.arrivals import ArrivalProcess
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 
-SHIPPED = Path(__file__).parent / "shipped"
+SHIPPED = ShippedCheckpoints(Path(__file__).parent / "shipped", "parcae train")
 #: Kind of checkpoint by name in the catalogue.
 NAMES = {"tuned": "rule", "parcae": "parcae", "decima": "decima"}
-SUFFIX = ".safetensors"
 #: Version of the rule's parameters; see `parcae.policies.rule.layout.RuleParameter`.
 RULE_VERSION = 1
 #: Version of the parameters of the rule of the world of cores; see
@@ -121,7 +119,8 @@ def find_checkpoint(
             f"{text!r} is not a learned policy; write {', '.join(NAMES)} or the path of a "
             f"checkpoint (*{SUFFIX})"
         )
-    return _named(name, variant) if variant else _nearest(name, workload, config, arrivals)
+    variant = variant or _nearest(name, workload, config, arrivals)
+    return read_checkpoint(SHIPPED.path(name, variant))
 
 
 def bind(
@@ -165,17 +164,7 @@ def rule_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
     Raises:
         FormatError: the checkpoint has no parameters, or the wrong number of them.
     """
-    if "rule" not in checkpoint.weights:
-        raise FormatError(
-            f"{path}: a checkpoint without a rule's parameters; make it again with `parcae tune` "
-            "or `parcae train`"
-        )
-    try:
-        return tuple(float(v) for v in padded(checkpoint.weights["rule"]))
-    except PolicyError as error:
-        raise FormatError(
-            f"{path}: {error}; make it again with `parcae tune` or `parcae train`"
-        ) from None
+    return _parameters(checkpoint, path, padded, "`parcae tune` or `parcae train`")
 
 
 def order_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
@@ -186,14 +175,21 @@ def order_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
     Raises:
         FormatError: the checkpoint has no parameters, or the wrong number of them.
     """
+    return _parameters(checkpoint, path, checked_parameters, "`parcae tune`")
+
+
+def _parameters(
+    checkpoint: Checkpoint, path: str, check: Callable[[Any], Any], commands: str
+) -> tuple[float, ...]:
+    """The parameters "rule" of a checkpoint after `check`, which raises a PolicyError."""
     if "rule" not in checkpoint.weights:
         raise FormatError(
-            f"{path}: a checkpoint without a rule's parameters; make it again with `parcae tune`"
+            f"{path}: a checkpoint without a rule's parameters; make it again with {commands}"
         )
     try:
-        return checked_parameters(checkpoint.weights["rule"])
+        return tuple(float(value) for value in check(checkpoint.weights["rule"]))
     except PolicyError as error:
-        raise FormatError(f"{path}: {error}; make it again with `parcae tune`") from None
+        raise FormatError(f"{path}: {error}; make it again with {commands}") from None
 
 
 def order_rule_checkpoint(parameters: Any, card: dict[str, Any]) -> Checkpoint:
@@ -243,70 +239,27 @@ def variant_name(text: str, workload: Workload, config: SimulationConfig, arriva
     Raises:
         PolicyError, FormatError, FileNotFoundError: see `learned_policy`.
     """
-    if text not in NAMES:
-        return text
-    card = find_checkpoint(text, workload, config, arrivals).card
-    # The variant is recognised by its model card, which must equal the chosen checkpoint's.
-    names = dict.fromkeys((text, "tuned"))
-    return next(
-        f"{name}:{variant}"
-        for name in names
-        for variant in variants(name)
-        if _named(name, variant).card == card
-    )
+    return text if text not in NAMES else f"{text}:{_nearest(text, workload, config, arrivals)}"
 
 
-@lru_cache
-def shipped() -> dict[tuple[str, str], Path]:
-    """Return the checkpoints that ship with the package, by (name, variant).
+def _nearest(name: str, workload: Workload, config: SimulationConfig, arrivals: str) -> str:
+    """The shipped variant whose setting is nearest (see `_distance`).
 
-    Example: `parcae-stream.safetensors` has the key ("parcae", "stream").
+    In the world of cores, policies that plan come before those that decide, which plan through an
+    adapter.
     """
-    return {
-        (p.stem.partition("-")[0], p.stem.partition("-")[2]): p
-        for p in sorted(SHIPPED.glob(f"*{SUFFIX}"))
-    }
+    is_planned = config.world is WorldName.CORES
+
+    def distance(one: Checkpoint) -> tuple[bool, float]:
+        is_other = (one.kind in PLANNING_KINDS) != is_planned
+        return is_other, _distance(one.card, workload, config, arrivals)
+
+    return SHIPPED.nearest(name, distance)
 
 
 def variants(name: str) -> list[str]:
     """Return the shipped variants of a name."""
-    return [variant for shipped_name, variant in shipped() if shipped_name == name]
-
-
-def _named(name: str, variant: str) -> Checkpoint:
-    """The shipped checkpoint of this name and variant."""
-    if (name, variant) not in shipped():
-        raise PolicyError(
-            f"policy {name}:{variant}: there is no such variant; shipped are "
-            f"{', '.join(variants(name)) or 'none'}"
-        )
-    return read_checkpoint(shipped()[name, variant])
-
-
-def _nearest(name: str, workload: Workload, config: SimulationConfig, arrivals: str) -> Checkpoint:
-    """The shipped checkpoint whose setting is nearest (see `_distance`)."""
-    is_planned = config.world is WorldName.CORES
-    candidates = [
-        one for one in _shipped_checkpoints(name) if (one.kind in PLANNING_KINDS) == is_planned
-    ]
-    # Policies that decide can plan as well, through an adapter.
-    if not candidates and is_planned:
-        candidates = list(_shipped_checkpoints(name))
-    if not candidates:
-        raise PolicyError(
-            f"policy {name!r}: this version of Parcae ships no checkpoint of it; train one with "
-            "`parcae train`"
-        )
-    return min(
-        candidates, key=lambda checkpoint: _distance(checkpoint.card, workload, config, arrivals)
-    )
-
-
-def _shipped_checkpoints(name: str) -> Iterator[Checkpoint]:
-    """All shipped checkpoints of a name."""
-    for (shipped_name, _), path in shipped().items():
-        if shipped_name == name:
-            yield read_checkpoint(path)
+    return SHIPPED.variants(name)
 
 
 def offered_load(workload: Workload, num_executors: int, arrivals: str) -> float:

@@ -25,7 +25,7 @@ from parcae.policies.corrector.policy import ParcaePolicy
 from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.learned import is_learned, learned_policy
 from parcae.policies.orders.catalog import make_cores_policy, split_guard
-from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.planning import CompiledPlanner
 from parcae.service.tables import Repacked, Room, copy_virtual, virtual_runs

@@ -66,14 +66,6 @@ _STOCK = {
         "fair": "fair sharing in Decima's cluster",
     },
 }
-#: The field of a run's summary for each objective.
-_COLUMN = {
-    Objective.AVERAGE_JCT: "average_jct_ms",
-    Objective.MAKESPAN: "makespan_ms",
-    Objective.P95_JCT: "p95_jct_ms",
-    Objective.MEAN_SLOWDOWN: "mean_slowdown",
-    Objective.MISSED_DEADLINES: "missed_deadlines",
-}
 #: Called with (seconds done, seconds in all, text about the current step).
 Progress = Callable[[float, float, str], None]
 
@@ -322,7 +314,7 @@ def _values(
     values = {}
     for row, result in enumerate(comparison.policies):
         if isinstance(objective, Objective):
-            column = _COLUMN[objective]
+            column = objective.entry.column
             cost = np.array([getattr(s, column) for s in result.summaries], np.float64)
         else:
             runs = comparison.runs
@@ -393,7 +385,7 @@ def savings_paragraph(
     ]
     learned = next(p for p in comparison.policies if p.name == name)
     mean = float(values[name].mean())
-    is_time = isinstance(objective, Objective) and _COLUMN[objective].endswith("_ms")
+    is_time = isinstance(objective, Objective) and objective.entry.column.endswith("_ms")
     value = f"{mean / MS_PER_S:,.1f} s" if is_time else f"{mean:,.3f}"
     ratio = objective_ratio(comparison, objective, name, best)
     sure = (

@@ -8,9 +8,8 @@ Source: Spark's FairSchedulableBuilder, Pool and SchedulingMode (core, org.apach
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
 
-from parcae.errors import ConfigError, FormatError
+from parcae.errors import ConfigError, FormatError, suggestion
 
 Mode = Literal["FIFO", "FAIR"]
 
@@ -108,7 +107,7 @@ class Allocation:
             raise ConfigError(f"{self.source}: pool {twice[0]!r} is defined twice; keep one")
         for pattern, pool in self.job_pools:
             if pool not in {DEFAULT_POOL, *names}:
-                hint = _hint(pool, [*names, DEFAULT_POOL])
+                hint = suggestion(pool, [*names, DEFAULT_POOL])
                 where = f"{self.source}: jobs {pattern!r} are assigned to pool {pool!r}"
                 raise ConfigError(f"{where}, which is not defined; {hint}")
 
@@ -238,7 +237,7 @@ def _read_xml(path: str, data: bytes) -> _Parts:
         if element.tag != "pool":
             raise FormatError(
                 f"{path}: unknown element <{element.tag[:60]}> in <allocations>; "
-                f"{_hint(element.tag, ['pool'])}"
+                f"{suggestion(element.tag, ['pool'])}"
             )
         pools.append(_xml_pool(path, row, element, {pool.name for pool in pools}))
     return tuple(pools), ()
@@ -249,7 +248,7 @@ def _xml_pool(path: str, row: int, element: ElementTree.Element, taken: set[str]
         if key != "name":
             raise FormatError(
                 f"{path}: <pool> {row} has an unknown attribute {key[:60]!r}; "
-                f"{_hint(key, ['name'])}"
+                f"{suggestion(key, ['name'])}"
             )
     name = element.attrib.get("name", "")
     where = f"{path}: pool {name!r}" if name else f"{path}: <pool> {row}"
@@ -261,7 +260,7 @@ def _xml_pool(path: str, row: int, element: ElementTree.Element, taken: set[str]
     for child in element:
         if child.tag not in _XML_KEYS:
             raise FormatError(
-                f"{where}: unknown element <{child.tag[:60]}>; {_hint(child.tag, list(_XML_KEYS))}"
+                f"{where}: unknown element <{child.tag[:60]}>; {suggestion(child.tag, _XML_KEYS)}"
             )
         key = _XML_KEYS[child.tag]
         if key in values:
@@ -326,7 +325,7 @@ def _object(where: str, data: Any, known: Sequence[str] | None) -> dict[str, Any
         # Spark's XML names ("minShare") are suggested by their JSON equivalents.
         if known is not None and key not in known:
             raise FormatError(
-                f"{where}: unknown key {key[:60]!r}; {_hint(_XML_KEYS.get(key, key), known)}"
+                f"{where}: unknown key {key[:60]!r}; {suggestion(_XML_KEYS.get(key, key), known)}"
             )
         values[key] = value
     return values
@@ -339,12 +338,6 @@ def _pool(path: str, name: str, values: dict[str, Any]) -> PoolSpec:
         return PoolSpec(name, **values)
     except ConfigError as error:
         raise FormatError(f"{path}: {error}") from None
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(names)}"
 
 
 def _is_number(value: Any) -> bool:

@@ -7,7 +7,6 @@ Source: DeepRM (HotNets'16), section 4.1.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, suggestion
 from parcae.workloads.rigid import IntArray, RigidJobs
 
 #: Units of each resource in DeepRM's experiments; with this many image columns per resource its
@@ -130,9 +129,7 @@ def job_mix(name: str) -> JobMix:
     """
     if name in MIXES:
         return MIXES[name]
-    close = difflib.get_close_matches(name, MIXES, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(MIXES)}"
-    raise ConfigError(f"no mix of jobs {name!r}; {hint}")
+    raise ConfigError(f"no mix of jobs {name!r}; {suggestion(name, MIXES)}")
 
 
 def load_of_rate(mix: JobMix, rate: float, capacity: Sequence[int] = CAPACITY) -> float:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, suggestion
 from parcae.workloads.archive import read_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.one_stage import load_mixed, synthetic_jobs
@@ -42,8 +41,7 @@ def load_workload(source: str) -> Workload:
     path = Path(source)
     if path.is_file():
         return read_workload(path)
-    close = difflib.get_close_matches(source, BUILT_IN, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"built in are {', '.join(BUILT_IN)}"
+    hint = suggestion(source, BUILT_IN, "built in are")
     raise ConfigError(
         f"no workload {source!r}: there is no such file, and {hint} "
         "(make a file with `parcae workload import`)"

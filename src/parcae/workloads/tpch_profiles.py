@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,15 @@ LEVELS = (5, 10, 20, 40, 50, 60, 80, 100)
 Lists = dict[int, list[int]]
 
 
-def read_tpch_profiles(path: Path, *, name: str = "tpch-decima") -> tuple[Workload, ImportReport]:
+def read_tpch_profiles(
+    path: Path, *, name: str = "tpch-decima", progress: Callable[[int, int], None] | None = None
+) -> tuple[Workload, ImportReport]:
     """Read the profiles of up to 22 queries x 7 input sizes; jobs are called "q9-100g".
+
+    Args:
+        path: the npy folder of Decima's authors, or the same as JSON.
+        name: name of the workload.
+        progress: called with (jobs read, jobs in total) at the end.
 
     Raises:
         FormatError: not such a folder or file; the message names the query and the stage.
@@ -55,6 +62,8 @@ def read_tpch_profiles(path: Path, *, name: str = "tpch-decima") -> tuple[Worklo
         "measured": "Spark 2.2, by the Decima authors",
     }
     workload = Workload(name, tuple(jobs), provenance=provenance)
+    if progress is not None:
+        progress(len(jobs), len(jobs))
     return workload, ImportReport(str(path), num_files, workload.num_stages, 0, (), (), len(jobs))
 
 

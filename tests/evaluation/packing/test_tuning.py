@@ -17,7 +17,8 @@ from parcae.evaluation.packing.tuning import (
 from parcae.packing.config import PackingConfig, TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource
-from parcae.policies.packing.layout import PackingKind, WithholdParameter
+from parcae.policies.packing.kernels.decisions import PackingKind
+from parcae.policies.packing.layout import WithholdParameter
 from parcae.workloads.random_streams import (
     SELECTION_SEED_START,
     TRAINING_SEED_START,

@@ -16,7 +16,7 @@ from parcae.policies.jobset.kernels import explore_many
 from parcae.policies.jobset.layout import START_RULE, JobFeature, SharedFeature, initial_weights
 from parcae.policies.jobset.network import JobSetNetwork
 from parcae.policies.jobset.policy import JobSetPolicy, allocate_record, allocate_workspace
-from parcae.policies.packing.layout import PackingKind
+from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy
 from parcae.workloads.rigid import RigidJobs
 

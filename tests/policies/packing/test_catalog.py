@@ -18,11 +18,12 @@ from parcae.policies.packing.catalog import (
     policy_of_checkpoint,
     rule_checkpoint,
 )
-from parcae.policies.packing.layout import PackingKind, WithholdParameter
+from parcae.policies.packing.kernels.decisions import PackingKind
+from parcae.policies.packing.layout import WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy
 from parcae.workloads.rigid import RigidJobs
 
-_ALL_SHIPPED = sorted(SHIPPED.glob("*.safetensors"))
+_ALL_SHIPPED = sorted(SHIPPED.folder.glob("*.safetensors"))
 
 
 @pytest.mark.parametrize(

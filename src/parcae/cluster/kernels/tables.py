@@ -6,37 +6,10 @@ kernels. `state` is always a `ClusterState`; jobs, stages and executors are give
 
 from __future__ import annotations
 
-from parcae.cluster.state import NO_EXECUTOR, NO_RECORD, NO_STAGE, NOT_YET, ClusterState, World
+from parcae.cluster.state import NO_EXECUTOR, NO_RECORD, NO_STAGE, NOT_YET, World
 from parcae.kernels import inlined, kernel
 
 _CORES = int(World.CORES)
-
-
-@inlined
-def select_cluster(many, cluster):  # type: ignore[no-untyped-def]
-    """Return the tables of one cluster out of many (views, no copies)."""
-    return ClusterState(
-        many.now[cluster],
-        many.jobs[cluster],
-        many.stages[cluster],
-        many.executors[cluster],
-        many.sources[cluster],
-        many.commitments[cluster],
-        many.commands[cluster],
-        many.holds[cluster],
-        many.classes[cluster],
-        many.source_count[cluster],
-        many.active[cluster],
-        many.children[cluster],
-        many.job_orders[cluster],
-        many.stage_orders[cluster],
-        many.pools[cluster],
-        many.contenders[cluster],
-        many.contest[cluster],
-        many.virtual_now[cluster],
-        many.virtual_jobs[cluster],
-        many.virtual_stages[cluster],
-    )
 
 
 @inlined

@@ -18,7 +18,8 @@ from parcae.packing.config import TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import LogSource, PackingSource
 from parcae.packing.world import PackingBatch
-from parcae.policies.packing.layout import PackingKind, WithholdParameter
+from parcae.policies.packing.kernels.decisions import PackingKind
+from parcae.policies.packing.layout import WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy
 from parcae.policies.parameter_search import SearchLimits, SearchState, search_parameters
 from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START

@@ -18,7 +18,7 @@ from parcae.learning.loop import IterationSeeds
 from parcae.learning.packing.deeprm import DeepRMLearner
 from parcae.packing.sources import DrawnSource
 from parcae.packing.world import PackingBatch
-from parcae.policies.packing.layout import PackingKind
+from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 
 

@@ -34,8 +34,9 @@ from parcae.policies.jobset.layout import (
     START_RULE,
     initial_weights,
 )
-from parcae.policies.jobset.network import Decisions, JobSetNetwork
+from parcae.policies.jobset.network import JobSetNetwork
 from parcae.policies.jobset.policy import JobSetPolicy, allocate_record, allocate_workspace
+from parcae.policies.networks.deep_set import JobChoices
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -256,13 +257,13 @@ class Recorded:
     def __len__(self) -> int:
         return len(self._choice)
 
-    def decisions(self, index: IntArray, device: torch.device) -> Decisions:
+    def decisions(self, index: IntArray, device: torch.device) -> JobChoices:
         """The decisions with these indices as tensors."""
         num = self._num[index]
         first = np.cumsum(num) - num
         owner = np.repeat(np.arange(len(index)), num)
         rows = np.arange(int(num.sum())) - first[owner] + self._first[index][owner]
-        return Decisions(
+        return JobChoices(
             rows=torch.from_numpy(self._rows[rows]),
             owner=torch.from_numpy(owner),
             first_row=torch.from_numpy(first),

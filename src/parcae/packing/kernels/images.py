@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parcae.kernels import inlined, kernel
-from parcae.packing.kernels.views import cluster, sequence_of
+from parcae.kernels import inlined, kernel, row_of
 from parcae.packing.layout import NO_JOB
 
 #: As in the released code, colours are multiples of 1/40, and the time since the last arrival is
@@ -34,8 +33,8 @@ def draw_images(  # type: ignore[no-untyped-def]
     """
     for row in range(first, last):
         _draw(
-            cluster(states, row),
-            sequence_of(sequences, sequence_rows[row]),
+            row_of(states, row),
+            row_of(sequences, sequence_rows[row]),
             images[row],
             is_colored,
             has_pause,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from parcae.kernels import kernel
+from parcae.kernels import kernel, row_of
 from parcae.packing.kernels.transitions import begin, first_fit, take
-from parcae.packing.kernels.views import cluster, sequence_of, show, view_of
+from parcae.packing.kernels.views import show
 from parcae.packing.layout import NO_JOB, NOT_YET
 
 
@@ -20,7 +20,7 @@ def begin_many(states, sequences, sequence_rows, first, last):  # type: ignore[n
         last: one past the last cluster.
     """
     for row in range(first, last):
-        begin(cluster(states, row), sequence_of(sequences, sequence_rows[row]))
+        begin(row_of(states, row), row_of(sequences, sequence_rows[row]))
 
 
 @kernel
@@ -36,7 +36,7 @@ def show_many(states, sequences, sequence_rows, views, first, last):  # type: ig
         last: one past the last cluster.
     """
     for row in range(first, last):
-        show(cluster(states, row), sequence_of(sequences, sequence_rows[row]), view_of(views, row))
+        show(row_of(states, row), row_of(sequences, sequence_rows[row]), row_of(views, row))
 
 
 @kernel
@@ -57,7 +57,7 @@ def step_many(  # type: ignore[no-untyped-def]
     for row in range(first, last):
         if states.clock.is_over[row, 0] == 0:
             is_placed[row] = int(
-                take(cluster(states, row), sequence_of(sequences, sequence_rows[row]), slots[row])
+                take(row_of(states, row), row_of(sequences, sequence_rows[row]), slots[row])
             )
 
 
@@ -76,8 +76,8 @@ def mask_many(states, sequences, sequence_rows, masks, first, last):  # type: ig
         last: one past the last cluster.
     """
     for row in range(first, last):
-        state = cluster(states, row)
-        sequence = sequence_of(sequences, sequence_rows[row])
+        state = row_of(states, row)
+        sequence = row_of(sequences, sequence_rows[row])
         for slot in range(state.slots.shape[0]):
             job = state.slots[slot]
             masks[row, slot] = int(job != NO_JOB and first_fit(state, sequence, job) != NOT_YET)

@@ -6,7 +6,7 @@ import numpy as np
 
 from parcae.kernels import inlined, mix
 from parcae.packing.kernels.transitions import first_fit
-from parcae.packing.layout import NO_JOB, Packing, SequenceTables, View
+from parcae.packing.layout import NO_JOB
 
 #: 2^64 / golden ratio, the increment of the SplitMix64 generator.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -101,30 +101,3 @@ def _profile_of_running(state, sequence, view):  # type: ignore[no-untyped-def]
         for resource in range(state.free.shape[1]):
             view.free_from[count, resource] += sequence.demand[job, resource]
     view.head.num_points[0] = count + 1
-
-
-@inlined
-def cluster(states, row):  # type: ignore[no-untyped-def]
-    """Return views of one cluster's state out of many."""
-    return Packing(
-        states.clock[row], states.jobs[row], states.slots[row], states.backlog[row],
-        states.running[row], states.free[row], states.capacity[row], states.costs[row],
-        states.seed[row],
-    )  # fmt: skip
-
-
-@inlined
-def sequence_of(sequences, row):  # type: ignore[no-untyped-def]
-    """Return views of one job sequence's tables out of many."""
-    return SequenceTables(
-        sequences.specs[row], sequences.demand[row], sequences.num_jobs[row], sequences.rules[row]
-    )
-
-
-@inlined
-def view_of(views, row):  # type: ignore[no-untyped-def]
-    """Return views of one cluster's view out of many."""
-    return View(
-        views.head[row], views.jobs[row], views.demand[row], views.free[row], views.capacity[row],
-        views.points[row], views.free_from[row],
-    )  # fmt: skip

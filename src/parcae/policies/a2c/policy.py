@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from parcae.errors import ConfigError, FormatError
+from parcae.errors import ConfigError
 from parcae.packing.config import PackingConfig
 from parcae.packing.images import ImageSettings
 from parcae.packing.kernels.stepping import begin_many, show_many, step_many
@@ -26,6 +26,7 @@ from parcae.policies.a2c.layout import (
 from parcae.policies.a2c.lookup import FirstLayer, FloatArray, IntArray, PatternEncoder, outputs
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.policies.packing.layout import LONGEST_PAUSE
+from parcae.policies.packing.policy import PackingPolicy
 
 #: A policy that draws may let time pass so many times in a row in an idle cluster where a job could
 #: be placed; then a job is started.
@@ -103,7 +104,7 @@ def slots_of(actions: IntArray, num_slots: int) -> IntArray:
     return np.where(actions == num_slots, VOID, actions)
 
 
-class A2cPolicy:
+class A2cPolicy(PackingPolicy):
     """The actor with its weights.
 
     It draws actions, or takes the most probable ones. A masked policy never leaves a cluster empty
@@ -152,12 +153,7 @@ class A2cPolicy:
             FormatError: the checkpoint is of another policy, or its settings or weights do not fit.
         """
         checkpoint.require(KIND, FEATURE_VERSION, name)
-        try:
-            settings = A2cSettings.model_validate(checkpoint.settings["network"])
-        except (KeyError, ValidationError):
-            raise FormatError(
-                f"{name}: the checkpoint has no valid settings of its networks; train it again"
-            ) from None
+        settings = checkpoint.network_settings(A2cSettings, name)
         return cls(name, checkpoint.weights, settings, is_greedy)
 
     @classmethod
@@ -174,7 +170,16 @@ class A2cPolicy:
         """
         return cls.from_checkpoint(read_checkpoint(Path(path)), name, is_greedy)
 
-    def play_many(
+    @property
+    def kernel(self) -> Any:
+        """A loop in Python over the decisions of all clusters, which are taken side by side."""
+        return self._play_side_by_side
+
+    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
+        """No further arguments."""
+        return ()
+
+    def _play_side_by_side(
         self,
         states: Packing,
         sequences: SequenceTables,
@@ -183,19 +188,6 @@ class A2cPolicy:
         first: int,
         last: int,
     ) -> None:
-        """Run clusters first..last-1 from start to end, one decision of all of them at a time.
-
-        Args:
-            states: the states of all clusters, changed.
-            sequences: the job sequences.
-            sequence_rows: int64[num_clusters], each cluster's sequence.
-            views: the views of all clusters, written.
-            first: first cluster.
-            last: one past the last cluster.
-
-        Raises:
-            ConfigError: the clusters' images differ from those that the networks were made for.
-        """
         states = Packing(*(table[first:last] for table in states))
         views = View(*(table[first:last] for table in views))
         sequence_rows = sequence_rows[first:last]

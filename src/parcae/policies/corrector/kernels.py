@@ -19,26 +19,30 @@ from parcae.cluster.kernels.tables import (
     pool_row,
 )
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
-from parcae.kernels import inlined, kernel
+from parcae.kernels import inlined, kernel, sort_rows
 from parcae.policies.corrector.layout import (
     HIDDEN,
     LEVEL_PRICES,
     NUM_JOB_FEATURES,
     NUM_LIMIT_FEATURES,
     NUM_SHARED_FEATURES,
+    SHAPES,
     SLOPE,
     JobFeature,
     LimitFeature,
     SharedFeature,
-    offsets,
 )
 from parcae.policies.networks.kernels import (
     add_product,
     copy_bias,
     dot,
+    embed_jobs,
+    hold_logit,
+    job_logit,
     largest,
     rectify,
 )
+from parcae.policies.networks.layout import deep_set, offsets_of
 from parcae.policies.rule.kernels import (
     best_level,
     best_stage,
@@ -50,22 +54,11 @@ from parcae.policies.rule.kernels import (
 )
 from parcae.policies.rule.kernels import decide as decide_by_rule
 
-_OFFSETS = offsets()
-_JOB1 = _OFFSETS["job1.weight"]
-_JOB1_BIAS = _OFFSETS["job1.bias"]
-_JOB2 = _OFFSETS["job2.weight"]
-_JOB2_BIAS = _OFFSETS["job2.bias"]
-_CONTEXT = _OFFSETS["context.weight"]
-_CONTEXT_BIAS = _OFFSETS["context.bias"]
-_CHOICE1 = _OFFSETS["choice1.weight"]
-_CHOICE1_BIAS = _OFFSETS["choice1.bias"]
-_CHOICE2 = _OFFSETS["choice2.weight"]
-_HOLD = _OFFSETS["hold.weight"]
-_HOLD_BIAS = _OFFSETS["hold.bias"]
+_NET = deep_set(SHAPES)
+_OFFSETS = offsets_of(SHAPES)
 _LIMIT1 = _OFFSETS["limit1.weight"]
 _LIMIT1_BIAS = _OFFSETS["limit1.bias"]
 _LIMIT2 = _OFFSETS["limit2.weight"]
-_PRIOR = _OFFSETS["prior"]
 # Short names for sizes: hidden units, and features of a job, of all jobs together, of a limit.
 _H = HIDDEN
 _F = NUM_JOB_FEATURES
@@ -76,37 +69,6 @@ _IMPOSSIBLE = np.float32(-np.inf)
 _PRICES = tuple(math.exp(price) for price in LEVEL_PRICES)
 #: Upper bound of the feature SCORE.
 _LARGEST_SCORE = 5.0
-
-_REMAINING, _WORK, _STARTED, _SHARE = map(
-    int, (JobFeature.REMAINING, JobFeature.WORK, JobFeature.STARTED, JobFeature.SHARE)
-)
-_RANK, _AHEAD, _HELD, _HELD_OF_CAP = map(
-    int, (JobFeature.RANK, JobFeature.AHEAD, JobFeature.HELD, JobFeature.HELD_OF_CAP)
-)
-_CAP, _IS_SOURCE, _IDLE, _STAGES = map(
-    int, (JobFeature.CAP, JobFeature.IS_SOURCE, JobFeature.IDLE, JobFeature.STAGES)
-)
-_SOLO, _LEVEL, _AGE, _IS_RULE = map(
-    int, (JobFeature.SOLO, JobFeature.LEVEL_CHEAP, JobFeature.AGE, JobFeature.IS_RULE)
-)
-_SCORE, _IS_RUNNABLE, _PATH = map(int, (JobFeature.SCORE, JobFeature.IS_RUNNABLE, JobFeature.PATH))
-_DEMAND = int(JobFeature.DEMAND)
-_WORTH = int(JobFeature.WORTH)
-_S_JOBS, _S_OPEN, _S_TOTAL = map(int, (SharedFeature.JOBS, SharedFeature.OPEN, SharedFeature.TOTAL))
-_S_SOURCE, _S_IS_GLOBAL, _S_IDLE = map(
-    int, (SharedFeature.SOURCE, SharedFeature.IS_GLOBAL, SharedFeature.IDLE)
-)
-_S_CLUSTER, _S_RULE, _S_CAN = map(
-    int, (SharedFeature.CLUSTER, SharedFeature.RULE_HOLDS, SharedFeature.CAN_HOLD)
-)
-_L_LEVEL, _L_LOG, _L_ADDED = map(
-    int, (LimitFeature.LEVEL, LimitFeature.LOG_LEVEL, LimitFeature.ADDED)
-)
-_L_OF_SOURCE, _L_STRETCH, _L_INFLATION = map(
-    int, (LimitFeature.OF_SOURCE, LimitFeature.STRETCH, LimitFeature.INFLATION)
-)
-_L_OF_CAP = int(LimitFeature.OF_CAP)
-_L_IS_RULE = int(LimitFeature.IS_RULE)
 
 
 class Network(NamedTuple):
@@ -127,6 +89,7 @@ class Workspace(NamedTuple):
     hidden: Any  # float32[num_jobs, HIDDEN], h_j of the architecture
     logits: Any  # float32[num_jobs + 1], the last: hold
     order: Any  # int64[num_jobs], positions sorted by remaining work
+    remaining_ms: Any  # float64[num_jobs], the jobs' remaining work
     stage: Any  # int64[num_jobs], the job's best stage; NO_STAGE if the job cannot be chosen
     held: Any  # int64[num_jobs], executors that the job holds
     column: Any  # int64[num_jobs], column of the rule's cap
@@ -166,55 +129,6 @@ class Record(NamedTuple):
     can_limit: Any  # uint8[capacity + 1, num_levels]
 
 
-@inlined
-def select_workspace(many, row):  # type: ignore[no-untyped-def]
-    """Return the workspace of one simulator out of many (views, no copies)."""
-    return Workspace(
-        many.features[row], many.hidden[row], many.logits[row], many.order[row],
-        many.stage[row], many.held[row], many.column[row],
-        many.shared[row], many.context[row], many.base[row], many.layer[row],
-        many.limits[row], many.limit_logits[row], many.choices[row],
-    )  # fmt: skip
-
-
-@inlined
-def select_record(many, row):  # type: ignore[no-untyped-def]
-    """Return the record of one simulator out of many (views, no copies)."""
-    return Record(
-        many.count[row], many.num_rows[row], many.end_ms[row], many.end_cost[row],
-        many.clock_ms[row], many.cost[row], many.first_row[row],
-        many.choice[row], many.level[row], many.log_prob[row],
-        many.shared[row], many.rows[row], many.can_choose[row],
-        many.limits[row], many.can_limit[row],
-    )  # fmt: skip
-
-
-@kernel
-def _sort_by_remaining(view, order):  # type: ignore[no-untyped-def]
-    """Write the positions of the jobs in the system to `order`, by ascending remaining work.
-
-    Shell sort, because kernels must not allocate memory.
-    """
-    num_jobs = view.now.num_active[0]
-    remaining_ms = view.jobs.remaining_ms
-    active = view.active
-    for position in range(num_jobs):
-        order[position] = position
-    gap = 1
-    while gap < num_jobs // 3:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for row in range(gap, num_jobs):
-            position = order[row]
-            at = row
-            job_ms = remaining_ms[active[position]]
-            while at >= gap and remaining_ms[active[order[at - gap]]] > job_ms:
-                order[at] = order[at - gap]
-                at -= gap
-            order[at] = position
-        gap //= 3
-
-
 @kernel
 def _order_features(view, net, work):  # type: ignore[no-untyped-def]
     """Write the features RANK and AHEAD: the jobs with less remaining work, and their work."""
@@ -222,20 +136,36 @@ def _order_features(view, net, work):  # type: ignore[no-untyped-def]
     jobs = view.jobs
     active = view.active
     order = work.order
-    _sort_by_remaining(view, order)
+    for position in range(num_jobs):
+        order[position] = position
+        work.remaining_ms[position] = jobs.remaining_ms[active[position]]
+    sort_rows(order, work.remaining_ms, num_jobs)
     before = 0
     before_ms = 0.0
     passed_ms = 0.0
     for rank in range(num_jobs):
         position = order[rank]
-        job_ms = jobs.remaining_ms[active[position]]
+        job_ms = work.remaining_ms[position]
         # Jobs with equal remaining work get the same features, whatever their order.
-        if rank > 0 and job_ms > jobs.remaining_ms[active[order[rank - 1]]]:
+        if rank > 0 and job_ms > work.remaining_ms[order[rank - 1]]:
             before = rank
             before_ms = passed_ms
         passed_ms += job_ms
-        work.features[position, _RANK] = before / num_jobs
-        work.features[position, _AHEAD] = math.log1p(before_ms / net.rule.mean_work_ms[0])
+        work.features[position, JobFeature.RANK] = before / num_jobs
+        work.features[position, JobFeature.AHEAD] = math.log1p(before_ms / net.rule.mean_work_ms[0])
+
+
+@inlined
+def _stage_features(view, x, stage, work_ms):  # type: ignore[no-untyped-def]
+    """Write the features of the job's best stage; 0 if there is none."""
+    x[JobFeature.IS_RUNNABLE] = 0.0
+    x[JobFeature.PATH] = 0.0
+    x[JobFeature.DEMAND] = 0.0
+    if stage != NO_STAGE:
+        num_executors = view.now.num_executors[0]
+        x[JobFeature.IS_RUNNABLE] = 1.0 if is_runnable(view, stage) else 0.0
+        x[JobFeature.PATH] = view.stages.downstream_ms[stage] / work_ms
+        x[JobFeature.DEMAND] = min(1.0, demand(view, stage) / num_executors)
 
 
 @kernel
@@ -259,31 +189,49 @@ def _job_features(view, net, work, facts, position, can_hold):  # type: ignore[n
     work.held[position] = held
     work.column[position] = column
     work.stage[position] = stage if held < num_executors else NO_STAGE
-    x[_REMAINING] = math.log(remaining_ms / mean_ms + 1e-3)
-    x[_WORK] = math.log(work_ms / mean_ms + 1e-3)
-    x[_STARTED] = 1.0 - remaining_ms / work_ms
-    x[_SHARE] = remaining_ms / (mean_ms * math.exp(facts.log_total))
-    x[_HELD] = held / num_executors
-    x[_HELD_OF_CAP] = min(3.0, held / cap)
-    x[_CAP] = cap / num_executors
-    x[_IS_SOURCE] = 1.0 if job == view.now.source_job[0] else 0.0
-    x[_IDLE] = 0.0
+    x[JobFeature.REMAINING] = math.log(remaining_ms / mean_ms + 1e-3)
+    x[JobFeature.WORK] = math.log(work_ms / mean_ms + 1e-3)
+    x[JobFeature.STARTED] = 1.0 - remaining_ms / work_ms
+    x[JobFeature.SHARE] = remaining_ms / (mean_ms * math.exp(facts.log_total))
+    x[JobFeature.HELD] = held / num_executors
+    x[JobFeature.HELD_OF_CAP] = min(3.0, held / cap)
+    x[JobFeature.CAP] = cap / num_executors
+    x[JobFeature.IS_SOURCE] = 1.0 if job == view.now.source_job[0] else 0.0
+    x[JobFeature.IDLE] = 0.0
     for executor_class in range(view.classes.shape[0]):
-        x[_IDLE] += view.sources.num_idle[pool_row(view, job) + executor_class] / num_executors
-    x[_STAGES] = view.jobs.num_unstarted[job] / view.jobs.num_stages[job]
-    x[_SOLO] = math.log(work_ms * rule.stretch[row, column] / mean_ms + 1e-3)
+        x[JobFeature.IDLE] += (
+            view.sources.num_idle[pool_row(view, job) + executor_class] / num_executors
+        )
+    x[JobFeature.STAGES] = view.jobs.num_unstarted[job] / view.jobs.num_stages[job]
+    x[JobFeature.SOLO] = math.log(work_ms * rule.stretch[row, column] / mean_ms + 1e-3)
     for price in range(4):
-        x[_LEVEL + price] = rule.levels[best_level(rule, row, _PRICES[price])] / num_executors
-    x[_AGE] = math.log1p(
+        x[JobFeature.LEVEL_CHEAP + price] = (
+            rule.levels[best_level(rule, row, _PRICES[price])] / num_executors
+        )
+    x[JobFeature.AGE] = math.log1p(
         (view.now.clock_ms[0] - view.jobs.arrival_ms[job]) * num_executors / mean_ms
     )
-    x[_SCORE] = score(view, rule, job, column, held)
-    x[_WORTH] = math.log(remaining_ms / (1 + max(0, held)) / mean_ms + 1e-3)
-    x[_IS_RUNNABLE] = x[_PATH] = x[_DEMAND] = x[_IS_RULE] = 0.0
-    if stage != NO_STAGE:
-        x[_IS_RUNNABLE] = 1.0 if is_runnable(view, stage) else 0.0
-        x[_PATH] = view.stages.downstream_ms[stage] / work_ms
-        x[_DEMAND] = min(1.0, demand(view, stage) / num_executors)
+    x[JobFeature.SCORE] = score(view, rule, job, column, held)
+    x[JobFeature.WORTH] = math.log(remaining_ms / (1 + max(0, held)) / mean_ms + 1e-3)
+    x[JobFeature.IS_RULE] = 0.0
+    _stage_features(view, x, stage, work_ms)
+
+
+@inlined
+def _encode_shared(view, work, facts, can_hold):  # type: ignore[no-untyped-def]
+    """Write the features that all jobs share, after the rule's decision."""
+    now = view.now
+    shared = work.shared
+    num_executors = now.num_executors[0]
+    shared[SharedFeature.JOBS] = facts.log_jobs
+    shared[SharedFeature.OPEN] = facts.log_open
+    shared[SharedFeature.TOTAL] = facts.log_total
+    shared[SharedFeature.SOURCE] = now.num_source[0] / num_executors
+    shared[SharedFeature.IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
+    shared[SharedFeature.IDLE] = now.num_idle[0] / num_executors
+    shared[SharedFeature.CLUSTER] = math.log(num_executors)
+    shared[SharedFeature.RULE_HOLDS] = 1.0 if work.choices[0] == -1 else 0.0
+    shared[SharedFeature.CAN_HOLD] = 1.0 if can_hold else 0.0
 
 
 @kernel
@@ -314,67 +262,31 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
     smallest = math.inf
     for position in range(num_jobs):
         _job_features(view, net, work, facts, position, can_hold)
-        smallest = min(smallest, work.features[position, _SCORE])
+        smallest = min(smallest, work.features[position, JobFeature.SCORE])
     for position in range(num_jobs):
         x = work.features[position]
-        x[_SCORE] = min(_LARGEST_SCORE, x[_SCORE] - smallest)
+        x[JobFeature.SCORE] = min(_LARGEST_SCORE, x[JobFeature.SCORE] - smallest)
         if view.active[position] == rule_job and work.stage[position] != NO_STAGE:
-            x[_IS_RULE] = 1.0
+            x[JobFeature.IS_RULE] = 1.0
             work.choices[0] = position
-    shared = work.shared
-    num_executors = now.num_executors[0]
-    shared[_S_JOBS] = facts.log_jobs
-    shared[_S_OPEN] = facts.log_open
-    shared[_S_TOTAL] = facts.log_total
-    shared[_S_SOURCE] = now.num_source[0] / num_executors
-    shared[_S_IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
-    shared[_S_IDLE] = now.num_idle[0] / num_executors
-    shared[_S_CLUSTER] = math.log(num_executors)
-    shared[_S_RULE] = 1.0 if work.choices[0] == -1 else 0.0
-    shared[_S_CAN] = 1.0 if can_hold else 0.0
+    _encode_shared(view, work, facts, can_hold)
     return num_jobs
 
 
 @kernel
 def _score_jobs(net, work, num_jobs):  # type: ignore[no-untyped-def]
     """Write the logits of the jobs and of hold."""
-    weights = net.weights
-    context = work.context
-    base = work.base
-    layer = work.layer
-    copy_bias(weights, _CONTEXT_BIAS, _H, context)
-    for position in range(num_jobs):
-        copy_bias(weights, _JOB1_BIAS, _H, layer)
-        add_product(work.features[position], _F, weights, _JOB1, _H, layer)
-        rectify(layer, _H, _SLOPE)
-        hidden = work.hidden[position]
-        copy_bias(weights, _JOB2_BIAS, _H, hidden)
-        add_product(layer, _H, weights, _JOB2, _H, hidden)
-        rectify(hidden, _H, _SLOPE)
-    base[:] = 0.0
-    for position in range(num_jobs):
-        for o in range(_H):
-            base[o] += work.hidden[position, o] / num_jobs
-    add_product(base, _H, weights, _CONTEXT, _H, context)
-    add_product(work.shared, _C, weights, _CONTEXT + _H * _H, _H, context)
-    rectify(context, _H, _SLOPE)
-    copy_bias(weights, _CHOICE1_BIAS, _H, base)
-    add_product(context, _H, weights, _CHOICE1 + _H * _H, _H, base)
+    embed_jobs(net.weights, _NET, _SLOPE, work, num_jobs)
     for position in range(num_jobs):
         work.logits[position] = _IMPOSSIBLE
         if work.stage[position] != NO_STAGE:
-            for o in range(_H):
-                layer[o] = base[o]
-            add_product(work.hidden[position], _H, weights, _CHOICE1, _H, layer)
-            rectify(layer, _H, _SLOPE)
-            work.logits[position] = (
-                dot(layer, _H, weights, _CHOICE2)
-                + weights[_PRIOR] * work.features[position, _IS_RULE]
-            )
+            is_rule = work.features[position, JobFeature.IS_RULE]
+            logit = job_logit(net.weights, _NET, _SLOPE, work, position, is_rule)
+            work.logits[position] = logit
     work.logits[num_jobs] = _IMPOSSIBLE
-    if work.shared[_S_CAN] > 0.0:
-        hold = dot(context, _H, weights, _HOLD) + weights[_HOLD_BIAS]
-        work.logits[num_jobs] = hold + weights[_PRIOR + 1] * work.shared[_S_RULE]
+    if work.shared[SharedFeature.CAN_HOLD] > 0.0:
+        rule_holds = work.shared[SharedFeature.RULE_HOLDS]
+        work.logits[num_jobs] = hold_logit(net.weights, _NET, work, rule_holds)
 
 
 @kernel
@@ -406,17 +318,19 @@ def _encode_limits(view, net, work, position):  # type: ignore[no-untyped-def]
             continue
         num_possible += 1
         work.limit_logits[column] = 0.0
-        x[_L_LEVEL] = level / levels[num_levels - 1]
-        x[_L_LOG] = math.log(level)
-        x[_L_ADDED] = min(level - held, num_source) / levels[num_levels - 1]
-        x[_L_OF_SOURCE] = min(1.0, (level - held) / num_source)
-        x[_L_STRETCH] = math.log(rule.stretch[row, column] / shortest)
-        x[_L_INFLATION] = math.log(rule.stretch[row, column] * level / rule.stretch[row, 0])
-        x[_L_OF_CAP] = math.log(level / cap)
+        x[LimitFeature.LEVEL] = level / levels[num_levels - 1]
+        x[LimitFeature.LOG_LEVEL] = math.log(level)
+        x[LimitFeature.ADDED] = min(level - held, num_source) / levels[num_levels - 1]
+        x[LimitFeature.OF_SOURCE] = min(1.0, (level - held) / num_source)
+        x[LimitFeature.STRETCH] = math.log(rule.stretch[row, column] / shortest)
+        x[LimitFeature.INFLATION] = math.log(
+            rule.stretch[row, column] * level / rule.stretch[row, 0]
+        )
+        x[LimitFeature.OF_CAP] = math.log(level / cap)
         # The rule's limit is the first possible level that is large enough, or else the last one.
         is_last = column == num_levels - 1 or level - held >= num_source
         if not is_marked and (level >= wanted or is_last):
-            x[_L_IS_RULE] = 1.0
+            x[LimitFeature.IS_RULE] = 1.0
             is_marked = True
     return num_possible
 
@@ -437,7 +351,7 @@ def _score_limits(net, work, position):  # type: ignore[no-untyped-def]
             layer[o] = base[o]
         add_product(work.limits[column], _L, weights, _LIMIT1 + 2 * _H * _H, _H, layer)
         rectify(layer, _H, _SLOPE)
-        prior = weights[_PRIOR + 2] * work.limits[column, _L_IS_RULE]
+        prior = weights[_NET.prior + 2] * work.limits[column, LimitFeature.IS_RULE]
         work.limit_logits[column] = dot(layer, _H, weights, _LIMIT2) + prior
 
 

@@ -16,7 +16,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from parcae.policies.networks.layout import Weights, flat, glorot, offsets_of
+from parcae.policies.networks.layout import Weights, critic_shapes, deep_set_shapes, flat, glorot
 
 #: Increased whenever a feature changes its meaning; checkpoints of other versions are rejected.
 FEATURE_VERSION = 1
@@ -96,35 +96,15 @@ PRIOR = (5.5, 5.5, 4.0)
 #: Shapes of the weights by name; matrices are [in, out]. The compiled pass reads the weights from
 #: one flat array in this order.
 SHAPES: dict[str, tuple[int, ...]] = {
-    "job1.weight": (NUM_JOB_FEATURES, HIDDEN),
-    "job1.bias": (HIDDEN,),
-    "job2.weight": (HIDDEN, HIDDEN),
-    "job2.bias": (HIDDEN,),
-    "context.weight": (HIDDEN + NUM_SHARED_FEATURES, HIDDEN),
-    "context.bias": (HIDDEN,),
-    "choice1.weight": (2 * HIDDEN, HIDDEN),
-    "choice1.bias": (HIDDEN,),
-    "choice2.weight": (HIDDEN, 1),
-    "hold.weight": (HIDDEN, 1),
-    "hold.bias": (1,),
+    **deep_set_shapes(NUM_JOB_FEATURES, NUM_SHARED_FEATURES, HIDDEN),
     "limit1.weight": (2 * HIDDEN + NUM_LIMIT_FEATURES, HIDDEN),
     "limit1.bias": (HIDDEN,),
     "limit2.weight": (HIDDEN, 1),
     "prior": (3,),
 }
 #: Shapes of the critic's weights. The critic is used in training only.
-CRITIC_SHAPES: dict[str, tuple[int, ...]] = {
-    "value1.weight": (HIDDEN, HIDDEN),
-    "value1.bias": (HIDDEN,),
-    "value2.weight": (HIDDEN, 1),
-    "value2.bias": (1,),
-}
+CRITIC_SHAPES = critic_shapes(HIDDEN)
 _STARTS_AT_ZERO = ("choice2.weight", "hold.weight", "limit2.weight", "value2.weight")
-
-
-def offsets() -> dict[str, int]:
-    """Return the index at which each weight starts in the flat array."""
-    return offsets_of(SHAPES)
 
 
 NUM_WEIGHTS = sum(int(np.prod(shape)) for shape in SHAPES.values())

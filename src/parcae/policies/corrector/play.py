@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from parcae.cluster.kernels.tables import select_cluster
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
-from parcae.kernels import kernel
+from parcae.kernels import kernel, row_of
 from parcae.policies.corrector.kernels import (
     _C,
     _F,
@@ -16,13 +15,11 @@ from parcae.policies.corrector.kernels import (
     _score_limits,
     decide,
     encode,
-    select_record,
-    select_workspace,
 )
 from parcae.policies.networks.kernels import draw, log_sum_exp, uniform
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.costs import cost_so_far
-from parcae.simulation.kernels.event_loop import resume, select_future, start, step
+from parcae.simulation.kernels.event_loop import resume, start, step
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
@@ -186,10 +183,10 @@ def explore_many(  # type: ignore[no-untyped-def]
         status: int64[num_simulators]; receives the Status of every run.
     """
     for row in range(first, last):
-        state = select_cluster(states, row)
-        future = select_future(futures, row)
-        work = select_workspace(works, row)
-        record = select_record(records, row)
+        state = row_of(states, row)
+        future = row_of(futures, row)
+        work = row_of(works, row)
+        record = row_of(records, row)
         status[row] = explore(
             state, future, tables, net, work, record, costing, draw_seeds[row], is_new
         )

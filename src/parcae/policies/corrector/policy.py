@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
-from parcae.cluster.state import NO_STAGE, ClusterState, select
+from parcae.cluster.state import NO_STAGE, ClusterState
+from parcae.kernels import row_of
+from parcae.policies.compiled import PlaysRuns
 from parcae.policies.corrector.kernels import Network, Record, Workspace, decide
 from parcae.policies.corrector.layout import (
     HIDDEN,
@@ -24,8 +26,6 @@ from parcae.policies.networks.choices import ranked_choices
 from parcae.policies.networks.layout import Weights
 from parcae.policies.rule.kernels import Rule
 from parcae.policies.solo_curves import SoloCurves
-from parcae.simulation.future import Future
-from parcae.simulation.tables import WorkloadTables
 
 
 def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> Workspace:
@@ -48,6 +48,7 @@ def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> W
         hidden=floats(num_jobs, HIDDEN),
         logits=floats(num_jobs + 1),
         order=rows(),
+        remaining_ms=np.zeros((num_simulators, num_jobs)),
         stage=rows(),
         held=rows(),
         column=rows(),
@@ -96,7 +97,7 @@ def allocate_record(
 
 
 @dataclass
-class ParcaePolicy:
+class ParcaePolicy(PlaysRuns):
     """The network with its weights, bound to the solo curves of one workload.
 
     It makes the most probable decision.
@@ -121,23 +122,25 @@ class ParcaePolicy:
     def __post_init__(self) -> None:
         rule = Rule(np.array(self.parameters, np.float64), *self.curves)
         self._network = Network(flatten(self.weights, self.name), rule)
-        self._make_room(64)  # `decide` makes more room when there are more jobs
+        self._workspace = self._workspace_for(
+            64
+        )  # `decide` makes more room when there are more jobs
 
     @property
     def network(self) -> Network:
         """The network's tables, as the kernels take them."""
         return self._network
 
-    def _make_room(self, num_jobs: int) -> None:
-        """Allocate a workspace for at most `num_jobs` jobs in the system."""
+    def _workspace_for(self, num_jobs: int) -> Workspace:
+        """A new workspace for at most `num_jobs` jobs in the system."""
         many = allocate_workspace(1, num_jobs, len(self.curves.levels))
-        self._workspace = Workspace(*(table[0] for table in many))
+        return row_of(many, 0)
 
     def decide(self, observation: Observation) -> Decision:
         """Return the decision for one scheduling event."""
         num_jobs = int(observation.now.num_active[0])
         if num_jobs > len(self._workspace.stage):
-            self._make_room(2 * num_jobs)
+            self._workspace = self._workspace_for(2 * num_jobs)
         return Decision(*map(int, decide(observation, self._network, self._workspace)))
 
     def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
@@ -150,43 +153,11 @@ class ParcaePolicy:
         stages = [*self._workspace.stage[:num_jobs].tolist(), NO_STAGE]
         return ranked_choices(stages, self._workspace.logits[: num_jobs + 1])
 
-    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Simulate a whole run in one compiled call.
+    @property
+    def kernels(self) -> tuple[Any, Any, Any]:
+        """`decide` and `play` of the network."""
+        return decide, play, None
 
-        Args:
-            state: the cluster; modified in place.
-            future: the simulator's events; modified in place.
-            tables: the workload's duration tables.
-
-        Returns:
-            The `Status` in which the run stopped.
-        """
-        if len(state.jobs) > len(self._workspace.stage):
-            self._make_room(len(state.jobs))
-        return int(play(state, future, tables, self._network, self._workspace))
-
-    def play_many(
-        self,
-        states: ClusterState,
-        futures: Future,
-        tables: WorkloadTables,
-        first: int,
-        last: int,
-        status: npt.NDArray[np.int64],
-    ) -> None:
-        """Simulate the runs `first` to `last - 1` of many, one after another.
-
-        Args:
-            states: the clusters of all simulators (one more leading axis); modified in place.
-            futures: their events; modified in place.
-            tables: the workload's duration tables.
-            first: first simulator to run.
-            last: one past the last simulator to run.
-            status: int64[num_simulators]; receives the `Status` of every run.
-        """
-        # A workspace of this call only, so that threads can run side by side.
-        rows = allocate_workspace(1, states.jobs.shape[1], len(self.curves.levels))
-        work = Workspace(*(table[0] for table in rows))
-        for row in range(first, last):
-            future = Future(*(table[row] for table in futures))
-            status[row] = play(select(states, row), future, tables, self._network, work)
+    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
+        """The network, and a workspace of this run only, so that threads can run side by side."""
+        return self._network, self._workspace_for(state.jobs.shape[-1])

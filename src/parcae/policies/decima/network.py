@@ -19,6 +19,7 @@ from parcae.policies.decima.layout import (
 )
 from parcae.policies.networks.layout import Weights
 from parcae.policies.networks.ragged import Judged, entropy_terms, ragged_log_softmax
+from parcae.policies.networks.table import TableNetwork
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,8 @@ class Graphs:
         return len(self.choice)
 
 
-class DecimaNetwork(nn.Module):
+class DecimaNetwork(TableNetwork):
     """Decima's network; `layout` describes the architecture.
-
-    Parameters are named as in `layout`, with _ for the dot; matrices are [in, out].
 
     Args:
         weights: initial values by name.
@@ -74,24 +73,15 @@ class DecimaNetwork(nn.Module):
     """
 
     def __init__(self, weights: Weights, settings: DecimaSettings, levels: np.ndarray) -> None:
-        super().__init__()
+        super().__init__(weights, shapes(settings, len(levels)))
         self.settings = settings
-        self.names = list(shapes(settings, len(levels)))
         self.levels: Tensor
         self.register_buffer("levels", torch.from_numpy((levels / levels[-1]).astype(np.float32)))
-        self.table = nn.ParameterDict(
-            {
-                name.replace(".", "_"): nn.Parameter(torch.from_numpy(weights[name].copy()))
-                for name in self.names
-            }
-        )
         self.critic = nn.Sequential(nn.Linear(EMBEDDING, 32), nn.LeakyReLU(SLOPE), nn.Linear(32, 1))
 
     def _linear(self, transform: Transform, layer: int, x: Tensor) -> Tensor:
         name = transform.name.lower()
-        return torch.addmm(
-            self.table[f"{name}_{layer}_bias"], x, self.table[f"{name}_{layer}_weight"]
-        )
+        return self.linear(f"{name}_{layer}", x)
 
     def _hidden(self, transform: Transform, x: Tensor) -> Tensor:
         x = nn.functional.leaky_relu(self._linear(transform, 1, x), SLOPE)
@@ -230,24 +220,11 @@ class DecimaNetwork(nn.Module):
         """Return the critic's value of every state, float32[B]."""
         return self.value_of(self.embed(batch)[2])
 
-    def export(self) -> Weights:
-        """Return the weights of the network and the critic as arrays by name."""
-        weights = {
-            n: self.table[n.replace(".", "_")].detach().cpu().numpy().astype(np.float32)
-            for n in self.names
-        }
-        return weights | {
-            f"critic.{n}": p.detach().cpu().numpy().astype(np.float32)
-            for n, p in self.critic.named_parameters()
-        }
+    def by_name(self) -> dict[str, Tensor]:
+        """Return the parameters of the network and the critic by name."""
+        critic = {f"critic.{name}": p for name, p in self.critic.named_parameters()}
+        return super().by_name() | critic
 
     def load_arrays(self, weights: Weights) -> None:
         """Set the weights that `weights` names; the others stay as they are."""
-        named = {n: self.table[n.replace(".", "_")] for n in self.names}
-        named |= {f"critic.{n}": p for n, p in self.critic.named_parameters()}
-        with torch.no_grad():
-            for name, parameter in named.items():
-                if name in weights:
-                    parameter.copy_(
-                        torch.from_numpy(np.array(weights[name], np.float32)).to(parameter.device)
-                    )
+        super().load_arrays(self.export() | weights)

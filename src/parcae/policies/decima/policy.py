@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
-from parcae.cluster.state import ClusterState, select
+from parcae.cluster.state import ClusterState
+from parcae.kernels import row_of
+from parcae.policies.compiled import PlaysRuns
 from parcae.policies.decima.kernels.decisions import decide, score_stages
 from parcae.policies.decima.kernels.play import play, play_drawn
 from parcae.policies.decima.kernels.recording import Record
@@ -30,8 +32,6 @@ from parcae.policies.decima.layout import (
 )
 from parcae.policies.networks.choices import ranked_choices
 from parcae.policies.networks.layout import Weights
-from parcae.simulation.future import Future
-from parcae.simulation.tables import WorkloadTables
 
 #: Values of `Network.limits`.
 _LIMITS = {Limits.INPUT: 0, Limits.OUTPUTS: 1, Limits.STAGE: 2, Limits.NONE: 3}
@@ -179,7 +179,7 @@ def allocate_record(
 
 
 @dataclass
-class DecimaPolicy:
+class DecimaPolicy(PlaysRuns):
     """Decima with its weights, for a cluster with a fixed number of executors.
 
     Args:
@@ -206,20 +206,21 @@ class DecimaPolicy:
 
     def __post_init__(self) -> None:
         self._network = make_network(self.weights, self.settings, self.num_executors, self.name)
-        self._make_room(64, 1024, 1)
+        self._workspace = self._workspace_for(64, 1024, 1)
 
     @property
     def network(self) -> Network:
         """The network in the form that the kernels take."""
         return self._network
 
-    def _make_room(self, num_jobs: int, num_stages: int, num_classes: int) -> None:
+    def _workspace_for(self, num_jobs: int, num_stages: int, num_classes: int) -> Workspace:
+        """A new workspace for a cluster of this size."""
         many = allocate_workspace(
             1, num_jobs, num_stages, num_classes, len(self._network.levels), self.settings
         )
-        self._workspace = Workspace(*(table[0] for table in many))
+        return row_of(many, 0)
 
-    def _fit(self, view: Observation | ClusterState) -> Workspace:
+    def _fit(self, view: Observation) -> Workspace:
         """Return a workspace that is large enough for the view; allocate a new one if needed."""
         sizes = len(view.jobs), len(view.stages), len(view.classes)
         room = (
@@ -228,7 +229,7 @@ class DecimaPolicy:
             len(self._workspace.waiting),
         )
         if any(needed > allocated for needed, allocated in zip(sizes, room, strict=True)):
-            self._make_room(*sizes)
+            self._workspace = self._workspace_for(*sizes)
         return self._workspace
 
     def decide(self, observation: Observation) -> Decision:
@@ -245,49 +246,17 @@ class DecimaPolicy:
             self._workspace.stage[:count].tolist(), self._workspace.logits[:count]
         )
 
-    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Run a whole simulation in one compiled call.
+    @property
+    def kernels(self) -> tuple[Any, Any, Any]:
+        """`decide` and `play` of the network."""
+        return decide, play_drawn if self.is_drawn else play, None
 
-        Args:
-            state: the cluster's state, changed by the run.
-            future: the run's pending events.
-            tables: the workload's tables.
+    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
+        """The network, a workspace of this run only, and the seed of drawn decisions."""
+        sizes = state.jobs.shape[-1], state.stages.shape[-1], state.classes.shape[-1]
+        seed = (np.uint64(self.seed),) if self.is_drawn else ()
+        return self._network, self._workspace_for(*sizes), *seed
 
-        Returns:
-            A Status.
-        """
-        workspace = self._fit(state)
-        if self.is_drawn:
-            return int(
-                play_drawn(state, future, tables, self._network, workspace, np.uint64(self.seed))
-            )
-        return int(play(state, future, tables, self._network, workspace))
-
-    def play_many(
-        self,
-        states: ClusterState,
-        futures: Future,
-        tables: WorkloadTables,
-        first: int,
-        last: int,
-        status: npt.NDArray[np.int64],
-    ) -> None:
-        """Run simulators first..last-1 of many to their end.
-
-        Args:
-            states: the state of every simulator.
-            futures: the pending events of every simulator.
-            tables: the workload's tables, shared by all.
-            first: first simulator.
-            last: one past the last simulator.
-            status: int64[num_simulators]; the Status of each run is written.
-        """
-        # Each call works on its own copy, because threads must not share the workspace or the seed.
-        policy = DecimaPolicy(
-            self.name, self.weights, self.settings, self.num_executors, self.is_drawn, self.seed
-        )
-        for row in range(first, last):
-            policy.seed = self.seed + row
-            status[row] = policy.play(
-                select(states, row), Future(*(table[row] for table in futures)), tables
-            )
+    def of_run(self, row: int) -> DecimaPolicy:
+        """The policy of run `row`: drawn decisions have another seed in every run."""
+        return replace(self, seed=self.seed + row) if self.is_drawn else self

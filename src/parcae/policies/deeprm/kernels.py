@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from parcae.kernels import inlined, kernel, unit
+from parcae.kernels import inlined, kernel, row_of, unit
 from parcae.packing.kernels.transitions import begin, take
-from parcae.packing.kernels.views import cluster, sequence_of, show, view_of
+from parcae.packing.kernels.views import show
 from parcae.packing.layout import VOID
-from parcae.policies.deeprm.layout import HIDDEN, NUM_PAUSES, Work
+from parcae.policies.deeprm.layout import HIDDEN, NUM_PAUSES
 from parcae.policies.networks.kernels import add_product
 
 # Values of `Network.allowed`; 0 stands for all actions.
@@ -209,9 +209,9 @@ def play_many(  # type: ignore[no-untyped-def]
         last: one past the last cluster.
     """
     for row in range(first, last):
-        state = cluster(states, row)
-        sequence = sequence_of(sequences, sequence_rows[row])
-        view = view_of(views, row)
+        state = row_of(states, row)
+        sequence = row_of(sequences, sequence_rows[row])
+        view = row_of(views, row)
         begin(state, sequence)
         while state.clock.is_over[0] == 0:
             show(state, sequence, view)
@@ -220,11 +220,6 @@ def play_many(  # type: ignore[no-untyped-def]
                 sequence,
                 _slot(_choose_action(view, net, work, is_greedy), work.probabilities.shape[0]),
             )
-
-
-@inlined
-def _work_of(works, row):  # type: ignore[no-untyped-def]
-    return Work(works.rows[row], works.count[row], works.hidden[row], works.probabilities[row])
 
 
 @kernel
@@ -248,13 +243,13 @@ def explore_many(  # type: ignore[no-untyped-def]
     """
     count = 0
     for row in range(first, last):
-        state = cluster(states, row)
-        sequence = sequence_of(sequences, sequence_rows[row])
-        view = view_of(views, row)
+        state = row_of(states, row)
+        sequence = row_of(sequences, sequence_rows[row])
+        view = row_of(views, row)
         begin(state, sequence)
         while state.clock.is_over[0] == 0 and count < record.action.shape[0]:
             show(state, sequence, view)
-            work = _work_of(record.work, count)
+            work = row_of(record.work, count)
             record.clock[count] = state.clock.now[0]
             record.cost[count] = state.costs[cost]
             action = _choose_action(view, net, work, False)

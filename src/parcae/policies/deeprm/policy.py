@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
-from parcae.errors import ConfigError, FormatError
-from parcae.packing.layout import Packing, SequenceTables, View
+from parcae.errors import ConfigError
+from parcae.packing.layout import Packing, View
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.deeprm.kernels import decide, play_many
 from parcae.policies.deeprm.layout import (
@@ -24,7 +24,7 @@ from parcae.policies.deeprm.layout import (
     sums_of,
 )
 from parcae.policies.networks.layout import Weights
-from parcae.policies.packing.policy import IntArray
+from parcae.policies.packing.policy import PackingPolicy
 
 #: Values of `Network.allowed`.
 _ALLOWED = {Actions.ALL: 0, Actions.FILLED: 1, Actions.STARTABLE: 2}
@@ -90,7 +90,7 @@ def _check_shown(settings: DeepRMSettings, view: View) -> None:
 
 
 @dataclass
-class DeepRMPolicy:
+class DeepRMPolicy(PackingPolicy):
     """DeepRM with its weights.
 
     Args:
@@ -119,42 +119,20 @@ class DeepRMPolicy:
         """The network in the form that the kernels read."""
         return self._network
 
-    def play_many(
-        self,
-        states: Packing,
-        sequences: SequenceTables,
-        sequence_rows: IntArray,
-        views: View,
-        first: int,
-        last: int,
-    ) -> None:
-        """Run clusters first..last-1 from start to end.
+    @property
+    def kernel(self) -> Any:
+        """The network's compiled loop."""
+        return play_many
 
-        Args:
-            states: the states of all clusters, changed.
-            sequences: the job sequences.
-            sequence_rows: int64[num_clusters], each cluster's sequence.
-            views: the views of all clusters, written.
-            first: first cluster.
-            last: one past the last cluster.
+    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
+        """The network, a buffer for one decision, and whether the policy is greedy.
 
         Raises:
             ConfigError: the network does not fit the clusters.
         """
         check_fits(self.settings, states)
         _check_shown(self.settings, views)
-        work = allocate_work(self.settings)
-        play_many(
-            states,
-            sequences,
-            sequence_rows,
-            views,
-            self._network,
-            work,
-            self.is_greedy,
-            first,
-            last,
-        )
+        return self._network, allocate_work(self.settings), self.is_greedy
 
     def decide(self, view: View) -> int:
         """Return the slot whose job to place now, or VOID, for the view of one cluster.
@@ -197,10 +175,5 @@ def deeprm_policy(
     Example: `deeprm_policy(read_checkpoint(path), str(path))`
     """
     checkpoint.require(KIND, FEATURE_VERSION, path)
-    try:
-        settings = DeepRMSettings.model_validate(checkpoint.settings["network"])
-    except (KeyError, ValidationError):
-        raise FormatError(
-            f"{path}: the DeepRM checkpoint has no valid settings of its network; train it again"
-        ) from None
+    settings = checkpoint.network_settings(DeepRMSettings, path)
     return DeepRMPolicy(name, checked(checkpoint.weights, settings, path), settings, is_greedy)

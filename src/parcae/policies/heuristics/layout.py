@@ -1,36 +1,13 @@
-"""Kinds and parameters of the hand-made policies, and the memo tables of those that have one.
+"""The memo tables of the hand-made policies that have one.
 
 This module needs numpy only, so that both the kernels and the policy objects can import it.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-
-
-class HeuristicKind(IntEnum):
-    """Which hand-made policy decides. The comments list the parameters of each kind."""
-
-    STATIC = 0  # [cap]: first job in order of arrival that has fewer than cap executors
-    # [cap]: as STATIC, but counts all executors ever granted to a job (the released "spark_fifo")
-    GRANTED = 1
-    FAIR = 2  # [number of shares: 0 = jobs with an unsaturated stage, 1 = all jobs in the system]
-    WEIGHTED_FAIR = 3  # [alpha]: a job's weight is its total work ^ alpha
-    SJF_CP = 4  # []
-    RANDOM = 5  # [seed]
-    SRPT_CAP = 6  # [cap]
-    ORDER = 7  # [rank of job row 0, rank of job row 1, ...], smallest first
-    TETRIS = 8  # [knob]: weight of the job's remaining work relative to the alignment
-    # [alpha, smallest LongScore and largest FragScore of a troublesome stage, longest wait for
-    # parents in s]
-    GRAPHENE = 9
-    # [cap, alone]: as SRPT_CAP, with idle slots; alone = 1 assumes that no other executor
-    # ever becomes free
-    IDLE_THEORY = 10
-
 
 JOB_MEMO = np.dtype(
     [

@@ -7,6 +7,7 @@ compiled call.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,18 +16,17 @@ from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
-from parcae.policies.heuristics.kernels.decisions import decide
+from parcae.policies.compiled import PlaysRuns
+from parcae.policies.heuristics.kernels.decisions import HeuristicKind, decide
 from parcae.policies.heuristics.kernels.play import play, play_many
-from parcae.policies.heuristics.layout import HeuristicKind, HeuristicMemo, allocate_memo
-from parcae.simulation.future import Future
-from parcae.simulation.tables import WorkloadTables
+from parcae.policies.heuristics.layout import HeuristicMemo, allocate_memo
 
 #: Kinds that keep intermediate results about jobs and stages in a memo.
 _KINDS_WITH_MEMO = (HeuristicKind.WEIGHTED_FAIR, HeuristicKind.GRAPHENE)
 
 
 @dataclass(frozen=True)
-class HeuristicPolicy:
+class HeuristicPolicy(PlaysRuns):
     """A hand-made policy with its parameters.
 
     Args:
@@ -50,6 +50,11 @@ class HeuristicPolicy:
         object.__setattr__(self, "_array", np.array(self.params, np.float64))
         object.__setattr__(self, "_memo", allocate_memo(0, 0))
 
+    @property
+    def kernels(self) -> tuple[Any, Any, Any]:
+        """`decide`, `play` and `play_many` of the heuristics."""
+        return decide, play, play_many
+
     def decide(self, observation: Observation) -> Decision:
         """Return the decision for one scheduling event."""
         num_jobs = len(observation.jobs)
@@ -60,42 +65,9 @@ class HeuristicPolicy:
             object.__setattr__(self, "_memo", allocate_memo(num_jobs, num_stages))
         return Decision(*map(int, decide(observation, int(self.kind), self._array, self._memo)))
 
-    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Simulate a whole run in one compiled call.
-
-        Args:
-            state: the cluster; modified in place.
-            future: the simulator's events; modified in place.
-            tables: the workload's duration tables.
-
-        Returns:
-            The `Status` in which the run stopped.
-        """
-        memo = self._memo_for(len(state.jobs), len(state.stages))
-        return int(play(state, future, tables, int(self.kind), self._array, memo))
-
-    def _memo_for(self, num_jobs: int, num_stages: int) -> HeuristicMemo:
-        """A new memo if the policy uses one; otherwise the empty memo."""
-        return allocate_memo(num_jobs, num_stages) if self.kind in _KINDS_WITH_MEMO else self._memo
-
-    def play_many(
-        self,
-        states: ClusterState,
-        futures: Future,
-        tables: WorkloadTables,
-        first: int,
-        last: int,
-        status: npt.NDArray[np.int64],
-    ) -> None:
-        """Simulate the runs `first` to `last - 1` of many, one after another.
-
-        Args:
-            states: the clusters of all simulators (one more leading axis); modified in place.
-            futures: their events; modified in place.
-            tables: the workload's duration tables.
-            first: first simulator to run.
-            last: one past the last simulator to run.
-            status: int64[num_simulators]; receives the `Status` of every run.
-        """
-        memo = self._memo_for(states.jobs.shape[1], states.stages.shape[1])
-        play_many(states, futures, tables, int(self.kind), self._array, memo, first, last, status)
+    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
+        """The kind, its parameters, and a new memo if the policy uses one."""
+        memo = self._memo
+        if self.kind in _KINDS_WITH_MEMO:
+            memo = allocate_memo(state.jobs.shape[-1], state.stages.shape[-1])
+        return int(self.kind), self._array, memo

@@ -10,30 +10,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.kernels import inlined, kernel, unit
+from parcae.kernels import inlined, kernel, row_of, unit
 from parcae.packing.kernels.transitions import begin, take
-from parcae.packing.kernels.views import cluster, sequence_of, show, view_of
+from parcae.packing.kernels.views import show
 from parcae.packing.layout import VOID
 from parcae.policies.jobset.layout import (
-    HIDDEN,
     LOOKAHEAD,
     MAX_ROWS,
     NUM_JOB_FEATURES,
     NUM_SHARED_FEATURES,
+    SHAPES,
     SLOPE,
     JobFeature,
     SharedFeature,
-    offsets,
 )
 from parcae.policies.networks.kernels import (
-    add_product,
-    copy_bias,
-    dot,
     draw,
+    embed_jobs,
+    hold_logit,
+    job_logit,
     largest,
     log_sum_exp,
-    rectify,
 )
+from parcae.policies.networks.layout import deep_set
 from parcae.policies.packing.kernels.scores import (
     alignment,
     free_after_start,
@@ -45,59 +44,15 @@ from parcae.policies.packing.kernels.scores import (
 )
 from parcae.policies.packing.layout import LONGEST_PAUSE, WithholdParameter
 
-_H = HIDDEN
-_F = NUM_JOB_FEATURES
 _C = NUM_SHARED_FEATURES
+_F = NUM_JOB_FEATURES
 _K = MAX_ROWS
 _SLOPE = np.float32(SLOPE)
 _IMPOSSIBLE = np.float32(-np.inf)
-_OFFSETS = offsets()
-_JOB1 = _OFFSETS["job1.weight"]
-_JOB1_BIAS = _OFFSETS["job1.bias"]
-_JOB2 = _OFFSETS["job2.weight"]
-_JOB2_BIAS = _OFFSETS["job2.bias"]
-_CONTEXT = _OFFSETS["context.weight"]
-_CONTEXT_BIAS = _OFFSETS["context.bias"]
-_CHOICE1 = _OFFSETS["choice1.weight"]
-_CHOICE1_BIAS = _OFFSETS["choice1.bias"]
-_CHOICE2 = _OFFSETS["choice2.weight"]
-_HOLD = _OFFSETS["hold.weight"]
-_HOLD_BIAS = _OFFSETS["hold.bias"]
-_PRIOR = _OFFSETS["prior"]
-_ESTIMATE = int(JobFeature.ESTIMATE)
-_VS_ARRIVED = int(JobFeature.ESTIMATE_VS_ARRIVED)
-_VS_WAITING = int(JobFeature.ESTIMATE_VS_WAITING)
-_AGE = int(JobFeature.AGE)
-_LEAST = int(JobFeature.LEAST_SHARE)
-_MEAN = int(JobFeature.MEAN_SHARE)
-_LARGEST = int(JobFeature.LARGEST_SHARE)
-_LEFT = int(JobFeature.LEFT)
-_ALIGNMENT = int(JobFeature.ALIGNMENT)
-_CAN_START = int(JobFeature.CAN_START)
-_AT_END = int(JobFeature.FREE_AT_END)
-_IS_RULE = int(JobFeature.IS_RULE)
-_SCORE = int(JobFeature.SCORE)
-_RESERVE = int(JobFeature.RESERVE)
-_S_WAITING = int(SharedFeature.WAITING)
-_S_BACKLOG = int(SharedFeature.BACKLOG)
-_S_RUNNING = int(SharedFeature.RUNNING)
-_S_FREE = int(SharedFeature.FREE_NOW)
-_S_FREE_MEAN = int(SharedFeature.FREE_MEAN)
-_DOMINANT = int(JobFeature.DOMINANT_NOW)
-_OTHER = int(JobFeature.OTHER_NOW)
-_S_LOAD = int(SharedFeature.LOAD)
-_S_CLOCK = int(SharedFeature.CLOCK)
-_S_PAUSE = int(SharedFeature.PAUSE)
-_S_STARTABLE = int(SharedFeature.STARTABLE)
-_S_TYPICAL = int(SharedFeature.TYPICAL)
-_S_ESTIMATE = int(SharedFeature.WAITING_ESTIMATE)
-_S_SHARE = int(SharedFeature.WAITING_SHARE)
-_S_RULE = int(SharedFeature.RULE_HOLDS)
-_S_CAN = int(SharedFeature.CAN_HOLD)
+_NET = deep_set(SHAPES)
 _LOOKAHEAD = LOOKAHEAD
 _NUM_LOOKS = len(LOOKAHEAD)
 _PAUSE = LONGEST_PAUSE
-_RULE_PAUSE = int(WithholdParameter.PAUSE)
 #: Lower bound of the feature SCORE.
 _LOWEST = -5.0
 
@@ -207,23 +162,23 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
         share += largest_share(view, row)
     estimate = estimate / max(1, num)
     share = share / max(1, num)
-    x[_S_WAITING] = math.log1p(num)
-    x[_S_BACKLOG] = math.log1p(head.num_backlog[0])
-    x[_S_RUNNING] = math.log1p(head.num_running[0])
+    x[SharedFeature.WAITING] = math.log1p(num)
+    x[SharedFeature.BACKLOG] = math.log1p(head.num_backlog[0])
+    x[SharedFeature.RUNNING] = math.log1p(head.num_running[0])
     mean = 0.0
     for resource in range(view.free.shape[0]):
         mean += view.free[resource] / view.capacity[resource] / view.free.shape[0]
-    x[_S_FREE_MEAN] = mean
+    x[SharedFeature.FREE_MEAN] = mean
     for k in range(_NUM_LOOKS):
         work.look[k] = _point(view, head.now[0] + np.int64(scale * _LOOKAHEAD[k] + 0.5))
-        x[_S_FREE + k] = _free_share(view, work.look[k])
-    x[_S_LOAD] = math.log1p(head.arrived_work[0] / (head.now[0] + scale))
-    x[_S_CLOCK] = math.log1p(head.now[0] / scale)
-    x[_S_PAUSE] = math.log1p(head.since_arrival[0] / scale)
-    x[_S_STARTABLE] = startable / max(1, num)
-    x[_S_TYPICAL] = typical
-    x[_S_ESTIMATE] = estimate - typical
-    x[_S_SHARE] = share
+        x[SharedFeature.FREE_NOW + k] = _free_share(view, work.look[k])
+    x[SharedFeature.LOAD] = math.log1p(head.arrived_work[0] / (head.now[0] + scale))
+    x[SharedFeature.CLOCK] = math.log1p(head.now[0] / scale)
+    x[SharedFeature.PAUSE] = math.log1p(head.since_arrival[0] / scale)
+    x[SharedFeature.STARTABLE] = startable / max(1, num)
+    x[SharedFeature.TYPICAL] = typical
+    x[SharedFeature.WAITING_ESTIMATE] = estimate - typical
+    x[SharedFeature.WAITING_SHARE] = share
     return estimate
 
 
@@ -241,10 +196,10 @@ def _look_ahead(view, work, x, row, dominant):  # type: ignore[no-untyped-def]
                 view.free_from[work.look[k], resource] - view.demand[row, resource]
             ) / view.capacity[resource]
             if resource == dominant:
-                x[_DOMINANT + k] = spare
+                x[JobFeature.DOMINANT_NOW + k] = spare
             else:
                 other = min(other, spare)
-        x[_OTHER + k] = other
+        x[JobFeature.OTHER_NOW + k] = other
 
 
 @inlined
@@ -255,10 +210,10 @@ def _encode_job(  # type: ignore[no-untyped-def]
     row = work.row[position]
     x = work.features[position]
     estimate = view.jobs.log_estimate[row]
-    x[_ESTIMATE] = estimate
-    x[_VS_ARRIVED] = estimate - typical
-    x[_VS_WAITING] = estimate - waiting_estimate
-    x[_AGE] = math.log1p(view.jobs.age[row] / view.jobs.estimate[row])
+    x[JobFeature.ESTIMATE] = estimate
+    x[JobFeature.ESTIMATE_VS_ARRIVED] = estimate - typical
+    x[JobFeature.ESTIMATE_VS_WAITING] = estimate - waiting_estimate
+    x[JobFeature.AGE] = math.log1p(view.jobs.age[row] / view.jobs.estimate[row])
     least = 1.0
     mean = 0.0
     most = 0.0
@@ -270,20 +225,22 @@ def _encode_job(  # type: ignore[no-untyped-def]
             dominant = resource
         least = min(least, share)
         mean = mean + share / view.free.shape[0]
-    x[_LEAST] = least
-    x[_MEAN] = mean
-    x[_LARGEST] = most
+    x[JobFeature.LEAST_SHARE] = least
+    x[JobFeature.MEAN_SHARE] = mean
+    x[JobFeature.LARGEST_SHARE] = most
     _look_ahead(view, work, x, row, dominant)
     free = free_after_start(view, row)
-    x[_LEFT] = free
-    x[_ALIGNMENT] = alignment(view, row) * 0.01
-    x[_CAN_START] = view.jobs.can_start[row]
-    x[_AT_END] = _free_share(view, _point(view, view.head.now[0] + view.jobs.estimate[row]))
-    x[_IS_RULE] = 0.0
-    x[_SCORE] = max(
+    x[JobFeature.LEFT] = free
+    x[JobFeature.ALIGNMENT] = alignment(view, row) * 0.01
+    x[JobFeature.CAN_START] = view.jobs.can_start[row]
+    x[JobFeature.FREE_AT_END] = _free_share(
+        view, _point(view, view.head.now[0] + view.jobs.estimate[row])
+    )
+    x[JobFeature.IS_RULE] = 0.0
+    x[JobFeature.SCORE] = max(
         _LOWEST, preference(view, row, net.rule) - preference(view, work.row[0], net.rule)
     )
-    x[_RESERVE] = free - reserve(view, row, net.rule, log_waiting)
+    x[JobFeature.RESERVE] = free - reserve(view, row, net.rule, log_waiting)
 
 
 @kernel
@@ -306,17 +263,21 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
     log_waiting = log_num_waiting(view)
     can_any = False
     chosen = VOID
-    is_forced = must_start(view, min(_PAUSE, net.rule[_RULE_PAUSE]))
+    is_forced = must_start(view, min(_PAUSE, net.rule[WithholdParameter.PAUSE]))
     for position in range(count):
         _encode_job(view, net, work, position, typical, waiting_estimate, log_waiting)
-        can_start = work.features[position, _CAN_START] > 0.0
+        can_start = work.features[position, JobFeature.CAN_START] > 0.0
         can_any = can_any or can_start
-        if chosen == VOID and can_start and (is_forced or work.features[position, _RESERVE] >= 0.0):
+        if (
+            chosen == VOID
+            and can_start
+            and (is_forced or work.features[position, JobFeature.RESERVE] >= 0.0)
+        ):
             chosen = position
     if chosen != VOID:
-        work.features[chosen, _IS_RULE] = 1.0
-    work.shared[_S_RULE] = 1.0 if chosen == VOID else 0.0
-    work.shared[_S_CAN] = 0.0 if can_any and must_start(view, _PAUSE) else 1.0
+        work.features[chosen, JobFeature.IS_RULE] = 1.0
+    work.shared[SharedFeature.RULE_HOLDS] = 1.0 if chosen == VOID else 0.0
+    work.shared[SharedFeature.CAN_HOLD] = 0.0 if can_any and must_start(view, _PAUSE) else 1.0
     return count
 
 
@@ -329,43 +290,17 @@ def score(net, work, count):  # type: ignore[no-untyped-def]
         work: the Workspace; its features must be up to date (see `encode`).
         count: how many jobs the network sees.
     """
-    weights = net.weights
-    base = work.base
-    layer = work.layer
-    context = work.context
-    for o in range(_H):
-        base[o] = 0.0
-    for position in range(count):
-        copy_bias(weights, _JOB1_BIAS, _H, layer)
-        add_product(work.features[position], _F, weights, _JOB1, _H, layer)
-        rectify(layer, _H, _SLOPE)
-        hidden = work.hidden[position]
-        copy_bias(weights, _JOB2_BIAS, _H, hidden)
-        add_product(layer, _H, weights, _JOB2, _H, hidden)
-        rectify(hidden, _H, _SLOPE)
-        for o in range(_H):
-            base[o] += hidden[o] / count
-    copy_bias(weights, _CONTEXT_BIAS, _H, context)
-    add_product(base, _H, weights, _CONTEXT, _H, context)
-    add_product(work.shared, _C, weights, _CONTEXT + _H * _H, _H, context)
-    rectify(context, _H, _SLOPE)
-    copy_bias(weights, _CHOICE1_BIAS, _H, base)
-    add_product(context, _H, weights, _CHOICE1 + _H * _H, _H, base)
+    embed_jobs(net.weights, _NET, _SLOPE, work, count)
     for position in range(count):
         work.logits[position] = _IMPOSSIBLE
-        if work.features[position, _CAN_START] > 0.0:
-            for o in range(_H):
-                layer[o] = base[o]
-            add_product(work.hidden[position], _H, weights, _CHOICE1, _H, layer)
-            rectify(layer, _H, _SLOPE)
-            work.logits[position] = (
-                dot(layer, _H, weights, _CHOICE2)
-                + weights[_PRIOR] * work.features[position, _IS_RULE]
-            )
+        if work.features[position, JobFeature.CAN_START] > 0.0:
+            is_rule = work.features[position, JobFeature.IS_RULE]
+            logit = job_logit(net.weights, _NET, _SLOPE, work, position, is_rule)
+            work.logits[position] = logit
     work.logits[count] = _IMPOSSIBLE
-    if work.shared[_S_CAN] > 0.0:
-        hold = dot(context, _H, weights, _HOLD) + weights[_HOLD_BIAS]
-        work.logits[count] = hold + weights[_PRIOR + 1] * work.shared[_S_RULE]
+    if work.shared[SharedFeature.CAN_HOLD] > 0.0:
+        rule_holds = work.shared[SharedFeature.RULE_HOLDS]
+        work.logits[count] = hold_logit(net.weights, _NET, work, rule_holds)
 
 
 @inlined
@@ -411,9 +346,9 @@ def play_many(  # type: ignore[no-untyped-def]
         last: one past the last cluster.
     """
     for row in range(first, last):
-        state = cluster(states, row)
-        sequence = sequence_of(sequences, sequence_rows[row])
-        view = view_of(views, row)
+        state = row_of(states, row)
+        sequence = row_of(sequences, sequence_rows[row])
+        view = row_of(views, row)
         begin(state, sequence)
         while state.clock.is_over[0] == 0:
             show(state, sequence, view)
@@ -478,11 +413,11 @@ def explore_many(  # type: ignore[no-untyped-def]
         last: one past the last cluster.
     """
     for row in range(first, last):
-        state = cluster(states, row)
-        sequence = sequence_of(sequences, sequence_rows[row])
-        view = view_of(views, row)
-        work = _work_of(works, row)
-        record = _record_of(records, row)
+        state = row_of(states, row)
+        sequence = row_of(sequences, sequence_rows[row])
+        view = row_of(views, row)
+        work = row_of(works, row)
+        record = row_of(records, row)
         record.count[0] = record.num_rows[0] = record.is_cut[0] = 0
         begin(state, sequence)
         while state.clock.is_over[0] == 0:
@@ -494,21 +429,3 @@ def explore_many(  # type: ignore[no-untyped-def]
                 break
             show(state, sequence, view)
             take(state, sequence, _explore(state, sequence, view, net, work, record, cost))
-
-
-@inlined
-def _work_of(works, row):  # type: ignore[no-untyped-def]
-    return Workspace(
-        works.row[row], works.score[row], works.look[row], works.features[row], works.hidden[row],
-        works.shared[row], works.context[row], works.base[row], works.layer[row],
-        works.logits[row],
-    )  # fmt: skip
-
-
-@inlined
-def _record_of(records, row):  # type: ignore[no-untyped-def]
-    return Record(
-        records.count[row], records.num_rows[row], records.is_cut[row], records.now[row],
-        records.cost[row], records.first_row[row], records.choice[row], records.log_prob[row],
-        records.shared[row], records.rows[row],
-    )  # fmt: skip

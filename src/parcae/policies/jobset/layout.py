@@ -20,7 +20,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from parcae.policies.networks.layout import Weights, flat, glorot, offsets_of
+from parcae.policies.networks.layout import Weights, critic_shapes, deep_set_shapes, flat, glorot
 
 #: Raised whenever a feature changes its meaning: older checkpoints are then refused.
 FEATURE_VERSION = 1
@@ -90,32 +90,12 @@ START_RULE = (0.0, 0.05, 0.5, 3.0, 2.0, 0.2, 0.1, 3.0)
 
 #: Weights by name; matrices are [in, out]. The kernels read them from a flat array in this order.
 SHAPES: dict[str, tuple[int, ...]] = {
-    "job1.weight": (NUM_JOB_FEATURES, HIDDEN),
-    "job1.bias": (HIDDEN,),
-    "job2.weight": (HIDDEN, HIDDEN),
-    "job2.bias": (HIDDEN,),
-    "context.weight": (HIDDEN + NUM_SHARED_FEATURES, HIDDEN),
-    "context.bias": (HIDDEN,),
-    "choice1.weight": (2 * HIDDEN, HIDDEN),
-    "choice1.bias": (HIDDEN,),
-    "choice2.weight": (HIDDEN, 1),
-    "hold.weight": (HIDDEN, 1),
-    "hold.bias": (1,),
+    **deep_set_shapes(NUM_JOB_FEATURES, NUM_SHARED_FEATURES, HIDDEN),
     "prior": (2,),
 }
 #: The critic is used in training only.
-CRITIC_SHAPES: dict[str, tuple[int, ...]] = {
-    "value1.weight": (HIDDEN, HIDDEN),
-    "value1.bias": (HIDDEN,),
-    "value2.weight": (HIDDEN, 1),
-    "value2.bias": (1,),
-}
+CRITIC_SHAPES = critic_shapes(HIDDEN)
 _ZERO_AT_START = ("choice2.weight", "hold.weight", "value2.weight")
-
-
-def offsets() -> dict[str, int]:
-    """Return where each weight starts in the flat array."""
-    return offsets_of(SHAPES)
 
 
 def initial_weights(rng: np.random.Generator, prior: tuple[float, float] = PRIOR) -> Weights:

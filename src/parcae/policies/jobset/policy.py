@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import FormatError
-from parcae.packing.layout import Packing, SequenceTables, View
+from parcae.kernels import row_of
+from parcae.packing.layout import Packing, View
 from parcae.policies.jobset.kernels import Network, Record, Workspace, decide, play_many
 from parcae.policies.jobset.layout import (
     HIDDEN,
@@ -20,8 +21,7 @@ from parcae.policies.jobset.layout import (
 )
 from parcae.policies.networks.layout import Weights
 from parcae.policies.packing.layout import WithholdParameter
-
-IntArray = npt.NDArray[np.int64]
+from parcae.policies.packing.policy import PackingPolicy
 
 
 def allocate_workspace(count: int) -> Workspace:
@@ -70,7 +70,7 @@ def allocate_record(count: int, capacity: int, row_capacity: int) -> Record:
     )
 
 
-class JobSetPolicy:
+class JobSetPolicy(PackingPolicy):
     """The set network with its weights.
 
     It takes the most probable decision, and never lets time pass for ever.
@@ -94,37 +94,16 @@ class JobSetPolicy:
                 f"not {len(WithholdParameter)}; train it again"
             )
         self.network = Network(flatten(weights, name), rule)
-        self._work = _single(allocate_workspace(1))
+        self._work = row_of(allocate_workspace(1), 0)
 
-    def play_many(
-        self,
-        states: Packing,
-        sequences: SequenceTables,
-        sequence_rows: IntArray,
-        views: View,
-        first: int,
-        last: int,
-    ) -> None:
-        """Run clusters first..last-1 from start to end.
+    @property
+    def kernel(self) -> Any:
+        """The network's compiled loop."""
+        return play_many
 
-        Args:
-            states: the states of all clusters, changed.
-            sequences: the job sequences.
-            sequence_rows: int64[num_clusters], each cluster's sequence.
-            views: the views of all clusters, written.
-            first: first cluster.
-            last: one past the last cluster.
-        """
-        play_many(
-            states,
-            sequences,
-            sequence_rows,
-            views,
-            self.network,
-            _single(allocate_workspace(1)),
-            first,
-            last,
-        )
+    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
+        """The network, and a workspace of this call only, so that threads can run side by side."""
+        return self.network, row_of(allocate_workspace(1), 0)
 
     def decide(self, view: View) -> int:
         """Return the slot whose job to place now, or VOID, for the view of one cluster.
@@ -132,7 +111,3 @@ class JobSetPolicy:
         The view must have its profile.
         """
         return int(decide(view, self.network, self._work))
-
-
-def _single(works: Workspace) -> Workspace:
-    return Workspace(*(table[0] for table in works))

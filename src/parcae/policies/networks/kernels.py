@@ -113,6 +113,76 @@ def dot(x, size, weights, at):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def embed_jobs(weights, net, slope, work, count):  # type: ignore[no-untyped-def]
+    """Compute the layers of a deep set that do not depend on the chosen job.
+
+    Args:
+        weights: float32 array, the network's weights.
+        net: DeepSet, a constant of the calling module.
+        slope: float32, slope of the leaky rectifier below zero.
+        work: workspace; `features` and `shared` are read, `hidden` and `context` are written, and
+            `base` receives the context's part of the layer that scores jobs.
+        count: number of jobs.
+    """
+    size = net.hidden
+    base = work.base
+    layer = work.layer
+    context = work.context
+    for o in range(size):
+        base[o] = 0.0
+    for position in range(count):
+        hidden = work.hidden[position]
+        copy_bias(weights, net.job1_bias, size, layer)
+        add_product(work.features[position], net.num_features, weights, net.job1, size, layer)
+        rectify(layer, size, slope)
+        copy_bias(weights, net.job2_bias, size, hidden)
+        add_product(layer, size, weights, net.job2, size, hidden)
+        rectify(hidden, size, slope)
+        for o in range(size):
+            base[o] += hidden[o] / count
+    copy_bias(weights, net.context_bias, size, context)
+    add_product(base, size, weights, net.context, size, context)
+    add_product(work.shared, net.num_shared, weights, net.context + size * size, size, context)
+    rectify(context, size, slope)
+    copy_bias(weights, net.choice1_bias, size, base)
+    add_product(context, size, weights, net.choice1 + size * size, size, base)
+
+
+@inlined
+def job_logit(weights, net, slope, work, position, is_rule):  # type: ignore[no-untyped-def]
+    """Return the logit of a job in a deep set, after `embed_jobs`.
+
+    Args:
+        weights: float32 array, the network's weights.
+        net: DeepSet, a constant of the calling module.
+        slope: float32, slope of the leaky rectifier below zero.
+        work: workspace; `layer` is written.
+        position: the job's position.
+        is_rule: float32, 1 if the rule chooses the job, else 0.
+    """
+    layer = work.layer
+    for o in range(net.hidden):
+        layer[o] = work.base[o]
+    add_product(work.hidden[position], net.hidden, weights, net.choice1, net.hidden, layer)
+    rectify(layer, net.hidden, slope)
+    return dot(layer, net.hidden, weights, net.choice2) + weights[net.prior] * is_rule
+
+
+@inlined
+def hold_logit(weights, net, work, rule_holds):  # type: ignore[no-untyped-def]
+    """Return the logit of holding in a deep set, after `embed_jobs`.
+
+    Args:
+        weights: float32 array, the network's weights.
+        net: DeepSet, a constant of the calling module.
+        work: workspace; `context` is read.
+        rule_holds: float32, 1 if the rule holds, else 0.
+    """
+    hold = dot(work.context, net.hidden, weights, net.hold) + weights[net.hold_bias]
+    return hold + weights[net.prior + 1] * rule_holds
+
+
+@inlined
 def uniform(seed, counter):  # type: ignore[no-untyped-def]
     """Return a number in (0, 1) that depends on the seed and the counter only."""
     bits = mix(mix(seed) + np.uint64(counter)) >> _UNUSED_BITS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,3 +78,72 @@ def flat(weights: Weights, shapes: Shapes, path: str) -> npt.NDArray[np.float32]
     """
     require_shapes(weights, shapes, path)
     return np.concatenate([np.asarray(weights[name], np.float32).ravel() for name in shapes])
+
+
+def deep_set_shapes(num_features: int, num_shared: int, hidden: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a deep set over jobs that chooses a job or holds.
+
+    h_j = two layers of the job's features,   g = a layer of [mean_j h_j, shared features]
+    logit(job j) = MLP[h_j, g] + prior . (j is the rule's choice)
+    logit(hold) = w . g + prior . (the rule holds)
+
+    Matrices are [in, out]. The weight "prior" is not among the shapes: networks may have further
+    priors.
+
+    Args:
+        num_features: features of a job.
+        num_shared: features that all jobs share.
+        hidden: hidden units of every layer.
+    """
+    return {
+        "job1.weight": (num_features, hidden),
+        "job1.bias": (hidden,),
+        "job2.weight": (hidden, hidden),
+        "job2.bias": (hidden,),
+        "context.weight": (hidden + num_shared, hidden),
+        "context.bias": (hidden,),
+        "choice1.weight": (2 * hidden, hidden),
+        "choice1.bias": (hidden,),
+        "choice2.weight": (hidden, 1),
+        "hold.weight": (hidden, 1),
+        "hold.bias": (1,),
+    }
+
+
+def critic_shapes(hidden: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a deep set's critic, which is used in training only."""
+    return {
+        "value1.weight": (hidden, hidden),
+        "value1.bias": (hidden,),
+        "value2.weight": (hidden, 1),
+        "value2.bias": (1,),
+    }
+
+
+class DeepSet(NamedTuple):
+    """Sizes of a deep set, and where its weights start in the flat array."""
+
+    num_features: int
+    num_shared: int
+    hidden: int
+    job1: int
+    job1_bias: int
+    job2: int
+    job2_bias: int
+    context: int
+    context_bias: int
+    choice1: int
+    choice1_bias: int
+    choice2: int
+    hold: int
+    hold_bias: int
+    prior: int
+
+
+def deep_set(shapes: Shapes) -> DeepSet:
+    """Return the sizes and places of a deep set whose weights have these shapes."""
+    num_features, hidden = shapes["job1.weight"]
+    num_shared = shapes["context.weight"][0] - hidden
+    starts = offsets_of(shapes)
+    at = {name.removesuffix(".weight").replace(".", "_"): starts[name] for name in starts}
+    return DeepSet(num_features, num_shared, hidden, *(at[name] for name in DeepSet._fields[3:]))

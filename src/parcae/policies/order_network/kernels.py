@@ -23,27 +23,6 @@ from parcae.policies.order_rule.kernels import (
     tier_of,
 )
 
-_F = {feature.name: int(feature) for feature in OrderFeature}
-_LEFT = _F["LEFT"]
-_TOTAL = _F["TOTAL"]
-_NARROW = _F["NARROW"]
-_CORRECTION = _F["CORRECTION"]
-_SURPRISE = _F["SURPRISE"]
-_STARTED = _F["STARTED"]
-_STAGES = _F["STAGES"]
-_AGE = _F["AGE"]
-_WIDTH = _F["WIDTH"]
-_UNTRIED = _F["UNTRIED"]
-_FEW = _F["FEW"]
-_RUNNING = _F["RUNNING"]
-_VIRTUAL = _F["VIRTUAL"]
-_RANK = _F["RANK"]
-_AHEAD = _F["AHEAD"]
-_ABOVE = _F["ABOVE"]
-_IS_TRIED = _F["IS_TRIED"]
-_ERRING = _F["ERRING"]
-_JOBS = _F["JOBS"]
-_DEMAND = _F["DEMAND"]
 _JOB_WEIGHT = OFFSETS["job.weight"]
 _JOB_BIAS = OFFSETS["job.bias"]
 _OWN = OFFSETS["mixed.own"]
@@ -60,19 +39,19 @@ def _describe(view, rule, facts, job, row):  # type: ignore[no-untyped-def]
     clock_ms = view.now.clock_ms[0]
     age_ms = clock_ms - view.jobs.arrival_ms[job]
     virtual_left_ms = max(0.0, rule.virtual_jobs.end_ms[job] - clock_ms)
-    row[_LEFT] = log_amount(facts.left_ms, mean_ms)
-    row[_TOTAL] = log_amount(facts.total_ms, mean_ms)
-    row[_NARROW] = math.log1p(facts.path_ms * cores / max(facts.left_ms, 1.0))
-    row[_CORRECTION] = math.log(facts.factor)
-    row[_SURPRISE] = facts.surprise * facts.num_finished / (facts.num_finished + 10.0)
-    row[_STARTED] = facts.num_started / facts.num_tasks
-    row[_STAGES] = facts.stages_left / view.jobs.num_stages[job]
-    row[_AGE] = math.log1p(age_ms * cores / mean_ms)
-    row[_WIDTH] = math.log1p(facts.num_pending / cores)
-    row[_UNTRIED] = 1.0 if facts.num_finished == 0 else 0.0
-    row[_FEW] = 1.0 / (1.0 + facts.num_finished)
-    row[_RUNNING] = view.jobs.num_attached[job] / cores
-    row[_VIRTUAL] = math.log1p(virtual_left_ms * cores / mean_ms)
+    row[OrderFeature.LEFT] = log_amount(facts.left_ms, mean_ms)
+    row[OrderFeature.TOTAL] = log_amount(facts.total_ms, mean_ms)
+    row[OrderFeature.NARROW] = math.log1p(facts.path_ms * cores / max(facts.left_ms, 1.0))
+    row[OrderFeature.CORRECTION] = math.log(facts.factor)
+    row[OrderFeature.SURPRISE] = facts.surprise * facts.num_finished / (facts.num_finished + 10.0)
+    row[OrderFeature.STARTED] = facts.num_started / facts.num_tasks
+    row[OrderFeature.STAGES] = facts.stages_left / view.jobs.num_stages[job]
+    row[OrderFeature.AGE] = math.log1p(age_ms * cores / mean_ms)
+    row[OrderFeature.WIDTH] = math.log1p(facts.num_pending / cores)
+    row[OrderFeature.UNTRIED] = 1.0 if facts.num_finished == 0 else 0.0
+    row[OrderFeature.FEW] = 1.0 / (1.0 + facts.num_finished)
+    row[OrderFeature.RUNNING] = view.jobs.num_attached[job] / cores
+    row[OrderFeature.VIRTUAL] = math.log1p(virtual_left_ms * cores / mean_ms)
 
 
 @kernel
@@ -86,12 +65,12 @@ def _describe_ranks(work, count, mean_ms, error, log_jobs, demand):  # type: ign
     for place in range(count):
         position = work.by_tier[place]
         row = work.features[position]
-        row[_RANK] = place / count
-        row[_AHEAD] = math.log1p(ahead_ms / mean_ms)
-        row[_ABOVE] = min(MOST_ABOVE, work.tier[position] - least)
-        row[_ERRING] = error
-        row[_JOBS] = log_jobs
-        row[_DEMAND] = math.log1p(demand)
+        row[OrderFeature.RANK] = place / count
+        row[OrderFeature.AHEAD] = math.log1p(ahead_ms / mean_ms)
+        row[OrderFeature.ABOVE] = min(MOST_ABOVE, work.tier[position] - least)
+        row[OrderFeature.ERRING] = error
+        row[OrderFeature.JOBS] = log_jobs
+        row[OrderFeature.DEMAND] = math.log1p(demand)
         ahead_ms += work.left_ms[position]
 
 
@@ -155,7 +134,7 @@ def plan(view, orders, network):  # type: ignore[no-untyped-def]
         order_job(view, orders, rule, facts, job, error, tier)
         row = work.features[position]
         _describe(view, rule, facts, job, row)
-        row[_IS_TRIED] = 1.0 if orders.jobs.tier[job] == PROBE_TIER else 0.0
+        row[OrderFeature.IS_TRIED] = 1.0 if orders.jobs.tier[job] == PROBE_TIER else 0.0
         work.tier[position] = tier
         work.left_ms[position] = facts.left_ms
         demand += facts.num_pending / cores

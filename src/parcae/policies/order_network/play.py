@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from parcae.cluster.kernels.tables import select_cluster
 from parcae.cluster.orders import Orders
-from parcae.kernels import kernel
+from parcae.kernels import kernel, row_of
 from parcae.policies.order_network.kernels import plan
 from parcae.policies.order_network.layout import OrderNetwork
 from parcae.policies.order_rule.kernels import reset_virtual_run
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.firing import select_future
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
@@ -55,6 +53,4 @@ def play_many(  # type: ignore[no-untyped-def]
     """
     for row in range(first, last):
         run_network = OrderNetwork(weights[row], network.rule, network.work)
-        status[row] = play(
-            select_cluster(states, row), select_future(futures, row), tables, run_network
-        )
+        status[row] = play(row_of(states, row), row_of(futures, row), tables, run_network)

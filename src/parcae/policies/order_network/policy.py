@@ -115,16 +115,10 @@ class OrderNetworkPolicy(CompiledPlanner):
         )
         return (tables,)
 
-    def arguments_of_many(self, num_jobs: int, num_stages: int, num_runs: int) -> tuple[Any, ...]:
-        """A row of weights for every run, and the network's tables.
-
-        Args:
-            num_jobs: most jobs of a run.
-            num_stages: most stages of a run.
-            num_runs: number of runs.
-        """
-        rows = np.tile(np.asarray(self.weights, np.float64), (num_runs, 1))
-        return rows, *self.arguments(num_jobs, num_stages)
+    def arguments_for_many(self, states: ClusterState) -> tuple[Any, ...]:
+        """A row of weights for every run, and the network's tables."""
+        rows = np.tile(np.asarray(self.weights, np.float64), (len(states.jobs), 1))
+        return rows, *self.arguments_for(states)
 
 
 def network_checkpoint(

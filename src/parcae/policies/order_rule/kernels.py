@@ -17,28 +17,6 @@ from parcae.cluster.state import NOT_YET, UNLIMITED, VirtualRun
 from parcae.kernels import inlined, kernel
 from parcae.policies.order_rule.layout import OrderParameter
 
-_P = {parameter.name: int(parameter) for parameter in OrderParameter}
-_NARROW = _P["NARROW"]
-_TOTAL = _P["TOTAL"]
-_CORRECTION = _P["CORRECTION"]
-_SURPRISE = _P["SURPRISE"]
-_STARTED = _P["STARTED"]
-_AGE = _P["AGE"]
-_STAGES = _P["STAGES"]
-_WIDTH = _P["WIDTH"]
-_UNTRIED = _P["UNTRIED"]
-_FEW = _P["FEW"]
-_RUNNING = _P["RUNNING"]
-_VIRTUAL = _P["VIRTUAL"]
-_CROWDED = _P["CROWDED"]
-_STAGE_PATH = _P["STAGE_PATH"]
-_STAGE_TASK = _P["STAGE_TASK"]
-_STAGE_TASKS = _P["STAGE_TASKS"]
-_STAGE_WORK = _P["STAGE_WORK"]
-_PRIOR_ERROR = _P["PRIOR_ERROR"]
-_PROBE = _P["PROBE"]
-_PROBE_ERRING = _P["PROBE_ERRING"]
-_PROBE_SHARE = _P["PROBE_SHARE"]
 #: Tier of jobs that are probed: before all others except those that the guard puts first.
 PROBE_TIER = -1e6
 #: The recent estimate error is the mean over this many latest jobs, and a prior of a small error
@@ -121,7 +99,9 @@ def recent_error(view, rule):  # type: ignore[no-untyped-def]
     stages = view.stages
     jobs = view.jobs
     weight = _PRIOR_JOBS
-    squares = _PRIOR_JOBS * _PRIOR_VARIANCE * math.exp(min(10.0, rule.theta[_PRIOR_ERROR]))
+    squares = (
+        _PRIOR_JOBS * _PRIOR_VARIANCE * math.exp(min(10.0, rule.theta[OrderParameter.PRIOR_ERROR]))
+    )
     for job in range(max(0, view.now.num_jobs[0] - _NUM_LATEST_JOBS), view.now.num_jobs[0]):
         first = jobs.stage_start[job]
         finished = 0
@@ -169,18 +149,25 @@ def tier_of(view, rule, facts, job, error, log_jobs):  # type: ignore[no-untyped
     log_total = log_amount(facts.total_ms, mean_ms)
     age = math.log1p((view.now.clock_ms[0] - view.jobs.arrival_ms[job]) * cores / mean_ms)
     virtual_left_ms = max(0.0, rule.virtual_jobs.end_ms[job] - view.now.clock_ms[0])
-    value = theta[_NARROW] * math.log1p(facts.path_ms * cores / max(facts.left_ms, 1.0))
-    value += (theta[_TOTAL] + theta[_CROWDED] * log_jobs) * log_total
-    value += theta[_CORRECTION] * math.log(facts.factor)
-    value += theta[_SURPRISE] * facts.surprise * facts.num_finished / (facts.num_finished + 10.0)
-    value += theta[_STARTED] * facts.num_started / facts.num_tasks
-    value += theta[_AGE] * age
-    value += theta[_STAGES] * facts.stages_left / view.jobs.num_stages[job]
-    value += theta[_WIDTH] * math.log1p(facts.num_pending / cores)
-    value += theta[_UNTRIED] * (1.0 if facts.num_finished == 0 else 0.0)
-    value += theta[_FEW] / (1.0 + facts.num_finished)
-    value += theta[_RUNNING] * view.jobs.num_attached[job] / cores
-    value += theta[_VIRTUAL] * math.log1p(virtual_left_ms * cores / mean_ms)
+    value = theta[OrderParameter.NARROW] * math.log1p(
+        facts.path_ms * cores / max(facts.left_ms, 1.0)
+    )
+    value += (theta[OrderParameter.TOTAL] + theta[OrderParameter.CROWDED] * log_jobs) * log_total
+    value += theta[OrderParameter.CORRECTION] * math.log(facts.factor)
+    value += (
+        theta[OrderParameter.SURPRISE]
+        * facts.surprise
+        * facts.num_finished
+        / (facts.num_finished + 10.0)
+    )
+    value += theta[OrderParameter.STARTED] * facts.num_started / facts.num_tasks
+    value += theta[OrderParameter.AGE] * age
+    value += theta[OrderParameter.STAGES] * facts.stages_left / view.jobs.num_stages[job]
+    value += theta[OrderParameter.WIDTH] * math.log1p(facts.num_pending / cores)
+    value += theta[OrderParameter.UNTRIED] * (1.0 if facts.num_finished == 0 else 0.0)
+    value += theta[OrderParameter.FEW] / (1.0 + facts.num_finished)
+    value += theta[OrderParameter.RUNNING] * view.jobs.num_attached[job] / cores
+    value += theta[OrderParameter.VIRTUAL] * math.log1p(virtual_left_ms * cores / mean_ms)
     return log_amount(facts.left_ms, mean_ms) + error * value
 
 
@@ -193,12 +180,14 @@ def _rank_stages(view, orders, rule, job):  # type: ignore[no-untyped-def]
     for stage in range(first, first + view.jobs.num_stages[job]):
         if stages.frontier_rank[stage] < 0:
             continue
-        value = theta[_STAGE_PATH] * math.log(1.0 + rule.virtual_stages.path_ms[stage])
-        value += theta[_STAGE_TASK] * math.log(1.0 + stages.task_ms[stage])
-        value += theta[_STAGE_TASKS] * math.log(
+        value = theta[OrderParameter.STAGE_PATH] * math.log(
+            1.0 + rule.virtual_stages.path_ms[stage]
+        )
+        value += theta[OrderParameter.STAGE_TASK] * math.log(1.0 + stages.task_ms[stage])
+        value += theta[OrderParameter.STAGE_TASKS] * math.log(
             1.0 + stages.num_tasks[stage] - stages.num_started[stage]
         )
-        value += theta[_STAGE_WORK] * math.log(1.0 + stages.downstream_ms[stage])
+        value += theta[OrderParameter.STAGE_WORK] * math.log(1.0 + stages.downstream_ms[stage])
         orders.stages.rank[stage] = -value
 
 
@@ -206,8 +195,12 @@ def _rank_stages(view, orders, rule, job):  # type: ignore[no-untyped-def]
 def _num_probes(rule, facts, error):  # type: ignore[no-untyped-def]
     """Number of tasks of the job that start before other jobs, so that its size becomes known."""
     theta = rule.theta
-    wanted = math.floor(2.0 ** (theta[_PROBE] + theta[_PROBE_ERRING] * error - 1.0))
-    return min(wanted, math.floor(facts.num_tasks * math.exp(theta[_PROBE_SHARE] - 3.0)))
+    wanted = math.floor(
+        2.0 ** (theta[OrderParameter.PROBE] + theta[OrderParameter.PROBE_ERRING] * error - 1.0)
+    )
+    return min(
+        wanted, math.floor(facts.num_tasks * math.exp(theta[OrderParameter.PROBE_SHARE] - 3.0))
+    )
 
 
 @kernel

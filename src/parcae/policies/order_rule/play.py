@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from parcae.cluster.kernels.tables import select_cluster
 from parcae.cluster.orders import Orders
-from parcae.kernels import kernel
+from parcae.kernels import kernel, row_of
 from parcae.policies.order_rule.kernels import plan, reset_virtual_run
 from parcae.policies.order_rule.layout import OrderRule
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.firing import select_future
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
@@ -59,6 +57,4 @@ def play_many(  # type: ignore[no-untyped-def]
         run_rule = OrderRule(
             thetas[row], rule.mean_work_ms, rule.virtual_now, rule.virtual_jobs, rule.virtual_stages
         )
-        status[row] = play(
-            select_cluster(states, row), select_future(futures, row), tables, run_rule
-        )
+        status[row] = play(row_of(states, row), row_of(futures, row), tables, run_rule)

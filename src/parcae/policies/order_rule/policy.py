@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.cluster.state import allocate_virtual
+from parcae.cluster.state import ClusterState, allocate_virtual
 from parcae.errors import PolicyError
 from parcae.policies.order_rule.kernels import plan
 from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderParameter, OrderRule
@@ -93,13 +93,7 @@ class OrderRulePolicy(CompiledPlanner):
         """The rule's tables, with an empty virtual run."""
         return (order_rule(self.parameters, self.mean_work_ms, num_jobs, num_stages),)
 
-    def arguments_of_many(self, num_jobs: int, num_stages: int, num_runs: int) -> tuple[Any, ...]:
-        """A row of parameters for every run, and the rule's tables.
-
-        Args:
-            num_jobs: most jobs of a run.
-            num_stages: most stages of a run.
-            num_runs: number of runs.
-        """
-        rows = np.tile(np.asarray(self.parameters, np.float64), (num_runs, 1))
-        return rows, *self.arguments(num_jobs, num_stages)
+    def arguments_for_many(self, states: ClusterState) -> tuple[Any, ...]:
+        """A row of parameters for every run, and the rule's tables."""
+        rows = np.tile(np.asarray(self.parameters, np.float64), (len(states.jobs), 1))
+        return rows, *self.arguments_for(states)

@@ -7,19 +7,19 @@ that depend on executor classes, idle slots or moves exist in the world of execu
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
 from parcae.cluster.state import MAX_POOLS, POOL
 from parcae.errors import ConfigError, PolicyError
 from parcae.policies.catalog import CATALOG, make_policy
+from parcae.policies.entries import Catalogue, PolicyEntry, refuse_argument
 from parcae.policies.heuristics.policy import HeuristicPolicy
-from parcae.policies.orders.layout import OrderKind, PlanTables
+from parcae.policies.orders.kernels import OrderKind
+from parcae.policies.orders.layout import PlanTables
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.allocation import DEFAULT_POOL, PoolSpec, read_allocation
@@ -30,82 +30,94 @@ _GUARD = "+guard"
 _GUARD_HELP = "write a factor above 1 after the guard, e.g. srpt+guard:1.1"
 #: Suffixes of allocation files.
 _POOL_FILES = (".json", ".xml")
-#: Policies that exist in the world of executors only, and why.
-_EXECUTORS_ONLY: Mapping[str, str] = MappingProxyType(
-    {
-        "tetris": "decides about executor classes",
-        "graphene": "decides about executor classes",
-        "idle-theory": "decides about idle slots",
-        "order": "gives all executors to one job, as in Decima's Appendix H",
-        "spark_fifo": "counts executors ever granted, but every plan grants all cores again",
-        "spark_static_N": "counts executors ever granted, but every plan grants all cores again",
-    }
-)
 
 
 @dataclass(frozen=True)
-class OrderEntry:
-    """One line of the catalogue of the world of cores.
+class PlanSetting:
+    """What a policy of the world of cores is made for.
 
     Args:
-        usage: how to write the policy, e.g. "fifo".
-        summary: what the policy does.
-        source: where the policy comes from.
-        title: name of the policy in tables of results.
-        kind: which formula it plans by.
+        workload: the workload that the policy schedules.
+        config: the cluster and its estimate errors.
     """
 
-    usage: str
-    summary: str
-    source: str
-    title: str
-    kind: OrderKind
+    workload: Workload
+    config: SimulationConfig
 
-    @property
-    def name(self) -> str:
-        """The name without its argument."""
-        return self.usage.partition("[")[0].partition(":")[0]
+
+def _formula(kind: OrderKind) -> Callable[[str, str, PlanSetting], OrderPolicy]:
+    """A maker of policies without argument."""
+
+    def make(text: str, argument: str, setting: PlanSetting) -> OrderPolicy:
+        refuse_argument(text, argument)
+        return OrderPolicy(text, kind, plan_tables())
+
+    return make
+
+
+def _fifo(text: str, argument: str, setting: PlanSetting) -> OrderPolicy:
+    if argument not in ("", "spark-jobs"):
+        raise PolicyError(f"policy {text!r}: the argument is 'spark-jobs' or nothing")
+    kind = OrderKind.FIFO_SPARK_JOBS if argument else OrderKind.FIFO
+    return OrderPolicy(text, kind, plan_tables())
+
+
+def _fair(text: str, argument: str, setting: PlanSetting) -> OrderPolicy:
+    if argument.endswith(_POOL_FILES):
+        return OrderPolicy(text, OrderKind.POOLS, _read_pool_tables(argument, setting.workload))
+    if argument:
+        raise PolicyError(
+            f"policy {text!r}: in the world of cores the argument is an allocation file "
+            "(*.xml, *.json) or nothing"
+        )
+    return OrderPolicy(text, OrderKind.FAIR, plan_tables())
+
+
+def _gittins(text: str, argument: str, setting: PlanSetting) -> OrderPolicy:
+    # SciPy is slow to import, and no other formula needs it.
+    from parcae.policies.orders.gittins import gittins_tables
+
+    refuse_argument(text, argument)
+    tables = plan_tables(**gittins_tables(setting.workload, setting.config))
+    return OrderPolicy(text, OrderKind.GITTINS, tables)
 
 
 _SPARK = "Spark's TaskSchedulerImpl and Pool"
 
-ORDER_CATALOG: tuple[OrderEntry, ...] = (
-    OrderEntry("fifo", "first job first, then by stage: what Spark does by default", _SPARK,
-               "Spark's FIFO: job id, stage id", OrderKind.FIFO),
-    OrderEntry("fifo:spark-jobs", "every stage is a separate Spark job, numbered when it becomes "
-               "runnable, so that late stages of an old query queue behind younger queries",
-               "Spark's AdaptiveSparkPlanExec",
-               "Spark's FIFO under adaptive execution: every stage a Spark job",
-               OrderKind.FIFO_SPARK_JOBS),
-    OrderEntry("fair", "equal shares over jobs: Spark's fair scheduler with one pool per job",
-               _SPARK, "Spark's FAIR, a pool a job", OrderKind.FAIR),
-    OrderEntry("fair:POOLS.xml|json", "Spark's fair scheduler with the pools of an allocation "
-               "file: weights, minimum shares, FIFO or FAIR inside", _SPARK,
-               "Spark's FAIR, pools of", OrderKind.POOLS),
-    OrderEntry("sjf", "least total work first", "control", "least total work first", OrderKind.SJF),
-    OrderEntry("srpt", "least remaining work first", "Schrage 1968", "least remaining work first",
-               OrderKind.SRPT),
-    OrderEntry("fsp", "in the order in which jobs would complete under fair sharing",
-               "Friedman & Henderson 2003", "order of virtual completion under fair sharing",
-               OrderKind.FSP),
-    OrderEntry("psbs", "as fsp, but jobs that take longer than estimated share the cores",
-               "Dell'Amico, Carra & Michiardi 2016", "order of virtual completion; late jobs share",
-               OrderKind.PSBS),
-    OrderEntry("las", "least attained service first; does not use sizes",
-               "Rai, Urvoy-Keller & Biersack 2003", "least attained service first", OrderKind.LAS),
-    OrderEntry("gittins", "largest Gittins index first, by the spread of a recurring job's size",
-               "Gittins 1979; Scully 2018", "largest Gittins index first", OrderKind.GITTINS),
-)  # fmt: skip
+ORDER_CATALOG: Catalogue[PlanSetting] = Catalogue("policy", "parcae policies", (
+    PolicyEntry("fifo", "first job first, then by stage: what Spark does by default", _SPARK,
+                _fifo, "Spark's FIFO: job id, stage id"),
+    PolicyEntry("fifo:spark-jobs", "every stage is a separate Spark job, numbered when it becomes "
+                "runnable, so that late stages of an old query queue behind younger queries",
+                "Spark's AdaptiveSparkPlanExec", _fifo,
+                "Spark's FIFO under adaptive execution: every stage a Spark job"),
+    PolicyEntry("fair", "equal shares over jobs: Spark's fair scheduler with one pool per job",
+                _SPARK, _fair, "Spark's FAIR, a pool a job"),
+    PolicyEntry("fair:POOLS.xml|json", "Spark's fair scheduler with the pools of an allocation "
+                "file: weights, minimum shares, FIFO or FAIR inside", _SPARK, _fair,
+                "Spark's FAIR, pools of"),
+    PolicyEntry("sjf", "least total work first", "control", _formula(OrderKind.SJF),
+                "least total work first"),
+    PolicyEntry("srpt", "least remaining work first", "Schrage 1968", _formula(OrderKind.SRPT),
+                "least remaining work first"),
+    PolicyEntry("fsp", "in the order in which jobs would complete under fair sharing",
+                "Friedman & Henderson 2003", _formula(OrderKind.FSP),
+                "order of virtual completion under fair sharing"),
+    PolicyEntry("psbs", "as fsp, but jobs that take longer than estimated share the cores",
+                "Dell'Amico, Carra & Michiardi 2016", _formula(OrderKind.PSBS),
+                "order of virtual completion; late jobs share"),
+    PolicyEntry("las", "least attained service first; does not use sizes",
+                "Rai, Urvoy-Keller & Biersack 2003", _formula(OrderKind.LAS),
+                "least attained service first"),
+    PolicyEntry("gittins", "largest Gittins index first, by the spread of a recurring job's size",
+                "Gittins 1979; Scully 2018", _gittins, "largest Gittins index first"),
+))  # fmt: skip
 
 GUARD_USAGE = "POLICY+guard:FACTOR"
 GUARD_SUMMARY = (
     "the policy, but a job goes first if its time in the system would otherwise exceed FACTOR "
     "times its time under virtual fair sharing"
 )
-
-_BY_USAGE = {entry.usage: entry for entry in ORDER_CATALOG}
-_POOLS = next(entry for entry in ORDER_CATALOG if entry.kind is OrderKind.POOLS)
-_DECISION_POLICIES = tuple(entry.name for entry in CATALOG if entry.name not in _EXECUTORS_ONLY)
 
 
 def all_policies() -> Iterator[tuple[str, str, str, str]]:
@@ -117,8 +129,8 @@ def all_policies() -> Iterator[tuple[str, str, str, str]]:
         yield entry.usage, entry.summary, entry.source, "cores"
     yield GUARD_USAGE, GUARD_SUMMARY, "Parcae", "cores"
     for other in CATALOG:
-        is_executors_only = other.name in _EXECUTORS_ONLY or other.name in _BY_USAGE
-        yield other.usage, other.summary, other.source, "executors" if is_executors_only else "both"
+        is_both = not other.only_executors and ORDER_CATALOG.find(other.name)[0] is None
+        yield other.usage, other.summary, other.source, "both" if is_both else "executors"
 
 
 def split_guard(text: str) -> tuple[str, float | None]:
@@ -150,10 +162,10 @@ def refuse_planners(text: str) -> None:
         PolicyError: `text` names such a policy, or has a guard.
     """
     is_guarded = _GUARD in text
-    name, _, argument = text.partition(":")
-    plans = text in _BY_USAGE and text not in ("fifo", "fair")
-    is_file = name == "fair" and argument.endswith(_POOL_FILES)
-    if plans or is_file or is_guarded:
+    entry, argument = ORDER_CATALOG.find(text)
+    is_other = CATALOG.find(text)[0] is None or argument == "spark-jobs"
+    plans = entry is not None and (is_other or argument.endswith(_POOL_FILES))
+    if plans or is_guarded:
         what = "the guard" if is_guarded else "it plans standing orders and"
         raise PolicyError(
             f"policy {text!r}: {what} exists in the world of cores only; choose --world cores"
@@ -177,16 +189,14 @@ def make_cores_policy(
             the policy exists in the world of executors only.
         ConfigError, FormatError, OSError: see `make_order_policy`.
     """
-    name = "spark_static_N" if text.startswith("spark_static_") else text.partition(":")[0]
-    if name in _EXECUTORS_ONLY:
-        raise PolicyError(f"policy {text!r} {_EXECUTORS_ONLY[name]}: choose --world executors")
-    if name in {entry.name for entry in ORDER_CATALOG}:
+    if ORDER_CATALOG.find(text)[0] is not None:
         return make_order_policy(text, workload, config)
-    known = [*dict.fromkeys([*(entry.name for entry in ORDER_CATALOG), *_DECISION_POLICIES])]
-    if not any(name == candidate or text.startswith("wfair_") for candidate in known):
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-        raise PolicyError(f"unknown policy {text!r}; {hint} (`parcae policies` lists all)")
+    entry, _ = CATALOG.find(text)
+    if entry is None:
+        decide = [other.name for other in CATALOG if not other.only_executors]
+        raise CATALOG.unknown(text, dict.fromkeys([*ORDER_CATALOG.names, *decide]))
+    if entry.only_executors:
+        raise PolicyError(f"policy {text!r} {entry.only_executors}: choose --world executors")
     return make_policy(text, config.total_executors)
 
 
@@ -206,34 +216,8 @@ def make_order_policy(text: str, workload: Workload, config: SimulationConfig) -
 
     Example: `make_order_policy("fair:pools.xml", workload, SimulationConfig(world="cores"))`.
     """
-    name, _, argument = text.partition(":")
-    if name == "fair" and argument.endswith(_POOL_FILES):
-        return OrderPolicy(text, OrderKind.POOLS, _read_pool_tables(argument, workload))
-    if text == _POOLS.usage or text not in _BY_USAGE:
-        raise _argument_error(text, name)
-    kind = _BY_USAGE[text].kind
-    if kind is OrderKind.GITTINS:
-        # SciPy is slow to import, and no other formula needs it.
-        from parcae.policies.orders.gittins import gittins_tables
-
-        return OrderPolicy(text, kind, plan_tables(**gittins_tables(workload, config)))
-    return OrderPolicy(text, kind, plan_tables())
-
-
-def _argument_error(text: str, name: str) -> PolicyError:
-    """The error for a text that names no policy by formula: wrong argument or unknown name."""
-    if name == "fifo":
-        return PolicyError(f"policy {text!r}: the argument is 'spark-jobs' or nothing")
-    if name == "fair":
-        return PolicyError(
-            f"policy {text!r}: in the world of cores the argument is an allocation file "
-            "(*.xml, *.json) or nothing"
-        )
-    if name in _BY_USAGE:
-        return PolicyError(f"policy {text!r} takes no argument; write {name!r}")
-    close = difflib.get_close_matches(name, _BY_USAGE, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_BY_USAGE)}"
-    return PolicyError(f"unknown policy {text!r}; {hint} (`parcae policies` lists all)")
+    policy: OrderPolicy = ORDER_CATALOG.make(text, PlanSetting(workload, config))
+    return policy
 
 
 def title_of(text: str) -> str:
@@ -241,9 +225,11 @@ def title_of(text: str) -> str:
 
     Example: `title_of("fair")` is "Spark's FAIR, a pool a job".
     """
-    if text in _BY_USAGE:
-        return _BY_USAGE[text].title
-    return f"{_POOLS.title} {text.partition(':')[2]}"
+    titles = {entry.usage: entry.title or entry.name for entry in ORDER_CATALOG}
+    name, _, argument = text.partition(":")
+    if name == "fair" and argument:
+        return f"{titles['fair:POOLS.xml|json']} {argument}"
+    return titles.get(text, text)
 
 
 def _read_pool_tables(path: str, workload: Workload) -> PlanTables:

@@ -6,6 +6,7 @@ Jobs and stages with a smaller tier are served first (see `parcae.cluster.orders
 from __future__ import annotations
 
 import math
+from enum import IntEnum
 
 import numpy as np
 
@@ -13,19 +14,24 @@ from parcae.cluster.kernels.estimates import correction, remaining_ms, total_ms,
 from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends
 from parcae.cluster.state import NO_JOB, NOT_YET, VirtualRun
 from parcae.kernels import inlined, kernel
-from parcae.policies.orders.layout import GITTINS_AGES_PER_UNIT, GITTINS_SIGMAS_PER_UNIT, OrderKind
+from parcae.policies.orders.layout import GITTINS_AGES_PER_UNIT, GITTINS_SIGMAS_PER_UNIT
 
-_FIFO = int(OrderKind.FIFO)
-_FIFO_SPARK_JOBS = int(OrderKind.FIFO_SPARK_JOBS)
-_FAIR = int(OrderKind.FAIR)
-_POOLS = int(OrderKind.POOLS)
-_SJF = int(OrderKind.SJF)
-_SRPT = int(OrderKind.SRPT)
-_FSP = int(OrderKind.FSP)
-_PSBS = int(OrderKind.PSBS)
-_LAS = int(OrderKind.LAS)
-_GITTINS = int(OrderKind.GITTINS)
-_GIVEN = int(OrderKind.GIVEN)
+
+class OrderKind(IntEnum):
+    """Which formula makes the orders."""
+
+    FIFO = 0  # by job, then stage: Spark's FIFO
+    # By the order in which stages became runnable: Spark's FIFO under adaptive execution.
+    FIFO_SPARK_JOBS = 1
+    FAIR = 2  # one pool per job: Spark's FAIR
+    POOLS = 3  # the pools of an allocation file
+    SJF = 4  # least total work first
+    SRPT = 5  # least remaining work first
+    FSP = 6  # by completion time in the virtual run of fair sharing
+    PSBS = 7  # as FSP, but late jobs (complete in the virtual run only) share the cores
+    LAS = 8  # least attained service first
+    GITTINS = 9  # largest Gittins index first
+    GIVEN = 10  # fixed tiers and limits from the tables
 
 
 @kernel
@@ -176,23 +182,23 @@ def plan(view, orders, kind, tables):  # type: ignore[no-untyped-def]
     """
     orders.wake_ms[0] = NOT_YET
     # FIFO needs nothing: blank orders serve jobs in order of arrival.
-    if kind == _POOLS:
+    if kind == OrderKind.POOLS:
         _use_pools(view, orders, tables)
-    elif kind == _GIVEN:
+    elif kind == OrderKind.GIVEN:
         _copy_given_orders(view, orders, tables)
-    elif kind == _FIFO_SPARK_JOBS:
+    elif kind == OrderKind.FIFO_SPARK_JOBS:
         _order_by_submission(view, orders)
-    elif kind in (_FSP, _PSBS):
-        _order_by_virtual_end(view, orders, _virtual_run(tables), kind == _PSBS)
-    elif kind == _LAS:
+    elif kind in (OrderKind.FSP, OrderKind.PSBS):
+        _order_by_virtual_end(view, orders, _virtual_run(tables), kind == OrderKind.PSBS)
+    elif kind == OrderKind.LAS:
         _order_by_attained(view, orders)
     for position in range(view.now.num_active[0]):
         job = view.active[position]
-        if kind == _FAIR:
+        if kind == OrderKind.FAIR:
             orders.jobs.weight[job] = 1.0
-        elif kind == _SJF:
+        elif kind == OrderKind.SJF:
             orders.jobs.tier[job] = total_ms(view, job)
-        elif kind == _SRPT:
+        elif kind == OrderKind.SRPT:
             orders.jobs.tier[job] = remaining_ms(view, job)
-        elif kind == _GITTINS:
+        elif kind == OrderKind.GITTINS:
             orders.jobs.tier[job] = -_gittins_index(view, tables, job)

@@ -1,31 +1,13 @@
-"""Kinds of the policies that plan by a formula, and their tables."""
+"""The tables of the policies that plan by a formula."""
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 #: Resolution of the table of Gittins indices: steps per unit of spread (sigma of the log of sizes),
 #: and steps per unit of age (service so far / median size).
 GITTINS_SIGMAS_PER_UNIT = 20
 GITTINS_AGES_PER_UNIT = 20
-
-
-class OrderKind(IntEnum):
-    """Which formula makes the orders."""
-
-    FIFO = 0  # by job, then stage: Spark's FIFO
-    # By the order in which stages became runnable: Spark's FIFO under adaptive execution.
-    FIFO_SPARK_JOBS = 1
-    FAIR = 2  # one pool per job: Spark's FAIR
-    POOLS = 3  # the pools of an allocation file
-    SJF = 4  # least total work first
-    SRPT = 5  # least remaining work first
-    FSP = 6  # by completion time in the virtual run of fair sharing
-    PSBS = 7  # as FSP, but late jobs (complete in the virtual run only) share the cores
-    LAS = 8  # least attained service first
-    GITTINS = 9  # largest Gittins index first
-    GIVEN = 10  # fixed tiers and limits from the tables
 
 
 class PlanTables(NamedTuple):

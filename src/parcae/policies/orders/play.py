@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from parcae.cluster.kernels.tables import select_cluster
 from parcae.cluster.orders import Orders
-from parcae.kernels import inlined, kernel
-from parcae.policies.orders.kernels import _POOLS, plan
+from parcae.kernels import inlined, kernel, row_of
+from parcae.policies.orders.kernels import OrderKind, plan
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.firing import select_future
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
@@ -40,7 +38,7 @@ def play(state, future, tables, kind, plan_tables):  # type: ignore[no-untyped-d
     status = start_cores(state, future, tables)
     while status == _NEEDS_DECISION:
         plan(state, _orders_of(state), kind, plan_tables)
-        if kind == _POOLS:
+        if kind == OrderKind.POOLS:
             state.now.num_pools[0] = plan_tables.pools.shape[0]
         status = follow_orders(state, future, tables)
     return status
@@ -63,6 +61,4 @@ def play_many(  # type: ignore[no-untyped-def]
         status: int64[num_simulators]; receives the Status of every run.
     """
     for row in range(first, last):
-        status[row] = play(
-            select_cluster(states, row), select_future(futures, row), tables, kind, plan_tables
-        )
+        status[row] = play(row_of(states, row), row_of(futures, row), tables, kind, plan_tables)

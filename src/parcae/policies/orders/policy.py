@@ -14,8 +14,8 @@ import numpy.typing as npt
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import POOL, allocate_virtual
 from parcae.errors import PolicyError
-from parcae.policies.orders.kernels import plan
-from parcae.policies.orders.layout import OrderKind, PlanTables
+from parcae.policies.orders.kernels import OrderKind, plan
+from parcae.policies.orders.layout import PlanTables
 from parcae.policies.orders.play import play, play_many
 from parcae.policies.planning import CompiledPlanner
 

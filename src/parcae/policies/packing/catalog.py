@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from parcae.errors import FormatError, PolicyError
-from parcae.policies.checkpoint import Checkpoint, read_checkpoint
-from parcae.policies.packing.layout import PackingKind, WithholdParameter
+from parcae.policies.checkpoint import SUFFIX, Checkpoint, ShippedCheckpoints, read_checkpoint
+from parcae.policies.entries import Catalogue, PolicyEntry, refuse_argument, refused
+from parcae.policies.packing.kernels.decisions import PackingKind
+from parcae.policies.packing.layout import WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 
-SHIPPED = Path(__file__).parent.parent / "shipped" / "packing"
-SUFFIX = ".safetensors"
+SHIPPED = ShippedCheckpoints(
+    Path(__file__).parent.parent / "shipped" / "packing", "parcae packing train"
+)
 #: Kind and version of checkpoints of tuned heuristics.
 RULE_KIND = "packing-rule"
 RULE_VERSION = 1
@@ -38,42 +40,19 @@ class PackingSetting:
     log: str = ""
 
 
-@dataclass(frozen=True)
-class PackingEntry:
-    """One line of the catalogue.
-
-    Args:
-        usage: how the policy is written.
-        summary: what it does.
-        source: where it comes from.
-        make: creates the policy from (the text, the argument in it).
-    """
-
-    usage: str
-    summary: str
-    source: str
-    make: Callable[[str, str], PackingPolicy]  # (text, argument)
-
-    @property
-    def name(self) -> str:
-        """The policy's name without its argument."""
-        return self.usage.partition("[")[0].partition(":")[0]
-
-
-def _fixed(kind: PackingKind, *params: float) -> Callable[[str, str], PackingPolicy]:
+def _fixed(
+    kind: PackingKind, *params: float
+) -> Callable[[str, str, PackingSetting], PackingPolicy]:
     """Return a factory for a heuristic without an argument."""
 
-    def make(text: str, argument: str) -> PackingPolicy:
-        if argument:
-            raise PolicyError(
-                f"policy {text!r} takes no argument; write {text.partition(':')[0]!r}"
-            )
+    def make(text: str, argument: str, setting: PackingSetting) -> PackingPolicy:
+        refuse_argument(text, argument)
         return HandMadePolicy(text, kind, params or (0.0,))
 
     return make
 
 
-def _conservative(text: str, argument: str) -> PackingPolicy:
+def _conservative(text: str, argument: str, setting: PackingSetting) -> PackingPolicy:
     """Create conservative backfilling with an optional depth."""
     if argument and (not argument.isdigit() or int(argument) < 1):
         raise PolicyError(
@@ -83,101 +62,60 @@ def _conservative(text: str, argument: str) -> PackingPolicy:
     return HandMadePolicy(text, PackingKind.CONSERVATIVE, (float(argument or _DEPTH),))
 
 
-def _tuned(text: str, argument: str) -> PackingPolicy:
-    """Refuse a policy that must be tuned before it can run."""
-    raise PolicyError(
-        f"policy {text!r} must be tuned for a load or a log first: use it in "
-        "`parcae packing compare`, which tunes it"
-    )
+def _tetris(text: str, knob: str, setting: PackingSetting) -> PackingPolicy:
+    """Create Tetris with a knob that the text gives."""
+    try:
+        value = float(knob)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise PolicyError(
+            f"policy {text!r}: the knob must be a number from 0 to 1, e.g. tetris-k0.005"
+        )
+    return HandMadePolicy(text, PackingKind.TETRIS, (value,))
 
 
-def _learned(text: str, argument: str) -> PackingPolicy:
-    """Refuse the name of a learned policy that is not a checkpoint."""
-    raise PolicyError(f"policy {text!r}: give the path of a checkpoint (*{SUFFIX})")
-
-
-PACKING_CATALOG: tuple[PackingEntry, ...] = (
-    PackingEntry("sjf", "shortest job first", "DeepRM, section 4.1", _fixed(PackingKind.SJF)),
-    PackingEntry(
-        "packer",
-        "best alignment of demand and free resources",
-        "DeepRM, section 4.1",
-        _fixed(PackingKind.PACKER),
-    ),
-    PackingEntry(
-        "tetris",
-        "alignment and duration, weighted by a knob that is swept on tuning seeds",
-        "DeepRM, section 4.1",
-        _tuned,
-    ),
-    PackingEntry(
-        "random",
-        "any slot, or let time pass, with equal probability",
-        "A2cScheduler, section 4.4",
-        _fixed(PackingKind.RANDOM, 0.0),
-    ),
-    PackingEntry(
-        "random-greedy", "any job that can start", "control", _fixed(PackingKind.RANDOM, 1.0)
-    ),
-    PackingEntry(
-        "fcfs",
-        "first come, first served, without overtaking",
-        "batch clusters",
-        _fixed(PackingKind.FCFS),
-    ),
-    PackingEntry(
-        "easy",
-        "first come, first served, and jobs that do not delay the first one (EASY)",
-        "Lifka 1995",
-        _fixed(PackingKind.EASY, 0.0),
-    ),
-    PackingEntry(
-        "easy-sjf",
-        "EASY that backfills the shortest job first",
-        "Tsafrir 2007",
-        _fixed(PackingKind.EASY, 1.0),
-    ),
-    PackingEntry(
-        "conservative[:DEPTH]",
-        f"backfilling that delays none of the DEPTH oldest jobs (default: {_DEPTH})",
-        "Mu'alem and Feitelson 2001",
-        _conservative,
-    ),
-    PackingEntry(
-        "area",
-        "least duration x share of the cluster first",
-        "batch clusters",
-        _fixed(PackingKind.AREA),
-    ),
-    PackingEntry(
-        "withhold",
-        "shortest first; long jobs wait while they would leave too little free; tuned by CMA-ES",
-        "Parcae",
-        _tuned,
-    ),
-    PackingEntry(
-        "deeprm[:VARIANT]",
-        "DeepRM's network, the variant trained at the nearest load",
-        "DeepRM, section 3",
-        _learned,
-    ),
-    PackingEntry(
-        "a2c[:VARIANT]",
-        "A2cScheduler's actor, the variant trained at the nearest load",
-        "A2cScheduler, section 3",
-        _learned,
-    ),
-    PackingEntry(
-        "set[:VARIANT]",
-        "a network over the waiting jobs that corrects the withholding rule",
-        "Parcae",
-        _learned,
-    ),
-    PackingEntry(
-        "FILE.safetensors", "a checkpoint of `parcae packing train` or `tune`", "Parcae", _learned
-    ),
+_tuned = refused(
+    "must be tuned for a load or a log first: use it in `parcae packing compare`, which tunes it"
 )
-_BY_NAME = {entry.name: entry for entry in PACKING_CATALOG}
+_learned = refused(f"is learned: give the path of a checkpoint (*{SUFFIX})")
+
+PACKING_CATALOG: Catalogue[PackingSetting] = Catalogue(
+    "packing policy",
+    "parcae packing policies",
+    (
+        PolicyEntry("sjf", "shortest job first", "DeepRM, section 4.1", _fixed(PackingKind.SJF)),
+        PolicyEntry("packer", "best alignment of demand and free resources",
+                    "DeepRM, section 4.1", _fixed(PackingKind.PACKER)),
+        PolicyEntry("tetris", "alignment and duration, weighted by a knob that is swept on "
+                    "tuning seeds", "DeepRM, section 4.1", _tuned),
+        PolicyEntry("random", "any slot, or let time pass, with equal probability",
+                    "A2cScheduler, section 4.4", _fixed(PackingKind.RANDOM, 0.0)),
+        PolicyEntry("random-greedy", "any job that can start", "control",
+                    _fixed(PackingKind.RANDOM, 1.0)),
+        PolicyEntry("fcfs", "first come, first served, without overtaking", "batch clusters",
+                    _fixed(PackingKind.FCFS)),
+        PolicyEntry("easy", "first come, first served, and jobs that do not delay the first one "
+                    "(EASY)", "Lifka 1995", _fixed(PackingKind.EASY, 0.0)),
+        PolicyEntry("easy-sjf", "EASY that backfills the shortest job first", "Tsafrir 2007",
+                    _fixed(PackingKind.EASY, 1.0)),
+        PolicyEntry("conservative[:DEPTH]",
+                    f"backfilling that delays none of the DEPTH oldest jobs (default: {_DEPTH})",
+                    "Mu'alem and Feitelson 2001", _conservative),
+        PolicyEntry("area", "least duration x share of the cluster first", "batch clusters",
+                    _fixed(PackingKind.AREA)),
+        PolicyEntry("withhold", "shortest first; long jobs wait while they would leave too "
+                    "little free; tuned by CMA-ES", "Parcae", _tuned),
+        PolicyEntry("deeprm[:VARIANT]", "DeepRM's network, the variant trained at the nearest "
+                    "load", "DeepRM, section 3", _learned),
+        PolicyEntry("a2c[:VARIANT]", "A2cScheduler's actor, the variant trained at the nearest "
+                    "load", "A2cScheduler, section 3", _learned),
+        PolicyEntry("set[:VARIANT]", "a network over the waiting jobs that corrects the "
+                    "withholding rule", "Parcae", _learned),
+        PolicyEntry("FILE.safetensors", "a checkpoint of `parcae packing train` or `tune`",
+                    "Parcae", _learned),
+    ),
+)  # fmt: skip
 LEARNED = ("deeprm", "a2c", "set")
 
 
@@ -196,40 +134,19 @@ def make_packing_policy(text: str, setting: PackingSetting | None = None) -> Pac
 
     Example: `make_packing_policy("tetris-k0.005")`
     """
+    setting = setting or PackingSetting()
     path = packing_checkpoint(text, setting)
     if path is not None:
         return policy_of_checkpoint(read_checkpoint(path), str(path), text)
-    plain = text.replace("_", "-")
-    if plain.startswith("tetris-k"):
-        return _tetris(text, plain.removeprefix("tetris-k"))
-    name, _, argument = text.partition(":")
-    if name not in _BY_NAME:
-        close = difflib.get_close_matches(name, _BY_NAME, n=1)
-        hint = (
-            f"did you mean {close[0]!r}?" if close else f"known policies are {', '.join(_BY_NAME)}"
-        )
-        raise PolicyError(
-            f"unknown packing policy {text!r}; {hint} (`parcae packing policies` lists all)"
-        )
-    return _BY_NAME[name].make(text, argument)
-
-
-def _tetris(text: str, knob: str) -> PackingPolicy:
-    """Create Tetris with a knob that the text gives."""
-    try:
-        value = float(knob)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value <= 1.0:
-        raise PolicyError(
-            f"policy {text!r}: the knob must be a number from 0 to 1, e.g. tetris-k0.005"
-        )
-    return HandMadePolicy(text, PackingKind.TETRIS, (value,))
+    if text.startswith(("tetris-k", "tetris_k")):
+        return _tetris(text, text[len("tetris-k") :], setting)
+    policy: PackingPolicy = PACKING_CATALOG.make(text, setting)
+    return policy
 
 
 def variants(name: str) -> list[str]:
     """Return the names of the shipped variants of a learned policy."""
-    return sorted(path.stem.removeprefix(f"{name}-") for path in SHIPPED.glob(f"{name}-*{SUFFIX}"))
+    return SHIPPED.variants(name)
 
 
 def packing_checkpoint(text: str, setting: PackingSetting | None = None) -> Path | None:
@@ -245,38 +162,20 @@ def packing_checkpoint(text: str, setting: PackingSetting | None = None) -> Path
     if text.endswith(SUFFIX):
         return Path(text)
     name, _, variant = text.partition(":")
-    return _shipped(text, name, variant, setting or PackingSetting()) if name in LEARNED else None
+    if name not in LEARNED:
+        return None
+    variant = variant or _nearest(name, setting or PackingSetting())
+    return SHIPPED.path(name, variant)
 
 
-def _shipped(text: str, name: str, variant: str, setting: PackingSetting) -> Path:
-    """Return the path of a shipped checkpoint: of the given variant, or of the nearest."""
-    variant_names = variants(name)
-    if not variant_names:
-        raise PolicyError(
-            f"policy {text!r}: this Parcae ships no variant of it; train one with "
-            "`parcae packing train`"
-        )
-    if variant and variant not in variant_names:
-        close = difflib.get_close_matches(variant, variant_names, n=1)
-        hint = (
-            f"did you mean {close[0]!r}?"
-            if close
-            else f"known variants are {', '.join(variant_names)}"
-        )
-        raise PolicyError(f"policy {text!r}: no such variant; {hint}")
-    if not variant:
-        variant = _nearest(text, name, variant_names, setting)
-    return SHIPPED / f"{name}-{variant}{SUFFIX}"
-
-
-def _nearest(text: str, name: str, variant_names: list[str], setting: PackingSetting) -> str:
+def _nearest(name: str, setting: PackingSetting) -> str:
     """Return the variant whose training is nearest, by mode, objective, log and arrival rate.
 
     The objective that is looked for is slowdown, with exact times bounded slowdown.
     """
 
-    def distance(variant: str) -> tuple[bool, bool, bool, float]:
-        card = read_checkpoint(SHIPPED / f"{name}-{variant}{SUFFIX}").card
+    def distance(one: Checkpoint) -> tuple[bool, bool, bool, float]:
+        card = one.card
         source = card.get("source", {})
         rates = source.get("rates") or []
         is_exact = source.get("config", {}).get("mode") == "exact"
@@ -287,11 +186,11 @@ def _nearest(text: str, name: str, variant_names: list[str], setting: PackingSet
         is_other = _log_name(str(source.get("log", ""))) != _log_name(setting.log)
         return is_exact != setting.is_exact, card.get("cost") != wanted, is_other, off
 
-    best = min(variant_names, key=distance)
-    if distance(best)[0]:
+    best = SHIPPED.nearest(name, distance)
+    if distance(read_checkpoint(SHIPPED.path(name, best)))[0]:
         kind = "logs with exact times" if setting.is_exact else "time in steps"
         raise PolicyError(
-            f"policy {text!r}: no shipped variant is for {kind}; train one with "
+            f"policy {name!r}: no shipped variant is for {kind}; train one with "
             f"`parcae packing train {name}`"
         )
     return best

@@ -1,4 +1,4 @@
-"""The packing heuristics by number, and their parameters."""
+"""The withholding rule's parameters, and the buffers of backfilling."""
 
 from __future__ import annotations
 
@@ -6,20 +6,6 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-
-
-class PackingKind(IntEnum):
-    """A packing heuristic; the comments name its parameters."""
-
-    SJF = 0  # shortest job first
-    PACKER = 1  # best alignment of free resources and demand
-    TETRIS = 2  # knob: weight of alignment, 0 to 1; 1 - knob is the weight of 1 / duration
-    RANDOM = 3  # is_greedy: only jobs that can start now
-    FCFS = 4  # first come, first served, without overtaking
-    EASY = 5  # is_shortest_first: order of backfilling
-    CONSERVATIVE = 6  # depth: number of jobs that get a reservation
-    WITHHOLD = 7  # the WithholdParameter
-    AREA = 8  # least duration x share of the resources first
 
 
 class WithholdParameter(IntEnum):

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import PolicyError
+from parcae.kernels import row_of
 from parcae.packing.layout import Packing, SequenceTables, View
-from parcae.policies.packing.kernels.play import decide, play_many
-from parcae.policies.packing.layout import PackingKind, Plan, allocate_plan
+from parcae.policies.packing.kernels.decisions import PackingKind, decide
+from parcae.policies.packing.kernels.play import play_many
+from parcae.policies.packing.layout import Plan, allocate_plan
 
 IntArray = npt.NDArray[np.int64]
 
 
-class PackingPolicy(Protocol):
-    """Decides which waiting job to place next, or to let time pass."""
+class PackingPolicy(ABC):
+    """Decides which waiting job to place next, or to let time pass.
+
+    A subclass provides its kernel and the kernel's further arguments. It is called as
+    `kernel(states, sequences, sequence_rows, views, *arguments_for(states, views), first, last)`.
+    """
+
+    #: Name of the policy in reports.
+    name: str
+    #: Whether the policy needs to see when resources become free.
+    wants_profile: bool
 
     @property
-    def name(self) -> str:
-        """Name of the policy in reports."""
+    @abstractmethod
+    def kernel(self) -> Any:
+        """The function that plays whole runs."""
 
-    @property
-    def wants_profile(self) -> bool:
-        """Whether the policy needs to see when resources become free."""
+    @abstractmethod
+    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
+        """Return the kernel's further arguments, with buffers for clusters played in turn.
+
+        Raises:
+            ConfigError: the policy was made for other clusters.
+        """
 
     def play_many(
         self,
@@ -44,10 +61,15 @@ class PackingPolicy(Protocol):
             views: the views of all clusters, written.
             first: first cluster.
             last: one past the last cluster.
+
+        Raises:
+            ConfigError: the policy was made for other clusters.
         """
+        arguments = self.arguments_for(states, views)
+        self.kernel(states, sequences, sequence_rows, views, *arguments, first, last)
 
 
-class HandMadePolicy:
+class HandMadePolicy(PackingPolicy):
     """A packing heuristic.
 
     Args:
@@ -67,47 +89,19 @@ class HandMadePolicy:
         self.params = np.array(params, np.float64)
         self.wants_profile = kind in (PackingKind.EASY, PackingKind.CONSERVATIVE)
 
-    def play_many(
-        self,
-        states: Packing,
-        sequences: SequenceTables,
-        sequence_rows: IntArray,
-        views: View,
-        first: int,
-        last: int,
-    ) -> None:
-        """Run clusters first..last-1 from start to end.
+    @property
+    def kernel(self) -> Any:
+        """The heuristics' compiled loop."""
+        return play_many
 
-        Args:
-            states: the states of all clusters, changed.
-            sequences: the job sequences.
-            sequence_rows: int64[num_clusters], each cluster's sequence.
-            views: the views of all clusters, written.
-            first: first cluster.
-            last: one past the last cluster.
-        """
-        play_many(
-            states,
-            sequences,
-            sequence_rows,
-            views,
-            self._plan(views),
-            int(self.kind),
-            self.params,
-            first,
-            last,
-        )
+    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
+        """A buffer for one plan, the kind, and its parameters."""
+        return self._plan(views), int(self.kind), self.params
 
     def decide(self, view: View) -> int:
         """Return the slot whose job to place now, or VOID; `view` is of one cluster."""
-        return int(
-            decide(
-                view,
-                self._plan(View(*(table[None] for table in view))),
-                int(self.kind),
-                self.params,
-            )
-        )
+        plan = self._plan(View(*(table[None] for table in view)))
+        return int(decide(view, plan, int(self.kind), self.params))
 
     def _plan(self, views: View) -> Plan:
         """Return buffers for one plan, which clusters use one after another.
@@ -116,4 +110,4 @@ class HandMadePolicy:
         """
         depth = int(self.params[0]) if self.kind is PackingKind.CONSERVATIVE else 0
         points = views.points.shape[1] + depth
-        return Plan(*(table[0] for table in allocate_plan(1, points, views.free.shape[1])))
+        return row_of(allocate_plan(1, points, views.free.shape[1]), 0)

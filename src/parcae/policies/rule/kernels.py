@@ -32,39 +32,6 @@ from parcae.policies.classes.kernels import class_size, oversize, own_class, qua
 from parcae.policies.rule.layout import RuleParameter
 from parcae.units import MS_PER_S
 
-_PRICE = int(RuleParameter.PRICE)
-_PRICE_JOBS = int(RuleParameter.PRICE_JOBS)
-_PRICE_OPEN = int(RuleParameter.PRICE_OPEN)
-_PRICE_REMAINING = int(RuleParameter.PRICE_REMAINING)
-_PRICE_WORK = int(RuleParameter.PRICE_WORK)
-_PRICE_TOTAL = int(RuleParameter.PRICE_TOTAL)
-_PRICE_STARTED = int(RuleParameter.PRICE_STARTED)
-_SCORE_WORK = int(RuleParameter.SCORE_WORK)
-_SCORE_STRETCH = int(RuleParameter.SCORE_STRETCH)
-_SCORE_CAP = int(RuleParameter.SCORE_CAP)
-_SCORE_HELD = int(RuleParameter.SCORE_HELD)
-_LOCAL_CAP = int(RuleParameter.LOCAL_CAP)
-_JOIN_CAP = int(RuleParameter.JOIN_CAP)
-_SPILL = int(RuleParameter.SPILL)
-_SPILL_JOBS = int(RuleParameter.SPILL_JOBS)
-_LOCAL_SCORE = int(RuleParameter.LOCAL_SCORE)
-_WORTH = int(RuleParameter.WORTH)
-_STAGE_RUNNABLE = int(RuleParameter.STAGE_RUNNABLE)
-_STAGE_TASK = int(RuleParameter.STAGE_TASK)
-_STAGE_DEMAND = int(RuleParameter.STAGE_DEMAND)
-_PRICE_CLUSTER = int(RuleParameter.PRICE_CLUSTER)
-_BORROW = int(RuleParameter.BORROW)
-_BORROW_REMAINING = int(RuleParameter.BORROW_REMAINING)
-_BORROW_JOBS = int(RuleParameter.BORROW_JOBS)
-_BORROW_WAITING = int(RuleParameter.BORROW_WAITING)
-_BORROW_SIZE = int(RuleParameter.BORROW_SIZE)
-_CLASS_OFFERED = int(RuleParameter.CLASS_OFFERED)
-_SCORE_OVERSIZE = int(RuleParameter.SCORE_OVERSIZE)
-_STAGE_OVERSIZE = int(RuleParameter.STAGE_OVERSIZE)
-_RESERVE = int(RuleParameter.RESERVE)
-_RESERVE_REMAINING = int(RuleParameter.RESERVE_REMAINING)
-_AHEAD = int(RuleParameter.AHEAD)
-_AHEAD_WAIT = int(RuleParameter.AHEAD_WAIT)
 #: Largest share of the executors that may be kept in reserve.
 _LARGEST_RESERVE = 0.9
 #: Cluster size for which the term PRICE_CLUSTER is 0.
@@ -168,14 +135,14 @@ def log_price(view, rule, facts, job):  # type: ignore[no-untyped-def]
     work_ms = max(1.0, view.jobs.work_ms[job])
     remaining_ms = max(1.0, view.jobs.remaining_ms[job])
     return (
-        theta[_PRICE]
-        + theta[_PRICE_JOBS] * facts.log_jobs
-        + theta[_PRICE_OPEN] * facts.log_open
-        + theta[_PRICE_REMAINING] * math.log(remaining_ms / mean_ms)
-        + theta[_PRICE_WORK] * math.log(work_ms / mean_ms)
-        + theta[_PRICE_TOTAL] * facts.log_total
-        + theta[_PRICE_STARTED] * (1.0 - remaining_ms / work_ms)
-        + theta[_PRICE_CLUSTER] * facts.log_cluster
+        theta[RuleParameter.PRICE]
+        + theta[RuleParameter.PRICE_JOBS] * facts.log_jobs
+        + theta[RuleParameter.PRICE_OPEN] * facts.log_open
+        + theta[RuleParameter.PRICE_REMAINING] * math.log(remaining_ms / mean_ms)
+        + theta[RuleParameter.PRICE_WORK] * math.log(work_ms / mean_ms)
+        + theta[RuleParameter.PRICE_TOTAL] * facts.log_total
+        + theta[RuleParameter.PRICE_STARTED] * (1.0 - remaining_ms / work_ms)
+        + theta[RuleParameter.PRICE_CLUSTER] * facts.log_cluster
     )
 
 
@@ -211,10 +178,10 @@ def score(view, rule, job, column, held):  # type: ignore[no-untyped-def]
     solo_ms = work_ms * rule.stretch[curve_row(rule, view, job), column]
     return (
         math.log(max(1.0, view.jobs.remaining_ms[job]) / mean_ms)
-        + theta[_SCORE_WORK] * math.log(work_ms / mean_ms)
-        + theta[_SCORE_STRETCH] * math.log(solo_ms / mean_ms)
-        + theta[_SCORE_CAP] * math.log(cap)
-        + theta[_SCORE_HELD] * held / cap
+        + theta[RuleParameter.SCORE_WORK] * math.log(work_ms / mean_ms)
+        + theta[RuleParameter.SCORE_STRETCH] * math.log(solo_ms / mean_ms)
+        + theta[RuleParameter.SCORE_CAP] * math.log(cap)
+        + theta[RuleParameter.SCORE_HELD] * held / cap
     )
 
 
@@ -228,7 +195,7 @@ def waiting_demand(view, rule):  # type: ignore[no-untyped-def]
     medium = 0
     large = 0
     largest = 0
-    if view.classes.shape[0] == 1 or rule.theta[_BORROW_WAITING] == 0.0:
+    if view.classes.shape[0] == 1 or rule.theta[RuleParameter.BORROW_WAITING] == 0.0:
         return WaitingDemand(small, medium, large, largest)
     stages = view.stages
     for position in range(view.now.num_active[0]):
@@ -266,14 +233,18 @@ def _may_borrow(view, rule, facts, job, smallest, executor_class):  # type: igno
     theta = rule.theta
     offered = view.source_count[executor_class]
     remaining_ms = max(1.0, view.jobs.remaining_ms[job])
-    reluctance = theta[_BORROW] + theta[_BORROW_JOBS] * facts.log_jobs
-    if theta[_BORROW_REMAINING] != 0.0:
-        reluctance += theta[_BORROW_REMAINING] * math.log(remaining_ms / rule.mean_work_ms[0])
-    if theta[_BORROW_WAITING] != 0.0:
+    reluctance = theta[RuleParameter.BORROW] + theta[RuleParameter.BORROW_JOBS] * facts.log_jobs
+    if theta[RuleParameter.BORROW_REMAINING] != 0.0:
+        reluctance += theta[RuleParameter.BORROW_REMAINING] * math.log(
+            remaining_ms / rule.mean_work_ms[0]
+        )
+    if theta[RuleParameter.BORROW_WAITING] != 0.0:
         wanted = _num_waiting(view, facts, smallest, executor_class)
-        reluctance += theta[_BORROW_WAITING] * math.log((1.0 + wanted) / (1.0 + offered))
-    if theta[_BORROW_SIZE] != 0.0:
-        reluctance += theta[_BORROW_SIZE] * math.log(
+        reluctance += theta[RuleParameter.BORROW_WAITING] * math.log(
+            (1.0 + wanted) / (1.0 + offered)
+        )
+    if theta[RuleParameter.BORROW_SIZE] != 0.0:
+        reluctance += theta[RuleParameter.BORROW_SIZE] * math.log(
             class_size(view, executor_class) / class_size(view, smallest)
         )
     return reluctance <= 0.0
@@ -303,7 +274,7 @@ def class_for(view, rule, facts, stage):  # type: ignore[no-untyped-def]
             view, rule, facts, view.stages.job[stage], smallest, c
         ):
             continue
-        value = theta[_CLASS_OFFERED] * math.log(
+        value = theta[RuleParameter.CLASS_OFFERED] * math.log(
             offered / view.classes.num_executors[c]
         ) - math.log(class_size(view, c))
         if value > best_value:
@@ -328,7 +299,7 @@ def command_class(view, rule, facts, stage):  # type: ignore[no-untyped-def]
     is_plain = view.classes.shape[0] == 1
     if not is_plain:
         is_plain = True
-        for parameter in range(_BORROW, _SCORE_OVERSIZE):
+        for parameter in range(RuleParameter.BORROW, RuleParameter.SCORE_OVERSIZE):
             is_plain = is_plain and theta[parameter] == 0.0
     return ANY_CLASS if is_plain else class_for(view, rule, facts, stage)
 
@@ -346,10 +317,13 @@ def _may_go_ahead(view, rule, stage):  # type: ignore[no-untyped-def]
     The wait lasts until the tasks of the stage's parents finish.
     """
     theta = rule.theta
-    if is_runnable(view, stage) or (theta[_AHEAD] <= 0.0 and theta[_AHEAD_WAIT] == 0.0):
+    if is_runnable(view, stage) or (
+        theta[RuleParameter.AHEAD] <= 0.0 and theta[RuleParameter.AHEAD_WAIT] == 0.0
+    ):
         return True
     return (
-        theta[_AHEAD] + theta[_AHEAD_WAIT] * math.log(max(1.0, wait_ms(view, stage)) / MS_PER_S)
+        theta[RuleParameter.AHEAD]
+        + theta[RuleParameter.AHEAD_WAIT] * math.log(max(1.0, wait_ms(view, stage)) / MS_PER_S)
         <= 0.0
     )
 
@@ -378,13 +352,13 @@ def best_stage(view, rule, facts, job, binds):  # type: ignore[no-untyped-def]
         executor_class = class_for(view, rule, facts, stage)
         if executor_class == ANY_CLASS and binds:
             continue
-        value = theta[_STAGE_OVERSIZE] * oversize(view, stage, executor_class) + (
+        value = theta[RuleParameter.STAGE_OVERSIZE] * oversize(view, stage, executor_class) + (
             math.log(1.0 + stages.downstream_ms[stage])
-            + theta[_STAGE_TASK] * math.log(1.0 + stages.task_ms[stage])
-            + theta[_STAGE_DEMAND] * math.log(max(1, demand(view, stage)))
+            + theta[RuleParameter.STAGE_TASK] * math.log(1.0 + stages.task_ms[stage])
+            + theta[RuleParameter.STAGE_DEMAND] * math.log(max(1, demand(view, stage)))
         )
         if is_runnable(view, stage):
-            value += theta[_STAGE_RUNNABLE]
+            value += theta[RuleParameter.STAGE_RUNNABLE]
         if value > best_score:
             best = stage
             best_score = value
@@ -403,7 +377,7 @@ def _is_worth_moving(view, rule, stage):  # type: ignore[no-untyped-def]
     theta = rule.theta
     job = view.stages.job[stage]
     work_ms = view.jobs.remaining_ms[job] / (1 + num_held(view, job))
-    return work_ms >= rule.mean_work_ms[0] * 1e-3 * math.exp(theta[_WORTH])
+    return work_ms >= rule.mean_work_ms[0] * 1e-3 * math.exp(theta[RuleParameter.WORTH])
 
 
 @inlined
@@ -415,9 +389,9 @@ def _num_spare(view, rule, stage):  # type: ignore[no-untyped-def]
     """
     theta = rule.theta
     job = view.stages.job[stage]
-    tenths = theta[_RESERVE]
-    if theta[_RESERVE_REMAINING] != 0.0:
-        tenths += theta[_RESERVE_REMAINING] * math.log(
+    tenths = theta[RuleParameter.RESERVE]
+    if theta[RuleParameter.RESERVE_REMAINING] != 0.0:
+        tenths += theta[RuleParameter.RESERVE_REMAINING] * math.log(
             max(1.0, view.jobs.remaining_ms[job]) / rule.mean_work_ms[0]
         )
     if tenths <= 0.0 or view.now.source_job[0] != NO_JOB:
@@ -440,7 +414,7 @@ def _first_below(view, rule, facts, log_factor):  # type: ignore[no-untyped-def]
     best = NO_STAGE
     best_room = 0
     best_score = math.inf
-    can_gain = rule.theta[_SCORE_OVERSIZE] < 0.0
+    can_gain = rule.theta[RuleParameter.SCORE_OVERSIZE] < 0.0
     for position in range(view.now.num_active[0]):
         job = view.active[position]
         if view.jobs.num_schedulable[job] == 0 or not wants_offered(view, job):
@@ -473,9 +447,11 @@ def _first_below(view, rule, facts, log_factor):  # type: ignore[no-untyped-def]
 @inlined
 def _score_of_class(view, rule, facts, stage):  # type: ignore[no-untyped-def]
     """The term of the job's score that depends on the executor class of its stage."""
-    if view.classes.shape[0] == 1 or rule.theta[_SCORE_OVERSIZE] == 0.0:
+    if view.classes.shape[0] == 1 or rule.theta[RuleParameter.SCORE_OVERSIZE] == 0.0:
         return 0.0
-    return rule.theta[_SCORE_OVERSIZE] * oversize(view, stage, class_for(view, rule, facts, stage))
+    return rule.theta[RuleParameter.SCORE_OVERSIZE] * oversize(
+        view, stage, class_for(view, rule, facts, stage)
+    )
 
 
 @inlined
@@ -500,22 +476,25 @@ def decide(view, rule):  # type: ignore[no-untyped-def]
     if now.num_schedulable[0] == 0:
         return NO_STAGE, now.num_source[0], ANY_CLASS, 0
     facts = system_facts(view, rule)
-    stage, room, best = _first_below(view, rule, facts, theta[_JOIN_CAP])
+    stage, room, best = _first_below(view, rule, facts, theta[RuleParameter.JOIN_CAP])
     # Executors of a job stay with it unless another job's score is smaller by LOCAL_SCORE.
     if source != NO_JOB and view.jobs.num_schedulable[source] > 0:
         column = cap_level(view, rule, facts, source)
         held = num_held(view, source)
-        local_room = _scaled_cap(rule.levels[column], theta[_LOCAL_CAP]) - held
+        local_room = _scaled_cap(rule.levels[column], theta[RuleParameter.LOCAL_CAP]) - held
         local = best_stage(view, rule, facts, source, True) if local_room > 0 else NO_STAGE
         if local != NO_STAGE:
             value = score(view, rule, source, column, held) + _score_of_class(
                 view, rule, facts, local
             )
-            if stage == NO_STAGE or value - theta[_LOCAL_SCORE] <= best:
+            if stage == NO_STAGE or value - theta[RuleParameter.LOCAL_SCORE] <= best:
                 return _decision_for(view, rule, facts, local, local_room)
     if stage == NO_STAGE:
         stage, room, best = _first_below(
-            view, rule, facts, theta[_SPILL] + theta[_SPILL_JOBS] * facts.log_jobs
+            view,
+            rule,
+            facts,
+            theta[RuleParameter.SPILL] + theta[RuleParameter.SPILL_JOBS] * facts.log_jobs,
         )
     if stage != NO_STAGE:
         return _decision_for(view, rule, facts, stage, room)

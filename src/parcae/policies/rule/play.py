@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from parcae.cluster.kernels.tables import select_cluster
-from parcae.kernels import kernel
+from parcae.kernels import kernel, row_of
 from parcae.policies.rule.kernels import Rule, decide
 from parcae.simulation.future import Status
-from parcae.simulation.kernels.event_loop import select_future, start, step
+from parcae.simulation.kernels.event_loop import start, step
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
@@ -49,6 +48,4 @@ def play_many(  # type: ignore[no-untyped-def]
     """
     for row in range(first, last):
         run_rule = Rule(thetas[row], rule.levels, rule.stretch, rule.mean_work_ms)
-        status[row] = play(
-            select_cluster(states, row), select_future(futures, row), tables, run_rule
-        )
+        status[row] = play(row_of(states, row), row_of(futures, row), tables, run_rule)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +13,11 @@ from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
+from parcae.policies.compiled import PlaysRuns
 from parcae.policies.rule.kernels import Rule, decide
 from parcae.policies.rule.layout import EARLIER_COUNTS, NUM_PARAMETERS, RuleParameter
 from parcae.policies.rule.play import play, play_many
 from parcae.policies.solo_curves import SoloCurves
-from parcae.simulation.future import Future
-from parcae.simulation.tables import WorkloadTables
 
 Parameters = npt.NDArray[np.float64]
 
@@ -67,7 +67,7 @@ def padded(parameters: npt.ArrayLike) -> Parameters:
 
 
 @dataclass(frozen=True)
-class RulePolicy:
+class RulePolicy(PlaysRuns):
     """The rule with its parameters and the solo curves of one workload.
 
     Args:
@@ -97,37 +97,15 @@ class RulePolicy:
         """Return the decision for one scheduling event."""
         return Decision(*map(int, decide(observation, self._rule)))
 
-    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Simulate a whole run in one compiled call.
+    @property
+    def kernels(self) -> tuple[Any, Any, Any]:
+        """`decide`, `play` and `play_many` of the rule."""
+        return decide, play, play_many
 
-        Args:
-            state: the cluster; modified in place.
-            future: the simulator's events; modified in place.
-            tables: the workload's duration tables.
+    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
+        """The rule's tables."""
+        return (self._rule,)
 
-        Returns:
-            The `Status` in which the run stopped.
-        """
-        return int(play(state, future, tables, self._rule))
-
-    def play_many(
-        self,
-        states: ClusterState,
-        futures: Future,
-        tables: WorkloadTables,
-        first: int,
-        last: int,
-        status: npt.NDArray[np.int64],
-    ) -> None:
-        """Simulate the runs `first` to `last - 1` of many, one after another.
-
-        Args:
-            states: the clusters of all simulators (one more leading axis); modified in place.
-            futures: their events; modified in place.
-            tables: the workload's duration tables.
-            first: first simulator to run.
-            last: one past the last simulator to run.
-            status: int64[num_simulators]; receives the `Status` of every run.
-        """
-        thetas = np.tile(self._rule.theta, (len(status), 1))
-        play_many(states, futures, tables, thetas, self._rule, first, last, status)
+    def arguments_for_many(self, states: ClusterState) -> tuple[Any, ...]:
+        """A row of parameters for every run, and the rule's tables."""
+        return np.tile(self._rule.theta, (len(states.jobs), 1)), self._rule

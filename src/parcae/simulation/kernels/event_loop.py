@@ -27,11 +27,10 @@ from parcae.simulation.kernels.firing import (
     begin,
     carry_out_commands,
     schedule_task,
-    select_future,
     submit,
 )
 
-__all__ = ["advance", "count_schedulable", "resume", "select_future", "start", "step"]
+__all__ = ["advance", "count_schedulable", "resume", "start", "step"]
 
 _CORES = int(World.CORES)
 _NEVER = np.int64(NEVER_MS)

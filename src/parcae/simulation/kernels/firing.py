@@ -13,30 +13,11 @@ import numpy as np
 from parcae.cluster.kernels.transitions import job_arrived, reset
 from parcae.cluster.state import NO_PROFILE, CommandKind, World
 from parcae.kernels import inlined, kernel
-from parcae.simulation.future import Future
 from parcae.simulation.kernels.event_queue import clear, push
 from parcae.simulation.kernels.task_durations import job_bits, task_bits, task_duration_ms
 
 _CORES = int(World.CORES)
 _START = int(CommandKind.START_TASK)
-
-
-@inlined
-def select_future(many, simulator):  # type: ignore[no-untyped-def]
-    """The tables of one simulator out of many, as views."""
-    return Future(
-        many.events[simulator],
-        many.keys[simulator],
-        many.job_profile[simulator],
-        many.arrival_ms[simulator],
-        many.knowledge[simulator],
-        many.stage_profile[simulator],
-        many.stage_bits[simulator],
-        many.tasks[simulator],
-        many.decisions[simulator],
-        many.run_factor[simulator],
-        many.followups[simulator],
-    )
 
 
 @kernel

@@ -70,7 +70,10 @@ def learned_a2c(
         FileNotFoundError: a given checkpoint does not exist.
         KeyboardInterrupt: the user stopped the training, which stops the study.
     """
-    for path in [*map(Path, request.policies), *sorted(SHIPPED.glob(f"{KIND}-*.safetensors"))]:
+    for path in [
+        *map(Path, request.policies),
+        *sorted(SHIPPED.folder.glob(f"{KIND}-*.safetensors")),
+    ]:
         checkpoint = read_checkpoint(path)
         if checkpoint.kind != KIND:
             raise FormatError(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from dataclasses import replace
 
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, suggestion
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce import a2c, idle
 from parcae.studies.reproduce.a2c_architectures import table3
@@ -129,9 +128,7 @@ def find_study(name: str) -> Study | PackingStudy:
     known: dict[str, Study | PackingStudy] = {**STUDIES, **PACKING_STUDIES}
     if name in known:
         return known[name]
-    # Suggest the most similar name.
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(known)}"
+    hint = suggestion(name, known, "choose one of")
     raise ConfigError(f"unknown study {name!r}; {hint}")
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.learning.recipes import busy_share, mean_gap_s
+from parcae.policies.checkpoint import SUFFIX
 from parcae.policies.decima.layout import DecimaSettings
-from parcae.policies.learned import SUFFIX
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce.contest import (
     Arena,

@@ -11,10 +11,9 @@ from parcae.errors import ConfigError
 from parcae.learning.config import TrainConfig
 from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.scenario import Scenario
-from parcae.policies.checkpoint import Weights, write_checkpoint
+from parcae.policies.checkpoint import SUFFIX, Weights, write_checkpoint
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.learned import (
-    SUFFIX,
     require_durations,
     rule_checkpoint,
     setting_card,

@@ -23,7 +23,7 @@ from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkp
 from parcae.policies.deeprm.layout import KIND
 from parcae.policies.deeprm.policy import DeepRMPolicy, deeprm_policy
 from parcae.policies.packing.catalog import SHIPPED
-from parcae.policies.packing.layout import PackingKind
+from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 from parcae.studies.reproduce.study import PackingRequest
 from parcae.workloads.bernoulli import CODE, load_of_rate
@@ -188,7 +188,10 @@ def learned_deeprm(
         KeyboardInterrupt: the user stopped the training, which stops the study.
     """
     # Checkpoints of the request come before the shipped ones.
-    for path in [*map(Path, request.policies), *sorted(SHIPPED.glob(f"{KIND}-*.safetensors"))]:
+    for path in [
+        *map(Path, request.policies),
+        *sorted(SHIPPED.folder.glob(f"{KIND}-*.safetensors")),
+    ]:
         checkpoint = read_checkpoint(path)
         if _is_for(checkpoint, path, rate, cost):
             policy = deeprm_policy(checkpoint, str(path))

@@ -30,8 +30,6 @@ _D = EMBEDDING
 _H1 = HIDDEN_1
 _H2 = HIDDEN_2
 _IMPOSSIBLE = np.float32(-np.inf)
-_Q = int(Transform.Q)
-_W = int(Transform.W)
 _NUM_FITS = len(Fit)
 #: Added to the seed for the heads for classes and idle slots. With a separate seed for these heads,
 #: the other heads draw the same numbers whether or not the network has them.
@@ -90,7 +88,7 @@ def score_stages(view, net, work):  # type: ignore[no-untyped-def]
     if net.has_classes:
         count_waiting(view, work)
     weights = net.weights
-    at = net.starts[_Q]
+    at = net.starts[Transform.Q]
     num_fits = _NUM_FITS if net.has_classes else 0
     second = at + (3 * _D + num_fits + 1) * _H1
     copy_bias(weights, second - _H1, _H1, work.cluster_layer)
@@ -135,12 +133,12 @@ def _score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
         work.row[2 * _D + o] = e[o]
     num_in = 3 * _D if net.limits == _LIMIT_STAGE else 2 * _D
     weights = net.weights
-    first = net.starts[_W]
+    first = net.starts[Transform.W]
     if net.limits == _LIMIT_INPUT or net.limits == _LIMIT_STAGE:
         copy_bias(weights, first + (num_in + 1) * _H1, _H1, work.job_layer)
         add_product(work.row, num_in, weights, first, _H1, work.job_layer)
     if net.limits == _LIMIT_OUTPUTS:
-        at = hidden(net, work, net.starts[_W], work.row, num_in)
+        at = hidden(net, work, net.starts[Transform.W], work.row, num_in)
         copy_bias(net.weights, at + _H2 * num_levels, num_levels, work.limit_logits)
         add_product(work.layer_2, _H2, net.weights, at, num_levels, work.limit_logits)
     for column in range(num_levels):

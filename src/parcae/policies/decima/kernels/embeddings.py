@@ -38,12 +38,6 @@ _D = EMBEDDING
 _H1 = HIDDEN_1
 _H2 = HIDDEN_2
 _SLOPE = np.float32(SLOPE)
-_PREP = int(Transform.PREP)
-_F = int(Transform.F_STAGE)
-_G = int(Transform.G_STAGE)
-_F2, _G2, _F3, _G3 = map(
-    int, (Transform.F_JOB, Transform.G_JOB, Transform.F_GLOBAL, Transform.G_GLOBAL)
-)
 #: Column of the number of offered executors in each feature set; see `layout.FeatureSet`.
 _OFFERED_IN_PAPER = 3
 _OFFERED_IN_CODE = 2
@@ -257,7 +251,7 @@ def _embed_stage(view, net, work, stage):  # type: ignore[no-untyped-def]
     Also writes f(e_v) if another stage waits for this one.
     """
     row = work.now[0] + stage
-    at = net.starts[_PREP]
+    at = net.starts[Transform.PREP]
     num_features = work.x.shape[1]
     e = work.e[row]
     copy_bias(net.weights, at + num_features * _D, _D, e)
@@ -273,11 +267,11 @@ def _embed_stage(view, net, work, stage):  # type: ignore[no-untyped-def]
             child = work.now[0] + view.children[edge]
             for o in range(_D):
                 work.total[o] += work.f[child, o]
-        _apply_outer_transform(net, work, _G, work.out)
+        _apply_outer_transform(net, work, Transform.G_STAGE, work.out)
         for o in range(_D):
             e[o] += work.out[o]
     if view.stages.num_parents_unfinished[stage] > 0:
-        _transform(net, work, _F, e, _D, work.f[row])
+        _transform(net, work, Transform.F_STAGE, e, _D, work.f[row])
 
 
 @kernel
@@ -327,11 +321,11 @@ def _embed_job(view, net, work, job):  # type: ignore[no-untyped-def]
                 work.row[feature] = work.x[stage, feature]
             for o in range(_D):
                 work.row[num_features + o] = work.e[work.now[0] + stage, o]
-            _transform(net, work, _F2, work.row, num_features + _D, work.out)
+            _transform(net, work, Transform.F_JOB, work.row, num_features + _D, work.out)
             for o in range(_D):
                 total[o] += work.out[o]
-    _apply_outer_transform(net, work, _G2, y)
-    _transform(net, work, _F3, y, _D, work.f3[work.now[1] + job])
+    _apply_outer_transform(net, work, Transform.G_JOB, y)
+    _transform(net, work, Transform.F_GLOBAL, y, _D, work.f3[work.now[1] + job])
 
 
 @kernel
@@ -445,4 +439,4 @@ def embed(view, net, work):  # type: ignore[no-untyped-def]
         row = work.now[1] + view.active[position]
         for o in range(_D):
             work.total[o] += work.f3[row, o]
-    _apply_outer_transform(net, work, _G3, work.z)
+    _apply_outer_transform(net, work, Transform.G_GLOBAL, work.z)

@@ -35,9 +35,6 @@ _H1 = HIDDEN_1
 _H2 = HIDDEN_2
 _SLOPE = np.float32(SLOPE)
 _IMPOSSIBLE = np.float32(-np.inf)
-_CLASS = int(Transform.CLASS)
-_IDLE = int(Transform.IDLE)
-_OFFERED, _SHARE, _SPARE, _WAITING = map(int, (Fit.OFFERED, Fit.SHARE, Fit.SPARE, Fit.WAITING))
 _NUM_CLASS_FEATURES = len(ClassFeature)
 (
     _CPU,
@@ -133,12 +130,12 @@ def write_fit(view, work, stage, row, at):  # type: ignore[no-untyped-def]
     for executor_class in range(view.classes.shape[0]):
         if (view.stages.fits[stage] >> executor_class) & 1:
             count += view.source_count[executor_class]
-    row[at + _OFFERED] = math.log1p(view.now.num_source[0] / EXECUTOR_SCALE)
-    row[at + _SHARE] = count / view.now.num_source[0]
-    row[at + _SPARE] = relative(view.classes.memory[best], top) - relative(
+    row[at + Fit.OFFERED] = math.log1p(view.now.num_source[0] / EXECUTOR_SCALE)
+    row[at + Fit.SHARE] = count / view.now.num_source[0]
+    row[at + Fit.SPARE] = relative(view.classes.memory[best], top) - relative(
         view.stages.memory[stage], top
     )
-    row[at + _WAITING] = work.waiting[best]
+    row[at + Fit.WAITING] = work.waiting[best]
 
 
 @kernel
@@ -179,7 +176,7 @@ def score_classes(view, net, work, stage, limit):  # type: ignore[no-untyped-def
     Returns:
         How many classes are possible.
     """
-    at = _embed_into_first_layer(view, net, work, _CLASS, _NUM_CLASS_FEATURES, stage)
+    at = _embed_into_first_layer(view, net, work, Transform.CLASS, _NUM_CLASS_FEATURES, stage)
     count = 0
     for executor_class in range(view.classes.shape[0]):
         _write_class(view, work, stage, limit, executor_class, work.class_x[executor_class])
@@ -226,7 +223,7 @@ def score_lengths(view, net, work, stage, limit):  # type: ignore[no-untyped-def
     Returns:
         How many lengths are possible.
     """
-    at = _embed_into_first_layer(view, net, work, _IDLE, 1, stage)
+    at = _embed_into_first_layer(view, net, work, Transform.IDLE, 1, stage)
     count = 0
     weights = net.weights
     for length in range(net.idle_lengths + 1):

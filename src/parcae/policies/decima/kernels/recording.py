@@ -6,21 +6,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.cluster.kernels.tables import is_schedulable, select_cluster
+from parcae.cluster.kernels.tables import is_schedulable
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
-from parcae.kernels import inlined, kernel
+from parcae.kernels import inlined, kernel, row_of
 from parcae.policies.classes.kernels import best_fitting
 from parcae.policies.decima.kernels.decisions import clear_cache, draw_decision, held_executors
 from parcae.policies.decima.kernels.embeddings import embed, is_unfinished
 from parcae.policies.decima.kernels.heads import score_classes, write_fit
-from parcae.policies.decima.kernels.tables import select_workspace
 from parcae.policies.networks.kernels import uniform
 from parcae.policies.rule.kernels import decide as decide_by_rule
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.costs import cost_so_far
-from parcae.simulation.kernels.event_loop import resume, select_future, start, step
-
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
+from parcae.simulation.kernels.event_loop import resume, start, step
 
 
 class Record(NamedTuple):
@@ -54,19 +51,6 @@ class Record(NamedTuple):
     class_x: Any  # float32[capacity, num_classes, number of ClassFeature]
     idle_choice: Any  # int64[capacity]
     can_idle: Any  # uint8[capacity, G + 1]
-
-
-@inlined
-def select_record(many, row):  # type: ignore[no-untyped-def]
-    """Return views of one simulator's record out of many."""
-    return Record(
-        many.count[row], many.num_jobs[row], many.num_rows[row], many.end_ms[row],
-        many.end_cost[row], many.clock_ms[row], many.cost[row], many.first_job[row],
-        many.choice[row], many.level[row], many.held[row], many.log_prob[row], many.structure[row],
-        many.first_row[row], many.x[row], many.index[row], many.can_choose[row],
-        many.class_choice[row], many.can_class[row], many.class_x[row], many.idle_choice[row],
-        many.can_idle[row],
-    )  # fmt: skip
 
 
 @kernel
@@ -208,7 +192,7 @@ def explore(  # type: ignore[no-untyped-def]
         A Status.
     """
     status = _start_recording(state, future, tables, work, record, is_new)
-    while status == _NEEDS_DECISION and _has_room(state, record):
+    while status == Status.NEEDS_DECISION and _has_room(state, record):
         stage, limit, executor_class, idle_ms, log_prob, is_choice = draw_decision(
             state, net, work, draw_seed
         )
@@ -252,10 +236,10 @@ def explore_many(  # type: ignore[no-untyped-def]
         status: int64[num_simulators], written.
     """
     for row in range(first, last):
-        state = select_cluster(states, row)
-        future = select_future(futures, row)
-        work = select_workspace(works, row)
-        record = select_record(records, row)
+        state = row_of(states, row)
+        future = row_of(futures, row)
+        work = row_of(works, row)
+        record = row_of(records, row)
         status[row] = explore(
             state, future, tables, net, work, record, costing, draw_seeds[row], is_new
         )
@@ -329,7 +313,7 @@ def demonstrate(  # type: ignore[no-untyped-def]
         A Status.
     """
     status = _start_recording(state, future, tables, work, record, is_new)
-    while status == _NEEDS_DECISION and _has_room(state, record):
+    while status == Status.NEEDS_DECISION and _has_room(state, record):
         drawn_stage, drawn_limit, drawn_class, drawn_idle_ms, _, is_choice = draw_decision(
             state, net, work, draw_seed
         )
@@ -387,10 +371,10 @@ def demonstrate_many(  # type: ignore[no-untyped-def]
         share: share of the decisions that the rule makes, 0 to 1.
     """
     for row in range(first, last):
-        state = select_cluster(states, row)
-        future = select_future(futures, row)
-        work = select_workspace(works, row)
-        record = select_record(records, row)
+        state = row_of(states, row)
+        future = row_of(futures, row)
+        work = row_of(works, row)
+        record = row_of(records, row)
         status[row] = demonstrate(
             state, future, tables, net, work, record, costing, draw_seeds[row], is_new, rule, share
         )

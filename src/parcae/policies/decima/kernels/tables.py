@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from parcae.kernels import inlined
-
 
 class Network(NamedTuple):
     """Decima's weights and settings, read by the kernels."""
@@ -65,17 +63,3 @@ class Workspace(NamedTuple):
     class_x: Any  # float32[num_classes, number of ClassFeature]
     class_logits: Any  # float32[num_classes]
     idle_logits: Any  # float32[G + 1]
-
-
-@inlined
-def select_workspace(many, row):  # type: ignore[no-untyped-def]
-    """Return views of one simulator's workspace out of many."""
-    return Workspace(
-        many.x[row], many.e[row], many.f[row], many.y[row], many.f3[row], many.embedded[row],
-        many.version[row], many.now[row], many.stamp[row], many.twin[row], many.done[row],
-        many.cached_job[row], many.cached_work_ms[row], many.z[row], many.logits[row],
-        many.stage[row], many.limit_logits[row], many.cluster_layer[row], many.job_layer[row],
-        many.layer_1[row], many.layer_2[row], many.row[row], many.out[row], many.total[row],
-        many.chosen[row], many.waiting[row], many.class_x[row], many.class_logits[row],
-        many.idle_logits[row],
-    )  # fmt: skip

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import numpy as np
 
 from parcae.cluster.kernels.tables import demand, is_schedulable, may_idle, num_held
@@ -22,19 +24,28 @@ from parcae.policies.heuristics.kernels.stages import (
     when_all_are_capped,
 )
 from parcae.policies.heuristics.kernels.tetris import tetris
-from parcae.policies.heuristics.layout import HeuristicKind
 from parcae.policies.idle.kernels import slot_ms
 
-_STATIC = int(HeuristicKind.STATIC)
-_GRANTED = int(HeuristicKind.GRANTED)
-_FAIR = int(HeuristicKind.FAIR)
-_WEIGHTED_FAIR = int(HeuristicKind.WEIGHTED_FAIR)
-_SJF_CP = int(HeuristicKind.SJF_CP)
-_SRPT_CAP = int(HeuristicKind.SRPT_CAP)
-_ORDER = int(HeuristicKind.ORDER)
-_TETRIS = int(HeuristicKind.TETRIS)
-_GRAPHENE = int(HeuristicKind.GRAPHENE)
-_IDLE_THEORY = int(HeuristicKind.IDLE_THEORY)
+
+class HeuristicKind(IntEnum):
+    """Which hand-made policy decides. The comments list the parameters of each kind."""
+
+    STATIC = 0  # [cap]: first job in order of arrival that has fewer than cap executors
+    # [cap]: as STATIC, but counts all executors ever granted to a job (the released "spark_fifo")
+    GRANTED = 1
+    FAIR = 2  # [number of shares: 0 = jobs with an unsaturated stage, 1 = all jobs in the system]
+    WEIGHTED_FAIR = 3  # [alpha]: a job's weight is its total work ^ alpha
+    SJF_CP = 4  # []
+    RANDOM = 5  # [seed]
+    SRPT_CAP = 6  # [cap]
+    ORDER = 7  # [rank of job row 0, rank of job row 1, ...], smallest first
+    TETRIS = 8  # [knob]: weight of the job's remaining work relative to the alignment
+    # [alpha, smallest LongScore and largest FragScore of a troublesome stage, longest wait for
+    # parents in s]
+    GRAPHENE = 9
+    # [cap, alone]: as SRPT_CAP, with idle slots; alone = 1 assumes that no other executor
+    # ever becomes free
+    IDLE_THEORY = 10
 
 
 @kernel
@@ -69,26 +80,6 @@ def _fair(view, counts_all):  # type: ignore[no-untyped-def]
     num_jobs = max(1, view.now.num_active[0] if counts_all else view.now.num_open[0])
     cap = (view.now.num_executors[0] + num_jobs - 1) // num_jobs
     return _first_below_cap(view, cap, False)
-
-
-@kernel
-def _sjf_cp(view):  # type: ignore[no-untyped-def]
-    """Give all executors to the job with the least total work, its stages by critical path.
-
-    Source: Decima, section 7.1, baseline 2.
-    """
-    best = NO_STAGE
-    best_work = 0.0
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
-        if view.jobs.num_schedulable[job] > 0 and (
-            best == NO_STAGE or view.jobs.work_ms[job] < best_work
-        ):
-            stage = stage_by_critical_path(view, job)
-            if stage != NO_STAGE:
-                best = stage
-                best_work = view.jobs.work_ms[job]
-    return all_to(view, best)
 
 
 @kernel
@@ -189,11 +180,11 @@ def _idle_theory(view, cap, is_alone):  # type: ignore[no-untyped-def]
 
 @kernel
 def in_order(view, rank):  # type: ignore[no-untyped-def]
-    """Give all executors to the first job of a given order, its stages by critical path.
+    """Give all executors to the first job of an order, its stages by critical path.
 
     `rank` (float64[num_jobs]) has the rank of every job row; the smallest is served first.
 
-    Source: Decima, Appendix H.
+    Source: Decima, Appendix H (a given order); section 7.1, baseline 2 (by total work).
     """
     best = NO_STAGE
     best_rank = 0.0
@@ -220,24 +211,24 @@ def decide(view, kind, params, memo):  # type: ignore[no-untyped-def]
     Returns:
         (stage, limit, executor class, hold); NO_STAGE lets all offered executors idle.
     """
-    if kind == _FAIR:
+    if kind == HeuristicKind.FAIR:
         return _fair(view, params[0] != 0.0)
-    if kind == _STATIC:
+    if kind == HeuristicKind.STATIC:
         return _first_below_cap(view, np.int64(params[0]), False)
-    if kind == _GRANTED:
+    if kind == HeuristicKind.GRANTED:
         return _first_below_cap(view, np.int64(params[0]), True)
-    if kind == _WEIGHTED_FAIR:
+    if kind == HeuristicKind.WEIGHTED_FAIR:
         return weighted_fair(view, params, memo)
-    if kind == _TETRIS:
+    if kind == HeuristicKind.TETRIS:
         return tetris(view, params)
-    if kind == _GRAPHENE:
+    if kind == HeuristicKind.GRAPHENE:
         return graphene(view, params, memo)
-    if kind == _SJF_CP:
-        return _sjf_cp(view)
-    if kind == _SRPT_CAP:
+    if kind == HeuristicKind.SJF_CP:
+        return in_order(view, view.jobs.work_ms)
+    if kind == HeuristicKind.SRPT_CAP:
         return srpt_cap(view, np.int64(params[0]))
-    if kind == _ORDER:
+    if kind == HeuristicKind.ORDER:
         return in_order(view, params)
-    if kind == _IDLE_THEORY:
+    if kind == HeuristicKind.IDLE_THEORY:
         return _idle_theory(view, np.int64(params[0]), params[1] != 0.0)
     return _random(view, np.int64(params[0]))

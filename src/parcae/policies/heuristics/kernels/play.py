@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from parcae.cluster.kernels.tables import select_cluster
-from parcae.kernels import kernel
+from parcae.kernels import kernel, row_of
 from parcae.policies.heuristics.kernels.decisions import decide
 from parcae.simulation.future import Status
-from parcae.simulation.kernels.event_loop import select_future, start, step
+from parcae.simulation.kernels.event_loop import start, step
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
@@ -51,6 +50,4 @@ def play_many(  # type: ignore[no-untyped-def]
         status: int64[num_simulators]; receives the Status of every run.
     """
     for row in range(first, last):
-        status[row] = play(
-            select_cluster(states, row), select_future(futures, row), tables, kind, params, memo
-        )
+        status[row] = play(row_of(states, row), row_of(futures, row), tables, kind, params, memo)

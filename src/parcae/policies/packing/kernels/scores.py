@@ -1,4 +1,4 @@
-"""Compiled heuristics that start the waiting job with the best score, as long as any job fits."""
+"""What packing heuristics know about a job: alignment, shares, and the withholding rule."""
 
 from __future__ import annotations
 
@@ -6,20 +6,8 @@ import math
 
 from parcae.kernels import inlined
 from parcae.packing.layout import VOID
-from parcae.policies.packing.layout import PackingKind, WithholdParameter
+from parcae.policies.packing.layout import WithholdParameter
 
-_SJF = int(PackingKind.SJF)
-_PACKER = int(PackingKind.PACKER)
-_TETRIS = int(PackingKind.TETRIS)
-_AREA = int(PackingKind.AREA)
-_ALIGNMENT = int(WithholdParameter.ALIGNMENT)
-_AGE = int(WithholdParameter.AGE)
-_RESERVE = int(WithholdParameter.RESERVE)
-_STEEPNESS = int(WithholdParameter.STEEPNESS)
-_LENGTH = int(WithholdParameter.LENGTH)
-_PATIENCE = int(WithholdParameter.PATIENCE)
-_CROWD = int(WithholdParameter.CROWD)
-_PAUSE = int(WithholdParameter.PAUSE)
 #: Alignment is scaled to a cluster with 10 units of each resource, like DeepRM's.
 _UNITS = 100.0
 
@@ -61,48 +49,6 @@ def largest_share(view, row):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def score(view, row, kind, params):  # type: ignore[no-untyped-def]
-    """Return a job's score; the job with the largest score starts first.
-
-    Args:
-        view: the View of one cluster.
-        row: the job's row in the view.
-        kind: SJF, PACKER, TETRIS or AREA.
-        params: float64 array, the heuristic's parameters.
-    """
-    estimate = view.jobs.estimate[row]
-    if kind == _SJF:
-        return 1.0 / estimate
-    if kind == _PACKER:
-        return dot_product(view, row)
-    if kind == _AREA:
-        return -estimate * largest_share(view, row)
-    return float(params[0] * dot_product(view, row) + (1.0 - params[0]) / estimate)
-
-
-@inlined
-def best_score(view, kind, params):  # type: ignore[no-untyped-def]
-    """Return the slot of the job with the best score that can start now, or VOID.
-
-    Of equal scores the first row wins.
-
-    Args:
-        view: the View of one cluster.
-        kind: SJF, PACKER, TETRIS or AREA.
-        params: float64 array, the heuristic's parameters.
-    """
-    best = VOID
-    best_score = 0.0
-    for row in range(view.head.num_jobs[0]):
-        if view.jobs.can_start[row] == 1:
-            job_score = score(view, row, kind, params)
-            if best == VOID or job_score > best_score:
-                best = view.jobs.slot[row]
-                best_score = job_score
-    return best
-
-
-@inlined
 def reserve(view, row, params, waiting):  # type: ignore[no-untyped-def]
     """Return the share of every resource that should stay free when the job starts.
 
@@ -114,13 +60,18 @@ def reserve(view, row, params, waiting):  # type: ignore[no-untyped-def]
         params: float64[len(WithholdParameter)].
         waiting: log(1 + jobs waiting), see `log_num_waiting`.
     """
-    need = params[_RESERVE] / (
-        1.0 + math.exp(-params[_STEEPNESS] * (view.jobs.log_estimate[row] - params[_LENGTH]))
+    need = params[WithholdParameter.RESERVE] / (
+        1.0
+        + math.exp(
+            -params[WithholdParameter.STEEPNESS]
+            * (view.jobs.log_estimate[row] - params[WithholdParameter.LENGTH])
+        )
     )
     return (
         need
-        - params[_PATIENCE] * math.log1p(view.jobs.age[row] / view.jobs.estimate[row])
-        - params[_CROWD] * waiting
+        - params[WithholdParameter.PATIENCE]
+        * math.log1p(view.jobs.age[row] / view.jobs.estimate[row])
+        - params[WithholdParameter.CROWD] * waiting
     )
 
 
@@ -133,9 +84,13 @@ def preference(view, row, params):  # type: ignore[no-untyped-def]
         row: the job's row in the view.
         params: float64[len(WithholdParameter)].
     """
-    patience = params[_AGE] * math.log1p(view.jobs.age[row] / view.jobs.estimate[row])
+    patience = params[WithholdParameter.AGE] * math.log1p(
+        view.jobs.age[row] / view.jobs.estimate[row]
+    )
     return (
-        params[_ALIGNMENT] * alignment(view, row) / _UNITS + patience - view.jobs.log_estimate[row]
+        params[WithholdParameter.ALIGNMENT] * alignment(view, row) / _UNITS
+        + patience
+        - view.jobs.log_estimate[row]
     )
 
 
@@ -157,7 +112,7 @@ def withholding(view, params):  # type: ignore[no-untyped-def]
     best = VOID
     best_score = 0.0
     waiting = log_num_waiting(view)
-    is_forced = must_start(view, params[_PAUSE])
+    is_forced = must_start(view, params[WithholdParameter.PAUSE])
     for row in range(view.head.num_jobs[0]):
         if view.jobs.can_start[row] == 1 and (
             is_forced or free_after_start(view, row) >= reserve(view, row, params, waiting)

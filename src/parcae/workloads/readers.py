@@ -1,0 +1,201 @@
+"""The formats that workloads are imported from: a table with a reader for each.
+
+`parcae workload import FORMAT` and `read_workload` take every reader of the table.
+`register_reader` adds one from outside the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from parcae.errors import ConfigError, suggestion
+from parcae.workloads.import_report import ImportReport
+from parcae.workloads.job import Workload
+
+Read = Callable[..., tuple[Workload, ImportReport]]
+"""A function that reads a workload.
+
+Called as `read(path, name=..., progress=..., **options)`: `path` is a list of paths if the reader
+takes many, and `progress(done, total)` may be called while it reads.
+"""
+
+
+@dataclass(frozen=True)
+class ReaderOption:
+    """An option of a reader beside the name of the workload.
+
+    Args:
+        name: the reader's keyword argument; on the command line, with dashes for underscores.
+        type: bool, float or str.
+        default: the value if the option is not given; None for none.
+        help: what the option does.
+        bounds: the smallest and the largest number.
+    """
+
+    name: str
+    type: type[bool] | type[float] | type[str]
+    default: Any
+    help: str
+    bounds: tuple[float | None, float | None] = (None, None)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A row of the table.
+
+    Args:
+        format: what the format is called on the command line, e.g. "alibaba".
+        summary: what is imported, in one sentence.
+        source: what the paths are.
+        example: the path or paths in the command's example.
+        read: the function, or "module:function" so that it is imported only where it is used.
+        name: name of the workload unless another is given.
+        takes_many: whether several paths can be read into one workload.
+        options: its further options.
+    """
+
+    format: str
+    summary: str
+    source: str
+    example: str
+    read: Read | str
+    name: str
+    takes_many: bool = False
+    options: tuple[ReaderOption, ...] = ()
+
+
+_BAD_SHARE = ReaderOption(
+    "max_bad_share",
+    float,
+    0.01,
+    "Fail if more than this share of the rows is invalid.",
+    (0, 1),
+)
+_READERS = [
+    Reader(
+        "spark-events",
+        "Import Spark event logs (Spark 2.x to 4.x; plain, zstd or lz4; rolling; cut off).",
+        "Event logs, rolling log folders, or folders of them.",
+        "/var/log/spark-events -o mine.parcae",
+        "parcae.workloads.spark_event_log:read_spark_event_logs",
+        "spark",
+        takes_many=True,
+        options=(
+            ReaderOption(
+                "key",
+                str,
+                None,
+                "Spark property that names the recurring job; or plan | shape: name SQL queries "
+                "by their physical plan.",
+            ),
+            ReaderOption(
+                "recorded",
+                bool,
+                False,
+                "Keep every run as a separate job with its arrival time, instead of recurring "
+                "jobs.",
+            ),
+            ReaderOption(
+                "keep_first_runs",
+                bool,
+                False,
+                "Include a job's first run in each application in its profile (it is slower).",
+            ),
+            _BAD_SHARE,
+        ),
+    ),
+    Reader(
+        "tpch-profiles",
+        "Import TPC-H profiles in the format of Decima's authors (no pickle is executed).",
+        "The npy folder of Decima's authors, or the same as JSON.",
+        "tpch_profiles.json.gz -o tpch-decima.parcae",
+        "parcae.workloads.tpch_profiles:read_tpch_profiles",
+        "tpch-decima",
+    ),
+    Reader(
+        "alibaba",
+        "Import the batch tasks of Alibaba's cluster-trace-v2018.",
+        "batch_task.csv as published, or JSON lines; also as .gz.",
+        "batch_task.csv -o alibaba.parcae",
+        "parcae.workloads.alibaba:read_alibaba",
+        "alibaba-2018",
+        options=(_BAD_SHARE,),
+    ),
+]
+
+
+def readers() -> tuple[Reader, ...]:
+    """Return all readers, those of the package first."""
+    return tuple(_READERS)
+
+
+def register_reader(reader: Reader) -> None:
+    """Add a reader from outside the package, for as long as the program runs.
+
+    Raises:
+        ConfigError: there is a reader of this format.
+    """
+    if any(other.format == reader.format for other in _READERS):
+        raise ConfigError(f"there is a reader of {reader.format!r} already; choose another name")
+    _READERS.append(reader)
+
+
+def find_reader(format_name: str) -> Reader:
+    """Return the reader of a format.
+
+    Raises:
+        ConfigError: there is none; the message suggests one.
+    """
+    for reader in _READERS:
+        if reader.format == format_name:
+            return reader
+    hint = suggestion(format_name, [reader.format for reader in _READERS])
+    raise ConfigError(f"no reader of {format_name!r}; {hint}")
+
+
+def read_workload(
+    format_name: str,
+    paths: Sequence[Path],
+    *,
+    name: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> tuple[Workload, ImportReport]:
+    """Read a workload from files of another format.
+
+    Args:
+        format_name: the format, e.g. "alibaba".
+        paths: the files or folders; one of them, unless the reader takes many.
+        name: name of the workload; by default the reader's.
+        progress: called with (amount read, amount in total, or 0 if it is unknown).
+        options: the reader's further options.
+
+    Raises:
+        ConfigError: there is no such reader, or it has no such option or takes one path only.
+        FormatError: the files are not of this format, or damaged.
+
+    Example: `read_workload("alibaba", [Path("batch_task.csv")], max_bad_share=0.1)`
+    """
+    reader = find_reader(format_name)
+    known = [option.name for option in reader.options]
+    for option in options:
+        if option not in known:
+            hint = suggestion(option, known)
+            raise ConfigError(f"the reader of {format_name!r} has no option {option!r}; {hint}")
+    if not reader.takes_many and len(paths) != 1:
+        raise ConfigError(f"{format_name} is read from one path, not from {len(paths)}")
+    source = list(paths) if reader.takes_many else paths[0]
+    return _function(reader)(source, name=name or reader.name, progress=progress, **options)
+
+
+def _function(reader: Reader) -> Read:
+    """The function of a reader; it is imported only now."""
+    if not isinstance(reader.read, str):
+        return reader.read
+    module, _, function = reader.read.partition(":")
+    read: Read = getattr(import_module(module), function)
+    return read
