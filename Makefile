@@ -53,6 +53,7 @@ bench: $(READY)  ## Speed on this machine.
 	$(BIN)/parcae bench training --json
 	$(BIN)/parcae bench service --json
 	$(BIN)/parcae bench packing --json
+	$(BIN)/python benchmarks/first_use.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -7,15 +7,24 @@ calls. The cache folder's name therefore contains a hash of all kernel files.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numba.core.types import UniTuple, none  # type: ignore[attr-defined]
 from numba.extending import overload
 
+#: `parcae.compilation` uses inner modules of Numba. It is tested with these versions; with others,
+#: and where this variable is set, Numba compiles in its own way, which takes about five times as
+#: long and gives the same results.
+_TESTED_NUMBA = ("0.68.",)
+PLAIN = "PARCAE_PLAIN_KERNELS"
+_IS_PLAIN = PLAIN in os.environ or not numba.__version__.startswith(_TESTED_NUMBA)
 _PACKAGE = Path(__file__).parent
 Tables = TypeVar("Tables", bound=tuple[Any, ...])
 
@@ -28,7 +37,12 @@ def _kernel_files() -> list[Path]:
         if path.name in ("kernels.py", "play.py") or path.parent.name == "kernels"
     )
     cluster = _PACKAGE / "cluster"
-    others = [cluster / "state.py", cluster / "orders.py", _PACKAGE / "simulation" / "future.py"]
+    others = [
+        _PACKAGE / "compilation.py",
+        cluster / "state.py",
+        cluster / "orders.py",
+        _PACKAGE / "simulation" / "future.py",
+    ]
     return [*kernels, *others, *_PACKAGE.rglob("layout.py")]
 
 
@@ -36,7 +50,9 @@ def _cache_dir() -> Path:
     """Return the cache folder of the present version of the kernels."""
     digest = hashlib.sha256(b"".join(p.read_bytes() for p in _kernel_files())).hexdigest()[:16]
     base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return base / "parcae" / f"kernels-{digest}"
+    # Numba's own files would have the same names.
+    way = "plain-kernels" if _IS_PLAIN else "kernels"
+    return base / "parcae" / f"{way}-{digest}"
 
 
 if "NUMBA_CACHE_DIR" not in os.environ:
@@ -46,17 +62,54 @@ if "NUMBA_CACHE_DIR" not in os.environ:
 # than the simulation itself. The price is that kernels cannot allocate memory.
 # `no_cfunc_wrapper`: no C code calls the kernels, and leaving the wrapper out shortens compilation.
 _OPTIONS: dict[str, Any] = {
-    "cache": True,
+    "nopython": True,
     "nogil": True,
     "error_model": "numpy",
     "_nrt": False,
     "no_cfunc_wrapper": True,
+    # Without a value here, a kernel would inherit it from whichever kernel calls it first.
+    "forceinline": False,
 }
 
-#: A function that Python calls, or that is too long to inline.
-kernel = numba.njit(**_OPTIONS)
-#: A small function that is inlined into the kernel that calls it.
-inlined = numba.njit(forceinline=True, **_OPTIONS)
+
+#: What deferred kernels return.
+INTEGER = numba.int64
+#: (stage, limit, executor class, hold).
+DECISION = UniTuple(numba.int64, 4)
+NOTHING = none
+
+
+def _compiled(function: Callable[..., Any], returns: Any = None, **options: Any) -> Any:
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return function
+    if _IS_PLAIN:
+        return numba.jit(cache=True, **{**_OPTIONS, **options})(function)
+    from parcae.compilation import Kernel
+
+    dispatcher = Kernel(function, targetoptions={**_OPTIONS, **options})
+    dispatcher.returns = returns
+    dispatcher.enable_caching()
+    return dispatcher
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function that Python calls, or that is too long to inline."""
+    return _compiled(function)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a small function that is inlined into the kernel that calls it."""
+    return _compiled(function, forceinline=True)
+
+
+def deferred(returns: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function once for all kernels that call it, when one of them calls it first.
+
+    Args:
+        returns: Numba's type of what the function returns.
+    """
+    return functools.partial(_compiled, returns=returns)
+
 
 # The multipliers of splitmix64.
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)

@@ -20,7 +20,7 @@ from parcae.cluster.state import ANY_CLASS, NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_Y
 from parcae.kernels import inlined, kernel
 
 
-@kernel
+@inlined
 def _fulfil(state):  # type: ignore[no-untyped-def]
     """Close the round and carry out the commitments of the executors that are free now."""
     now = state.now
@@ -46,7 +46,7 @@ def _commit_class(state, stage, executor_class, count):  # type: ignore[no-untyp
     now.num_source[0] -= count
 
 
-@kernel
+@inlined
 def _commit_fitting(state, stage, destination, limit):  # type: ignore[no-untyped-def]
     """Commit up to `limit` offered executors that fit `stage` to `destination`.
 
@@ -153,7 +153,7 @@ def _idle(state):  # type: ignore[no-untyped-def]
     return count
 
 
-@kernel
+@inlined
 def _give(state, stage, limit, executor_class):  # type: ignore[no-untyped-def]
     """Commit executors to the stage, which ends its idle slot. Returns their number."""
     is_outside = state.now.source_job[0] != state.stages.job[stage]
@@ -167,7 +167,7 @@ def _give(state, stage, limit, executor_class):  # type: ignore[no-untyped-def]
     return count
 
 
-@kernel
+@inlined
 def apply_decision(state, stage, limit, executor_class, hold_ms):  # type: ignore[no-untyped-def]
     """Apply a decision: commit up to `limit` of the offered executors to `stage`.
 

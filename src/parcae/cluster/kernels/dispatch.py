@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from parcae.cluster.kernels.tables import pop_idle, push_idle, refresh_saturation
 from parcae.cluster.state import NO_JOB, NO_STAGE, CommandKind
-from parcae.kernels import inlined, kernel
+from parcae.kernels import NOTHING, deferred, inlined, kernel
 
 _START = int(CommandKind.START_TASK)
 _REST = 2
@@ -340,7 +340,7 @@ def _best_task_set_of(state, pool):  # type: ignore[no-untyped-def]
     return best
 
 
-@kernel
+@deferred(NOTHING)
 def _dispatch_pools(state):  # type: ignore[no-untyped-def]
     """Run one offer round under an order that uses pools: one pool after another."""
     now = state.now

@@ -16,7 +16,7 @@ import numpy as np
 from parcae.cluster.kernels.estimates import correction
 from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends, virtual_of
 from parcae.cluster.state import NOT_YET, UNLIMITED
-from parcae.kernels import inlined, kernel, sort_rows
+from parcae.kernels import NOTHING, deferred, inlined, kernel, sort_rows
 
 #: Share of the expected arriving work with earlier deadlines that the guard takes into account.
 _ARRIVALS_COUNT = 0.6
@@ -158,7 +158,7 @@ def _span_of_tiers(state):  # type: ignore[no-untyped-def]
     return most - least + 1.0
 
 
-@kernel
+@deferred(NOTHING)
 def guard_orders(state):  # type: ignore[no-untyped-def]
     """Move urgent jobs before all others, in the orders that the policy has just written.
 

@@ -408,7 +408,7 @@ def commit(state, source, source_job, stage, count):  # type: ignore[no-untyped-
     count_commitment(state, source_job, stage, count)
 
 
-@kernel
+@inlined
 def take_commitment(state, source):  # type: ignore[no-untyped-def]
     """Use up one executor of the source's oldest commitment, and return the commitment's stage."""
     sources = state.sources

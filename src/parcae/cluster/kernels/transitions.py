@@ -323,7 +323,7 @@ def _count_start(state, stage):  # type: ignore[no-untyped-def]
         refresh_saturation(state, stage)
 
 
-@kernel
+@inlined
 def stage_exhausted(state, executor):  # type: ignore[no-untyped-def]
     """Reassign an executor whose task finished and whose stage has no task left to start.
 
@@ -461,7 +461,7 @@ def _park(state, executor, job):  # type: ignore[no-untyped-def]
     push_idle(state, pool_row(state, job) + _class_of(state, executor), executor)
 
 
-@kernel
+@inlined
 def _start(state, executor, stage):  # type: ignore[no-untyped-def]
     """Start the stage's next task on an executor that is attached to the stage's job."""
     previous = state.executors.stage[executor]
@@ -476,7 +476,7 @@ def _start(state, executor, stage):  # type: ignore[no-untyped-def]
     _command(state, _START, executor, stage, task, wave)
 
 
-@kernel
+@inlined
 def _move(state, executor, stage):  # type: ignore[no-untyped-def]
     """Send the executor to a stage of another job; it arrives after the moving delay."""
     _unbind(state, executor)
@@ -502,7 +502,7 @@ def _command(state, kind, executor, stage, task, wave):  # type: ignore[no-untyp
     state.now.num_commands[0] = row + 1
 
 
-@kernel
+@inlined
 def executor_arrived(state, executor):  # type: ignore[no-untyped-def]
     """Handle the arrival of a moving executor: it starts a task, waits, or gets other work."""
     stage = state.executors.destination[executor]
@@ -520,7 +520,7 @@ def executor_arrived(state, executor):  # type: ignore[no-untyped-def]
     _work_on(state, executor, stage)
 
 
-@kernel
+@inlined
 def _work_on(state, executor, stage):  # type: ignore[no-untyped-def]
     """Let an executor that is attached to the stage's job work on the stage.
 
@@ -534,7 +534,7 @@ def _work_on(state, executor, stage):  # type: ignore[no-untyped-def]
         _park(state, executor, state.stages.job[stage])
 
 
-@kernel
+@inlined
 def _backup(state, executor):  # type: ignore[no-untyped-def]
     """Assign an executor whose stage no longer needs it, without a decision.
 
@@ -575,7 +575,7 @@ def _may_serve(state, job, executor_class):  # type: ignore[no-untyped-def]
     return False
 
 
-@kernel
+@inlined
 def _carry_out(state, executor, stage):  # type: ignore[no-untyped-def]
     """Carry out one commitment: `executor` (in no pool) goes to `stage`, or idles for NO_STAGE."""
     job = state.executors.job[executor]
@@ -594,7 +594,7 @@ def _carry_out(state, executor, stage):  # type: ignore[no-untyped-def]
         _backup(state, executor)
 
 
-@kernel
+@inlined
 def fulfil_one(state, executor, source):  # type: ignore[no-untyped-def]
     """Carry out the source's oldest commitment with an executor that is in no pool.
 
@@ -606,7 +606,7 @@ def fulfil_one(state, executor, source):  # type: ignore[no-untyped-def]
     _carry_out(state, executor, take_commitment(state, source + _class_of(state, executor)))
 
 
-@kernel
+@inlined
 def fulfil_pool(state, source):  # type: ignore[no-untyped-def]
     """Carry out the commitments of a pool with its executors, the longest idle first."""
     for row in range(source, source + state.classes.shape[0]):

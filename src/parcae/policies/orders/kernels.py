@@ -13,7 +13,7 @@ import numpy as np
 from parcae.cluster.kernels.estimates import correction, remaining_ms, total_ms, unstarted_ms
 from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends
 from parcae.cluster.state import NO_JOB, NOT_YET, VirtualRun
-from parcae.kernels import inlined, kernel
+from parcae.kernels import NOTHING, deferred, inlined, kernel
 from parcae.policies.orders.layout import GITTINS_AGES_PER_UNIT, GITTINS_SIGMAS_PER_UNIT
 
 
@@ -34,7 +34,7 @@ class OrderKind(IntEnum):
     GIVEN = 10  # fixed tiers and limits from the tables
 
 
-@kernel
+@deferred(NOTHING)
 def _use_pools(view, orders, tables):  # type: ignore[no-untyped-def]
     """Copy the pools of the allocation file into the orders, and assign every job to its pool."""
     for pool in range(tables.pools.shape[0]):
@@ -49,7 +49,7 @@ def _use_pools(view, orders, tables):  # type: ignore[no-untyped-def]
         ]
 
 
-@kernel
+@deferred(NOTHING)
 def _copy_given_orders(view, orders, tables):  # type: ignore[no-untyped-def]
     """Copy the fixed tiers of jobs and limits of stages into the orders."""
     for position in range(view.now.num_active[0]):
@@ -77,7 +77,7 @@ def _virtual_run(tables):  # type: ignore[no-untyped-def]
     return VirtualRun(tables.virtual_now, tables.virtual_jobs, tables.virtual_stages)
 
 
-@kernel
+@deferred(NOTHING)
 def _order_by_virtual_end(view, orders, virtual, late_jobs_share):  # type: ignore[no-untyped-def]
     """Order jobs by their completion in the virtual run of fair sharing.
 
@@ -124,7 +124,7 @@ def _attained_ms(view, job):  # type: ignore[no-untyped-def]
     return attained_ms
 
 
-@kernel
+@deferred(NOTHING)
 def _order_by_attained(view, orders):  # type: ignore[no-untyped-def]
     """Order jobs by least attained service, in tiers whose bounds grow by factors of two.
 

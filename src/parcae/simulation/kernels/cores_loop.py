@@ -34,7 +34,7 @@ from parcae.cluster.kernels.dispatch import (
 )
 from parcae.cluster.kernels.tables import account_time
 from parcae.cluster.state import NO_STAGE, NOT_YET
-from parcae.kernels import inlined, kernel
+from parcae.kernels import INTEGER, deferred, inlined, kernel
 from parcae.simulation.future import NEVER_MS, Followup, Status
 from parcae.simulation.kernels.event_queue import next_executor, next_ms, pop, push
 from parcae.simulation.kernels.firing import begin, draw_duration_ms, submit
@@ -208,7 +208,7 @@ def _stop(state, future):  # type: ignore[no-untyped-def]
     return _ENDED
 
 
-@kernel
+@deferred(INTEGER)
 def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
     """Fire events until a plan is due or the run is over.
 
@@ -261,7 +261,7 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
             _fire_followup(state, future)
 
 
-@kernel
+@deferred(INTEGER)
 def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
     """Empty the cluster and run until the first plan is due.
 
@@ -280,7 +280,7 @@ def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
     return advance_cores(state, future, tables)
 
 
-@kernel
+@deferred(INTEGER)
 def resume_cores(state, future, tables):  # type: ignore[no-untyped-def]
     """Continue a run that the end of its episode stopped, after the caller moved `end_ms`.
 
@@ -296,7 +296,7 @@ def resume_cores(state, future, tables):  # type: ignore[no-untyped-def]
     return advance_cores(state, future, tables)
 
 
-@kernel
+@deferred(INTEGER)
 def follow_orders(state, future, tables):  # type: ignore[no-untyped-def]
     """Put the orders in the state's tables into force and run until the next plan is due.
 
@@ -315,7 +315,7 @@ def follow_orders(state, future, tables):  # type: ignore[no-untyped-def]
     return advance_cores(state, future, tables)
 
 
-@kernel
+@deferred(INTEGER)
 def step_cores(state, future, tables, stage, limit):  # type: ignore[no-untyped-def]
     """Apply one decision of a planning round (for policies that decide instead of planning).
 

@@ -19,7 +19,7 @@ from parcae.cluster.kernels.transitions import (
     stage_exhausted,
 )
 from parcae.cluster.state import NO_JOB, NO_STAGE, World
-from parcae.kernels import inlined, kernel
+from parcae.kernels import INTEGER, deferred, inlined, kernel
 from parcae.simulation.future import NEVER_MS, Status
 from parcae.simulation.kernels.cores_loop import resume_cores, start_cores, step_cores
 from parcae.simulation.kernels.event_queue import next_executor, next_ms, pop
@@ -42,7 +42,7 @@ _BAD_DECISION = int(Status.BAD_DECISION)
 _TIME_OVERFLOW = int(Status.TIME_OVERFLOW)
 
 
-@kernel
+@deferred(INTEGER)
 def start(state, future, tables):  # type: ignore[no-untyped-def]
     """Reset the cluster, add the jobs that arrive at time 0 and run until the first decision.
 
@@ -68,7 +68,7 @@ def start(state, future, tables):  # type: ignore[no-untyped-def]
     return advance(state, future, tables)
 
 
-@kernel
+@deferred(INTEGER)
 def resume(state, future, tables):  # type: ignore[no-untyped-def]
     """Continue a run that the end of its episode stopped, after the caller moved `end_ms`.
 
@@ -172,7 +172,7 @@ def _offer_stalled(state, future):  # type: ignore[no-untyped-def]
     return False
 
 
-@kernel
+@deferred(INTEGER)
 def advance(state, future, tables):  # type: ignore[no-untyped-def]
     """Fire events until a decision is due or the run is over.
 
@@ -214,7 +214,7 @@ def advance(state, future, tables):  # type: ignore[no-untyped-def]
     return _NEEDS_DECISION
 
 
-@kernel
+@deferred(INTEGER)
 def step(  # type: ignore[no-untyped-def]
     state, future, tables, stage, limit, executor_class, hold_ms
 ):

@@ -140,7 +140,7 @@ def _record_task(state, future, executor, stage, task, duration_ms):  # type: ig
     tasks.finish_ms[row] = state.now.clock_ms[0] + duration_ms
 
 
-@kernel
+@inlined
 def carry_out_commands(state, future, tables):  # type: ignore[no-untyped-def]
     """Carry out the commands of the last transition: push ends of tasks and of moves.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from parcae.cluster.kernels.tables import demand, relative, slot_ms
 from parcae.cluster.state import ANY_CLASS
-from parcae.kernels import inlined, kernel
+from parcae.kernels import INTEGER, deferred, inlined, kernel
 from parcae.policies.classes.kernels import best_fitting, own_class
 from parcae.policies.decima.kernels.embeddings import largest_memory
 from parcae.policies.decima.layout import (
@@ -160,7 +160,7 @@ def _write_class(view, work, stage, limit, executor_class, x):  # type: ignore[n
     x[_CLASS_WAITING] = work.waiting[executor_class]
 
 
-@kernel
+@deferred(INTEGER)
 def score_classes(view, net, work, stage, limit):  # type: ignore[no-untyped-def]
     """Write the logits of the executor classes to `work.class_logits`.
 
@@ -209,7 +209,7 @@ def hold_ms(view, net, stage, limit, length):  # type: ignore[no-untyped-def]
     return slot_ms(view, stage, limit, length, net.idle_lengths)
 
 
-@kernel
+@deferred(INTEGER)
 def score_lengths(view, net, work, stage, limit):  # type: ignore[no-untyped-def]
     """Write the logits of the idle slot's lengths to `work.idle_logits`; index 0 means no slot.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from parcae.cluster.kernels.tables import demand, is_schedulable, may_idle, num_held
 from parcae.cluster.state import NO_JOB, NO_STAGE
-from parcae.kernels import kernel, mix
+from parcae.kernels import DECISION, deferred, kernel, mix
 from parcae.policies.heuristics.kernels.graphene import graphene
 from parcae.policies.heuristics.kernels.shares import weighted_fair
 from parcae.policies.heuristics.kernels.stages import (
@@ -166,7 +166,7 @@ def srpt_cap(view, cap):  # type: ignore[no-untyped-def]
     return all_to(view, stage)
 
 
-@kernel
+@deferred(DECISION)
 def _idle_theory(view, cap, is_alone):  # type: ignore[no-untyped-def]
     """As `srpt_cap`, with an idle slot by Theorem 2 before the stage that it chooses.
 

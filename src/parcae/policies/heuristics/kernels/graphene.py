@@ -20,7 +20,7 @@ import numpy as np
 
 from parcae.cluster.kernels.tables import is_schedulable, wait_ms
 from parcae.cluster.state import NO_JOB, NO_STAGE
-from parcae.kernels import inlined, kernel, mix
+from parcae.kernels import DECISION, deferred, inlined, kernel, mix
 from parcae.policies.classes.kernels import totals
 from parcae.policies.heuristics.kernels.shares import (
     count_resources,
@@ -257,7 +257,7 @@ def next_stage(view, params, memo, job, takes_suppressed):  # type: ignore[no-un
     return stage
 
 
-@kernel
+@deferred(DECISION)
 def graphene(view, params, memo):  # type: ignore[no-untyped-def]
     """Decide by weighted fair shares, with executors of the best-fitting class first.
 

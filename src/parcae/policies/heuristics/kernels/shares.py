@@ -14,7 +14,7 @@ import math
 
 from parcae.cluster.kernels.tables import demand
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
-from parcae.kernels import inlined, kernel
+from parcae.kernels import DECISION, deferred, inlined, kernel
 from parcae.policies.classes.kernels import best_fitting, of_total, totals
 from parcae.policies.heuristics.kernels.stages import (
     all_to,
@@ -191,7 +191,7 @@ def within_share(view, memo, job, share, stage):  # type: ignore[no-untyped-def]
     return stage, limit, ANY_CLASS if view.classes.shape[0] == 1 else executor_class, 0
 
 
-@kernel
+@deferred(DECISION)
 def weighted_fair(view, params, memo):  # type: ignore[no-untyped-def]
     """Decide by shares proportional to T^alpha, where T is the job's total work.
 

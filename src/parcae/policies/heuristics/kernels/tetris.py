@@ -10,7 +10,7 @@ import math
 
 from parcae.cluster.kernels.tables import demand, is_schedulable
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
-from parcae.kernels import inlined, kernel
+from parcae.kernels import DECISION, deferred, inlined, kernel
 from parcae.policies.classes.kernels import is_smaller
 from parcae.policies.heuristics.kernels.stages import all_to
 
@@ -89,7 +89,7 @@ def _next_larger(view, executor_class):  # type: ignore[no-untyped-def]
     return best
 
 
-@kernel
+@deferred(DECISION)
 def tetris(view, params):  # type: ignore[no-untyped-def]
     """Decide for the smallest offered class that fits any stage: its best-aligned stage.
 

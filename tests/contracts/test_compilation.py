@@ -1,0 +1,101 @@
+"""How kernels are compiled: parts, deferred kernels, and what a command says about it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.compilation import ANNOUNCE
+from parcae.kernels import INTEGER, PLAIN, deferred, kernel
+
+_SORT = """
+import numpy as np
+from parcae.kernels import sort_rows
+rows = np.arange(3)
+sort_rows(rows, np.array([2.0, 0.0, 1.0]), 3)
+print(rows.tolist())
+"""
+
+
+@kernel
+def _twice(number):  # type: ignore[no-untyped-def]
+    return 2 * number
+
+
+@deferred(INTEGER)
+def _smaller_than_two(number):  # type: ignore[no-untyped-def]
+    return 1 if _twice(number) < 4 else 0
+
+
+@deferred(INTEGER)
+def _broken(number):  # type: ignore[no-untyped-def]
+    return number.no_such_field
+
+
+@kernel
+def _count(numbers, reaches_broken):  # type: ignore[no-untyped-def]
+    count = 0
+    for number in numbers:
+        count += _smaller_than_two(number)
+    if reaches_broken:
+        count += _broken(count)
+    return count
+
+
+def test_a_deferred_kernel_is_compiled_only_where_a_run_reaches_it() -> None:
+    assert _count(np.array([1, 2, 3, 0]), False) == 2
+    assert _smaller_than_two(1) == 1  # Python may call it, too
+    assert not _broken.overloads
+
+
+def test_a_deferred_kernel_that_cannot_be_compiled_ends_the_call_with_an_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(RuntimeError, match="_broken could not be compiled"):
+        _count(np.array([1]), True)
+    assert "no_such_field" in capfd.readouterr().err
+
+
+def test_a_command_says_once_that_it_compiles_and_nothing_once_all_is_compiled(
+    tmp_path: Path,
+) -> None:
+    environment = {**os.environ, ANNOUNCE: "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", _SORT],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for _ in range(2)
+    )
+    assert first.stdout == second.stdout == "[1, 2, 0]\n"
+    assert first.stderr.startswith("parcae: compiling kernels")
+    assert len(first.stderr.splitlines()) == 1
+    assert second.stderr == ""
+
+
+_PLAIN_SORT = """
+import sys
+import parcae.kernels
+assert "parcae.compilation" not in sys.modules
+assert parcae.kernels._cache_dir().name.startswith("plain-kernels-")
+"""
+
+
+def test_another_version_of_numba_compiles_in_its_own_way(tmp_path: Path) -> None:
+    environment = {**os.environ, PLAIN: "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _PLAIN_SORT + _SORT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("[1, 2, 0]\n", "")
