@@ -1,10 +1,9 @@
-"""The command line in a real process: exit codes, and a one-line message on bad input."""
+"""The command line: exit codes, what is printed, and a one-line message on bad input."""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,16 +14,8 @@ from parcae.workloads.archive import write_workload
 from parcae.workloads.catalog import BUNDLED
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from tests.cli.running import run
 from tests.conftest import REPOSITORY
-
-_PARCAE = [sys.executable, "-m", "parcae.cli.main"]
-
-
-def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    words = shlex.split(command)
-    return subprocess.run(
-        [*_PARCAE, *words[1:]], cwd=cwd, capture_output=True, text=True, check=False
-    )
 
 
 def test_simulate_prints_the_contracted_json(tmp_path: Path) -> None:
@@ -237,6 +228,24 @@ def test_bad_input_ends_with_exit_code_2_and_one_clear_line(
 
 
 @pytest.mark.parametrize(
+    ("command", "code", "output", "error"),
+    [
+        ("policies --help", 0, "Usage", ""),
+        ("simulate toy --policy fiar", 2, "", "did you mean 'fair'"),
+    ],
+)
+def test_a_process_ends_with_the_exit_code_of_its_command(
+    tmp_path: Path, command: str, code: int, output: str, error: str
+) -> None:
+    words = [sys.executable, "-m", "parcae.cli.main", *command.split()]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert output in done.stdout
+    assert error in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
     "command",
     [
         "",
@@ -301,10 +310,8 @@ def test_a_service_records_what_another_policy_then_follows(tmp_path: Path) -> N
     assert result["num_first"] == result["num_other"] == result["num_lost"] == 0
 
 
-def test_the_readmes_python_runs(tmp_path: Path) -> None:
+def test_the_readmes_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
     code = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
     assert len(code) == 1
-    done = subprocess.run(
-        [sys.executable, "-c", code[0]], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert re.fullmatch(r"[\d.]+ s\n", done.stdout), done.stderr
+    exec(code[0], {"__name__": "__main__"})
+    assert re.fullmatch(r"[\d.]+ s\n", capsys.readouterr().out)

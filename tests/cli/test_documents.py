@@ -10,7 +10,7 @@ import pytest
 
 from parcae.workloads.catalog import BUNDLED
 from tests.cli.packing_files import write_packing_files
-from tests.cli.test_commands import run
+from tests.cli.running import run
 from tests.conftest import REPOSITORY, shared_data
 
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from parcae.cluster.kernels.cores import accept_orders, complete_stage, end_task, reveal_stage
 from parcae.cluster.kernels.dispatch import dispatch
-from parcae.cluster.kernels.transitions import job_arrived, reset
+from parcae.cluster.kernels.transitions import reset
 from parcae.cluster.observation import observe
 from parcae.cluster.orders import first_come, orders_of, put
 from parcae.cluster.state import (
     NO_STAGE,
-    STAGE_SPEC,
     ClusterState,
     ExecutorClass,
     World,
     allocate,
     select,
 )
-
-Stages = Sequence[tuple[int, float, tuple[int, ...]]]  # (number of tasks, ms of one, parents)
+from tests.cluster.jobs import Stages, add_job
 
 
 class Cores:
@@ -38,24 +33,7 @@ class Cores:
 
     def arrive(self, stages: Stages) -> int:
         """Add a job without runnable stages. Returns its row."""
-        specs = np.zeros(len(stages), STAGE_SPEC).view(np.recarray)
-        edges: list[int] = []
-        for row, (num_tasks, task_ms, parents) in enumerate(stages):
-            children = [child for child, stage in enumerate(stages) if row in stage[2]]
-            specs[row] = (
-                num_tasks,
-                len(parents),
-                len(edges),
-                len(children),
-                task_ms,
-                0.0,
-                0.0,
-                0.0,
-            )
-            edges.extend(children)
-        children_of = np.array(edges or [0], np.int64)
-        now_ms = int(self.state.now.clock_ms[0])
-        return int(job_arrived(self.state, specs, children_of, 0, len(stages), 0, now_ms, 1.0))
+        return add_job(self.state, stages)
 
     def row(self, job: int, stage: int) -> int:
         """Return the row of a job's stage."""

@@ -12,10 +12,17 @@ import pytest
 
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.kernels.cores import accept_orders
-from parcae.cluster.kernels.dispatch import name_goes_before
+from parcae.cluster.kernels.dispatch import (
+    begin_task,
+    finish_task,
+    is_plain,
+    name_goes_before,
+    next_stage,
+    task_begun,
+)
 from parcae.cluster.observation import observe
 from parcae.cluster.orders import Orders, first_come, put
-from parcae.cluster.state import NO_JOB, POOL
+from parcae.cluster.state import NO_JOB, NO_STAGE, POOL
 from tests.cluster.cores import Cores
 
 
@@ -167,3 +174,58 @@ def test_orders_without_pools_follow_those_with_pools() -> None:
 )
 def test_task_sets_go_by_name_as_spark_writes_it(first: int, second: int) -> None:
     assert bool(name_goes_before(first, second)) is (f"TaskSet_{first}.0" < f"TaskSet_{second}.0")
+
+
+def _continue(cores: Cores, core: int) -> int:
+    """End the core's task and let the core go on by the fast path. Returns the stage that it runs.
+
+    If nothing can start, the core stays without a task.
+    """
+    state = cores.state
+    assert is_plain(state)
+    previous = int(state.executors.job[core])
+    finish_task(state, core)
+    stage = int(next_stage(state, previous))
+    if stage != NO_STAGE:
+        begin_task(state, core, stage)
+        task_begun(state, stage, previous)
+        check_invariants(state)
+    return stage
+
+
+def test_the_fast_path_applies_if_the_core_of_the_next_end_is_the_only_free_one() -> None:
+    cores = Cores(2)
+    state = cores.state
+    _jobs(cores, 3)
+    assert not is_plain(state)  # cores are idle and a plan is due
+    cores.follow()
+    cores.offer()
+    assert is_plain(state)
+    cores.follow(limit=[2])
+    assert not is_plain(state)
+    _pools(cores, [0], (1.0, 0, True))
+    assert not is_plain(state)
+
+
+def test_on_the_fast_path_the_first_job_keeps_its_core_until_it_has_no_task_left() -> None:
+    cores = Cores(1)
+    _jobs(cores, 3, 2)
+    cores.follow()
+    assert cores.offer() == [(0, 0, 0)]
+    assert _continue(cores, 0) == 0
+    assert _continue(cores, 0) == 0  # the job's last task: a plan is due
+    assert not is_plain(cores.state)
+    cores.follow()
+    assert _continue(cores, 0) == 1
+
+
+def test_on_the_fast_path_a_core_goes_to_the_job_with_the_smaller_share() -> None:
+    cores = Cores(3)
+    _jobs(cores, 9, 9)
+    cores.follow(weight=[1.0, 2.0])
+    assert [job for _, job, _ in cores.offer()] == [0, 0, 0]
+    assert _continue(cores, 0) == 1  # 2 / 1 against 0 / 2
+    assert _continue(cores, 1) == 1  # 1 / 1 against 1 / 2
+    assert _continue(cores, 2) == 0  # 0 / 1 against 2 / 2: the job takes its core back
+    assert _continue(cores, 0) == 1  # 1 / 2 against 1 / 1: the other one, too
+    assert cores.state.jobs.num_attached[:2].tolist() == [1, 2]

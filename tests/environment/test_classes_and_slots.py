@@ -257,7 +257,7 @@ def test_unmasked_actions_are_valid_decisions_and_complete_all_jobs(
     num_lengths = settings.get("idle_lengths", 0)
     held = 0
     for shown, action in _played(env, 1000):
-        _hold_against(env, shown, env.episodes.simulator(0).observe(), num_lengths)
+        _assert_masks(env, shown, env.episodes.simulator(0).observe(), num_lengths)
         wants_slot = num_lengths > 0 and action[-1] > 0
         assert (env.episodes.decision(0, action).hold_ms > 0) == wants_slot
         assert env.observation_space.contains(shown)
@@ -267,7 +267,7 @@ def test_unmasked_actions_are_valid_decisions_and_complete_all_jobs(
     assert held >= num_slots
 
 
-def _hold_against(
+def _assert_masks(
     env: ClusterEnv, shown: dict[str, np.ndarray], seen: Observation, num_lengths: int
 ) -> None:
     for row, stage in enumerate(map(int, env.episodes._shown.stages[0])):
@@ -286,7 +286,7 @@ def _hold_against(
             assert shown["slot_mask"][row].tolist() == [True, *left]
 
 
-def _same_run(env: ClusterEnv, policy: Policy, arrivals: str, seed: int) -> tuple[int, int]:
+def _assert_same_run(env: ClusterEnv, policy: Policy, arrivals: str, seed: int) -> tuple[int, int]:
     """Check that a policy gives the same run through the environment as in simulation.
 
     Returns how many classes and slots its decisions named.
@@ -329,7 +329,7 @@ def test_a_policy_for_classes_through_the_environment_is_the_policy(
     env = ClusterEnv(
         workload=_TPCH, num_jobs=6, executors=12, executor_classes="decima", arrivals="poisson:5s"
     )
-    num_classes, num_slots = _same_run(env, policy, "poisson:5s", 1003)
+    num_classes, num_slots = _assert_same_run(env, policy, "poisson:5s", 1003)
     assert (num_classes > 0, num_slots) == (names_classes, 0)
 
 
@@ -346,7 +346,7 @@ def test_the_theory_of_idle_slots_through_the_environment_is_the_theory() -> Non
         "idle_lengths": 1,
     }
     env = ClusterEnv(workload=Workload("test", jobs), num_jobs=14, executors=1, **settings)
-    assert _same_run(env, make_policy("idle-theory", 1), "recorded", 0) == (0, 1)
+    assert _assert_same_run(env, make_policy("idle-theory", 1), "recorded", 0) == (0, 1)
     assert env.episodes.simulator(0).state.jobs.completion_ms[-2:].tolist() == [246_000, 196_000]
 
 
@@ -362,7 +362,7 @@ def test_a_network_that_chooses_both_through_the_environment_is_the_network() ->
     env = ClusterEnv(
         workload=_TPCH, num_jobs=5, executor_classes=_THREE, idle_lengths=4, arrivals="poisson:5s"
     )
-    num_classes, num_slots = _same_run(
+    num_classes, num_slots = _assert_same_run(
         env, DecimaPolicy("both", weights, settings, 5), "poisson:5s", 1000
     )
     assert num_classes >= num_slots >= 5

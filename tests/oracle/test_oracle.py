@@ -106,7 +106,7 @@ def _assert_reproduces(
         ), (what, key)
 
 
-def _check_deterministic(
+def _assert_deterministic(
     job_set: JobSet, workload: Workload, results: dict[str, Any], policy: str, mode: DurationMode
 ) -> None:
     draws = RandomBitDraws(lambda job, stage, task: 0, mode, Interpolation.LOWER)
@@ -126,7 +126,7 @@ def test_the_oracle_reproduces_a_small_set_exactly(
     policy: str,
     mode: DurationMode,
 ) -> None:
-    _check_deterministic(sets[set_id], tpch, results, policy, mode)
+    _assert_deterministic(sets[set_id], tpch, results, policy, mode)
 
 
 @pytest.mark.parametrize("policy", _POLICIES)
@@ -151,7 +151,7 @@ def test_the_oracle_reproduces_every_set_exactly(
     assert len(sets) == 12
     for job_set in sets.values():
         for mode in (DurationMode.FIRST, DurationMode.MEAN):
-            _check_deterministic(job_set, tpch, results, policy, mode)
+            _assert_deterministic(job_set, tpch, results, policy, mode)
         expected = results[job_set.id][policy]["stochastic_seed1000_exact"]
         what = f"{job_set.id} {policy} sampled"
         _assert_reproduces(

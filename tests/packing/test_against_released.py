@@ -68,7 +68,7 @@ def _simulate(path: Path, which: str = "all") -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def _check(found: dict[str, Any], one: dict[str, Any]) -> None:
+def _assert_agrees(found: dict[str, Any], one: dict[str, Any]) -> None:
     plain = run_released(one, found["policy"], lingers=False)
     quirky = run_released(one, found["policy"], lingers=True)
     where = f"{one['name']}, {found['policy']}"
@@ -81,7 +81,7 @@ def _check(found: dict[str, Any], one: dict[str, Any]) -> None:
     assert found["decisions"] == quirky["decisions"], where
 
 
-def _check_all(tmp_path: Path, sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _assert_all_agree(tmp_path: Path, sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
     path = tmp_path / "sets.json"
     path.write_text(json.dumps({"sequences": sets}))
     lines = _simulate(path)
@@ -89,7 +89,7 @@ def _check_all(tmp_path: Path, sets: list[dict[str, Any]]) -> list[dict[str, Any
         (one["name"], p) for one in sets for p in POLICIES
     ]
     for line, one in zip(lines, [one for one in sets for _ in POLICIES], strict=True):
-        _check(line, one)
+        _assert_agrees(line, one)
     return lines
 
 
@@ -108,7 +108,7 @@ def test_the_plain_rendering_gives_the_recorded_results() -> None:
 
 
 def test_random_job_sets_run_as_in_the_released_environment(tmp_path: Path) -> None:
-    lines = _check_all(tmp_path, [_random_set(seed) for seed in range(300)])
+    lines = _assert_all_agree(tmp_path, [_random_set(seed) for seed in range(300)])
     assert sum(None in line["start"] for line in lines) > 100, "jobs were lost"
     assert sum(line["reward"] != pytest.approx(line["reward_as_coded"]) for line in lines) > 100, (
         "jobs lingered"
@@ -123,13 +123,13 @@ def test_a_backlog_of_none_loses_what_finds_no_slot(tmp_path: Path) -> None:
         "params": params,
         "jobs": [[1, 2, 10], [1, 2, 10], [2, 1, 10], [3, 1, 10]],
     }
-    lines = _check_all(tmp_path, [one])
+    lines = _assert_all_agree(tmp_path, [one])
     assert lines[0]["start"] == [1, None, 3, None]
 
 
 def test_no_jobs_at_all_are_an_empty_run(tmp_path: Path) -> None:
     params = {"job_slots": 2, "backlog_size": 3, "time_horizon": 5, "capacity": 10}
-    lines = _check_all(
+    lines = _assert_all_agree(
         tmp_path, [{"name": "empty", "arrival_window": 7, "params": params, "jobs": []}]
     )
     assert [

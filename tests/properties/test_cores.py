@@ -81,7 +81,7 @@ def _run_checked(simulator: Simulator, planner: Any) -> Trace:
     return simulator.trace(planner.name)
 
 
-def _check_tasks(trace: Trace, sequence: JobSequence, num_cores: int) -> None:
+def _assert_every_task_ran_once(trace: Trace, sequence: JobSequence, num_cores: int) -> None:
     """Every task runs once, a core runs one at a time, children after their parents."""
     tasks = trace.tasks
     assert trace.is_complete
@@ -111,7 +111,7 @@ def _check_tasks(trace: Trace, sequence: JobSequence, num_cores: int) -> None:
                 )
 
 
-def _check_bounds(trace: Trace, sequence: JobSequence) -> None:
+def _assert_bounds(trace: Trace, sequence: JobSequence) -> None:
     """No job is faster than the longest tasks on its critical path."""
     assert trace.tasks is not None
     longest: dict[tuple[int, int], int] = defaultdict(int)
@@ -123,7 +123,7 @@ def _check_bounds(trace: Trace, sequence: JobSequence) -> None:
         assert trace.completion_ms[j] - trace.arrival_ms[j] >= critical
 
 
-def _check_no_core_idles(trace: Trace, sequence: JobSequence, num_cores: int) -> None:
+def _assert_no_core_idles(trace: Trace, sequence: JobSequence, num_cores: int) -> None:
     """Work conservation: whenever time passes, all cores run or no runnable task is left.
 
     No runnable task is left when every stage whose parents have ended has started all its tasks.
@@ -152,7 +152,7 @@ def _check_no_core_idles(trace: Trace, sequence: JobSequence, num_cores: int) ->
                 )
 
 
-def _check_integral(simulator: Simulator, trace: Trace) -> None:
+def _assert_integral(simulator: Simulator, trace: Trace) -> None:
     assert simulator.state.now.job_ms[0] == (trace.completion_ms - trace.arrival_ms).sum()
 
 
@@ -164,10 +164,10 @@ def test_whatever_the_orders_no_core_idles_while_a_task_waits(
     sequence = _sequence(seed, arrivals, cores)
     simulator = _simulator(sequence, cores, seed)
     trace = _run_checked(simulator, _Dice(np.random.default_rng(seed), has_pools=has_pools))
-    _check_tasks(trace, sequence, cores)
-    _check_bounds(trace, sequence)
-    _check_no_core_idles(trace, sequence, cores)
-    _check_integral(simulator, trace)
+    _assert_every_task_ran_once(trace, sequence, cores)
+    _assert_bounds(trace, sequence)
+    _assert_no_core_idles(trace, sequence, cores)
+    _assert_integral(simulator, trace)
 
 
 @settings(max_examples=25, deadline=None)
@@ -179,9 +179,9 @@ def test_orders_with_limits_too_run_every_task_once(
     simulator = _simulator(sequence, cores, seed)
     planner = _Dice(np.random.default_rng(seed), has_limits=True, has_pools=has_pools)
     trace = _run_checked(simulator, planner)
-    _check_tasks(trace, sequence, cores)
-    _check_bounds(trace, sequence)
-    _check_integral(simulator, trace)
+    _assert_every_task_ran_once(trace, sequence, cores)
+    _assert_bounds(trace, sequence)
+    _assert_integral(simulator, trace)
 
 
 @settings(max_examples=20, deadline=None)
@@ -196,7 +196,7 @@ def test_limits_that_stand_are_kept(seed: int, cores: int, arrivals: str) -> Non
         check_invariants(simulator.state)
         simulator.follow(orders)
     trace = simulator.trace("limits")
-    _check_tasks(trace, sequence, cores)
+    _assert_every_task_ran_once(trace, sequence, cores)
     assert trace.tasks is not None
     firsts = np.cumsum([0, *(len(job.stages) for job in sequence.jobs)])
     rows = firsts[trace.tasks["job"]] + trace.tasks["stage"]
@@ -230,9 +230,9 @@ def test_decisions_at_random_make_orders_that_run_every_task_once(
         simulator.step(decision)
     check_invariants(simulator.state)
     trace = simulator.trace("dice")
-    _check_tasks(trace, sequence, cores)
-    _check_bounds(trace, sequence)
-    _check_integral(simulator, trace)
+    _assert_every_task_ran_once(trace, sequence, cores)
+    _assert_bounds(trace, sequence)
+    _assert_integral(simulator, trace)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -249,4 +249,4 @@ def test_orders_may_use_pools_now_and_none_next(first: bool) -> None:
             check_invariants(simulator.state)
             simulator.follow(planners[0].plan(simulator.observe()))
             planners.reverse()
-        _check_tasks(simulator.trace("both"), sequence, 4)
+        _assert_every_task_ran_once(simulator.trace("both"), sequence, 4)

@@ -30,7 +30,7 @@ def ports() -> Iterator[tuple[int, int]]:
     """
     ready = threading.Event()
     opened = list[int]()
-    settings = ServeSettings(policy="srpt", port=0, admin_port=0, num_cores=4, for_s=30.0)
+    settings = ServeSettings(policy="srpt", port=0, admin_port=0, num_cores=4, for_s=600.0)
 
     def on_ready(port: int, admin_port: int | None) -> None:
         opened.extend((port, admin_port or 0))

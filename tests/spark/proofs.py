@@ -92,7 +92,7 @@ class Guided(Queries):
         self.scala: Any = context._jsc.sc()
         context.pythonExec = sys.executable
 
-    def check_order(self) -> None:
+    def assert_order(self) -> None:
         """Check that the plugin's order lets the short query overtake the long one."""
         before = len(self.trace.plans())
         assert self.run_both() > 0
@@ -134,7 +134,7 @@ def guided(
     with machine.context(0, spark_master=master, **{**plugin_conf, **settings}) as started:
         application = Guided(machine, started.context, trace)
         yield application
-        application.check_order()
+        application.assert_order()
     assert machine.said()[before:].count("parcae: on, srpt by") == 1
     assert machine.complaints() == []
 

@@ -55,7 +55,7 @@ def test_names_by_plan_are_those_of_python_for_any_text(class_path: str, tmp_pat
     assert f"{2 * len(cases)} checks" in run_java(class_path, "guest.FingerprintTest", path)
 
 
-def _near(found: object, kept: object) -> None:
+def _assert_near(found: object, kept: object) -> None:
     """The same JSON, but for the last digits of numbers."""
     if isinstance(kept, float):
         assert found == pytest.approx(kept, rel=1e-9)
@@ -63,7 +63,7 @@ def _near(found: object, kept: object) -> None:
         assert isinstance(found, type(kept))
         assert len(found) == len(kept)
         for key in kept if isinstance(kept, dict) else range(len(kept)):
-            _near(found[key], kept[key])
+            _assert_near(found[key], kept[key])
     else:
         assert found == kept
 
@@ -79,7 +79,7 @@ def test_the_golden_orders_are_those_of_the_kernels(tmp_path: Path) -> None:
         timeout=120,
     )
     found, kept = (json.loads(path.read_text()) for path in (tmp_path / "planning.json", FIXTURE))
-    _near(found, kept)
+    _assert_near(found, kept)
 
 
 def test_the_plugin_makes_the_golden_orders(class_path: str) -> None:

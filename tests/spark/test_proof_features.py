@@ -93,11 +93,11 @@ def _count_active(queries: Guided) -> int:
     return sum(info.numActiveTasks for info in infos if info)
 
 
-def _cancel_a_group(queries: Guided) -> None:
+def _assert_group_is_cancelled(queries: Guided) -> None:
     assert queries.machine.workouts.cancelled(queries.java, 1_500)
 
 
-def _cancel_a_query(queries: Guided) -> None:
+def _assert_query_is_cancelled(queries: Guided) -> None:
     """All jobs of an SQL execution, found by a tag."""
     from pyspark.sql import SparkSession
 
@@ -128,15 +128,15 @@ def test_failures_and_cancellations(machine: Machine, tmp_path: Path) -> None:
         assert machine.workouts.jobs(queries.java, 4, 8, 50) == 4
         queries.trace.await_settled()
         assert machine.workouts.flaky(queries.java, 8)
-        queries.check_order()
+        queries.assert_order()
         before = len(machine.said())
         assert machine.workouts.forgetful(queries.java, 8)
         assert "FetchFailed" in machine.said()[before:]
-        queries.check_order()
-        _cancel_a_group(queries)
-        queries.check_order()
-        _cancel_a_query(queries)
-        queries.check_order()
+        queries.assert_order()
+        _assert_group_is_cancelled(queries)
+        queries.assert_order()
+        _assert_query_is_cancelled(queries)
+        queries.assert_order()
         right: list[int] = []
         working = _in_thread(lambda: right.append(machine.workouts.jobs(queries.java, 4, 12, 400)))
         wait_until(lambda: _is_running(queries))
@@ -180,14 +180,14 @@ def test_speculation_barriers_locality_and_decommissioning(
         queries.await_executors(2)
         took_ms = machine.workouts.straggling(queries.java, 8, 40_000)
         assert 0 < took_ms < 30_000, "no copy overtook the task that hangs"
-        queries.check_order()
-        _barrier(queries)
-        queries.check_order()
-        _cached(queries)
-        _decommission(queries)
+        queries.assert_order()
+        _assert_barrier(queries)
+        queries.assert_order()
+        _assert_cached(queries)
+        _assert_decommission(queries)
 
 
-def _decommission(queries: Guided) -> None:
+def _assert_decommission(queries: Guided) -> None:
     """An executor is decommissioned while it has shuffled data and tasks; results are right."""
     right: list[int] = []
     workouts = queries.machine.workouts
@@ -229,11 +229,11 @@ def test_executors_that_come_and_go_with_resource_profiles(
         assert machine.workouts.jobs(queries.java, 4, 8, 300) == 4
         assert queries.executors()
         wait_until(lambda: not queries.executors(), 60)
-        _profile(queries)
+        _assert_profile(queries)
         wait_until(lambda: not queries.executors(), 60)
 
 
-def _profile(queries: Guided) -> None:
+def _assert_profile(queries: Guided) -> None:
     """A stage on executors of two cores, beside a query on those of one."""
     from pyspark.resource import (
         ExecutorResourceRequests,
@@ -256,7 +256,7 @@ def _profile(queries: Guided) -> None:
     assert "long" in queries.end_s
 
 
-def _barrier(queries: Guided) -> None:
+def _assert_barrier(queries: Guided) -> None:
     """All four tasks of the stage run at once, beside a query that wants all cores."""
 
     def meet(
@@ -275,7 +275,7 @@ def _barrier(queries: Guided) -> None:
     assert "long" in queries.end_s
 
 
-def _cached(queries: Guided) -> None:
+def _assert_cached(queries: Guided) -> None:
     """Tasks over cached blocks run where the blocks are."""
     from pyspark.sql import SparkSession
 

@@ -73,7 +73,7 @@ class Application:
         own = (name, self.jar, self.folder / "answer", task_ms)
         return submit_command(self.spark, master, conf, *options, *own)
 
-    def check(self, said: str) -> None:
+    def assert_right(self, said: str) -> None:
         """Check that results are right, the short query overtook, and the plugin stayed on."""
         assert self.answer == _ANSWER, said[-3000:]
         assert "parcae: off" not in said
@@ -81,11 +81,11 @@ class Application:
         assert self.trace.has_ordered("short", "long")
         assert self.trace.is_settled()
 
-    def check_run(self, running: Process) -> None:
+    def assert_run(self, running: Process) -> None:
         """The same checks, and the driver ends by itself."""
         assert running.wait() == 0, running.said()[-3000:]
         assert "parcae: on, srpt by" in running.said()
-        self.check(running.said())
+        self.assert_right(running.said())
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_standalone(application: Application, tmp_path: Path) -> None:
         standalone_cluster(application.spark, 2, tmp_path / "cluster") as cluster,
         _start(application, cluster.master) as driver,
     ):
-        application.check_run(driver)
+        application.assert_run(driver)
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_standalone_with_the_driver_on_the_cluster(
         wait_until(lambda: application.answer, 90)
         (log,) = (tmp_path / "cluster" / "work").glob("driver-*/stderr")
         wait_until(application.trace.is_settled)
-        application.check(log.read_text())
+        application.assert_right(log.read_text())
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_kubernetes(application: Application, tmp_path: Path) -> None:
         fake_kubernetes(application.spark, tmp_path / "pods") as (master, pods),
         _start(application, master, **settings) as driver,
     ):
-        application.check_run(driver)
+        application.assert_run(driver)
         assert pods.num_made == 2
 
 
@@ -178,7 +178,7 @@ def test_a_driver_that_is_killed_leaves_nothing(application: Application, tmp_pa
         (tmp_path / "answer").unlink(missing_ok=True)
         application.trace.path.unlink()
         with _start(application, cluster.master) as driver:  # the cluster is as before
-            application.check_run(driver)
+            application.assert_run(driver)
 
 
 def _executors(folder: Path) -> list[int]:

@@ -89,7 +89,7 @@ def _ask(command: list[str], spark: SparkHome, folder: Path) -> str:
     return done.stdout
 
 
-def _check_clients(ask: Callable[[int], str], trace: Trace) -> None:
+def _assert_clients_share_names(ask: Callable[[int], str], trace: Trace) -> None:
     """Clients with sessions of their own; `ask` runs a query of so many tasks from a new one.
 
     At first the queries are new to the plugin. When two clients ask the same at once, the plugin
@@ -123,7 +123,7 @@ def _check_clients(ask: Callable[[int], str], trace: Trace) -> None:
     assert len(trace.plans()) > num_plans
 
 
-def _check_importer(folder: Path, trace: Trace) -> None:
+def _assert_importer_knows_names(folder: Path, trace: Trace) -> None:
     """A policy file from the server's event log has the same names of queries as the plugin."""
     workload, _ = read_spark_event_logs([folder / "logs"], key="plan")
     assert set(trace.names()) <= {job.name for job in workload.jobs}
@@ -150,12 +150,12 @@ def test_connect(spark: SparkHome, tmp_path: Path) -> None:
                 tmp_path,
             )
 
-        _check_clients(ask, trace)
+        _assert_clients_share_names(ask, trace)
         assert "parcae: on" in server.said()
         assert "parcae: off" not in server.said()
         server.popen.terminate()
         server.wait()
-    _check_importer(tmp_path, trace)
+    _assert_importer_knows_names(tmp_path, trace)
 
 
 @pytest.mark.slow
@@ -182,9 +182,9 @@ def test_thrift(spark: SparkHome, tmp_path: Path) -> None:
         def ask(tasks: int) -> str:
             return _ask([*beeline, "-e", _query(tasks)], spark, tmp_path)
 
-        _check_clients(ask, trace)
+        _assert_clients_share_names(ask, trace)
         assert "parcae: on" in server.said()
         assert "parcae: off" not in server.said()
         server.popen.terminate()
         server.wait()
-    _check_importer(tmp_path, trace)
+    _assert_importer_knows_names(tmp_path, trace)

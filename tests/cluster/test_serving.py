@@ -1,0 +1,228 @@
+"""What a live cluster reports, with literal numbers: more tasks than cores, failures, new stages.
+
+Also to be run with NUMBA_DISABLE_JIT=1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parcae.cluster.invariants import check_invariants
+from parcae.cluster.kernels.cores import complete_stage, reveal_stage
+from parcae.cluster.kernels.serving import (
+    add_stage,
+    durations_changed,
+    forget_orders,
+    hide_stage,
+    job_ended,
+    rerun_tasks,
+    resize,
+    set_counts,
+    share_out_cores,
+    stages_added,
+    tasks_ended,
+    tasks_started,
+    update_virtual_run,
+)
+from parcae.cluster.kernels.virtual import virtual_of
+from parcae.cluster.state import NO_STAGE, NOT_YET, UNLIMITED
+from tests.cluster.cores import Cores
+
+
+def _running(cores: Cores) -> list[int]:
+    """Return the stage that every executor row runs; NO_STAGE if none."""
+    stages: list[int] = cores.state.executors.stage.tolist()
+    return stages
+
+
+def test_reported_tasks_take_the_longest_idle_cores() -> None:
+    cores = Cores(3)
+    cores.reveal(cores.arrive([(5, 10.0, ())]), 0)
+    assert tasks_started(cores.state, 0, 2) == 2
+    assert _running(cores) == [0, 0, NO_STAGE]
+    assert (cores.state.now.num_idle[0], cores.state.jobs.remaining_ms[0]) == (1, 30.0)
+    check_invariants(cores.state)
+
+
+def test_fewer_cores_than_running_tasks_leave_rows_that_stand_for_no_core() -> None:
+    cores = Cores(3)
+    state = cores.state
+    cores.reveal(cores.arrive([(5, 10.0, ())]), 0)
+    tasks_started(state, 0, 2)
+    resize(state, 1)
+    assert (state.now.num_executors[0], state.now.num_idle[0]) == (1, 0)
+    assert tasks_started(state, 0, 2) == 1  # the table has three rows
+    tasks_ended(state, 0, 2, 0, 20)
+    assert state.now.num_idle[0] == 0  # one task still runs, on the only core
+    tasks_ended(state, 0, 1, 0, 10)
+    assert state.now.num_idle[0] == 1
+    check_invariants(state)
+    resize(state, 3)
+    assert (state.now.num_idle[0], state.now.is_plan_due[0]) == (3, 1)
+    check_invariants(state)
+
+
+def test_failed_tasks_are_to_be_started_again() -> None:
+    cores = Cores(2)
+    state = cores.state
+    job = cores.arrive([(2, 10.0, ())])
+    cores.reveal(job, 0)
+    tasks_started(state, 0, 2)
+    assert (state.stages.frontier_rank[0], state.jobs.num_unstarted[job]) == (-1, 0)
+    tasks_ended(state, 0, 1, 1, 12)
+    assert (state.stages.num_started[0], state.stages.num_finished[0]) == (1, 1)
+    assert (state.stages.frontier_rank[0], state.jobs.num_unstarted[job]) == (1, 1)
+    assert (state.stages.executed_ms[0], state.jobs.remaining_ms[job]) == (12, 10.0)
+    check_invariants(state)
+
+
+def test_a_stage_may_turn_out_to_have_more_or_fewer_tasks() -> None:
+    cores = Cores(2)
+    state = cores.state
+    job = cores.arrive([(2, 10.0, ())])
+    cores.reveal(job, 0)
+    state.now.is_plan_due[0] = 0
+    set_counts(state, 0, 4, 0, 0)
+    durations_changed(state, job)
+    assert (state.jobs.work_ms[job], state.now.is_plan_due[0]) == (40.0, 1)
+    tasks_started(state, 0, 1)
+    set_counts(state, 0, 1, 1, 0)
+    durations_changed(state, job)
+    assert (state.jobs.remaining_ms[job], state.jobs.num_unstarted[job]) == (0.0, 0)
+    assert state.contenders.front[job] == NO_STAGE
+    check_invariants(state)
+
+
+def test_a_hidden_stage_counts_as_work_but_no_core_may_run_it() -> None:
+    cores = Cores(2)
+    state = cores.state
+    job = cores.arrive([(3, 10.0, ())])
+    hide_stage(state, 0)
+    assert (state.jobs.num_unsaturated[job], state.now.num_open[0]) == (0, 0)
+    assert state.jobs.remaining_ms[job] == 30.0
+    cores.follow()
+    assert cores.offer() == []
+    check_invariants(state)
+
+
+def test_a_stage_that_appears_is_served_by_the_default_order() -> None:
+    cores = Cores(2)
+    state = cores.state
+    job = cores.arrive([(1, 10.0, ())])
+    cores.reveal(job, 0)
+    assert add_stage(state, job, 4, 25.0, 0) == 1
+    assert (state.jobs.num_stages[job], state.now.num_stages[0]) == (2, 2)
+    assert state.stage_orders.limit[1] == UNLIMITED
+    durations_changed(state, job)
+    assert (state.jobs.work_ms[job], state.jobs.remaining_ms[job]) == (110.0, 110.0)
+    reveal_stage(state, 1)
+    cores.follow()
+    assert [stage for _, _, stage in cores.offer()] == [0, 1]
+    check_invariants(state)
+
+
+def test_downstream_work_is_that_of_the_heaviest_path_to_a_leaf() -> None:
+    cores = Cores(1)
+    job = cores.arrive([(2, 10.0, (3,)), (1, 50.0, (0,)), (1, 20.0, (0,)), (1, 7.0, ())])
+    durations_changed(cores.state, job)
+    assert cores.state.stages.downstream_ms[:4].tolist() == [70.0, 50.0, 20.0, 77.0]
+
+
+def test_lost_output_takes_a_stage_s_children_back() -> None:
+    cores = Cores(2)
+    state = cores.state
+    job = cores.arrive([(2, 10.0, ()), (1, 10.0, (0,))])
+    cores.reveal(job, 0)
+    tasks_started(state, 0, 2)
+    tasks_ended(state, 0, 2, 0, 20)
+    complete_stage(state, 0)
+    assert (state.jobs.num_done[job], state.stages.frontier_rank[1]) == (1, 1)
+    rerun_tasks(state, 0, 1)
+    assert (state.jobs.num_done[job], state.stages.num_parents_unfinished[1]) == (0, 1)
+    assert (state.stages.num_started[0], state.stages.num_finished[0]) == (1, 1)
+    assert state.stages.frontier_rank[:2].tolist() == [2, -1]
+    assert state.jobs.num_schedulable[job] == 1
+    check_invariants(state)
+    tasks_started(state, 0, 1)
+    tasks_ended(state, 0, 1, 0, 10)
+    complete_stage(state, 0)
+    assert state.stages.frontier_rank[:2].tolist() == [-1, 3]
+    check_invariants(state)
+
+
+def test_a_job_that_ends_early_frees_its_cores_and_keeps_what_it_needed() -> None:
+    cores = Cores(2)
+    state = cores.state
+    job = cores.arrive([(5, 10.0, ()), (2, 30.0, (0,))])
+    other = cores.arrive([(1, 10.0, ())])
+    cores.reveal(job, 0)
+    cores.reveal(other, 0)
+    tasks_started(state, 0, 2)
+    tasks_ended(state, 0, 1, 0, 10)
+    state.now.clock_ms[0] = 80
+    job_ended(state, job)
+    assert (state.jobs.completion_ms[job], state.jobs.completion_ms[other]) == (80, NOT_YET)
+    assert _running(cores) == [NO_STAGE, NO_STAGE]
+    assert state.now.num_idle[0] == 2
+    assert state.active[: state.now.num_active[0]].tolist() == [other]
+    assert state.stages.num_tasks[:2].tolist() == [1, 1]
+    assert state.stages.task_ms[:2].tolist() == [10.0, 0.0]
+    assert state.now.job_ms[0] == 2 * 80
+    check_invariants(state)
+
+
+def test_without_an_order_jobs_are_served_first_come() -> None:
+    cores = Cores(1)
+    for _ in range(2):
+        cores.reveal(cores.arrive([(1, 10.0, ())]), 0)
+    cores.follow(tier=[5.0, 1.0], limit=[0, 3], weight=[1.0, 2.0], stage_tier=[4.0])
+    forget_orders(cores.state)
+    state = cores.state
+    assert state.job_orders.tier[:2].tolist() == [0.0, 0.0]
+    assert state.job_orders.weight[:2].tolist() == [0.0, 0.0]
+    assert state.job_orders.limit[:2].tolist() == [UNLIMITED, UNLIMITED]
+    assert state.stage_orders.tier[:2].tolist() == [0.0, 0.0]
+
+
+def _shares(cores: Cores, num_cores: int) -> list[int]:
+    """Return the cores of every job in the system if the given number is shared out."""
+    shares = np.zeros(4, np.int64)
+    share_out_cores(cores.state, num_cores, shares, np.zeros(16, np.int64))
+    return shares[: cores.state.now.num_jobs[0]].tolist()
+
+
+def test_cores_are_shared_out_by_the_order_to_what_runs_or_could_run() -> None:
+    cores = Cores(4)
+    for num_tasks in (2, 9, 9):
+        cores.reveal(cores.arrive([(num_tasks, 10.0, ())]), 0)
+    cores.follow()
+    assert _shares(cores, 5) == [2, 3, 0]  # first come
+    cores.offer()
+    assert _shares(cores, 5) == [2, 3, 0]  # as if no core were busy
+    cores.follow(tier=[1.0, 0.0, 0.0], weight=[0.0, 1.0, 2.0])
+    assert _shares(cores, 6) == [0, 2, 4]
+    cores.follow(limit=[1, 2])
+    assert _shares(cores, 6) == [1, 2, 3]
+    cores.follow(stage_limit=[1, 3, 0])
+    assert _shares(cores, 6) == [1, 3, 0]
+
+
+def test_new_stages_join_the_virtual_run_with_their_parents() -> None:
+    cores = Cores(1)
+    state = cores.state
+    virtual = virtual_of(state)
+    job = cores.arrive([(1, 100.0, ())])
+    update_virtual_run(state, virtual)
+    assert (virtual.now.num_jobs[0], virtual.jobs.end_ms[job]) == (1, 100.0)
+    stage = int(add_stage(state, job, 1, 40.0, 1))
+    state.children[state.now.num_edges[0]] = stage
+    state.stages.child_start[0] = state.now.num_edges[0]
+    state.stages.num_children[0] = 1
+    state.now.num_edges[0] += 1
+    durations_changed(state, job)
+    stages_added(state, virtual, job, stage)
+    assert virtual.stages.num_waiting[:2].tolist() == [0, 1]
+    assert virtual.jobs.num_left[job] == 2
+    assert virtual.stages.path_ms[:2].tolist() == [140.0, 40.0]
+    update_virtual_run(state, virtual)
+    assert virtual.jobs.end_ms[job] == 140.0

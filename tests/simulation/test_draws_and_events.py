@@ -1,0 +1,153 @@
+"""Draws of durations and the event queue with literal numbers.
+
+Also to be run with NUMBA_DISABLE_JIT=1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parcae.cluster.state import World
+from parcae.simulation.future import NEVER_MS, Future, allocate_future
+from parcae.simulation.kernels.event_queue import (
+    clear,
+    next_executor,
+    next_ms,
+    pop,
+    push,
+    sort_in_place,
+)
+from parcae.simulation.kernels.task_durations import task_duration_ms
+from parcae.simulation.tables import DurationMode, Interpolation, workload_tables
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Wave, Workload
+
+_WARMUP_MS = 700
+_LOWEST = np.uint64(0)
+_HIGHEST = np.uint64(2**64 - 1)
+
+
+def _draw(
+    durations: TaskDurations,
+    wave: Wave,
+    num_attached: int,
+    bits: np.uint64 = _LOWEST,
+    mode: DurationMode = DurationMode.SAMPLED,
+    interpolation: Interpolation = Interpolation.LINEAR,
+    world: World = World.EXECUTORS,
+    task: int = 0,
+) -> int:
+    workload = Workload("w", (JobSpec("a", (StageSpec(9, durations),)),))
+    tables = workload_tables(workload, mode, interpolation, world)
+    return int(task_duration_ms(tables, 0, task, num_attached, int(wave), bits, _WARMUP_MS))
+
+
+#: Measured with 2 and with 10 executors.
+_MEASURED = TaskDurations(
+    levels=(2, 10),
+    fresh=([300, 310], [3_000]),
+    first=([200], [2_000]),
+    rest=([100, 110, 120, 130], [1_000]),
+)
+
+
+@pytest.mark.parametrize(
+    ("wave", "expected_ms"), [(Wave.FRESH, 300), (Wave.FIRST, 200), (Wave.REST, 100)]
+)
+def test_every_wave_has_durations_of_its_own(wave: Wave, expected_ms: int) -> None:
+    assert _draw(_MEASURED, wave, num_attached=2) == expected_ms
+
+
+def test_the_lower_half_of_the_bits_chooses_the_sample() -> None:
+    quarters = [np.uint64(quarter << 30) for quarter in range(4)]
+    drawn = [_draw(_MEASURED, Wave.REST, 2, bits) for bits in quarters]
+    assert drawn == [100, 110, 120, 130]
+    assert _draw(_MEASURED, Wave.REST, 2, np.uint64(2**32 - 1)) == 130
+
+
+@pytest.mark.parametrize(
+    ("num_attached", "interpolation", "upper_share"),
+    [
+        (1, Interpolation.LINEAR, 0.0),
+        (2, Interpolation.LINEAR, 0.0),
+        (4, Interpolation.LINEAR, 0.25),
+        (10, Interpolation.LINEAR, 1.0),
+        (99, Interpolation.LINEAR, 1.0),
+        (4, Interpolation.INVERTED, 0.75),
+        (4, Interpolation.LOWER, 0.0),
+    ],
+)
+def test_the_upper_half_of_the_bits_chooses_the_level_of_parallelism(
+    num_attached: int, interpolation: Interpolation, upper_share: float
+) -> None:
+    eighths = [np.uint64(eighth << 61) for eighth in range(8)]
+    drawn = [
+        _draw(_MEASURED, Wave.FIRST, num_attached, bits, interpolation=interpolation)
+        for bits in eighths
+    ]
+    assert drawn.count(2_000) / 8 == upper_share
+    assert drawn.count(200) / 8 == 1 - upper_share
+
+
+def test_empty_lists_are_replaced_and_a_cold_executor_takes_longer() -> None:
+    no_fresh = TaskDurations((1,), ([],), ([200],), ([],))
+    assert _draw(no_fresh, Wave.FRESH, 1) == 200 + _WARMUP_MS
+    assert _draw(no_fresh, Wave.FIRST, 1) == 200
+    assert _draw(no_fresh, Wave.REST, 1) == 200
+    only_fresh = TaskDurations((1,), ([300],), ([],), ([],))
+    assert [_draw(only_fresh, wave, 1) for wave in Wave] == [300, 300, 300]
+
+
+def test_modes_without_chance_and_the_pooled_samples_of_the_world_of_cores() -> None:
+    durations = TaskDurations((1,), ([9],), ([4, 7],), ([1, 2, 3],))
+    assert _draw(durations, Wave.REST, 1, _HIGHEST, mode=DurationMode.FIRST) == 1
+    assert _draw(durations, Wave.FIRST, 1, _HIGHEST, mode=DurationMode.MEAN) == 6  # 5.5 goes up
+    listed = [_draw(durations, Wave.REST, 1, mode=DurationMode.LISTED, task=k) for k in range(4)]
+    assert listed == [1, 2, 3, 1]
+    sixths = [np.uint64(int((k + 0.5) / 6 * 2**32)) for k in range(6)]
+    pooled = [_draw(durations, Wave.FRESH, 1, bits, world=World.CORES) for bits in sixths]
+    assert pooled == [4, 7, 1, 2, 3, 9]
+
+
+def _queue(num_executors: int) -> Future:
+    future = Future(*(table[0] for table in allocate_future(1, num_executors, 1, 1, 0, 0)))
+    clear(future, 0)
+    return future
+
+
+def test_events_of_one_time_fire_in_the_order_in_which_they_were_pushed() -> None:
+    future = _queue(4)
+    assert next_ms(future) == NEVER_MS
+    for executor, time_ms in ((2, 50), (0, 50), (3, 40), (1, 50)):
+        assert push(future, executor, time_ms)
+    fired = []
+    while next_ms(future) != NEVER_MS:
+        fired.append((int(next_ms(future)), int(next_executor(future))))
+        pop(future, fired[-1][1])
+    assert fired == [(40, 3), (50, 2), (50, 0), (50, 1)]
+
+
+def test_a_push_replaces_the_executor_s_event() -> None:
+    future = _queue(2)
+    push(future, 0, 10)
+    push(future, 1, 20)
+    push(future, 0, 30)
+    assert (next_ms(future), next_executor(future)) == (20, 1)
+    pop(future, 1)
+    assert (next_ms(future), next_executor(future)) == (30, 0)
+
+
+def test_times_beyond_24_days_are_counted_from_the_earliest_pending_event() -> None:
+    future = _queue(2)
+    day_ms = 86_400_000
+    push(future, 0, 20 * day_ms)
+    assert push(future, 1, 30 * day_ms)
+    assert future.events.base_ms[0] == 20 * day_ms
+    assert (next_ms(future), next_executor(future)) == (20 * day_ms, 0)
+    assert not push(future, 1, 45 * day_ms)  # 25 days after the other event
+
+
+def test_heapsort() -> None:
+    values = np.array([5, 1, 4, 1, 3, 9, -2], np.int64)
+    sort_in_place(values)
+    assert values.tolist() == [-2, 1, 1, 3, 4, 5, 9]
