@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
 REPOSITORY = Path(__file__).parent.parent
 _PACKING = re.compile("tests/.*(packing|deeprm|a2c)")
+# Commands say on standard error that they compile kernels, which depends on what ran before.
+os.environ.setdefault("PARCAE_ANNOUNCE_COMPILATION", "0")
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 

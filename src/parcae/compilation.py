@@ -51,7 +51,8 @@ try:
 except ImportError:  # Windows: processes may compile the same kernel side by side
     fcntl = None  # type: ignore[assignment]
 
-#: Set by the command line: the first compilation of a command is announced on standard error.
+#: Set to 1 by the command line: the first compilation of a command is announced on standard error.
+#: Another value silences it.
 ANNOUNCE = "PARCAE_ANNOUNCE_COMPILATION"
 _ANNOUNCEMENT = "parcae: compiling kernels (once after an installation, for up to a minute)"
 
@@ -183,7 +184,7 @@ def _lock_file(cache: Any) -> int | None:
 @functools.cache
 def _announce() -> None:
     """Say that compilation begins, if this process is the first of a command that compiles."""
-    if ANNOUNCE not in os.environ:
+    if os.environ.get(ANNOUNCE) != "1":
         return
     # The line is written by the process that gets this lock. It keeps the lock until it ends.
     if fcntl is not None:

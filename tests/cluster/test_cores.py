@@ -25,10 +25,10 @@ def test_a_job_that_arrives_has_nothing_to_run_until_its_stages_are_revealed() -
     job = cores.arrive(_DIAMOND)
     state = cores.state
     assert state.now.is_plan_due[0] == 1
-    assert not can_plan(state)
+    assert not can_plan(state, 1, 1)
     assert (state.jobs.num_schedulable[job], state.now.num_schedulable[0]) == (0, 0)
     cores.reveal(job, 0)
-    assert can_plan(state)
+    assert can_plan(state, 1, 1)
     assert (state.jobs.num_schedulable[job], state.jobs.num_unstarted[job]) == (1, 4)
     assert state.stages.frontier_rank[:4].tolist() == [0, -1, -1, -1]
     check_invariants(state)
@@ -105,8 +105,8 @@ def test_decisions_are_an_order_over_all_cores() -> None:
     cores.reveal(second, 1)
     ask_for_plan(state)
     assert state.now.num_source[0] == 4  # including the three cores that run tasks
-    assert plan_stage(state, cores.row(second, 1), 1) == 1
-    assert plan_stage(state, cores.row(first, 0), 9) == 3
+    assert plan_stage(state, cores.row(second, 1), 1) == 3
+    assert plan_stage(state, cores.row(first, 0), 9) == 0
     assert state.now.num_source[0] == 0
     assert state.stage_orders.tier[:3].tolist() == [1.0, 1e15, 0.0]
     assert state.stage_orders.limit[:3].tolist() == [3, UNLIMITED, 1]
@@ -125,7 +125,7 @@ def test_a_stage_may_keep_the_cores_that_run_it() -> None:
     cores.offer()
     cores.end(0)
     ask_for_plan(state)
-    assert plan_stage(state, 0, 4) == 4  # three run, one waits: the limit must let it start
+    assert plan_stage(state, 0, 4) == 0  # three run, one waits: the limit must let it start
     assert state.stage_orders.limit[0] == 4
 
 
@@ -137,7 +137,7 @@ def test_the_decision_to_idle_holds_back_stages_that_were_not_named() -> None:
     cores.reveal(job, 1)
     ask_for_plan(state)
     assert plan_stage(state, 1, 2) == 2
-    assert plan_stage(state, NO_STAGE, 0) == 2
+    assert plan_stage(state, NO_STAGE, 0) == 0
     assert state.stage_orders.limit[:2].tolist() == [0, 2]
     assert state.now.num_source[0] == 0
 
@@ -148,7 +148,7 @@ def test_a_decision_that_cannot_be_carried_out_says_so() -> None:
     cores.reveal(job, 0)
     ask_for_plan(cores.state)
     assert plan_stage(cores.state, 0, 0) == -1
-    assert plan_stage(cores.state, 0, 1) == 1
+    assert plan_stage(cores.state, 0, 1) == 0  # nothing is left to decide about
     assert plan_stage(cores.state, 0, 1) == -1  # the stage's demand is used up
 
 

@@ -115,7 +115,7 @@ def main() -> None:
     from parcae.extras import naming_extras
 
     # `parcae.compilation` reads it; the name is repeated here, since importing it takes a second.
-    os.environ["PARCAE_ANNOUNCE_COMPILATION"] = "1"
+    os.environ.setdefault("PARCAE_ANNOUNCE_COMPILATION", "1")
     try:
         with naming_extras():
             app()

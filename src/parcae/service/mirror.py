@@ -12,16 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from parcae.cluster.kernels.cores import reveal_stage
-from parcae.cluster.kernels.serving import (
-    job_ended,
-)
-from parcae.cluster.state import NO_JOB, NOT_YET, UNLIMITED
+from parcae.cluster.kernels.cores import can_plan, note_stall, reveal_stage
+from parcae.cluster.kernels.serving import job_ended
+from parcae.cluster.state import NOT_YET, UNLIMITED
 from parcae.errors import ProtocolError
 from parcae.service.job_events import JobEvents
-from parcae.service.jobs import (
-    DurationModel,
-)
+from parcae.service.jobs import DurationModel
 from parcae.service.live_tables import Counts, EndedJob, LiveJob
 from parcae.service.policies import Plan, PolicyFor
 from parcae.service.protocol import (
@@ -32,10 +28,7 @@ from parcae.service.protocol import (
     StageOrder,
     State,
 )
-from parcae.service.tables import (
-    FIRST_ROOM,
-    Room,
-)
+from parcae.service.tables import FIRST_ROOM, Room
 
 #: Infinite tiers are sent as this number: JSON has no infinity.
 _LARGEST_TIER = 1e300
@@ -170,30 +163,11 @@ class Mirror(JobEvents):
 
     # -- plans -------------------------------------------------------------------------------------
 
-    @property
-    def _can_plan(self) -> bool:
-        """Whether to plan now."""
-        now = self._now
-        if self._follows:
-            return bool(
-                now["is_plan_due"][0] and now["num_idle"][0] > 0 and now["num_schedulable"][0] > 0
-            )
-        if now["num_active"][0] == 0 or (self.planning.decides and now["num_schedulable"][0] == 0):
-            return False
-        return bool(now["is_plan_due"][0]) or self._stands_still
-
-    @property
-    def _stands_still(self) -> bool:
-        """Whether limits hold back all tasks while nothing runs, after some time without a plan."""
-        now = self._now
-        is_idle = now["num_idle"][0] == now["num_executors"][0] and now["num_schedulable"][0] > 0
-        return bool(
-            is_idle and self.state.contest[1] == NO_JOB and self.clock_ms > self._planned_ms
-        )
-
     def settle(self) -> None:
         """Plan if a plan is due."""
-        if self._can_plan:
+        note_stall(self.state, self.clock_ms > self._planned_ms)
+        waits = int(self._follows)
+        if can_plan(self.state, waits, max(waits, int(self.planning.decides))):
             self.make_plan()
 
     def make_plan(self) -> None:

@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from parcae.cluster.decision import Policy, objection
-from parcae.cluster.kernels.cores import accept_orders, ask_for_plan, plan_stage
+from parcae.cluster.kernels.cores import accept_orders, ask_for_plan, is_stalled, plan_stage
 from parcae.cluster.kernels.serving import forget_orders
 from parcae.cluster.observation import observe
 from parcae.cluster.orders import Planner, objection_to_orders, orders_of, put
-from parcae.cluster.state import NO_JOB, NOT_YET, ClusterState, VirtualRun
+from parcae.cluster.state import NOT_YET, ClusterState, VirtualRun
 from parcae.errors import PolicyError
 from parcae.policies.corrector.policy import ParcaePolicy
 from parcae.policies.decima.policy import DecimaPolicy
@@ -201,14 +199,7 @@ class Planning:
         """
         if not accept_orders(state):
             raise PolicyError(f"its orders are invalid: {objection_to_orders(state)}")
-        now = state.now
-        runs_nothing = now["num_idle"][0] == now["num_executors"][0]
-        if (
-            runs_nothing
-            and now["num_schedulable"][0] > 0
-            and now["wake_ms"][0] == NOT_YET
-            and state.contest[1] == NO_JOB
-        ):
+        if is_stalled(state) and state.now["wake_ms"][0] == NOT_YET:
             raise PolicyError("its orders hold every core back forever")
 
 
@@ -218,16 +209,15 @@ def _decide(policy: Policy, state: ClusterState) -> None:
     Raises:
         PolicyError: a decision cannot be carried out.
     """
-    num_left = np.inf
-    while (num_source := int(state.now["num_source"][0])) > 0 and num_source < num_left:
-        num_left = num_source
+    num_left = int(state.now["num_source"][0])
+    while num_left > 0:
         observation = observe(state)
         decision = policy.decide(observation)
         why = objection(observation, decision)
         if why is not None:
             raise PolicyError(why)
-        plan_stage(state, decision.stage, decision.limit)
-    if state.now["num_source"][0] > 0:
+        num_left = plan_stage(state, decision.stage, decision.limit)
+    if num_left < 0:
         raise PolicyError("its decision assigns no core")
 
 

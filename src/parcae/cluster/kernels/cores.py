@@ -121,10 +121,43 @@ def end_task(state, executor):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def can_plan(state):  # type: ignore[no-untyped-def]
-    """Whether a plan is due and could start a task."""
+def is_stalled(state):  # type: ignore[no-untyped-def]
+    """Whether the orders in force hold every task back: no task runs, and none may start."""
     now = state.now
-    return now.is_plan_due[0] and now.num_idle[0] > 0 and now.num_schedulable[0] > 0
+    could_run = now.num_idle[0] == now.num_executors[0] and now.num_schedulable[0] > 0
+    return could_run and state.contest[1] == NO_JOB
+
+
+@inlined
+def note_stall(state, has_moved_on):  # type: ignore[no-untyped-def]
+    """Make a plan due if the cluster is stalled and no end of a task could change that.
+
+    Args:
+        state: the cluster's tables; `is_plan_due` is written.
+        has_moved_on: whether the policy may see something new since its last plan; otherwise it
+            would be asked for ever. In the simulator an event has to end something, since time
+            passes only with events. In a live cluster it is enough that time has passed.
+    """
+    if has_moved_on and is_stalled(state):
+        state.now.is_plan_due[0] = 1
+
+
+@inlined
+def can_plan(state, least_idle, least_schedulable):  # type: ignore[no-untyped-def]
+    """Whether a plan is due and now is the time to make it.
+
+    Args:
+        state: the cluster's tables (read only).
+        least_idle: the number of cores that must be idle. It is 1 in the simulator, which starts no
+            task before a due plan: the plan waits for a core that can use it. It is 0 in a live
+            cluster, which does not wait for a plan.
+        least_schedulable: the number of stages that must be schedulable. It is 1 in the simulator,
+            for the same reason, and for policies that decide, because they choose such a stage. It
+            is 0 for policies that plan in a live cluster.
+    """
+    now = state.now
+    has_work = now.num_schedulable[0] >= least_schedulable and now.num_active[0] > 0
+    return now.is_plan_due[0] != 0 and now.num_idle[0] >= least_idle and has_work
 
 
 @kernel
@@ -256,18 +289,18 @@ def plan_stage(state, stage, limit):  # type: ignore[no-untyped-def]
         limit: most cores that the stage may use, >= 1.
 
     Returns:
-        The number of cores that the decision took, or -1 if it cannot be carried out.
+        The number of cores that are left to decide about: 0 ends the planning round. -1 if the
+        decision cannot be carried out.
     """
     now = state.now
     now.num_decisions[0] += 1
     if now.num_planned[0] == 0:
         _clear_orders(state)
     if stage == NO_STAGE:
-        count = now.num_source[0]
         # Stages that no decision named are held back only if another event will bring the next
         # plan; otherwise the cluster would stall.
         _settle(state, now.num_idle[0] < now.num_executors[0] or now.num_planned[0] > 0)
-        return count
+        return now.num_source[0]
     count = min(demand(state, stage), limit, now.num_source[0])
     if count < 1:
         return -1
@@ -284,8 +317,6 @@ def plan_stage(state, stage, limit):  # type: ignore[no-untyped-def]
     refresh_saturation(state, stage)
     now.num_source[0] -= count
     state.source_count[0] = now.num_source[0]
-    if now.num_source[0] == 0:
-        _settle(state, False)
-    elif now.num_schedulable[0] == 0:
+    if now.num_source[0] == 0 or now.num_schedulable[0] == 0:
         _settle(state, False)  # nothing is left to decide about
-    return count
+    return now.num_source[0]

@@ -20,6 +20,7 @@ from parcae.cluster.kernels.cores import (
     can_plan,
     complete_stage,
     end_task,
+    note_stall,
     plan_stage,
     reveal_stage,
 )
@@ -224,17 +225,15 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
     events = future.events
     has_ended = False
     while True:
-        if can_plan(state):
+        if can_plan(state, 1, 1):
             ask_for_plan(state)
             return _NEEDS_DECISION
         if now.num_idle[0] > 0 and now.num_schedulable[0] > 0:
             dispatch(state)
-            if has_ended and now.num_idle[0] == now.num_executors[0]:
-                # Limits hold every task back, and no task runs whose end could change that.
-                now.is_plan_due[0] = 1
+            note_stall(state, has_ended)
         if now.num_commands[0] > 0 and not _carry_out_starts(state, future, tables):
             return _TIME_OVERFLOW
-        if can_plan(state):
+        if can_plan(state, 1, 1):
             # Limits leave cores idle and a stage has just started its last task: plan at once.
             continue
         time_ms = next_ms(future)
@@ -331,9 +330,10 @@ def step_cores(state, future, tables, stage, limit):  # type: ignore[no-untyped-
     Returns:
         a `Status`; NEEDS_DECISION also means that the planning round goes on.
     """
-    if plan_stage(state, stage, limit) < 1:
+    num_left = plan_stage(state, stage, limit)
+    if num_left < 0:
         return _BAD_DECISION
-    if state.now.num_source[0] > 0:
+    if num_left > 0:
         return _NEEDS_DECISION
     if not accept_orders(state):
         return _BAD_ORDERS
