@@ -122,7 +122,8 @@ def _run_all(commands: list[str], user_folder: Path) -> None:
         runnable = re.sub(
             r"parcae serve",
             "parcae serve --port 0 --admin-port 0",
-            re.sub(r"--for \S+", "--for 3", runnable),
+            # Only a recording, which a later command replays, needs the time to see a job.
+            re.sub(r"--for \S+", "--for 3" if "--record" in runnable else "--for 0.2", runnable),
         )
         done = run(runnable, user_folder)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
