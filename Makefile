@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO ?= parcae-report
 
-.PHONY: demo test test-slow check dist docs bench format clean
+.PHONY: demo test test-slow coverage check dist docs bench format clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +31,12 @@ test: $(SPARK_READY)  ## The default suite (minutes).
 test-slow: $(SPARK_READY)  ## What takes longer: the simulator against real Spark, the documents' commands that learn, measuring TPC-H (install parcae[measure] first), scale, NUMBA_BOUNDSCHECK.
 	$(BIN)/python -m pytest -m slow
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -n 0 tests/golden tests/simulation tests/policies -m ''
+
+# Compiled kernels leave no trace of their lines, so they are measured where Python runs them.
+coverage: $(SPARK_READY)  ## Which lines the default suite runs outside kernels, and which lines of the cluster's kernels their tests run.
+	$(BIN)/python -m pytest --cov --cov-report=
+	$(BIN)/python -m coverage report --omit='*/kernels/*,*/kernels.py,*/play.py' --skip-covered
+	NUMBA_DISABLE_JIT=1 COVERAGE_FILE=$(VENV)/kernels.coverage $(BIN)/python -m pytest -n 0 --cov=parcae.cluster.kernels --cov-report=term-missing tests/cluster tests/golden tests/simulation/test_draws_and_events.py
 
 check: $(READY)  ## Style, types, layers; how readable the code is.
 	$(BIN)/ruff check .
@@ -60,4 +66,4 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(DEMO) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*

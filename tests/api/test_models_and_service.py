@@ -15,6 +15,7 @@ from parcae.environment.cluster import ClusterEpisodes
 from parcae.errors import ConfigError
 from parcae.service.demonstration import demonstrate, simulated_client
 from parcae.simulation.run import simulate as play
+from tests.service.stopping import stopped_when
 
 _SETTINGS = {"workload": "toy", "num_jobs": 4, "executors": 4, "num_limits": 4}
 
@@ -91,8 +92,15 @@ def test_a_plain_function_plans_for_a_live_application() -> None:
         client = simulated_client(workload, 3, 4)
         players.append(demonstrate(port, client, times_faster=1000.0))
 
-    parcae.serve(
-        policy, workload, parcae.Cluster(cores=4), on_ready=begin, port=0, admin_port=None, for_s=5
-    )
+    with stopped_when(lambda: players and not players[0].is_alive()):
+        parcae.serve(
+            policy,
+            workload,
+            parcae.Cluster(cores=4),
+            on_ready=begin,
+            port=0,
+            admin_port=None,
+            for_s=60,
+        )
     assert players
     assert max(calls) >= 2

@@ -16,6 +16,7 @@ from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.cli.running import run
 from tests.conftest import REPOSITORY
+from tests.service.stopping import stopped_when
 
 
 def test_simulate_prints_the_contracted_json(tmp_path: Path) -> None:
@@ -296,12 +297,17 @@ def test_the_benchmark_prints_the_contracted_numbers(tmp_path: Path) -> None:
     } <= set(result)
 
 
+def _has_recorded_orders(folder: Path) -> bool:
+    return any(b'"orders"' in path.read_bytes() for path in folder.glob("**/*") if path.is_file())
+
+
 def test_a_service_records_what_another_policy_then_follows(tmp_path: Path) -> None:
-    done = run(
-        "parcae serve --policy fair --workload toy --demo 4 --slots 2 --record r --port 0 "
-        "--admin-port -1 --for 3",
-        tmp_path,
-    )
+    with stopped_when(lambda: _has_recorded_orders(tmp_path / "r")):
+        done = run(
+            "parcae serve --policy fair --workload toy --demo 4 --slots 2 --record r --port 0 "
+            "--admin-port -1 --for 60",
+            tmp_path,
+        )
     assert done.returncode == 0, done.stderr
     assert "fair serves on 127.0.0.1:" in done.stdout
     done = run("parcae replay r --policy fair --workload toy --json", tmp_path)

@@ -17,6 +17,7 @@ from parcae.service.protocol import Events, Hello, JobArrived, State
 from parcae.service.serve import ServeSettings, serve
 from parcae.workloads.catalog import load_workload
 from tests.service.speaking import began, ended, job_of
+from tests.service.stopping import stopped_when
 
 
 def test_the_mean_of_tasks_and_of_the_last_five_runs_is_kept() -> None:
@@ -114,36 +115,34 @@ def test_a_service_remembers_what_another_learned(
 ) -> None:
     path = tmp_path / "learned.json"
     monkeypatch.setattr(serving, "_SAVE_EVERY_S", 0.05)
-    for mean in (40.0, 45.0):
-        ready = threading.Event()
-        ports = list[int]()
-        over = threading.Event()
+    for task_ms, mean in ((40, 40.0), (50, 45.0)):
         settings = ServeSettings(
-            policy="fair", port=0, admin_port=None, num_cores=2, learned=path, for_s=1.5
+            policy="fair", port=0, admin_port=None, num_cores=2, learned=path, for_s=60.0
         )
+        talks: list[threading.Thread] = []
 
         def on_ready(
             port: int,
             admin_port: int | None,
-            ready: threading.Event = ready,
-            ports: list[int] = ports,
+            task_ms: int = task_ms,
+            talks: list[threading.Thread] = talks,
         ) -> None:
-            ports.append(port)
-            ready.set()
+            talks.append(threading.Thread(target=_run_one_task, args=(port, task_ms)))
+            talks[0].start()
 
-        def run(
-            settings: ServeSettings = settings, on_ready=on_ready, over: threading.Event = over
-        ) -> None:  # type: ignore[no-untyped-def]
+        def has_talked(talks: list[threading.Thread] = talks) -> bool:
+            return bool(talks) and not talks[0].is_alive()
+
+        with stopped_when(has_talked):
             serve(settings, load_workload("toy"), on_ready)
-            over.set()
-
-        threading.Thread(target=run, daemon=True).start()
-        assert ready.wait(240)
-        with Client("127.0.0.1", ports[0]) as client:
-            client.greet(Hello(protocol=2, application_id="app"))
-            client.orders(State(seq=1, clock_ms=0, cores=2, jobs=()))
-            arrived = JobArrived(job=job_of("a", (2, ()), name="nightly"))
-            done = ended("a", 0, 1, 40 if mean == 40.0 else 50)
-            client.orders(Events(seq=2, clock_ms=50, events=(arrived, began("a", 0), done)))
-        assert over.wait(30)
         assert read_learned(path).task_ms("nightly", 0) == mean
+
+
+def _run_one_task(port: int, task_ms: int) -> None:
+    """Tell the service at the port of a job whose only finished task took so long."""
+    with Client("127.0.0.1", port) as client:
+        client.greet(Hello(protocol=2, application_id="app"))
+        client.orders(State(seq=1, clock_ms=0, cores=2, jobs=()))
+        arrived = JobArrived(job=job_of("a", (2, ()), name="nightly"))
+        done = ended("a", 0, 1, task_ms)
+        client.orders(Events(seq=2, clock_ms=50, events=(arrived, began("a", 0), done)))
