@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,29 +14,34 @@ _ROOT = Path(__file__).parents[2]
 _EXAMPLES = ("log_to_report", "own_learner", "own_policy")
 
 
+def _run_script(script: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a script as `python SCRIPT` would, in this process and in the given folder."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    runpy.run_path(str(script), run_name="__main__")
+
+
 @pytest.mark.parametrize("document", ["docs/python.md", "docs/extending.md"])
-def test_the_python_of_a_document_runs_as_written(document: str, tmp_path: Path) -> None:
+def test_the_python_of_a_document_runs_as_written(
+    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (_ROOT / document).read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert blocks
     script = tmp_path / "script.py"
     script.write_text("\n".join(blocks))
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
+    _run_script(script, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", _EXAMPLES)
-def test_an_example_prints_what_is_expected(name: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(_ROOT / "examples" / f"{name}.py")],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == (_ROOT / "examples" / f"{name}.expected.txt").read_text()
+def test_an_example_prints_what_is_expected(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _run_script(_ROOT / "examples" / f"{name}.py", tmp_path, monkeypatch)
+    assert capsys.readouterr().out == (_ROOT / "examples" / f"{name}.expected.txt").read_text()
 
 
 def test_the_reference_is_built_from_the_docstrings(tmp_path: Path) -> None:
