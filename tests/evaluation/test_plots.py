@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from parcae.evaluation.plots import (
@@ -10,7 +8,6 @@ from parcae.evaluation.plots import (
     jct_cdf,
     jct_over_time,
     policy_color,
-    save_png,
     share_by_work,
 )
 from parcae.evaluation.statistics import Estimate
@@ -53,9 +50,3 @@ def test_intervals_are_drawn_from_low_to_high_and_left_out_where_unknown() -> No
     error = figure.data[0].error_x
     assert list(error.array) == [3.0, 0.0]
     assert list(error.arrayminus) == [2.0, 0.0]
-
-
-def test_the_curves_are_written_as_png(tmp_path: Path) -> None:
-    save_png(_RUNS, tmp_path / "curves.png", title="two runs")
-    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
-    assert [p.name for p in tmp_path.iterdir()] == ["curves.png"]

@@ -16,7 +16,7 @@ from parcae.metrics.cluster import (
     utilization,
     work_inflation,
 )
-from parcae.metrics.jobs import bounded_slowdown, jct_ms, queueing_delay_ms, slowdown
+from parcae.metrics.jobs import bounded_slowdown, jct_ms, slowdown
 from parcae.metrics.summary import summarize
 from tests.conftest import arriving, batch, job
 
@@ -39,7 +39,6 @@ def test_job_metrics_by_hand() -> None:
     assert jct_ms(trace).tolist() == [2_500, 5_000]
     assert slowdown(trace, _SEQUENCE).tolist() == [2.5, 1.25]
     assert bounded_slowdown(trace, _SEQUENCE).tolist() == [1.0, 1.0]
-    assert queueing_delay_ms(trace).tolist() == [0, 1_000]
 
 
 def test_cluster_metrics_by_hand() -> None:

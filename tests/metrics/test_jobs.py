@@ -1,14 +1,11 @@
 import numpy as np
-import pytest
 
-from parcae.errors import ConfigError
 from parcae.metrics.jobs import (
     arrived,
     bounded_slowdown,
     ideal_ms,
     jct_ms,
     jct_percentiles_ms,
-    queueing_delay_ms,
     slowdown,
 )
 from tests.conftest import batch, job
@@ -50,20 +47,6 @@ def test_bounded_slowdown_counts_short_jobs_as_long_as_the_bound() -> None:
 def test_percentiles_are_of_the_jobs_that_arrived() -> None:
     assert jct_percentiles_ms(trace(), (0, 50, 100)) == (5_000.0, 5_500.0, 6_000.0)
     assert jct_percentiles_ms(cut_off(), (0, 100)) == (5_000.0, 5_000.0)
-
-
-def test_the_queueing_delay_lasts_until_the_first_task() -> None:
-    assert queueing_delay_ms(trace()).tolist() == [0, 4_000]
-
-
-def test_a_job_that_never_started_queues_until_the_end() -> None:
-    waiting = trace(((0, 0, 0, 0, 0, 4_000),), completion_ms=(4_000, -1))
-    assert queueing_delay_ms(waiting).tolist() == [0, 7_000]
-
-
-def test_queueing_delays_without_recorded_tasks_are_refused_with_the_remedy() -> None:
-    with pytest.raises(ConfigError, match="record=True"):
-        queueing_delay_ms(trace(recorded=False))
 
 
 def test_completion_times_are_whole_milliseconds() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,6 @@ from parcae.workloads.arrivals import (
     ArrivalProcess,
     JobSequence,
     draw_sequence,
-    endless_sequences,
     recorded_sequence,
 )
 from parcae.workloads.job import Workload
@@ -133,16 +130,6 @@ def test_a_trace_without_a_pace_is_refused() -> None:
         draw_sequence(_recorded(1, 2, 3), "trace:0.5", 4, 2, RandomStreams(1))
     with pytest.raises(ConfigError, match="no recorded arrivals"):
         draw_sequence(_WORKLOAD, "trace:0.5", 2, 2, RandomStreams(1))
-
-
-def test_endless_arrivals_go_on_from_chunk_to_chunk() -> None:
-    chunks = list(
-        itertools.islice(endless_sequences(_WORKLOAD, "poisson:1s", 10, 10, RandomStreams(1)), 3)
-    )
-    times = np.concatenate([chunk.arrival_ms for chunk in chunks])
-    assert times[0] == 0
-    assert (np.diff(times) >= 0).all()
-    assert len(times) == 30
 
 
 def test_a_sequence_is_checked_at_the_door() -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.evaluation.gantt import FONT
-from parcae.evaluation.pictures import new_picture, tidy, write_picture
+from parcae.evaluation.pictures import new_picture, write_picture
 from parcae.evaluation.statistics import Estimate
 from parcae.metrics.cluster import (
     busy_executors,
@@ -241,34 +241,6 @@ def share_by_work(traces: Mapping[str, Trace]) -> Figure:
         )
     figure.update_xaxes(type="log", dtick=1)
     return figure
-
-
-def save_png(traces: Mapping[str, Trace], path: Path, title: str = "") -> None:
-    """Write the JCT distribution and the jobs in the system, side by side, as a PNG.
-
-    Args:
-        traces: the runs by policy name.
-        path: the picture file.
-        title: title of the picture.
-    """
-    figure = new_picture(10, 3.6)
-    left, right = figure.subplots(1, 2)
-    for row, (name, trace) in enumerate(traces.items()):
-        style = {
-            "color": policy_color(row),
-            "label": name,
-            "linestyle": _DASHES[row // len(PALETTE) % len(_DASHES)],
-        }
-        style["linestyle"] = {"solid": "-", "dash": "--", "dot": ":"}[style["linestyle"]]
-        jct_s, share = cdf(trace)
-        left.step(jct_s, share, where="post", **style)
-        times, count = concurrency(trace)
-        right.step(times / MS_PER_S, count, where="post", **style)
-    left.set(ylim=(0, 1.02), xlim=(0, None))
-    right.set(ylim=(0, None), xlim=(0, None))
-    tidy(left, ("JCT (s)", "share of jobs"))
-    tidy(right, ("time (s)", "jobs in the system"), has_legend=False)
-    write_picture(figure, path, title)
 
 
 def scatter_of_pairs(

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
-from parcae.errors import ConfigError
 from parcae.workloads.arrivals import JobSequence
 
 FloatArray = npt.NDArray[np.float64]
@@ -78,18 +77,3 @@ def bounded_slowdown(trace: Trace, sequence: JobSequence, bound_ms: float = 10_0
     """
     ideal = np.maximum(bound_ms, ideal_ms(sequence, trace.num_executors))
     return np.maximum(1.0, jct_ms(trace) / ideal)
-
-
-def queueing_delay_ms(trace: Trace) -> npt.NDArray[np.int64]:
-    """Return start of the first task - arrival, int64[num_jobs].
-
-    For a job that started no task, the time up to the end of the run.
-
-    Raises:
-        ConfigError: the tasks were not recorded.
-    """
-    if trace.tasks is None:
-        raise ConfigError("queueing delays need recorded tasks: simulate with record=True")
-    first = np.full(len(trace.arrival_ms), trace.clock_ms, np.int64)
-    np.minimum.at(first, trace.tasks["job"], trace.tasks["start_ms"])
-    return np.asarray(np.maximum(0, first - trace.arrival_ms), np.int64)

@@ -5,10 +5,9 @@ All draws come from named random streams.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -271,41 +270,3 @@ def _piece(
         order[piece],
         np.floor((recorded[piece] - recorded[first]) * scale).astype(np.int64),
     )
-
-
-def endless_sequences(
-    workload: Workload,
-    arrivals: str | ArrivalProcess,
-    num_jobs: int,
-    num_executors: int,
-    streams: RandomStreams,
-) -> Iterator[JobSequence]:
-    """Generate chunks of `num_jobs` arrivals without end; the clock continues from chunk to chunk.
-
-    Args:
-        workload: the job profiles.
-        arrivals: the arrival process, or its text as for `ArrivalProcess.parse`.
-        num_jobs: number of jobs of a chunk.
-        num_executors: executors of the cluster; a target load refers to them.
-        streams: source of the random numbers.
-
-    Raises:
-        ConfigError: a process that ends (batch, recorded, trace).
-    """
-    process = ArrivalProcess.parse(arrivals) if isinstance(arrivals, str) else arrivals
-    if process.kind not in ("poisson", "bursts", "load"):
-        raise ConfigError(
-            f"{process.kind!r} arrivals end; "
-            "an endless run needs poisson:..., bursts:... or load:..."
-        )
-    gap_ms = process.mean_gap_ms(workload, num_executors)
-    last_ms = 0
-    for chunk in itertools.count():
-        gaps = process.draw_gaps_ms(num_jobs, gap_ms, streams.arrivals)
-        # The first job of the run arrives at 0, the first of a later chunk one gap after the last
-        # job.
-        if chunk == 0:
-            gaps[0] = 0
-        arrival_ms = last_ms + np.cumsum(gaps)
-        last_ms = int(arrival_ms[-1])
-        yield JobSequence(workload, _draw_jobs(workload, num_jobs, streams), arrival_ms)
