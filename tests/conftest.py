@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             else 2
         )
     )
+
+
+def wait_until(holds: Callable[[], object], timeout_s: float = 60.0) -> None:
+    """Wait until the condition holds; fail if it does not hold in time."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, f"it did not come about in {timeout_s:g} s"
+        time.sleep(0.02)
 
 
 def shared_data(relative: str) -> Path:

@@ -215,7 +215,7 @@ def test_all_policies_are_listed_with_their_world() -> None:
 def test_event_logs_become_a_workload() -> None:
     log = Path(parcae.__file__).parent / "workloads" / "bundled" / "example-event-log.zstd"
     workload = parcae.read_event_logs(log, key="spark.jobGroup.id")
-    assert len(workload.jobs) > 1
+    assert len(workload.jobs) == 6
 
 
 def median_jct(finished: FinishedJobs) -> np.ndarray:

@@ -33,7 +33,7 @@ def _split(env: ClusterEnv, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.flatnonzero(mask[:rows]), np.flatnonzero(mask[rows : rows + len(env.episodes.levels)])
 
 
-def _play_at_random(env: ClusterEnv, seed: int) -> tuple[float, dict[str, Any], bool]:
+def _assert_spaces_at_random(env: ClusterEnv, seed: int) -> tuple[float, dict[str, Any], bool]:
     rng = np.random.default_rng(seed)
     observation, _ = env.reset(seed=seed)
     total = 0.0
@@ -153,7 +153,7 @@ def test_executors_may_idle_only_while_others_work() -> None:
 def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> None:
     env = ClusterEnv(**settings)
     for seed in (1000, 1001):
-        total, info, truncated = _play_at_random(env, seed)
+        total, info, truncated = _assert_spaces_at_random(env, seed)
         completion_ms = env.episodes.simulator(0).state.jobs.completion_ms
         arrival_ms = env.episodes.simulator(0).sequence.arrival_ms
         assert (info["num_unfinished"], info["num_masked_actions"], truncated) == (0, 0, False)
@@ -165,12 +165,12 @@ def test_the_return_is_minus_the_makespan_where_that_is_the_objective() -> None:
     env = ClusterEnv(
         num_jobs=6, executors=5, arrivals="poisson:3s", objective="makespan", reward_scale=1.0
     )
-    total, info, _ = _play_at_random(env, 1000)
+    total, info, _ = _assert_spaces_at_random(env, 1000)
     assert total == pytest.approx(-info["makespan_s"])
 
 
 def test_an_episode_that_is_cut_off_is_truncated() -> None:
-    total, info, truncated = _play_at_random(
+    total, info, truncated = _assert_spaces_at_random(
         ClusterEnv(num_jobs=6, executors=5, end_ms=4_000), 1000
     )
     assert (truncated, info["num_unfinished"]) == (True, 6)
@@ -179,7 +179,7 @@ def test_an_episode_that_is_cut_off_is_truncated() -> None:
 
 def test_the_same_seed_is_the_same_episode_and_no_seed_is_one_of_the_trainings() -> None:
     env = ClusterEnv(num_jobs=4, executors=4)
-    first, second, other = (_play_at_random(env, seed) for seed in (7, 7, 8))
+    first, second, other = (_assert_spaces_at_random(env, seed) for seed in (7, 7, 8))
     assert first == second != other
     seeds = []
     for _ in range(2):

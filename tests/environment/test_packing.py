@@ -25,7 +25,7 @@ from parcae.workloads.rigid import RigidJobs
 _THREE = RigidJobs("three", [0, 0, 1], [2, 3, 1], [[6, 1], [5, 1], [1, 6]], [10, 10])
 
 
-def _play_at_random(env: PackingEnv, seed: int) -> tuple[float, dict[str, Any], bool]:
+def _assert_spaces_at_random(env: PackingEnv, seed: int) -> tuple[float, dict[str, Any], bool]:
     rng = np.random.default_rng(seed)
     observation, _ = env.reset(seed=seed)
     total = 0.0
@@ -98,7 +98,7 @@ def test_the_backlog_is_a_share_of_its_size() -> None:
 def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> None:
     env = PackingEnv(**settings)
     for seed in (1000, 1001):
-        total, info, truncated = _play_at_random(env, seed)
+        total, info, truncated = _assert_spaces_at_random(env, seed)
         num_done = info["num_jobs"] - info["num_dropped"]
         assert (info["num_unfinished"], truncated) == (0, False)
         assert total == pytest.approx(-info["mean_slowdown"] * num_done)
@@ -108,7 +108,9 @@ def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> 
     ("objective", "outcome"), [("completion", "average_jct"), ("makespan", "makespan")]
 )
 def test_the_return_is_minus_the_objective(objective: str, outcome: str) -> None:
-    total, info, _ = _play_at_random(PackingEnv(objective=objective, reward_scale=0.5), 1002)
+    total, info, _ = _assert_spaces_at_random(
+        PackingEnv(objective=objective, reward_scale=0.5), 1002
+    )
     times = info["num_jobs"] if objective == "completion" else 1
     assert total == pytest.approx(-0.5 * times * info[outcome])
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from parcae.evaluation.world import write_comparison
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, wait_until
 
 _LONG = """
 from parcae.evaluation.compare import compare
@@ -79,10 +78,7 @@ def test_an_interrupted_comparison_ends_soon_and_leaves_no_process_behind(tmp_pa
         raise
     assert errors.count("Traceback") == 1
     assert errors.rstrip().endswith("KeyboardInterrupt")
-    deadline = time.monotonic() + 10
-    while any(_is_running(child) for child in children) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not any(_is_running(child) for child in children)
+    wait_until(lambda: not any(_is_running(child) for child in children))
 
 
 #: A command that starts a process, and ends it when it is itself ended.

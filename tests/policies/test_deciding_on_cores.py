@@ -54,7 +54,7 @@ def _sequence(arrivals: str, seed: int = 1) -> JobSequence:
     return draw_sequence(_WORKLOAD, arrivals, 12, 10, RandomStreams(seed))
 
 
-def _check(trace: Trace, sequence: JobSequence) -> None:
+def _assert_every_task_ran_once(trace: Trace, sequence: JobSequence) -> None:
     tasks = trace.tasks
     assert trace.is_complete
     assert tasks is not None
@@ -71,7 +71,7 @@ def test_every_policy_that_decides_runs_all_jobs_the_same_way_twice(
 ) -> None:
     sequence = _sequence(arrivals)
     first, second = (simulate(sequence, _policy(name), _CONFIG, 1, record=True) for _ in range(2))  # type: ignore[arg-type]
-    _check(first, sequence)
+    _assert_every_task_ran_once(first, sequence)
     np.testing.assert_array_equal(first.tasks, second.tasks)
 
 
@@ -89,7 +89,7 @@ def test_every_decision_names_a_runnable_stage_and_the_tables_stay_consistent(na
             assert observation.stages.frontier_rank[decision.stage] >= 0
             assert decision.executor_class in (ANY_CLASS, 0)
         simulator.step(decision)
-    _check(simulator.trace(name), sequence)
+    _assert_every_task_ran_once(simulator.trace(name), sequence)
     whole = simulate(sequence, _policy(name), _CONFIG, 1, record=True)  # type: ignore[arg-type]
     np.testing.assert_array_equal(whole.tasks, simulator.trace(name).tasks)
 

@@ -37,7 +37,7 @@ class _Served:
 
     def __init__(self, admin_port: int = 0) -> None:
         command = (
-            "serve --policy srpt --workload tpch --demo 200 --cores 8 --port 0 --for 120 "
+            "serve --policy srpt --workload tpch --demo 200 --cores 8 --port 0 --for 900 "
             "--json --admin-port"
         )
         words = [sys.executable, "-m", "parcae.cli.main", *command.split(), str(admin_port)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -133,11 +131,6 @@ def test_exact_times_have_no_image() -> None:
         settings_for(PackingConfig(mode=TimeMode.EXACT), _CAPACITY, Architecture.FC)
     with pytest.raises(ConfigError, match="at least 4 rows"):
         settings_for(PackingConfig(horizon=3), _CAPACITY, Architecture.CONV_16_POOL)
-
-
-def test_deciding_needs_no_pytorch() -> None:
-    code = "import sys, parcae.policies.a2c.policy; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_settings_know_the_number_of_actions() -> None:
