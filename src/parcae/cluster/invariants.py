@@ -64,28 +64,24 @@ def check_invariants(state: ClusterState) -> None:
 
 def _check_classes(state: ClusterState, active_jobs: list[int]) -> None:
     """Check the numbers of schedulable stages by class (kept only with several classes)."""
+    if len(state.classes) == 1:
+        return
     stages = state.stages
-    num_classes = len(state.classes)
-    rows = [
-        r
-        for j in active_jobs
-        for r in range(
-            int(state.jobs.stage_start[j]),
-            int(state.jobs.stage_start[j] + state.jobs.num_stages[j]),
-        )
-    ]
+    rows = [row for job in active_jobs for row in _stage_rows(state, job)]
     schedulable = [
-        r for r in rows if stages.is_saturated[r] == 0 and stages.num_parents_unsaturated[r] == 0
+        row
+        for row in rows
+        if stages.is_saturated[row] == 0 and stages.num_parents_unsaturated[row] == 0
     ]
-    for row in range(num_classes if num_classes > 1 else 0):
-        fitting = sum((int(stages.fits[r]) >> row) & 1 for r in schedulable)
-        _expect(
-            state,
-            NO_JOB,
-            f"schedulable stages of class {row}",
-            int(state.classes.num_schedulable[row]),
-            fitting,
-        )
+    for number, known in enumerate(state.classes.num_schedulable.tolist()):
+        fitting = sum((int(stages.fits[row]) >> number) & 1 for row in schedulable)
+        _expect(state, NO_JOB, f"schedulable stages of class {number}", int(known), fitting)
+
+
+def _stage_rows(state: ClusterState, job: int) -> range:
+    """Return the rows of a job's stages."""
+    first = int(state.jobs.stage_start[job])
+    return range(first, first + int(state.jobs.num_stages[job]))
 
 
 def _check_holds(state: ClusterState) -> None:
@@ -117,28 +113,21 @@ def _check_executors(state: ClusterState) -> None:
     idle = [executor for row in range(num_pools) for executor in _pool(state, row)]
     _expect(state, NO_JOB, "executors idle in one pool only", len(idle), len(set(idle)))
     working = int((executors.stage != NO_STAGE).sum())
-    moving = int((executors.destination != NO_STAGE).sum())
-    unattached = 0
-    acting = int(state.now.acting_executor[0])
-    if state.now.num_source[0] > 0 and acting >= 0 and executors.stage[acting] == NO_STAGE:
-        unattached = 1  # the offered executor's job has just completed
     # Rows beyond the number of cores run a task or are in no pool.
     if state.now.world[0] == World.CORES:
-        _expect(
-            state,
-            NO_JOB,
-            "cores that run nothing",
-            len(idle),
-            max(0, int(state.now.num_executors[0]) - working),
-        )
+        free = max(0, int(state.now.num_executors[0]) - working)
+        _expect(state, NO_JOB, "cores that run nothing", len(idle), free)
         return
-    _expect(
-        state,
-        NO_JOB,
-        "executors idle + working + moving",
-        len(idle) + working + moving + unattached,
-        len(executors),
-    )
+    moving = int((executors.destination != NO_STAGE).sum())
+    known = len(idle) + working + moving + _is_unattached(state)
+    _expect(state, NO_JOB, "executors idle + working + moving", known, len(executors))
+
+
+def _is_unattached(state: ClusterState) -> bool:
+    """Return whether an executor is offered whose job has just completed: it is in no pool."""
+    acting = int(state.now.acting_executor[0])
+    is_offered = state.now.num_source[0] > 0 and acting >= 0
+    return bool(is_offered and state.executors.stage[acting] == NO_STAGE)
 
 
 def _pool(state: ClusterState, row: int) -> list[int]:
@@ -155,65 +144,53 @@ def _check_job(state: ClusterState, job: int) -> None:
     """Check the counts of one job in the system and of its stages."""
     jobs = state.jobs
     stages = state.stages
-    executors = state.executors
-    rows = range(int(jobs.stage_start[job]), int(jobs.stage_start[job] + jobs.num_stages[job]))
-    _expect(
-        state,
-        job,
-        "executors attached",
-        int(jobs.num_attached[job]),
-        int((executors.job == job).sum()),
-    )
-    unsaturated = schedulable = 0
+    rows = _stage_rows(state, job)
+    attached = int((state.executors.job == job).sum())
+    _expect(state, job, "executors attached", int(jobs.num_attached[job]), attached)
+    unsaturated = 0
+    schedulable = 0
     for stage in rows:
-        demand = (
-            stages.num_tasks[stage]
-            - stages.num_started[stage]
-            - stages.num_committed[stage]
-            - stages.num_moving[stage]
-        )
-        if (
-            state.now.world[0] == World.CORES
-            and stages.num_tasks[stage] > stages.num_started[stage]
-        ):
-            demand += stages.num_bound[stage]  # a plan covers the cores that run its tasks, too
-        if stages.fits[stage] == 0:
-            demand = 0  # a hidden stage: no executor may work for it
-        _expect(
-            state,
-            job,
-            f"saturation of stage {stage - rows.start}",
-            int(stages.is_saturated[stage]),
-            int(demand <= 0),
-        )
-        _expect(
-            state,
-            job,
-            "executors bound",
-            int(stages.num_bound[stage]),
-            int((executors.stage == stage).sum()),
-        )
-        _expect(
-            state,
-            job,
-            "executors moving",
-            int(stages.num_moving[stage]),
-            int((executors.destination == stage).sum()),
-        )
-        unsaturated += demand > 0
-        schedulable += demand > 0 and stages.num_parents_unsaturated[stage] == 0
+        is_unsaturated = _demand(state, stage) > 0
+        _check_stage(state, job, stage, is_unsaturated)
+        unsaturated += is_unsaturated
+        schedulable += is_unsaturated and stages.num_parents_unsaturated[stage] == 0
     _expect(state, job, "unsaturated stages", int(jobs.num_unsaturated[job]), int(unsaturated))
     _expect(state, job, "schedulable stages", int(jobs.num_schedulable[job]), int(schedulable))
     committed = int(stages.num_committed[rows.start : rows.stop].sum())
     _expect(state, job, "executors committed", int(jobs.num_commitments[job]), committed)
-    remaining = float(
-        np.sum(
-            (stages.num_tasks - stages.num_started)[rows.start : rows.stop]
-            * stages.task_ms[rows.start : rows.stop]
-        )
-    )
-    if abs(remaining - jobs.remaining_ms[job]) > 1e-6 * max(1.0, jobs.work_ms[job]):
-        _expect(state, job, "remaining work", float(jobs.remaining_ms[job]), remaining)
+    remaining_ms = _remaining_ms(state, rows)
+    if abs(remaining_ms - jobs.remaining_ms[job]) > 1e-6 * max(1.0, jobs.work_ms[job]):
+        _expect(state, job, "remaining work", float(jobs.remaining_ms[job]), remaining_ms)
+
+
+def _demand(state: ClusterState, stage: int) -> int:
+    """Return how many more executors the stage could use."""
+    stages = state.stages
+    if stages.fits[stage] == 0:
+        return 0  # a hidden stage: no executor may work for it
+    unstarted = int(stages.num_tasks[stage] - stages.num_started[stage])
+    demand = unstarted - int(stages.num_committed[stage] + stages.num_moving[stage])
+    if state.now.world[0] == World.CORES and unstarted > 0:
+        demand += int(stages.num_bound[stage])  # a plan covers the cores that run its tasks, too
+    return demand
+
+
+def _check_stage(state: ClusterState, job: int, stage: int, is_unsaturated: bool) -> None:
+    """Check the saturation and the executors of one stage."""
+    stages = state.stages
+    executors = state.executors
+    name = f"saturation of stage {stage - int(state.jobs.stage_start[job])}"
+    _expect(state, job, name, int(stages.is_saturated[stage]), int(not is_unsaturated))
+    bound = int((executors.stage == stage).sum())
+    _expect(state, job, "executors bound", int(stages.num_bound[stage]), bound)
+    moving = int((executors.destination == stage).sum())
+    _expect(state, job, "executors moving", int(stages.num_moving[stage]), moving)
+
+
+def _remaining_ms(state: ClusterState, rows: range) -> float:
+    """Return the work of the tasks in these stages that have not started, in ms."""
+    stages = state.stages[rows.start : rows.stop]
+    return float(np.sum((stages.num_tasks - stages.num_started) * stages.task_ms))
 
 
 def _expect(state: ClusterState, job: int, what: str, stored: Any, derived: Any) -> None:
@@ -222,13 +199,8 @@ def _expect(state: ClusterState, job: int, what: str, stored: Any, derived: Any)
         return
     details = ""
     if job != NO_JOB:
-        rows = slice(
-            int(state.jobs.stage_start[job]),
-            int(state.jobs.stage_start[job] + state.jobs.num_stages[job]),
-        )
-        details = f"\njob {job}: {state.jobs[job]}\nstages:\n" + "\n".join(
-            str(row) for row in state.stages[rows]
-        )
+        rows = [str(state.stages[row]) for row in _stage_rows(state, job)]
+        details = f"\njob {job}: {state.jobs[job]}\nstages:\n" + "\n".join(rows)
     raise InvariantError(
         f"at {state.now.clock_ms[0]} ms: {what}: the state says {stored}, "
         f"the tables imply {derived}{details}"
@@ -248,36 +220,14 @@ def check_cores(state: ClusterState, active_jobs: list[int]) -> None:
     executors = state.executors
     idle = _pool(state, 0)
     _expect(state, NO_JOB, "idle cores", int(now.num_idle), len(idle))
-    _expect(
-        state,
-        NO_JOB,
-        "idle cores that run nothing",
-        set(executors.stage[idle].tolist()) <= {NO_STAGE},
-        True,
-    )
-    _expect(
-        state,
-        NO_JOB,
-        "idle cores that belong to no job",
-        set(executors.job[idle].tolist()) <= {NO_JOB},
-        True,
-    )
+    runs_nothing = set(executors.stage[idle].tolist()) <= {NO_STAGE}
+    _expect(state, NO_JOB, "idle cores that run nothing", runs_nothing, True)
+    belongs_to_none = set(executors.job[idle].tolist()) <= {NO_JOB}
+    _expect(state, NO_JOB, "idle cores that belong to no job", belongs_to_none, True)
     for job in active_jobs:
         _check_stages_of(state, job)
     if now.num_pools > 1 or state.pools.is_fair[0]:
-        for pool in range(int(now.num_pools)):
-            running = sum(
-                int(state.jobs.num_attached[j])
-                for j in active_jobs
-                if state.job_orders.pool[j] == pool
-            )
-            _expect(
-                state,
-                NO_JOB,
-                f"running tasks of pool {pool}",
-                int(state.pools.num_running[pool]),
-                running,
-            )
+        _check_pools(state, active_jobs)
     if now.num_source > 0 and now.num_planned > 0:
         return  # decisions are writing the next order: the dispatcher's tables are not valid
     for job in range(int(now.num_jobs)):
@@ -285,49 +235,43 @@ def check_cores(state: ClusterState, active_jobs: list[int]) -> None:
     _check_contest(state)
 
 
+def _check_pools(state: ClusterState, active_jobs: list[int]) -> None:
+    """Check the numbers of running tasks of the pools."""
+    for pool in range(int(state.now.num_pools[0])):
+        members = [job for job in active_jobs if state.job_orders.pool[job] == pool]
+        running = sum(int(state.jobs.num_attached[job]) for job in members)
+        known = int(state.pools.num_running[pool])
+        _expect(state, NO_JOB, f"running tasks of pool {pool}", known, running)
+
+
 def _check_stages_of(state: ClusterState, job: int) -> None:
     """Check the tasks of the job's stages, and which stages are runnable."""
-    stages = state.stages
-    first = int(state.jobs.stage_start[job])
     unstarted = 0
-    for stage in range(first, first + int(state.jobs.num_stages[job])):
-        num_tasks = int(stages.num_tasks[stage])
-        started = int(stages.num_started[stage])
-        finished = int(stages.num_finished[stage])
-        _expect(
-            state,
-            job,
-            f"running tasks of stage {stage - first}",
-            int(stages.num_bound[stage]),
-            started - finished,
-        )
-        _expect(state, job, "cores that move", int(stages.num_moving[stage]), 0)
-        unstarted += started < num_tasks
-        is_runnable = bool(stages.frontier_rank[stage] >= 0)
-        if is_runnable or started > 0:
-            # The count may be negative: a live cluster may run a stage before its parents ended.
-            _expect(
-                state,
-                job,
-                "parents to wait for",
-                max(0, int(stages.num_parents_unfinished[stage])),
-                0,
-            )
-            _expect(
-                state,
-                job,
-                f"runnability of stage {stage - first}",
-                is_runnable,
-                started < num_tasks,
-            )
-        _expect(
-            state,
-            job,
-            "stages that may be chosen",
-            bool(stages.num_parents_unsaturated[stage] == 0),
-            is_runnable or started > 0,
-        )
+    for stage in _stage_rows(state, job):
+        _check_tasks(state, job, stage)
+        unstarted += int(state.stages.num_started[stage]) < int(state.stages.num_tasks[stage])
     _expect(state, job, "stages with tasks to start", int(state.jobs.num_unstarted[job]), unstarted)
+
+
+def _check_tasks(state: ClusterState, job: int, stage: int) -> None:
+    """Check the tasks of one stage, and whether it is runnable."""
+    stages = state.stages
+    number = stage - int(state.jobs.stage_start[job])
+    started = int(stages.num_started[stage])
+    running = started - int(stages.num_finished[stage])
+    name = f"running tasks of stage {number}"
+    _expect(state, job, name, int(stages.num_bound[stage]), running)
+    _expect(state, job, "cores that move", int(stages.num_moving[stage]), 0)
+    is_runnable = bool(stages.frontier_rank[stage] >= 0)
+    may_be_chosen = is_runnable or started > 0
+    if may_be_chosen:
+        # The count may be negative: a live cluster may run a stage before its parents ended.
+        parents = max(0, int(stages.num_parents_unfinished[stage]))
+        _expect(state, job, "parents to wait for", parents, 0)
+        has_unstarted = started < int(stages.num_tasks[stage])
+        _expect(state, job, f"runnability of stage {number}", is_runnable, has_unstarted)
+    is_open = bool(stages.num_parents_unsaturated[stage] == 0)
+    _expect(state, job, "stages that may be chosen", is_open, may_be_chosen)
 
 
 def _front_of(state: ClusterState, job: int) -> int:
