@@ -31,17 +31,14 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, list[str]] = {}
-    parameters: dict[str, inspect.Parameter] = {}
+    options: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         expanded = [parameter.replace(annotation=hints[name])]
         if dataclasses.is_dataclass(hints[name]):
             expanded = _options(hints[name])
             groups[name] = [option.name for option in expanded]
-        for option in expanded:
-            if option.name in parameters:
-                raise TypeError(f"{command.__name__} has two options called {option.name}")
-            # Options with a default may stand before those without one.
-            parameters[option.name] = option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        options += expanded
+    parameters = _by_name(options, command.__name__)
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
@@ -53,6 +50,20 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {name: option.annotation for name, option in parameters.items()}
     del run.__wrapped__
     return run
+
+
+def _by_name(options: list[inspect.Parameter], command: str) -> dict[str, inspect.Parameter]:
+    """The options by name; all keyword-only, so that those with a default may come first.
+
+    Raises:
+        TypeError: two options of one name.
+    """
+    parameters: dict[str, inspect.Parameter] = {}
+    for option in options:
+        if option.name in parameters:
+            raise TypeError(f"{command} has two options called {option.name}")
+        parameters[option.name] = option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    return parameters
 
 
 def _options(group: Any) -> list[inspect.Parameter]:

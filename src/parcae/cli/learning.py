@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from parcae.learning.loop import Learner, Plan, TrainResult
     from parcae.learning.order_evolution import EvolutionLearner
     from parcae.learning.scenario import Scenario
+    from parcae.learning.tune import Tuning
 
 ObjectiveOption = Annotated[
     str,
@@ -225,7 +226,7 @@ def tune_command(
     Example: parcae tune tpch --arrivals batch --jobs 20 --budget 3 -o tuned.safetensors
     """
     from parcae.learning.start import start_rule
-    from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
+    from parcae.learning.tune import tune_rule, tuned_checkpoint
     from parcae.policies.checkpoint import write_checkpoint
     from parcae.policies.learned import require_durations
 
@@ -234,36 +235,23 @@ def tune_command(
     line = ProgressLine(budget * 60)
 
     # Called after every selection, so that a killed search leaves its best checkpoint behind.
-    def save(tuning: Tuning) -> dict[str, Any]:
-        summary = {
-            "objective": setting.objective,
-            "also": setting.also or [],
-            "seed": seed,
-            "generations": tuning.generations,
-            "simulated_runs": tuning.evaluations,
-            "seconds": round(tuning.seconds, 1),
-            "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
-        }
-        card = {**scenario.card(), **summary}
+    def save(tuning: Tuning) -> None:
+        card = {**scenario.card(), **_tuning_card(tuning, setting, seed)}
         write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, card), output)
-        line.show(
-            tuning.seconds,
-            f"{tuning.generations} generations, {setting.objective} "
-            f"{tuning.ratio_to_fair:.3f} of fair",
-        )
-        return summary
+        gain = f"{setting.objective} {tuning.ratio_to_fair:.3f} of fair"
+        line.show(tuning.seconds, f"{tuning.generations} generations, {gain}")
 
     tuning = tune_rule(
         [scenario, *(_also(scenario, text) for text in setting.also or [])],
         budget_s=budget * 60,
         start=None if start is None else start_rule(start, scenario),
         seed=seed,
-        # `progress` returns nothing, `save` does.
-        progress=lambda t: (save(t), None)[1],
+        progress=save,
     )
-    summary = save(tuning)
+    save(tuning)
     line.end()
     if as_json:
+        summary = _tuning_card(tuning, setting, seed)
         typer.echo(json.dumps({**summary, "output": str(output)}))
         return
     typer.echo(
@@ -276,30 +264,27 @@ def tune_command(
     )
 
 
+def _tuning_card(tuning: Tuning, setting: ScenarioOptions, seed: int) -> dict[str, Any]:
+    """What a tuning did, for the model card and as JSON."""
+    return {
+        "objective": setting.objective,
+        "also": setting.also or [],
+        "seed": seed,
+        "generations": tuning.generations,
+        "simulated_runs": tuning.evaluations,
+        "seconds": round(tuning.seconds, 1),
+        "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
+    }
+
+
 def _also(scenario: Scenario, text: str) -> Scenario:
     """The scenario with the changes that one value of `--also` describes."""
     from dataclasses import replace
 
-    from parcae.errors import ConfigError
     from parcae.simulation.uncertainty import parse_estimate_error
     from parcae.workloads.arrivals import ArrivalProcess
 
-    # [::2] drops the separator: (key, "=", value) becomes (key, value).
-    changes = dict(part.partition("=")[::2] for part in text.split())
-    if "cores" in changes:
-        changes["executors"] = changes.pop("cores")
-    unknown = set(changes) - {"arrivals", "jobs", "executors", "estimate_error"}
-    # A number that is not given counts as the valid "1" in the check.
-    numbers = [changes.get(key, "1") for key in ("jobs", "executors")]
-    if (
-        unknown
-        or not changes
-        or not all(number.isdigit() and int(number) > 0 for number in numbers)
-    ):
-        raise ConfigError(
-            f"--also {text!r}: write some of arrivals=..., jobs=N, cores=N (or executors=N) and "
-            "estimate_error=SIGMA, separated by spaces"
-        )
+    changes = _changes(text)
     arrivals = changes.get("arrivals", scenario.arrivals)
     config = scenario.config
     ArrivalProcess.parse(arrivals)  # raises an error if it is invalid
@@ -314,6 +299,30 @@ def _also(scenario: Scenario, text: str) -> Scenario:
         num_jobs=int(changes.get("jobs", scenario.num_jobs)),
         config=config,
     )
+
+
+def _changes(text: str) -> dict[str, str]:
+    """The changes that one value of `--also` describes, by name.
+
+    Raises:
+        ConfigError: a name is unknown, or a number is none.
+    """
+    from parcae.errors import ConfigError
+
+    # [::2] drops the separator: (key, "=", value) becomes (key, value).
+    changes = dict(part.partition("=")[::2] for part in text.split())
+    if "cores" in changes:
+        changes["executors"] = changes.pop("cores")
+    unknown = set(changes) - {"arrivals", "jobs", "executors", "estimate_error"}
+    # A number that is not given counts as the valid "1" in the check.
+    numbers = [changes.get(key, "1") for key in ("jobs", "executors")]
+    are_valid = all(number.isdigit() and int(number) > 0 for number in numbers)
+    if unknown or not changes or not are_valid:
+        raise ConfigError(
+            f"--also {text!r}: write some of arrivals=..., jobs=N, cores=N (or executors=N) and "
+            "estimate_error=SIGMA, separated by spaces"
+        )
+    return changes
 
 
 @with_groups

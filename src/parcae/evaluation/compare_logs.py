@@ -218,20 +218,20 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> LogComparison:
     Example: jobs of 2 and 4 s that take 1 and 3 s in B have the ratio 4/6.
     """
     runs = (a, b)
-    jobs: list[dict[JobKey, RecordedJob]] = [{job.key: job for job in run.jobs} for run in runs]
-    matched = [(job, jobs[1][key]) for key, job in jobs[0].items() if key in jobs[1]]
+    in_a: dict[JobKey, RecordedJob] = {job.key: job for job in a.jobs}
+    in_b: dict[JobKey, RecordedJob] = {job.key: job for job in b.jobs}
+    matched = [(job, in_b[key]) for key, job in in_a.items() if key in in_b]
     # A job that failed or did not end has no completion time to compare.
     pairs = [pair for pair in matched if _is_completed(pair)]
-    unmatched = [
-        tuple(job for key, job in jobs[k].items() if key not in jobs[1 - k]) for k in (0, 1)
-    ]
+    only_a = tuple(job for key, job in in_a.items() if key not in in_b)
+    only_b = tuple(job for key, job in in_b.items() if key not in in_a)
     return LogComparison(
         runs=runs,
         summaries=(summarize_run(a), summarize_run(b)),
         num_pairs=len(pairs),
         ratio=_ratio(pairs),
         names=_compare_names(runs, pairs),
-        unmatched=(unmatched[0], unmatched[1]),
+        unmatched=(only_a, only_b),
         not_compared=tuple(pair for pair in matched if not _is_completed(pair)),
     )
 

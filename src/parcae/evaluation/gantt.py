@@ -111,14 +111,7 @@ def segments(trace: Trace) -> list[Segment]:
     tasks = _tasks(trace)
     if len(tasks) == 0:
         return []
-    # A task starts a new segment if executor or job change, or after a visible gap.
-    gap_ms = _RESOLUTION * max(1, int(tasks["finish_ms"].max()))
-    new = np.ones(len(tasks), bool)
-    same = (tasks["executor"][1:] == tasks["executor"][:-1]) & (
-        tasks["job"][1:] == tasks["job"][:-1]
-    )
-    new[1:] = ~(same & (tasks["start_ms"][1:] - tasks["finish_ms"][:-1] <= gap_ms))
-    first = np.flatnonzero(new)
+    first = np.flatnonzero(_starts_segment(tasks))
     last = np.append(first[1:], len(tasks)) - 1
     columns = (
         tasks["job"][first],
@@ -127,6 +120,16 @@ def segments(trace: Trace) -> list[Segment]:
         tasks["finish_ms"][last],
     )
     return [Segment(*(int(v) for v in row)) for row in zip(*columns, strict=True)]
+
+
+def _starts_segment(tasks: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+    """Whether a task starts a segment: executor or job change, or there is a visible gap."""
+    gap_ms = _RESOLUTION * max(1, int(tasks["finish_ms"].max()))
+    before = tasks[:-1]
+    after = tasks[1:]
+    same = (after["executor"] == before["executor"]) & (after["job"] == before["job"])
+    is_near = after["start_ms"] - before["finish_ms"] <= gap_ms
+    return np.concatenate([[True], ~(same & is_near)])
 
 
 def raster(trace: Trace, num_columns: int, end_ms: float) -> npt.NDArray[np.int64]:
@@ -281,14 +284,9 @@ def _add_picture(figure: Figure, trace: Trace) -> None:
     step_s = _end_ms(trace) / MS_PER_S / NUM_COLUMNS
     color = np.where(grid == IDLE, np.nan, grid % _NUM_COLORS).astype(np.float32)
     colors = min(len(trace.job_names), _NUM_COLORS)
-    edges = np.arange(colors + 1) / colors
-    scale = [
-        [float(edge), job_color(job)]
-        for job in range(colors)
-        for edge in (edges[job], edges[job + 1])
-    ]
     # With more jobs than colours, a colour does not identify a job: leave out the labels.
     has_labels = len(trace.job_names) <= _NUM_COLORS
+    label = "job %{z}<br>executor %{y}<br>%{x:.1f} s<extra></extra>"
     figure.add_heatmap(
         z=color,
         x0=step_s / 2,
@@ -296,14 +294,21 @@ def _add_picture(figure: Figure, trace: Trace) -> None:
         y=shown_executors(trace),
         zmin=-0.5,
         zmax=colors - 0.5,
-        colorscale=scale,
+        colorscale=_color_scale(colors),
         showscale=False,
         hoverongaps=False,
         hoverinfo=None if has_labels else "skip",
-        hovertemplate="job %{z}<br>executor %{y}<br>%{x:.1f} s<extra></extra>"
-        if has_labels
-        else None,
+        hovertemplate=label if has_labels else None,
     )
+
+
+def _color_scale(num_colors: int) -> list[list[Any]]:
+    """Plotly's scale with one plain colour for each of the first jobs."""
+    edges = np.arange(num_colors + 1) / num_colors
+    scale: list[list[Any]] = []
+    for job in range(num_colors):
+        scale += [[float(edge), job_color(job)] for edge in (edges[job], edges[job + 1])]
+    return scale
 
 
 def _add_completions(figure: Figure, trace: Trace) -> None:

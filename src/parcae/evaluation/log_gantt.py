@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from parcae.errors import ConfigError
 from parcae.evaluation.gantt import evenly_chosen, job_rgb, raster_of_tasks
@@ -73,7 +74,7 @@ def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str =
         raise ConfigError("a picture of Gantt charts needs at least one run")
     ending = picture_format(path)
     colors = _color_of_job(charts)
-    heights = [_HIGH_IN if run.num_cores >= _MANY_CORES else _LOW_IN for _, run in charts]
+    heights = [_height_in(run) for _, run in charts]
     legend_rows = -(-len(colors) // _LEGEND_COLUMNS) if len(colors) <= MAX_NAMED else 0
     height_in = sum(heights) + 0.45 * len(charts) + _LEGEND_ROW_IN * legend_rows + 0.6
     figure = new_picture(_WIDTH_IN, height_in)
@@ -85,6 +86,11 @@ def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str =
     if legend_rows:
         _add_legend(figure, colors)
     write_picture(figure, path, title, ending)
+
+
+def _height_in(run: RecordedRun) -> float:
+    """Height of a run's chart, in inches."""
+    return _HIGH_IN if run.num_cores >= _MANY_CORES else _LOW_IN
 
 
 def _color_of_job(charts: Sequence[tuple[str, RecordedRun]]) -> dict[JobKey, tuple[int, int, int]]:
@@ -105,14 +111,8 @@ def _draw(
     end_ms: int,
     colors: Mapping[JobKey, tuple[int, int, int]],
 ) -> None:
-    tasks = run.tasks
-    shown = evenly_chosen(run.num_cores)
-    # Rows of the palette: the jobs, then grey for other work, then white for idle (IDLE = -1).
-    other = len(run.jobs)
-    job = np.where(tasks["job"] == NO_JOB, other, tasks["job"])
-    grid = raster_of_tasks(
-        tasks["core"], job, tasks["start_ms"], tasks["finish_ms"], shown, _NUM_COLUMNS, end_ms
-    )
+    grid = _raster(run, end_ms)
+    # The jobs, then grey for other work, then white for idle cores (-1, the last row).
     palette = np.array([*(colors[job.key] for job in run.jobs), _GREY, _WHITE], np.uint8)
     done = [job.completion_ms for job in run.jobs if job.outcome is JobOutcome.COMPLETED]
     done_ms = np.array(done, np.int64)
@@ -122,6 +122,16 @@ def _draw(
             np.arange(1, run.num_cores) - 0.5, 0, s_from_ms(end_ms), color="white", linewidth=1
         )
     axis.set_ylabel("core", fontsize=8)
+
+
+def _raster(run: RecordedRun, end_ms: int) -> npt.NDArray[np.int64]:
+    """Which job each shown core works for; len(run.jobs) for other work, -1 (IDLE) for none."""
+    tasks = run.tasks
+    job = np.where(tasks["job"] == NO_JOB, len(run.jobs), tasks["job"])
+    start_ms = tasks["start_ms"]
+    finish_ms = tasks["finish_ms"]
+    shown = evenly_chosen(run.num_cores)
+    return raster_of_tasks(tasks["core"], job, start_ms, finish_ms, shown, _NUM_COLUMNS, end_ms)
 
 
 def _heading(name: str, run: RecordedRun) -> str:

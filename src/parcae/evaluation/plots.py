@@ -265,15 +265,14 @@ def scatter_of_pairs(
         for row, (title, pair) in enumerate(groups.items()):
             x, y = (scale * np.asarray(values, np.float64) for values in pair)
             plot = figure.add_subplot(1, len(groups), row + 1)
-            end = 1.05 * max(float(x.max(initial=0)), float(y.max(initial=0)))
-            plot.plot([0, end], [0, end], color="#999999", linewidth=1, zorder=1)
-            plot.scatter(x, y, s=14, color=policy_color(row), alpha=0.75, linewidths=0, zorder=2)
-            plot.set(
-                xlim=(0, end),
-                ylim=(0, end),
-                xlabel=axes[0],
-                ylabel=axes[1],
-                title=title,
-                aspect="equal",
-            )
+            _draw_pairs(plot, x, y, policy_color(row))
+            plot.set(xlabel=axes[0], ylabel=axes[1], title=title)
         write_picture(figure, path)
+
+
+def _draw_pairs(axis: Any, x: FloatArray, y: FloatArray, color: str) -> None:
+    """Draw the pairs as dots, and the line x = y."""
+    end = 1.05 * max(float(x.max(initial=0)), float(y.max(initial=0)))
+    axis.plot([0, end], [0, end], color="#999999", linewidth=1, zorder=1)
+    axis.scatter(x, y, s=14, color=color, alpha=0.75, linewidths=0, zorder=2)
+    axis.set(xlim=(0, end), ylim=(0, end), aspect="equal")

@@ -309,29 +309,37 @@ def _resolve(name: str, setting: _Setting) -> _Resolved:
     workload = setting.workload
     config = setting.config
     family, how = _family(name)
+    if how == "oracle":
+        return _oracle(family)
+    if how == "tuned":
+        return _tuned(name, family, setting)
     if is_learned(name):
         policy: AnyPolicy = learned_policy(name, workload, config, setting.arrivals)
         variant = variant_name(name, workload, config, setting.arrivals)
-    elif how == "oracle":
-        names = ", ".join(SWEEPS[family].names)
-        tuning_text = (
-            f"{names} best in hindsight for each sequence: an oracle, which cannot be deployed"
-        )
-        return _Resolved(None, f"{family}, {names} best in hindsight", tuning_text)
-    elif how == "tuned":
-        sweep = tune(workload, family, config, setting.arrivals, setting.num_jobs)
-        variant = ":".join([family, *(f"{value:g}" for value in sweep.best)])
-        return _Resolved(
-            _with_values(family, sweep.best, config, name),
-            _through_adapter(variant, config),
-            sweep.describe(),
-        )
     else:
         policy = _made_by_name(name, setting)
         variant = title_of(name) if isinstance(policy, OrderPolicy) else name
     return _Resolved(
         policy, variant if isinstance(policy, Planner) else _through_adapter(variant, config)
     )
+
+
+def _oracle(family: str) -> _Resolved:
+    """The policy of a family whose parameters are the best in hindsight for each sequence."""
+    names = ", ".join(SWEEPS[family].names)
+    tuning_text = (
+        f"{names} best in hindsight for each sequence: an oracle, which cannot be deployed"
+    )
+    return _Resolved(None, f"{family}, {names} best in hindsight", tuning_text)
+
+
+def _tuned(name: str, family: str, setting: _Setting) -> _Resolved:
+    """The policy of a family with the parameters that are the best on the tuning seeds."""
+    config = setting.config
+    sweep = tune(setting.workload, family, config, setting.arrivals, setting.num_jobs)
+    variant = ":".join([family, *(f"{value:g}" for value in sweep.best)])
+    policy = _with_values(family, sweep.best, config, name)
+    return _Resolved(policy, _through_adapter(variant, config), sweep.describe())
 
 
 def _made_by_name(name: str, setting: _Setting) -> OrderPolicy | HeuristicPolicy:
@@ -464,11 +472,8 @@ def sweep_values(
     cost_ms = measured(grid, count)
     # Then try finer steps around the best value.
     around = SWEEPS[family].around(Sweep(family, cost_ms).best)
-    return Sweep(
-        family,
-        cost_ms | measured((values for values in around if values not in cost_ms), count),
-        num_given_up,
-    )
+    finer_ms = measured([values for values in around if values not in cost_ms], count)
+    return Sweep(family, cost_ms | finer_ms, num_given_up)
 
 
 def tune(

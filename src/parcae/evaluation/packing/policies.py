@@ -74,19 +74,23 @@ def resolve_packing(
         FileNotFoundError: a checkpoint does not exist.
     """
     names = tuple(dict.fromkeys(names))
-    is_tuned = {name: tuning is not None and name in TUNED for name in names}
-    policies = {name: make_packing_policy(name, setting) for name in names if not is_tuned[name]}
+    to_tune = [name for name in names if tuning is not None and name in TUNED]
+    made = [name for name in names if name not in to_tune]
+    # Misspelt names fail before anything is tuned, which takes time.
+    policies = {name: make_packing_policy(name, setting) for name in made}
+    curves = {name: _curve(name, setting) for name in made}
     tuned: dict[str, str] = {}
-    for name in names:
-        if tuning is not None and is_tuned[name]:
-            if progress is not None:
-                progress(f"tuning {name}")
-            result = _tune(name, tuning)
-            policies[name] = result.policy
-            tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
-    curves = {name: _curve(name, setting) for name in names if not is_tuned[name]}
+    for name in to_tune:
+        assert tuning is not None
+        if progress is not None:
+            progress(f"tuning {name}")
+        result = _tune(name, tuning)
+        policies[name] = result.policy
+        tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
     return ResolvedPacking(
-        {name: policies[name] for name in names}, tuned, {k: v for k, v in curves.items() if v}
+        {name: policies[name] for name in names},
+        tuned,
+        {name: curve for name, curve in curves.items() if curve},
     )
 
 
