@@ -248,12 +248,15 @@ class SimulatedClient:
             )
         roots = spark_roots([stage.parents for stage in spec.stages])
         for root in roots:
-            if self.follows_simulator:
-                self._followups.append(("reveal", self._sets[row, root], row))
-            else:
-                self._sets[row, root].is_revealed = True
+            self._reveal_root(self._sets[row, root])
         known = sorted(roots) if self.is_open else list(range(len(spec.stages)))
         return JobArrived(job=self._job_message(row, known))
+
+    def _reveal_root(self, task_set: _TaskSet) -> None:
+        if self.follows_simulator:
+            self._followups.append(("reveal", task_set, task_set.job.row))
+        else:
+            task_set.is_revealed = True
 
     def _end_task(self) -> Events:
         end_ms, _, task_set, start_ms = heapq.heappop(self._running)
@@ -294,10 +297,13 @@ class SimulatedClient:
             events.append(StagesAdded(job_id=job.job_id, stages=stages))
         if job.num_complete == self._num_stages(row):
             events.append(JobEnded(job_id=job.job_id))
-            del self._jobs[row]
-            for index in range(self._num_stages(row)):
-                del self._sets[row, index]
+            self._remove(row)
         return events
+
+    def _remove(self, row: int) -> None:
+        del self._jobs[row]
+        for index in range(self._num_stages(row)):
+            del self._sets[row, index]
 
     def _reveal_children(self, task_set: _TaskSet) -> list[int]:
         """Count a completed parent, and return the children that became runnable."""

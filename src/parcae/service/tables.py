@@ -124,10 +124,10 @@ def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: R
     new.now.num_jobs[0] = len(kept)
     new.now.num_stages[0] = num_stages
     new.now.num_edges[0] = num_edges
-    _copy_executors(state, new, job_map, stage_map)
     new.sources[0] = state.sources[0]
-    new.pools[:] = state.pools
-    new.classes[:] = state.classes
+    for name in ("pools", "classes"):
+        getattr(new, name)[:] = getattr(state, name)
+    _copy_executors(state, new, job_map, stage_map)
     _copy_guard_run(state, new, job_map, stage_map)
     _copy_active(state, new, job_map)
     return Repacked(new, job_map, stage_map)
@@ -188,9 +188,9 @@ def _copy_rows(state: ClusterState, new: ClusterState, job_map: Rows, stage_map:
         getattr(new, name)[job_map[jobs]] = getattr(state, name)[jobs]
     for name in ("stages", "stage_orders"):
         getattr(new, name)[stage_map[stages]] = getattr(state, name)[stages]
+    jobs = jobs[np.asarray(state.jobs["num_stages"][jobs]) > 0]
     first = np.asarray(state.jobs["stage_start"][jobs])
-    has_stages = np.asarray(state.jobs["num_stages"][jobs]) > 0
-    new.jobs["stage_start"][job_map[jobs][has_stages]] = stage_map[first[has_stages]]
+    new.jobs["stage_start"][job_map[jobs]] = stage_map[first]
     new.stages["job"][stage_map[stages]] = job_map[np.asarray(state.stages["job"][stages])]
 
 
