@@ -242,11 +242,10 @@ def _duration_tables(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]
     list_row = 0
     for count in arrays["law_levels"].tolist():
         levels = tuple(arrays["levels"][level_row : level_row + count].tolist())
-        waves = [
-            tuple(lists[list_row + w * count : list_row + (w + 1) * count])
-            for w in range(NUM_WAVES)
-        ]
+        level_row += count
+        waves = []
+        for _ in range(NUM_WAVES):
+            waves.append(tuple(lists[list_row : list_row + count]))
+            list_row += count
         tables.append(TaskDurations(levels, *waves))
-        level_row = level_row + count
-        list_row = list_row + NUM_WAVES * count
     return tables

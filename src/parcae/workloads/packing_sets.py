@@ -127,11 +127,15 @@ def select_sets(
         return tuple(sets)
     if which.isdecimal() and int(which) < len(sets):
         return (sets[int(which)],)
-    close = difflib.get_close_matches(which, names, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {'; '.join(names)}"
     raise ConfigError(
-        f"{source}: no sequence {which!r}; {hint} (or all, or a position 0..{len(sets) - 1})"
+        f"{source}: no sequence {which!r}; {_hint(which, names)} "
+        f"(or all, or a position 0..{len(sets) - 1})"
     )
+
+
+def _hint(which: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(which, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {'; '.join(names)}"
 
 
 def _keys(
