@@ -21,7 +21,8 @@ from parcae.policies.deeprm.policy import DeepRMPolicy
 from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy
 from parcae.studies.reproduce.catalog import find_study, reproduce
-from parcae.studies.reproduce.deeprm import Curve, slowdowns_by_size, withholding_of
+from parcae.studies.reproduce.deeprm import Curve
+from parcae.studies.reproduce.deeprm_withholding import slowdowns_by_size, withholding_of
 from parcae.studies.reproduce.packing import Stage, heuristics, label_of, load_at, source_at
 from parcae.studies.reproduce.study import PackingRequest, settings_of
 from parcae.workloads.random_streams import TUNING_SEED_START

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +23,7 @@ from parcae.cli.options import (
 
 if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
-    from parcae.studies.reproduce.study import RecordedSetting
+    from parcae.studies.reproduce.study import PackingRequest, RecordedSetting, StudyRequest
     from parcae.workloads.job import Workload
 
 
@@ -65,7 +66,7 @@ def _recorded(
     return RecordedSetting(workload, SimulationConfig.model_validate(given), trace_arrivals)
 
 
-def _given(
+def _cluster_settings(
     study: str,
     executors: int | None,
     executor_classes: str | None,
@@ -215,76 +216,113 @@ def reproduce_command(
     """
     from rich.console import Console
 
-    from parcae.learning.recipes import parse_recipe
-    from parcae.studies.reproduce.catalog import (
-        DEFAULT_STREAM,
-        PACKING_STUDIES,
-        find_study,
-        reproduce,
-        training_minutes,
-    )
-    from parcae.studies.reproduce.study import PackingRequest, StudyRequest
+    from parcae.studies.reproduce.catalog import PACKING_STUDIES, find_study, reproduce
 
     # Raises an error for an unknown study before the workload is loaded.
     find_study(study)
-    minutes = training_minutes(study, effort.full) if effort.budget is None else effort.budget
-    learned = tuple(policy.split(",")) if policy else ()
     console = Console(stderr=True)
-    request: StudyRequest | PackingRequest
     with console.status("starting") as status:
-        if study in PACKING_STUDIES:
-            _refuse_cluster_options(
-                study,
-                cluster.executors,
-                cluster.executor_classes,
-                cluster.trace,
-                cluster.moving_delay_ms,
-                cluster.warmup_delay_ms,
-                cluster.arrivals,
-                effort.jobs,
-            )
-            request = PackingRequest(
-                output,
-                effort.full,
-                60.0 * minutes,
-                effort.seed,
-                learned,
-                recipe or ("fast" if study.startswith("a2c") else "fresh"),
-                effort.runs,
-                effort.processes,
-                lambda text: status.update(text),
-                Path(workload) if workload.endswith((".swf", ".swf.gz")) else None,
-            )
-        else:
-            given = _given(
-                study,
-                cluster.executors,
-                cluster.executor_classes,
-                cluster.moving_delay_ms,
-                cluster.warmup_delay_ms,
-            )
-            adapted, config = _workload_and_config(workload, cluster.parallelism_model, given)
-            request = StudyRequest(
-                adapted,
-                config,
-                cluster.arrivals or DEFAULT_STREAM,
-                output,
-                is_full=effort.full,
-                budget_s=60.0 * minutes,
-                seed=effort.seed,
-                policies=learned,
-                recipe=parse_recipe(recipe or "fast"),
-                num_runs=effort.runs,
-                num_jobs=effort.jobs,
-                processes=effort.processes,
-                say=lambda text: status.update(text),
-                recorded=None
-                if cluster.trace is None
-                else _recorded(study, cluster.trace, cluster.arrivals, given),
-            )
+        given = _Given(study, effort, cluster, workload, output, policy, recipe)
+        make_request = _packing_request if study in PACKING_STUDIES else _study_request
+        request = make_request(given, lambda text: status.update(text))
         result, files = reproduce(study, request, shlex.join(["parcae", *sys.argv[1:]]))
     _print(study, result)
     typer.echo(f"{files.table}\n{files.picture}\n{files.numbers}")
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What the command line says about the study."""
+
+    study: str
+    effort: EffortOptions
+    cluster: StudyClusterOptions
+    workload: str
+    output: Path
+    policy: str | None
+    recipe: str | None
+
+    @property
+    def budget_s(self) -> float:
+        """Seconds of all trainings together."""
+        from parcae.studies.reproduce.catalog import training_minutes
+
+        minutes = self.effort.budget
+        if minutes is None:
+            minutes = training_minutes(self.study, self.effort.full)
+        return 60.0 * minutes
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The learned policies to use."""
+        return tuple(self.policy.split(",")) if self.policy else ()
+
+
+def _packing_request(given: _Given, say: Callable[[str], None]) -> PackingRequest:
+    from parcae.studies.reproduce.study import PackingRequest
+
+    cluster = given.cluster
+    effort = given.effort
+    _refuse_cluster_options(
+        given.study,
+        cluster.executors,
+        cluster.executor_classes,
+        cluster.trace,
+        cluster.moving_delay_ms,
+        cluster.warmup_delay_ms,
+        cluster.arrivals,
+        effort.jobs,
+    )
+    default_recipe = "fast" if given.study.startswith("a2c") else "fresh"
+    is_log = given.workload.endswith((".swf", ".swf.gz"))
+    return PackingRequest(
+        given.output,
+        effort.full,
+        given.budget_s,
+        effort.seed,
+        given.policies,
+        given.recipe or default_recipe,
+        effort.runs,
+        effort.processes,
+        say,
+        Path(given.workload) if is_log else None,
+    )
+
+
+def _study_request(given: _Given, say: Callable[[str], None]) -> StudyRequest:
+    from parcae.learning.recipes import parse_recipe
+    from parcae.studies.reproduce.catalog import DEFAULT_STREAM
+    from parcae.studies.reproduce.study import StudyRequest
+
+    cluster = given.cluster
+    effort = given.effort
+    settings = _cluster_settings(
+        given.study,
+        cluster.executors,
+        cluster.executor_classes,
+        cluster.moving_delay_ms,
+        cluster.warmup_delay_ms,
+    )
+    adapted, config = _workload_and_config(given.workload, cluster.parallelism_model, settings)
+    recorded = None
+    if cluster.trace is not None:
+        recorded = _recorded(given.study, cluster.trace, cluster.arrivals, settings)
+    return StudyRequest(
+        adapted,
+        config,
+        cluster.arrivals or DEFAULT_STREAM,
+        given.output,
+        is_full=effort.full,
+        budget_s=given.budget_s,
+        seed=effort.seed,
+        policies=given.policies,
+        recipe=parse_recipe(given.recipe or "fast"),
+        num_runs=effort.runs,
+        num_jobs=effort.jobs,
+        processes=effort.processes,
+        say=say,
+        recorded=recorded,
+    )
 
 
 def _print(study: str, result: Any) -> None:

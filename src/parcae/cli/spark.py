@@ -14,6 +14,7 @@ from parcae.cli.spark_tpch import tpch_command
 
 if TYPE_CHECKING:
     from parcae.evaluation.statistics import Estimate
+    from parcae.spark.demo import DemoResult
 
 app = typer.Typer(help="Turn Parcae on in an Apache Spark.", no_args_is_help=True)
 app.command("tpch")(tpch_command)
@@ -241,7 +242,7 @@ def demo_command(
     Example: parcae spark demo --seeds 3 --json
     """
     from parcae.spark.build import build_plugin
-    from parcae.spark.demo import STOCK, DemoConfig, run_demo
+    from parcae.spark.demo import DemoConfig, run_demo
     from parcae.spark.home import find_spark
 
     names = tuple(part.strip() for part in policies.split(",") if part.strip())
@@ -262,22 +263,21 @@ def demo_command(
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))
         return
+    _print_demo(mix, result)
+
+
+def _print_demo(mix: MixOptions, result: DemoResult) -> None:
     # Imported here, since JSON needs no tables.
     from parcae.cli.tables import print_rows
+    from parcae.spark.demo import STOCK
 
     rows = []
     for name in result.runs:
         ratios = [
             _interval(result.ratio(name, stock)) if stock in result.runs else "" for stock in STOCK
         ]
-        rows.append(
-            (
-                name,
-                f"{result.average(name).mean:.2f}",
-                *ratios,
-                _interval(result.makespan_ratio(name)),
-            )
-        )
+        average = f"{result.average(name).mean:.2f}"
+        rows.append((name, average, *ratios, _interval(result.makespan_ratio(name))))
     title = (
         f"Spark {result.spark_version}: {mix.jobs} jobs, {mix.arrivals}, {mix.cores} cores, "
         f"seeds {mix.seed_start}-{mix.seed_start + mix.seeds - 1}"

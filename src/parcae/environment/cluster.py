@@ -83,14 +83,12 @@ class ClusterEpisodes:
         every_job = np.arange(len(self.workload.jobs))
         check_fits(JobSequence(self.workload, every_job, 0 * every_job), settings.cluster)
         self.scales = scales_of(self.workload, settings.cluster.classes)
-        largest_job = max(len(job.stages) for job in self.workload.jobs)
-        most_edges = max(
-            sum(len(stage.parents) for stage in job.stages) for job in self.workload.jobs
-        )
+        jobs = self.workload.jobs
+        largest_job = max(len(job.stages) for job in jobs)
+        most_edges = max(sum(len(stage.parents) for stage in job.stages) for job in jobs)
         self.max_jobs = min(settings.max_jobs or settings.num_jobs, settings.num_jobs)
-        self.max_stages = min(
-            settings.max_stages or self.max_jobs * largest_job, self.max_jobs * largest_job
-        )
+        all_stages = self.max_jobs * largest_job
+        self.max_stages = min(settings.max_stages or all_stages, all_stages)
         executors = settings.cluster.total_executors
         num_limits = settings.num_limits or executors
         # Evenly spaced limits, rounded up; the last one is all executors.
@@ -102,17 +100,33 @@ class ClusterEpisodes:
     def _allocate(self, max_edges: int, num_stages: int) -> None:
         """Allocate the arrays of the observations and find out which choices an action has."""
         n = self.count
-        num_rows = self.max_stages
         num_classes = self.num_classes
         self._sizes = np.array(
-            [num_rows + 1, len(self.levels), num_classes + 1, self.settings.idle_lengths + 1]
+            [self.max_stages + 1, len(self.levels), num_classes + 1, self.settings.idle_lengths + 1]
         )
         self._is_chosen = np.array([True, True, num_classes > 0, self.settings.idle_lengths > 0])
         hidden = (_CLASS_ENTRIES if num_classes == 0 else ()) + (
             _SLOT_ENTRIES if self.settings.idle_lengths == 0 else ()
         )
         self._entries = [name for name in ClusterView._fields if name not in hidden]
-        self._views = ClusterView(
+        self._views = self._allocate_views(max_edges)
+        self._shown = ShownRows(
+            stages=np.full((n, self.max_stages), NO_STAGE, np.int64),
+            jobs=np.full((n, self.max_jobs), NO_JOB, np.int64),
+            row_of_stage=np.full((n, num_stages), NO_ROW, np.int64),
+            row_of_job=np.full((n, self.settings.num_jobs), NO_ROW, np.int64),
+        )
+        self._simulators: list[Simulator | None] = [None] * n
+        # What the shown observation was read from: a simulator's state, or a followed cluster's.
+        self._states: list[Any] = [None] * n
+        self._num_masked = np.zeros(n, np.int64)
+
+    def _allocate_views(self, max_edges: int) -> ClusterView:
+        """Allocate the arrays of the observations."""
+        n = self.count
+        num_rows = self.max_stages
+        num_classes = self.num_classes
+        return ClusterView(
             stages=np.zeros((n, num_rows, len(StageFeature)), np.float32),
             stage_job=np.full((n, num_rows), NO_ROW, np.int32),
             edges=np.full((n, max_edges, 2), NO_ROW, np.int32),
@@ -125,16 +139,6 @@ class ClusterEpisodes:
             slot_mask=np.zeros((n, num_rows + 1, self.settings.idle_lengths + 1), np.bool_),
             action_mask=np.zeros((n, self._sizes[self._is_chosen].sum()), np.bool_),
         )
-        self._shown = ShownRows(
-            stages=np.full((n, self.max_stages), NO_STAGE, np.int64),
-            jobs=np.full((n, self.max_jobs), NO_JOB, np.int64),
-            row_of_stage=np.full((n, num_stages), NO_ROW, np.int64),
-            row_of_job=np.full((n, self.settings.num_jobs), NO_ROW, np.int64),
-        )
-        self._simulators: list[Simulator | None] = [None] * n
-        # What the shown observation was read from: a simulator's state, or a followed cluster's.
-        self._states: list[Any] = [None] * n
-        self._num_masked = np.zeros(n, np.int64)
 
     def _spaces(self) -> tuple[spaces.Dict, spaces.MultiDiscrete]:
         """Return the space of the observations and that of the actions."""

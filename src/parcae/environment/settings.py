@@ -107,6 +107,12 @@ def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
         settings = ClusterSettings(**values, cluster=cluster)
     except ValidationError as error:
         raise ConfigError(_in_words(error)) from None
+    _check_choices(settings)
+    return settings
+
+
+def _check_choices(settings: ClusterSettings) -> None:
+    """Refuse parts of an action that the cluster does not have."""
     if settings.idle_lengths > 0 and settings.cluster.world is WorldName.CORES:
         raise ConfigError(
             "setting idle_lengths: the world of cores has no idle slots; "
@@ -117,7 +123,6 @@ def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
             f"setting num_limits = {settings.num_limits}: there are "
             f"{settings.cluster.total_executors} executors; ask for at most as many limits"
         )
-    return settings
 
 
 def _accruing(text: str) -> Objective:
@@ -216,17 +221,22 @@ def read_packing(given: Mapping[str, Any]) -> PackingSettings:
         )
     if world.mode is not TimeMode.STEPS:
         raise ConfigError("setting mode: the environment counts time in steps; leave mode out")
+    _check_jobs(settings)
+    return settings
+
+
+def _check_jobs(settings: PackingSettings) -> None:
     if settings.jobs is not None and not len(settings.jobs):
         raise ConfigError(
             "setting jobs: the list is empty; give at least one job, or leave jobs out to draw them"
         )
+    world = settings.world
     longest = job_mix(settings.mix).long[1]
     if settings.jobs is None and longest > world.horizon - world.as_coded:
         raise ConfigError(
             f"setting horizon = {world.horizon}: jobs last up to {longest} steps; "
             f"give a longer horizon"
         )
-    return settings
 
 
 def _refuse_unknown(given: Iterable[str], known: list[str]) -> None:

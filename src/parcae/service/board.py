@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -111,8 +112,11 @@ class Board(Watcher):
 
     def collect(self) -> Any:
         """The counters and gauges; called when Prometheus reads the metrics."""
-        counts = asdict(self.service.counts)
-        for name, value in counts.items():
+        yield from self._counters()
+        yield from self._gauges()
+
+    def _counters(self) -> Iterator[CounterMetricFamily]:
+        for name, value in asdict(self.service.counts).items():
             yield CounterMetricFamily(
                 f"parcae_{name}", f"Number of {name.replace('_', ' ')}.", value=value
             )
@@ -124,15 +128,14 @@ class Board(Watcher):
         yield CounterMetricFamily(
             "parcae_fair_completion_seconds", fair, value=self._fair_ms / MS_PER_S
         )
-        jobs = {"running": 0, "waiting": 0}
+
+    def _gauges(self) -> Iterator[GaugeMetricFamily]:
         mirrors = self.service.mirrors.values()
-        for mirror in mirrors:
-            running = mirror.state.jobs["num_attached"]
-            for job in mirror.jobs.values():
-                jobs["running" if running[job.row] > 0 else "waiting"] += 1
+        num_jobs = sum(len(mirror.jobs) for mirror in mirrors)
+        num_jobs_running = sum(_num_running_jobs(mirror) for mirror in mirrors)
         family = GaugeMetricFamily("parcae_jobs", "Jobs in the system.", labels=["state"])
-        for state, number in jobs.items():
-            family.add_metric([state], number)
+        family.add_metric(["running"], num_jobs_running)
+        family.add_metric(["waiting"], num_jobs - num_jobs_running)
         yield family
         yield GaugeMetricFamily(
             "parcae_sessions", "Connected applications.", value=len(self.service.sessions)
@@ -209,3 +212,9 @@ def _job_row(mirror: Mirror, job: LiveJob, order: JobOrder) -> dict[str, Any]:
         "weight": order.weight,
         "limit": order.limit,
     }
+
+
+def _num_running_jobs(mirror: Mirror) -> int:
+    """Number of jobs that run a task."""
+    num_running = mirror.state.jobs["num_attached"]
+    return sum(num_running[job.row] > 0 for job in mirror.jobs.values())

@@ -129,39 +129,40 @@ class JobEvents(LiveTables):
         return job.positions[stage_id]
 
     def _job_arrived(self, application: str, message: JobMessage) -> None:
-        key = (application, message.job_id)
-        if key in self.jobs or message.job_id in self._ended.get(application, ()):
+        if (application, message.job_id) in self.jobs or message.job_id in self._ended.get(
+            application, ()
+        ):
             raise ProtocolError(Code.DUPLICATE_JOB, f"job {message.job_id} has arrived before")
         recurring = self._duration_model.look_up(message.names, message.stages)
         rows = self._duration_model.rows(message, recurring)
-        parents = parents_by_index(
-            message.job_id, [stage.stage_id for stage in message.stages], message.stages
-        )
-        num_stages = len(rows.specs)
+        stage_ids = [stage.stage_id for stage in message.stages]
+        parents = parents_by_index(message.job_id, stage_ids, message.stages)
         # An open job gets as many free rows as it has stages, plus two, for stages to come.
         spare = len(rows.specs) + 2 if message.is_open else 0
-        self._make_room(1, num_stages + spare, len(rows.children))
+        self._make_room(1, len(rows.specs) + spare, len(rows.children))
         arrival_ms = min(message.arrival_ms, self.clock_ms)
-        row = self._arrive(rows, arrival_ms, spare)
         job = LiveJob(
             application,
             message.job_id,
-            row,
+            self._arrive(rows, arrival_ms, spare),
             arrival_ms,
             message.is_open,
             recurring,
-            [stage.stage_id for stage in message.stages],
+            stage_ids,
             parents,
         )
-        job.positions = {stage_id: position for position, stage_id in enumerate(job.stage_ids)}
-        self.jobs[key] = self.by_row[row] = job
-        start = int(self._job["stage_start"][row])
+        self.jobs[job.key] = self.by_row[job.row] = job
+        self._reveal_roots(job, rows.roots)
+        self._catch_up(job, message.stages, checked_order(job.job_id, parents))
+
+    def _reveal_roots(self, job: LiveJob, roots: tuple[int, ...]) -> None:
+        """Make the stages without parents runnable, or let them wait for their turn."""
+        start = int(self._job["stage_start"][job.row])
         if job.is_open:
             hide_stage(self.state, start)
-        self._reveals.extend(start + root for root in rows.roots)
+        self._reveals.extend(start + root for root in roots)
         if not self._follows:
             self._reveal_all()
-        self._catch_up(job, message.stages, checked_order(job.job_id, parents))
 
     def _arrive(self, rows: JobRows, arrival_ms: int, spare: int) -> int:
         """Add the rows of a job, with `spare` free stage rows behind them. Returns its row."""
@@ -208,23 +209,7 @@ class JobEvents(LiveTables):
     def _tasks(self, job: LiveJob, position: int, event: TasksReported) -> None:
         if position in job.ended:
             return  # a late event of a cancelled stage
-        row = self.stage_row(job, position)
-        num_tasks, started, finished = (
-            int(self._stage[n][row]) for n in ("num_tasks", "num_started", "num_finished")
-        )
-        where = f"job {job.job_id}, stage {event.stage_id}"
-        if started + event.started > num_tasks:
-            raise ProtocolError(
-                Code.BAD_JOB,
-                f"{where}: {event.started} more tasks started, but {started} of {num_tasks} had "
-                "already",
-            )
-        if event.finished + event.failed > started + event.started - finished:
-            raise ProtocolError(
-                Code.BAD_JOB,
-                f"{where}: {event.finished + event.failed} tasks ended, but only "
-                f"{started + event.started - finished} were running",
-            )
+        self._check_tasks(job, position, event)
         self.counts.finished_tasks += event.finished
         self.counts.failed_tasks += event.failed
         if event.finished:
@@ -234,6 +219,26 @@ class JobEvents(LiveTables):
         self._count_tasks(
             job, position, event.started, event.finished, event.failed, event.executed_ms
         )
+
+    def _check_tasks(self, job: LiveJob, position: int, event: TasksReported) -> None:
+        """Refuse more starts than the stage has tasks, and more ends than tasks are running."""
+        row = self.stage_row(job, position)
+        num_tasks = int(self._stage["num_tasks"][row])
+        started = int(self._stage["num_started"][row])
+        num_running = started + event.started - int(self._stage["num_finished"][row])
+        num_ended = event.finished + event.failed
+        where = f"job {job.job_id}, stage {event.stage_id}"
+        if started + event.started > num_tasks:
+            raise ProtocolError(
+                Code.BAD_JOB,
+                f"{where}: {event.started} more tasks started, but {started} of {num_tasks} had "
+                "already",
+            )
+        if num_ended > num_running:
+            raise ProtocolError(
+                Code.BAD_JOB,
+                f"{where}: {num_ended} tasks ended, but only {num_running} were running",
+            )
 
     def _count_tasks(
         self,
@@ -246,7 +251,17 @@ class JobEvents(LiveTables):
     ) -> None:
         """Apply started, finished and failed tasks of a stage, in this order."""
         row = self.stage_row(job, position)
-        if started and self._stage["num_parents_unsaturated"][row] > 0:
+        if started:
+            self._start_tasks(row, started)
+        if finished or failed:
+            tasks_ended(self.state, row, finished, failed, executed_ms)
+            job.worked_ms += executed_ms
+        has_all = self._stage["num_finished"][row] == self._stage["num_tasks"][row]
+        if finished and has_all and not self._follows:
+            self._complete(job, position)
+
+    def _start_tasks(self, row: int, started: int) -> None:
+        if self._stage["num_parents_unsaturated"][row] > 0:
             # The stage runs, so it is runnable even if its parents have not ended here.
             self._stage["num_parents_unfinished"][row] = 0
             reveal_stage(self.state, row)
@@ -258,15 +273,6 @@ class JobEvents(LiveTables):
             started -= begun
             if started:
                 self._use(with_more_cores(self.state, 2 * len(self.state.executors) + started))
-        if finished or failed:
-            tasks_ended(self.state, row, finished, failed, executed_ms)
-            job.worked_ms += executed_ms
-        if (
-            finished
-            and not self._follows
-            and self._stage["num_finished"][row] == self._stage["num_tasks"][row]
-        ):
-            self._complete(job, position)
 
     def _complete(self, job: LiveJob, position: int) -> None:
         """End a stage whose tasks have all finished, and the job if it was the last stage."""
@@ -348,51 +354,58 @@ class JobEvents(LiveTables):
         parents = [*job.parents, *parents_by_index(job.job_id, ids, stages)]
         order = checked_order(job.job_id, parents)
         num_old = len(job.stage_ids)
-        task_ms = self._duration_model.durations(job.recurring, stages, num_old)
-        degrees = sum(len(stage_parents) for stage_parents in parents)
-        self._make_room(0, len(stages), degrees + len(ids), job)
+        self._add_stages(job, stages, parents)
         first = self.stage_row(job, num_old)
-        for stage, stage_parents, duration_ms in zip(
-            stages, parents[num_old:], task_ms, strict=True
-        ):
-            num_unfinished = sum(parent not in job.ended for parent in stage_parents)
-            add_stage(self.state, job.row, stage.tasks, duration_ms, num_unfinished)
-        job.stage_ids = ids
-        job.parents = parents
-        job.positions = {stage_id: position for position, stage_id in enumerate(ids)}
+        job.list_stages(ids, parents)
         self._link(job, num_old)
         self._derive(job)
         for run in self._runs():
             stages_added(self.state, run, job.row, first)
         # New stages whose parents have all ended are runnable at once.
-        for position in order:
+        new = [position for position in order if position >= num_old]
+        for position in new:
             row = self.stage_row(job, position)
-            if position >= num_old and self._stage["num_parents_unfinished"][row] == 0:
+            if self._stage["num_parents_unfinished"][row] == 0:
                 reveal_stage(self.state, row)
-        self._catch_up(
-            job, stages, [position - num_old for position in order if position >= num_old]
-        )
+        self._catch_up(job, stages, [position - num_old for position in new])
+
+    def _add_stages(
+        self, job: LiveJob, stages: tuple[StageMessage, ...], parents: list[tuple[int, ...]]
+    ) -> None:
+        """Add the rows of new stages; `parents` has those of all stages, the known ones first."""
+        num_old = len(job.stage_ids)
+        task_ms = self._duration_model.durations(job.recurring, stages, num_old)
+        degrees = sum(len(stage_parents) for stage_parents in parents)
+        self._make_room(0, len(stages), degrees + len(parents), job)
+        for stage, stage_parents, duration_ms in zip(
+            stages, parents[num_old:], task_ms, strict=True
+        ):
+            num_unfinished = sum(parent not in job.ended for parent in stage_parents)
+            add_stage(self.state, job.row, stage.tasks, duration_ms, num_unfinished)
 
     def _link(self, job: LiveJob, first_new: int) -> None:
-        """Write the edges to the stages from position `first_new` on.
-
-        The edges of one parent must be contiguous, so a parent with new children gets a new range
-        at the end of the table.
-        """
+        """Write the edges to the stages from position `first_new` on."""
         children: dict[int, list[int]] = {}
         for position in range(first_new, len(job.stage_ids)):
             for parent in job.parents[position]:
                 children.setdefault(parent, []).append(self.stage_row(job, position))
         for parent, new in children.items():
-            row = self.stage_row(job, parent)
-            start = int(self._stage["child_start"][row])
-            count = int(self._stage["num_children"][row])
-            end = int(self._now["num_edges"][0])
-            rows = [*self.state.children[start : start + count].tolist(), *new]
-            self.state.children[end : end + len(rows)] = rows
-            self._stage["child_start"][row] = end
-            self._stage["num_children"][row] = len(rows)
-            self._now["num_edges"][0] = end + len(rows)
+            self._add_children(self.stage_row(job, parent), new)
+
+    def _add_children(self, row: int, new: list[int]) -> None:
+        """Give a stage more children.
+
+        The edges of one parent must be contiguous, so the parent gets a new range at the end of the
+        table.
+        """
+        start = int(self._stage["child_start"][row])
+        count = int(self._stage["num_children"][row])
+        end = int(self._now["num_edges"][0])
+        rows = [*self.state.children[start : start + count].tolist(), *new]
+        self.state.children[end : end + len(rows)] = rows
+        self._stage["child_start"][row] = end
+        self._stage["num_children"][row] = len(rows)
+        self._now["num_edges"][0] = end + len(rows)
 
     def _job_ended(self, job: LiveJob, is_failed: bool) -> None:
         is_whole = job.is_seen_whole and len(job.ended) == len(job.stage_ids)

@@ -214,18 +214,7 @@ class DurationModel:
         parents = parents_by_index(job.job_id, [stage.stage_id for stage in job.stages], job.stages)
         order = checked_order(job.job_id, parents)
         roots = spark_roots(parents)
-        shape = tuple(
-            (stage.tasks, stage_parents)
-            for stage, stage_parents in zip(job.stages, parents, strict=True)
-        )
-        profile = next(
-            (
-                row
-                for name in recurring.names
-                if (row := self._profiles.get((name, shape))) is not None
-            ),
-            NO_PROFILE,
-        )
+        profile = self._profile_of(job, recurring, parents)
         # Name and stages are those of a profiled job: its rows can be copied.
         if profile != NO_PROFILE and not job.is_open:
             return self._profiled(profile, roots)
@@ -235,38 +224,66 @@ class DurationModel:
             )
         if profile == NO_PROFILE and len(recurring.rows) == 1:
             profile = recurring.rows[0]
-        task_ms = self.durations(recurring, job.stages)
         children = children_of(parents)
+        specs = self._specs(job, recurring, parents, children)
+        _add_downstream(specs, order, children)
+        flat = np.array([child for below in children for child in below], np.int64)
+        if not job.is_open:
+            return JobRows(specs, flat, NO_PROFILE, roots)
+        # The hidden stage becomes stage 0, so all indices of an open job move up by one.
+        whole = np.concatenate([self._hidden_spec(recurring, specs), specs]).view(np.recarray)
+        return JobRows(whole, flat + 1, profile, tuple(root + 1 for root in roots))
+
+    def _profile_of(
+        self, job: JobMessage, recurring: RecurringJob, parents: Sequence[tuple[int, ...]]
+    ) -> int:
+        """The profiled job with one of the job's names and the same stages, or NO_PROFILE."""
+        shape = tuple(
+            (stage.tasks, stage_parents)
+            for stage, stage_parents in zip(job.stages, parents, strict=True)
+        )
+        for name in recurring.names:
+            row = self._profiles.get((name, shape))
+            if row is not None:
+                return row
+        return NO_PROFILE
+
+    def _specs(
+        self,
+        job: JobMessage,
+        recurring: RecurringJob,
+        parents: Sequence[tuple[int, ...]],
+        children: Sequence[Sequence[int]],
+    ) -> np.recarray[Any, Any]:
+        """The rows of the job's stages, still without the work below them."""
+        task_ms = self.durations(recurring, job.stages)
         specs = np.zeros(len(job.stages), STAGE_SPEC).view(np.recarray)
         start = 0
         for row, stage in enumerate(job.stages):
-            below = children[row]
+            num_parents = len(parents[row])
+            num_children = len(children[row])
             specs[row] = (
                 stage.tasks,
-                len(parents[row]),
+                num_parents,
                 start,
-                len(below),
+                num_children,
                 task_ms[row],
                 0.0,
                 1.0,
                 0.0,
             )
-            start += len(below)
-        # Children before parents: the longest path of work below a stage needs theirs.
-        for row in reversed(order):
-            down = max((float(specs.downstream_ms[child]) for child in children[row]), default=0.0)
-            specs.downstream_ms[row] = job.stages[row].tasks * task_ms[row] + down
-        # The hidden stage becomes stage 0, so all indices of an open job move up by one.
-        flat = np.array([child for below in children for child in below], np.int64)
-        if not job.is_open:
-            return JobRows(specs, flat, NO_PROFILE, roots)
-        tasks, hidden_ms = self.hidden_stage(
-            recurring, float((specs.num_tasks * specs.task_ms).sum())
-        )
+            start += num_children
+        return specs
+
+    def _hidden_spec(
+        self, recurring: RecurringJob, specs: np.recarray[Any, Any]
+    ) -> np.recarray[Any, Any]:
+        """The row of the stage that stands for the unknown part of an open job."""
+        known_ms = float((specs.num_tasks * specs.task_ms).sum())
+        tasks, hidden_ms = self.hidden_stage(recurring, known_ms)
         hidden = np.zeros(1, STAGE_SPEC).view(np.recarray)
         hidden[0] = (tasks, 1, 0, 0, hidden_ms, tasks * hidden_ms, 1.0, 0.0)
-        whole = np.concatenate([hidden, specs]).view(np.recarray)
-        return JobRows(whole, flat + 1, profile, tuple(root + 1 for root in roots))
+        return hidden
 
     def _profiled(self, profile: int, roots: tuple[int, ...]) -> JobRows:
         tables = self._tables
@@ -300,27 +317,19 @@ class DurationModel:
             )
             return learned_ms or recurring.guess_ms
         assert self.workload is not None
-        all_stages = [self.workload.jobs[row].stages for row in recurring.rows]
+        jobs = [self.workload.jobs[row] for row in recurring.rows]
         # 1. The same position and number of tasks, if all profiled jobs of that name agree.
-        here = {
-            stages[position].mean_task_ms
-            for stages in all_stages
-            if position < len(stages) and stages[position].num_tasks == num_tasks
-        }
+        at_position = [job.stages[position] for job in jobs if position < len(job.stages)]
+        here = {stage.mean_task_ms for stage in at_position if stage.num_tasks == num_tasks}
         if len(here) == 1:
             return here.pop()
         # 2. The mean of all stages with that number of tasks.
-        alike = [
-            stage.mean_task_ms
-            for stages in all_stages
-            for stage in stages
-            if stage.num_tasks == num_tasks
-        ]
+        stages = [stage for job in jobs for stage in job.stages]
+        alike = [stage.mean_task_ms for stage in stages if stage.num_tasks == num_tasks]
         if alike:
             return float(np.mean(alike))
         # 3. The mean of all tasks of those jobs.
-        work_ms = sum(self.workload.jobs[row].work_ms for row in recurring.rows)
-        return work_ms / sum(self.workload.jobs[row].num_tasks for row in recurring.rows)
+        return sum(job.work_ms for job in jobs) / sum(job.num_tasks for job in jobs)
 
     def hidden_stage(self, recurring: RecurringJob, known_ms: float) -> tuple[int, float]:
         """Estimate the stages of an open job that are not known yet, as one stage.
@@ -384,3 +393,12 @@ class DurationModel:
 
 def _shape_of(job: JobSpec) -> _Shape:
     return tuple((stage.num_tasks, stage.parents) for stage in job.stages)
+
+
+def _add_downstream(
+    specs: np.recarray[Any, Any], order: Sequence[int], children: Sequence[Sequence[int]]
+) -> None:
+    """Write the longest path of work below every stage: children before parents."""
+    for row in reversed(order):
+        down = max((float(specs.downstream_ms[child]) for child in children[row]), default=0.0)
+        specs.downstream_ms[row] = int(specs.num_tasks[row]) * float(specs.task_ms[row]) + down

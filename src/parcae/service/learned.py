@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +133,14 @@ class Learned:
             raise ValueError("a task time is negative")
         self._tasks.update(new_tasks)
         if new_tasks:
-            total = sum(count for count, _ in new_tasks.values())
-            self._any_task = (
-                min(total, _LARGEST_COUNT),
-                sum(count * mean for count, mean in new_tasks.values()) / total,
-            )
+            self._any_task = _mean_of_all(new_tasks.values())
         self._runs.update(new_runs)
+
+
+def _mean_of_all(tasks: Collection[tuple[int, float]]) -> tuple[int, float]:
+    """The number of all tasks (bounded, see _LARGEST_COUNT) and their mean duration."""
+    total = sum(count for count, _ in tasks)
+    return min(total, _LARGEST_COUNT), sum(count * mean for count, mean in tasks) / total
 
 
 def _averaged(before: tuple[int, float], num_tasks: int, executed_ms: int) -> tuple[int, float]:

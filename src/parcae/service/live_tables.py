@@ -80,8 +80,17 @@ class LiveJob:
     parents: list[tuple[int, ...]]
     worked_ms: int = 0
     is_seen_whole: bool = True
-    positions: dict[int, int] = field(default_factory=dict)
+    positions: dict[int, int] = field(init=False)
     ended: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.list_stages(self.stage_ids, self.parents)
+
+    def list_stages(self, stage_ids: list[int], parents: list[tuple[int, ...]]) -> None:
+        """Set the ids and the parents of all stages that the client has listed, by position."""
+        self.stage_ids = stage_ids
+        self.parents = parents
+        self.positions = {stage_id: position for position, stage_id in enumerate(stage_ids)}
 
     @property
     def key(self) -> tuple[str, str]:
@@ -207,15 +216,20 @@ class LiveTables:
         now = self._now
         room = room_of(self.state)
         used = Room(*(int(now[name][0]) for name in ("num_jobs", "num_stages", "num_edges")))
-        if job is not None:
-            end = int(self._job["stage_start"][job.row] + self._job["num_stages"][job.row])
-            is_last = job.row + 1 == used.jobs
-            free = (room.stages if is_last else int(self._job["stage_start"][job.row + 1])) - end
-            if free >= stages and room.edges - used.edges >= edges:
-                return
-        elif room.covers(Room(used.jobs + jobs, used.stages + stages, used.edges + edges)):
-            return
-        self._repack(Room(jobs, stages, edges), job)
+        needed = Room(used.jobs + jobs, used.stages + stages, used.edges + edges)
+        if job is None:
+            has_room = room.covers(needed)
+        else:
+            has_room = self._num_free_behind(job) >= stages and room.edges >= needed.edges
+        if not has_room:
+            self._repack(Room(jobs, stages, edges), job)
+
+    def _num_free_behind(self, job: LiveJob) -> int:
+        """Number of free stage rows between the job's stages and those of the next job."""
+        starts = self._job["stage_start"]
+        end = int(starts[job.row] + self._job["num_stages"][job.row])
+        is_last = job.row + 1 == int(self._now["num_jobs"][0])
+        return (len(self.state.stages) if is_last else int(starts[job.row + 1])) - end
 
     def _repack(
         self,
@@ -236,15 +250,7 @@ class LiveTables:
             return int(counts[row]) + 2 + (more.stages if live is job else 0)
 
         num_stages = sum(int(counts[row]) + spare(row) for row in kept.tolist())
-        num_edges = int(
-            sum(self._stage["num_children"][s] for row in kept.tolist() for s in self._rows_of(row))
-        )
-        needed = Room(
-            2 * (len(kept) + more.jobs),
-            2 * (num_stages + more.stages),
-            2 * (num_edges + more.edges) + 2,
-        )
-        room = grown(self._room, needed)
+        room = self._room_for(kept.tolist(), num_stages, more)
         repacked = repack(state, kept, spare, room)
         self._use(repacked.state)
         self.planning.moved(repacked, room)
@@ -253,6 +259,17 @@ class LiveTables:
             copy_virtual(self.fair_run, run, repacked.jobs, repacked.stages)
             self.fair_run = run
         self._renumber(repacked)
+
+    def _room_for(self, kept: list[int], num_stages: int, more: Room) -> Room:
+        """The size of tables that are half full with the kept jobs and the additional rows."""
+        num_children = self._stage["num_children"]
+        num_edges = sum(int(num_children[row]) for job in kept for row in self._rows_of(job))
+        needed = Room(
+            2 * (len(kept) + more.jobs),
+            2 * (num_stages + more.stages),
+            2 * (num_edges + more.edges) + 2,
+        )
+        return grown(self._room, needed)
 
     def _rows_of(self, row: int) -> range:
         start = int(self._job["stage_start"][row])

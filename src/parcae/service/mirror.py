@@ -104,6 +104,16 @@ class Mirror(JobEvents):
         self._now["is_plan_due"][0] = 1
         self.settle()
 
+    def _advance(self, application: str, clock_ms: int) -> None:
+        """Set the clock to that of an application, which must not go backwards."""
+        last_ms = self._clocks.get(application, 0)
+        if clock_ms < last_ms:
+            raise ProtocolError(
+                Code.CLOCK, f"the clock went backwards, from {last_ms} to {clock_ms} ms"
+            )
+        self._clocks[application] = clock_ms
+        self._set_clock(clock_ms)
+
     def take_events(self, application: str, message: Events) -> None:
         """Apply the events of a message in order, then plan if a plan is due.
 
@@ -111,13 +121,7 @@ class Mirror(JobEvents):
             ProtocolError: an event contradicts the state; the message has its position. The events
                 before it were applied.
         """
-        last_ms = self._clocks.get(application, 0)
-        if message.clock_ms < last_ms:
-            raise ProtocolError(
-                Code.CLOCK, f"the clock went backwards, from {last_ms} to {message.clock_ms} ms"
-            )
-        self._clocks[application] = message.clock_ms
-        self._set_clock(message.clock_ms)
+        self._advance(application, message.clock_ms)
         if message.cores is not None and self._shared_cores is None:
             self._resize(max(1, message.cores))
         for position, event in enumerate(message.events):

@@ -96,15 +96,36 @@ def _introduce(stream: socket.socket, service: str, secret: bytes | None) -> Gre
     reply = _receive(stream, service)
     challenge = reply.get("nonce") if reply.get("type") == "challenge" else None
     if challenge is not None:
-        if not secret:
-            raise ConfigError(f"{service} requires a secret: give its file with --secret-file")
         names = (nonce, str(challenge), application)
-        _send(stream, type="proof", mac=_mac(secret, "client", *names))
-        reply = _receive(stream, service)
-        expected = _mac(secret, "service", *names)
-        is_proved = hmac.compare_digest(str(reply.get("mac")).encode(), expected.encode())
-        if reply.get("type") == "welcome" and not is_proved:
-            raise ConfigError(f"{service} does not know the secret: is it your service?")
+        reply = _prove(stream, service, secret, names)
+    _check_welcome(reply, service)
+    _send(stream, type="bye")
+    return Greeting(str(reply.get("policy")), challenge is not None)
+
+
+def _prove(
+    stream: socket.socket, service: str, secret: bytes | None, names: tuple[str, str, str]
+) -> dict[str, Any]:
+    """Prove that we know the secret, and check the service's own proof. Returns its reply.
+
+    Args:
+        stream: the connection.
+        service: the service's address, for messages.
+        secret: the shared secret, if there is one.
+        names: both nonces and the application's id, which the proofs sign.
+    """
+    if not secret:
+        raise ConfigError(f"{service} requires a secret: give its file with --secret-file")
+    _send(stream, type="proof", mac=_mac(secret, "client", *names))
+    reply = _receive(stream, service)
+    expected = _mac(secret, "service", *names)
+    is_proved = hmac.compare_digest(str(reply.get("mac")).encode(), expected.encode())
+    if reply.get("type") == "welcome" and not is_proved:
+        raise ConfigError(f"{service} does not know the secret: is it your service?")
+    return reply
+
+
+def _check_welcome(reply: dict[str, Any], service: str) -> None:
     if reply.get("type") != "welcome":
         raise ConfigError(
             f"{service} answers {reply.get('type')!r} to hello: it is not a Parcae service"
@@ -114,8 +135,6 @@ def _introduce(stream: socket.socket, service: str, secret: bytes | None) -> Gre
             f"{service} uses protocol version {reply.get('protocol')}, the plugin uses "
             f"{PROTOCOL}: install both from the same version of Parcae"
         )
-    _send(stream, type="bye")
-    return Greeting(str(reply.get("policy")), challenge is not None)
 
 
 def _mac(secret: bytes, side: str, *names: str) -> str:

@@ -19,7 +19,7 @@ import orjson
 
 from parcae.errors import FormatError
 from parcae.service.protocol import ClientMessage, ServerMessage, encode
-from parcae.service.session import Scope, Session, Watcher
+from parcae.service.session import Scope, Service, Session, Watcher
 from parcae.version import __version__
 
 _LOG = logging.getLogger(__name__)
@@ -90,23 +90,9 @@ class Recorder(Watcher):
         if self._is_broken:
             return
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", key).lstrip(".")[:80] or "application"
-        path = (
-            self._folder
-            / f"{time.strftime('%Y%m%dT%H%M%S')}-{name}-{session.name}-{number:03d}.jsonl"
-        )
-        head = {
-            "parcae_recording": FORMAT_VERSION,
-            "parcae": __version__,
-            "policy": session.service.policy_name,
-            "scope": session.service.scope.value,
-            "application": key,
-            "part": number,
-            "wall_ms": round(_MS_PER_S * time.time()),
-            "cores": session.service.sharing.num_cores
-            if session.service.sharing is not None
-            else None,
-            "learned": session.service.duration_model.learned.dump(),
-        }
+        began = time.strftime("%Y%m%dT%H%M%S")
+        path = self._folder / f"{began}-{name}-{session.name}-{number:03d}.jsonl"
+        head = _head(session.service, key, number)
         try:
             # Unbuffered: after a crash the file has everything but a part of the last line.
             stream = path.with_name(path.name + PART).open("wb", buffering=0)
@@ -148,6 +134,21 @@ class Recorder(Watcher):
         for file in self._files.values():
             file.stream.close()
         self._files.clear()
+
+
+def _head(service: Service, key: str, number: int) -> dict[str, Any]:
+    """The first line of part `number` of a recording."""
+    return {
+        "parcae_recording": FORMAT_VERSION,
+        "parcae": __version__,
+        "policy": service.policy_name,
+        "scope": service.scope.value,
+        "application": key,
+        "part": number,
+        "wall_ms": round(_MS_PER_S * time.time()),
+        "cores": service.sharing.num_cores if service.sharing is not None else None,
+        "learned": service.duration_model.learned.dump(),
+    }
 
 
 def find_recordings(paths: Sequence[Path]) -> list[Path]:

@@ -193,32 +193,23 @@ def _follow(
     for line in recording.lines:
         application = str(line.get("application"))
         message = line.get("message", {})
+        kind = message.get("type")
         if line.get("left"):
             mirror.forget(application)
             mirror.settle()
-        elif (
-            line.get("from") == "service"
-            and message.get("type") == "orders"
-            and message.get("seq") is not None
-        ):
+        elif line.get("from") == "service" and kind == "orders" and message.get("seq") is not None:
             if application not in waiting:
-                compared.add(
-                    mirror.clock_ms,
-                    Orders.model_validate_json(orjson.dumps(message)),
-                    mirror.orders(application),
-                )
-        elif line.get("from") == "client" and message.get("type") in ("state", "events"):
+                orders = Orders.model_validate_json(orjson.dumps(message))
+                compared.add(mirror.clock_ms, orders, mirror.orders(application))
+        elif line.get("from") == "client" and kind in ("state", "events"):
             request = _request(message)
-            if application in waiting and not isinstance(request, State):
-                num_lost += 1
-                continue
-            try:
-                _carry_out(mirror, application, request)
-                recorded.add(application, request)
-                waiting.discard(application)
-            except ProtocolError:
+            is_useless = application in waiting and not isinstance(request, State)
+            if is_useless or not _is_accepted(mirror, application, request):
                 num_lost += 1
                 waiting.add(application)
+            else:
+                recorded.add(application, request)
+                waiting.discard(application)
     return num_lost
 
 
@@ -231,11 +222,16 @@ def _request(message: dict[str, Any]) -> State | Events:
         ) from None
 
 
-def _carry_out(mirror: Mirror, application: str, message: State | Events) -> None:
-    if isinstance(message, State):
-        mirror.take_state(application, message)
-    else:
-        mirror.take_events(application, message)
+def _is_accepted(mirror: Mirror, application: str, message: State | Events) -> bool:
+    """Apply a request. Returns whether it agrees with the state."""
+    try:
+        if isinstance(message, State):
+            mirror.take_state(application, message)
+        else:
+            mirror.take_events(application, message)
+    except ProtocolError:
+        return False
+    return True
 
 
 @dataclass
@@ -263,11 +259,14 @@ class _RecordedJobs:
                 # Only the sum of the durations is known: each task gets their mean.
                 samples = self.samples[application, event.job_id, event.stage_id]
                 samples += [round(event.executed_ms / event.finished)] * event.finished
-            elif isinstance(event, StagesAdded) and (application, event.job_id) in self.jobs:
-                job = self.jobs[application, event.job_id]
-                self._add_job(
-                    application, job.model_copy(update={"stages": (*job.stages, *event.stages)})
-                )
+            elif isinstance(event, StagesAdded):
+                self._add_stages(application, event)
+
+    def _add_stages(self, application: str, event: StagesAdded) -> None:
+        job = self.jobs.get((application, event.job_id))
+        if job is not None:
+            stages = (*job.stages, *event.stages)
+            self._add_job(application, job.model_copy(update={"stages": stages}))
 
     def _add_job(self, application: str, job: JobMessage) -> None:
         """Keep the message of a job with the most stages."""
@@ -306,18 +305,24 @@ class _RecordedJobs:
             None if no job was recorded completely, or a policy cannot be simulated.
         """
         specs = [self._spec(application, job) for (application, _), job in self.jobs.items()]
-        whole = sorted((s for s in specs if s is not None), key=lambda spec: spec.arrival_ms or 0)
+        whole = [spec for spec in specs if spec is not None]
         if not whole:
             return None
-        workload = Workload("recorded", tuple(whole))
-        arrival_ms = np.array([spec.arrival_ms or 0 for spec in whole], np.int64)
-        sequence = JobSequence(workload, np.arange(len(whole)), arrival_ms - arrival_ms[0])
+        sequence = _in_order_of_arrival(whole)
         config = SimulationConfig(world=WorldName.CORES, num_executors=num_cores)
         try:
             averages = [_average_jct_ms(name, sequence, config) for name in (recorded, other)]
         except (InputError, FileNotFoundError):
             return None
         return Estimate(len(whole), len(specs) - len(whole), *averages)
+
+
+def _in_order_of_arrival(jobs: list[JobSpec]) -> JobSequence:
+    """The sequence of the jobs, which begins with the first arrival."""
+    ordered = sorted(jobs, key=lambda job: job.arrival_ms or 0)
+    arrival_ms = np.array([job.arrival_ms or 0 for job in ordered], np.int64)
+    workload = Workload("recorded", tuple(ordered))
+    return JobSequence(workload, np.arange(len(ordered)), arrival_ms - arrival_ms[0])
 
 
 def _average_jct_ms(policy: str, sequence: JobSequence, config: SimulationConfig) -> float:

@@ -16,6 +16,7 @@ from parcae.service.learned import Learned, LearnedFile
 from parcae.service.policies import PolicyFor, policies_for
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
+    ClientMessage,
     Events,
     Hello,
     JobArrived,
@@ -149,45 +150,51 @@ def warm_up(service: Service) -> None:
         ConfigError: the service answers with an error.
     """
     session = service.open()
-    stages = (StageMessage(stage_id=0, tasks=3), StageMessage(stage_id=1, tasks=2, parents=(0,)))
-    job = JobMessage(job_id="a", names=("warm-up",), arrival_ms=0, stages=stages)
-    closed = JobMessage(job_id="b", names=("warm-up",), arrival_ms=0, is_open=False, stages=stages)
-    more = (StageMessage(stage_id=2, tasks=2, parents=(0, 1)), StageMessage(stage_id=3, tasks=2))
-
-    def tasks(*, started: int = 0, finished: int = 0, failed: int = 0) -> TasksReported:
-        return TasksReported(
-            job_id="a",
-            stage_id=0,
-            started=started,
-            finished=finished,
-            failed=failed,
-            executed_ms=finished,
-        )
-
-    again = StageBegunAgain(job_id="a", stage_id=0, tasks=1)
-    messages = (
+    opening = (
         Hello(protocol=PROTOCOL_VERSION, application_id="warm-up"),
         State(seq=1, clock_ms=0, cores=4, jobs=()),
-        Events(seq=2, clock_ms=1, events=(JobArrived(job=job), JobArrived(job=closed))),
-        Events(seq=3, clock_ms=2, events=(tasks(started=3), StagesAdded(job_id="a", stages=more))),
-        Events(seq=4, clock_ms=3, cores=8, events=(tasks(finished=2, failed=1),)),
-        Events(
-            seq=5,
-            clock_ms=4,
-            events=(tasks(started=1), StageChanged(job_id="a", stage_id=1, tasks=3)),
-        ),
-        Events(seq=6, clock_ms=5, events=(tasks(finished=1), again)),
-        Events(
-            seq=7, clock_ms=6, events=(StageEnded(job_id="a", stage_id=1), JobEnded(job_id="a"))
-        ),
-        Events(seq=8, clock_ms=10_000),
-        Events(seq=9, clock_ms=10_001, events=(JobEnded(job_id="b", is_failed=True),)),
     )
+    messages: list[ClientMessage] = [*opening, *_warm_up_events()]
     for message in messages:
         for reply in session.receive(encode(message)):
             encode(reply)
             if reply.type == "error":
                 raise ConfigError(f"the service failed its first test: {reply.message}")
+
+
+def _warm_up_events() -> tuple[Events, ...]:
+    """Every kind of event, of an open job "a" and a closed job "b"."""
+    stages = (StageMessage(stage_id=0, tasks=3), StageMessage(stage_id=1, tasks=2, parents=(0,)))
+    job = JobMessage(job_id="a", names=("warm-up",), arrival_ms=0, stages=stages)
+    closed = JobMessage(job_id="b", names=("warm-up",), arrival_ms=0, is_open=False, stages=stages)
+    more = (StageMessage(stage_id=2, tasks=2, parents=(0, 1)), StageMessage(stage_id=3, tasks=2))
+    added = StagesAdded(job_id="a", stages=more)
+    changed = StageChanged(job_id="a", stage_id=1, tasks=3)
+    again = StageBegunAgain(job_id="a", stage_id=0, tasks=1)
+    ended = StageEnded(job_id="a", stage_id=1)
+    failed = JobEnded(job_id="b", is_failed=True)
+    return (
+        Events(seq=2, clock_ms=1, events=(JobArrived(job=job), JobArrived(job=closed))),
+        Events(seq=3, clock_ms=2, events=(_warm_up_tasks(started=3), added)),
+        Events(seq=4, clock_ms=3, cores=8, events=(_warm_up_tasks(finished=2, failed=1),)),
+        Events(seq=5, clock_ms=4, events=(_warm_up_tasks(started=1), changed)),
+        Events(seq=6, clock_ms=5, events=(_warm_up_tasks(finished=1), again)),
+        Events(seq=7, clock_ms=6, events=(ended, JobEnded(job_id="a"))),
+        Events(seq=8, clock_ms=10_000),
+        Events(seq=9, clock_ms=10_001, events=(failed,)),
+    )
+
+
+def _warm_up_tasks(*, started: int = 0, finished: int = 0, failed: int = 0) -> TasksReported:
+    """Tasks of the first stage of job "a"."""
+    return TasksReported(
+        job_id="a",
+        stage_id=0,
+        started=started,
+        finished=finished,
+        failed=failed,
+        executed_ms=finished,
+    )
 
 
 def serve(

@@ -413,15 +413,7 @@ class Session:
         application = self.application
         mirror = service.mirror_of(application)
         try:
-            if isinstance(message, State):
-                mirror.take_state(application, message)
-                self.needs_state = False
-                if service.sharing is not None:
-                    service.sharing.report_cores(application, message.cores)
-            else:
-                mirror.take_events(application, message)
-                if service.sharing is not None and message.cores is not None:
-                    service.sharing.report_cores(application, message.cores)
+            self._apply(mirror, message)
             orders = service.orders_for(mirror, application)
             service.push_orders(mirror, application)
         except ProtocolError:
@@ -438,6 +430,16 @@ class Session:
             ) from None
         self._last_meaning = _meaning(orders)
         return orders.model_copy(update={"seq": message.seq})
+
+    def _apply(self, mirror: Mirror, message: State | Events) -> None:
+        if isinstance(message, State):
+            mirror.take_state(self.application, message)
+            self.needs_state = False
+        else:
+            mirror.take_events(self.application, message)
+        sharing = self.service.sharing
+        if sharing is not None and message.cores is not None:
+            sharing.report_cores(self.application, message.cores)
 
     def _watch_sent(self, message: ServerMessage) -> None:
         for watcher in self.service.watchers if self._hello else ():

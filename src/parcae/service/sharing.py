@@ -74,12 +74,7 @@ class Sharing:
         names = sorted({*wanted, *self._given}, key=lambda name: ranks.get(name, len(ranks)))
         goal = self._goal(names, wanted, minimum)
         given = {name: self._given.get(name, 0) for name in names}
-        free = self.num_executors - sum(given.values())
-        # Applications may together report more executors than the cluster has: cut the last ones.
-        for name in reversed(names):
-            cut = max(0, min(-free, given[name] - goal[name]))
-            given[name] -= cut
-            free += cut
+        free = self._cut_excess(names, given, goal)
         for name in names:
             while given[name] < goal[name]:
                 if free <= 0 and not self._take(names, given, goal, name, mirror.clock_ms):
@@ -88,6 +83,19 @@ class Sharing:
                 given[name] += 1
         self._given = given
         return given
+
+    def _cut_excess(self, names: list[str], given: dict[str, int], goal: dict[str, int]) -> int:
+        """Take back what applications report beyond the cluster's size, from the last ones first.
+
+        Returns:
+            the number of free executors.
+        """
+        free = self.num_executors - sum(given.values())
+        for name in reversed(names):
+            cut = max(0, min(-free, given[name] - goal[name]))
+            given[name] -= cut
+            free += cut
+        return free
 
     def _wanted(self, mirror: Mirror) -> tuple[dict[str, int], dict[str, int], set[str]]:
         """What the order in force means for the applications.
@@ -99,18 +107,16 @@ class Sharing:
         state = mirror.state
         cores = np.zeros(len(state.jobs), np.int64)
         share_out_cores(state, self.num_cores, cores, np.zeros(len(state.stages), np.int64))
-        jobs = sorted(
-            mirror.jobs.values(),
-            key=lambda job: (float(state.job_orders["tier"][job.row]), job.row),
-        )
-        wanted: dict[str, int] = {}
+        tiers = state.job_orders["tier"]
+        limits = state.job_orders["limit"]
+        jobs = sorted(mirror.jobs.values(), key=lambda job: (float(tiers[job.row]), job.row))
         ranks: dict[str, int] = {}
-        served: set[str] = set()
         for job in jobs:
             ranks.setdefault(job.application, len(ranks))
-            wanted[job.application] = wanted.get(job.application, 0) + int(cores[job.row])
-            if state.job_orders["limit"][job.row] > 0:
-                served.add(job.application)
+        wanted = dict.fromkeys(ranks, 0)
+        for job in jobs:
+            wanted[job.application] += int(cores[job.row])
+        served = {job.application for job in jobs if limits[job.row] > 0}
         # Round up: an application may need a part of its last executor only.
         executors = {name: -(-count // self.executor_cores) for name, count in wanted.items()}
         for name in served:

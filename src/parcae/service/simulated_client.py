@@ -241,21 +241,22 @@ class SimulatedClient:
 
     def _arrive(self, row: int) -> JobArrived:
         spec = self.sequence.jobs[row]
-        job = self._jobs[row] = _Job(row, str(row))
+        self._jobs[row] = job = _Job(row, str(row))
         for index, stage in enumerate(spec.stages):
-            children = list(spec.children[index])
             self._sets[row, index] = _TaskSet(
-                job, index, stage.num_tasks, len(stage.parents), children
+                job, index, stage.num_tasks, len(stage.parents), list(spec.children[index])
             )
-        parents = [stage.parents for stage in spec.stages]
-        roots = spark_roots(parents)
+        roots = spark_roots([stage.parents for stage in spec.stages])
+        for root in roots:
+            self._reveal_root(self._sets[row, root])
+        known = sorted(roots) if self.is_open else list(range(len(spec.stages)))
+        return JobArrived(job=self._job_message(row, known))
+
+    def _reveal_root(self, task_set: _TaskSet) -> None:
         if self.follows_simulator:
-            self._followups.extend(("reveal", self._sets[row, root], row) for root in roots)
+            self._followups.append(("reveal", task_set, task_set.job.row))
         else:
-            for root in roots:
-                self._sets[row, root].is_revealed = True
-        known = list(roots) if self.is_open else list(range(len(spec.stages)))
-        return JobArrived(job=self._job_message(row, sorted(known)))
+            task_set.is_revealed = True
 
     def _end_task(self) -> Events:
         end_ms, _, task_set, start_ms = heapq.heappop(self._running)
@@ -286,25 +287,34 @@ class SimulatedClient:
     def _complete(self) -> list[Event]:
         """Complete the stage of the oldest follow-up, and its job if it was the last stage."""
         _, task_set, row = self._followups.popleft()
-        events: list[Event] = [StageEnded(job_id=task_set.job.job_id, stage_id=task_set.index)]
-        task_set.job.num_complete += 1
+        job = task_set.job
+        events: list[Event] = [StageEnded(job_id=job.job_id, stage_id=task_set.index)]
+        job.num_complete += 1
+        revealed = self._reveal_children(task_set)
+        if self.is_open and revealed:
+            known = self._known_stages(row)
+            stages = tuple(self._stage_message(row, index, known) for index in sorted(revealed))
+            events.append(StagesAdded(job_id=job.job_id, stages=stages))
+        if job.num_complete == self._num_stages(row):
+            events.append(JobEnded(job_id=job.job_id))
+            self._remove(row)
+        return events
+
+    def _remove(self, row: int) -> None:
+        del self._jobs[row]
+        for index in range(self._num_stages(row)):
+            del self._sets[row, index]
+
+    def _reveal_children(self, task_set: _TaskSet) -> list[int]:
+        """Count a completed parent, and return the children that became runnable."""
         revealed = []
         for child in task_set.children:
-            child_set = self._sets[row, child]
+            child_set = self._sets[task_set.job.row, child]
             child_set.parents_left -= 1
             if child_set.parents_left == 0:
                 child_set.is_revealed = True
                 revealed.append(child)
-        if self.is_open and revealed:
-            known = self._known_stages(row)
-            stages = tuple(self._stage_message(row, index, known) for index in sorted(revealed))
-            events.append(StagesAdded(job_id=task_set.job.job_id, stages=stages))
-        if task_set.job.num_complete == self._num_stages(row):
-            events.append(JobEnded(job_id=task_set.job.job_id))
-            del self._jobs[row]
-            for index in range(self._num_stages(row)):
-                del self._sets[row, index]
-        return events
+        return revealed
 
     # -- orders ------------------------------------------------------------------------------------
 
@@ -329,20 +339,25 @@ class SimulatedClient:
             if task_set.is_revealed and task_set.started < task_set.num_tasks
         ]
         for task_set in sorted(ready, key=self._key):
-            job_limit = self._tiers.get(task_set.job.job_id, (0.0, 0.0, None))[2]
-            stage_limit = self._stage_tiers.get(
-                (task_set.job.job_id, task_set.index), (0.0, 0.0, None)
-            )[2]
-            count = min(free, task_set.num_tasks - task_set.started)
-            if job_limit is not None:
-                count = min(count, job_limit - task_set.job.num_running)
-            if stage_limit is not None:
-                count = min(count, stage_limit - (task_set.started - task_set.finished))
+            count = min(free, self._num_allowed(task_set))
             for _ in range(count):
                 self._start(task_set)
             free -= max(0, count)
             if free == 0:
                 break
+
+    def _num_allowed(self, task_set: _TaskSet) -> int:
+        """How many tasks the set may start, by the limits of its job and its stage."""
+        job = task_set.job
+        job_limit = self._tiers.get(job.job_id, (0.0, 0.0, None))[2]
+        stage = (job.job_id, task_set.index)
+        stage_limit = self._stage_tiers.get(stage, (0.0, 0.0, None))[2]
+        count = task_set.num_tasks - task_set.started
+        if job_limit is not None:
+            count = min(count, job_limit - job.num_running)
+        if stage_limit is not None:
+            count = min(count, stage_limit - (task_set.started - task_set.finished))
+        return count
 
     def _key(self, task_set: _TaskSet) -> tuple[float, float, int, float, int]:
         """The sorting key of a task set, as `Orders` defines it."""

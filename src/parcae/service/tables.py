@@ -116,12 +116,29 @@ def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: R
         spare: number of free stage rows behind the job of an old row.
         room: size of the new tables.
     """
-    num_rows = len(state.executors)
-    new = empty_state(num_rows, room)
-    old_jobs = int(state.now.num_jobs[0])
-    old_stages = int(state.now.num_stages[0])
-    job_map = np.full(old_jobs, NO_JOB, np.int64)
-    stage_map = np.full(old_stages, NO_STAGE, np.int64)
+    new = empty_state(len(state.executors), room)
+    job_map, stage_map, num_stages = _new_rows(state, kept, spare)
+    _copy_rows(state, new, job_map, stage_map)
+    num_edges = _copy_edges(state, new, stage_map)
+    new.now[0] = state.now[0]
+    new.now.num_jobs[0] = len(kept)
+    new.now.num_stages[0] = num_stages
+    new.now.num_edges[0] = num_edges
+    new.sources[0] = state.sources[0]
+    for name in ("pools", "classes"):
+        getattr(new, name)[:] = getattr(state, name)
+    _copy_executors(state, new, job_map, stage_map)
+    _copy_guard_run(state, new, job_map, stage_map)
+    _copy_active(state, new, job_map)
+    return Repacked(new, job_map, stage_map)
+
+
+def _new_rows(
+    state: ClusterState, kept: Rows, spare: Callable[[int], int]
+) -> tuple[Rows, Rows, int]:
+    """The new row of every old job and of every old stage, and the number of new stage rows."""
+    job_map = np.full(int(state.now.num_jobs[0]), NO_JOB, np.int64)
+    stage_map = np.full(int(state.now.num_stages[0]), NO_STAGE, np.int64)
     job_map[kept] = np.arange(len(kept))
     starts = state.jobs["stage_start"]
     counts = state.jobs["num_stages"]
@@ -131,34 +148,36 @@ def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: R
         start = int(starts[row])
         stage_map[start : start + count] = np.arange(next_stage, next_stage + count)
         next_stage += count + spare(row)
-    _copy_rows(state, new, job_map, stage_map)
-    num_edges = _copy_edges(state, new, stage_map)
-    new.now[0] = state.now[0]
-    new.now.num_jobs[0] = len(kept)
-    new.now.num_stages[0] = next_stage
-    new.now.num_edges[0] = num_edges
-    active = job_map[state.active[: int(state.now.num_active[0])]]
-    active = active[active != NO_JOB]
-    new.active[: len(active)] = active
-    new.now.num_active[0] = len(active)
+    return job_map, stage_map, next_stage
+
+
+def _copy_executors(state: ClusterState, new: ClusterState, job_map: Rows, stage_map: Rows) -> None:
+    """Copy the executors, and translate the job and the stage that each one works for."""
     new.executors[:] = state.executors
     for name, mapping in (("job", job_map), ("stage", stage_map)):
         column = new.executors[name]  # -1: no job, no stage
         column[column >= 0] = mapping[column[column >= 0]]
-    new.sources[0] = state.sources[0]
-    new.pools[:] = state.pools
-    new.classes[:] = state.classes
+
+
+def _copy_guard_run(state: ClusterState, new: ClusterState, job_map: Rows, stage_map: Rows) -> None:
+    """Copy the guard's virtual run."""
     for table in ("virtual_now", "virtual_jobs", "virtual_stages"):
         getattr(new, table)[:] = 0
     run = VirtualRun(new.virtual_now, new.virtual_jobs, new.virtual_stages)
     old_run = VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
     copy_virtual(old_run, run, job_map, stage_map)
-    # The winner tree of jobs holds rows: build it anew.
+
+
+def _copy_active(state: ClusterState, new: ClusterState, job_map: Rows) -> None:
+    """Copy the list of active jobs, and build the winner tree of jobs anew: it holds rows."""
+    active = job_map[state.active[: int(state.now.num_active[0])]]
+    active = active[active != NO_JOB]
+    new.active[: len(active)] = active
+    new.now.num_active[0] = len(active)
     new.contest[:] = NO_JOB
     new.contenders["front"] = NO_STAGE
     for job in active.tolist():
         refresh_contender(new, job)
-    return Repacked(new, job_map, stage_map)
 
 
 def _copy_rows(state: ClusterState, new: ClusterState, job_map: Rows, stage_map: Rows) -> None:
@@ -169,9 +188,9 @@ def _copy_rows(state: ClusterState, new: ClusterState, job_map: Rows, stage_map:
         getattr(new, name)[job_map[jobs]] = getattr(state, name)[jobs]
     for name in ("stages", "stage_orders"):
         getattr(new, name)[stage_map[stages]] = getattr(state, name)[stages]
+    jobs = jobs[np.asarray(state.jobs["num_stages"][jobs]) > 0]
     first = np.asarray(state.jobs["stage_start"][jobs])
-    has_stages = np.asarray(state.jobs["num_stages"][jobs]) > 0
-    new.jobs["stage_start"][job_map[jobs][has_stages]] = stage_map[first[has_stages]]
+    new.jobs["stage_start"][job_map[jobs]] = stage_map[first]
     new.stages["job"][stage_map[stages]] = job_map[np.asarray(state.stages["job"][stages])]
 
 

@@ -206,37 +206,38 @@ def check_status(status: int, state: ClusterState, sequence: JobSequence) -> Sta
         PolicyError: the decision or the orders were invalid, or the policy leaves everything idle.
         WorkloadError: two pending events are too far apart.
     """
+    clock_ms = state.now.clock_ms[0]
     if status == Status.BAD_DECISION:
         why = " (the world of cores has no idle slots)" if state.now.world[0] == World.CORES else ""
-        raise PolicyError(
-            f"the policy's decision at {state.now.clock_ms[0]} ms cannot be carried out{why}"
-        )
+        raise PolicyError(f"the policy's decision at {clock_ms} ms cannot be carried out{why}")
     if status == Status.BAD_ORDERS:
         raise PolicyError(
-            f"the policy's orders at {state.now.clock_ms[0]} ms are invalid: "
-            f"{objection_to_orders(state)}"
+            f"the policy's orders at {clock_ms} ms are invalid: {objection_to_orders(state)}"
         )
     if status == Status.TIME_OVERFLOW:
         raise WorkloadError(
             f"{sequence.workload.name!r}: two pending events are more than 24 days apart; use a "
             "workload with shorter tasks"
         )
-    if (
-        status == Status.COMPLETE
-        and state.now.num_active[0] > 0
-        and state.now.world[0] == World.CORES
-    ):
-        raise PolicyError(
-            f"the policy's orders hold every core back forever while {state.now.num_active[0]} "
-            f"jobs wait (at {state.now.clock_ms[0]} ms): with a limit of 0, a policy must ask for "
+    if status == Status.COMPLETE and state.now.num_active[0] > 0:
+        raise _stalled(state)
+    return Status(status)
+
+
+def _stalled(state: ClusterState) -> PolicyError:
+    """The error for a run in which jobs wait and no event is pending."""
+    clock_ms = state.now.clock_ms[0]
+    num_active = state.now.num_active[0]
+    if state.now.world[0] == World.CORES:
+        return PolicyError(
+            f"the policy's orders hold every core back forever while {num_active} "
+            f"jobs wait (at {clock_ms} ms): with a limit of 0, a policy must ask for "
             "a wake-up or let another job run tasks"
         )
-    if status == Status.COMPLETE and state.now.num_active[0] > 0:
-        raise PolicyError(
-            f"the policy leaves every executor idle forever while {state.now.num_active[0]} jobs "
-            f"wait (at {state.now.clock_ms[0]} ms); it must schedule a stage if no event is pending"
-        )
-    return Status(status)
+    return PolicyError(
+        f"the policy leaves every executor idle forever while {num_active} jobs "
+        f"wait (at {clock_ms} ms); it must schedule a stage if no event is pending"
+    )
 
 
 def build_trace(state: ClusterState, future: Future, sequence: JobSequence, policy: str) -> Trace:

@@ -192,16 +192,7 @@ def run_demo(
     sequences, mixes = draw_mixes(config)
     profile = work / "profile.parcae"
     write_workload(sequences[0].workload, profile)
-    # Only an estimate: the work on all cores plus 20%, and the time until the last arrival.
-    work_s = (
-        sum(sum(sum(s["sleep_ms"]) for j in mix["jobs"] for s in j["stages"]) for mix in mixes)
-        / MS_PER_S
-    )
-    seconds = (
-        _START_S
-        + 1.2 * work_s / config.cores
-        + sum(float(s.arrival_ms[-1]) for s in sequences) / MS_PER_S
-    )
+    seconds = _estimated_s(config, sequences, mixes)
     runs: dict[str, PolicyRun] = {}
     for number, policy in enumerate(config.policies):
         result_file = work / f"{_file_name(policy)}-{_fingerprint(config, mixes, jar)}.json"
@@ -220,6 +211,16 @@ def run_demo(
         average = float(np.mean(runs[policy].average_jct_s))
         progress(f"{policy}: average JCT {average:.2f} s ({time.monotonic() - start:.0f} s)")
     return DemoResult(config, runs, spark.version, [_draw(config, work)])
+
+
+def _estimated_s(
+    config: DemoConfig, sequences: list[JobSequence], mixes: list[dict[str, Any]]
+) -> float:
+    """Seconds of one policy's runs, roughly: the work on all cores plus 20%, and the arrivals."""
+    stages = [stage for mix in mixes for job in mix["jobs"] for stage in job["stages"]]
+    work_s = sum(sum(stage["sleep_ms"]) for stage in stages) / MS_PER_S
+    arrivals_s = sum(float(sequence.arrival_ms[-1]) for sequence in sequences) / MS_PER_S
+    return _START_S + 1.2 * work_s / config.cores + arrivals_s
 
 
 def _run_policy(

@@ -134,22 +134,34 @@ def examine(target: Target) -> Iterator[Check]:
     settings = Settings.of(spark) if spark else Settings()
     if spark:
         yield from _check_settings(spark, settings, jar)
-    # Options of the command come first, then Spark's own settings.
-    values = settings.values
-    policy = target.policy or _path(values.get(_POLICY))
-    service = target.service or values.get(_SERVICE)
-    secret = target.secret_file or _path(values.get(_SECRET))
-    tls_ca = target.tls_ca or _path(values.get(_TLS_CA))
-    if policy or not service:
-        yield _guarded("policy", lambda: _check_policy(policy))
+    files, service = _planner(target, settings)
+    if files.get(_POLICY) or not service:
+        yield _guarded("policy", lambda: _check_policy(files.get(_POLICY)))
     if service:
+        secret = files.get(_SECRET)
+        tls_ca = files.get(_TLS_CA)
         yield _guarded("service", lambda: _check_service(service, secret, tls_ca))
     if target.is_run and spark and jar:
-        files = {_POLICY: policy, _SECRET: secret, _TLS_CA: tls_ca}
-        conf = {name: str(path.resolve()) for name, path in files.items() if path}
+        conf = {name: str(path.resolve()) for name, path in files.items()}
         if service:
             conf[_SERVICE] = service
         yield _guarded("run", lambda: _check_run(spark, jar, settings, conf))
+
+
+def _planner(target: Target, settings: Settings) -> tuple[dict[str, Path], str | None]:
+    """The files that name who plans, by Spark setting, and the service's address if there is one.
+
+    Options of the command come first, then Spark's own settings.
+    """
+    values = settings.values
+    options = {
+        _POLICY: target.policy,
+        _SECRET: target.secret_file,
+        _TLS_CA: target.tls_ca,
+    }
+    paths = {name: option or _path(values.get(name)) for name, option in options.items()}
+    files = {name: path for name, path in paths.items() if path}
+    return files, target.service or values.get(_SERVICE)
 
 
 def _path(text: str | None) -> Path | None:
@@ -263,24 +275,16 @@ class Settings:
 
 
 def _check_settings(spark: SparkHome, settings: Settings, jar: Path | None) -> Iterator[Check]:
+    name = "settings"
     if settings.path is None:
         text = "no spark-defaults.conf: every application brings its own settings"
-        yield Check("settings", State.OK, text)
+        yield Check(name, State.OK, text)
         return
-    name = "settings"
     where = str(settings.path)
     # Spark also loads every jar in its own folder.
-    jars = [path for path in settings.class_path() if _JAR_NAME.fullmatch(path.name)]
-    jars += [path for path in spark.jars.iterdir() if _JAR_NAME.fullmatch(path.name)]
-    is_named = PLUGIN_CLASS in settings.plugins
-    if is_named and not jars:
-        text = f"{where} names the plugin and no jar: every application fails as it starts"
-        yield Check(name, State.WRONG, text, f"set {_CLASS_PATH} to {jar or 'the jar'}")
-    elif is_named:
-        yield Check(name, State.OK, f"{where} names the plugin and {jars[0]}")
-    else:
-        text = f"{where}: {_PLUGINS} does not name {PLUGIN_CLASS}"
-        yield Check(name, State.WARNING, text, "add it, or give it to spark-submit by --conf")
+    paths = [*settings.class_path(), *spark.jars.iterdir()]
+    jars = [path for path in paths if _JAR_NAME.fullmatch(path.name)]
+    yield _check_named(where, settings, jars, jar)
     for path in jars:
         if path != jar:
             yield _judge_jar(name, spark, path)
@@ -289,6 +293,25 @@ def _check_settings(spark: SparkHome, settings: Settings, jar: Path | None) -> I
         yield Check(name, State.WARNING, text, "leave one of them")
     for text, state, advice in _clashes(settings.values, jar):
         yield Check(name, state, f"{where}: {text}", advice)
+
+
+def _check_named(where: str, settings: Settings, jars: list[Path], jar: Path | None) -> Check:
+    """Whether the settings name the plugin, and one of the jars that Spark loads has it.
+
+    Args:
+        where: path of the settings, for messages.
+        settings: Spark's settings.
+        jars: the plugin's jars that Spark loads.
+        jar: the plugin's jar for this Spark.
+    """
+    is_named = PLUGIN_CLASS in settings.plugins
+    if is_named and not jars:
+        text = f"{where} names the plugin and no jar: every application fails as it starts"
+        return Check("settings", State.WRONG, text, f"set {_CLASS_PATH} to {jar or 'the jar'}")
+    if is_named:
+        return Check("settings", State.OK, f"{where} names the plugin and {jars[0]}")
+    text = f"{where}: {_PLUGINS} does not name {PLUGIN_CLASS}"
+    return Check("settings", State.WARNING, text, "add it, or give it to spark-submit by --conf")
 
 
 def _clashes(values: Mapping[str, str], jar: Path | None) -> Iterator[tuple[str, State, str]]:
@@ -342,18 +365,13 @@ def _check_service(service: str, secret_file: Path | None, tls_ca: Path | None) 
 
 def _check_run(spark: SparkHome, jar: Path, settings: Settings, conf: Mapping[str, str]) -> Check:
     """Run a short query in a local Spark with the plugin, and check the plugin's log lines."""
-    plugins = settings.plugins
-    if PLUGIN_CLASS not in plugins:
-        plugins = [*plugins, PLUGIN_CLASS]
-    paths = [str(jar), *map(str, settings.class_path())]
     with tempfile.TemporaryDirectory(prefix="parcae-doctor-") as work:
         logging = Path(work) / "log4j2.properties"
         logging.write_text(_LOGGING)
         # The settings of the check replace the user's, so that its log can be read.
         trial_conf = {
             **conf,
-            _PLUGINS: ",".join(plugins),
-            _CLASS_PATH: os.pathsep.join(paths),
+            **_plugin_conf(jar, settings),
             "spark.ui.enabled": "false",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
         }
@@ -377,6 +395,21 @@ def _check_run(spark: SparkHome, jar: Path, settings: Settings, conf: Mapping[st
     return _judge_run(done)
 
 
+def _plugin_conf(jar: Path, settings: Settings) -> dict[str, str]:
+    """The user's plugins and class path with ours added."""
+    plugins = settings.plugins
+    if PLUGIN_CLASS not in plugins:
+        plugins = [*plugins, PLUGIN_CLASS]
+    paths = [str(jar), *map(str, settings.class_path())]
+    return {_PLUGINS: ",".join(plugins), _CLASS_PATH: os.pathsep.join(paths)}
+
+
+def _reason(lines: list[str]) -> str:
+    """The first line with an error, or else the first line."""
+    errors = [line for line in lines if "Exception" in line or "Error" in line]
+    return " ".join((errors or lines)[:1])
+
+
 def _judge_run(done: subprocess.CompletedProcess[str]) -> Check:
     """Judge the trial by its exit code, its output and the plugin's log lines."""
     lines = done.stderr.splitlines()
@@ -384,8 +417,7 @@ def _judge_run(done: subprocess.CompletedProcess[str]) -> Check:
     # A failed query counts more than what the plugin says.
     off = [line for line in plugin_lines if line.startswith("off")]
     if done.returncode or _TRIAL_SAYS not in done.stdout:
-        reasons = [line for line in lines if "Exception" in line or "Error" in line] or lines
-        text = f"a local Spark ended with {done.returncode}: {' '.join(reasons[:1])}"
+        text = f"a local Spark ended with {done.returncode}: {_reason(lines)}"
         return Check("run", State.WRONG, text, _TRY_STOCK)
     if off:
         return Check("run", State.WRONG, f"the plugin says: {off[0]}", "see docs/spark.md")

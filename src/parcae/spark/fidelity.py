@@ -188,12 +188,7 @@ def run_fidelity(
     progress(", ".join(f"{name} {value:.1f} ms" for name, value in asdict(costs).items()))
     # Policies estimate durations from this workload, so it includes the overheads.
     measured = costly_workload(warm, costs)
-    jobs = np.unique(
-        np.linspace(
-            0, len(measured.jobs) - 1, min(config.alone or len(measured.jobs), len(measured.jobs))
-        ).astype(np.int64)
-    )
-    single = [JobSequence(measured, np.array([job]), np.zeros(1, np.int64)) for job in jobs]
+    single = _single_jobs(measured, config.alone)
     mixes = [
         draw_sequence(measured, config.arrivals, config.num_jobs, config.cores, RandomStreams(seed))
         for seed in range(config.seed_start, config.seed_start + config.seeds)
@@ -204,18 +199,24 @@ def run_fidelity(
         for policy in config.policies
     }
     picture = work / "fidelity.png"
-    pairs = {"alone": (alone.real_ms, alone.simulated_ms)}
-    pairs |= {
-        f"shared, {policy}": (comparison.real_ms, comparison.simulated_ms)
-        for policy, comparison in shared.items()
-    }
+    _draw_pairs({"alone": alone} | {f"shared, {p}": c for p, c in shared.items()}, picture)
+    return FidelityResult(config, costs, alone, shared, spark.version, picture)
+
+
+def _single_jobs(workload: Workload, num_jobs: int | None) -> list[JobSequence]:
+    """Sequences of one job each: `num_jobs` spread over the workload; None or 0 for all."""
+    most = len(workload.jobs)
+    jobs = np.unique(np.linspace(0, most - 1, min(num_jobs or most, most)).astype(np.int64))
+    return [JobSequence(workload, np.array([job]), np.zeros(1, np.int64)) for job in jobs]
+
+
+def _draw_pairs(comparisons: dict[str, Comparison], picture: Path) -> None:
     scatter_of_pairs(
-        pairs,
+        {label: (one.real_ms, one.simulated_ms) for label, one in comparisons.items()},
         picture,
         ("real Spark: completion time [s]", "simulator: completion time [s]"),
         scale=1 / MS_PER_S,
     )
-    return FidelityResult(config, costs, alone, shared, spark.version, picture)
 
 
 class _Cluster:
@@ -299,21 +300,13 @@ class _Cluster:
             costs: the overheads of the cluster.
             progress: called with a line of text at every step.
         """
-        config = SimulationConfig(
-            world=WorldName.CORES,
-            num_executors=self.config.cores,
-            moving_delay_ms=0,
-            warmup_delay_ms=0,
-        )
-        traces = []
+        traces = [
+            self._simulated(policy, sequence, seed)
+            for seed, sequence in enumerate(sequences, self.config.seed_start)
+        ]
         mixes = []
         simulated = list[float]()
-        for seed, sequence in enumerate(sequences, self.config.seed_start):
-            planner = make_cores_policy(
-                policy.removeprefix(THROUGH_SERVICE), sequence.workload, config
-            )
-            trace = simulate(sequence, planner, config, seed, record=True)
-            traces.append(trace)
+        for sequence, trace in zip(sequences, traces, strict=True):
             # Spark adds the overheads by itself, so tasks sleep for their work only.
             mixes.append(mix_json(sequence, slept(trace, costs)))
             took = trace.completion_ms - trace.arrival_ms
@@ -332,6 +325,17 @@ class _Cluster:
             f"95th percentile {np.percentile(result.errors, 95):.1%}"
         )
         return result
+
+    def _simulated(self, policy: str, sequence: JobSequence, seed: int) -> Trace:
+        """A recorded run in the simulator's world of cores."""
+        config = SimulationConfig(
+            world=WorldName.CORES,
+            num_executors=self.config.cores,
+            moving_delay_ms=0,
+            warmup_delay_ms=0,
+        )
+        planner = make_cores_policy(policy.removeprefix(THROUGH_SERVICE), sequence.workload, config)
+        return simulate(sequence, planner, config, seed, record=True)
 
 
 def _job(stages: list[list[int]]) -> dict[str, Any]:

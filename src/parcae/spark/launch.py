@@ -94,14 +94,9 @@ def spark_arguments(settings: PluginSettings, arguments: Sequence[str]) -> list[
             if not left:
                 raise ConfigError(f"spark-submit's option {option} lacks its value")
             value = left.pop(0)
-        # The deploy mode can be an option or a setting.
         is_setting = option in ("--conf", "-c")
         name, _, setting = value.partition("=") if is_setting else ("", "", "")
-        if "cluster" in (value if option == "--deploy-mode" else "", _deploy_mode(name, setting)):
-            raise ConfigError(
-                "with deploy mode cluster the driver runs on another machine, and the plugin's jar "
-                "is on this one: put the jar there and use the lines of `parcae spark conf`"
-            )
+        _refuse_cluster_mode(option, value, name, setting)
         # Class paths and lists of plugins are joined; other settings of the user replace ours.
         if option == "--driver-class-path" or name == _CLASS_PATH:
             plugin_conf[_CLASS_PATH] = f"{settings.jar}{os.pathsep}{setting or value}"
@@ -114,8 +109,22 @@ def spark_arguments(settings: PluginSettings, arguments: Sequence[str]) -> list[
     return [*lines, *kept, *left]
 
 
-def _deploy_mode(name: str, setting: str) -> str:
-    return setting if name == "spark.submit.deployMode" else ""
+def _refuse_cluster_mode(option: str, value: str, name: str, setting: str) -> None:
+    """Refuse the deploy mode cluster, which can be an option or a setting.
+
+    Args:
+        option: the option, such as "--conf".
+        value: its value.
+        name: name of the setting that the option sets; "" if it sets none.
+        setting: value of that setting.
+    """
+    is_option = option == "--deploy-mode" and value == "cluster"
+    is_setting = name == "spark.submit.deployMode" and setting == "cluster"
+    if is_option or is_setting:
+        raise ConfigError(
+            "with deploy mode cluster the driver runs on another machine, and the plugin's jar "
+            "is on this one: put the jar there and use the lines of `parcae spark conf`"
+        )
 
 
 def environment(spark_home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -125,23 +125,19 @@ def idle_while_waiting_share(
     """
     if end_ms <= begin_ms:
         return 0.0
-    # Column 0 of the steps counts running tasks, column 1 waiting ones. The running sums of the
-    # steps in order of time are the numbers from each time to the next.
-    times = [np.array([begin_ms, end_ms])]
-    steps = [np.zeros((2, 2), np.int64)]
     changes = (
-        (0, 1, tasks.start),
-        (0, -1, tasks.finish),
-        (1, 1, waiting.start),
-        (1, -1, waiting.finish),
+        (np.array([begin_ms, end_ms]), 0, 0),
+        (tasks.start, 1, 0),
+        (tasks.finish, -1, 0),
+        (waiting.start, 0, 1),
+        (waiting.finish, 0, -1),
     )
-    for column, sign, ends in changes:
-        step = np.zeros((len(ends), 2), np.int64)
-        step[:, column] = sign
-        times.append(np.clip(ends, begin_ms, end_ms))
-        steps.append(step)
-    at = np.concatenate(times)
+    at = np.concatenate([np.clip(times, begin_ms, end_ms) for times, _, _ in changes])
     order = np.argsort(at, kind="stable")
-    running, waits_now = np.cumsum(np.concatenate(steps)[order], axis=0)[:-1].T
-    idle = np.minimum(np.maximum(cores - running, 0), waits_now)
-    return float((idle * np.diff(at[order])).sum() / (cores * (end_ms - begin_ms)))
+    lengths = [len(times) for times, _, _ in changes]
+    # The running sums of the changes in order of time are the numbers from each time to the next.
+    running_steps = np.repeat([step for _, step, _ in changes], lengths)[order]
+    waiting_steps = np.repeat([step for _, _, step in changes], lengths)[order]
+    num_idle = np.maximum(cores - np.cumsum(running_steps)[:-1], 0)
+    num_used = np.minimum(num_idle, np.cumsum(waiting_steps)[:-1])
+    return float((num_used * np.diff(at[order])).sum() / (cores * (end_ms - begin_ms)))

@@ -86,6 +86,9 @@ class TpchConfig:
             raise ConfigError(f"{given}; judged seeds lie below {EARLIER_SEED_START}")
         if self.gap_s is not None and self.gap_s <= 0:
             raise ConfigError(f"--gap is {self.gap_s:g} s; write a time above 0")
+        self._check_counts()
+
+    def _check_counts(self) -> None:
         at_least_1 = {
             "--cores": self.cores,
             "--profile-rounds": self.profile_rounds,

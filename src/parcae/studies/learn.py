@@ -359,6 +359,23 @@ def objective_ratio(
     return ratio_estimate(above, below, "t", np.random.default_rng(0))
 
 
+def _best_heuristic(comparison: Comparison, objective: Objective | ObjectiveFunction) -> str:
+    """The heuristic with the least objective on the compared runs, which favours it."""
+    values = _values(comparison, objective)
+    baselines = BASELINES[comparison.resolved.config.world]
+    heuristics = [p.name for p in comparison.policies if p.name in baselines]
+    return min(heuristics, key=lambda heuristic: float(values[heuristic].mean()))
+
+
+def _mean_in_words(
+    comparison: Comparison, objective: Objective | ObjectiveFunction, name: str
+) -> str:
+    """The mean objective of a policy, with its unit."""
+    mean = float(_values(comparison, objective)[name].mean())
+    is_time = isinstance(objective, Objective) and objective.entry.column.endswith("_ms")
+    return f"{mean / MS_PER_S:,.1f} s" if is_time else f"{mean:,.3f}"
+
+
 def savings_paragraph(
     comparison: Comparison, objective: Objective | ObjectiveFunction, name: str
 ) -> str:
@@ -374,19 +391,14 @@ def savings_paragraph(
     """
     s = comparison.settings
     world = comparison.resolved.config.world
-    # The best heuristic is the one with the least objective on these runs, which favours it.
-    values = _values(comparison, objective)
-    heuristics = [p.name for p in comparison.policies if p.name in BASELINES[world]]
-    best = min(heuristics, key=lambda heuristic: float(values[heuristic].mean()))
+    best = _best_heuristic(comparison, objective)
     labels = [*_STOCK[world].items(), (best, f"the best heuristic here, {best}")]
     parts = [
         f"{_change(objective_ratio(comparison, objective, name, other))} than {label}"
         for other, label in labels
     ]
     learned = next(p for p in comparison.policies if p.name == name)
-    mean = float(values[name].mean())
-    is_time = isinstance(objective, Objective) and objective.entry.column.endswith("_ms")
-    value = f"{mean / MS_PER_S:,.1f} s" if is_time else f"{mean:,.3f}"
+    value = _mean_in_words(comparison, objective, name)
     ratio = objective_ratio(comparison, objective, name, best)
     sure = (
         "the difference is not significant at the 95% level: run more seeds, or train longer"

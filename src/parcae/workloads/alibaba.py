@@ -231,37 +231,42 @@ def _workload(
         raise FormatError(
             f"{path}: no usable task; expected rows of {', '.join(_COLUMNS)}, or JSON lines"
         )
-    first_s = min(task.start_s for rows in tasks.values() for task in rows)
-    jobs = []
-    num_incomplete = 0
-    dropped = 0
-    tables: dict[int, TaskDurations] = {}
-    for job_name, rows in tasks.items():
-        try:
-            job, missing = _job(job_name, rows, first_s, tables)
-        except WorkloadError:
-            dropped += 1  # the parents in the task names form a cycle
-            continue
-        num_incomplete += missing > 0
-        jobs.append(job)
+    jobs, num_incomplete = _jobs(tasks)
     if not jobs:
         raise FormatError(f"{path}: none of its jobs is a DAG")
+    num_dropped = len(tasks) - len(jobs)
     notes = []
     if num_incomplete:
         notes.append(
             f"{num_incomplete} jobs name parents whose rows are not in the file; "
             "those edges were left out"
         )
-    if dropped:
-        notes.append(f"{dropped} jobs have a cycle in their task names and were left out")
-    # `or 0` is only for the type checker: every job has an arrival.
-    jobs.sort(key=lambda job: job.arrival_ms or 0)
+    if num_dropped:
+        notes.append(f"{num_dropped} jobs have a cycle in their task names and were left out")
     workload = Workload(
         name, tuple(jobs), provenance={"source": "Alibaba cluster-trace-v2018 batch_task"}
     )
     return workload, ImportReport(
         "Alibaba batch tasks", 1, num_rows, bad.count, bad.samples, tuple(notes), len(jobs)
     )
+
+
+def _jobs(tasks: dict[str, list[_Task]]) -> tuple[list[JobSpec], int]:
+    """The jobs that are DAGs, by arrival, and how many of them lack the rows of some parents."""
+    first_s = min(task.start_s for rows in tasks.values() for task in rows)
+    jobs = []
+    num_incomplete = 0
+    tables: dict[int, TaskDurations] = {}
+    for job_name, rows in tasks.items():
+        try:
+            job, missing = _job(job_name, rows, first_s, tables)
+        except WorkloadError:
+            continue  # the parents in the task names form a cycle
+        num_incomplete += missing > 0
+        jobs.append(job)
+    # `or 0` is only for the type checker: every job has an arrival.
+    jobs.sort(key=lambda job: job.arrival_ms or 0)
+    return jobs, num_incomplete
 
 
 def _job(
@@ -271,13 +276,7 @@ def _job(
 
     `tables` caches the duration tables, so that stages of equal duration share one.
     """
-    number_of: dict[int, int] = {}
-    parents_of: list[list[int]] = []
-    for index, task in enumerate(rows):
-        match = _DAG_NAME.match(task.name)
-        parents_of.append([int(p) for p in match[2].split("_")[1:]] if match else [])
-        if match:
-            number_of[int(match[1])] = index
+    number_of, parents_of = _numbers_and_parents(rows)
     missing = sum(parent not in number_of for parents in parents_of for parent in parents)
     stages = tuple(
         StageSpec(
@@ -292,6 +291,18 @@ def _job(
     )
     arrival_ms = round((min(task.start_s for task in rows) - first_s) * MS_PER_S)
     return JobSpec(job_name, stages, arrival_ms), missing
+
+
+def _numbers_and_parents(rows: list[_Task]) -> tuple[dict[int, int], list[list[int]]]:
+    """What the task names say: the row of each task number, and the parents' numbers by row."""
+    number_of: dict[int, int] = {}
+    parents_of: list[list[int]] = []
+    for index, task in enumerate(rows):
+        match = _DAG_NAME.match(task.name)
+        parents_of.append([int(p) for p in match[2].split("_")[1:]] if match else [])
+        if match:
+            number_of[int(match[1])] = index
+    return number_of, parents_of
 
 
 def _constant_durations(duration_s: float, tables: dict[int, TaskDurations]) -> TaskDurations:

@@ -251,11 +251,16 @@ def _xml_pool(path: str, row: int, element: ElementTree.Element, taken: set[str]
                 f"{suggestion(key, ['name'])}"
             )
     name = element.attrib.get("name", "")
-    where = f"{path}: pool {name!r}" if name else f"{path}: <pool> {row}"
     if not name:
-        raise FormatError(f'{where} has no name; write <pool name="...">')
+        raise FormatError(f'{path}: <pool> {row} has no name; write <pool name="...">')
+    where = f"{path}: pool {name!r}"
     if name in taken:
         raise FormatError(f"{where} is defined twice; keep one")
+    return _pool(path, name, _xml_values(where, element))
+
+
+def _xml_values(where: str, element: ElementTree.Element) -> dict[str, Any]:
+    """The values of a pool's child elements, by the names of `PoolSpec`."""
     values: dict[str, Any] = {}
     for child in element:
         if child.tag not in _XML_KEYS:
@@ -267,7 +272,7 @@ def _xml_pool(path: str, row: int, element: ElementTree.Element, taken: set[str]
             raise FormatError(f"{where}: <{child.tag}> is given twice; keep one")
         text = (child.text or "").strip()
         values[key] = text.upper() if key == "mode" else _xml_number(where, child.tag, text)
-    return _pool(path, name, values)
+    return values
 
 
 def _xml_number(where: str, tag: str, text: str) -> int:
@@ -282,15 +287,7 @@ def _xml_number(where: str, tag: str, text: str) -> int:
 
 
 def _read_json(path: str, data: bytes) -> _Parts:
-    try:
-        document = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_Pairs)
-    except json.JSONDecodeError as error:
-        raise FormatError(
-            f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON ({str(error)[:80]}); expected {_LAYOUT}") from None
-    top = _object(f"{path}", document, ("pools", "jobs"))
+    top = _object(f"{path}", _parsed_json(path, data), ("pools", "jobs"))
     if "pools" not in top:
         raise FormatError(f'{path}: no "pools"; expected {_LAYOUT}')
     pools = tuple(
@@ -305,6 +302,17 @@ def _read_json(path: str, data: bytes) -> _Parts:
                 "expected a pattern and the name of a pool"
             )
     return pools, tuple(job_pools.items())
+
+
+def _parsed_json(path: str, data: bytes) -> Any:
+    try:
+        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_Pairs)
+    except json.JSONDecodeError as error:
+        raise FormatError(
+            f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not JSON ({str(error)[:80]}); expected {_LAYOUT}") from None
 
 
 class _Pairs(list[tuple[str, Any]]):

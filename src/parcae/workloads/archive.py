@@ -100,28 +100,32 @@ def _flatten_spread(workload: Workload) -> dict[str, npt.NDArray[Any]]:
 
 
 def _flatten(workload: Workload) -> dict[str, npt.NDArray[Any]]:
-    stages = [stage for job in workload.jobs for stage in job.stages]
-    # Duration tables are identified by object identity: stages that share a table store it once.
-    tables = {id(stage.durations): stage.durations for stage in stages}
-    row = {key: index for index, key in enumerate(tables)}
-    lists = [
-        samples for table in tables.values() for wave in Wave for samples in table.by_wave(wave)
-    ]
+    jobs = workload.jobs
+    stages = [stage for job in jobs for stage in job.stages]
+    arrivals = [-1 if job.arrival_ms is None else job.arrival_ms for job in jobs]
     return {
-        "job_stages": np.array([len(job.stages) for job in workload.jobs], np.int64),
-        "job_arrival_ms": np.array(
-            [-1 if j.arrival_ms is None else j.arrival_ms for j in workload.jobs], np.int64
-        ),
+        "job_stages": np.array([len(job.stages) for job in jobs], np.int64),
+        "job_arrival_ms": np.array(arrivals, np.int64),
         "num_tasks": np.array([stage.num_tasks for stage in stages], np.int64),
         "num_parents": np.array([len(stage.parents) for stage in stages], np.int64),
         "parents": np.array([p for stage in stages for p in stage.parents], np.int64),
         "demands": np.array([(stage.cpu, stage.memory) for stage in stages], np.float64),
         "task_ms": np.array([stage.mean_task_ms for stage in stages], np.float64),
-        "law": np.array([row[id(stage.durations)] for stage in stages], np.int64),
-        "law_levels": np.array([len(table.levels) for table in tables.values()], np.int64),
-        "levels": np.array(
-            [level for table in tables.values() for level in table.levels], np.int64
-        ),
+        **_flatten_durations([stage.durations for stage in stages]),
+    }
+
+
+def _flatten_durations(of_stages: list[TaskDurations]) -> dict[str, npt.NDArray[Any]]:
+    """The duration tables of all stages; stages that share a table store it once."""
+    # Duration tables are identified by object identity.
+    tables = list({id(table): table for table in of_stages}.values())
+    row = {id(table): index for index, table in enumerate(tables)}
+    levels = [level for table in tables for level in table.levels]
+    lists = [samples for table in tables for wave in Wave for samples in table.by_wave(wave)]
+    return {
+        "law": np.array([row[id(table)] for table in of_stages], np.int64),
+        "law_levels": np.array([len(table.levels) for table in tables], np.int64),
+        "levels": np.array(levels, np.int64),
         "sample_counts": np.array([len(samples) for samples in lists], np.int64),
         "samples": np.concatenate(lists).astype(np.int64),
     }
@@ -165,16 +169,24 @@ def _check_manifest(path: Path, manifest: Any) -> None:
 
 
 def _rebuild(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Workload:
+    weights = manifest["weights"]
+    jobs = _jobs(manifest, arrays, _stages(manifest, arrays))
+    return Workload(
+        manifest["name"], jobs, tuple(weights) if weights else None, manifest["provenance"]
+    )
+
+
+def _stages(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> list[StageSpec]:
+    """The stages of all jobs, job after job."""
     tables = _duration_tables(arrays)
     starts = np.concatenate([[0], np.cumsum(arrays["num_parents"])])
     columns = [
         arrays[name].tolist() for name in ("num_tasks", "law", "demands", "task_ms", "parents")
     ]
     num_tasks, table_row, demands, task_ms, parents = columns
-    duration_sigma, input_bytes = (
-        _added(arrays, name, len(num_tasks), 0.0) for name in ("duration_sigma", "input_bytes")
-    )
-    stages = [
+    duration_sigma = _added(arrays, "duration_sigma", len(num_tasks), 0.0)
+    input_bytes = _added(arrays, "input_bytes", len(num_tasks), 0.0)
+    return [
         StageSpec(
             num_tasks=num_tasks[i],
             durations=tables[table_row[i]],
@@ -188,11 +200,6 @@ def _rebuild(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> W
         )
         for i, stage_name in enumerate(manifest["stage_names"])
     ]
-    weights = manifest["weights"]
-    jobs = _jobs(manifest, arrays, stages)
-    return Workload(
-        manifest["name"], jobs, tuple(weights) if weights else None, manifest["provenance"]
-    )
 
 
 def _jobs(
@@ -235,11 +242,10 @@ def _duration_tables(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]
     list_row = 0
     for count in arrays["law_levels"].tolist():
         levels = tuple(arrays["levels"][level_row : level_row + count].tolist())
-        waves = [
-            tuple(lists[list_row + w * count : list_row + (w + 1) * count])
-            for w in range(NUM_WAVES)
-        ]
+        level_row += count
+        waves = []
+        for _ in range(NUM_WAVES):
+            waves.append(tuple(lists[list_row : list_row + count]))
+            list_row += count
         tables.append(TaskDurations(levels, *waves))
-        level_row = level_row + count
-        list_row = list_row + NUM_WAVES * count
     return tables

@@ -145,7 +145,7 @@ def load_of_rate(mix: JobMix, rate: float, capacity: Sequence[int] = CAPACITY) -
 
     Example: `load_of_rate(CODE, 0.7)` is 1.2915.
     """
-    _check_rates(np.array(rate))
+    _check_rates(np.array(rate), 1)
     return rate * mix.mean_duration * float((mix.mean_demand(capacity) / capacity).max())
 
 
@@ -270,11 +270,7 @@ def draw_many(
         ConfigError: as `draw_bernoulli`, or rates that are not one for each sequence.
     """
     rates = np.asarray(rate, np.float64)
-    _check_rates(rates)
-    if rates.ndim and rates.shape != (count,):
-        raise ConfigError(
-            f"{count} sequences need one rate, or one for each, not rates of shape {rates.shape}"
-        )
+    _check_rates(rates, count)
     if window < 1 or count < 1:
         raise ConfigError(
             f"{count} sequences of {window} steps: at least one sequence of at least one step "
@@ -283,12 +279,11 @@ def draw_many(
     is_arrival = rng.random((count, window)) < rates.reshape(-1, 1)
     row, step = np.nonzero(is_arrival)
     duration, demand = _draw_jobs(mix, len(row), capacity, rng)
-    num_jobs = is_arrival.sum(axis=1)
     # Position of each job within its sequence: the number of arrivals before it.
     place = np.cumsum(is_arrival, axis=1)[row, step] - 1
     shape = (count, window)
     jobs = JobArrays(
-        num_jobs,
+        is_arrival.sum(axis=1),
         np.zeros(shape, np.int64),
         np.zeros(shape, np.int64),
         np.zeros((*shape, len(capacity)), np.int64),
@@ -307,19 +302,24 @@ def _draw_jobs(
     For every job both alternatives (short and long, dominant and other) are drawn; then one is
     selected.
     """
-    ranges = [
-        np.array([mix.units(share, c) for c in capacity]).T for share in (mix.dominant, mix.other)
-    ]
+    num_resources = len(capacity)
     short, long = (rng.integers(low, high + 1, count) for low, high in (mix.short, mix.long))
     duration = np.where(rng.random(count) < mix.share_short, short, long)
-    dominant, other = (rng.integers(low, high + 1, (count, len(capacity))) for low, high in ranges)
-    is_dominant = rng.integers(0, len(capacity), count)[:, None] == np.arange(len(capacity))
-    return duration, np.where(is_dominant, dominant, other)
+    amounts = []
+    for share in (mix.dominant, mix.other):
+        low, high = np.array([mix.units(share, units) for units in capacity]).T
+        amounts.append(rng.integers(low, high + 1, (count, num_resources)))
+    is_dominant = rng.integers(0, num_resources, count)[:, None] == np.arange(num_resources)
+    return duration, np.where(is_dominant, *amounts)
 
 
-def _check_rates(rates: npt.NDArray[np.float64]) -> None:
+def _check_rates(rates: npt.NDArray[np.float64], count: int) -> None:
     if not ((rates >= 0.0) & (rates <= 1.0)).all():
         raise ConfigError(
             f"a rate of arrivals is {rates.tolist()}: at most one job arrives per step, "
             "so write 0..1 jobs per step"
+        )
+    if rates.ndim and rates.shape != (count,):
+        raise ConfigError(
+            f"{count} sequences need one rate, or one for each, not rates of shape {rates.shape}"
         )

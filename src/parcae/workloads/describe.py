@@ -15,7 +15,7 @@ import numpy as np
 
 from parcae.errors import ConfigError
 from parcae.units import s_from_ms
-from parcae.workloads.job import JobSpec, Wave, Workload
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Wave, Workload
 
 #: The description reports how much of the work the largest jobs hold, for this share of the jobs,
 #: as
@@ -139,24 +139,36 @@ def fingerprint(workload: Workload) -> str:
             # Stages may share one duration table. Its samples are hashed once; later stages refer
             # to its number.
             shared = table_index.get(id(stage.durations))
-            facts = (
-                stage.num_tasks,
-                stage.parents,
-                stage.cpu,
-                stage.memory,
-                stage.mean_task_ms,
-                shared,
-            )
-            digest.update(repr(facts).encode())
-            if stage.duration_sigma > 0 or stage.input_bytes > 0:
-                digest.update(repr(("stage", stage.duration_sigma, stage.input_bytes)).encode())
+            digest.update(_stage_bytes(stage, shared))
             if shared is None:
                 table_index[id(stage.durations)] = len(table_index)
-                digest.update(repr(stage.durations.levels).encode())
-                for wave in Wave:
-                    for samples in stage.durations.by_wave(wave):
-                        digest.update(b"%d:" % len(samples) + samples.tobytes())
+                digest.update(_duration_bytes(stage.durations))
     return digest.hexdigest()[:16]
+
+
+def _stage_bytes(stage: StageSpec, shared: int | None) -> bytes:
+    """What a stage adds to the fingerprint; `shared` is the number of its duration table."""
+    facts = (
+        stage.num_tasks,
+        stage.parents,
+        stage.cpu,
+        stage.memory,
+        stage.mean_task_ms,
+        shared,
+    )
+    text = repr(facts)
+    if stage.duration_sigma > 0 or stage.input_bytes > 0:
+        text += repr(("stage", stage.duration_sigma, stage.input_bytes))
+    return text.encode()
+
+
+def _duration_bytes(durations: TaskDurations) -> bytes:
+    """What a duration table adds to the fingerprint."""
+    parts = [repr(durations.levels).encode()]
+    for wave in Wave:
+        for samples in durations.by_wave(wave):
+            parts.append(b"%d:" % len(samples) + samples.tobytes())
+    return b"".join(parts)
 
 
 def depth(job: JobSpec) -> int:
@@ -169,9 +181,7 @@ def describe_workload(workload: Workload) -> WorkloadDescription:
     jobs = workload.jobs
     work = [s_from_ms(job.work_ms) for job in jobs]
     stages = [stage for job in jobs for stage in job.stages]
-    tables = {id(stage.durations): stage.durations for stage in stages}.values()
-    top = sorted(work, reverse=True)[: max(1, round(TOP_SHARE * len(work)))]
-    arrivals = [job.arrival_ms for job in jobs if job.arrival_ms is not None]
+    tables = list({id(stage.durations): stage.durations for stage in stages}.values())
     return WorkloadDescription(
         name=workload.name,
         fingerprint=fingerprint(workload),
@@ -185,22 +195,40 @@ def describe_workload(workload: Workload) -> WorkloadDescription:
         stages_per_job=Spread.of([len(job.stages) for job in jobs]),
         tasks_per_job=Spread.of([job.num_tasks for job in jobs]),
         depth=dict(sorted(Counter(depth(job) for job in jobs).items())),
-        # A workload of empty tasks has no work; its share is 0.
-        share_of_work_in_top_23_percent=sum(top) / sum(work) if sum(work) > 0 else 0.0,
+        share_of_work_in_top_23_percent=_top_share(work),
         parallelism_levels=tuple(sorted({level for table in tables for level in table.levels})),
-        samples_by_wave={
-            wave.name.lower(): sum(len(s) for table in tables for s in table.by_wave(wave))
-            for wave in Wave
-        },
-        cpu=(min(s.cpu for s in stages), max(s.cpu for s in stages)),
-        memory=(min(s.memory for s in stages), max(s.memory for s in stages)),
+        samples_by_wave={wave.name.lower(): _num_samples(tables, wave) for wave in Wave},
+        cpu=_range([stage.cpu for stage in stages]),
+        memory=_range([stage.memory for stage in stages]),
         is_recorded=workload.is_recorded,
-        recorded_span_s=s_from_ms(max(arrivals) - min(arrivals)) if workload.is_recorded else None,
+        recorded_span_s=_recorded_span_s(workload),
         runs=spread_of_recurring_jobs(jobs),
         runs_in_words=_runs_in_words(workload),
         provenance=dict(workload.provenance),
         jobs=tuple(_row(job) for job in jobs),
     )
+
+
+def _top_share(work: list[float]) -> float:
+    """Share of the work in the largest jobs; a workload of empty tasks has no work and gets 0."""
+    top = sorted(work, reverse=True)[: max(1, round(TOP_SHARE * len(work)))]
+    return sum(top) / sum(work) if sum(work) > 0 else 0.0
+
+
+def _num_samples(tables: list[TaskDurations], wave: Wave) -> int:
+    return sum(len(samples) for table in tables for samples in table.by_wave(wave))
+
+
+def _range(values: list[float]) -> tuple[float, float]:
+    return min(values), max(values)
+
+
+def _recorded_span_s(workload: Workload) -> float | None:
+    """Seconds between the first and the last recorded arrival, if all arrivals are recorded."""
+    if not workload.is_recorded:
+        return None
+    arrivals = [job.arrival_ms for job in workload.jobs if job.arrival_ms is not None]
+    return s_from_ms(max(arrivals) - min(arrivals))
 
 
 def _runs_in_words(workload: Workload) -> str:

@@ -65,6 +65,25 @@ def _as_samples(values: npt.ArrayLike, what: str) -> Samples:
     return samples
 
 
+def _wave_samples(
+    wave: str, levels: tuple[int, ...], lists: Sequence[npt.ArrayLike]
+) -> tuple[Samples, ...]:
+    """The checked samples of one wave, one array for each level."""
+    if len(lists) != len(levels):
+        raise WorkloadError(
+            f"{wave}: {len(lists)} sample lists for {len(levels)} parallelism levels"
+        )
+    return tuple(
+        _as_samples(samples, f"{wave} wave at level {level}")
+        for level, samples in zip(levels, lists, strict=True)
+    )
+
+
+def _is_amount(value: float) -> bool:
+    """Whether a value is a finite number >= 0."""
+    return math.isfinite(value) and value >= 0
+
+
 @dataclass(frozen=True, eq=False)
 class TaskDurations:
     """Measured task durations of a stage in ms, by wave and by degree of parallelism.
@@ -91,32 +110,16 @@ class TaskDurations:
 
     def __post_init__(self) -> None:
         # Callers may pass any sequences of numbers; the object keeps checked int64 arrays. The
-        # class
-        # is frozen, so converted values need `object.__setattr__`.
+        # class is frozen, so converted values need `object.__setattr__`.
         levels = tuple(int(level) for level in self.levels)
-        if (
-            not levels
-            or any(low >= high for low, high in itertools.pairwise(levels))
-            or levels[0] < 1
-        ):
+        is_ascending = all(low < high for low, high in itertools.pairwise(levels))
+        if not levels or not is_ascending or levels[0] < 1:
             raise WorkloadError(
                 f"parallelism levels must be positive and ascending, not {list(self.levels)}"
             )
         object.__setattr__(self, "levels", levels)
         for name in ("fresh", "first", "rest"):
-            lists = getattr(self, name)
-            if len(lists) != len(levels):
-                raise WorkloadError(
-                    f"{name}: {len(lists)} sample lists for {len(levels)} parallelism levels"
-                )
-            object.__setattr__(
-                self,
-                name,
-                tuple(
-                    _as_samples(v, f"{name} wave at level {p}")
-                    for p, v in zip(levels, lists, strict=True)
-                ),
-            )
+            object.__setattr__(self, name, _wave_samples(name, levels, getattr(self, name)))
         for level, fresh, first in zip(levels, self.fresh, self.first, strict=True):
             if fresh.size == 0 and first.size == 0:
                 raise WorkloadError(
@@ -190,13 +193,13 @@ class StageSpec:
         object.__setattr__(self, "num_tasks", int(self.num_tasks))
         object.__setattr__(self, "parents", tuple(sorted({int(p) for p in self.parents})))
         for what, value in (("cpu", self.cpu), ("memory", self.memory)):
-            if not math.isfinite(value) or value < 0:
+            if not _is_amount(value):
                 raise WorkloadError(
                     f"stage {self.name!r}: {what} demand is {value}; it must be a number >= 0"
                 )
         if self.mean_task_ms == -1.0:
             object.__setattr__(self, "mean_task_ms", self.durations.mean_ms)
-        elif not math.isfinite(self.mean_task_ms) or self.mean_task_ms < 0:
+        elif not _is_amount(self.mean_task_ms):
             raise WorkloadError(
                 f"stage {self.name!r}: mean task duration is {self.mean_task_ms} ms; "
                 "it must be >= 0"
@@ -205,7 +208,7 @@ class StageSpec:
             ("duration sigma", self.duration_sigma),
             ("number of input bytes", self.input_bytes),
         ):
-            if not math.isfinite(value) or value < 0:
+            if not _is_amount(value):
                 raise WorkloadError(
                     f"stage {self.name!r}: the {what} is {value}; it must be a number >= 0"
                 )
@@ -253,7 +256,7 @@ class JobSpec:
             raise WorkloadError(
                 f"job {self.name!r} arrives at {self.arrival_ms} ms; arrivals are >= 0"
             )
-        if not math.isfinite(self.work_sigma) or self.work_sigma < 0:
+        if not _is_amount(self.work_sigma):
             raise WorkloadError(
                 f"job {self.name!r}: the work sigma is {self.work_sigma}; it must be a number >= 0"
             )
@@ -261,6 +264,10 @@ class JobSpec:
             raise WorkloadError(
                 f"job {self.name!r}: a profile of {self.num_runs} runs; it needs at least one"
             )
+        self._check_parents()
+        object.__setattr__(self, "topological_order", self._topological_order())
+
+    def _check_parents(self) -> None:
         for index, stage in enumerate(self.stages):
             for parent in stage.parents:
                 if not 0 <= parent < len(self.stages):
@@ -268,7 +275,6 @@ class JobSpec:
                         f"job {self.name!r}, stage {index}: parent {parent} does not exist "
                         f"(0..{len(self.stages) - 1})"
                     )
-        object.__setattr__(self, "topological_order", self._topological_order())
 
     topological_order: tuple[int, ...] = field(init=False, repr=False, default=())
 

@@ -98,21 +98,10 @@ def _job_set(path: Path, set_id: str, entry: Any) -> JobSet:
             f"{path}: job set {set_id!r} is not "
             f'{{"exec": E, "jobs": [[query, size, arrival ms], ...]}} ({error!r})'
         ) from None
-    if (
-        executors < 1
-        or moving < 0
-        or warmup < 0
-        or not jobs
-        or min(arrival for _, arrival in jobs) < 0
-    ):
+    names = tuple(name for name, _ in jobs)
+    arrivals = [arrival for _, arrival in jobs]
+    if executors < 1 or not jobs or min(moving, warmup, *arrivals) < 0:
         raise FormatError(
             f"{path}: job set {set_id!r} needs jobs, executors >= 1, and delays and arrivals >= 0"
         )
-    return JobSet(
-        set_id,
-        executors,
-        moving,
-        warmup,
-        tuple(n for n, _ in jobs),
-        np.array([a for _, a in jobs], np.int64),
-    )
+    return JobSet(set_id, executors, moving, warmup, names, np.array(arrivals, np.int64))

@@ -113,29 +113,29 @@ def select_sets(
     Raises:
         ConfigError: no such set, or several sets have that name.
     """
-    named = [item for item in sets if item.name == which]
-    if len(named) > 1:
-        rows = ", ".join(str(row) for row, item in enumerate(sets) if item.name == which)
+    names = [item.name for item in sets]
+    rows = [row for row, name in enumerate(names) if name == which]
+    if len(rows) > 1:
         raise ConfigError(
             f"{source}: several sequences have the name {which!r}; "
-            f"choose one by its position: {rows}"
+            f"choose one by its position: {', '.join(map(str, rows))}"
         )
     # A name takes precedence over "all" and over positions.
-    if named:
-        return (named[0],)
+    if rows:
+        return (sets[rows[0]],)
     if which == "all":
         return tuple(sets)
     if which.isdecimal() and int(which) < len(sets):
         return (sets[int(which)],)
-    close = difflib.get_close_matches(which, [item.name for item in sets], n=1)
-    hint = (
-        f"did you mean {close[0]!r}?"
-        if close
-        else "known are " + "; ".join(item.name for item in sets)
-    )
     raise ConfigError(
-        f"{source}: no sequence {which!r}; {hint} (or all, or a position 0..{len(sets) - 1})"
+        f"{source}: no sequence {which!r}; {_hint(which, names)} "
+        f"(or all, or a position 0..{len(sets) - 1})"
     )
+
+
+def _hint(which: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(which, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {'; '.join(names)}"
 
 
 def _keys(
@@ -180,17 +180,23 @@ def _packing_set(where: str, entry: Any) -> PackingSet:
     }
     window = _whole(f"{where} arrival_window", data["arrival_window"], 1)
     rows = _rows(where, data["jobs"])
-    capacity = _capacity(
-        f"{where} params.capacity", params["capacity"], len(rows[0]) - 2 if rows else None
-    )
+    num_resources = len(rows[0]) - 2 if rows else None
+    capacity = _capacity(f"{where} params.capacity", params["capacity"], num_resources)
     # Checked before RigidJobs, so that messages name the place in the file.
     _check_jobs(where, rows, capacity, window, sizes["time_horizon"])
-    table = np.array(rows, np.int64).reshape(-1, 2 + len(capacity))
-    jobs = RigidJobs(name, table[:, 0], table[:, 1], table[:, 2:], np.array(capacity, np.int64))
     expected = data.get("expected", {})
     if not isinstance(expected, dict):
         raise FormatError(f"{where} expected: not an object of results by policy")
+    jobs = _rigid_jobs(name, rows, capacity)
     return PackingSet(jobs, window, **sizes, expected=MappingProxyType(expected))
+
+
+def _rigid_jobs(name: str, rows: list[list[int]], capacity: Sequence[int]) -> RigidJobs:
+    """The jobs of rows with the arrival, the duration and the demand of each resource."""
+    table = np.array(rows, np.int64).reshape(-1, 2 + len(capacity))
+    arrival = table[:, 0]
+    duration = table[:, 1]
+    return RigidJobs(name, arrival, duration, table[:, 2:], np.array(capacity, np.int64))
 
 
 def _rows(where: str, jobs: Any) -> list[list[int]]:

@@ -54,36 +54,36 @@ class RigidJobs:
     def __post_init__(self) -> None:
         for key in ("arrival", "duration", "demand", "capacity", "estimate", "ids"):
             object.__setattr__(self, key, _whole(self.name, key, getattr(self, key)))
-        # Defaults: true durations as estimates, ids from 0, and numbered resource names.
-        count = len(self.arrival)
+        self._set_defaults()
+        self._check_shapes()
+        self._check_values()
+
+    def _set_defaults(self) -> None:
+        """True durations as estimates, ids from 0, and numbered resource names."""
         if not len(self.estimate):
             object.__setattr__(self, "estimate", self.duration)
         if not len(self.ids):
-            object.__setattr__(self, "ids", _frozen(np.arange(count, dtype=np.int64)))
+            object.__setattr__(self, "ids", _frozen(np.arange(len(self.arrival), dtype=np.int64)))
         if not self.resources:
-            object.__setattr__(
-                self, "resources", tuple(f"resource {r}" for r in range(len(self.capacity)))
-            )
-        if (
-            self.demand.ndim != 2
-            or self.demand.shape != (count, len(self.capacity))
-            or not len(self.capacity)
-        ):
+            resources = tuple(f"resource {r}" for r in range(len(self.capacity)))
+            object.__setattr__(self, "resources", resources)
+
+    def _check_shapes(self) -> None:
+        count = len(self.arrival)
+        num_resources = len(self.capacity)
+        if self.demand.shape != (count, num_resources) or not num_resources:
             raise WorkloadError(
-                f"{self.name}: demand must be [{count} jobs, {len(self.capacity)} resources], "
+                f"{self.name}: demand must be [{count} jobs, {num_resources} resources], "
                 f"not {self.demand.shape}"
             )
-        # Shapes are checked here, values in `_check`.
-        if len({count, len(self.duration), len(self.estimate), len(self.ids)}) != 1 or len(
-            self.resources
-        ) != len(self.capacity):
+        lengths = {count, len(self.duration), len(self.estimate), len(self.ids)}
+        if len(lengths) != 1 or len(self.resources) != num_resources:
             raise WorkloadError(
                 f"{self.name}: arrival, duration, demand, estimate and ids must have one entry a "
                 "job, resources one name for each entry of capacity"
             )
-        self._check()
 
-    def _check(self) -> None:
+    def _check_values(self) -> None:
         self._refuse(self.arrival < 0, "arrives at {}, before time 0", self.arrival)
         self._refuse(
             np.diff(self.arrival, prepend=0) < 0,
@@ -101,6 +101,9 @@ class RigidJobs:
                 f"{self.name}: capacity {self.capacity.tolist()}: "
                 "every resource needs at least 1 unit"
             )
+        self._check_demands()
+
+    def _check_demands(self) -> None:
         self._refuse(
             (self.demand < 0).any(axis=1),
             "asks for {}: demands must not be negative",
@@ -111,9 +114,8 @@ class RigidJobs:
             "asks for {}: nothing at all, but a job must need some resource",
             self.demand,
         )
-        too_large = (self.demand > self.capacity).any(axis=1)
         self._refuse(
-            too_large,
+            (self.demand > self.capacity).any(axis=1),
             f"asks for {{}}, more than the cluster's {self.capacity.tolist()}",
             self.demand,
         )

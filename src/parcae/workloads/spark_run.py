@@ -148,12 +148,7 @@ def _collect(log: ApplicationLog, key: str | None, into: _Collected) -> None:
     into.applications.append(log.label)
     for group in job_groups(log):
         name = job_name(group.jobs, group.executions, log.settings, key)
-        stages = [
-            info.stage_id
-            for job in group.jobs
-            for info in job.stages
-            if owner[info.stage_id] == job.job_id
-        ]
+        stages = _own_stages(group, owner)
         job = None if name is None else _job(name, group, log, stages)
         if name is None:
             into.left_out[f"did not carry the property {key!r}"] += 1
@@ -164,6 +159,16 @@ def _collect(log: ApplicationLog, key: str | None, into: _Collected) -> None:
             into.jobs.append(job)
     _collect_tasks(log, job_of_stage, into)
     _collect_executors(log, into)
+
+
+def _own_stages(group: JobGroup, owner: dict[int, int]) -> list[int]:
+    """The stages of a group, each with the Spark job that lists it first."""
+    return [
+        info.stage_id
+        for job in group.jobs
+        for info in job.stages
+        if owner[info.stage_id] == job.job_id
+    ]
 
 
 def _job(name: str, group: JobGroup, log: ApplicationLog, stages: Sequence[int]) -> _Job | None:

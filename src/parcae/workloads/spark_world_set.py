@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -100,6 +100,17 @@ def read_spark_world_sets(path: Path | str) -> dict[str, SparkWorldSet]:
     Example: `read_spark_world_sets("spark-world.json")["set-4001"].cores` is 8.
     """
     path = Path(path)
+    sets: dict[str, SparkWorldSet] = {}
+    for row, entry in enumerate(_entries(path)):
+        job_set = _set(f"{path}", row, entry)
+        if job_set.name in sets:
+            raise FormatError(f"{path}: several sets have the name {job_set.name!r}; rename one")
+        sets[job_set.name] = job_set
+    return sets
+
+
+def _entries(path: Path) -> list[Any]:
+    """The file's list of sets, at least one."""
     try:
         data = json.loads(path.read_bytes())
     except json.JSONDecodeError as error:
@@ -114,13 +125,16 @@ def read_spark_world_sets(path: Path | str) -> dict[str, SparkWorldSet]:
     entries = data.get("sets")
     if not isinstance(entries, list) or not entries:
         raise FormatError(f'{path}: "sets" must be a list of at least one; expected {_LAYOUT}')
-    sets: dict[str, SparkWorldSet] = {}
-    for row, entry in enumerate(entries):
-        job_set = _set(f"{path}", row, entry)
-        if job_set.name in sets:
-            raise FormatError(f"{path}: several sets have the name {job_set.name!r}; rename one")
-        sets[job_set.name] = job_set
-    return sets
+    return entries
+
+
+class _SetJob(NamedTuple):
+    """A job of a set, its pool, its tier, and the limits of its stages."""
+
+    spec: JobSpec
+    pool: str
+    tier: float
+    limits: tuple[int, ...] | None
 
 
 def _set(path: str, row: int, entry: Any) -> SparkWorldSet:
@@ -134,22 +148,15 @@ def _set(path: str, row: int, entry: Any) -> SparkWorldSet:
     where = f"{path}: set {name!r}"
     cores = _whole(f"{where}: cores", entry.get("cores"), 1)
     pools = _pools(where, entry.get("pools", {}))
-    jobs = entry.get("jobs")
-    if not isinstance(jobs, list) or not jobs:
-        raise WorkloadError(f"{where}: no jobs; a set needs at least one")
     defined = {pool.name for pool in pools}
-    parts = [
-        _job(f"{where}, job {position}", position, job, defined)
-        for position, job in enumerate(jobs)
-    ]
-    workload = Workload(
-        name, tuple(part[0] for part in parts), provenance={"source": Path(path).name}
-    )
-    job_pools = tuple(part[1] for part in parts)
+    jobs = _set_jobs(where, entry.get("jobs"), defined)
     # `default` comes last, as in Spark's list of pools when the file does not define it.
-    if DEFAULT_POOL in set(job_pools) - defined:
+    if DEFAULT_POOL in {job.pool for job in jobs} - defined:
         pools = (*pools, PoolSpec(DEFAULT_POOL))  # Spark always has this pool
-    arrivals = np.array([part[0].arrival_ms for part in parts], np.int64)
+    workload = Workload(
+        name, tuple(job.spec for job in jobs), provenance={"source": Path(path).name}
+    )
+    arrivals = np.array([job.spec.arrival_ms for job in jobs], np.int64)
     order: Int64Array = np.argsort(arrivals, kind="stable").astype(np.int64)
     return SparkWorldSet(
         name,
@@ -157,11 +164,20 @@ def _set(path: str, row: int, entry: Any) -> SparkWorldSet:
         workload,
         JobSequence(workload, order, arrivals[order]),
         pools,
-        job_pools,
-        tuple(part[2] for part in parts),
-        tuple(part[3] for part in parts),
+        tuple(job.pool for job in jobs),
+        tuple(job.tier for job in jobs),
+        tuple(job.limits for job in jobs),
         _expected(where, entry.get("expected", {})),
     )
+
+
+def _set_jobs(where: str, entries: Any, pools: set[str]) -> list[_SetJob]:
+    if not isinstance(entries, list) or not entries:
+        raise WorkloadError(f"{where}: no jobs; a set needs at least one")
+    return [
+        _job(f"{where}, job {position}", position, entry, pools)
+        for position, entry in enumerate(entries)
+    ]
 
 
 def _expected(where: str, entry: Any) -> Mapping[str, Mapping[str, Any]]:
@@ -189,23 +205,11 @@ def _pools(where: str, entry: Any) -> tuple[PoolSpec, ...]:
     return tuple(pools)
 
 
-def _job(
-    where: str, position: int, entry: Any, pools: set[str]
-) -> tuple[JobSpec, str, float, tuple[int, ...] | None]:
-    """One job, its pool, its tier, and the limits of its stages."""
+def _job(where: str, position: int, entry: Any, pools: set[str]) -> _SetJob:
     if not isinstance(entry, dict):
         raise FormatError(f"{where}: not an object; expected {_LAYOUT}")
     arrival = _whole(f"{where}: arrival_ms", entry.get("arrival_ms"), 0)
-    task_ms = entry.get("task_ms")
-    if not isinstance(task_ms, list) or not task_ms:
-        raise WorkloadError(
-            f'{where}: no stages; "task_ms" must list the durations of every stage\'s tasks'
-        )
-    parents = _parents(where, entry.get("edges", []), len(task_ms))
-    stages = tuple(
-        _stage(f"{where}, stage {index}", tasks, tuple(parents[index]))
-        for index, tasks in enumerate(task_ms)
-    )
+    stages = _stages(where, entry)
     pool = entry.get("pool", DEFAULT_POOL)
     if not isinstance(pool, str) or pool not in pools | {DEFAULT_POOL}:
         known = ", ".join(sorted(pools | {DEFAULT_POOL}))
@@ -215,9 +219,23 @@ def _job(
         raise FormatError(f"{where}: tier is {_shown(tier)}; it must be a number")
     limits = _limits(where, entry["limits"], len(stages)) if "limits" in entry else None
     try:
-        return JobSpec(f"job-{position:03d}", stages, arrival), pool, float(tier), limits
+        spec = JobSpec(f"job-{position:03d}", stages, arrival)
     except WorkloadError as error:
         raise WorkloadError(f"{where}: {error}") from None
+    return _SetJob(spec, pool, float(tier), limits)
+
+
+def _stages(where: str, entry: dict[str, Any]) -> tuple[StageSpec, ...]:
+    task_ms = entry.get("task_ms")
+    if not isinstance(task_ms, list) or not task_ms:
+        raise WorkloadError(
+            f'{where}: no stages; "task_ms" must list the durations of every stage\'s tasks'
+        )
+    parents = _parents(where, entry.get("edges", []), len(task_ms))
+    return tuple(
+        _stage(f"{where}, stage {index}", tasks, tuple(parents[index]))
+        for index, tasks in enumerate(task_ms)
+    )
 
 
 def _parents(where: str, edges: Any, num_stages: int) -> list[list[int]]:

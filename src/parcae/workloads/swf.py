@@ -10,16 +10,10 @@ Source: Standard Workload Format, version 2.2
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import re
-import zlib
-from array import array
 from collections.abc import Collection
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, cast
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,37 +21,20 @@ import numpy.typing as npt
 from parcae.errors import ConfigError, FormatError
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.rigid import RigidJobs
+from parcae.workloads.swf_lines import (
+    MISSING,
+    NUM_FIELDS,
+    Field,
+    FloatArray,
+    Lines,
+    SwfHeader,
+    field_name,
+    read_lines,
+)
 
-FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 
-class Field(IntEnum):
-    """The 18 fields of a line, in order; times in seconds, memory in KB per processor."""
-
-    JOB_NUMBER = 0
-    SUBMIT_TIME = 1
-    WAIT_TIME = 2
-    RUN_TIME = 3
-    ALLOCATED_PROCESSORS = 4
-    CPU_TIME = 5
-    USED_MEMORY = 6
-    REQUESTED_PROCESSORS = 7
-    REQUESTED_TIME = 8
-    REQUESTED_MEMORY = 9
-    STATUS = 10
-    USER = 11
-    GROUP = 12
-    EXECUTABLE = 13
-    QUEUE = 14
-    PARTITION = 15
-    PRECEDING_JOB = 16
-    THINK_TIME = 17
-
-
-NUM_FIELDS = len(Field)
-#: The value of a number that is not known.
-MISSING = -1
 #: Fields that are counts or identifiers and must be whole numbers.
 _WHOLE = (
     Field.JOB_NUMBER,
@@ -73,35 +50,6 @@ _CANCELLED = 5
 _PARTS = (2, 3, 4)
 #: Above this bound a float cannot represent every whole number.
 _LARGEST = 2.0**53
-# `float` also accepts "nan" and "1_000", which are not valid here: a line is checked first.
-#: Characters of a line of numbers, and the syntax of one number.
-_NUMERIC = re.compile(rb"[-+.\deE\s]+")
-_NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-_HEADER_KEY = re.compile(r"(\w+):(?:\s+(.*))?$")
-
-
-@dataclass(frozen=True)
-class SwfHeader:
-    """The header comments as pairs (key, value) in the order of the file.
-
-    A comment line without a key continues the value of the line before it.
-
-    Example: `header.number("MaxProcs")` of a log with the line `; MaxProcs: 1728` is 1728.
-    """
-
-    entries: tuple[tuple[str, str], ...] = ()
-
-    def text(self, key: str) -> str | None:
-        """The first value of a key; None if the header lacks the key."""
-        return next((value for name, value in self.entries if name == key), None)
-
-    def number(self, key: str) -> int | None:
-        """The whole number >= 0 at the start of a key's value.
-
-        None if there is none, as in `; MaxNodes: -1`.
-        """
-        match = re.match(r"\d+", self.text(key) or "")
-        return int(match[0]) if match else None
 
 
 @dataclass(frozen=True)
@@ -150,17 +98,10 @@ class SwfLog:
         return None if start is None else start + self.first_submit_s
 
 
-class _Lines(NamedTuple):
-    header: SwfHeader
-    values: FloatArray  # [num_lines, NUM_FIELDS]
-    number: npt.NDArray[np.int64]  # [num_lines], from 1
-    truncated: str  # what is wrong with a last line without a newline, "" if nothing
-
-
 class _LineFilter:
     """Selects the lines that are kept, and records the reasons for all others."""
 
-    def __init__(self, path: Path, lines: _Lines, bad: BadRows) -> None:
+    def __init__(self, path: Path, lines: Lines, bad: BadRows) -> None:
         self.path = path
         self.number = lines.number
         self.bad = bad
@@ -240,7 +181,7 @@ def read_swf(
     _check_options(processors, memory, estimates, cancelled)
     path = Path(path)
     bad = BadRows(max_bad_share)
-    lines = _read_lines(path, bad)
+    lines = read_lines(path, bad)
     # All lines with a job: good, bad and truncated.
     num_rows = len(lines.number) + bad.count + bool(lines.truncated)
     line_filter = _LineFilter(path, lines, bad)
@@ -277,80 +218,11 @@ def _check_options(
         raise ConfigError(f"cancelled {cancelled!r} is not understood: write keep or drop")
 
 
-def _read_lines(path: Path, bad: BadRows) -> _Lines:
-    values = array("d")
-    numbers = array("q")
-    truncated = ""
-    comments: list[str] = []
-    try:
-        with _opened(path) as stream:
-            for number, line in enumerate(stream, 1):
-                text = line.strip()
-                if not text:
-                    continue
-                if text.startswith(b";"):
-                    comments.append(text.decode(errors="replace"))
-                    continue
-                try:
-                    values.extend(_numbers(text))
-                    numbers.append(number)
-                except ValueError as error:
-                    if line.endswith(b"\n"):
-                        bad.add(path, number, str(error))
-                    else:
-                        truncated = f"{path}:{number}: truncated: {error}"
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(
-            f"{path}: truncated or not gzip data ({error}); download the log again"
-        ) from None
-    table = np.array(values, np.float64).reshape(-1, NUM_FIELDS)
-    return _Lines(_header(comments), table, np.array(numbers, np.int64), truncated)
-
-
-def _opened(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
-
-
-def _numbers(line: bytes) -> list[float]:
-    """The fields of a line as numbers.
-
-    Raises:
-        ValueError: a wrong number of fields, or a field that is not a number.
-    """
-    words = line.split()
-    if len(words) != NUM_FIELDS:
-        raise ValueError(f"{len(words)} fields, expected {NUM_FIELDS}")
-    if _NUMERIC.fullmatch(line):
-        with contextlib.suppress(ValueError):
-            return list(map(float, words))
-    # Slow path: the line does not parse as a whole, so find the field that is to blame.
-    column = next(column for column, word in enumerate(words) if not _NUMBER.fullmatch(word))
-    text = words[column][:40].decode(errors="replace")
-    raise ValueError(f"{_field(column)} is {text!r}, not a number")
-
-
-def _field(column: int) -> str:
-    return f"field {column + 1} ({Field(column).name.lower().replace('_', ' ')})"
-
-
-def _header(comments: list[str]) -> SwfHeader:
-    entries: list[tuple[str, str]] = []
-    for comment in comments:
-        text = comment.lstrip(";").strip()
-        match = _HEADER_KEY.match(text)
-        if match:
-            entries.append((match[1], (match[2] or "").strip()))
-        elif text and entries:
-            key, value = entries[-1]
-            entries[-1] = (key, f"{value} {text}".strip())
-    return SwfHeader(tuple(entries))
-
-
 def _refuse_values(line_filter: _LineFilter, values: FloatArray) -> None:
     """Refuse lines with 18 numbers if one of them is out of range."""
     for field in Field:
         column = values[:, field]
-        name = _field(field)
+        name = field_name(field)
         line_filter.refuse(
             ~(np.abs(column) <= _LARGEST), column, f"{name} is {{:g}}, which is out of range"
         )
@@ -367,7 +239,7 @@ def _refuse_values(line_filter: _LineFilter, values: FloatArray) -> None:
     line_filter.refuse(
         submit == MISSING,
         submit,
-        f"{_field(Field.SUBMIT_TIME)} is missing: when the job arrived is not known",
+        f"{field_name(Field.SUBMIT_TIME)} is missing: when the job arrived is not known",
     )
     # Refused lines may hold NaN or huge numbers, which later comparisons must not meet.
     values[~line_filter.is_kept] = MISSING
@@ -416,7 +288,7 @@ def _memory(values: FloatArray) -> FloatArray:
 
 
 def _resources(
-    line_filter: _LineFilter, lines: _Lines, processors: int | None, memory: int | None
+    line_filter: _LineFilter, lines: Lines, processors: int | None, memory: int | None
 ) -> tuple[FloatArray, list[int], list[str]]:
     """Demands [num_lines, num_resources], capacity and notes.
 

@@ -155,7 +155,7 @@ def table2(request: PackingRequest) -> StudyResult:
 
 
 def _rates(request: PackingRequest, rates: Sequence[float], table: str) -> StudyResult:
-    measured: dict[float, Measured] = {}
+    measured: dict[str, Measured] = {}
     learned: dict[float, LearnedA2c] = {}
     for rate in rates:
         learned[rate] = learned_a2c(
@@ -163,47 +163,52 @@ def _rates(request: PackingRequest, rates: Sequence[float], table: str) -> Study
         )
         stage = stage_of(request, rate)
         request.say(f"running all policies at a rate of {rate:g}")
-        measured[rate] = Measured.of(
+        measured[f"rate {rate:g}"] = Measured.of(
             stage, {**rivals(stage.source, request.processes), **learned[rate].policies}
         )
-    stage = stage_of(request, rates[0])
+    by_rate = dict(zip(rates, measured.values(), strict=True))
     return StudyResult(
         "A2cScheduler and its baselines at job rates of "
         f"{' and '.join(f'{rate:g}' for rate in rates)}",
         f"A2cScheduler is the best or close to the best at every rate ({table}, section 4.5)",
         ("rate", "policy", *METRICS, "slowdown to sjf", "the paper's three"),
-        [row for rate in rates for row in rows_of(f"{rate:g}", measured[rate], PUBLISHED[rate])],
-        {
-            f"{rate:g}": {
-                "load": load_at(rate), "policies": measured[rate].to_json(),
-                "paper": {k: list(v) for k, v in PUBLISHED[rate].items()},
-                "a2c": dict(learned[rate].card),
-            }
-            for rate in rates
-        },
+        [row for rate in rates for row in rows_of(f"{rate:g}", by_rate[rate], PUBLISHED[rate])],
+        {f"{rate:g}": _rate_json(rate, by_rate[rate], learned[rate]) for rate in rates},
         [
             *(
                 note
                 for rate in rates
-                for note in orderings(f"rate {rate:g}", measured[rate], PUBLISHED[rate])
+                for note in orderings(f"rate {rate:g}", by_rate[rate], PUBLISHED[rate])
             ),
             PUBLISHED_NOTE,
-            f"our setting: {stage.num_runs} sequences of {stage.source.config.window} steps that "
-            f"no policy was trained on, seeds {stage.first_seed} to "
-            f"{stage.first_seed + stage.num_runs - 1}, the same for all; DeepRM's jobs as its code "
-            f"draws them (loads {', '.join(f'{load_at(rate):.0%}' for rate in rates)}), 2 "
-            "resources of 10 units, 10 job slots, a backlog of 60, a horizon of 20 steps; runs end "
-            "when all jobs are done; 95% intervals (Student's t; ratios paired by sequence)",
+            _setting_note(stage_of(request, rates[0]), rates),
             *policy_notes(),
-            *unfinished_notes({f"rate {rate:g}": measured[rate] for rate in rates}),
+            *unfinished_notes(measured),
             *(entry.words for entry in learned.values()),
         ],
-        partial(
-            save,
-            partial(draw_slowdowns, {f"rate {rate:g}": measured[rate] for rate in rates}),
-            (9.0, 4.2),
-        ),
-    )  # fmt: skip
+        partial(save, partial(draw_slowdowns, measured), (9.0, 4.2)),
+    )
+
+
+def _rate_json(rate: float, measured: Measured, learned: LearnedA2c) -> dict[str, Any]:
+    return {
+        "load": load_at(rate),
+        "policies": measured.to_json(),
+        "paper": {policy: list(values) for policy, values in PUBLISHED[rate].items()},
+        "a2c": dict(learned.card),
+    }
+
+
+def _setting_note(stage: Stage, rates: Sequence[float]) -> str:
+    last_seed = stage.first_seed + stage.num_runs - 1
+    loads = ", ".join(f"{load_at(rate):.0%}" for rate in rates)
+    return (
+        f"our setting: {stage.num_runs} sequences of {stage.source.config.window} steps that "
+        f"no policy was trained on, seeds {stage.first_seed} to {last_seed}, the same for all; "
+        f"DeepRM's jobs as its code draws them (loads {loads}), 2 "
+        "resources of 10 units, 10 job slots, a backlog of 60, a horizon of 20 steps; runs end "
+        "when all jobs are done; 95% intervals (Student's t; ratios paired by sequence)"
+    )
 
 
 PUBLISHED_NOTE = (
@@ -281,20 +286,25 @@ def orderings(
             # Larger values are worse.
             better = (other, one) if paper > 0 else (one, other)
             words = f"{better[0]} {'<' if paper else '='} {better[1]}"
-            gap = mean_estimate(ours)
-            # A strict order must be significant here; equal values in the paper must not differ.
-            # A difference is significant if its interval does not contain 0.
-            is_clear = not gap.is_unknown and (gap.low > 0 or gap.high < 0)
-            if paper == 0:
-                (differ if is_clear else agree).append(words)
-            else:
-                (agree if is_clear and (gap.mean > 0) == (paper > 0) else differ).append(words)
+            (agree if _holds(paper, mean_estimate(ours)) else differ).append(words)
         notes.append(
             f"{place}, {metric}: {len(agree)} of the paper's {len(agree) + len(differ)} orderings "
             "hold here, with a significant paired difference (95%): "
             f"{', '.join(agree) or 'none'}" + (f"; not: {', '.join(differ)}" if differ else "")
         )
     return notes
+
+
+def _holds(paper: float, gap: Estimate) -> bool:
+    """Whether a difference has the sign that it has in the paper.
+
+    A strict order must be significant here; equal values in the paper must not differ
+    significantly. A difference is significant if its interval does not contain 0.
+    """
+    is_clear = not gap.is_unknown and (gap.low > 0 or gap.high < 0)
+    if paper == 0:
+        return not is_clear
+    return is_clear and (gap.mean > 0) == (paper > 0)
 
 
 def draw_slowdowns(measured: Mapping[str, Measured], figure: Any) -> None:

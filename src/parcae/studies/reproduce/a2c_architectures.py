@@ -17,7 +17,7 @@ from parcae.policies.a2c.layout import A2cSettings, Architecture
 from parcae.policies.a2c.policy import A2cPolicy
 from parcae.studies.reproduce.a2c_trainings import train_a2c
 from parcae.studies.reproduce.contest import with_half_width
-from parcae.studies.reproduce.packing import source_at, stage_of
+from parcae.studies.reproduce.packing import Stage, source_at, stage_of
 from parcae.studies.reproduce.pictures import line_panel, save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
 
@@ -91,6 +91,36 @@ def convergence(curve: Curve) -> int | None:
     return row if row < len(slowdowns) else None
 
 
+@dataclass(frozen=True)
+class _Trained:
+    """The training of one architecture.
+
+    Args:
+        curve: its progress.
+        slowdown: slowdown of its best policy on other sequences.
+        speed: decisions per second of the training.
+        size: number of parameters.
+    """
+
+    curve: Curve
+    slowdown: Estimate
+    speed: float
+    size: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The training as plain numbers."""
+        return {
+            "parameters": self.size,
+            "iterations": list(self.curve.iterations),
+            "seconds": list(self.curve.seconds),
+            "slowdown_on_selection_runs": list(self.curve.slowdowns),
+            "first": self.curve.first,
+            "converged": convergence(self.curve),
+            "decisions_per_s": self.speed,
+            "slowdown": self.slowdown.to_json(),
+        }
+
+
 def table3(request: PackingRequest) -> StudyResult:
     """Five architectures at a job rate of 0.7, each trained for a fifth of the budget.
 
@@ -98,26 +128,7 @@ def table3(request: PackingRequest) -> StudyResult:
     """
     stage = stage_of(request, _RATE)
     config = a2c_config(request.recipe)
-    curves: dict[Architecture, Curve] = {}
-    slowdowns: dict[Architecture, Estimate] = {}
-    speeds: dict[Architecture, float] = {}
-    sizes: dict[Architecture, int] = {}
-    for architecture in Architecture:
-        result = train_a2c(
-            request,
-            source_at(_RATE),
-            f"rate {_RATE:g}",
-            request.budget_s / len(Architecture),
-            architecture,
-            _EVERY,
-        )
-        curves[architecture] = Curve.of(result.curve)
-        policy = A2cPolicy.from_checkpoint(result.checkpoint)
-        slowdowns[architecture] = stage.play(policy).estimate(Cost.SLOWDOWN)
-        speeds[architecture] = (
-            sum(one.numbers["decisions"] for one in result.curve) / result.seconds
-        )
-        sizes[architecture] = _size(policy.settings)
+    trained = {architecture: _train(request, architecture, stage) for architecture in Architecture}
     return StudyResult(
         "five architectures of A2cScheduler at a job rate of 0.7",
         "a fully connected layer does not converge; 3x3 convolutions do, better without pooling; "
@@ -126,17 +137,8 @@ def table3(request: PackingRequest) -> StudyResult:
             "architecture", "parameters", "converges", "after iterations", "episodes", "seconds",
             "decisions/s", "slowdown", "the paper: converges, speed, epochs",
         ),
-        [_row(a, sizes[a], curves[a], config, speeds[a], slowdowns[a]) for a in Architecture],
-        {
-            a.value: {
-                "parameters": sizes[a], "iterations": list(curves[a].iterations),
-                "seconds": list(curves[a].seconds),
-                "slowdown_on_selection_runs": list(curves[a].slowdowns), "first": curves[a].first,
-                "converged": convergence(curves[a]),
-                "decisions_per_s": speeds[a], "slowdown": slowdowns[a].to_json(),
-            }
-            for a in Architecture
-        },
+        [_row(architecture, one, config) for architecture, one in trained.items()],
+        {architecture.value: one.to_json() for architecture, one in trained.items()},
         [
             "converged: the mean slowdown of the last quarter of the measurements is at least 10% "
             "below that of the first iteration and at most 5% below that of the quarter before; "
@@ -151,8 +153,27 @@ def table3(request: PackingRequest) -> StudyResult:
             f"slowdown: best policy of each training on {stage.num_runs} sequences that no policy "
             "was trained on, 95% intervals",
         ],
-        partial(save, partial(_draw, curves), (8.0, 4.4)),
+        partial(save, partial(_draw, {a: one.curve for a, one in trained.items()}), (8.0, 4.4)),
     )  # fmt: skip
+
+
+def _train(request: PackingRequest, architecture: Architecture, stage: Stage) -> _Trained:
+    result = train_a2c(
+        request,
+        source_at(_RATE),
+        f"rate {_RATE:g}",
+        request.budget_s / len(Architecture),
+        architecture,
+        _EVERY,
+    )
+    policy = A2cPolicy.from_checkpoint(result.checkpoint)
+    num_decisions = sum(one.numbers["decisions"] for one in result.curve)
+    return _Trained(
+        Curve.of(result.curve),
+        stage.play(policy).estimate(Cost.SLOWDOWN),
+        num_decisions / result.seconds,
+        _size(policy.settings),
+    )
 
 
 def _size(settings: A2cSettings) -> int:
@@ -164,22 +185,16 @@ def _size(settings: A2cSettings) -> int:
     )
 
 
-def _row(
-    architecture: Architecture,
-    size: int,
-    curve: Curve,
-    config: A2cConfig,
-    speed: float,
-    slowdown: Estimate,
-) -> list[str]:
+def _row(architecture: Architecture, trained: _Trained, config: A2cConfig) -> list[str]:
+    curve = trained.curve
     row = convergence(curve)
     where = ["-", "-", "-"]
     if row is not None:
         episodes = curve.iterations[row] * config.num_sequences * config.repeats
         where = [f"{curve.iterations[row]:,.0f}", f"{episodes:,.0f}", f"{curve.seconds[row]:,.0f}"]
     return [
-        architecture.value, f"{size:,}", "no" if row is None else "yes", *where, f"{speed:,.0f}",
-        with_half_width(slowdown), PUBLISHED[architecture],
+        architecture.value, f"{trained.size:,}", "no" if row is None else "yes", *where,
+        f"{trained.speed:,.0f}", with_half_width(trained.slowdown), PUBLISHED[architecture],
     ]  # fmt: skip
 
 

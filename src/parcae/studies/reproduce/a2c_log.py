@@ -117,23 +117,10 @@ def table4(request: PackingRequest) -> StudyResult:
             request, setting.source(first, setting.train_jobs), f"pieces of {name}",
             request.budget_s / len(SETTINGS), setting.architecture, num_selection=50,
         )  # fmt: skip
-        source = setting.source(second, setting.num_jobs)
-        stage = Stage(
-            source, request.first_seed, request.runs(setting.quick, setting.full), request.processes
-        )
-        request.say(f"running all policies on pieces of {name}")
-        # Tetris is tuned on the first half, like the learned policy.
-        tuning = setting.source(first, setting.train_jobs)
-        measured[name] = Measured.of(
-            stage, {**rivals(tuning, request.processes), **learned[name].policies}
-        )
-        notes += [
-            f"{name}: {stage.num_runs} pieces of the log's second half (they may overlap, which "
-            f"the intervals ignore); {second}; load {second.jobs.load[0]:.2f}; 10 job slots, a "
-            f"backlog of {setting.backlog}, a horizon of {setting.horizon} steps; trained on "
-            f"pieces of {setting.train_jobs} jobs of the first half: {first}",
-            *orderings(name, measured[name], PUBLISHED_LOG),
-        ]
+        measured[name] = _measure(request, name, first, second, learned[name])
+        num_runs = request.runs(setting.quick, setting.full)
+        notes.append(_pieces_note(name, num_runs, first, second))
+        notes += orderings(name, measured[name], PUBLISHED_LOG)
     return StudyResult(
         f"A2cScheduler on a real log ({request.log.name})",
         "60 jobs of an academic cluster's log: A2cScheduler reduces the slowdown to 1.01 and the "
@@ -157,4 +144,39 @@ def table4(request: PackingRequest) -> StudyResult:
             *(entry.words for entry in learned.values()),
         ],
         partial(save, partial(draw_slowdowns, measured), (9.0, 4.2)),
-    )  # fmt: skip
+    )
+
+
+def _measure(
+    request: PackingRequest,
+    name: str,
+    first: SteppedJobs,
+    second: SteppedJobs,
+    learned: LearnedA2c,
+) -> Measured:
+    """Run all policies on pieces of the log's second half.
+
+    Args:
+        request: the study's request.
+        name: name of the setting.
+        first: the log's first half; Tetris is tuned on it, like the learned policy.
+        second: the log's second half.
+        learned: the learned policy.
+    """
+    setting = SETTINGS[name]
+    source = setting.source(second, setting.num_jobs)
+    num_runs = request.runs(setting.quick, setting.full)
+    stage = Stage(source, request.first_seed, num_runs, request.processes)
+    request.say(f"running all policies on pieces of {name}")
+    tuning = setting.source(first, setting.train_jobs)
+    return Measured.of(stage, {**rivals(tuning, request.processes), **learned.policies})
+
+
+def _pieces_note(name: str, num_runs: int, first: SteppedJobs, second: SteppedJobs) -> str:
+    setting = SETTINGS[name]
+    return (
+        f"{name}: {num_runs} pieces of the log's second half (they may overlap, which "
+        f"the intervals ignore); {second}; load {second.jobs.load[0]:.2f}; 10 job slots, a "
+        f"backlog of {setting.backlog}, a horizon of {setting.horizon} steps; trained on "
+        f"pieces of {setting.train_jobs} jobs of the first half: {first}"
+    )

@@ -19,8 +19,6 @@ from parcae.studies.reproduce.contest import (
     Contest,
     contest,
     named,
-    with_half_width,
-    with_interval,
 )
 from parcae.studies.reproduce.curves import Curve
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
@@ -107,15 +105,8 @@ def fig14(request: StudyRequest) -> StudyResult:
         learned += trained
         # Results keep the order of the contenders, so they can be labelled by position.
         labels = [_BASELINE, *(variant.label for variant in VARIANTS)]
-        for label, result in zip(labels, contests[load].results.values(), strict=True):
-            rows.append(
-                [
-                    f"{load:g}",
-                    label,
-                    with_half_width(result.average_jct_s),
-                    with_interval(result.ratio_to_first),
-                ]
-            )
+        for label, (_, *cells) in zip(labels, contests[load].average_rows(), strict=True):
+            rows.append([f"{load:g}", label, *cells])
     lines = _lines(contests)
     return StudyResult(
         "the contribution of each of Decima's parts",

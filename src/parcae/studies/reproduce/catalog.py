@@ -14,7 +14,8 @@ from parcae.studies.reproduce.ablations import fig14, fig15a
 from parcae.studies.reproduce.batch import fig3, fig9a
 from parcae.studies.reproduce.cross_objectives import cross_objectives
 from parcae.studies.reproduce.curves import learning_curves
-from parcae.studies.reproduce.deeprm import fig4, fig5, fig6, fig7
+from parcae.studies.reproduce.deeprm import fig4, fig5, fig6
+from parcae.studies.reproduce.deeprm_withholding import fig7
 from parcae.studies.reproduce.idle_lengths import fig5 as idle_fig5
 from parcae.studies.reproduce.join import fig16
 from parcae.studies.reproduce.latency import fig15b

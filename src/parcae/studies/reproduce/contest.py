@@ -104,22 +104,27 @@ class Contest:
 
     def rows(self) -> list[list[str]]:
         """The rows of the table: means over seeds with 95% intervals."""
+        rows = []
+        for row, result in zip(self.average_rows(), self.results.values(), strict=True):
+            means = result.means()
+            row += [f"{means['p95_jct_s']:,.1f}", f"{means['makespan_s']:,.1f}"]
+            row.append(f"{means['utilization']:.0%}")
+            if self.arena.config.executor_classes:
+                row.append(f"{means['fragmentation']:.1%}")
+            rows.append(row)
+        return rows
+
+    def average_rows(self) -> list[list[str]]:
+        """Rows of policy, average JCT and ratio to the first policy, with 95% intervals."""
         return [
-            [
-                label,
-                with_half_width(result.average_jct_s),
-                with_interval(result.ratio_to_first),
-                f"{result.means()['p95_jct_s']:,.1f}",
-                f"{result.means()['makespan_s']:,.1f}",
-                f"{result.means()['utilization']:.0%}",
-                *(
-                    [f"{result.means()['fragmentation']:.1%}"]
-                    if self.arena.config.executor_classes
-                    else []
-                ),
-            ]
+            [label, with_half_width(result.average_jct_s), with_interval(result.ratio_to_first)]
             for label, result in self.results.items()
         ]
+
+    @property
+    def averages(self) -> dict[str, Estimate]:
+        """The average JCT in s by label."""
+        return {label: result.average_jct_s for label, result in self.results.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Means and intervals by label, and the seeds."""

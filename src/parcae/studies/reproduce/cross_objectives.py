@@ -71,42 +71,13 @@ def cross_objectives(request: StudyRequest) -> StudyResult:
     ratios: dict[str, dict[str, Estimate]] = {}
     for measured in Objective:
         request.say(f"measuring {measured}")
-        own_scenario = replace(scenario, objective=measured)
-        costs = {
-            trained_for: _costs(policy, own_scenario, seeds) + 1e-9
-            for trained_for, policy in learned.items()
-        }
-        rng = np.random.default_rng(0)
-        ratios[measured] = {
-            trained_for: ratio_estimate(c, costs[measured], "t", rng)
-            for trained_for, c in costs.items()
-        }
-    beaten = sum(
-        e.mean > 1.0
-        for m, row in ratios.items()
-        for trained_for, e in row.items()
-        if trained_for != m
-    )
-    sure = sum(
-        e.low > 1.0
-        for m, row in ratios.items()
-        for trained_for, e in row.items()
-        if trained_for != m
-    )
-    # Every policy is compared on all objectives but its own.
-    total = len(Objective) * (len(Objective) - 1)
+        ratios[measured] = _ratios_to_own(learned, scenario, measured, seeds)
     return StudyResult(
         "one policy per objective, measured on every objective",
         "Decima learns qualitatively different policies for different objectives "
         "(section 7.4, Figure 13, section 8)",
         ("policy made for", *(str(measured) for measured in Objective)),
-        [
-            [
-                str(trained_for),
-                *(with_interval(ratios[measured][trained_for]) for measured in Objective),
-            ]
-            for trained_for in Objective
-        ],
+        [_row(trained_for, ratios) for trained_for in Objective],
         {
             "ratios": {
                 m: {trained_for: e.to_json() for trained_for, e in row.items()}
@@ -118,11 +89,47 @@ def cross_objectives(request: StudyRequest) -> StudyResult:
             "cells: the column's objective / that of the policy tuned for it, "
             f"{num_runs} runs of {num_jobs} jobs, arrivals {request.stream}, "
             f"seeds {seeds.start} to {seeds.stop - 1}, paired, 95% intervals",
-            f"in {beaten} of {total} cases another policy is worse at an objective than the policy "
-            f"tuned for it; in {sure} of these the difference is significant at the 95% level",
+            _beaten_note(ratios),
             *(policy.words for policy in learned.values()),
         ],
         partial(_draw, ratios),
+    )
+
+
+def _ratios_to_own(
+    learned: dict[Objective, Learned], scenario: Scenario, measured: Objective, seeds: range
+) -> dict[str, Estimate]:
+    """An objective under every policy / under the policy that was tuned for it."""
+    own_scenario = replace(scenario, objective=measured)
+    costs = {
+        trained_for: _costs(policy, own_scenario, seeds) + 1e-9
+        for trained_for, policy in learned.items()
+    }
+    rng = np.random.default_rng(0)
+    return {
+        trained_for: ratio_estimate(c, costs[measured], "t", rng)
+        for trained_for, c in costs.items()
+    }
+
+
+def _row(trained_for: Objective, ratios: dict[str, dict[str, Estimate]]) -> list[str]:
+    cells = [with_interval(ratios[measured][trained_for]) for measured in Objective]
+    return [str(trained_for), *cells]
+
+
+def _beaten_note(ratios: dict[str, dict[str, Estimate]]) -> str:
+    # Every policy is compared on all objectives but its own.
+    others = [
+        estimate
+        for measured, row in ratios.items()
+        for trained_for, estimate in row.items()
+        if trained_for != measured
+    ]
+    beaten = sum(estimate.mean > 1.0 for estimate in others)
+    sure = sum(estimate.low > 1.0 for estimate in others)
+    return (
+        f"in {beaten} of {len(others)} cases another policy is worse at an objective than the "
+        f"policy tuned for it; in {sure} of these the difference is significant at the 95% level"
     )
 
 

@@ -11,7 +11,14 @@ from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
-from parcae.studies.reproduce.contest import Arena, contest, named, with_half_width, with_interval
+from parcae.studies.reproduce.contest import (
+    Arena,
+    Contest,
+    contest,
+    named,
+    with_half_width,
+    with_interval,
+)
 from parcae.studies.reproduce.learners import (
     Learned,
     budget_notes,
@@ -62,48 +69,21 @@ class Curve:
         self.ratio.append(ratio)
 
 
+#: The trainings of Decima's network: label, share of the budget, recipe and changes of it.
+_DECIMA_WAYS: tuple[tuple[str, str, Recipe, dict[str, Any]], ...] = (
+    ("decima, imitation first", "imitation", Recipe.FAST, {}),
+    ("decima, fast, alone", "alone", Recipe.FAST, {"imitation": 0.0}),
+    ("decima, decima-2019", "2019", Recipe.DECIMA_2019, {}),
+)
+
+
 def learning_curves(request: StudyRequest) -> StudyResult:
     """Learning curves of all training methods from scratch on batches, and held-out results.
 
     Source: Decima, section 5.3 (Algorithm 1) and Figure 15a; the other methods are Parcae's.
     """
     scenario = Scenario(request.workload, request.config, "batch", request.jobs(20, 20))
-    curves = dict[str, Curve]()
-
-    def curve(label: str, offset_s: float = 0.0) -> Curve:
-        curves[label] = Curve(offset_s=offset_s)
-        return curves[label]
-
-    def seconds(share: str) -> float:
-        return request.budget_s * _SHARES[share]
-
-    rule = tune(request, scenario, "rule", seconds("rule"), curve("rule").add_tuning)
-    learned = [rule]
-    # The network builds on the rule, so its curve starts where the rule's tuning ended.
-    after = curve("rule, then parcae", rule.seconds)
-    learned.append(
-        train_parcae(
-            request, scenario, "rule, then parcae", seconds("parcae"), rule, progress=after.add
-        )
-    )
-    ways: tuple[tuple[str, str, Recipe, dict[str, Any]], ...] = (
-        ("decima, imitation first", "imitation", Recipe.FAST, {}),
-        ("decima, fast, alone", "alone", Recipe.FAST, {"imitation": 0.0}),
-        ("decima, decima-2019", "2019", Recipe.DECIMA_2019, {}),
-    )
-    for label, share, recipe, changes in ways:
-        add = curve(label).add
-        learned.append(
-            train_decima(
-                request,
-                scenario,
-                label,
-                seconds(share),
-                recipe=recipe,
-                changes=changes,
-                progress=add,
-            )
-        )
+    learned, curves = _train_all(request, scenario)
     arena = Arena(request.workload, request.config, "batch", scenario.num_jobs)
     outcome = contest(
         request,
@@ -111,16 +91,6 @@ def learning_curves(request: StudyRequest) -> StudyResult:
         [*named(_FIRST, "fair"), *(p.contender for p in learned)],
         request.runs(20, 200),
     )
-    made: dict[str, Learned] = {policy.label: policy for policy in learned}
-    rows = [
-        [
-            label,
-            f"{made[label].seconds:.0f}" if label in made else "",
-            with_half_width(r.average_jct_s),
-            with_interval(r.ratio_to_first),
-        ]
-        for label, r in outcome.results.items()
-    ]
     # Tuned weighted fair / fair, as a horizontal line in the picture.
     line = (
         outcome.results[_FIRST].means()["average_jct_s"]
@@ -130,7 +100,7 @@ def learning_curves(request: StudyRequest) -> StudyResult:
         "learning curves of all training methods, on batches",
         "Decima trains for 50,000 iterations, which takes hours (section 5.3 and Figure 15a)",
         ("policy", "seconds of training", "average JCT (s)", f"ratio to {_FIRST}"),
-        rows,
+        _rows(outcome, learned),
         {
             "curves": {label: vars(entry) for label, entry in curves.items()},
             "contest": outcome.to_json(),
@@ -146,6 +116,51 @@ def learning_curves(request: StudyRequest) -> StudyResult:
         ],
         partial(save, lambda figure: _draw(figure.subplots(), curves, line), (8.0, 4.6)),
     )
+
+
+def _train_all(request: StudyRequest, scenario: Scenario) -> tuple[list[Learned], dict[str, Curve]]:
+    """Train by every method. Returns the policies, and the curves by label."""
+
+    def seconds(share: str) -> float:
+        return request.budget_s * _SHARES[share]
+
+    tuned = Curve()
+    rule = tune(request, scenario, "rule", seconds("rule"), tuned.add_tuning)
+    # The network builds on the rule, so its curve starts where the rule's tuning ended.
+    corrected = Curve(offset_s=rule.seconds)
+    label = "rule, then parcae"
+    network = train_parcae(
+        request, scenario, label, seconds("parcae"), rule, progress=corrected.add
+    )
+    learned = [rule, network]
+    curves = {"rule": tuned, label: corrected}
+    for label, share, recipe, changes in _DECIMA_WAYS:
+        curves[label] = Curve()
+        learned.append(
+            train_decima(
+                request,
+                scenario,
+                label,
+                seconds(share),
+                recipe=recipe,
+                changes=changes,
+                progress=curves[label].add,
+            )
+        )
+    return learned, curves
+
+
+def _rows(outcome: Contest, learned: list[Learned]) -> list[list[str]]:
+    seconds = {policy.label: f"{policy.seconds:.0f}" for policy in learned}
+    return [
+        [
+            label,
+            seconds.get(label, ""),
+            with_half_width(result.average_jct_s),
+            with_interval(result.ratio_to_first),
+        ]
+        for label, result in outcome.results.items()
+    ]
 
 
 def _draw(axis: Any, curves: dict[str, Curve], line: float) -> None:

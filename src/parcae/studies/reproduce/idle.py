@@ -268,7 +268,7 @@ def _draw_bars(contests: Mapping[str, Contest], figure: Any) -> None:
     ):
         bar_panel(
             axis,
-            {label: result.average_jct_s for label, result in outcome.results.items()},
+            outcome.averages,
             f"average JCT (s), {kind}",
         )
 

@@ -166,28 +166,34 @@ def pair_rows(scenario: Scenario, learned: Learned) -> tuple[list[list[str]], di
     policy = deciding_policy(
         str(learned.path), scenario.workload, scenario.config, scenario.arrivals
     )
-    # The second job always has the short length; the gap before it is exponential.
-    lengths = DiscreteDistribution((SHORT_MS / MS_PER_S,), (1.0,))
-    gaps = stats.expon(scale=MEAN_GAP_S)
     rows = list[list[str]]()
     numbers = dict[str, Any]()
     for row, length_s in enumerate(_FIRST_S, 1):
-        slots = {
-            "none": 0.0,
-            "Theorem 2": best_slot_exponential(length_s, MEAN_GAP_S, lengths),
-            "decided anew": best_slot(length_s, gaps, lengths, is_redecided=True),
-            f"learned {WHOLE}": first_slot_s(policy, scenario, row),
-        }
-        costs = {
-            name: expected_average_jct(length_s, slot, gaps, lengths, is_redecided=True)
-            for name, slot in slots.items()
-        }
+        slots, costs = _pair_slots(length_s, first_slot_s(policy, scenario, row))
         numbers[f"{length_s:g} s"] = {"slots_s": slots, "expected_average_jct_s": costs}
         rows += [
             [f"pair, first job {length_s:g} s", name, f"{slot:.1f}", f"{costs[name]:.2f}", ""]
             for name, slot in slots.items()
         ]
     return rows, numbers
+
+
+def _pair_slots(length_s: float, learned_s: float) -> tuple[dict[str, float], dict[str, float]]:
+    """The four slots before a first job of a length, and the expected average JCT of each, in s."""
+    # The second job always has the short length; the gap before it is exponential.
+    lengths = DiscreteDistribution((SHORT_MS / MS_PER_S,), (1.0,))
+    gaps = stats.expon(scale=MEAN_GAP_S)
+    slots = {
+        "none": 0.0,
+        "Theorem 2": best_slot_exponential(length_s, MEAN_GAP_S, lengths),
+        "decided anew": best_slot(length_s, gaps, lengths, is_redecided=True),
+        f"learned {WHOLE}": learned_s,
+    }
+    costs = {
+        name: expected_average_jct(length_s, slot, gaps, lengths, is_redecided=True)
+        for name, slot in slots.items()
+    }
+    return slots, costs
 
 
 def bins_of(workload: Workload, sequence: JobSequence) -> list[npt.NDArray[np.intp]]:
@@ -261,12 +267,17 @@ def _draw(
     figure: Any,
 ) -> None:
     left, right = figure.subplots(1, 2)
+    _draw_shares(left, work_s, shares)
+    _draw_slots(right, numbers)
+
+
+def _draw_shares(axis: Any, work_s: list[float], shares: Mapping[str, list[Estimate]]) -> None:
+    """Draw the machines per job over the work of the job, one line per policy."""
     for row, (label, estimates) in enumerate(shares.items()):
         errors = [[e.mean - e.low for e in estimates], [e.high - e.mean for e in estimates]]
-        y = [e.mean for e in estimates]
-        left.errorbar(
+        axis.errorbar(
             work_s,
-            y,
+            [e.mean for e in estimates],
             np.nan_to_num(errors),
             color=policy_color(row),
             marker="o",
@@ -274,21 +285,25 @@ def _draw(
             label=label,
             capsize=2,
         )
-    left.set_xscale("log")
+    axis.set_xscale("log")
     tidy(
-        left,
+        axis,
         ("work of the job (s)", "machines while it was there"),
         "machines by length of the job",
     )
+
+
+def _draw_slots(axis: Any, numbers: Mapping[str, Any]) -> None:
+    """Draw the idle slots before the first of two jobs, as groups of bars."""
     places = np.arange(len(numbers))
     # Skip "none", which has no bar.
     names = list(next(iter(numbers.values()))["slots_s"])[1:]
     for row, name in enumerate(names):
         heights = [outcome["slots_s"][name] for outcome in numbers.values()]
-        right.bar(places + 0.25 * (row - 1), heights, 0.22, color=policy_color(row), label=name)
-    right.set_xticks(places, list(numbers))
+        axis.bar(places + 0.25 * (row - 1), heights, 0.22, color=policy_color(row), label=name)
+    axis.set_xticks(places, list(numbers))
     tidy(
-        right,
+        axis,
         ("length of the first job", "idle slot before it (s)"),
         "two one-stage jobs on one machine",
     )
@@ -307,16 +322,11 @@ def fig5(request: StudyRequest) -> StudyResult:
     alone = train_decima(
         request, scenario, f"{WHOLE} pairs", share_s, decima=AGENTS[WHOLE], changes=_PAIRS
     )
-    outcome = contest(request, arena, [*agents, *named(*BESIDE)], request.runs(4, 10))
-    work_s, shares = shares_by_length(
-        outcome, range(request.first_seed, request.first_seed + request.runs(4, 10))
-    )
+    num_runs = request.runs(4, 10)
+    outcome = contest(request, arena, [*agents, *named(*BESIDE)], num_runs)
+    seeds = range(request.first_seed, request.first_seed + num_runs)
+    work_s, shares = shares_by_length(outcome, seeds)
     slots, numbers = pair_rows(scenario, alone)
-    rows = [
-        [f"jobs of {length:,.0f} s", label, "", "", with_half_width(estimates[row], 2)]
-        for row, length in enumerate(work_s)
-        for label, estimates in shares.items()
-    ]
     return StudyResult(
         "machines by length of the job, and learned idle slots compared with the theory",
         "agents give smaller jobs more machines than tuned weighted fair (Figure 5); on one-stage "
@@ -328,7 +338,7 @@ def fig5(request: StudyRequest) -> StudyResult:
             "expected average JCT of the pair (s)",
             "machines per job",
         ),
-        [*slots, *rows],
+        [*slots, *_share_rows(work_s, shares)],
         {
             "pairs": numbers,
             "work_s": work_s,
@@ -339,11 +349,7 @@ def fig5(request: StudyRequest) -> StudyResult:
         },
         [
             describe("mixed", arena),
-            "pairs: one machine, a one-stage job of "
-            f"{' or '.join(f'{s:g}' for s in _FIRST_S)} s and, after an exponential gap (mean "
-            f"{MEAN_GAP_S:g} s), a job of 10 s; the slot of Theorem 2 is the best if it always "
-            "lasts to its end; 'decided anew' is the best if the next arrival ends it, as in this "
-            "cluster and in the paper's section IV-B; the expected times are for the latter case",
+            _PAIR_NOTE,
             "machines per job: executor time of its tasks / time in the system; bins have about "
             "the same number of job kinds each",
             _slot_words(outcome, request.first_seed),
@@ -354,3 +360,20 @@ def fig5(request: StudyRequest) -> StudyResult:
         ],
         partial(save, partial(_draw, work_s, shares, numbers), (11.0, 4.4)),
     )
+
+
+_PAIR_NOTE = (
+    "pairs: one machine, a one-stage job of "
+    f"{' or '.join(f'{s:g}' for s in _FIRST_S)} s and, after an exponential gap (mean "
+    f"{MEAN_GAP_S:g} s), a job of 10 s; the slot of Theorem 2 is the best if it always "
+    "lasts to its end; 'decided anew' is the best if the next arrival ends it, as in this "
+    "cluster and in the paper's section IV-B; the expected times are for the latter case"
+)
+
+
+def _share_rows(work_s: list[float], shares: Mapping[str, list[Estimate]]) -> list[list[str]]:
+    return [
+        [f"jobs of {length:,.0f} s", label, "", "", with_half_width(estimates[row], 2)]
+        for row, length in enumerate(work_s)
+        for label, estimates in shares.items()
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -148,27 +148,17 @@ def best_schedule(
     """
     # A schedule that reaches this bound is optimal.
     bound = lower_bounds(sequence, config.total_executors).makespan_ms
-    best: tuple[int, tuple[Decision, ...]] | None = None
+    best: BestSchedule | None = None
     # Breadth-first over departures from the first choice: a prefix ends with its last departure.
     queue: deque[tuple[Decision, ...]] = deque([()])
     tried = 0
     while queue:
-        prefix = queue.popleft()
-        simulator = Simulator(sequence, config, 0)
-        simulator.start()
-        for decision in prefix:
-            simulator.step(decision)
-        script = list(prefix)
-        while simulator.status is Status.NEEDS_DECISION:
-            # Follow the first choice; queue all others for later.
-            first, *others = _choices(simulator)
-            queue += [(*script, other) for other in others]
-            script.append(first)
-            simulator.step(first)
+        script, span, others = _completed(queue.popleft(), sequence, config)
+        queue += others
         tried += 1
-        span = makespan_ms(simulator.trace("search"))
-        best = (span, tuple(script)) if best is None or span < best[0] else best
-        if best[0] <= bound:
+        if best is None or span < best.makespan_ms:
+            best = BestSchedule(script, span, tried)
+        if best.makespan_ms <= bound:
             break
         if tried >= max_schedules:
             raise ConfigError(
@@ -176,30 +166,52 @@ def best_schedule(
                 "use a smaller DAG"
             )
     assert best is not None
-    return BestSchedule(best[1], best[0], tried)
+    return replace(best, num_schedules=tried)
+
+
+def _completed(
+    prefix: tuple[Decision, ...], sequence: JobSequence, config: SimulationConfig
+) -> tuple[tuple[Decision, ...], int, list[tuple[Decision, ...]]]:
+    """Go on from a prefix with the first choice every time.
+
+    Returns:
+        the whole schedule, its makespan in ms, and the prefixes that end with another choice.
+    """
+    simulator = Simulator(sequence, config, 0)
+    simulator.start()
+    for decision in prefix:
+        simulator.step(decision)
+    script = list(prefix)
+    departures = []
+    while simulator.status is Status.NEEDS_DECISION:
+        first, *others = _choices(simulator)
+        departures += [(*script, other) for other in others]
+        script.append(first)
+        simulator.step(first)
+    return tuple(script), makespan_ms(simulator.trace("search")), departures
 
 
 def _draw(traces: Mapping[str, Trace], figure: Any) -> None:
     axes = figure.subplots(len(traces), 1, sharex=True, squeeze=False)[:, 0]
     for axis, (name, trace) in zip(axes, traces.items(), strict=True):
-        tasks: Any = trace.tasks
-        for stage, label in enumerate(_STAGES):
-            for task in tasks[tasks["stage"] == stage]:
-                start = int(task["start_ms"]) / MS_PER_S
-                end = int(task["finish_ms"]) / MS_PER_S
-                box = {"color": PALETTE[stage], "edgecolor": "white", "linewidth": 0.5}
-                axis.barh(
-                    int(task["executor"]), end - start, left=start, height=0.9, label=label, **box
-                )
-        tidy(
-            axis,
-            ("", "executor"),
-            f"{name}: {makespan_ms(trace) / MS_PER_S:.1f} s",
-            has_legend=False,
-        )
+        _draw_schedule(axis, trace)
+        title = f"{name}: {makespan_ms(trace) / MS_PER_S:.1f} s"
+        tidy(axis, ("", "executor"), title, has_legend=False)
     handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
     axes[-1].legend(handles.values(), handles.keys(), frameon=False, fontsize=7, loc="center right")
     axes[-1].set_xlabel("time (s)")
+
+
+def _draw_schedule(axis: Any, trace: Trace) -> None:
+    """Draw one bar per task, by executor."""
+    tasks: Any = trace.tasks
+    for stage, label in enumerate(_STAGES):
+        box = {"color": PALETTE[stage], "edgecolor": "white", "linewidth": 0.5}
+        for task in tasks[tasks["stage"] == stage]:
+            start = int(task["start_ms"]) / MS_PER_S
+            end = int(task["finish_ms"]) / MS_PER_S
+            row = int(task["executor"])
+            axis.barh(row, end - start, left=start, height=0.9, label=label, **box)
 
 
 def fig16(request: StudyRequest) -> StudyResult:

@@ -16,6 +16,7 @@ from parcae.learning.scenario import Scenario
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
+from parcae.studies.reproduce.contest import Contender
 from parcae.studies.reproduce.learners import learned_contenders
 from parcae.studies.reproduce.pictures import cdf_panel, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
@@ -79,24 +80,7 @@ def fig15b(request: StudyRequest) -> StudyResult:
     num_jobs = request.jobs(100, 1_000)
     scenario = Scenario(request.workload, request.config, request.stream, num_jobs)
     learned, notes = learned_contenders(request, scenario, ("decima",))
-    # The policy `fair` shows the time that a trivial decision takes.
-    names = ["fair", *(contender.name for contender in learned)]
-    policies = resolve_policies(
-        request.workload, names, request.config, request.stream, num_jobs
-    ).policies
-    latencies: dict[str, Latencies] = {}
-    for label, name in (
-        ("fair", "fair"),
-        *((contender.label, contender.name) for contender in learned),
-    ):
-        request.say(f"timing the decisions of {label}")
-        latencies[label] = measure_latencies(
-            scenario.sequence(request.first_seed),
-            cast(Policy, policies[name]),
-            request.config,
-            request.first_seed,
-        )
-    rows = [[label, *_row(entry)] for label, entry in latencies.items()]
+    latencies = _measure_all(request, scenario, learned)
     return StudyResult(
         "decisions take far less time than passes between scheduling events",
         "the latency of a decision is below 15 ms, on average about 50 times smaller than the "
@@ -109,7 +93,7 @@ def fig15b(request: StudyRequest) -> StudyResult:
             "median interval (ms)",
             "interval / latency",
         ),
-        rows,
+        [[label, *_row(entry)] for label, entry in latencies.items()],
         {
             label: {
                 "latency_ms": _quantiles(entry.decision_ms),
@@ -126,6 +110,24 @@ def fig15b(request: StudyRequest) -> StudyResult:
         ],
         partial(save, partial(_draw, latencies), (7.5, 4.0)),
     )
+
+
+def _measure_all(
+    request: StudyRequest, scenario: Scenario, learned: list[Contender]
+) -> dict[str, Latencies]:
+    """The latencies of the learned policies, and of `fair`: the time of a trivial decision."""
+    names = {"fair": "fair", **{contender.label: contender.name for contender in learned}}
+    policies = resolve_policies(
+        scenario.workload, list(names.values()), scenario.config, scenario.arrivals,
+        scenario.num_jobs,
+    ).policies  # fmt: skip
+    latencies = {}
+    for label, name in names.items():
+        request.say(f"timing the decisions of {label}")
+        sequence = scenario.sequence(request.first_seed)
+        policy = cast(Policy, policies[name])
+        latencies[label] = measure_latencies(sequence, policy, request.config, request.first_seed)
+    return latencies
 
 
 def _draw(latencies: dict[str, Latencies], figure: Any) -> None:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from parcae.cluster.trace import Trace
@@ -237,6 +238,18 @@ def heuristics(
     return contenders, notes
 
 
+def _known_sweeps(path: Path, key: str) -> tuple[dict[str, dict[str, str]], dict[str, str] | None]:
+    """All earlier sweeps in the file by key, and the one of the key if there is one."""
+    try:
+        known: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
+        entry = {part: known[key][part] for part in ("policy", "words")} if key in known else None
+    except (ValueError, KeyError, TypeError):
+        raise FormatError(
+            f"{path}: not a file of sweeps written by a study of executor classes; remove it"
+        ) from None
+    return known, entry
+
+
 def _swept(request: StudyRequest, world: World, family: str) -> dict[str, str]:
     """The best parameters of a heuristic, as {"policy":, "words":}.
 
@@ -256,13 +269,7 @@ def _swept(request: StudyRequest, world: World, family: str) -> dict[str, str]:
     ]
     # The key identifies the setting of the sweep.
     key = hashlib.sha256(json.dumps(setting).encode()).hexdigest()[:16]
-    try:
-        known: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
-        entry = {part: known[key][part] for part in ("policy", "words")} if key in known else None
-    except (ValueError, KeyError, TypeError):
-        raise FormatError(
-            f"{path}: not a file of sweeps written by a study of executor classes; remove it"
-        ) from None
+    known, entry = _known_sweeps(path, key)
     if entry is None:
         request.say(f"tuning {family} on {world.name}")
         best = sweep(arena.workload, family, arena.config, arena.arrivals, num_jobs)
@@ -423,7 +430,7 @@ def _draw(outcomes: dict[str, Contest], figure: Any) -> None:
     for axis, (name, entry) in zip(axes, outcomes.items(), strict=True):
         bar_panel(
             axis,
-            {label: result.average_jct_s for label, result in entry.results.items()},
+            entry.averages,
             "average JCT (s)",
         )
         axis.set_title(name, fontsize=9, loc="left")

@@ -11,7 +11,7 @@ from functools import partial
 from parcae.evaluation.statistics import Estimate
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings
-from parcae.studies.reproduce.contest import Contest, contest, with_half_width, with_interval
+from parcae.studies.reproduce.contest import Contest, contest
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima, tune
 from parcae.studies.reproduce.multi_resource import (
     GRAPHENE,
@@ -117,16 +117,13 @@ def _smaller(world: World) -> Scenario:
     return replace(world.train, config=config.resized(fewer))
 
 
-def _rows(test: str, outcomes: Contest) -> list[list[str]]:
-    return [
-        [test, label, with_half_width(result.average_jct_s), with_interval(result.ratio_to_first)]
-        for label, result in outcomes.results.items()
-    ]
+def _rows(test: str, outcome: Contest) -> list[list[str]]:
+    return [[test, *row] for row in outcome.average_rows()]
 
 
 def _bars(outcomes: dict[str, Contest]) -> dict[str, Estimate]:
     return {
-        f"{label}\n({test})": r.average_jct_s
-        for test, entry in outcomes.items()
-        for label, r in entry.results.items()
+        f"{label}\n({test})": average
+        for test, outcome in outcomes.items()
+        for label, average in outcome.averages.items()
     }

@@ -85,15 +85,12 @@ def fig13(request: StudyRequest) -> StudyResult:
     # Policies (a) and (c) are for costly moving, policy (b) is for free moving.
     costly = [policy.contender for key in ("a", "c") for policy in learned[key]]
     free = [policy.contender for policy in learned["b"]]
-    contests = {
-        is_free: contest(
-            request,
-            Arena(request.workload, case.config(request), "batch", num_jobs),
-            [*named("fair"), *contenders],
-            num_runs,
+    contests = {}
+    for case, contenders in ((_CASES[0], costly), (_CASES[1], free)):
+        arena = Arena(request.workload, case.config(request), "batch", num_jobs)
+        contests[case.is_moving_free] = contest(
+            request, arena, [*named("fair"), *contenders], num_runs
         )
-        for is_free, case, contenders in ((False, _CASES[0], costly), (True, _CASES[1], free))
-    }
     rows = [*_rows(_CASES[0], contests[False]), *_rows(_CASES[1], contests[True])]
     best = {
         case.key: min(learned[case.key], key=lambda policy: policy.ratio_to_fair) for case in _CASES

@@ -6,7 +6,7 @@ import math
 from functools import partial
 
 from parcae.evaluation.bounds import simplified
-from parcae.evaluation.order_search import best_job_order
+from parcae.evaluation.order_search import BestOrder, best_job_order
 from parcae.evaluation.statistics import mean_estimate, ratio_estimate
 from parcae.learning.scenario import Scenario
 from parcae.studies.reproduce.contest import (
@@ -42,12 +42,7 @@ def fig22(request: StudyRequest) -> StudyResult:
     outcome = contest(
         request, arena, [*named(_FIRST, "weighted-fair:tuned", "fair"), *learned], num_runs
     )
-    searched = [
-        best_job_order(
-            arena.sequence(seed), cluster, seed, partial(_report_progress, request, seed)
-        )
-        for seed in range(request.first_seed, request.first_seed + num_runs)
-    ]
+    searched = _search(request, arena, num_runs)
     # The baseline of all ratios, by seed.
     best_s = [order.average_jct_ms / MS_PER_S for order in searched]
     samples = {
@@ -104,6 +99,16 @@ def _learned(request: StudyRequest, scenario: Scenario) -> tuple[list[Contender]
     return [policy.contender for policy in made], [
         *(policy.words for policy in made),
         *budget_notes(request),
+    ]
+
+
+def _search(request: StudyRequest, arena: Arena, num_runs: int) -> list[BestOrder]:
+    """The best order of the jobs of every run."""
+    return [
+        best_job_order(
+            arena.sequence(seed), arena.config, seed, partial(_report_progress, request, seed)
+        )
+        for seed in range(request.first_seed, request.first_seed + num_runs)
     ]
 
 

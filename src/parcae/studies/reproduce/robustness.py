@@ -163,6 +163,12 @@ def train_on_mix(
     )
 
 
+def _mixed_gaps_s(gap_s: float) -> list[float]:
+    """The mean gaps of the mix, evenly spaced, for a mean gap of the test."""
+    shares = [turn / (_NUM_GAPS - 1) for turn in range(_NUM_GAPS)]
+    return [gap_s * (_SHORTEST + (_LONGEST - _SHORTEST) * share) for share in shares]
+
+
 def table2(request: StudyRequest) -> StudyResult:
     """Decima trained on the test's arrivals, on slower ones, and on a mix with and without the gap.
 
@@ -174,22 +180,14 @@ def table2(request: StudyRequest) -> StudyResult:
     share_s = request.budget_s / 4
     arena = Arena(requested.workload, requested.config, gap_arrivals(gap_s), requested.num_jobs)
     slow = Scenario(arena.workload, arena.config, gap_arrivals(_LONGEST * gap_s), arena.num_jobs)
-    mix = [
-        gap_s * (_SHORTEST + (_LONGEST - _SHORTEST) * turn / (_NUM_GAPS - 1))
-        for turn in range(_NUM_GAPS)
-    ]
+    mix = _mixed_gaps_s(gap_s)
+    label = "decima, trained on a mix"
+    knowing = DecimaSettings(knows_gap=True)
     learned = [
         train_decima(request, _scenario(arena), "decima, trained on the test's gap", share_s),
         train_decima(request, slow, "decima, trained on a gap 5/3 as long", share_s),
-        train_on_mix(request, arena, "decima, trained on a mix", mix, share_s, DecimaSettings()),
-        train_on_mix(
-            request,
-            arena,
-            "decima, trained on a mix, knows the gap",
-            mix,
-            share_s,
-            DecimaSettings(knows_gap=True),
-        ),
+        train_on_mix(request, arena, label, mix, share_s, DecimaSettings()),
+        train_on_mix(request, arena, f"{label}, knows the gap", mix, share_s, knowing),
     ]
     outcome = contest(
         request,
@@ -203,10 +201,7 @@ def table2(request: StudyRequest) -> StudyResult:
         "test's gap of 45 s, 104.8 s on 75 s, 82.3 s on a mix, 76.6 s on a mix with the gap as a "
         "feature (Table 2, section 7.4)",
         ("policy", "average JCT (s)", f"ratio to {_BEST}"),
-        [
-            [label, with_half_width(r.average_jct_s), with_interval(r.ratio_to_first)]
-            for label, r in outcome.results.items()
-        ],
+        outcome.average_rows(),
         {
             **outcome.to_json(),
             "gaps_s": {"test": gap_s, "mix": mix},
@@ -225,9 +220,5 @@ def table2(request: StudyRequest) -> StudyResult:
             *(policy.words for policy in learned),
             *budget_notes(request),
         ],
-        partial(
-            save_bars,
-            {label: r.average_jct_s for label, r in outcome.results.items()},
-            "average JCT (s)",
-        ),
+        partial(save_bars, outcome.averages, "average JCT (s)"),
     )

@@ -45,34 +45,26 @@ def _cases(request: StudyRequest) -> list[_Case]:
     sizes = [max(2, round(executors * share)) for share in (0.3, 0.5, 2, 4)]
     small = request.jobs(20, 20)
     large = 3 * request.jobs(20, 40)
-    cases = [
-        _Case(f"batch of {n}, {executors} executors", workload, executors, "batch", n)
-        for n in (5, small, large)
-    ]
-    cases += [
-        _Case(f"load {load}, {executors} executors", workload, executors, f"load:{load}", large)
-        for load in (0.35, 0.6, 0.8)
-    ]
-    cases += [
-        _Case(f"batch of {small}, {size} executors", workload, size, "batch", small)
-        for size in sizes
-    ]
-    cases += [
-        _Case(f"load 0.6, {size} executors", workload, size, "load:0.6", large) for size in sizes
-    ]
+
+    def batch(num_jobs: int, size: int) -> _Case:
+        label = f"batch of {num_jobs}, {size} executors"
+        return _Case(label, workload, size, "batch", num_jobs)
+
+    def stream(load: float, size: int) -> _Case:
+        return _Case(f"load {load}, {size} executors", workload, size, f"load:{load}", large)
+
     # The mean gap that gives a load of 0.6.
     gap_s = workload.mean_work_ms / (0.6 * executors) / MS_PER_S
-    cases.append(
-        _Case(
-            f"load 0.6 in bursts, {executors} executors",
-            workload,
-            executors,
-            f"bursts:{gap_s:.3f}s",
-            large,
-        )
-    )
+    bursts = f"load 0.6 in bursts, {executors} executors"
     other = load_workload("synthetic")
-    return [*cases, _Case("another profile (random DAGs), batch", other, executors, "batch", small)]
+    return [
+        *(batch(num_jobs, executors) for num_jobs in (5, small, large)),
+        *(stream(load, executors) for load in (0.35, 0.6, 0.8)),
+        *(batch(small, size) for size in sizes),
+        *(stream(0.6, size) for size in sizes),
+        _Case(bursts, workload, executors, f"bursts:{gap_s:.3f}s", large),
+        _Case("another profile (random DAGs), batch", other, executors, "batch", small),
+    ]
 
 
 def _against_best(comparison: Comparison, label: str, learned: str) -> tuple[str, Estimate]:

@@ -125,6 +125,12 @@ class SeriesFacts:
     small_share: float
     inflation: float
 
+    def cells(self) -> list[str]:
+        """The figures as cells of a table."""
+        jobs = [f"{self.average_jct_s:,.1f}", f"{self.mean_jobs:,.1f}", str(self.most_jobs)]
+        parts = (self.busiest_jct_s, self.small_jct_s, self.small_share)
+        return [*jobs, *(f"{value:,.1f}" for value in parts), f"{self.inflation:.3f}"]
+
 
 def series_facts(traces: Mapping[str, Trace], sequence: JobSequence) -> dict[str, SeriesFacts]:
     """Figures of one stream under several policies.
@@ -174,16 +180,22 @@ def _draw_series(traces: Mapping[str, Trace], sequence: JobSequence, figure: Any
             lambda t: (work_s, executor_share(t)),
         ),
     )
-    for axis, (title, labels, points) in zip(axes[1:4], panels, strict=True):
-        for row, (label, trace) in enumerate(traces.items()):
-            axis.plot(
-                *points(trace), ".", color=policy_color(row), label=label, alpha=0.6, markersize=4
-            )
-        tidy(axis, labels, title, has_legend=False)
+    for axis, panel in zip(axes[1:4], panels, strict=True):
+        _points_panel(axis, panel, traces)
     for axis in axes[2:4]:
         axis.set_xscale("log")
     _inflation_panel(axes[4], traces)
     axes[5].set_visible(False)
+
+
+def _points_panel(axis: Any, panel: _Panel, traces: Mapping[str, Trace]) -> None:
+    """Draw one point per job and policy."""
+    title, labels, points = panel
+    for row, (label, trace) in enumerate(traces.items()):
+        axis.plot(
+            *points(trace), ".", color=policy_color(row), label=label, alpha=0.6, markersize=4
+        )
+    tidy(axis, labels, title, has_legend=False)
 
 
 def _inflation_panel(axis: Any, traces: Mapping[str, Trace]) -> None:
@@ -215,16 +227,6 @@ def fig10(request: StudyRequest) -> StudyResult:
     traces = outcome.traces(request.first_seed, record=False)
     sequence = arena.sequence(request.first_seed)
     facts = series_facts(traces, sequence)
-    rows = [
-        [
-            label,
-            *(f"{v:,.1f}" for v in (f.average_jct_s, f.mean_jobs)),
-            str(f.most_jobs),
-            *(f"{v:,.1f}" for v in (f.busiest_jct_s, f.small_jct_s, f.small_share)),
-            f"{f.inflation:.3f}",
-        ]
-        for label, f in facts.items()
-    ]
     return StudyResult(
         "one stream over time: busy periods, small jobs, work inflation",
         "Decima keeps fewer jobs in the system and completes jobs twice as fast in the busiest "
@@ -240,7 +242,7 @@ def fig10(request: StudyRequest) -> StudyResult:
             "their executors",
             "executor time / the first's",
         ),
-        rows,
+        [[label, *f.cells()] for label, f in facts.items()],
         {label: vars(f) for label, f in facts.items()},
         [
             f"one stream of {arena.num_jobs} jobs, arrivals {arena.arrivals}, "

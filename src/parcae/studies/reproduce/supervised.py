@@ -6,7 +6,7 @@ The embedding is trained on random DAGs and tested on others.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -66,40 +66,45 @@ def graph_batch(jobs: Sequence[JobSpec], num_features: int) -> GraphBatch:
     """
     import torch
 
-    from parcae.learning.decima_family import stage_heights
-
     # Normalise the work, so that the targets are near 1.
     unit = float(np.mean([stage.work_ms for job in jobs for stage in job.stages]))
-    first = np.cumsum([0, *(len(job.stages) for job in jobs)])
-    x = np.zeros((int(first[-1]), num_features), np.float32)
-    target = np.zeros(int(first[-1]), np.float32)
-    owner = np.zeros(int(first[-1]), np.int64)
-    by_height: dict[int, list[tuple[int, int]]] = {}
-    for row, (job, start) in enumerate(zip(jobs, first, strict=False)):
-        work = [stage.work_ms / unit for stage in job.stages]
-        rows = slice(int(start), int(start) + len(work))
-        x[rows, 0] = work
-        target[rows] = job.downstream_ms(work)
-        owner[rows] = row
-        heights = stage_heights(job)
-        for parent, children in enumerate(job.children):
-            by_height.setdefault(heights[parent], []).extend(
-                (int(start) + parent, int(start) + c) for c in children
-            )
-    edges = [
-        tuple(torch.tensor(by_height[h]).T.contiguous())
-        for h in sorted(by_height)
-        if h > 0 and by_height[h]
-    ]
+    work = [[stage.work_ms / unit for stage in job.stages] for job in jobs]
+    paths = [job.downstream_ms(of_job) for job, of_job in zip(jobs, work, strict=True)]
+    target = np.concatenate(paths).astype(np.float32)
+    x = np.zeros((len(target), num_features), np.float32)
+    x[:, 0] = np.concatenate(work)
+    owner = np.repeat(np.arange(len(jobs)), [len(job.stages) for job in jobs])
     # A DAG with several roots has a choice of the longest path.
     roots = np.array([sum(not stage.parents for stage in job.stages) for job in jobs])
     return GraphBatch(
         torch.from_numpy(x),
-        [(e[0], e[1]) for e in edges],
+        _edges_by_height(jobs),
         torch.from_numpy(target),
         owner,
         roots > 1,
     )
+
+
+def _edges_by_height(jobs: Sequence[JobSpec]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """For every height from 1 on, (parents, children); stages are numbered over all DAGs."""
+    import torch
+
+    from parcae.learning.decima_family import stage_heights
+
+    by_height: dict[int, list[tuple[int, int]]] = {}
+    first = 0
+    for job in jobs:
+        heights = stage_heights(job)
+        for parent, children in enumerate(job.children):
+            pairs = [(first + parent, first + child) for child in children]
+            by_height.setdefault(heights[parent], []).extend(pairs)
+        first += len(job.stages)
+    edges = []
+    for height, pairs in sorted(by_height.items()):
+        if height > 0 and pairs:
+            parents, children = torch.tensor(pairs).T.contiguous()
+            edges.append((parents, children))
+    return edges
 
 
 def accuracy(prediction: npt.NDArray[np.float32], batch: GraphBatch) -> float:
@@ -166,6 +171,58 @@ class Examples:
         return cls(_draw_batches(_TRAIN_STREAM, seed, num_batches, _BATCH, num_features), test)
 
 
+class _Learner:
+    """Decima's stage embedding and a linear readout that predicts every stage's critical path.
+
+    Args:
+        has_two_transforms: whether the embedding has two transforms (Decima) or one.
+        seed: seed of the initial weights.
+    """
+
+    def __init__(self, has_two_transforms: bool, seed: int) -> None:
+        import torch
+
+        from parcae.policies.decima.network import DecimaNetwork
+
+        settings = DecimaSettings(has_two_transforms=has_two_transforms)
+        levels = np.array([1, 2])
+        torch.manual_seed(seed)
+        weights = initial_weights(np.random.default_rng(seed), settings, len(levels))
+        self._network = DecimaNetwork(weights, settings, levels)
+        self._readout = torch.nn.Linear(EMBEDDING, 1)
+        self._parts: list[Any] = [*self._network.parameters(), *self._readout.parameters()]
+        self._optimizer = torch.optim.Adam(self._parts, lr=_LEARNING_RATE)
+
+    def predict(self, batch: GraphBatch) -> torch.Tensor:
+        """The predicted critical path of every stage."""
+        import torch
+
+        embedded = self._network.embed_stages(batch.x, batch.edges)
+        return torch.as_tensor(self._readout(embedded).squeeze(1))
+
+    def step(self, batch: GraphBatch, done: float) -> None:
+        """One step of Adam; the learning rate falls linearly with the progress `done`, 0..1."""
+        import torch
+
+        left = max(0.0, 1.0 - done)
+        rate = _FINAL_RATE + (_LEARNING_RATE - _FINAL_RATE) * left
+        self._optimizer.param_groups[0]["lr"] = rate
+        self._optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(self.predict(batch), batch.target)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self._parts, 1.0)
+        self._optimizer.step()
+
+    def test(self, batch: GraphBatch) -> tuple[float, float]:
+        """The accuracy and the relative error on DAGs that are not learned from."""
+        import torch
+
+        with torch.no_grad():
+            prediction = self.predict(batch)
+        error = float((prediction - batch.target).abs().mean() / batch.target.mean())
+        return accuracy(prediction.numpy(), batch), error
+
+
 def learn_critical_path(
     has_two_transforms: bool,
     examples: Examples,
@@ -184,44 +241,15 @@ def learn_critical_path(
         seed: seed of the initial weights.
         every: number of steps between two tests.
     """
-    import torch
-
-    from parcae.policies.decima.network import DecimaNetwork
-
-    settings = DecimaSettings(has_two_transforms=has_two_transforms)
-    levels = np.array([1, 2])
-    torch.manual_seed(seed)
-    network = DecimaNetwork(
-        initial_weights(np.random.default_rng(seed), settings, len(levels)), settings, levels
-    )
-    readout = torch.nn.Linear(EMBEDDING, 1)
-    parts: list[Any] = [*network.parameters(), *readout.parameters()]
-    optimizer = torch.optim.Adam(parts, lr=_LEARNING_RATE)
-    test = examples.test
-
-    def predict(batch: GraphBatch) -> torch.Tensor:
-        return torch.as_tensor(readout(network.embed_stages(batch.x, batch.edges)).squeeze(1))
-
+    learner = _Learner(has_two_transforms, seed)
     began = time.perf_counter()
     points = list[tuple[int, float, float]]()
     for iteration in range(1, iterations + 1):
-        batch = examples.train[iteration % len(examples.train)]
         # The progress from 0 to 1, by iterations or by time, whichever is ahead.
         done = max(iteration / iterations, (time.perf_counter() - began) / budget_s)
-        # The learning rate falls linearly with the progress.
-        optimizer.param_groups[0]["lr"] = _FINAL_RATE + (_LEARNING_RATE - _FINAL_RATE) * max(
-            0.0, 1.0 - done
-        )
-        optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(predict(batch), batch.target)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(parts, 1.0)
-        optimizer.step()
+        learner.step(examples.train[iteration % len(examples.train)], done)
         if iteration % every == 0 or done >= 1.0:
-            with torch.no_grad():
-                prediction = predict(test)
-            error = float((prediction - test.target).abs().mean() / test.target.mean())
-            points.append((iteration, accuracy(prediction.numpy(), test), error))
+            points.append((iteration, *learner.test(examples.test)))
         if done >= 1.0:
             break
     return Curve(*(tuple(column) for column in zip(*points, strict=True)))
@@ -241,16 +269,6 @@ def fig19(request: StudyRequest) -> StudyResult:
         curves[name] = learn_critical_path(
             has_two, examples, iterations, request.budget_s / 2, request.training_seed
         )
-    rows = [
-        [
-            name,
-            f"{curve.last:.1%}",
-            f"{max(curve.accuracy):.1%}",
-            f"{curve.error[-1]:.1%}",
-            str(curve.iterations[-1]),
-        ]
-        for name, curve in curves.items()
-    ]
     return StudyResult(
         "an embedding with two transforms expresses the critical path, one with a single transform "
         "does not",
@@ -263,7 +281,7 @@ def fig19(request: StudyRequest) -> StudyResult:
             "mean error of the path",
             "iterations",
         ),
-        rows,
+        [_row(name, curve) for name, curve in curves.items()],
         {
             name: {"iterations": c.iterations, "accuracy": c.accuracy, "error": c.error}
             for name, c in curves.items()
@@ -276,13 +294,15 @@ def fig19(request: StudyRequest) -> StudyResult:
             "a linear readout; the paper does not state its DAGs or its loss; ours is the squared "
             "error of every stage's critical path",
         ),
-        partial(
-            save,
-            lambda figure: line_panel(
-                figure.subplots(),
-                {name: (c.iterations, c.accuracy) for name, c in curves.items()},
-                ("iteration", "accuracy on unseen DAGs"),
-            ),
-            (6.5, 3.6),
-        ),
+        partial(save, partial(_draw, curves), (6.5, 3.6)),
     )
+
+
+def _row(name: str, curve: Curve) -> list[str]:
+    shares = (curve.last, max(curve.accuracy), curve.error[-1])
+    return [name, *(f"{share:.1%}" for share in shares), str(curve.iterations[-1])]
+
+
+def _draw(curves: Mapping[str, Curve], figure: Any) -> None:
+    lines = {name: (curve.iterations, curve.accuracy) for name, curve in curves.items()}
+    line_panel(figure.subplots(), lines, ("iteration", "accuracy on unseen DAGs"))

@@ -65,15 +65,10 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
         (group, job_name(group.jobs, group.executions, log.settings, key))
         for group in job_groups(log)
     ]
-    ignored_stages = {
-        info.stage_id
-        for group, name in named
-        if name is None
-        for job in group.jobs
-        for info in job.stages
-    }
+    unnamed = [job for group, name in named if name is None for job in group.jobs]
+    ignored_stages = {info.stage_id for job in unnamed for info in job.stages}
     placed = place_tasks(log.tasks(), log.slots_of_executor(), ignored_stages)
-    rows_of_stage = _rows_of_stage(placed.tasks.stage_id)
+    tasks = _StageTasks(placed, _rows_of_stage(placed.tasks.stage_id))
     owner = first_listing_job(log)
     runs = []
     for group, name in named:
@@ -83,7 +78,7 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
             dropped["had not ended when the log did"] += 1
         elif not group.is_successful(log):
             dropped["failed"] += 1
-        elif isinstance(run := _job_run(name, group, log, owner, rows_of_stage, placed), str):
+        elif isinstance(run := _job_run(name, group, log, owner, tasks), str):
             dropped[run] += 1
         else:
             runs.append(run)
@@ -97,35 +92,39 @@ def _rows_of_stage(stage_id: Int64Array) -> dict[int, Int64Array]:
     return dict(zip(ids.tolist(), np.split(order, starts[1:]), strict=True)) if ids.size else {}
 
 
+@dataclass(frozen=True)
+class _StageTasks:
+    """An application's task attempts, and their rows by stage."""
+
+    placed: PlacedTasks
+    rows: dict[int, Int64Array]
+
+    def samples(self, stage_ids: list[int]) -> dict[int, StageSamples] | None:
+        """The samples of every stage of a job; None if a stage has no successful task."""
+        rows = {stage_id: self.rows.get(stage_id, np.zeros(0, np.int64)) for stage_id in stage_ids}
+        samples: dict[int, StageSamples] = {}
+        for stage_id in stage_ids:
+            of_stage = stage_samples(self.placed, rows, stage_id) if rows[stage_id].size else None
+            if of_stage is None:
+                return None
+            samples[stage_id] = of_stage
+        return samples
+
+
 def _job_run(
     name: str,
     group: JobGroup,
     log: ApplicationLog,
     owner: dict[int, int],
-    rows_of_stage: dict[int, Int64Array],
-    placed: PlacedTasks,
+    tasks: _StageTasks,
 ) -> JobRun | str:
     """The run of one group, or the reason why it is left out."""
-    listed = {
-        info.stage_id
-        for job in group.jobs
-        for info in job.stages
-        if owner[info.stage_id] == job.job_id
-    }
-    # Stages that were skipped have no completion event.
-    ran = {stage_id: log.stages[stage_id] for stage_id in listed if stage_id in log.stages}
-    kept = {
-        s: record for s, record in ran.items() if record.is_success and record.info.num_tasks > 0
-    }
+    kept = _stages_that_ran(group, log, owner)
     order = sorted(kept, key=lambda stage_id: (kept[stage_id].submission_ms, stage_id))
     if not order:
         return "ran no stage (everything was skipped or empty)"
-    rows = {stage_id: rows_of_stage.get(stage_id, np.zeros(0, np.int64)) for stage_id in order}
-    # No entry: the log has no attempts of the stage. None: no attempt succeeded.
-    samples = {
-        stage_id: stage_samples(placed, rows, stage_id) for stage_id in order if rows[stage_id].size
-    }
-    if any(samples.get(stage_id) is None for stage_id in order):
+    samples = tasks.samples(order)
+    if samples is None:
         return "had a stage without a successful task in the log"
     position = {stage_id: index for index, stage_id in enumerate(order)}
     parents = _data_parents(group, kept, position)
@@ -137,13 +136,29 @@ def _job_run(
             num_tasks=kept[stage_id].info.num_tasks,
             parents=frozenset(position[p] for p in parents[stage_id]),
             control_parents=frozenset(position[p] for p in control[stage_id]),
-            samples=sample,
+            samples=samples[stage_id],
         )
         for stage_id in order
-        if (sample := samples[stage_id]) is not None
     ]
     start_ms = submission_ms(group, [kept[s] for s in order]) or 0
     return JobRun(name, start_ms, stages, f"{log.label} {log.app_id}", _pool(group, log))
+
+
+def _stages_that_ran(
+    group: JobGroup, log: ApplicationLog, owner: dict[int, int]
+) -> dict[int, StageRecord]:
+    """The stages of a group that succeeded and have tasks.
+
+    Stages that were skipped have no completion event.
+    """
+    ran = {}
+    for job in group.jobs:
+        for info in job.stages:
+            record = log.stages.get(info.stage_id)
+            is_first = owner[info.stage_id] == job.job_id
+            if is_first and record is not None and record.is_success and record.info.num_tasks > 0:
+                ran[info.stage_id] = record
+    return ran
 
 
 def _pool(group: JobGroup, log: ApplicationLog) -> str:

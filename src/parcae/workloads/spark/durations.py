@@ -85,12 +85,27 @@ def place_tasks(
         ignored_stages: stages whose tasks do not count as a slot's first (they belong to jobs that
             are left out).
     """
-    slot = np.zeros(len(tasks.stage_id), np.int64)
-    wave = np.full(len(tasks.stage_id), int(Wave.REST), np.int64)
-    open_slots: list[list[_Slot]] = [[] for _ in slots_of_executor]
-    num_slots = 0
+    slot = _assigned_slots(tasks, slots_of_executor)
+    wave = np.full(len(slot), int(Wave.REST), np.int64)
     known_stages = set()
     warm_slots = set()
+    for row, (number, stage_id) in enumerate(
+        zip(slot.tolist(), tasks.stage_id.tolist(), strict=True)
+    ):
+        if stage_id not in ignored_stages and number not in warm_slots:
+            warm_slots.add(number)
+            wave[row] = Wave.FRESH
+        elif (number, stage_id) not in known_stages:
+            wave[row] = Wave.FIRST
+        known_stages.add((number, stage_id))
+    return PlacedTasks(tasks, slot, wave)
+
+
+def _assigned_slots(tasks: TaskColumns, slots_of_executor: Sequence[int]) -> Int64Array:
+    """The number of the slot of every attempt, over all executors in order of first use."""
+    slot = np.zeros(len(tasks.stage_id), np.int64)
+    open_slots: list[list[_Slot]] = [[] for _ in slots_of_executor]
+    num_slots = 0
     columns = (
         tasks.executor.tolist(),
         tasks.stage_id.tolist(),
@@ -98,26 +113,17 @@ def place_tasks(
         tasks.finish_ms.tolist(),
     )
     for row, (executor, stage_id, launch_ms, finish_ms) in enumerate(zip(*columns, strict=True)):
-        chosen = _choose_slot(
-            open_slots[executor], slots_of_executor[executor], stage_id, launch_ms
-        )
+        capacity = slots_of_executor[executor]
+        chosen = _choose_slot(open_slots[executor], capacity, stage_id, launch_ms)
         if chosen is None:
             chosen = _Slot(num_slots, launch_ms, finish_ms, stage_id)
             open_slots[executor].append(chosen)
             num_slots += 1
-        if stage_id not in ignored_stages and chosen.number not in warm_slots:
-            warm_slots.add(chosen.number)
-            wave[row] = Wave.FRESH
-        elif (chosen.number, stage_id) not in known_stages:
-            wave[row] = Wave.FIRST
-        known_stages.add((chosen.number, stage_id))
-        chosen.launch_ms, chosen.free_ms, chosen.stage_id = (
-            launch_ms,
-            max(finish_ms, chosen.free_ms),
-            stage_id,
-        )
+        chosen.launch_ms = launch_ms
+        chosen.free_ms = max(finish_ms, chosen.free_ms)
+        chosen.stage_id = stage_id
         slot[row] = chosen.number
-    return PlacedTasks(tasks, slot, wave)
+    return slot
 
 
 def _choose_slot(slots: list[_Slot], capacity: int, stage_id: int, launch_ms: int) -> _Slot | None:
@@ -168,24 +174,31 @@ def stage_samples(
         The samples, or None if no task succeeded.
     """
     rows = stages[stage_id]
-    succeeded = rows[placed.tasks.outcome[rows] == Outcome.SUCCESS]
+    tasks = placed.tasks
+    succeeded = _first_successes(tasks, rows)
     if succeeded.size == 0:
         return None
-    # Of several successful attempts of one task (speculation) the first to finish counts.
-    by_finish = succeeded[
-        np.lexsort((placed.tasks.finish_ms[succeeded], placed.tasks.task_index[succeeded]))
-    ]
-    _, first_of_index = np.unique(placed.tasks.task_index[by_finish], return_index=True)
-    succeeded = np.sort(by_finish[first_of_index])
-    duration_ms = placed.tasks.finish_ms[succeeded] - placed.tasks.launch_ms[succeeded]
+    duration_ms = tasks.finish_ms[succeeded] - tasks.launch_ms[succeeded]
     by_wave = [duration_ms[placed.wave[succeeded] == wave] for wave in range(NUM_WAVES)]
     # If the first attempts on all slots failed, the later ones take their place: a profile needs
     # samples of a fresh or first wave.
     if by_wave[Wave.FRESH].size == 0 and by_wave[Wave.FIRST].size == 0:
         by_wave[Wave.FIRST], by_wave[Wave.REST] = by_wave[Wave.REST], by_wave[Wave.FIRST]
     level = level_bucket(_slots_held(placed, np.concatenate(list(stages.values())), rows))
-    input_bytes = float(placed.tasks.input_bytes[succeeded].sum(dtype=np.float64))
+    input_bytes = float(tasks.input_bytes[succeeded].sum(dtype=np.float64))
     return StageSamples(level, tuple(by_wave), int(succeeded.size), input_bytes)
+
+
+def _first_successes(tasks: TaskColumns, rows: Int64Array) -> Int64Array:
+    """The rows of the successful attempts, ascending; of several of one task the first to finish.
+
+    Speculation can make several attempts of one task succeed.
+    """
+    succeeded = rows[tasks.outcome[rows] == Outcome.SUCCESS]
+    order = np.lexsort((tasks.finish_ms[succeeded], tasks.task_index[succeeded]))
+    by_finish = succeeded[order]
+    _, first_of_index = np.unique(tasks.task_index[by_finish], return_index=True)
+    return np.sort(by_finish[first_of_index])
 
 
 def _slots_held(placed: PlacedTasks, job_rows: Int64Array, stage_rows: Int64Array) -> int:

@@ -141,14 +141,9 @@ def _logs_at(path: Path) -> list[LogSource]:
 
 def _logs_in_zip(path: Path) -> list[LogSource]:
     """The logs of a zip archive from the history server (`/api/v1/applications/<id>/logs`)."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [info for info in archive.infolist() if not info.is_dir()]
-    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise FormatError(f"{path}: damaged zip archive ({error}); download it again") from error
     rolling: dict[str, list[LogPart]] = {}
     sources: list[LogSource] = []
-    for info in members:
+    for info in _zip_members(path):
         part = LogPart(path, info.compress_size, info.filename)
         if ROLLING_FILE.match(part.name):
             rolling.setdefault(str(PurePosixPath(info.filename).parent), []).append(part)
@@ -161,6 +156,14 @@ def _logs_in_zip(path: Path) -> list[LogSource]:
     if not sources:
         raise FormatError(f"{path}: the zip archive contains no Spark event log")
     return sources
+
+
+def _zip_members(path: Path) -> list[zipfile.ZipInfo]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [info for info in archive.infolist() if not info.is_dir()]
+    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+        raise FormatError(f"{path}: damaged zip archive ({error}); download it again") from error
 
 
 def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:

@@ -53,9 +53,14 @@ def job_name(
         named = _first(job.properties.get(NAME_PROPERTY, "") for job in jobs) or _name_of_plan(
             executions, key
         )
-        return named or job_name(jobs, executions, settings, None)
+        return named or _default_name(jobs, executions)
     if key is not None:
         return _first(job.properties.get(key) or settings.get(key, "") for job in jobs) or None
+    return _default_name(jobs, executions)
+
+
+def _default_name(jobs: Sequence[JobStart], executions: Sequence[SqlRecord]) -> str:
+    """The name without a key, see `job_name`."""
     groups = (job.properties.get("spark.jobGroup.id", "") for job in jobs)
     described = (job.properties.get("spark.job.description", "") for job in jobs)
     roots = sorted(executions, key=lambda execution: execution.execution_id)

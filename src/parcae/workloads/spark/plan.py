@@ -103,13 +103,7 @@ def _walk(node: Any, segment: _Segment, parts: _Segments, depth: int) -> None:
     name = str(node.get("nodeName", ""))
     below = segment
     if name in _LINKS or name in _SHUFFLES:
-        plan_ids = _PLAN_ID.findall(str(node.get("simpleString", "")))
-        if name == "ReusedExchange" and plan_ids:
-            parts.reused.append((plan_ids[-1], segment))
-        below = _Segment(segment, is_link=name in _LINKS)
-        parts.segments.append(below)
-        if plan_ids and name != "ReusedExchange":
-            parts.by_plan_id[plan_ids[-1]] = below
+        below = _new_segment(node, name, segment, parts)
     else:
         ids = [int(metric["accumulatorId"]) for metric in node.get("metrics") or ()]
         segment.accumulators.update(ids)
@@ -117,3 +111,15 @@ def _walk(node: Any, segment: _Segment, parts: _Segments, depth: int) -> None:
     if depth < _MAX_DEPTH:
         for child in node.get("children") or ():
             _walk(child, below, parts, depth + 1)
+
+
+def _new_segment(node: Any, name: str, segment: _Segment, parts: _Segments) -> _Segment:
+    """The segment below an exchange, which ends the segment above it."""
+    plan_ids = _PLAN_ID.findall(str(node.get("simpleString", "")))
+    below = _Segment(segment, is_link=name in _LINKS)
+    parts.segments.append(below)
+    if plan_ids and name == "ReusedExchange":
+        parts.reused.append((plan_ids[-1], segment))
+    elif plan_ids:
+        parts.by_plan_id[plan_ids[-1]] = below
+    return below

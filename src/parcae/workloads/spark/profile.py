@@ -73,6 +73,20 @@ def merge_runs(runs: Sequence[JobRun], *, keep_first_runs: bool = False) -> list
             left out if the job ran again in the same application, since uncompiled code and cold
             caches make it slow.
     """
+    count_of_name: dict[str, int] = defaultdict(int)
+    profiles = []
+    for cluster in _recurring(runs):
+        name = cluster[0].run.name
+        count_of_name[name] += 1
+        number = count_of_name[name]
+        kept = cluster if keep_first_runs else _without_first_runs(cluster)
+        job = _merged(name if number == 1 else f"{name} ({number})", kept)
+        profiles.append(Profile(job, len(cluster), number, len(cluster) - len(kept)))
+    return profiles
+
+
+def _recurring(runs: Sequence[JobRun]) -> list[list[_OrderedRun]]:
+    """The runs of every recurring job, jobs in order of their first run."""
     by_shape: dict[tuple[str, object], list[_OrderedRun]] = defaultdict(list)
     for run in runs:
         ordered = _in_canonical_order(run)
@@ -82,16 +96,7 @@ def merge_runs(runs: Sequence[JobRun], *, keep_first_runs: bool = False) -> list
     ]
     # Numbers in names must not depend on the order of the logs, so sort by time.
     clusters.sort(key=lambda cluster: min(ordered.run.submission_ms for ordered in cluster))
-    count_of_name: dict[str, int] = defaultdict(int)
-    profiles = []
-    for cluster in clusters:
-        name = cluster[0].run.name
-        count_of_name[name] += 1
-        number = count_of_name[name]
-        kept = cluster if keep_first_runs else _without_first_runs(cluster)
-        job = _merged(name if number == 1 else f"{name} ({number})", kept)
-        profiles.append(Profile(job, len(cluster), number, len(cluster) - len(kept)))
-    return profiles
+    return clusters
 
 
 def job_of_run(run: JobRun, arrival_ms: int | None) -> JobSpec:
@@ -111,18 +116,28 @@ def _in_canonical_order(run: JobRun) -> _OrderedRun:
     Stages of equal kind, ancestors and descendants are ordered by their task counts and those of
     the stages around them, then by submission.
     """
-    parents = [stage.parents for stage in run.stages]
-    signature = refined_classes(parents, [stage.kind for stage in run.stages])
+    stages = run.stages
+    parents = [stage.parents for stage in stages]
+    signature = refined_classes(parents, [stage.kind for stage in stages])
     # Zero-padded numbers sort like numbers.
-    counted = [f"{signature[i]:09d} {stage.num_tasks:09d}" for i, stage in enumerate(run.stages)]
+    counted = [f"{signature[i]:09d} {stage.num_tasks:09d}" for i, stage in enumerate(stages)]
     count_signature = refined_classes(parents, counted)
-    order = sorted(range(len(run.stages)), key=lambda i: (signature[i], count_signature[i], i))
+    order = sorted(range(len(stages)), key=lambda i: (signature[i], count_signature[i], i))
+    signatures = tuple(signature[i] for i in order)
+    kinds = tuple(stages[i].kind for i in order)
+    return _OrderedRun(run, order, (signatures, kinds, _renumbered_edges(parents, order)))
+
+
+def _renumbered_edges(
+    parents: Sequence[frozenset[int]], order: list[int]
+) -> frozenset[tuple[int, int]]:
+    """The edges (parent, child), by positions in the order."""
     rank = {index: position for position, index in enumerate(order)}
-    edges = frozenset(
-        (rank[p], rank[i]) for i, stage in enumerate(run.stages) for p in stage.parents
+    return frozenset(
+        (rank[parent], rank[child])
+        for child, stage_parents in enumerate(parents)
+        for parent in stage_parents
     )
-    shape = (tuple(signature[i] for i in order), tuple(run.stages[i].kind for i in order), edges)
-    return _OrderedRun(run, order, shape)
 
 
 def _with_similar_tasks(runs: list[_OrderedRun]) -> list[list[_OrderedRun]]:
