@@ -167,7 +167,7 @@ def test_a_policy_file_of_another_version_leaves_stock_spark(
 def test_events_that_spark_drops_leave_no_query_open(machine: Machine, tmp_path: Path) -> None:
     """With a far too short event queue, ends of jobs and queries are lost, and found later."""
     before = len(machine.said())
-    own = {"spark_scheduler_listenerbus_eventqueue_parcae_capacity": 10}
+    own = {"spark_scheduler_listenerbus_eventqueue_parcae_capacity": 2}
     with guided(machine, tmp_path, **own) as queries:
         for _ in range(20):
             assert machine.workouts.jobs(queries.java, 8, 100, 0) == 8
