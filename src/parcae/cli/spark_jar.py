@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from parcae.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from parcae.spark.doctor import Check
 
 Home = Annotated[
     Path | None,
@@ -72,7 +77,6 @@ def doctor_command(
     Example: parcae spark doctor --policy policy.json --run
     """
     from rich.console import Console
-    from rich.text import Text
 
     from parcae.spark.doctor import State, Target, examine
 
@@ -82,14 +86,21 @@ def doctor_command(
     for check in examine(target):
         checks.append(check)
         if not as_json:
-            line = Text.assemble((f"{check.state:<8}", _STYLES[check.state]), f"{check.name}: ")
-            line.append(check.text)
-            if check.advice:
-                line.append(f"; {check.advice}", style="bold")
-            console.print(line)
+            console.print(_line(check))
     is_wrong = any(check.state is State.WRONG for check in checks)
     if as_json:
         report = {"is_right": not is_wrong, "checks": [check.to_json() for check in checks]}
         typer.echo(json.dumps(report, indent=2))
     if is_wrong:
         raise typer.Exit(_EXIT_WRONG)
+
+
+def _line(check: Check) -> Text:
+    """A check as a line for the terminal."""
+    from rich.text import Text
+
+    line = Text.assemble((f"{check.state:<8}", _STYLES[check.state]), f"{check.name}: ")
+    line.append(check.text)
+    if check.advice:
+        line.append(f"; {check.advice}", style="bold")
+    return line

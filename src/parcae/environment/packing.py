@@ -62,12 +62,8 @@ class PackingEpisodes:
         self._allocate(settings.most_jobs, len(jobs.capacity))
         self.action_space = spaces.Discrete(self.num_slots + 1)
         shown = self.observations()
-        high = {"jobs": BOUND, "cluster": BOUND}
         self.observation_space = spaces.Dict(
-            {
-                name: spaces.Box(0, high.get(name, 1), array.shape[1:], array.dtype)
-                for name, array in shown.items()
-            }
+            {name: _box(name, array) for name, array in shown.items()}
         )
 
     def _allocate(self, num_jobs: int, num_resources: int) -> None:
@@ -256,3 +252,9 @@ class PackingVectorEnv(EpisodeVectorEnv):
 
     def __init__(self, num_envs: int = 1, **settings: Any) -> None:
         super().__init__(PackingEpisodes(num_envs, read_packing(settings)))
+
+
+def _box(name: str, array: npt.NDArray[Any]) -> spaces.Box:
+    """The space of one entry of the observations, of which `array` has one more leading axis."""
+    largest = BOUND if name in ("jobs", "cluster") else 1
+    return spaces.Box(0, largest, array.shape[1:], array.dtype)

@@ -196,6 +196,14 @@ class PackingSettings(BaseModel):
         )
 
 
+def _check_objective(objective: str) -> None:
+    names = [cost.name.lower().replace("_", "-") for cost in Cost]
+    if objective not in names:
+        raise ConfigError(
+            f"objective {objective!r} does not exist: write one of {', '.join(names)}"
+        )
+
+
 def read_packing(given: Mapping[str, Any]) -> PackingSettings:
     """Check the keyword arguments of `parcae/Packing-v0` and return the settings.
 
@@ -214,11 +222,7 @@ def read_packing(given: Mapping[str, Any]) -> PackingSettings:
         settings = PackingSettings(**{k: v for k, v in given.items() if k in own_keys}, world=world)
     except ValidationError as error:
         raise ConfigError(_in_words(error)) from None
-    names = [cost.name.lower().replace("_", "-") for cost in Cost]
-    if settings.objective not in names:
-        raise ConfigError(
-            f"objective {settings.objective!r} does not exist: write one of {', '.join(names)}"
-        )
+    _check_objective(settings.objective)
     if world.mode is not TimeMode.STEPS:
         raise ConfigError("setting mode: the environment counts time in steps; leave mode out")
     _check_jobs(settings)

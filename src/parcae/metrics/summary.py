@@ -74,6 +74,7 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
     ms.
     """
     has_arrived = arrived(trace)
+    slowdowns = slowdown(trace, sequence)[has_arrived]
     p50, p95, p99 = jct_percentiles_ms(trace, (50, 95, 99))
     return RunSummary(
         average_jct_ms=float(jct_ms(trace)[has_arrived].mean()),
@@ -82,7 +83,7 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
         p99_jct_ms=p99,
         makespan_ms=makespan_ms(trace),
         last_completion_ms=last_completion_ms(trace),
-        mean_slowdown=float(slowdown(trace, sequence)[has_arrived].mean()),
+        mean_slowdown=float(slowdowns.mean()),
         bounded_slowdown=float(bounded_slowdown(trace, sequence)[has_arrived].mean()),
         utilization=utilization(trace),
         work_inflation=work_inflation(trace, sequence),
@@ -91,6 +92,6 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
         events=trace.num_events,
         tasks=trace.num_tasks,
         unfinished=int(np.count_nonzero(has_arrived & (trace.completion_ms == NOT_COMPLETED))),
-        missed_deadlines=float((slowdown(trace, sequence)[has_arrived] > DEADLINE_SLOWDOWN).mean()),
+        missed_deadlines=float((slowdowns > DEADLINE_SLOWDOWN).mean()),
         fragmentation=memory_fragmentation(trace, sequence),
     )

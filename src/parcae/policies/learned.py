@@ -139,14 +139,7 @@ def bind(
         FormatError: the weights have another version or shape.
     """
     if checkpoint.kind in PLANNING_KINDS:
-        if config.world is not WorldName.CORES:
-            raise PolicyError(
-                f"policy {name!r} plans orders for the world of cores; choose --world cores"
-            )
-        if checkpoint.kind == NETWORK_KIND:
-            return bind_network(checkpoint, name, workload, config)
-        checkpoint.require(ORDER_RULE, ORDER_RULE_VERSION, name)
-        return OrderRulePolicy(name, order_parameters(checkpoint, name), workload.mean_work_ms)
+        return _bind_planner(checkpoint, name, workload, config)
     if checkpoint.kind == "rule":
         checkpoint.require("rule", RULE_VERSION, name)
         return RulePolicy(name, rule_parameters(checkpoint, name), solo_curves(workload, config))
@@ -156,6 +149,20 @@ def bind(
         return ParcaePolicy(name, checkpoint.weights, rule, solo_curves(workload, config))
     checkpoint.require("decima", decima_layout.FEATURE_VERSION, name)
     return _decima(checkpoint, name, config)
+
+
+def _bind_planner(
+    checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
+) -> LearnedPolicy:
+    """The policy of a checkpoint that plans orders, as `bind` makes it."""
+    if config.world is not WorldName.CORES:
+        raise PolicyError(
+            f"policy {name!r} plans orders for the world of cores; choose --world cores"
+        )
+    if checkpoint.kind == NETWORK_KIND:
+        return bind_network(checkpoint, name, workload, config)
+    checkpoint.require(ORDER_RULE, ORDER_RULE_VERSION, name)
+    return OrderRulePolicy(name, order_parameters(checkpoint, name), workload.mean_work_ms)
 
 
 def rule_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:

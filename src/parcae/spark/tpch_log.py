@@ -180,6 +180,17 @@ def profile_of(work: Path) -> QueryProfile:
     return QueryProfile(read_workload(work / PROFILE), job_of_query)
 
 
+def _only(workload: Workload, names: set[str]) -> Workload:
+    """The workload without the jobs of other names."""
+    rows = [row for row, job in enumerate(workload.jobs) if _bare(job) in names]
+    weights = workload.weights or (1.0,) * len(workload.jobs)
+    return replace(
+        workload,
+        jobs=tuple(workload.jobs[row] for row in rows),
+        weights=tuple(weights[row] for row in rows),
+    )
+
+
 def query_profile(folders: Sequence[Path]) -> QueryProfile:
     """Make a profile from the event logs in some folders.
 
@@ -193,13 +204,7 @@ def query_profile(folders: Sequence[Path]) -> QueryProfile:
     workload, _ = read_spark_event_logs(folders, name=called, key=PLAN_KEY, keep_first_runs=True)
     plans = plans_of_queries(_applications(folders))
     names = {name for counts in plans.values() for name in counts}
-    rows = [row for row, job in enumerate(workload.jobs) if _bare(job) in names]
-    weights = workload.weights or (1.0,) * len(workload.jobs)
-    queries_only = replace(
-        workload,
-        jobs=tuple(workload.jobs[row] for row in rows),
-        weights=tuple(weights[row] for row in rows),
-    )
+    queries_only = _only(workload, names)
     job_of_query = {}
     for query, counts in sorted(plans.items()):
         # A query may have run with several plans; the most frequent one is its job.

@@ -70,17 +70,20 @@ class PoolSpec:
             raise ConfigError(
                 f"pool {self.name!r}: weight is {_shown(weight)}; it must be a number > 0"
             )
-        share = self.min_share
-        if not _is_number(share) or not 0 <= share <= _LARGEST or share != int(share):
-            raise ConfigError(
-                f"pool {self.name!r}: min_share is {_shown(share)}; it must be a whole number >= 0"
-            )
+        self._check_min_share()
         if self.mode not in _MODES:
             raise ConfigError(
                 f"pool {self.name!r}: mode is {_shown(self.mode)}; it must be FIFO or FAIR"
             )
         object.__setattr__(self, "weight", float(weight))
-        object.__setattr__(self, "min_share", int(share))
+        object.__setattr__(self, "min_share", int(self.min_share))
+
+    def _check_min_share(self) -> None:
+        share = self.min_share
+        if not _is_number(share) or not 0 <= share <= _LARGEST or share != int(share):
+            raise ConfigError(
+                f"pool {self.name!r}: min_share is {_shown(share)}; it must be a whole number >= 0"
+            )
 
 
 @dataclass(frozen=True)

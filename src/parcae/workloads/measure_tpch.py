@@ -336,6 +336,11 @@ def _watch(
             return status
 
 
+def _is_measured(config: MeasureConfig, application: Application) -> bool:
+    """Whether a round of an application has finished that is not its warm-up."""
+    return any(note["round"] != WARM_UP for note in finished(config, application))
+
+
 def profile(config: MeasureConfig) -> Workload:
     """The profile of everything measured so far: jobs "q1-sf1" and so on, without warm-up runs.
 
@@ -346,9 +351,7 @@ def profile(config: MeasureConfig) -> Workload:
         ConfigError: nothing was measured yet.
         FormatError: an event log is damaged.
     """
-    applications = [
-        a for a in plan(config) if any(note["round"] != WARM_UP for note in finished(config, a))
-    ]
+    applications = [a for a in plan(config) if _is_measured(config, a)]
     warm = [a for a in applications if not a.is_cold]
     if not warm:
         raise ConfigError(

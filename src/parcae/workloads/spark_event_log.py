@@ -5,7 +5,7 @@ tasks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -217,11 +217,14 @@ def _notes(tally: _Tally, jobs: Sequence[JobSpec]) -> list[str]:
             "The number of cores of executors is missing in "
             f"{_counted(tally.num_unknown_slots, 'log')}; inferred from overlapping tasks."
         )
-    levels = sorted(
-        {level for job in jobs for stage in job.stages for level in stage.durations.levels}
-    )
     notes.append(
-        f"Task durations were measured at parallelism {', '.join(map(str, levels))}; "
+        f"Task durations were measured at parallelism {', '.join(_levels(jobs))}; "
         "elsewhere they are modelled."
     )
     return notes
+
+
+def _levels(jobs: Iterable[JobSpec]) -> list[str]:
+    """The levels of parallelism at which durations were measured, ascending."""
+    levels = {level for job in jobs for stage in job.stages for level in stage.durations.levels}
+    return [str(level) for level in sorted(levels)]

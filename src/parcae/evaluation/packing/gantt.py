@@ -158,8 +158,8 @@ def packing_gantt_png(outcomes: Mapping[str, Outcome], path: Path, title: str = 
         for resource in range(count):
             _draw(axes[row, resource], outcome, resource, end)
         axes[row, 0].set_title(chart_title(name, outcome), fontsize=9, loc="left")
-    for resource in range(count):
-        axes[-1, resource].set_xlabel(f"time ({_unit(runs[0][1])})")
+    for axis in axes[-1]:
+        axis.set_xlabel(f"time ({_unit(runs[0][1])})")
     write_picture(figure, path, title)
 
 

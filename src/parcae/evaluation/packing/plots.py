@@ -50,12 +50,7 @@ def slowdown_cdf(comparison: PackingComparison) -> Figure:
     figure = new_figure(f"Share of jobs with at most a {words}", words, "share of jobs")
     for row, result in enumerate(comparison.policies):
         known = np.sort(result.values[~np.isnan(result.values)])
-        # Draw at most _NUM_RANKS points, so that the page stays small.
-        ranks = np.unique(
-            np.linspace(0, max(0, len(known) - 1), min(_NUM_RANKS, max(1, len(known))))
-            .round()
-            .astype(np.int64)
-        )
+        ranks = _drawn_ranks(len(known))
         share = (ranks + 1) / max(1, len(result.values))
         values = known[ranks] if len(known) else known
         figure.add_scatter(
@@ -68,6 +63,12 @@ def slowdown_cdf(comparison: PackingComparison) -> Figure:
     figure.update_xaxes(type="log")
     figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
     return figure
+
+
+def _drawn_ranks(count: int) -> npt.NDArray[np.int64]:
+    """Which of `count` sorted values are drawn: at most _NUM_RANKS, to keep the page small."""
+    ranks = np.linspace(0, max(0, count - 1), min(_NUM_RANKS, max(1, count)))
+    return np.unique(ranks.round().astype(np.int64))
 
 
 def slowdown_by_size(comparison: PackingComparison) -> Figure:

@@ -187,11 +187,7 @@ def tune_withholding(
         The rule with the least cost on the selection sequences.
     """
     problem = _WithholdingProblem(_Arena(source, cost), seed, name)
-    starts = (
-        start_parameters(problem.selection_batch.sequences)
-        if start is None
-        else [np.asarray(start, np.float64)]
-    )
+    starts = [np.asarray(start, np.float64)] if start is not None else problem.starts()
     limits = SearchLimits(budget_s / len(starts), max_generations, _SELECT_EVERY)
     best: SearchState | None = None
     for number, first in enumerate(starts):
@@ -232,6 +228,10 @@ class _WithholdingProblem:
         self._first_seed = TUNING_SEED_START + ((seed & 0xFF) << 30)
         self.selection_batch = arena.batch(SELECTION_SEED_START)
         self._fresh = self.selection_batch
+
+    def starts(self) -> list[FloatArray]:
+        """Where new searches start."""
+        return start_parameters(self.selection_batch.sequences)
 
     def draw(self, generation: int) -> None:
         """New sequences, the same for all candidates of a generation."""

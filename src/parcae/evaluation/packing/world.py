@@ -318,14 +318,19 @@ class PackingWorld:
             _result(name, outcomes, first, measure, sizes, num_visible)
             for name, outcomes in zip(resolved.names, by_policy, strict=True)
         )
-        settings = {
+        settings = self._settings(resolved, results)
+        shown = dict(zip(resolved.names, rows[0], strict=True))
+        return PackingComparison(results, settings, measure, sizes, shown, resolved.curves)
+
+    def _settings(
+        self, resolved: ResolvedPacking, results: Sequence[PackingResult]
+    ) -> dict[str, Any]:
+        return {
             **self.card,
             "tuned": dict(resolved.tuned),
             "intervals": _method(results, self.sequences),
             "version": __version__,
         }
-        shown = dict(zip(resolved.names, rows[0], strict=True))
-        return PackingComparison(results, settings, measure, sizes, shown, resolved.curves)
 
 
 def run_policy(

@@ -164,22 +164,12 @@ class DecimaNetwork(TableNetwork):
         lengths = self.settings.idle_lengths
         if self.settings.executor_classes:
             logits = self._score_each(Transform.CLASS, embedded, batch.class_x)
-            heads.append(
-                (
-                    torch.log_softmax(logits.masked_fill(~batch.can_class, -torch.inf), 1),
-                    batch.class_choice,
-                )
-            )
+            heads.append((_log_shares(logits, batch.can_class), batch.class_choice))
         if lengths:
             shares = torch.linspace(0.0, 1.0, lengths + 1, device=embedded.device).view(1, -1, 1)
             logits = self._score_each(Transform.IDLE, embedded, shares)
             none = nn.functional.pad(self.table[NO_SLOT_NAME.replace(".", "_")], (0, lengths))
-            heads.append(
-                (
-                    torch.log_softmax((logits + none).masked_fill(~batch.can_idle, -torch.inf), 1),
-                    batch.idle_choice,
-                )
-            )
+            heads.append((_log_shares(logits + none, batch.can_idle), batch.idle_choice))
         return heads
 
     def forward(self, batch: Graphs) -> Judged:
@@ -228,3 +218,8 @@ class DecimaNetwork(TableNetwork):
     def load_arrays(self, weights: Weights) -> None:
         """Set the weights that `weights` names; the others stay as they are."""
         super().load_arrays(self.export() | weights)
+
+
+def _log_shares(logits: Tensor, is_allowed: Tensor) -> Tensor:
+    """Return the log probabilities of the allowed choices, -inf for the others."""
+    return torch.log_softmax(logits.masked_fill(~is_allowed, -torch.inf), 1)

@@ -47,6 +47,21 @@ class LearnedA2c:
         }
 
 
+def _a2c_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint of a policy of A2cScheduler.
+
+    Raises:
+        FormatError: it is of another kind.
+    """
+    checkpoint = read_checkpoint(path)
+    if checkpoint.kind != KIND:
+        raise FormatError(
+            f"{path}: this is a checkpoint of a {checkpoint.kind!r} policy, "
+            "but this study accepts only those of A2cScheduler"
+        )
+    return checkpoint
+
+
 def learned_a2c(
     request: PackingRequest,
     source: PackingSource,
@@ -74,12 +89,7 @@ def learned_a2c(
         *map(Path, request.policies),
         *sorted(SHIPPED.folder.glob(f"{KIND}-*.safetensors")),
     ]:
-        checkpoint = read_checkpoint(path)
-        if checkpoint.kind != KIND:
-            raise FormatError(
-                f"{path}: this is a checkpoint of a {checkpoint.kind!r} policy, "
-                "but this study accepts only those of A2cScheduler"
-            )
+        checkpoint = _a2c_checkpoint(path)
         if _is_for(checkpoint, source):
             words = (
                 f"{path.name}, {checkpoint.card['iterations']} iterations "

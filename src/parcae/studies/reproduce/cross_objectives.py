@@ -136,14 +136,13 @@ def _beaten_note(ratios: dict[str, dict[str, Estimate]]) -> str:
 def _draw(ratios: dict[str, dict[str, Estimate]], path: Path) -> None:
     def draw(figure: Any) -> None:
         axis = figure.subplots()
-        table = np.array(
-            [[ratios[m][trained_for].mean for m in Objective] for trained_for in Objective]
-        )
+        names = list(Objective)
+        table = np.array([[ratios[m][trained_for].mean for m in names] for trained_for in names])
         image = axis.imshow(table, cmap="RdYlGn_r", vmin=0.8, vmax=1.2)
         for (row, column), value in np.ndenumerate(table):
             axis.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8)
-        axis.set_xticks(range(len(Objective)), list(Objective), rotation=30, fontsize=8)
-        axis.set_yticks(range(len(Objective)), list(Objective), fontsize=8)
+        axis.set_xticks(range(len(names)), names, rotation=30, fontsize=8)
+        axis.set_yticks(range(len(names)), names, fontsize=8)
         tidy(
             axis,
             ("measured on", "made for"),

@@ -12,6 +12,7 @@ from typing import Any
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.learning.recipes import busy_share, mean_gap_s
+from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import SUFFIX
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.simulation.config import SimulationConfig
@@ -24,7 +25,12 @@ from parcae.studies.reproduce.contest import (
     with_half_width,
     with_interval,
 )
-from parcae.studies.reproduce.learners import budget_notes, checkpoint_path, train_decima
+from parcae.studies.reproduce.learners import (
+    Learned,
+    budget_notes,
+    checkpoint_path,
+    train_decima,
+)
 from parcae.studies.reproduce.pictures import bar_panel, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
@@ -140,6 +146,16 @@ def at_busy(arena: Arena, busy: float) -> Arena:
     return replace(arena, arrivals=f"load:{low:.3f}")
 
 
+def _train_agent(
+    request: StudyRequest, scenario: Scenario, label: str, kind: str, share_s: float
+) -> Learned:
+    """Train one agent on one kind of jobs, for `share_s` seconds."""
+    # The load grows during training, as in the paper.
+    changes = {"early_gap": _EARLY_GAP}
+    name = f"{label} {kind}"
+    return train_decima(request, scenario, name, share_s, decima=AGENTS[label], changes=changes)
+
+
 def train_agents(
     request: StudyRequest, arena: Arena, kind: str, labels: Sequence[str], share_s: float
 ) -> tuple[list[Contender], list[str]]:
@@ -168,16 +184,7 @@ def train_agents(
             contenders.append(Contender(label, known[path.name]))
             notes.append(f"{label}, {kind}: {known[path.name]}, trained earlier")
             continue
-        # The load grows during training, as in the paper.
-        changes = {"early_gap": _EARLY_GAP}
-        learned = train_decima(
-            request,
-            arena.scenario,
-            f"{label} {kind}",
-            share_s,
-            decima=AGENTS[label],
-            changes=changes,
-        )
+        learned = _train_agent(request, arena.scenario, label, kind, share_s)
         contenders.append(replace(learned.contender, label=label))
         notes.append(learned.words)
     return contenders, notes

@@ -148,18 +148,17 @@ def train_on_mix(
                 request, scenario, label, share_s / len(turns), decima=decima, weights=weights
             )
         )
-    sums = {
-        key: sum(getattr(part, key) for part in parts)
-        for key in ("iterations", "decisions", "seconds")
-    }
-    size = (
+    keys = ("iterations", "decisions", "seconds")
+    sums = {key: sum(getattr(part, key) for part in parts) for key in keys}
+    words = f"{label}: {len(turns)} turns, {_size(sums)}; the last turn: {parts[-1].words}"
+    return replace(parts[-1], words=words, **sums)
+
+
+def _size(sums: dict[str, float]) -> str:
+    """How much a training did, in words."""
+    return (
         f"{sums['iterations']} iterations ({sums['decisions']:,} decisions) "
         f"in {sums['seconds']:.0f} s"
-    )
-    return replace(
-        parts[-1],
-        words=f"{label}: {len(turns)} turns, {size}; the last turn: {parts[-1].words}",
-        **sums,
     )
 
 

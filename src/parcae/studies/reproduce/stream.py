@@ -216,6 +216,18 @@ def _inflation_panel(axis: Any, traces: Mapping[str, Trace]) -> None:
     )
 
 
+_SERIES_COLUMNS = (
+    "policy",
+    "average JCT (s)",
+    "mean jobs",
+    "most jobs",
+    "JCT in the busiest eighth (s)",
+    "JCT of the smallest fifth (s)",
+    "their executors",
+    "executor time / the first's",
+)
+
+
 def fig10(request: StudyRequest) -> StudyResult:
     """One stream over time and by job size, under tuned weighted fair and a learned policy.
 
@@ -232,16 +244,7 @@ def fig10(request: StudyRequest) -> StudyResult:
         "Decima keeps fewer jobs in the system and completes jobs twice as fast in the busiest "
         "hours, because it gives small jobs more executors at about the same total work "
         "(Figure 10, section 7.2)",
-        (
-            "policy",
-            "average JCT (s)",
-            "mean jobs",
-            "most jobs",
-            "JCT in the busiest eighth (s)",
-            "JCT of the smallest fifth (s)",
-            "their executors",
-            "executor time / the first's",
-        ),
+        _SERIES_COLUMNS,
         [[label, *f.cells()] for label, f in facts.items()],
         {label: vars(f) for label, f in facts.items()},
         [

@@ -260,14 +260,16 @@ def _input_bytes(line: bytes) -> int:
     return sum(int(hit[1]) for pattern in _READ_METRICS if (hit := pattern.search(line, at)))
 
 
+def _outcome(info: Mapping[str, Any], reason: str) -> Outcome:
+    """How a task ended, by its information and the reason of its end."""
+    if reason == "Success" and not info.get("Failed", False):
+        return Outcome.SUCCESS
+    is_killed = reason == "TaskKilled" or info.get("Killed", False)
+    return Outcome.KILLED if is_killed else Outcome.FAILED
+
+
 def _task_end(data: Any, line: bytes) -> TaskEnd:
     info = data["Task Info"]
-    reason = data["Task End Reason"]["Reason"]
-    outcome = Outcome.FAILED
-    if reason == "Success" and not info.get("Failed", False):
-        outcome = Outcome.SUCCESS
-    elif reason == "TaskKilled" or info.get("Killed", False):
-        outcome = Outcome.KILLED
     launch_ms = _integer(info["Launch Time"])
     finish_ms = _integer(info["Finish Time"])
     # Such times would give negative durations.
@@ -280,7 +282,7 @@ def _task_end(data: Any, line: bytes) -> TaskEnd:
         launch_ms=launch_ms,
         finish_ms=finish_ms,
         executor=str(info["Executor ID"]),
-        outcome=outcome,
+        outcome=_outcome(info, data["Task End Reason"]["Reason"]),
         is_speculative=bool(info.get("Speculative", False)),
         busy_ms=_busy_ms(line, finish_ms - launch_ms),
         input_bytes=_input_bytes(line),
