@@ -162,6 +162,15 @@ def _rule_parameters(name: str, workload: Workload) -> dict[str, float]:
 
 def _one_job_per_name(workload: Workload) -> Iterable[tuple[str, JobSpec]]:
     """(name, job) of the job that stands for all jobs of that name, sorted by name."""
+    for name, jobs in sorted(_weighted_jobs_by_name(workload).items()):
+        largest = max(weight for weight, _ in jobs)
+        candidates = [job for weight, job in jobs if weight == largest]
+        candidates.sort(key=lambda job: job.work_ms)
+        yield name, candidates[len(candidates) // 2]
+
+
+def _weighted_jobs_by_name(workload: Workload) -> dict[str, list[tuple[float, JobSpec]]]:
+    """(weight, job) of all jobs of each name; a variant counts as the job that it varies."""
     names = {job.name for job in workload.jobs}
     weights = workload.weights or (1.0,) * len(workload.jobs)
     by_name = defaultdict[str, list[tuple[float, JobSpec]]](list)
@@ -169,11 +178,7 @@ def _one_job_per_name(workload: Workload) -> Iterable[tuple[str, JobSpec]]:
         variant = _VARIANT.fullmatch(job.name)
         name = variant[1] if variant and variant[1] in names else job.name
         by_name[name].append((weight, job))
-    for name, jobs in sorted(by_name.items()):
-        largest = max(weight for weight, _ in jobs)
-        candidates = [job for weight, job in jobs if weight == largest]
-        candidates.sort(key=lambda job: job.work_ms)
-        yield name, candidates[len(candidates) // 2]
+    return by_name
 
 
 def _policy_job(job: JobSpec) -> PolicyJob:
