@@ -68,3 +68,18 @@ def arriving(*jobs: tuple[JobSpec, int]) -> JobSequence:
     return JobSequence(
         Workload("test", specs), np.arange(len(jobs)), np.array([at for _, at in jobs], np.int64)
     )
+
+
+@pytest.fixture
+def own_registrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test registers (policies, objectives, readers) is gone after it."""
+    from parcae.metrics import objectives
+    from parcae.policies.catalog import CATALOG
+    from parcae.policies.orders.catalog import ORDER_CATALOG
+    from parcae.policies.packing.catalog import PACKING_CATALOG
+    from parcae.workloads import readers
+
+    for catalogue in (CATALOG, ORDER_CATALOG, PACKING_CATALOG):
+        monkeypatch.setattr(catalogue, "_entries", list(catalogue))
+    monkeypatch.setattr(objectives, "_REGISTERED", {})
+    monkeypatch.setattr(readers, "_READERS", list(readers.readers()))

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("own_registrations")
+
 _EXAMPLES = ("log_to_report", "own_learner", "own_policy")
 
 

@@ -22,8 +22,8 @@ from parcae.metrics.objectives import FinishedJobs, objective_cost, parse_object
 from parcae.packing.config import PackingConfig
 from parcae.packing.world import PackingBatch
 from parcae.policies.catalog import CATALOG, make_policy
-from parcae.policies.orders.catalog import ORDER_CATALOG, all_policies, make_order_policy
-from parcae.policies.packing.catalog import PACKING_CATALOG, make_packing_policy
+from parcae.policies.orders.catalog import all_policies, make_order_policy
+from parcae.policies.packing.catalog import make_packing_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.workloads import readers
@@ -147,12 +147,8 @@ _JOBS = batch(*(job(f"j{n}", (4, 1_000 * (n + 1), ())) for n in range(4)))
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def mine(own_registrations: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The user's module, registered until the end of the test."""
-    for catalogue in (CATALOG, ORDER_CATALOG, PACKING_CATALOG):
-        monkeypatch.setattr(catalogue, "_entries", list(catalogue))
-    monkeypatch.setattr(objectives, "_REGISTERED", {})
-    monkeypatch.setattr(readers, "_READERS", list(readers.readers()))
     (tmp_path / "my_extensions.py").write_text(_MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(importlib.sys.modules, "my_extensions", raising=False)
