@@ -140,6 +140,7 @@ def test_the_search_box_finds_jobs(seen: _Seen) -> None:
     sync_api.expect(page.locator("#jobs tr")).to_have_count(0)
     page.fill("#search", "DEMONSTRATION")
     sync_api.expect(page.locator("#jobs tr").first).to_be_visible()
+    assert "demonstration" in page.locator("#jobs").inner_text().lower()
     page.fill("#search", "")
 
 

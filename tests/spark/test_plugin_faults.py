@@ -50,7 +50,7 @@ class Guided:
         self.service.change(None)
         wait_until(lambda: self.service.num_states > before)
 
-    def run_guided(self, run: Any, num_jobs: int = 1) -> None:
+    def assert_guided(self, run: Any, num_jobs: int = 1) -> None:
         """What runs is sent to the service, and the service's picture of it is right."""
         self.wait_for_service()
         before = len(self.service.picture.ended)
@@ -72,7 +72,7 @@ class TestOneApplication:
     """All faults that one application may meet, one after the other."""
 
     def test_jobs_are_reported_to_the_service(self, guided: Guided) -> None:
-        guided.run_guided(lambda: guided.application.run(6), 6)
+        guided.assert_guided(lambda: guided.application.run(6), 6)
         names = [job["names"][0] for job in guided.service.picture.seen[-6:]]
         assert sorted(names) == ["workout 0"] * 2 + ["workout 1"] * 2 + ["workout 2"] * 2
 
@@ -84,7 +84,7 @@ class TestOneApplication:
         wait_until(lambda: guided.service.num_visits > visits)
         guided.application.run()
         guided.application.run()
-        guided.run_guided(guided.application.run)
+        guided.assert_guided(guided.application.run)
 
     def test_jobs_end_while_connections_break(self, guided: Guided) -> None:
         guided.wait_for_service()
@@ -101,25 +101,25 @@ class TestOneApplication:
         finally:
             stop.set()
             thread.join()
-        guided.run_guided(guided.application.run)
+        guided.assert_guided(guided.application.run)
 
     def test_failed_tasks_are_tried_again(self, guided: Guided) -> None:
         def run() -> None:
             assert guided.application.workouts.flaky(guided.application.java, 9)
 
-        guided.run_guided(run)
+        guided.assert_guided(run)
 
     def test_stages_run_again_when_their_output_is_gone(self, guided: Guided) -> None:
         def run() -> None:
             assert guided.application.workouts.forgetful(guided.application.java, 4)
 
-        guided.run_guided(run)
+        guided.assert_guided(run)
 
     def test_a_cancelled_job_is_reported_to_the_service(self, guided: Guided) -> None:
         def run() -> None:
             assert guided.application.workouts.cancelled(guided.application.java, 500)
 
-        guided.run_guided(run)
+        guided.assert_guided(run)
 
     def test_a_barrier_runs_all_its_tasks_together(self, guided: Guided) -> None:
         from pyspark import BarrierTaskContext
@@ -131,7 +131,7 @@ class TestOneApplication:
             ).collect()
             assert found == [4] * 4
 
-        guided.run_guided(run)
+        guided.assert_guided(run)
 
     def test_queries_at_once_come_to_the_right_results_and_are_one_job_each(
         self, guided: Guided
@@ -147,7 +147,7 @@ class TestOneApplication:
                 found = list(threads.map(lambda number: _query(session, number), range(2, 10)))
             assert found == [_expected(number) for number in range(2, 10)]
 
-        guided.run_guided(run, 8)
+        guided.assert_guided(run, 8)
         assert len(guided.service.picture.seen) == before + 8
 
 
@@ -323,3 +323,4 @@ def test_tls_is_spoken_to_whom_is_trusted(machine: Machine, certificate: tuple[P
         application.run()
         wait_until(lambda: len(service.picture.ended) == 4)
     service.close()
+    assert service.picture.faults == []

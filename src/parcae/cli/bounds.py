@@ -50,8 +50,6 @@ def bounds_command(
     """
     from parcae.evaluation.bounds import lower_bounds
     from parcae.units import s_from_ms
-    from parcae.workloads.arrivals import draw_sequence
-    from parcae.workloads.random_streams import RandomStreams
 
     options = ClusterOptions(
         world=cluster.world,
@@ -62,13 +60,7 @@ def bounds_command(
         estimate_error="0",
     )
     config = options.config({"--orders": orders})
-    sequence = draw_sequence(
-        options.load(workload),
-        arrivals,
-        jobs,
-        config.total_executors,
-        RandomStreams(seed),
-    )
+    sequence = options.load(workload).draw(jobs, arrivals, config, seed=seed)
     bounds = lower_bounds(sequence, config.total_executors)
     result: dict[str, Any] = {
         "average_jct_s": s_from_ms(bounds.average_jct_ms),

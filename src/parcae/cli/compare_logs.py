@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from parcae.evaluation.compare_logs import LogComparison, LogSummary
-    from parcae.evaluation.statistics import Estimate
 
 #: Width of the tables in characters, and number of jobs without a counterpart that are listed.
 _WIDTH = 100
@@ -119,6 +118,8 @@ def _summary_table(comparison: LogComparison) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
+    from parcae.evaluation.statistics import with_interval
+
     a, b = comparison.summaries
     table = Table(title="Two runs on a real cluster")
     table.add_column("", no_wrap=True)
@@ -133,7 +134,8 @@ def _summary_table(comparison: LogComparison) -> Table:
             else ""
         )
         table.caption = escape(
-            f"mean JCT B / A over {comparison.num_pairs} matched jobs: {_ratio(comparison.ratio)}"
+            f"mean JCT B / A over {comparison.num_pairs} matched jobs: "
+            f"{with_interval(comparison.ratio)}"
             f" (95% bootstrap interval over jobs{left_out})"
         )
     return table
@@ -143,13 +145,15 @@ def _name_table(comparison: LogComparison) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
+    from parcae.evaluation.statistics import with_interval
+
     table = Table(title="By recurring job")
     table.add_column("job", overflow="fold")
     for heading in ("in A", "in B", "pairs", "mean JCT A", "mean JCT B", "B / A"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in comparison.names:
         counts = (*map(str, row.num_jobs), str(row.num_pairs))
-        ratio = _UNKNOWN if row.ratio is None else escape(_ratio(row.ratio))
+        ratio = _UNKNOWN if row.ratio is None else escape(with_interval(row.ratio))
         table.add_row(escape(row.name), *counts, *map(_seconds, row.average_jct_s), ratio)
     table.caption = (
         "means and ratios are over pairs: jobs of the same name, in order of submission, that "
@@ -188,12 +192,6 @@ def _seconds(value: float) -> str:
 
 def _share(value: float | None) -> str:
     return "busy share unknown" if value is None else f"{value:.0%}"
-
-
-def _ratio(estimate: Estimate) -> str:
-    return f"{estimate.mean:.3f}" + (
-        "" if estimate.is_unknown else f" [{estimate.low:.3f}, {estimate.high:.3f}]"
-    )
 
 
 #: The rows of the summary: heading, and the cell of a run.

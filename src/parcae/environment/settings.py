@@ -13,12 +13,11 @@ from parcae.packing.config import PackingConfig, TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource, LogSource, PackingSource
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.bernoulli import job_mix
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.parallelism import with_parallelism_model
-from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.rigid import RigidJobs
 
 #: The objectives that accrue while time passes, so that every decision gets its own share of the
@@ -72,13 +71,7 @@ class ClusterSettings(BaseModel):
 
     def sequence(self, workload: Workload, seed: int) -> JobSequence:
         """Draw the jobs of the episode of a seed: those of `parcae simulate --seed`."""
-        return draw_sequence(
-            workload,
-            self.arrivals,
-            self.num_jobs,
-            self.cluster.total_executors,
-            RandomStreams(seed),
-        )
+        return workload.draw(self.num_jobs, self.arrivals, self.cluster, seed=seed)
 
 
 def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:

@@ -19,6 +19,7 @@ from parcae.evaluation.plots import (
     jct_over_time,
     share_by_work,
 )
+from parcae.evaluation.statistics import with_half_width, with_interval
 from parcae.evaluation.who_pays import RecurringJob, recurring_jobs
 from parcae.evaluation.world import Column
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
@@ -52,8 +53,18 @@ def title(comparison: Comparison) -> str:
 def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
     """The columns of the table of policies; times in seconds."""
     shown = [
-        Column("average JCT", _jct_text, _jct_cell, "s, 95% interval"),
-        Column("ratio to first", _ratio_text, _ratio_cell, "95% interval"),
+        Column(
+            "average JCT",
+            lambda result: with_half_width(result.average_jct_s),
+            lambda result: cell(result.average_jct_s, ",.1f"),
+            "s, 95% interval",
+        ),
+        Column(
+            "ratio to first",
+            lambda result: with_interval(result.ratio_to_first),
+            lambda result: cell(result.ratio_to_first, ".3f"),
+            "95% interval",
+        ),
         Column("later", _later_text, _later_cell, "of jobs, 95% interval"),
         Column("worst", _worst_text, small="times"),
         _mean("p95 JCT", "p95_jct_s", ",.0f", ",.1f", "s"),
@@ -84,26 +95,6 @@ def _mean(
 def _on_page(heading: str, key: str, digits: str, small: str) -> Column[PolicyResult]:
     """The column of a mean of the summaries, on the page only."""
     return Column(heading, None, lambda result: format(result.means()[key], digits), small)
-
-
-def _jct_text(result: PolicyResult) -> str:
-    jct = result.average_jct_s
-    half_width = "" if jct.is_unknown else f" ± {jct.high - jct.mean:,.1f}"
-    return f"{jct.mean:,.1f}{half_width}"
-
-
-def _jct_cell(result: PolicyResult) -> str:
-    return cell(result.average_jct_s, ",.1f")
-
-
-def _ratio_text(result: PolicyResult) -> str:
-    ratio = result.ratio_to_first
-    ends = "" if ratio.is_unknown else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
-    return f"{ratio.mean:.3f}{ends}"
-
-
-def _ratio_cell(result: PolicyResult) -> str:
-    return cell(result.ratio_to_first, ".3f")
 
 
 def _later_text(result: PolicyResult) -> str:

@@ -37,10 +37,9 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.units import s_from_ms
 from parcae.version import __version__
-from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import RandomStreams
 
 if TYPE_CHECKING:
     import polars as pl
@@ -224,13 +223,7 @@ class ClusterWorld:
 
     def draw(self, seed: int) -> JobSequence:
         """The jobs of the run of a seed."""
-        return draw_sequence(
-            self.workload,
-            self.arrivals,
-            self.num_jobs,
-            self.config.total_executors,
-            RandomStreams(seed),
-        )
+        return self.workload.draw(self.num_jobs, self.arrivals, self.config, seed=seed)
 
     def play(self, resolved: ResolvedPolicies, runs: Sequence[int]) -> list[SeedRuns]:
         """Simulate the runs of the seeds under every policy."""

@@ -59,6 +59,25 @@ class Estimate:
         return {"mean": mean, "ci95": [low, high]}
 
 
+def with_half_width(estimate: Estimate, digits: int = 1) -> str:
+    """The mean and half the width of its interval, as text.
+
+    Example: 2 with the interval [1, 3] is "2.0 ± 1.0".
+    """
+    half = "" if estimate.is_unknown else f" ± {estimate.high - estimate.mean:,.{digits}f}"
+    return f"{estimate.mean:,.{digits}f}{half}"
+
+
+def with_interval(estimate: Estimate) -> str:
+    """The mean and its interval, as text.
+
+    Example: 0.9 with the interval [0.8, 1] is "0.900 [0.800, 1.000]".
+    """
+    return f"{estimate.mean:.3f}" + (
+        "" if estimate.is_unknown else f" [{estimate.low:.3f}, {estimate.high:.3f}]"
+    )
+
+
 def _seeds(
     values: npt.ArrayLike, baseline: npt.ArrayLike | None = None
 ) -> tuple[FloatArray, FloatArray]:

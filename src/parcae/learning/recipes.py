@@ -92,28 +92,7 @@ def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -
     """
     gap_s = mean_gap_s(scenario)
     if recipe is Recipe.DECIMA_2019:
-        # Source: Decima, section 5.3 and Appendix C: 16 workers, Adam with 1e-3; entropy as in the
-        # released code.
-        config = TrainConfig(
-            algorithm=Algorithm.REINFORCE,
-            num_groups=1,
-            group_size=16,
-            capacity=8192,
-            learning_rate=1e-3,
-            entropy=1.0,
-            max_jobs_factor=1e6,
-            select_every=25,
-        )
-        if gap_s == 0:
-            return config
-        episodes = {
-            "episode_s": _EPISODE_GAPS * gap_s,
-            "episode_growth_s": _GROWTH_GAPS * gap_s,
-            "episode_max_s": _LONGEST_GAPS * gap_s,
-            "is_differential": True,
-            "num_selection": 40,
-        }
-        return config.model_copy(update=episodes)
+        return _decima_2019(gap_s)
     config = TrainConfig(
         learning_rate=4e-3, entropy=0.02, minibatch=1024, epochs=3, prior=(2.0, 2.0, 2.0)
     )
@@ -153,3 +132,29 @@ def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -
         if network == "parcae"
         else {**window, "entropy": config.entropy / 2}
     )
+
+
+def _decima_2019(gap_s: float) -> TrainConfig:
+    """The settings of Decima's paper; `gap_s` is the mean gap between arrivals, 0 for a batch."""
+    # Source: Decima, section 5.3 and Appendix C: 16 workers, Adam with 1e-3; entropy as in the
+    # released code.
+    config = TrainConfig(
+        algorithm=Algorithm.REINFORCE,
+        num_groups=1,
+        group_size=16,
+        capacity=8192,
+        learning_rate=1e-3,
+        entropy=1.0,
+        max_jobs_factor=1e6,
+        select_every=25,
+    )
+    if gap_s == 0:
+        return config
+    episodes = {
+        "episode_s": _EPISODE_GAPS * gap_s,
+        "episode_growth_s": _GROWTH_GAPS * gap_s,
+        "episode_max_s": _LONGEST_GAPS * gap_s,
+        "is_differential": True,
+        "num_selection": 40,
+    }
+    return config.model_copy(update=episodes)

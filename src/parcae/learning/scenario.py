@@ -20,10 +20,10 @@ from parcae.metrics.objectives import (
 from parcae.policies.learned import setting_card
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import PlayMany, SimulatorBatch
-from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
+from parcae.workloads.random_streams import TUNING_SEED_START
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,7 @@ class Scenario:
 
     def sequence(self, seed: int) -> JobSequence:
         """Draw the job sequence of the run with this seed."""
-        return draw_sequence(
-            self.workload,
-            self.arrivals,
-            self.num_jobs,
-            self.config.total_executors,
-            RandomStreams(seed),
-        )
+        return self.workload.draw(self.num_jobs, self.arrivals, self.config, seed=seed)
 
     def batch(self, seeds: Sequence[int]) -> Runs:
         """Simulators for the runs with these seeds."""

@@ -15,13 +15,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.evaluation.statistics import Estimate, mean_estimate, ratio_estimate
+from parcae.evaluation.statistics import (
+    Estimate,
+    mean_estimate,
+    ratio_estimate,
+    with_half_width,
+    with_interval,
+)
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 from parcae.studies.reproduce.a2c_trainings import LearnedA2c, learned_a2c
-from parcae.studies.reproduce.contest import with_half_width, with_interval
 from parcae.studies.reproduce.packing import (
     Played,
     Stage,

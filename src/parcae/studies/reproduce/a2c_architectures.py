@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from parcae.evaluation.statistics import Estimate
+from parcae.evaluation.statistics import Estimate, with_half_width
 from parcae.learning.loop import Iteration
 from parcae.learning.packing.a2c import A2cConfig, a2c_config
 from parcae.packing.layout import Cost
 from parcae.policies.a2c.layout import A2cSettings, Architecture
 from parcae.policies.a2c.policy import A2cPolicy
 from parcae.studies.reproduce.a2c_trainings import train_a2c
-from parcae.studies.reproduce.contest import with_half_width
 from parcae.studies.reproduce.packing import Stage, source_at, stage_of
 from parcae.studies.reproduce.pictures import line_panel, save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult

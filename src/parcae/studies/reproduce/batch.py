@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from parcae.evaluation.gantt import write_png
+from parcae.evaluation.statistics import with_interval
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import makespan_ms
 from parcae.metrics.jobs import jct_ms
-from parcae.studies.reproduce.contest import Arena, averages_s, contest, named, with_interval
+from parcae.studies.reproduce.contest import Arena, averages_s, contest, named
 from parcae.studies.reproduce.learners import learned_contenders
 from parcae.studies.reproduce.pictures import cdf_panel, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult

@@ -10,14 +10,13 @@ import numpy as np
 
 from parcae.cluster.trace import Trace
 from parcae.evaluation.compare import Comparison, PolicyResult, compare
-from parcae.evaluation.statistics import Estimate
+from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
 from parcae.learning.scenario import Scenario
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.studies.reproduce.study import StudyRequest
-from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import RandomStreams
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,7 @@ class Arena:
 
     def sequence(self, seed: int) -> JobSequence:
         """The jobs of one evaluation run."""
-        return draw_sequence(
-            self.workload,
-            self.arrivals,
-            self.num_jobs,
-            self.config.total_executors,
-            RandomStreams(seed),
-        )
+        return self.workload.draw(self.num_jobs, self.arrivals, self.config, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -182,25 +175,6 @@ def contest(
         processes=request.processes,
     )
     return Contest(arena, {contender.name: contender.label for contender in contenders}, comparison)
-
-
-def with_half_width(estimate: Estimate, digits: int = 1) -> str:
-    """The mean and half the width of its interval, as text.
-
-    Example: 2 with the interval [1, 3] is "2.0 ± 1.0".
-    """
-    half = "" if estimate.is_unknown else f" ± {estimate.high - estimate.mean:,.{digits}f}"
-    return f"{estimate.mean:,.{digits}f}{half}"
-
-
-def with_interval(estimate: Estimate) -> str:
-    """The mean and its interval, as text.
-
-    Example: 0.9 with the interval [0.8, 1] is "0.900 [0.800, 1.000]".
-    """
-    return f"{estimate.mean:.3f}" + (
-        "" if estimate.is_unknown else f" [{estimate.low:.3f}, {estimate.high:.3f}]"
-    )
 
 
 def averages_s(result: PolicyResult) -> list[float]:

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from parcae.evaluation.pictures import tidy
-from parcae.evaluation.statistics import Estimate, ratio_estimate
+from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
 from parcae.learning.scenario import Scenario
 from parcae.metrics.objectives import Objective
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.learned import bind
-from parcae.studies.reproduce.contest import with_interval
 from parcae.studies.reproduce.learners import Learned, tune
 from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult

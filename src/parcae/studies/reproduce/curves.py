@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
+from parcae.evaluation.statistics import with_half_width, with_interval
 from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
-from parcae.studies.reproduce.contest import (
-    Arena,
-    Contest,
-    contest,
-    named,
-    with_half_width,
-    with_interval,
-)
+from parcae.studies.reproduce.contest import Arena, Contest, contest, named
 from parcae.studies.reproduce.learners import (
     Learned,
     budget_notes,

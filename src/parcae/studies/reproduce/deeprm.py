@@ -14,13 +14,12 @@ import numpy as np
 
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
-from parcae.evaluation.statistics import Estimate
+from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
 from parcae.learning.loop import Iteration
 from parcae.learning.packing.deeprm import RECIPES
 from parcae.packing.layout import Cost
 from parcae.policies.deeprm.policy import DeepRMPolicy
 from parcae.policies.packing.policy import PackingPolicy
-from parcae.studies.reproduce.contest import with_half_width, with_interval
 from parcae.studies.reproduce.packing import (
     LearnedPacking,
     Played,

@@ -16,11 +16,15 @@ import numpy.typing as npt
 
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
-from parcae.evaluation.statistics import mean_estimate, ratio_estimate
+from parcae.evaluation.statistics import (
+    mean_estimate,
+    ratio_estimate,
+    with_half_width,
+    with_interval,
+)
 from parcae.packing.layout import Cost, View, select
 from parcae.packing.world import Outcome
 from parcae.policies.deeprm.policy import DeepRMPolicy
-from parcae.studies.reproduce.contest import with_half_width, with_interval
 from parcae.studies.reproduce.packing import (
     Played,
     Stage,

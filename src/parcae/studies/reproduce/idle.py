@@ -11,20 +11,13 @@ from typing import Any
 
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
+from parcae.evaluation.statistics import with_half_width, with_interval
 from parcae.learning.recipes import busy_share, mean_gap_s
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import SUFFIX
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.simulation.config import SimulationConfig
-from parcae.studies.reproduce.contest import (
-    Arena,
-    Contender,
-    Contest,
-    contest,
-    named,
-    with_half_width,
-    with_interval,
-)
+from parcae.studies.reproduce.contest import Arena, Contender, Contest, contest, named
 from parcae.studies.reproduce.learners import (
     Learned,
     budget_notes,

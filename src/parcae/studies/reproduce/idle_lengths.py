@@ -14,7 +14,7 @@ from scipy import stats
 from parcae.cluster.decision import Policy
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
-from parcae.evaluation.statistics import Estimate, mean_estimate
+from parcae.evaluation.statistics import Estimate, mean_estimate, with_half_width
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import executor_share
 from parcae.policies.idle.theory import (
@@ -27,7 +27,7 @@ from parcae.policies.learned import deciding_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
-from parcae.studies.reproduce.contest import Contest, contest, named, with_half_width
+from parcae.studies.reproduce.contest import Contest, contest, named
 from parcae.studies.reproduce.idle import (
     AGENTS,
     BESIDE,

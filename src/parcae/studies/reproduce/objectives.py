@@ -8,11 +8,12 @@ from pathlib import Path
 
 from parcae.cluster.trace import Trace
 from parcae.evaluation.gantt import write_png
+from parcae.evaluation.statistics import with_half_width
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import makespan_ms
 from parcae.metrics.objectives import Objective
 from parcae.simulation.config import SimulationConfig
-from parcae.studies.reproduce.contest import Arena, Contest, contest, named, with_half_width
+from parcae.studies.reproduce.contest import Arena, Contest, contest, named
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima, tune
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S

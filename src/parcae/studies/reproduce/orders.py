@@ -7,17 +7,14 @@ from functools import partial
 
 from parcae.evaluation.bounds import simplified
 from parcae.evaluation.order_search import BestOrder, best_job_order
-from parcae.evaluation.statistics import mean_estimate, ratio_estimate
-from parcae.learning.scenario import Scenario
-from parcae.studies.reproduce.contest import (
-    Arena,
-    Contender,
-    averages_s,
-    contest,
-    named,
+from parcae.evaluation.statistics import (
+    mean_estimate,
+    ratio_estimate,
     with_half_width,
     with_interval,
 )
+from parcae.learning.scenario import Scenario
+from parcae.studies.reproduce.contest import Arena, Contender, averages_s, contest, named
 from parcae.studies.reproduce.learners import budget_notes, learned_contenders, train_decima, tune
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult

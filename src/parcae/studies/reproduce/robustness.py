@@ -5,20 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from parcae.evaluation.statistics import ratio_estimate
+from parcae.evaluation.statistics import ratio_estimate, with_half_width, with_interval
 from parcae.learning.recipes import mean_gap_s
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings
-from parcae.studies.reproduce.contest import (
-    Arena,
-    Contender,
-    Contest,
-    averages_s,
-    contest,
-    named,
-    with_half_width,
-    with_interval,
-)
+from parcae.studies.reproduce.contest import Arena, Contender, Contest, averages_s, contest, named
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult

@@ -14,9 +14,9 @@ import numpy as np
 
 from parcae.evaluation.compare import Comparison
 from parcae.evaluation.pictures import tidy
-from parcae.evaluation.statistics import Estimate, ratio_estimate
+from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
 from parcae.policies.learned import variants
-from parcae.studies.reproduce.contest import Arena, Contender, contest, named, with_interval
+from parcae.studies.reproduce.contest import Arena, Contender, contest, named
 from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
