@@ -188,6 +188,7 @@ def test_no_wake_up_is_asked_for_unless_an_order_says_so() -> None:
         ("jobs", "num_attached"),
         ("jobs", "num_schedulable"),
         ("jobs", "num_unstarted"),
+        ("jobs", "num_done"),
         ("stages", "num_bound"),
         ("stages", "num_finished"),
         ("now", "num_idle"),

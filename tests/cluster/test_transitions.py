@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import pytest
 
+from parcae.cluster.invariants import check_invariants
 from parcae.cluster.kernels.decisions import hold_ended
 from parcae.cluster.kernels.transitions import offer_all, offer_next
 from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET
+from parcae.errors import InvariantError
 from tests.cluster.executors import Executors
 
 
@@ -319,3 +321,29 @@ def test_the_acting_executor_of_a_completed_job_belongs_to_no_job_any_more() -> 
     assert cluster.decide(1) == 1
     assert cluster.commands() == [("move", 0, 1)]
     assert state.now.acting_executor[0] != NO_EXECUTOR
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("jobs", "num_supplied"),
+        ("jobs", "num_done"),
+        ("jobs", "num_unstarted"),
+        ("jobs", "num_commitments"),
+        ("jobs", "num_attached"),
+        ("stages", "num_parents_unfinished"),
+        ("stages", "num_moving"),
+        ("stages", "num_bound"),
+    ],
+)
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_wrong_count_is_detected(table: str, column: str, change: int) -> None:
+    cluster = Executors(3)
+    cluster.submit([(4, 1_000.0, ()), (2, 500.0, (0,))])
+    cluster.decide(0, limit=2)
+    cluster.idle()
+    cluster.arrive(0)
+    check_invariants(cluster.state)
+    getattr(cluster.state, table)[column][0] += change
+    with pytest.raises(InvariantError):
+        check_invariants(cluster.state)

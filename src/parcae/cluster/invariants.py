@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, ClusterState, World
+from parcae.cluster.state import NO_JOB, NO_RECORD, NO_STAGE, NOT_YET, ClusterState, World
 from parcae.errors import InvariantError
 
 
@@ -158,9 +158,53 @@ def _check_job(state: ClusterState, job: int) -> None:
     _expect(state, job, "schedulable stages", int(jobs.num_schedulable[job]), int(schedulable))
     committed = int(stages.num_committed[rows.start : rows.stop].sum())
     _expect(state, job, "executors committed", int(jobs.num_commitments[job]), committed)
+    _check_progress(state, job)
+    if state.now.world[0] != World.CORES:
+        supplied = attached + int(stages.num_moving[rows.start : rows.stop].sum())
+        supplied += _committed_from_outside(state, job)
+        _expect(state, job, "executors supplied", int(jobs.num_supplied[job]), supplied)
     remaining_ms = _remaining_ms(state, rows)
     if abs(remaining_ms - jobs.remaining_ms[job]) > 1e-6 * max(1.0, jobs.work_ms[job]):
         _expect(state, job, "remaining work", float(jobs.remaining_ms[job]), remaining_ms)
+
+
+def _check_progress(state: ClusterState, job: int) -> None:
+    """Check the counts of stages that have tasks to start, are done, or wait for parents."""
+    stages = state.stages
+    rows = _stage_rows(state, job)
+    unstarted = [row for row in rows if stages.num_started[row] < stages.num_tasks[row]]
+    name = "stages with tasks to start"
+    _expect(state, job, name, int(state.jobs.num_unstarted[job]), len(unstarted))
+    unfinished = [row for row in rows if stages.num_finished[row] < stages.num_tasks[row]]
+    known = int(state.jobs.num_done[job])
+    if state.now.world[0] == World.CORES:
+        # A stage ends some time after its last task, and a live one may start before its parents.
+        known = max(known, len(rows) - len(unfinished))
+    _expect(state, job, "stages that are done", known, len(rows) - len(unfinished))
+    if state.now.world[0] == World.CORES:
+        return
+    num_parents = dict.fromkeys(rows, 0)
+    for parent in unfinished:
+        first = int(stages.child_start[parent])
+        for child in state.children[first : first + int(stages.num_children[parent])].tolist():
+            num_parents[child] += 1
+    for stage, waits_for in num_parents.items():
+        name = f"unfinished parents of stage {stage - rows.start}"
+        _expect(state, job, name, int(stages.num_parents_unfinished[stage]), waits_for)
+
+
+def _committed_from_outside(state: ClusterState, job: int) -> int:
+    """Return the number of executors that sources outside the job have committed to it."""
+    count = 0
+    for source in np.flatnonzero(state.sources.num_committed > 0):
+        row = int(state.sources.commitment_head[source])
+        while row != NO_RECORD:
+            commitment = state.commitments[row]
+            stage = int(commitment.stage)
+            if stage != NO_STAGE and state.stages.job[stage] == job != commitment.source_job:
+                count += int(commitment["count"])
+            row = int(commitment.next)
+    return count
 
 
 def _demand(state: ClusterState, stage: int) -> int:
@@ -246,11 +290,8 @@ def _check_pools(state: ClusterState, active_jobs: list[int]) -> None:
 
 def _check_stages_of(state: ClusterState, job: int) -> None:
     """Check the tasks of the job's stages, and which stages are runnable."""
-    unstarted = 0
     for stage in _stage_rows(state, job):
         _check_tasks(state, job, stage)
-        unstarted += int(state.stages.num_started[stage]) < int(state.stages.num_tasks[stage])
-    _expect(state, job, "stages with tasks to start", int(state.jobs.num_unstarted[job]), unstarted)
 
 
 def _check_tasks(state: ClusterState, job: int, stage: int) -> None:
