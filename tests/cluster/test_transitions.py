@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from parcae.cluster.kernels.decisions import hold_ended
-from parcae.cluster.kernels.transitions import offer_all, offer_next
+from parcae.cluster.kernels.offers import offer_all, offer_next
 from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET
 from tests.cluster.executors import Executors
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError
-from parcae.evaluation.tuning import resolve_policies
+from parcae.evaluation.policies import resolve_policies
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.oracle import Oracle
@@ -248,7 +248,7 @@ def _timed_runs(
         sequence = draw_sequence(workload, arrivals, num_jobs, config.total_executors, streams)
         simulator = Simulator(sequence, config, max(0, seed))
         start = time.perf_counter()
-        policy.play(simulator.state, simulator.future, simulator.tables)
+        policy.play(simulator.simulation)
         elapsed_s = time.perf_counter() - start
         if seed >= 0:
             yield simulator.trace(policy.name), elapsed_s
