@@ -68,7 +68,13 @@ def unbind(state, executor):  # type: ignore[no-untyped-def]
 
 @kernel
 def park(state, executor, job):  # type: ignore[no-untyped-def]
-    """Make the executor idle in the pool of its job, or in the global pool for NO_JOB."""
+    """Make the executor idle in the pool of its job, or in the global pool for NO_JOB.
+
+    Args:
+        state: the cluster's tables; pools, `executors` and `stages` are written.
+        executor: row of the executor.
+        job: row of its job, or NO_JOB.
+    """
     unbind(state, executor)
     if job == NO_JOB:
         detach(state, executor)
@@ -122,6 +128,11 @@ def work_on(state, executor, stage):  # type: ignore[no-untyped-def]
     """Let an executor that is attached to the stage's job work on the stage.
 
     It waits in the job's pool if the stage is not runnable yet.
+
+    Args:
+        state: the cluster's tables; pools, `executors`, `stages` and `commands` are written.
+        executor: row of the executor.
+        stage: row of the stage.
     """
     if not has_unstarted(state, stage):
         backup(state, executor)
@@ -174,7 +185,13 @@ def _may_serve(state, job, executor_class):  # type: ignore[no-untyped-def]
 
 @inlined
 def carry_out(state, executor, stage):  # type: ignore[no-untyped-def]
-    """Carry out one commitment: `executor` (in no pool) goes to `stage`, or idles for NO_STAGE."""
+    """Carry out one commitment: the executor goes to the stage, or becomes idle.
+
+    Args:
+        state: the cluster's tables; pools, `executors`, `stages` and `commands` are written.
+        executor: row of the executor, which is in no pool.
+        stage: row of the stage, or NO_STAGE to become idle.
+    """
     job = state.executors.job[executor]
     if stage == NO_STAGE:
         stays = (

@@ -73,7 +73,13 @@ def offer_to_newcomers(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def offer_stage(state, executor, stage):  # type: ignore[no-untyped-def]
-    """Open a round for an executor that finished a task, together with all bound to its stage."""
+    """Open a round for an executor that finished a task, together with all bound to its stage.
+
+    Args:
+        state: the cluster's tables; `now` and `source_count` are written.
+        executor: row of the executor.
+        stage: row of the stage of the finished task.
+    """
     now = state.now
     job = state.stages.job[stage]
     executor_class = state.executors.executor_class[executor]
