@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.kernels.decisions import apply_decision
+from parcae.cluster.kernels.offers import offer_to_newcomers
 from parcae.cluster.kernels.transitions import (
     continue_stage,
     executor_arrived,
-    offer_to_newcomers,
     reset,
     stage_exhausted,
 )

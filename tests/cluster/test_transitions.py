@@ -9,7 +9,7 @@ import pytest
 
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.kernels.decisions import hold_ended
-from parcae.cluster.kernels.transitions import offer_all, offer_next
+from parcae.cluster.kernels.offers import offer_all, offer_next
 from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET
 from parcae.errors import InvariantError
 from tests.cluster.executors import Executors

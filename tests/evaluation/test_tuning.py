@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, PolicyError
-from parcae.evaluation.compare import compare
+from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.evaluation.policies import resolve_policies
 from parcae.evaluation.tuning import (
     ALPHAS,
     SWEEPS,
@@ -12,7 +13,6 @@ from parcae.evaluation.tuning import (
     average_jct_ms,
     best_in_hindsight,
     check_seeds,
-    resolve_policies,
     tune,
 )
 from parcae.policies.catalog import make_policy
@@ -95,11 +95,8 @@ def test_comparisons_never_run_on_tuning_seeds() -> None:
     for start, count in ((TUNING_SEED_START - 1, 2), (TUNING_SEED_START, 1), (-1, 3)):
         with pytest.raises(ConfigError, match="kept for tuning"):
             compare(
-                _WORKLOAD,
+                ClusterWorld(_WORKLOAD, _CONFIG, "batch", 2),
                 ["fair"],
-                config=_CONFIG,
-                num_jobs=2,
-                arrivals="batch",
                 num_seeds=count,
                 seed_start=start,
             )

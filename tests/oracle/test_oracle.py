@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from parcae.simulation import oracle_policies
-from parcae.simulation.oracle import Oracle, OraclePolicy, RandomBitDraws, TaskKey, task_bits
+from parcae.simulation.oracle import Oracle, OraclePolicy
+from parcae.simulation.oracle_draws import RandomBitDraws, TaskKey, task_bits
 from parcae.simulation.tables import DurationMode, Interpolation
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.job_set import JobSet, read_job_sets

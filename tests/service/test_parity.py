@@ -16,6 +16,7 @@ import pytest
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.state import ClusterState
 from parcae.service.jobs import DurationModel
+from parcae.service.live_tables import LiveSettings
 from parcae.service.mirror import Mirror
 from parcae.service.policies import LivePolicy, policies_for
 from parcae.service.simulated_client import SimulatedClient, task_times
@@ -137,7 +138,8 @@ def served(
     service = service_of(lambda _: live, duration_model=duration_model)
     mirror = Watched.__new__(Watched)
     mirror.seen = []
-    Mirror.__init__(mirror, lambda _: live, duration_model, follows_simulator=True, room=room)
+    settings = LiveSettings(follows_simulator=True, room=room)
+    Mirror.__init__(mirror, lambda _: live, duration_model, settings)
     service.mirrors[client.application_id] = mirror
     wire = Wire(service)
     wire.ask(client.hello())

@@ -18,7 +18,8 @@ from parcae.errors import ConfigError, ProtocolError
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.service.client import Client
-from parcae.service.protocol import Error, Hello, Orders, Ping, Pong, State, frame, new_nonce
+from parcae.service.frames import frame
+from parcae.service.protocol import Error, Hello, Orders, Ping, Pong, State, new_nonce
 from parcae.service.server import Server, ServerConfig, read_secret, serve_in_thread
 from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName

@@ -111,7 +111,7 @@ def compare_command(
 
     Example: parcae compare tpch --policies fair,fifo,srpt --cores 50 --seeds 20 --report r.html
     """
-    from parcae.evaluation.compare import compare
+    from parcae.evaluation.compare import ClusterWorld, compare
     from parcae.evaluation.per_job import check_per_job, write_per_job
 
     if output.per_job is not None:
@@ -122,11 +122,8 @@ def compare_command(
         # The total is unknown (None) until the first progress report.
         bar = progress.add_task("simulating", total=None)
         comparison = compare(
-            loaded,
+            ClusterWorld(loaded, config, runs.arrivals, runs.jobs),
             (policies or DEFAULT_POLICIES[config.world.value]).split(","),
-            config=config,
-            num_jobs=runs.jobs,
-            arrivals=runs.arrivals,
             num_seeds=runs.seeds,
             seed_start=runs.seed_start,
             processes=runs.processes,

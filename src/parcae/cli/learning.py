@@ -396,8 +396,9 @@ def _gradient_learner(
     """The learner of a network that is trained by policy gradients."""
     from parcae.errors import ConfigError
     from parcae.learning.config import override
+    from parcae.learning.gradients import gradient_learner
     from parcae.learning.recipes import parse_recipe, recipe_config
-    from parcae.learning.run import TrainRequest, gradient_learner
+    from parcae.learning.request import TrainRequest
     from parcae.learning.start import start_rule, start_weights
     from parcae.policies.decima.layout import DecimaSettings
 

@@ -231,7 +231,7 @@ def _run_drawn(
     seed: int,
     record: bool,
 ) -> Iterator[tuple[dict[str, Any], Trace]]:
-    from parcae.evaluation.tuning import resolve_policies
+    from parcae.evaluation.policies import resolve_policies
     from parcae.simulation.run import simulate
     from parcae.workloads.arrivals import draw_sequence
     from parcae.workloads.random_streams import RandomStreams
@@ -269,7 +269,7 @@ def _run_job_sets(
     seed: int,
 ) -> Iterator[tuple[dict[str, Any], Trace]]:
     from parcae.errors import ConfigError
-    from parcae.evaluation.tuning import resolve_policies
+    from parcae.evaluation.policies import resolve_policies
     from parcae.simulation.run import simulate
     from parcae.workloads.job_set import read_job_sets
 

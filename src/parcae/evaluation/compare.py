@@ -14,6 +14,7 @@ import numpy as np
 
 from parcae.errors import ConfigError
 from parcae.evaluation.paired import compare_in
+from parcae.evaluation.policies import AnyPolicy, ResolvedPolicies, resolve_policies
 from parcae.evaluation.statistics import (
     METHODS,
     Estimate,
@@ -22,12 +23,7 @@ from parcae.evaluation.statistics import (
     mean_of_ratios,
     ratio_estimate,
 )
-from parcae.evaluation.tuning import (
-    AnyPolicy,
-    ResolvedPolicies,
-    check_seeds,
-    resolve_policies,
-)
+from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.who_pays import WhoPays, who_pays
 from parcae.evaluation.world import Column, PairedComparison, Progress, Say
 from parcae.metrics.jobs import ideal_ms
@@ -268,12 +264,9 @@ class ClusterWorld:
 
 
 def compare(
-    workload: Workload,
+    world: ClusterWorld,
     policies: Sequence[str | AnyPolicy],
     *,
-    config: SimulationConfig,
-    num_jobs: int,
-    arrivals: str,
     num_seeds: int,
     seed_start: int = 0,
     processes: int | None = None,
@@ -287,12 +280,9 @@ def compare(
     needs the usual `if __name__ == "__main__":`.
 
     Args:
-        workload: the jobs to draw from.
+        world: the cluster, its workload and its arrivals.
         policies: names as in `parcae policies`, or policy objects. Ratios are relative to the
             first.
-        config: the cluster.
-        num_jobs: number of jobs in each run.
-        arrivals: when jobs arrive ("batch", "poisson:25s", ...).
         num_seeds: number of seeds.
         seed_start: the first seed.
         processes: number of worker processes; see `parcae.evaluation.paired.compare_in`.
@@ -307,14 +297,14 @@ def compare(
         ConfigError: the settings are invalid, or a worker process died.
         WorkloadError: the workload cannot give these jobs.
 
-    Example: `compare(workload, ["fair", "fifo"], config=SimulationConfig(), num_jobs=20,
-    arrivals="batch", num_seeds=20)`.
+    Example: `compare(ClusterWorld(workload, SimulationConfig(), "batch", 20), ["fair", "fifo"],
+    num_seeds=20)`.
     """
     if num_seeds < 1:
         raise ConfigError("compare at least one policy on at least one seed")
     check_seeds(seed_start, num_seeds)
     return compare_in(
-        ClusterWorld(workload, config, arrivals, num_jobs),
+        world,
         policies,
         range(seed_start, seed_start + num_seeds),
         processes=processes,

@@ -5,21 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
-
 from parcae.cluster.state import ClusterState
 from parcae.kernels import row_of
-from parcae.simulation.future import Future
-from parcae.simulation.tables import WorkloadTables
+from parcae.simulation.kernels.simulations import Simulation, Simulations
 
 
 class PlaysRuns(ABC):
     """A policy of a cluster whose kernels simulate whole runs.
 
     A subclass provides its kernels and their further arguments. The kernels are called as
-    `play(state, future, tables, *arguments_for(state))` and
-    `play_many(states, futures, tables, *arguments_for_many(states), first, last, status)`.
+    `play(simulation, *arguments_for(simulation.state))` and
+    `play_many(simulations, *arguments_for_many(simulations.states), first, last)`.
     """
 
     name: str
@@ -45,43 +41,30 @@ class PlaysRuns(ABC):
         del row
         return self
 
-    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
+    def play(self, simulation: Simulation) -> int:
         """Simulate a whole run in one compiled call.
 
         Args:
-            state: the cluster; modified in place.
-            future: the simulator's events; modified in place.
-            tables: the workload's duration tables.
+            simulation: the run; modified in place.
 
         Returns:
             The `Status` in which the run stopped.
         """
-        return int(self.kernels[1](state, future, tables, *self.arguments_for(state)))
+        return int(self.kernels[1](simulation, *self.arguments_for(simulation.state)))
 
-    def play_many(
-        self,
-        states: ClusterState,
-        futures: Future,
-        tables: WorkloadTables,
-        first: int,
-        last: int,
-        status: npt.NDArray[np.int64],
-    ) -> None:
+    def play_many(self, simulations: Simulations, first: int, last: int) -> None:
         """Simulate the runs `first` to `last - 1` of many, one after another.
 
         Args:
-            states: the clusters of all simulators (one more leading axis); modified in place.
-            futures: their events; modified in place.
-            tables: the workload's duration tables.
+            simulations: the runs; modified in place.
             first: first simulator to run.
             last: one past the last simulator to run.
-            status: int64[num_simulators]; receives the `Status` of every run.
         """
         play_many = self.kernels[2]
         if play_many is not None:
-            arguments = self.arguments_for_many(states)
-            play_many(states, futures, tables, *arguments, first, last, status)
+            play_many(simulations, *self.arguments_for_many(simulations.states), first, last)
             return
+        states, futures, tables, status = simulations
         for row in range(first, last):
-            state = row_of(states, row)
-            status[row] = self.of_run(row).play(state, row_of(futures, row), tables)
+            simulation = Simulation(row_of(states, row), row_of(futures, row), tables)
+            status[row] = self.of_run(row).play(simulation)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -103,9 +103,6 @@ def search_parameters(
     strategy = _new_strategy(start, _AGAIN_SPREAD if continues else _START_SPREAD, seed)
     if best is None:
         best = SearchState(start, problem.selection(start), 0, 0, 0, 0.0)
-    parameters = best.parameters
-    cost = best.cost
-    best_generation = best.best_generation
     generation = 0
     num_candidates = 0
     is_over = False
@@ -123,17 +120,13 @@ def search_parameters(
         if generation % limits.select_every == 0 or is_over:
             mean = np.array(strategy.mean)
             mean_cost = problem.selection(mean)
-            if mean_cost < cost:
-                parameters = mean
-                cost = mean_cost
-                best_generation = generation
+            if mean_cost < best.cost:
+                best = replace(best, parameters=mean, cost=mean_cost, best_generation=generation)
             seconds = time.perf_counter() - began
-            state = SearchState(
-                parameters, cost, best_generation, generation, num_candidates, seconds
-            )
+            best = replace(best, generations=generation, candidates=num_candidates, seconds=seconds)
             if progress is not None:
-                progress(state)
-    return state
+                progress(best)
+    return best
 
 
 def _new_strategy(start: FloatArray, spread: float, seed: int) -> Any:

@@ -1,9 +1,8 @@
-"""The wire protocol, version 2: messages, frames and proofs, as pure functions on bytes.
+"""The wire protocol, version 2: messages and proofs, as pure functions on bytes.
 
-A frame is a 4-byte big-endian length, followed by that many bytes of UTF-8 JSON. Every message is
-one JSON object whose `type` names the kind of message. Unknown keys are refused and sizes are
-limited. Clients send events and receive standing orders. `protocol/README.md` describes the
-protocol for authors of clients.
+Every message is one JSON object in UTF-8 whose `type` names the kind of message; `frames` divides a
+stream of bytes into messages. Unknown keys are refused and sizes are limited. Clients send events
+and receive standing orders. `protocol/README.md` describes the protocol for authors of clients.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
-import struct
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -21,9 +19,6 @@ from parcae.errors import ProtocolError
 
 PROTOCOL_VERSION = 2
 SUPPORTED_VERSIONS = (2,)
-#: Default limit on the size of a frame.
-MAX_FRAME_BYTES = 8 << 20
-_HEADER = struct.Struct(">I")
 _LARGEST = 1 << 53  # integers up to this are exact in a double, the number type of JSON
 _MOST_TASKS = 10_000_000
 _MOST_STAGES = 10_000
@@ -432,60 +427,6 @@ def decode_server_message(payload: bytes) -> ServerMessage:
 def encode(message: ClientMessage | ServerMessage) -> bytes:
     """The message as UTF-8 JSON."""
     return message.__pydantic_serializer__.to_json(message)
-
-
-def frame(payload: bytes, max_bytes: int = MAX_FRAME_BYTES) -> bytes:
-    """The frame of a payload: its length, then the payload.
-
-    Raises:
-        ProtocolError: too_large.
-
-    Example: `frame(b"{}")` is `b"\\x00\\x00\\x00\\x02{}"`.
-    """
-    if len(payload) > max_bytes:
-        raise ProtocolError(
-            Code.TOO_LARGE, f"a message of {len(payload)} bytes; the limit is {max_bytes}"
-        )
-    return _HEADER.pack(len(payload)) + payload
-
-
-class FrameReader:
-    """Splits a stream of bytes into the payloads of its frames.
-
-    Example: `FrameReader().feed(b"\\x00\\x00\\x00\\x02{}")` is `[b"{}"]`.
-    """
-
-    def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
-        self.max_bytes = max_bytes
-        self._buffer = bytearray()
-
-    @property
-    def num_waiting(self) -> int:
-        """Number of bytes of the incomplete last frame."""
-        return len(self._buffer)
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes and return the payloads that are complete now.
-
-        Raises:
-            ProtocolError: too_large, as soon as the length of the frame is known.
-        """
-        self._buffer += data
-        payloads = []
-        start = 0
-        while len(self._buffer) - start >= _HEADER.size:
-            (length,) = _HEADER.unpack_from(self._buffer, start)
-            if length > self.max_bytes:
-                raise ProtocolError(
-                    Code.TOO_LARGE, f"a frame of {length} bytes; the limit is {self.max_bytes}"
-                )
-            end = start + _HEADER.size + length
-            if len(self._buffer) < end:
-                break
-            payloads.append(bytes(self._buffer[start + _HEADER.size : end]))
-            start = end
-        del self._buffer[:start]
-        return payloads
 
 
 def new_nonce() -> str:

@@ -18,16 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parcae.errors import ConfigError, ProtocolError
-from parcae.service.protocol import (
-    MAX_FRAME_BYTES,
-    Code,
-    Error,
-    FrameReader,
-    ServerMessage,
-    Then,
-    encode,
-    frame,
-)
+from parcae.service.frames import MAX_FRAME_BYTES, FrameReader, frame
+from parcae.service.protocol import Code, Error, ServerMessage, Then, encode
 from parcae.service.session import Service, Session
 
 _LOG = logging.getLogger(__name__)

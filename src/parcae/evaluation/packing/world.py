@@ -268,7 +268,6 @@ class PackingWorld:
         setting: the setting for which the nearest variant of a learned policy is chosen.
         tuning: how policies are tuned.
         card: what is needed to repeat the comparison, besides the policies.
-        num_threads: number of threads that simulate; None for the default.
     """
 
     sequences: Sequence[RigidJobs]
@@ -276,7 +275,6 @@ class PackingWorld:
     setting: PackingSetting
     tuning: Tuning
     card: Mapping[str, Any]
-    num_threads: int | None = None
 
     plays_in_threads = True
 
@@ -288,8 +286,7 @@ class PackingWorld:
         """Simulate the runs under every policy; one tuple per run, one outcome per policy."""
         sequences = [self.sequences[number] for number in runs]
         by_policy = [
-            run_policy(policy, sequences, self.config, self.num_threads)
-            for policy in resolved.policies.values()
+            run_policy(policy, sequences, self.config) for policy in resolved.policies.values()
         ]
         return list(zip(*by_policy, strict=True))
 

@@ -381,7 +381,7 @@ class A2cLearner(PackingLearner):
         }
 
     def _encode(self, batch: PackingBatch) -> EncodedImages:
-        return self._encoder.encode(batch.states, batch.sequence_tables, batch.sequence_rows)
+        return self._encoder.encode(batch.clusters)
 
     def _decide(
         self, batch: PackingBatch, encoded: EncodedImages, rng: np.random.Generator

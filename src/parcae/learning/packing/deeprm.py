@@ -420,15 +420,7 @@ class DeepRMLearner(PackingLearner):
         runs = self.learning.num_runs
         first = sequence * runs
         explore_many(
-            batch.states,
-            batch.sequence_tables,
-            batch.sequence_rows,
-            batch.views,
-            network,
-            record,
-            int(self.cost),
-            first,
-            first + runs,
+            batch.clusters, batch.views, network, record, int(self.cost), first, first + runs
         )
         # The decisions of all runs stand one run after another; run k ends before ends[k].
         count = int(record.ends[-1])

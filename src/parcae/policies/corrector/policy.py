@@ -24,7 +24,7 @@ from parcae.policies.corrector.layout import (
 from parcae.policies.corrector.play import play
 from parcae.policies.networks.choices import ranked_choices
 from parcae.policies.networks.layout import Weights
-from parcae.policies.rule.kernels import Rule
+from parcae.policies.rule.kernels.scores import Rule
 from parcae.policies.solo_curves import SoloCurves
 
 

@@ -25,9 +25,8 @@ from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS
 from parcae.policies.order_rule.policy import order_rule
 from parcae.policies.planning import CompiledPlanner
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.future import Future
+from parcae.simulation.kernels.simulations import Simulations
 from parcae.simulation.many import PlayMany
-from parcae.simulation.tables import WorkloadTables
 from parcae.workloads.job import Workload
 
 
@@ -72,17 +71,11 @@ def play_rows(
         mean_work_ms: mean work of the workload's jobs, in ms of one core.
     """
 
-    def run(
-        states: ClusterState,
-        futures: Future,
-        tables: WorkloadTables,
-        first: int,
-        last: int,
-        status: npt.NDArray[np.int64],
-    ) -> None:
+    def run(simulations: Simulations, first: int, last: int) -> None:
+        states = simulations.states
         sizes = states.jobs.shape[1], states.stages.shape[1]
         network = order_network(weights[0], theta, mean_work_ms, *sizes)
-        play_many(states, futures, tables, weights, network, first, last, status)
+        play_many(simulations, weights, network, first, last)
 
     return run
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from parcae.cluster.trace import Trace
-from parcae.evaluation.compare import Comparison, PolicyResult, compare
+from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult, compare
 from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
 from parcae.learning.scenario import Scenario
 from parcae.simulation.config import SimulationConfig
@@ -165,11 +165,8 @@ def contest(
     """
     request.say(f"comparing {', '.join(c.label for c in contenders)} on {num_runs} runs")
     comparison = compare(
-        arena.workload,
+        ClusterWorld(arena.workload, arena.config, arena.arrivals, arena.num_jobs),
         [contender.name for contender in contenders],
-        config=arena.config,
-        num_jobs=arena.num_jobs,
-        arrivals=arena.arrivals,
         num_seeds=num_runs,
         seed_start=request.first_seed,
         processes=request.processes,

@@ -14,6 +14,7 @@ from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
 from parcae.studies.reproduce.contest import Arena, Contest, contest, named
 from parcae.studies.reproduce.learners import (
+    DecimaVariant,
     Learned,
     budget_notes,
     train_decima,
@@ -63,11 +64,15 @@ class Curve:
         self.ratio.append(ratio)
 
 
-#: The trainings of Decima's network: label, share of the budget, recipe and changes of it.
-_DECIMA_WAYS: tuple[tuple[str, str, Recipe, dict[str, Any]], ...] = (
-    ("decima, imitation first", "imitation", Recipe.FAST, {}),
-    ("decima, fast, alone", "alone", Recipe.FAST, {"imitation": 0.0}),
-    ("decima, decima-2019", "2019", Recipe.DECIMA_2019, {}),
+#: The trainings of Decima's network: label, share of the budget, and how it is trained.
+_DECIMA_WAYS = (
+    ("decima, imitation first", "imitation", DecimaVariant(recipe=Recipe.FAST)),
+    (
+        "decima, fast, alone",
+        "alone",
+        DecimaVariant(recipe=Recipe.FAST, changes={"imitation": 0.0}),
+    ),
+    ("decima, decima-2019", "2019", DecimaVariant(recipe=Recipe.DECIMA_2019)),
 )
 
 
@@ -128,7 +133,7 @@ def _train_all(request: StudyRequest, scenario: Scenario) -> tuple[list[Learned]
     )
     learned = [rule, network]
     curves = {"rule": tuned, label: corrected}
-    for label, share, recipe, changes in _DECIMA_WAYS:
+    for label, share, variant in _DECIMA_WAYS:
         curves[label] = Curve()
         learned.append(
             train_decima(
@@ -136,8 +141,7 @@ def _train_all(request: StudyRequest, scenario: Scenario) -> tuple[list[Learned]
                 scenario,
                 label,
                 seconds(share),
-                recipe=recipe,
-                changes=changes,
+                variant,
                 progress=curves[label].add,
             )
         )

@@ -19,6 +19,7 @@ from parcae.policies.decima.layout import DecimaSettings
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce.contest import Arena, Contender, Contest, contest, named
 from parcae.studies.reproduce.learners import (
+    DecimaVariant,
     Learned,
     budget_notes,
     checkpoint_path,
@@ -146,7 +147,9 @@ def _train_agent(
     # The load grows during training, as in the paper.
     changes = {"early_gap": _EARLY_GAP}
     name = f"{label} {kind}"
-    return train_decima(request, scenario, name, share_s, decima=AGENTS[label], changes=changes)
+    return train_decima(
+        request, scenario, name, share_s, DecimaVariant(AGENTS[label], changes=changes)
+    )
 
 
 def train_agents(

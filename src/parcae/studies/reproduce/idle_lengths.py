@@ -37,7 +37,7 @@ from parcae.studies.reproduce.idle import (
     mixed_arena,
     train_agents,
 )
-from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
+from parcae.studies.reproduce.learners import DecimaVariant, Learned, budget_notes, train_decima
 from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
@@ -320,7 +320,7 @@ def fig5(request: StudyRequest) -> StudyResult:
     agents, notes = train_agents(request, arena, "mixed", (PLAIN, WHOLE), share_s)
     # A further agent learns the pairs of the theory.
     alone = train_decima(
-        request, scenario, f"{WHOLE} pairs", share_s, decima=AGENTS[WHOLE], changes=_PAIRS
+        request, scenario, f"{WHOLE} pairs", share_s, DecimaVariant(AGENTS[WHOLE], changes=_PAIRS)
     )
     num_runs = request.runs(4, 10)
     outcome = contest(request, arena, [*agents, *named(*BESIDE)], num_runs)

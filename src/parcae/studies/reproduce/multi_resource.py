@@ -17,7 +17,7 @@ from typing import Any
 
 from parcae.cluster.trace import Trace
 from parcae.errors import FormatError
-from parcae.evaluation.tuning import resolve_policies
+from parcae.evaluation.policies import resolve_policies
 from parcae.evaluation.tuning import tune as sweep
 from parcae.files import write_text
 from parcae.learning.scenario import Scenario
@@ -28,6 +28,7 @@ from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.run import simulate
 from parcae.studies.reproduce.contest import Arena, Contender, Contest, contest
 from parcae.studies.reproduce.learners import (
+    DecimaVariant,
     Learned,
     budget_notes,
     given,
@@ -344,7 +345,7 @@ def make_learned(request: StudyRequest, world: World, share_s: float) -> list[Le
     # The network chooses an executor class with every decision.
     head = DecimaSettings(executor_classes=True)
     decima = train_decima(
-        request, world.train, f"decima ({world.name})", share_s, decima=head, teacher=rule
+        request, world.train, f"decima ({world.name})", share_s, DecimaVariant(head), teacher=rule
     )
     return [rule, parcae, decima]
 

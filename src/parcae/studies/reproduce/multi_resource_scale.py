@@ -12,7 +12,13 @@ from parcae.evaluation.statistics import Estimate
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.studies.reproduce.contest import Contest, contest
-from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima, tune
+from parcae.studies.reproduce.learners import (
+    DecimaVariant,
+    Learned,
+    budget_notes,
+    train_decima,
+    tune,
+)
 from parcae.studies.reproduce.multi_resource import (
     GRAPHENE,
     World,
@@ -97,7 +103,7 @@ def _trained(request: StudyRequest, world: World, rule: Learned) -> list[Learned
     share_s = request.budget_s / _NUM_SHARES
     return [
         train_decima(
-            request, scenario, f"decima, trained {what}", share_s, decima=head, teacher=rule
+            request, scenario, f"decima, trained {what}", share_s, DecimaVariant(head), teacher=rule
         )
         for scenario, what in zip(scenarios, words, strict=True)
     ]

@@ -10,7 +10,7 @@ from parcae.learning.recipes import mean_gap_s
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.studies.reproduce.contest import Arena, Contender, Contest, averages_s, contest, named
-from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
+from parcae.studies.reproduce.learners import DecimaVariant, Learned, budget_notes, train_decima
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
@@ -134,11 +134,9 @@ def train_on_mix(
         scenario = Scenario(arena.workload, arena.config, gap_arrivals(gap), arena.num_jobs)
         # Continue from the weights of the previous turn.
         weights = parts[-1].weights if parts else None
-        parts.append(
-            train_decima(
-                request, scenario, label, share_s / len(turns), decima=decima, weights=weights
-            )
-        )
+        turn_s = share_s / len(turns)
+        variant = DecimaVariant(decima)
+        parts.append(train_decima(request, scenario, label, turn_s, variant, weights=weights))
     keys = ("iterations", "decisions", "seconds")
     sums = {key: sum(getattr(part, key) for part in parts) for key in keys}
     words = f"{label}: {len(turns)} turns, {_size(sums)}; the last turn: {parts[-1].words}"
