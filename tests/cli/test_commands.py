@@ -198,7 +198,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ),
         (
             "parcae compare-logs broken.parcae broken.parcae --plot x.jpeg",
-            "x.jpeg: pictures are written as .png, .svg, .pdf",
+            "x.jpeg: charts are written as .html, .png, .svg, .pdf",
         ),
         ("parcae spark build --spark-home .", "is no Spark"),
         ("parcae spark demo --policies tuned", "needs spark-fair"),

@@ -37,7 +37,7 @@ def compare_logs_command(
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot", help="Draw the cores over time of both runs (*.png, *.svg or *.pdf)."
+            "--plot", help="Draw the cores over time of both runs (*.html, *.png, *.svg or *.pdf)."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -55,10 +55,11 @@ def compare_logs_command(
 
     Example: parcae compare-logs before.zstd after.zstd --plot gantt.png
     """
-    from parcae.evaluation.log_gantt import gantt, picture_format
+    from parcae.evaluation.gantt import chart_format
+    from parcae.evaluation.log_gantt import gantt
 
     if plot is not None:
-        picture_format(plot)  # raises an error for an unknown format before the logs are read
+        chart_format(plot)  # raises an error for an unknown format before the logs are read
     comparison = _compared(a, b, key, max_bad_share)
     if plot is not None:
         labelled = zip("AB", comparison.runs, strict=True)

@@ -271,7 +271,8 @@ def _row(name: str, outcome: Outcome, config: PackingConfig, decisions: int) -> 
 
 def _draw(jobs: RigidJobs, config: PackingConfig, policies: Any, path: Path) -> None:
     from parcae.errors import ConfigError
-    from parcae.evaluation.packing.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn, packing_gantt_png
+    from parcae.evaluation.gantt import write_gantt
+    from parcae.evaluation.packing.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn, packing_chart
     from parcae.evaluation.packing.world import run_policy
 
     # The runs are repeated for the chart; they are deterministic.
@@ -281,7 +282,7 @@ def _draw(jobs: RigidJobs, config: PackingConfig, policies: Any, path: Path) -> 
             f"a chart of more than {MAX_JOBS} jobs or {MAX_UNITS} units cannot be read: draw a "
             "smaller run"
         )
-    packing_gantt_png(outcomes, path, jobs.name)
+    write_gantt([packing_chart(*run) for run in outcomes.items()], path, jobs.name)
 
 
 @app.command("compare")

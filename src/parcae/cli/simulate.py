@@ -345,6 +345,7 @@ def _print(result: dict[str, Any]) -> None:
 
 
 def _write_gantt(trace: Trace, path: Path) -> None:
+    from parcae.evaluation.cluster_gantt import cluster_chart
     from parcae.evaluation.gantt import write_gantt
 
-    write_gantt(trace, path)
+    write_gantt([cluster_chart(trace)], path)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from parcae.cluster.trace import Trace
 from parcae.evaluation.bounds import Bounds, lower_bounds
-from parcae.evaluation.gantt import MAX_EXECUTORS, gantt_figure
+from parcae.evaluation.cluster_gantt import cluster_chart
+from parcae.evaluation.gantt import MAX_ROWS, gantt_figure
 from parcae.evaluation.page import cell, figure_html, html_table, pair
 from parcae.evaluation.plots import (
     busy_over_time,
@@ -227,7 +228,7 @@ def _figures(
         figure_html(bars, with_library=True),
         f"<h2>One run (seed {seed}): which job ran where</h2>"
         f"<p class=quiet>{_gantt_note(traces)}</p>",
-        *(figure_html(gantt_figure(trace, end_s)) for trace in traces.values()),
+        *(figure_html(gantt_figure(cluster_chart(trace), end_s)) for trace in traces.values()),
         f"<h2>The same run in curves</h2>{_bounds_note(traces, bounds)}",
         *pair(jct_cdf(traces), concurrency_over_time(traces)),
         *pair(jct_over_time(traces), busy_over_time(traces)),
@@ -247,8 +248,8 @@ def _gantt_note(traces: Mapping[str, Trace]) -> str:
         " Longer runs continue beyond its end: drag along the axis to see them." if late else ""
     )
     cut = (
-        f" The charts show {MAX_EXECUTORS} of {largest:,} executors, evenly spaced."
-        if largest > MAX_EXECUTORS
+        f" The charts show {MAX_ROWS} of {largest:,} executors, evenly spaced."
+        if largest > MAX_ROWS
         else ""
     )
     return (

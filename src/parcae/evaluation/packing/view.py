@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from parcae.evaluation.packing.gantt import can_be_drawn, last_finish, packing_gantt
+from parcae.evaluation.gantt import gantt_figure
+from parcae.evaluation.packing.gantt import can_be_drawn, last_finish, packing_chart
 from parcae.evaluation.packing.plots import (
     busy_over_time,
     learning_curves,
@@ -127,7 +128,8 @@ def _one_run(comparison: PackingComparison) -> list[str]:
             "chart. White is free."
         )
         charts = [
-            figure_html(packing_gantt(name, outcome, end)) for name, outcome in outcomes.items()
+            figure_html(gantt_figure(packing_chart(name, outcome), end))
+            for name, outcome in outcomes.items()
         ]
         return [
             f"<h2>{_which(comparison)}: which job ran when</h2><p class=quiet>{note}</p>",
