@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,11 +14,14 @@ from parcae.cli.options import (
     JobsOption,
     SimulatedClusterOptions,
 )
+from parcae.cli.runs import JobSetOptions, PlayedRun, PolicyOption, ShowOptions, policy_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from parcae.cluster.trace import Trace
+    from parcae.evaluation.gantt import Chart
     from parcae.simulation.config import SimulationConfig
     from parcae.workloads.arrivals import JobSequence
     from parcae.workloads.job import Workload
@@ -53,19 +54,6 @@ class DrawOptions:
     ] = 0
 
 
-@dataclass(frozen=True)
-class JobSetOptions:
-    """Job sets of a file, instead of drawn jobs."""
-
-    job_set: Annotated[
-        Path | None,
-        typer.Option("--job-set", help="Run the job sets of this JSON file instead of drawn jobs."),
-    ] = None
-    set_id: Annotated[
-        str, typer.Option("--set", help="Which job set of the file: its id, or all.")
-    ] = "all"
-
-
 @with_groups
 def simulate_command(
     *,
@@ -73,18 +61,8 @@ def simulate_command(
     draw: DrawOptions,
     sets: JobSetOptions,
     workload: OptionalWorkload = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            "--policy", help="Policies, separated by commas (see `parcae policies`), or: all"
-        ),
-    ] = "fair",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print each run as a line of JSON.")
-    ] = False,
-    gantt: Annotated[
-        Path | None, typer.Option("--gantt", help="Write a Gantt chart (HTML) of the first run.")
-    ] = None,
+    policy: PolicyOption = "fair",
+    shown: ShowOptions,
 ) -> None:
     """Simulate a workload under one or more policies.
 
@@ -100,52 +78,30 @@ def simulate_command(
         {"--job-set with sets of named jobs": sets.job_set is not None and not has_own_jobs}
     )
     # A Gantt chart needs the record of all tasks; recording takes time and memory.
-    record = gantt is not None
+    record = shown.gantt is not None
     if sets.job_set is not None and has_own_jobs:
-        results = _run_spark_world(
-            sets.job_set, sets.set_id, policy, config, cluster.size, draw.seed, record
-        )
+        runs = _run_spark_world(sets, policy, config, cluster.size, draw.seed, record)
     elif workload is None:
         raise _no_workload()
     elif sets.job_set is not None:
-        names = CONFORMANCE_POLICIES if policy == "all" else tuple(policy.split(","))
         # Options take precedence over the settings in the file.
         given = {
             "num_executors": cluster.size,
             "moving_delay_ms": cluster.moving_delay_ms,
             "warmup_delay_ms": cluster.warmup_delay_ms,
         }
-        results = _run_job_sets(
-            cluster.load(workload), sets.job_set, sets.set_id, names, config, given, draw.seed
-        )
+        names = policy_names(policy, CONFORMANCE_POLICIES)
+        runs = _run_job_sets(cluster.load(workload), sets, names, config, given, draw.seed)
     else:
-        loaded = cluster.load(workload)
-        results = _run_drawn(
-            loaded,
-            _policy_names(policy, config),
-            config,
-            draw.arrivals,
-            draw.jobs,
-            draw.seed,
-            record,
-        )
-    for row, (result, trace) in enumerate(results):
-        if gantt is not None and row == 0:
-            _write_gantt(trace, gantt)
-        if as_json:
-            typer.echo(json.dumps(result))
-        else:
-            _print(result)
-    if gantt is not None:
-        typer.echo(f"Gantt chart: {gantt}", err=True)
+        runs = _run_drawn(cluster.load(workload), policy, config, draw, record)
+    shown.show(runs, _print_runs, _chart)
 
 
 def _policy_names(policy: str, config: SimulationConfig) -> tuple[str, ...]:
     """The policies that `--policy` names; `all` are those of the world that need no tuning."""
-    if policy != "all":
-        return tuple(policy.split(","))
     of_world = ("sjf", "srpt", "fsp", "psbs", "las") if config.world.value == "cores" else ()
-    return ("fifo", "fair", *of_world, "sjf-cp", "weighted-fair:-1", "srpt-cap")
+    every = ("fifo", "fair", *of_world, "sjf-cp", "weighted-fair:-1", "srpt-cap")
+    return policy_names(policy, every)
 
 
 def _no_workload() -> Exception:
@@ -187,101 +143,94 @@ def _contains_jobs(workload: str | None, path: Path) -> bool:
     )
 
 
+def _chosen_sets(sets: JobSetOptions, found: dict[str, Any]) -> list[Any]:
+    """The job sets of a file that `--set` names."""
+    from parcae.errors import ConfigError
+
+    if sets.set_id == "all":
+        return list(found.values())
+    if sets.set_id not in found:
+        raise ConfigError(f"{sets.job_set}: no job set {sets.set_id!r}; it has {', '.join(found)}")
+    return [found[sets.set_id]]
+
+
 def _run_spark_world(
-    path: Path,
-    set_id: str,
+    sets: JobSetOptions,
     policy: str,
     config: SimulationConfig,
     cores: int | None,
     seed: int,
     record: bool,
-) -> Iterator[tuple[dict[str, Any], Trace]]:
+) -> Iterator[PlayedRun]:
+    """Run job sets that contain their jobs; `record` keeps every task in the traces."""
     from parcae.errors import ConfigError
     from parcae.evaluation.spark_world_runs import CONFORMANCE_ORDERS, run_sets
     from parcae.workloads.spark_world_set import read_spark_world_sets
 
+    assert sets.job_set is not None
     if config.world.value != "cores":
         raise ConfigError(
-            f"{path}: these job sets run in the world of cores only; leave out --world executors "
-            "and options that exist only there"
+            f"{sets.job_set}: these job sets run in the world of cores only; leave out --world "
+            "executors and options that exist only there"
         )
-    sets = read_spark_world_sets(path)
-    if set_id != "all" and set_id not in sets:
-        raise ConfigError(f"{path}: no job set {set_id!r}; it has {', '.join(sets)}")
-    chosen = list(sets.values()) if set_id == "all" else [sets[set_id]]
-    names = CONFORMANCE_ORDERS if policy == "all" else tuple(policy.split(","))
+    chosen = _chosen_sets(sets, read_spark_world_sets(sets.job_set))
+    names = policy_names(policy, CONFORMANCE_ORDERS)
     for run in run_sets(chosen, names, config, seed, cores=cores, record=record):
-        result: dict[str, Any] = {
+        result = {
             "set": run.job_set.name,
             "policy": run.policy,
             "variant": run.variant,
             "seed": seed,
+            **run_json(run.trace, run.job_set.sequence),
+            "completion_ms": run.job_set.by_position(run.trace.completion_ms),
         }
-        result |= run_json(run.trace, run.job_set.sequence)
-        result["completion_ms"] = run.job_set.by_position(run.trace.completion_ms)
-        yield result, run.trace
+        yield PlayedRun(chosen.index(run.job_set), result, run.trace)
 
 
 def _run_drawn(
-    workload: Workload,
-    policies: Sequence[str],
-    config: SimulationConfig,
-    arrivals: str,
-    jobs: int,
-    seed: int,
-    record: bool,
-) -> Iterator[tuple[dict[str, Any], Trace]]:
+    workload: Workload, policy: str, config: SimulationConfig, draw: DrawOptions, record: bool
+) -> Iterator[PlayedRun]:
+    """Run jobs that are drawn from a workload; `record` keeps every task in the traces."""
     from parcae.evaluation.tuning import resolve_policies
     from parcae.simulation.run import simulate
     from parcae.workloads.arrivals import draw_sequence
     from parcae.workloads.random_streams import RandomStreams
 
-    sequence = draw_sequence(workload, arrivals, jobs, config.total_executors, RandomStreams(seed))
-    resolved = resolve_policies(workload, policies, config, arrivals, jobs)
-    for name, policy in resolved.for_sequence(sequence, seed).items():
-        trace = simulate(
-            # The metrics of executor classes need the record, too.
-            sequence,
-            policy,
-            config,
-            seed,
-            record=record or bool(config.executor_classes),
-        )
-        labels = {"policy": name, "variant": resolved.variants[name], "world": config.world.value}
-        yield (
-            {
-                **labels,
-                "durations": config.durations.value,
-                "seed": seed,
-                **run_json(trace, sequence),
-            },
-            trace,
-        )
+    streams = RandomStreams(draw.seed)
+    sequence = draw_sequence(workload, draw.arrivals, draw.jobs, config.total_executors, streams)
+    names = _policy_names(policy, config)
+    resolved = resolve_policies(workload, names, config, draw.arrivals, draw.jobs)
+    # The metrics of executor classes need the record, too.
+    record = record or bool(config.executor_classes)
+    for name, one in resolved.for_sequence(sequence, draw.seed).items():
+        trace = simulate(sequence, one, config, draw.seed, record=record)
+        result = {
+            "policy": name,
+            "variant": resolved.variants[name],
+            "world": config.world.value,
+            "durations": config.durations.value,
+            "seed": draw.seed,
+            **run_json(trace, sequence),
+        }
+        yield PlayedRun(0, result, trace)
 
 
 def _run_job_sets(
     workload: Workload,
-    path: Path,
-    set_id: str,
+    sets: JobSetOptions,
     policies: Sequence[str],
     config: SimulationConfig,
     given: dict[str, int | None],
     seed: int,
-) -> Iterator[tuple[dict[str, Any], Trace]]:
-    from parcae.errors import ConfigError
+) -> Iterator[PlayedRun]:
+    """Run job sets that name the jobs of a workload; `given` replaces settings of the sets."""
     from parcae.evaluation.tuning import resolve_policies
     from parcae.simulation.run import simulate
     from parcae.workloads.job_set import read_job_sets
 
-    sets = read_job_sets(path)
-    if set_id != "all" and set_id not in sets:
-        raise ConfigError(f"{path}: no job set {set_id!r}; it has {', '.join(sets)}")
-    for job_set in sets.values() if set_id == "all" else [sets[set_id]]:
-        settings = {
-            "num_executors": job_set.num_executors,
-            "moving_delay_ms": job_set.moving_delay_ms,
-            "warmup_delay_ms": job_set.warmup_delay_ms,
-        }
+    assert sets.job_set is not None
+    for number, job_set in enumerate(_chosen_sets(sets, read_job_sets(sets.job_set))):
+        settings = {key: getattr(job_set, key) for key in given}
         settings.update({key: value for key, value in given.items() if value is not None})
         set_config = config.model_copy(update=settings)
         sequence = job_set.sequence(workload)
@@ -289,14 +238,15 @@ def _run_job_sets(
         for name, policy in resolved.for_sequence(sequence, seed).items():
             # Recorded for the hash of the decisions, which is compared with that of the reference.
             trace = simulate(sequence, policy, set_config, seed, record=True)
-            result: dict[str, Any] = {
+            result = {
                 "set": job_set.id,
                 "policy": name,
                 "variant": resolved.variants[name],
+                "durations": config.durations.value,
+                **run_json(trace, sequence),
+                "completion_ms": job_set.by_position(trace.completion_ms),
             }
-            result |= {"durations": config.durations.value, **run_json(trace, sequence)}
-            result["completion_ms"] = job_set.by_position(trace.completion_ms)
-            yield result, trace
+            yield PlayedRun(number, result, trace)
 
 
 def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
@@ -330,22 +280,24 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
     return result
 
 
-def _print(result: dict[str, Any]) -> None:
-    where = f"{result['set']}  " if "set" in result else ""
-    unused = (
-        f"   {result['memory_fragmentation']:.1%} of the memory unused"
-        if "memory_fragmentation" in result
-        else ""
-    )
-    typer.echo(
-        f"{where}{result['policy']:<24} average JCT {result['average_jct_ms'] / 1000:10.2f} s   "
-        f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "
-        f"{result['decisions']} decisions, {result['tasks']} tasks{unused}"
-    )
+def _print_runs(runs: Iterator[PlayedRun]) -> None:
+    for run in runs:
+        result = run.result
+        where = f"{result['set']}  " if "set" in result else ""
+        unused = (
+            f"   {result['memory_fragmentation']:.1%} of the memory unused"
+            if "memory_fragmentation" in result
+            else ""
+        )
+        typer.echo(
+            f"{where}{result['policy']:<24} "
+            f"average JCT {result['average_jct_ms'] / 1000:10.2f} s   "
+            f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "
+            f"{result['decisions']} decisions, {result['tasks']} tasks{unused}"
+        )
 
 
-def _write_gantt(trace: Trace, path: Path) -> None:
+def _chart(run: PlayedRun) -> Chart:
     from parcae.evaluation.cluster_gantt import cluster_chart
-    from parcae.evaluation.gantt import write_gantt
 
-    write_gantt([cluster_chart(trace)], path)
+    return cluster_chart(run.run, run.result["policy"])
