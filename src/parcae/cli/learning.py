@@ -17,15 +17,19 @@ from parcae.cli.options import (
     ClassClusterOptions,
     ClusterOptions,
     JobsOption,
+    JsonOption,
     WorkloadArgument,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from parcae.learning.gradients import GradientLearner
     from parcae.learning.loop import Learner, Plan, TrainResult
     from parcae.learning.order_evolution import EvolutionLearner
     from parcae.learning.scenario import Scenario
     from parcae.learning.tune import Tuning
+    from parcae.policies.checkpoint import Checkpoint
 
 ObjectiveOption = Annotated[
     str,
@@ -41,7 +45,6 @@ BudgetOption = Annotated[
 SeedOption = Annotated[
     int, typer.Option("--seed", min=0, max=255, help="Seed of the search or training.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 TrainingFolder = Annotated[
     Path,
     typer.Option(
@@ -198,25 +201,87 @@ def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions
     )
 
 
-@with_groups
-def tune_command(
-    workload: WorkloadArgument,
+@dataclass(frozen=True)
+class Found:
+    """A tuned policy: the best so far of a search.
+
+    Args:
+        checkpoint: the policy with its model card.
+        card: what the search did, as JSON.
+        seconds: how long the search has taken.
+        words: the search in words, for the progress line.
+        sentence: the result in words.
+    """
+
+    checkpoint: Checkpoint
+    card: Mapping[str, Any]
+    seconds: float
+    words: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How a policy's parameters are searched for, and where they go."""
+
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The checkpoint to write (*.safetensors).")
-    ],
-    *,
-    cluster: ClassClusterOptions,
-    setting: ScenarioOptions,
-    budget: BudgetOption = 3.0,
+    ]
+    budget: BudgetOption = 3.0
     start: Annotated[
         str | None,
         typer.Option(
             "--start",
-            help="A tuned rule to start from: a checkpoint, or a name such as tuned:batch.",
+            help="Checkpoint of a tuned rule to start from; for a workload also a name, such as "
+            "tuned:batch.",
         ),
-    ] = None,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
+    ] = None
+    seed: SeedOption = 0
+    as_json: JsonOption = False
+
+    @property
+    def budget_s(self) -> float:
+        """The budget in seconds."""
+        return self.budget * 60
+
+    def run(self, search: Callable[[Callable[[Found], None]], Found]) -> None:
+        """Search, and print the result. The checkpoint always contains the best policy so far.
+
+        Args:
+            search: returns the tuned policy. It calls its argument with the best one so far, so
+                that a killed search leaves that one behind.
+
+        Raises:
+            ConfigError: the name of the checkpoint has another ending, or its folder is missing.
+        """
+        from parcae.errors import ConfigError
+        from parcae.policies.checkpoint import SUFFIX, write_checkpoint
+
+        if self.output.suffix != SUFFIX or not self.output.parent.is_dir():
+            raise ConfigError(
+                f"-o {self.output}: give a file in an existing folder, with a name that ends in "
+                f"{SUFFIX}"
+            )
+        line = ProgressLine(self.budget_s)
+
+        def save(found: Found) -> None:
+            write_checkpoint(found.checkpoint, self.output)
+            line.show(found.seconds, found.words)
+
+        found = search(save)
+        save(found)
+        line.end()
+        summary = json.dumps({**found.card, "output": str(self.output)})
+        typer.echo(summary if self.as_json else f"{self.output}: {found.sentence}")
+
+
+@with_groups
+def tune_command(
+    workload: WorkloadArgument,
+    *,
+    cluster: ClassClusterOptions,
+    setting: ScenarioOptions,
+    search: SearchOptions,
 ) -> None:
     """Tune the parameters of the rule for a workload with CMA-ES.
 
@@ -227,40 +292,40 @@ def tune_command(
     """
     from parcae.learning.start import start_rule
     from parcae.learning.tune import tune_rule, tuned_checkpoint
-    from parcae.policies.checkpoint import write_checkpoint
     from parcae.policies.learned import require_durations
 
     scenario = scenario_of(workload, cluster, setting)
     require_durations(scenario.workload)
-    line = ProgressLine(budget * 60)
-
-    # Called after every selection, so that a killed search leaves its best checkpoint behind.
-    def save(tuning: Tuning) -> None:
-        card = {**scenario.card(), **_tuning_card(tuning, setting, seed)}
-        write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, card), output)
-        gain = f"{setting.objective} {tuning.ratio_to_fair:.3f} of fair"
-        line.show(tuning.seconds, f"{tuning.generations} generations, {gain}")
-
-    tuning = tune_rule(
-        [scenario, *(_also(scenario, text) for text in setting.also or [])],
-        budget_s=budget * 60,
-        start=None if start is None else start_rule(start, scenario),
-        seed=seed,
-        progress=save,
-    )
-    save(tuning)
-    line.end()
-    if as_json:
-        summary = _tuning_card(tuning, setting, seed)
-        typer.echo(json.dumps({**summary, "output": str(output)}))
-        return
-    typer.echo(
-        f"{output}: {setting.objective} {tuning.ratio_to_fair:.3f} of fair on the selection runs, "
-        f"after {tuning.generations} generations "
-        f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
-        f"compare it on other runs: parcae compare {workload} --policies "
-        f"fair,weighted-fair:tuned,{output} "
+    scenarios = [scenario, *(_also(scenario, text) for text in setting.also or [])]
+    start = None if search.start is None else start_rule(search.start, scenario)
+    compare = (
+        f"parcae compare {workload} --policies fair,weighted-fair:tuned,{search.output} "
         f"--arrivals {setting.arrivals} --jobs {setting.jobs}"
+    )
+
+    def found(tuning: Tuning) -> Found:
+        card = _tuning_card(tuning, setting, search.seed)
+        gain = f"{setting.objective} {tuning.ratio_to_fair:.3f} of fair"
+        return Found(
+            tuned_checkpoint(tuning.parameters, scenario, {**scenario.card(), **card}),
+            card,
+            tuning.seconds,
+            f"{tuning.generations} generations, {gain}",
+            f"{gain} on the selection runs, after {tuning.generations} generations "
+            f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
+            f"compare it on other runs: {compare}",
+        )
+
+    search.run(
+        lambda save: found(
+            tune_rule(
+                scenarios,
+                budget_s=search.budget_s,
+                start=start,
+                seed=search.seed,
+                progress=lambda tuning: save(found(tuning)),
+            )
+        )
     )
 
 

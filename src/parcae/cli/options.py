@@ -67,6 +67,7 @@ ErrorOption = Annotated[
         "log-normal error of the durations that the policies know.",
     ),
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs in a run.")]
 ArrivalsOption = Annotated[
     str,

@@ -12,6 +12,7 @@ import typer
 from parcae.cli import packing_learning
 from parcae.cli.compare import OutputOptions
 from parcae.cli.groups import with_groups
+from parcae.cli.options import JsonOption
 from parcae.cli.packing_options import (
     DrawnOptions,
     LogOptions,
@@ -326,7 +327,7 @@ def describe_command(
     swf: Annotated[Path, typer.Option("--swf", help="A log of a batch cluster (*.swf[.gz]).")],
     *,
     reading: ReadingOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Describe a log, and list what the reader left out or changed, with the first line concerned.
 
@@ -370,7 +371,7 @@ def _print_description(described: dict[str, Any]) -> None:
 
 @app.command("policies")
 def policies_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the packing policies.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,14 +10,13 @@ import typer
 
 from parcae.cli.groups import with_groups
 from parcae.cli.learning import (
-    BudgetOption,
-    JsonOption,
-    ProgressLine,
-    SeedOption,
+    Found,
+    SearchOptions,
     TrainingFolder,
     TrainingOptions,
     run_training,
 )
+from parcae.cli.options import JsonOption
 from parcae.cli.packing_options import (
     DrawnOptions,
     LogOptions,
@@ -28,6 +26,8 @@ from parcae.cli.packing_options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from parcae.packing.sources import PackingSource
 
 PieceOption = Annotated[
@@ -101,19 +101,13 @@ class PackingNetworkOptions:
 
 
 @dataclass(frozen=True)
-class RuleSearchOptions:
+class RuleSearchOptions(SearchOptions):
     """How the parameters of a rule are searched for."""
 
     objective: ObjectiveOption = None
-    start: Annotated[
-        Path | None,
-        typer.Option("--start", help="Checkpoint of a tuned withholding rule to start from."),
-    ] = None
-    budget: BudgetOption = 3.0
     generations: Annotated[
         int | None, typer.Option("--generations", min=1, help="End after this many generations.")
     ] = None
-    seed: SeedOption = 0
 
 
 def _source(
@@ -214,15 +208,11 @@ def tune_command(
         str,
         typer.Argument(metavar="withhold|tetris", help="The policy to tune.", show_default=False),
     ],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The checkpoint to write (*.safetensors).")
-    ],
     *,
     drawn: DrawnOptions,
     reading: LogOptions,
     pieces: PieceOptions,
     search: RuleSearchOptions,
-    as_json: JsonOption = False,
 ) -> None:
     """Tune a hand-made packing policy.
 
@@ -235,49 +225,38 @@ def tune_command(
     from parcae.errors import ConfigError
     from parcae.evaluation.packing.policies import TUNED
     from parcae.evaluation.packing.tuning import PIECE_JOBS, Tuned, tune_knob, tune_withholding
-    from parcae.policies.checkpoint import SUFFIX, write_checkpoint
     from parcae.policies.packing.catalog import rule_checkpoint
 
     if rule not in TUNED:
         raise ConfigError(f"{rule!r} cannot be tuned: write one of {', '.join(TUNED)}")
-    if output.suffix != SUFFIX or not output.parent.is_dir():
-        raise ConfigError(
-            f"-o {output}: give a file in an existing folder, with a name that ends in {SUFFIX}"
-        )
     source = _source(drawn, reading, pieces, PIECE_JOBS)
     cost = cost_of(search.objective, reading.swf is not None)
-    line = ProgressLine(search.budget * 60)
+    setting = {"source": source.card(), "objective": cost.name.lower(), "seed": search.seed}
 
-    def save(tuned: Tuned, seconds: float, count: int) -> None:
-        card = {
-            "source": source.card(),
-            "objective": cost.name.lower(),
-            "seed": search.seed,
-            **tuned.card,
-        }
-        write_checkpoint(rule_checkpoint(tuned.policy, card), output)
-        line.show(seconds, f"{count} generations, {cost.name.lower()} {tuned.cost:.3f}")
+    def found(tuned: Tuned, seconds: float, generations: int) -> Found:
+        words = f"{generations} generations, {cost.name.lower()} {tuned.cost:.3f}"
+        checkpoint = rule_checkpoint(tuned.policy, {**setting, **tuned.card})
+        return Found(checkpoint, tuned.card, seconds, words, tuned.text)
 
-    # It has a single knob, so a sweep of its values replaces the search.
-    if rule == "tetris":
-        tuned = tune_knob(source, cost)
-    else:
-        first = None if search.start is None else _parameters(search.start)
-        tuned = tune_withholding(
-            source,
-            cost,
-            search.budget * 60,
-            # In practice no limit: the budget ends the search.
-            max_generations=search.generations or 1 << 30,
-            start=first,
-            seed=search.seed,
-            progress=save,
-        )
-    # The whole budget counts as used, so that the progress line ends at 100%.
-    save(tuned, search.budget * 60, int(tuned.card.get("generations", 0)))
-    line.end()
-    summary = json.dumps({**tuned.card, "output": str(output)})
-    typer.echo(summary if as_json else f"{output}: {tuned.text}")
+    def tune(save: Callable[[Found], None]) -> Found:
+        # Tetris has a single knob, so a sweep of its values replaces the search.
+        if rule == "tetris":
+            tuned = tune_knob(source, cost)
+        else:
+            tuned = tune_withholding(
+                source,
+                cost,
+                search.budget_s,
+                # In practice no limit: the budget ends the search.
+                max_generations=search.generations or 1 << 30,
+                start=None if search.start is None else _parameters(Path(search.start)),
+                seed=search.seed,
+                progress=lambda *so_far: save(found(*so_far)),
+            )
+        # The whole budget counts as used, so that the progress line ends at 100%.
+        return found(tuned, search.budget_s, int(tuned.card.get("generations", 0)))
+
+    search.run(tune)
 
 
 def _parameters(path: Path) -> Any:

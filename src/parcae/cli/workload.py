@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from parcae.cli.options import ModelOption, WorkloadArgument, load
+from parcae.cli.options import JsonOption, ModelOption, WorkloadArgument, load
 
 if TYPE_CHECKING:
     from parcae.workloads.import_report import ImportReport
@@ -156,7 +156,7 @@ def _import(
 def describe_command(
     workload: WorkloadArgument,
     parallelism_model: ModelOption = "none",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Describe a workload: jobs, stages, work, critical paths, measured parallelism and origin.
 
