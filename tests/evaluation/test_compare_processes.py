@@ -15,7 +15,7 @@ import pytest
 from parcae.errors import ConfigError
 from parcae.evaluation import paired as module
 from parcae.evaluation.compare import ClusterWorld, compare
-from parcae.evaluation.tuning import ResolvedPolicies
+from parcae.evaluation.policies import ResolvedPolicies
 from parcae.evaluation.world import write_comparison
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload

@@ -10,7 +10,7 @@ from parcae.cluster.decision import Decision, Policy
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, Planner, first_come
 from parcae.errors import PolicyError
-from parcae.evaluation.tuning import AnyPolicy, resolve_policies
+from parcae.evaluation.policies import AnyPolicy, resolve_policies
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import CompiledPolicy
 from parcae.workloads.arrivals import JobSequence

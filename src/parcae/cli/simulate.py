@@ -191,7 +191,7 @@ def _run_drawn(
     workload: Workload, policy: str, config: SimulationConfig, draw: DrawOptions, record: bool
 ) -> Iterator[PlayedRun]:
     """Run jobs that are drawn from a workload; `record` keeps every task in the traces."""
-    from parcae.evaluation.tuning import resolve_policies
+    from parcae.evaluation.policies import resolve_policies
     from parcae.simulation.run import simulate
     from parcae.workloads.arrivals import draw_sequence
     from parcae.workloads.random_streams import RandomStreams
@@ -224,7 +224,7 @@ def _run_job_sets(
     seed: int,
 ) -> Iterator[PlayedRun]:
     """Run job sets that name the jobs of a workload; `given` replaces settings of the sets."""
-    from parcae.evaluation.tuning import resolve_policies
+    from parcae.evaluation.policies import resolve_policies
     from parcae.simulation.run import simulate
     from parcae.workloads.job_set import read_job_sets
 

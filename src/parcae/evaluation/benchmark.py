@@ -14,7 +14,7 @@ from typing import Any
 
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError
-from parcae.evaluation.tuning import resolve_policies
+from parcae.evaluation.policies import resolve_policies
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.oracle import Oracle

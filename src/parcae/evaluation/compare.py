@@ -14,6 +14,7 @@ import numpy as np
 
 from parcae.errors import ConfigError
 from parcae.evaluation.paired import compare_in
+from parcae.evaluation.policies import AnyPolicy, ResolvedPolicies, resolve_policies
 from parcae.evaluation.statistics import (
     METHODS,
     Estimate,
@@ -22,12 +23,7 @@ from parcae.evaluation.statistics import (
     mean_of_ratios,
     ratio_estimate,
 )
-from parcae.evaluation.tuning import (
-    AnyPolicy,
-    ResolvedPolicies,
-    check_seeds,
-    resolve_policies,
-)
+from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.who_pays import WhoPays, who_pays
 from parcae.evaluation.world import Column, PairedComparison, Progress, Say
 from parcae.metrics.jobs import ideal_ms

@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -31,6 +31,14 @@ class Resolved(Protocol):
     @property
     def names(self) -> tuple[str, ...]:
         """All names in the caller's order, without repetitions."""
+
+
+def tuned_last(names: Iterable[str], is_tuned: Callable[[str], bool]) -> list[str]:
+    """The names, each once, in the order in which to make policies of them.
+
+    Tuning takes time, so it comes last: a misspelt name then fails at once.
+    """
+    return sorted(dict.fromkeys(names), key=is_tuned)
 
 
 class PolicyResultLike(Protocol):

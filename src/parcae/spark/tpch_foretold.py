@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parcae.evaluation.tuning import ResolvedPolicies, resolve_policies
+from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
 from parcae.files import write_text
 from parcae.metrics.jobs import jct_ms
 from parcae.simulation.config import SimulationConfig, WorldName

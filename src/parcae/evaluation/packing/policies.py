@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from parcae.evaluation.packing.tuning import Tuned, tune_knob, tune_withholding
+from parcae.evaluation.world import tuned_last
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.policies.checkpoint import read_checkpoint
@@ -73,22 +74,20 @@ def resolve_packing(
         FormatError: a checkpoint is damaged or of another kind.
         FileNotFoundError: a checkpoint does not exist.
     """
-    names = tuple(dict.fromkeys(names))
-    to_tune = [name for name in names if tuning is not None and name in TUNED]
-    made = [name for name in names if name not in to_tune]
-    # Misspelt names fail before anything is tuned, which takes time.
-    policies = {name: make_packing_policy(name, setting) for name in made}
-    curves = {name: _curve(name, setting) for name in made}
+    made: dict[str, PackingPolicy] = {}
     tuned: dict[str, str] = {}
-    for name in to_tune:
-        assert tuning is not None
+    for name in tuned_last(names, lambda name: tuning is not None and name in TUNED):
+        if tuning is None or name not in TUNED:
+            made[name] = make_packing_policy(name, setting)
+            continue
         if progress is not None:
             progress(f"tuning {name}")
         result = _tune(name, tuning)
-        policies[name] = result.policy
+        made[name] = result.policy
         tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
+    curves = {name: _curve(name, setting) for name in made}
     return ResolvedPacking(
-        {name: policies[name] for name in names},
+        {name: made[name] for name in dict.fromkeys(names)},
         tuned,
         {name: curve for name, curve in curves.items() if curve},
     )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.evaluation.sweep import Sweep, Values
 from parcae.metrics.packing import BY_JOB, typical_cost
 from parcae.packing.config import TimeMode
 from parcae.packing.layout import Cost
@@ -127,22 +128,18 @@ def tune_knob(
     arena = _Arena(source, cost, num_threads)
     batch = arena.batch(TUNING_SEED_START, _SWEEP_FACTOR)
     tried = knobs(batch.sequences, source.config.mode)
-    costs = {
-        knob: arena.measure(HandMadePolicy(name, PackingKind.TETRIS, (knob,)), batch)
+    costs: dict[Values, float] = {
+        (knob,): arena.measure(HandMadePolicy(name, PackingKind.TETRIS, (knob,)), batch)
         for knob in tried
     }
-    # Of equal costs, the smallest knob.
-    best = min(costs, key=lambda knob: (costs[knob], knob))
+    sweep = Sweep(("knob",), costs)
+    least = costs[sweep.best]
     text = (
-        f"knob {best:g} ({cost_name(cost)} {costs[best]:,.3f}) "
+        f"{sweep.best_words} ({cost_name(cost)} {least:,.3f}) "
         f"of {len(tried)} from 0 to 1, on {len(batch)} tuning sequences"
     )
-    return Tuned(
-        HandMadePolicy(name, PackingKind.TETRIS, (best,)),
-        costs[best],
-        text,
-        {"knob": best, "cost": costs[best]},
-    )
+    best = HandMadePolicy(name, PackingKind.TETRIS, sweep.best)
+    return Tuned(best, least, text, {"knob": sweep.best[0], "cost": least})
 
 
 def cost_name(cost: Cost) -> str:
