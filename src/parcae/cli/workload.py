@@ -121,19 +121,10 @@ def _import(
     read: Callable[[Callable[[int, int], None]], tuple[Workload, ImportReport]], output: Path
 ) -> None:
     """Read a workload with a progress bar, write it, and print what was read and left out."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
+    from parcae.cli.tables import progress_bar
     from parcae.workloads.archive import write_workload
 
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("reading"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with progress_bar() as progress:
         bar = progress.add_task("reading", total=None)
         workload, report = read(
             # Where the total is unknown (0), the bar shows only activity.
@@ -141,9 +132,9 @@ def _import(
         )
     write_workload(workload, output)
     for note in report.notes:
-        console.print(f"note: {note}", markup=False, highlight=False)
+        progress.console.print(f"note: {note}", markup=False, highlight=False)
     for sample in report.bad_samples:
-        console.print(f"bad row: {sample}", markup=False, highlight=False)
+        progress.console.print(f"bad row: {sample}", markup=False, highlight=False)
     bad = f", {report.num_bad_rows} bad rows left out" if report.num_bad_rows else ""
     typer.echo(
         f"{output}: {len(workload.jobs)} jobs, {workload.num_stages} stages, "

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from parcae.errors import ConfigError
 from parcae.evaluation.pictures import new_picture, write_picture
+from parcae.evaluation.plots import set_style
 from parcae.files import write_text
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ FORMATS = ("html", "png", "svg", "pdf")
 MAX_ROWS = 100
 #: A panel with more bars than this is drawn as a raster, so that the page stays small.
 MAX_BARS = 2_000
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 #: Colour of the lines that mark completed jobs.
 COMPLETION_COLOR = "#d62728"
 #: Cell of a raster in which no job runs.
@@ -257,7 +257,10 @@ def gantt_figure(chart: Chart, end: float | None = None) -> Figure:
         for part in parts:
             figure.add_trace(part, row=row, col=1)
         figure.update_yaxes(title=panel.label, range=panel.span, row=row, col=1)
-    _set_layout(figure, chart)
+    set_style(figure, chart.title, 80 + chart.height_px * count)
+    figure.update_layout(barmode="overlay", bargap=0, showlegend=False)
+    figure.update_xaxes(showgrid=False, zeroline=False)
+    figure.update_yaxes(showgrid=False, zeroline=False)
     figure.update_xaxes(range=[0, _margin(chart) * (end or chart.end / chart.per_unit)])
     figure.update_xaxes(title=chart.time_label, row=count, col=1)
     return figure
@@ -265,22 +268,6 @@ def gantt_figure(chart: Chart, end: float | None = None) -> Figure:
 
 def _margin(chart: Chart) -> float:
     return 1.0 if chart.panels[0].completions is None else _TIME_MARGIN
-
-
-def _set_layout(figure: Figure, chart: Chart) -> None:
-    """Give a figure the style of the reports."""
-    figure.update_layout(
-        title={"text": chart.title, "font": {"size": 15}, "x": 0, "xref": "paper"},
-        barmode="overlay",
-        bargap=0,
-        showlegend=False,
-        template="plotly_white",
-        font={"family": FONT, "color": "#1d232a"},
-        height=80 + chart.height_px * len(chart.panels),
-        margin={"l": 58, "r": 12, "t": 38, "b": 42},
-    )
-    figure.update_xaxes(showgrid=False, zeroline=False)
-    figure.update_yaxes(showgrid=False, zeroline=False)
 
 
 def _bars(chart: Chart, panel: Panel, bars: Bars) -> Any:

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
-from parcae.evaluation.gantt import FONT
 from parcae.evaluation.pictures import new_picture, write_picture
 from parcae.evaluation.statistics import Estimate
 from parcae.metrics.cluster import (
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 FloatArray = npt.NDArray[np.float64]
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 #: One colour per policy, chosen to be distinguishable in print and for colour-blind readers
 #: (Okabe and Ito).
 PALETTE = (
@@ -74,18 +74,31 @@ def new_figure(title: str, x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
     figure = go.Figure()
+    set_style(figure, title, 360)
     figure.update_layout(
-        title={"text": title, "font": {"size": 15}, "x": 0, "xref": "paper"},
-        template="plotly_white",
-        font={"family": FONT, "color": "#1d232a"},
-        height=360,
-        margin={"l": 58, "r": 12, "t": 42, "b": 45},
         xaxis_title=x,
         yaxis_title=y,
         legend={"orientation": "h", "y": -0.22, "x": 0},
         hovermode="closest",
     )
     return figure
+
+
+def set_style(figure: Figure, title: str, height_px: int) -> None:
+    """Give a chart the style of the reports.
+
+    Args:
+        figure: the chart.
+        title: its title.
+        height_px: its height in pixels.
+    """
+    figure.update_layout(
+        title={"text": title, "font": {"size": 15}, "x": 0, "xref": "paper"},
+        template="plotly_white",
+        font={"family": _FONT, "color": "#1d232a"},
+        height=height_px,
+        margin={"l": 58, "r": 12, "t": 42, "b": 45},
+    )
 
 
 def interval_bars(
