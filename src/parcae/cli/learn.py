@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.learning import BudgetOption, ObjectiveOption, ProgressLine, SeedOption
+from parcae.cli.learners import BudgetOption, ProgressLine, SeedOption
+from parcae.cli.learning import ObjectiveOption
 from parcae.cli.options import (
     ClusterOptions,
 )

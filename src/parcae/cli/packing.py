@@ -113,17 +113,7 @@ def simulate_command(
 def _sequences(
     drawn: DrawnOptions, reading: LogOptions, sets: JobSetOptions, seed: int
 ) -> tuple[list[tuple[RigidJobs, PackingConfig]], PackingSetting]:
-    """The sequences to run, and the setting for which policies that were trained are chosen.
-
-    Args:
-        drawn: how jobs are drawn.
-        reading: a log, if there is one.
-        sets: a file of sequences, if there is one.
-        seed: seed of the drawn sequence.
-
-    Raises:
-        ConfigError: more than one source of jobs is given.
-    """
+    """The sequences to run, and the setting for which policies that were trained are chosen."""
     from parcae.errors import ConfigError
     from parcae.packing.config import PackingConfig
     from parcae.policies.packing.catalog import PackingSetting
@@ -370,9 +360,7 @@ def _print_description(described: dict[str, Any]) -> None:
 
 
 @app.command("policies")
-def policies_command(
-    as_json: JsonOption = False,
-) -> None:
+def policies_command(as_json: JsonOption = False) -> None:
     """List the packing policies.
 
     A policy is written NAME, NAME:ARGUMENT, tetris-kKNOB, or as the path of a checkpoint.

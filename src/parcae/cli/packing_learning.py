@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.learning import (
+from parcae.cli.learners import (
     Found,
     SearchOptions,
+    SettingsOption,
     TrainingFolder,
     TrainingOptions,
     run_training,
@@ -30,43 +31,39 @@ if TYPE_CHECKING:
 
     from parcae.packing.sources import PackingSource
 
-PieceOption = Annotated[
-    int | None,
-    typer.Option(
-        "--piece-jobs",
-        min=1,
-        help="Number of jobs in each piece of a log. (default: 1000, or a quarter of a short log)",
-    ),
-]
 #: Default number of jobs in the pieces of a log on which networks are trained.
 _TRAINING_PIECE = 1000
 #: Number of selection runs on the pieces of a log.
 _LOG_SELECTION = 48
 
 
-AlsoOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--also-swf",
-        help="A further log; pieces are drawn from all logs in turn. Can be repeated.",
-    ),
-]
-SpeedsOption = Annotated[
-    str,
-    typer.Option(
-        "--speeds",
-        help="Factors by which arrivals are sped up: 1,1.5,2. Each piece has one.",
-    ),
-]
-
-
 @dataclass(frozen=True)
 class PieceOptions:
     """Pieces of logs, on which policies learn."""
 
-    also_swf: AlsoOption = None
-    piece_jobs: PieceOption = None
-    speeds: SpeedsOption = "1"
+    also_swf: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--also-swf",
+            help="A further log; pieces are drawn from all logs in turn. Can be repeated.",
+        ),
+    ] = None
+    piece_jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--piece-jobs",
+            min=1,
+            help="Number of jobs in each piece of a log. "
+            "(default: 1000, or a quarter of a short log)",
+        ),
+    ] = None
+    speeds: Annotated[
+        str,
+        typer.Option(
+            "--speeds",
+            help="Factors by which arrivals are sped up: 1,1.5,2. Each piece has one.",
+        ),
+    ] = "1"
 
 
 @dataclass(frozen=True)
@@ -82,12 +79,7 @@ class PackingNetworkOptions:
             "(default: the first; set: log with --swf)",
         ),
     ] = None
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Change a setting of the recipe: learning_rate=0.001. Can be repeated."
-        ),
-    ] = None
+    settings: SettingsOption = None
     start: Annotated[
         Path | None,
         typer.Option(

@@ -72,6 +72,8 @@ def simulate_command(
 
     Example: parcae simulate --job-set spark-world.json --policy fifo,fair,srpt,orders --json
     """
+    from parcae.errors import ConfigError
+
     has_own_jobs = sets.job_set is not None and _contains_jobs(workload, sets.job_set)
     config = cluster.config(
         # Job sets that only name jobs are those of the reference runs, in the world of executors.
@@ -82,7 +84,10 @@ def simulate_command(
     if sets.job_set is not None and has_own_jobs:
         runs = _run_spark_world(sets, policy, config, cluster.size, draw.seed, record)
     elif workload is None:
-        raise _no_workload()
+        raise ConfigError(
+            "give a workload (tpch, synthetic, toy, or a *.parcae file), or a --job-set file that "
+            "contains its jobs"
+        )
     elif sets.job_set is not None:
         # Options take precedence over the settings in the file.
         given = {
@@ -102,15 +107,6 @@ def _policy_names(policy: str, config: SimulationConfig) -> tuple[str, ...]:
     of_world = ("sjf", "srpt", "fsp", "psbs", "las") if config.world.value == "cores" else ()
     every = ("fifo", "fair", *of_world, "sjf-cp", "weighted-fair:-1", "srpt-cap")
     return policy_names(policy, every)
-
-
-def _no_workload() -> Exception:
-    from parcae.errors import ConfigError
-
-    return ConfigError(
-        "give a workload (tpch, synthetic, toy, or a *.parcae file), or a --job-set file that "
-        "contains its jobs"
-    )
 
 
 def _contains_jobs(workload: str | None, path: Path) -> bool:

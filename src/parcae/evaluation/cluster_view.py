@@ -135,7 +135,7 @@ def notes(comparison: Comparison) -> list[str]:
     return lines
 
 
-def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds]:
+def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]:
     """The recorded run of the first seed under every policy, and the lower bounds of its jobs."""
     config = comparison.resolved.config
     seed = comparison.settings["seeds"][0]
@@ -148,17 +148,9 @@ def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds]:
     return traces, lower_bounds(sequence, config.total_executors)
 
 
-def sections(
-    comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds | None
-) -> list[str]:
-    """The page's sections after the table, as HTML.
-
-    Args:
-        comparison: the comparison.
-        traces: by policy name, the recorded run of the first seed; the charts show these runs.
-        bounds: lower bounds for the first seed's jobs; None: not stated.
-    """
-    return [_recurring(comparison), *_figures(comparison, traces, bounds)]
+def sections(comparison: Comparison) -> list[str]:
+    """The page's sections after the table, as HTML: recurring jobs, and charts of the first run."""
+    return [_recurring(comparison), *_figures(comparison, *first_runs(comparison))]
 
 
 def _recurring(comparison: Comparison) -> str:

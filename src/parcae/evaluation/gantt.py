@@ -139,7 +139,6 @@ class Chart:
         time_label: label of the time axis.
         per_unit: how many units of the bars' times are one unit of the time axis.
         height_in: height of a panel in a picture, in inches.
-        height_px: height of a panel on a page, in pixels.
     """
 
     title: str
@@ -148,7 +147,6 @@ class Chart:
     time_label: str
     per_unit: int = 1
     height_in: float = 1.3
-    height_px: int = 210
 
 
 def job_rgb(job: int) -> tuple[int, int, int]:
@@ -257,7 +255,7 @@ def gantt_figure(chart: Chart, end: float | None = None) -> Figure:
         for part in parts:
             figure.add_trace(part, row=row, col=1)
         figure.update_yaxes(title=panel.label, range=panel.span, row=row, col=1)
-    set_style(figure, chart.title, 80 + chart.height_px * count)
+    set_style(figure, chart.title, 80 + (210 if count == 1 else 150) * count)
     figure.update_layout(barmode="overlay", bargap=0, showlegend=False)
     figure.update_xaxes(showgrid=False, zeroline=False)
     figure.update_yaxes(showgrid=False, zeroline=False)

@@ -65,14 +65,7 @@ def _names(keys: Sequence[JobKey]) -> list[str]:
 
 
 def _chart(name: str, run: RecordedRun, keys: Sequence[JobKey], names: Sequence[str]) -> Chart:
-    """The chart of one run.
-
-    Args:
-        name: name of the run.
-        run: the run.
-        keys: the jobs of all runs.
-        names: their names.
-    """
+    """The chart of one run, with the jobs of all runs and their names."""
     tasks = run.tasks
     place = {key: row for row, key in enumerate(keys)}
     # The last entry stands for tasks of no job.

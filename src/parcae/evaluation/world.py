@@ -165,21 +165,26 @@ class PairedComparison(ABC, Generic[ResultT]):
     def subject(self) -> str:
         """What was scheduled, for the page's heading."""
 
+    @property
     @abstractmethod
+    def view(self) -> Any:
+        """The module that shows comparisons of this world: the functions behind the next four."""
+
     def title(self) -> str:
         """The setting in one line."""
+        return str(self.view.title(self))
 
-    @abstractmethod
     def columns(self) -> list[Column[ResultT]]:
         """The columns of the table of policies, after that of their names."""
+        return list(self.view.columns(self))
 
-    @abstractmethod
     def notes(self) -> list[str]:
         """Sentences below the table."""
+        return list(self.view.notes(self))
 
-    @abstractmethod
     def sections(self) -> list[str]:
         """The page's sections after the table, as HTML. The first chart brings the library."""
+        return list(self.view.sections(self))
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:

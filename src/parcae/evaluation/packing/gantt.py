@@ -6,10 +6,8 @@ A job is a box that spans the units and the time that it holds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from parcae.evaluation.gantt import Bars, Chart, Panel
 from parcae.metrics.packing import has_started, mean_of_started, slowdown
@@ -18,7 +16,6 @@ from parcae.packing.world import Outcome
 #: A chart with more jobs, or a resource with more units, would not be readable.
 MAX_JOBS = 400
 MAX_UNITS = 400
-_HEIGHT_PX = 150
 
 
 def boxes(outcome: Outcome, resource: int) -> Bars:
@@ -39,16 +36,9 @@ def boxes(outcome: Outcome, resource: int) -> Bars:
         finish = int(outcome.finish[job])
         units = np.flatnonzero(free_from <= start)[: jobs.demand[job, resource]]
         free_from[units] = finish
-        rows += [(first, start, finish, job, count) for first, count in _runs(units)]
+        neighbours = np.split(units, np.flatnonzero(np.diff(units) > 1) + 1)
+        rows += [(int(some[0]), start, finish, job, len(some)) for some in neighbours if len(some)]
     return Bars(*np.array(rows, np.int64).reshape(-1, 5).T)
-
-
-def _runs(units: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """(first, number) of every group of neighbouring units."""
-    if not len(units):
-        return []
-    edges = [0, *(np.flatnonzero(np.diff(units) > 1) + 1).tolist(), len(units)]
-    return [(int(units[a]), b - a) for a, b in pairwise(edges)]
 
 
 def can_be_drawn(outcome: Outcome) -> bool:
@@ -76,7 +66,7 @@ def packing_chart(name: str, outcome: Outcome) -> Chart:
     ]
     unit = "s" if jobs.step == "s" else "steps"
     end = last_finish({name: outcome})
-    return Chart(title, panels, end, f"time ({unit})", height_px=_HEIGHT_PX)
+    return Chart(title, panels, end, f"time ({unit})")
 
 
 def _names(outcome: Outcome, resource: int) -> list[str]:
