@@ -13,9 +13,7 @@ import typer
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import BudgetOption, ProgressLine, SeedOption
 from parcae.cli.learning import ObjectiveOption
-from parcae.cli.options import (
-    ClusterOptions,
-)
+from parcae.cli.options import ClusterOptions
 
 if TYPE_CHECKING:
     from parcae.learning.scenario import Scenario

@@ -117,6 +117,7 @@ def _sequences(
     from parcae.errors import ConfigError
     from parcae.packing.config import PackingConfig
     from parcae.policies.packing.catalog import PackingSetting
+    from parcae.workloads.packing_sets import read_packing_sets
 
     reject_both(reading.swf, drawn)
     if sets.job_set is not None:
@@ -124,19 +125,14 @@ def _sequences(
             raise ConfigError(
                 "--job-set runs the sequences in a file: leave out --load, --rate and --swf"
             )
-        return _job_sets(sets.job_set, sets.set_id), PackingSetting(is_exact=False)
+        found = read_packing_sets(sets.job_set, sets.set_id)
+        return [(one.jobs, _config(one)) for one in found], PackingSetting(is_exact=False)
     if reading.swf is not None:
         log = reading.read(reading.swf).jobs
         return [(log, PackingConfig.for_log(log))], PackingSetting(is_exact=True)
     source = drawn.source()
     mean_rate = sum(source.rates) / len(source.rates)
     return [(source.draw([seed])[0], source.config)], PackingSetting(rate=mean_rate)
-
-
-def _job_sets(path: Path, which: str) -> list[tuple[RigidJobs, PackingConfig]]:
-    from parcae.workloads.packing_sets import read_packing_sets
-
-    return [(one.jobs, _config(one)) for one in read_packing_sets(path, which)]
 
 
 def _config(one: PackingSet) -> PackingConfig:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from parcae.packing.sources import PackingSource
 
-#: Default number of jobs in the pieces of a log on which networks are trained.
-_TRAINING_PIECE = 1000
 #: Number of selection runs on the pieces of a log.
 _LOG_SELECTION = 48
 
@@ -102,13 +100,10 @@ class RuleSearchOptions(SearchOptions):
     ] = None
 
 
-def _source(
-    drawn: DrawnOptions, reading: LogOptions, pieces: PieceOptions, most: int
-) -> PackingSource:
+def _source(drawn: DrawnOptions, reading: LogOptions, pieces: PieceOptions) -> PackingSource:
     """The source of job sequences: drawn ones, or pieces of the first halves of logs.
 
-    The second halves are reserved for comparisons. Pieces have as many jobs as `--piece-jobs` says,
-    or by default at most `most`.
+    The second halves are reserved for comparisons.
     """
     from dataclasses import replace
 
@@ -124,7 +119,7 @@ def _source(
     halves = [part_of(reading.read(path).jobs, "first") for path in logs]
     sources = [
         replace(
-            tuning_pieces(half, most)
+            tuning_pieces(half)
             if pieces.piece_jobs is None
             else LogSource(half, pieces.piece_jobs),
             speeds=_speeds(pieces.speeds),
@@ -179,7 +174,7 @@ def train_command(
     from parcae.learning.packing.catalog import make_learner, start_weights
     from parcae.policies.checkpoint import read_checkpoint
 
-    source = _source(drawn, reading, pieces, _TRAINING_PIECE)
+    source = _source(drawn, reading, pieces)
     cost = cost_of(net.objective, reading.swf is not None)
     weights = None
     if net.start is not None:
@@ -215,40 +210,36 @@ def tune_command(
     Example: parcae packing tune withhold --load 1.3 --budget 1 -o withhold.safetensors
     """
     from parcae.errors import ConfigError
-    from parcae.evaluation.packing.policies import TUNED
-    from parcae.evaluation.packing.tuning import PIECE_JOBS, Tuned, tune_knob, tune_withholding
+    from parcae.evaluation.packing.policies import TUNED, Tuning, tune
+    from parcae.evaluation.packing.tuning import Tuned
     from parcae.policies.packing.catalog import rule_checkpoint
 
     if rule not in TUNED:
         raise ConfigError(f"{rule!r} cannot be tuned: write one of {', '.join(TUNED)}")
-    source = _source(drawn, reading, pieces, PIECE_JOBS)
+    source = _source(drawn, reading, pieces)
     cost = cost_of(search.objective, reading.swf is not None)
-    setting = {"source": source.card(), "objective": cost.name.lower(), "seed": search.seed}
+    objective = cost.name.lower()
+    setting = {"source": source.card(), "objective": objective, "seed": search.seed}
 
     def found(tuned: Tuned, seconds: float, generations: int) -> Found:
-        words = f"{generations} generations, {cost.name.lower()} {tuned.cost:.3f}"
+        words = f"{generations} generations, {objective} {tuned.cost:.3f}"
         checkpoint = rule_checkpoint(tuned.policy, {**setting, **tuned.card})
         return Found(checkpoint, tuned.card, seconds, words, tuned.text)
 
-    def tune(save: Callable[[Found], None]) -> Found:
-        # Tetris has a single knob, so a sweep of its values replaces the search.
-        if rule == "tetris":
-            tuned = tune_knob(source, cost)
-        else:
-            tuned = tune_withholding(
-                source,
-                cost,
-                search.budget_s,
-                # In practice no limit: the budget ends the search.
-                max_generations=search.generations or 1 << 30,
-                start=None if search.start is None else _parameters(Path(search.start)),
-                seed=search.seed,
-                progress=lambda *so_far: save(found(*so_far)),
-            )
+    def tuned_policy(save: Callable[[Found], None]) -> Found:
+        tuned = tune(
+            rule,
+            Tuning(source, cost, search.budget_s),
+            # In practice no limit: the budget ends the search.
+            max_generations=search.generations or 1 << 30,
+            start=search.start and _parameters(Path(search.start)),
+            seed=search.seed,
+            progress=lambda *so_far: save(found(*so_far)),
+        )
         # The whole budget counts as used, so that the progress line ends at 100%.
         return found(tuned, search.budget_s, int(tuned.card.get("generations", 0)))
 
-    search.run(tune)
+    search.run(tuned_policy)
 
 
 def _parameters(path: Path) -> Any:

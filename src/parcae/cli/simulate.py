@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from parcae.cluster.trace import Trace
     from parcae.evaluation.gantt import Chart
+    from parcae.evaluation.policies import ResolvedPolicies
     from parcae.simulation.config import SimulationConfig
     from parcae.workloads.arrivals import JobSequence
     from parcae.workloads.job import Workload
@@ -188,21 +189,15 @@ def _run_drawn(
 ) -> Iterator[PlayedRun]:
     """Run jobs that are drawn from a workload; `record` keeps every task in the traces."""
     from parcae.evaluation.policies import resolve_policies
-    from parcae.simulation.run import simulate
-    from parcae.workloads.arrivals import draw_sequence
-    from parcae.workloads.random_streams import RandomStreams
 
-    streams = RandomStreams(draw.seed)
-    sequence = draw_sequence(workload, draw.arrivals, draw.jobs, config.total_executors, streams)
+    sequence = workload.draw(draw.jobs, draw.arrivals, config, seed=draw.seed)
     names = _policy_names(policy, config)
     resolved = resolve_policies(workload, names, config, draw.arrivals, draw.jobs)
     # The metrics of executor classes need the record, too.
     record = record or bool(config.executor_classes)
-    for name, one in resolved.for_sequence(sequence, draw.seed).items():
-        trace = simulate(sequence, one, config, draw.seed, record=record)
+    for labels, trace in _played(resolved, sequence, draw.seed, record):
         result = {
-            "policy": name,
-            "variant": resolved.variants[name],
+            **labels,
             "world": config.world.value,
             "durations": config.durations.value,
             "seed": draw.seed,
@@ -221,28 +216,37 @@ def _run_job_sets(
 ) -> Iterator[PlayedRun]:
     """Run job sets that name the jobs of a workload; `given` replaces settings of the sets."""
     from parcae.evaluation.policies import resolve_policies
-    from parcae.simulation.run import simulate
     from parcae.workloads.job_set import read_job_sets
 
     assert sets.job_set is not None
     for number, job_set in enumerate(_chosen_sets(sets, read_job_sets(sets.job_set))):
-        settings = {key: getattr(job_set, key) for key in given}
-        settings.update({key: value for key, value in given.items() if value is not None})
+        settings = {
+            key: getattr(job_set, key) if value is None else value for key, value in given.items()
+        }
         set_config = config.model_copy(update=settings)
         sequence = job_set.sequence(workload)
         resolved = resolve_policies(workload, policies, set_config, "batch", sequence.num_jobs)
-        for name, policy in resolved.for_sequence(sequence, seed).items():
-            # Recorded for the hash of the decisions, which is compared with that of the reference.
-            trace = simulate(sequence, policy, set_config, seed, record=True)
+        # Recorded for the hash of the decisions, which is compared with that of the reference.
+        for labels, trace in _played(resolved, sequence, seed, record=True):
             result = {
                 "set": job_set.id,
-                "policy": name,
-                "variant": resolved.variants[name],
+                **labels,
                 "durations": config.durations.value,
                 **run_json(trace, sequence),
                 "completion_ms": job_set.by_position(trace.completion_ms),
             }
             yield PlayedRun(number, result, trace)
+
+
+def _played(
+    resolved: ResolvedPolicies, sequence: JobSequence, seed: int, record: bool
+) -> Iterator[tuple[dict[str, str], Trace]]:
+    """Run a job sequence under each policy."""
+    from parcae.simulation.run import simulate
+
+    for name, policy in resolved.for_sequence(sequence, seed).items():
+        trace = simulate(sequence, policy, resolved.config, seed, record=record)
+        yield {"policy": name, "variant": resolved.variants[name]}, trace
 
 
 def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:

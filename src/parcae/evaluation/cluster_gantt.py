@@ -37,13 +37,16 @@ def cluster_chart(trace: Trace, name: str = "") -> Chart:
         completions=trace.completion_ms[trace.completion_ms != NOT_COMPLETED],
     )
     end_ms = max(1, last_completion_ms(trace))
-    average_s = float(jct_ms(trace)[arrived(trace)].mean()) / MS_PER_S
-    cut = int((trace.completion_ms[arrived(trace)] == NOT_COMPLETED).sum())
-    title = (
-        f"{name or trace.policy}: average JCT {average_s:,.1f} s, "
-        f"last completion {end_ms / MS_PER_S:,.1f} s" + (f", {cut} jobs unfinished" if cut else "")
-    )
+    title = f"{name or trace.policy}: {_results(trace, end_ms)}"
     return Chart(title, [panel], end_ms, "time (s)", MS_PER_S)
+
+
+def _results(trace: Trace, end_ms: int) -> str:
+    here = arrived(trace)
+    average_s = float(jct_ms(trace)[here].mean()) / MS_PER_S
+    cut = int((trace.completion_ms[here] == NOT_COMPLETED).sum())
+    unfinished = f", {cut} jobs unfinished" if cut else ""
+    return f"average JCT {average_s:,.1f} s, last completion {end_ms / MS_PER_S:,.1f} s{unfinished}"
 
 
 def cluster_charts(traces: Mapping[str, Trace]) -> list[Chart]:

@@ -8,7 +8,7 @@ A chart shows one run. Every job has its colour; white is idle. The adapters `cl
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -247,12 +247,7 @@ def gantt_figure(chart: Chart, end: float | None = None) -> Figure:
     count = len(chart.panels)
     figure = make_subplots(rows=count, cols=1, shared_xaxes=True, vertical_spacing=0.08)
     for row, panel in enumerate(chart.panels, 1):
-        few = merged(panel.shown_bars())
-        is_many = panel.bars.height is None and len(few.row) > MAX_BARS
-        parts = [_heatmap(chart, panel) if is_many else _bars(chart, panel, few)]
-        if panel.completions is not None:
-            parts.append(_completion_lines(chart, panel))
-        for part in parts:
+        for part in _parts(chart, panel):
             figure.add_trace(part, row=row, col=1)
         figure.update_yaxes(title=panel.label, range=panel.span, row=row, col=1)
     set_style(figure, chart.title, 80 + (210 if count == 1 else 150) * count)
@@ -262,6 +257,15 @@ def gantt_figure(chart: Chart, end: float | None = None) -> Figure:
     figure.update_xaxes(range=[0, _margin(chart) * (end or chart.end / chart.per_unit)])
     figure.update_xaxes(title=chart.time_label, row=count, col=1)
     return figure
+
+
+def _parts(chart: Chart, panel: Panel) -> Iterator[Any]:
+    """What a panel shows on a page: bars or a raster, and the lines of completions."""
+    few = merged(panel.shown_bars())
+    is_many = panel.bars.height is None and len(few.row) > MAX_BARS
+    yield _heatmap(chart, panel) if is_many else _bars(chart, panel, few)
+    if panel.completions is not None:
+        yield _completion_lines(chart, panel.span, panel.completions)
 
 
 def _margin(chart: Chart) -> float:
@@ -330,15 +334,14 @@ def _color_scale(jobs: Sequence[int]) -> list[list[Any]]:
     return scale
 
 
-def _completion_lines(chart: Chart, panel: Panel) -> Any:
+def _completion_lines(chart: Chart, span: tuple[float, float], completions: Int64Array) -> Any:
     import plotly.graph_objects as go
 
-    assert panel.completions is not None
-    done = (panel.completions / chart.per_unit).tolist()
+    done = (completions / chart.per_unit).tolist()
     # One trace holds all lines; None separates them.
     return go.Scatter(
         x=[x for at in done for x in (at, at, None)],
-        y=[*panel.span, None] * len(done),
+        y=[*span, None] * len(done),
         mode="lines",
         line={"color": COMPLETION_COLOR, "width": 1},
         opacity=_line_opacity(len(done)),
@@ -374,15 +377,8 @@ def write_gantt(
     if ending == "html":
         _write_page(charts, path)
         return
-    heights = [chart.height_in for chart in charts]
-    columns = len(charts[0].panels)
     shown = legend if len(legend) <= MAX_NAMED else ()
-    around_in = _AROUND_IN + _LEGEND_ROW_IN * -(-len(shown) // _LEGEND_COLUMNS)
-    figure = new_picture(
-        max(_WIDTH_IN, _PANEL_IN * columns),
-        sum(heights) + _AROUND_CHART_IN * len(charts) + around_in,
-    )
-    axes = figure.subplots(len(charts), columns, sharex=True, squeeze=False, height_ratios=heights)
+    figure, axes = _new_picture(charts, len(shown))
     end = max(chart.end for chart in charts)
     for row, chart in zip(axes, charts, strict=True):
         for axis, panel in zip(row, chart.panels, strict=True):
@@ -393,6 +389,19 @@ def write_gantt(
     if shown:
         _add_legend(figure, shown)
     write_picture(figure, path, title, ending)
+
+
+def _new_picture(charts: Sequence[Chart], num_named: int) -> tuple[Any, Any]:
+    """An empty picture with room for a legend, and axes for each panel: a row per chart."""
+    heights = [chart.height_in for chart in charts]
+    columns = len(charts[0].panels)
+    legend_in = _LEGEND_ROW_IN * -(-num_named // _LEGEND_COLUMNS)
+    figure = new_picture(
+        max(_WIDTH_IN, _PANEL_IN * columns),
+        sum(heights) + _AROUND_CHART_IN * len(charts) + legend_in + _AROUND_IN,
+    )
+    axes = figure.subplots(len(charts), columns, sharex=True, squeeze=False, height_ratios=heights)
+    return figure, axes
 
 
 def _write_page(charts: Sequence[Chart], path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from parcae.evaluation.packing.tuning import Tuned, tune_knob, tune_withholding
 from parcae.evaluation.world import tuned_last
@@ -82,7 +83,7 @@ def resolve_packing(
             continue
         if progress is not None:
             progress(f"tuning {name}")
-        result = _tune(name, tuning)
+        result = tune(name, tuning)
         made[name] = result.policy
         tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
     curves = {name: _curve(name, setting) for name in made}
@@ -99,7 +100,14 @@ def _curve(name: str, setting: PackingSetting | None) -> list[list[float]]:
     return [] if path is None else list(read_checkpoint(path).card.get("curve", []))
 
 
-def _tune(name: str, tuning: Tuning) -> Tuned:
+def tune(name: str, tuning: Tuning, **search: Any) -> Tuned:
+    """Tune a policy of TUNED.
+
+    Args:
+        name: the policy. Tetris has a single knob, so a sweep of its values replaces the search.
+        tuning: how to tune.
+        search: further arguments of `tune_withholding`.
+    """
     if name == "tetris":
         return tune_knob(tuning.source, tuning.cost)
-    return tune_withholding(tuning.source, tuning.cost, tuning.budget_s)
+    return tune_withholding(tuning.source, tuning.cost, tuning.budget_s, **search)

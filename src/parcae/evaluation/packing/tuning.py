@@ -245,8 +245,17 @@ class _WithholdingProblem:
 
     def tuned(self, state: SearchState) -> Tuned:
         """The best rule of a search."""
-        cost = self._arena.cost
-        return _tuned_rule(self._name, state.parameters, state.cost, cost, state.best_generation)
+        values = {
+            parameter.name.lower(): round(float(state.parameters[parameter]), 4)
+            for parameter in WithholdParameter
+        }
+        text = ", ".join(f"{key} {value:g}" for key, value in values.items())
+        text += (
+            f" ({cost_name(self._arena.cost)} {state.cost:,.3f} on selection sequences, "
+            f"{state.best_generation} generations of CMA-ES)"
+        )
+        card = {**values, "cost": state.cost, "generations": state.best_generation}
+        return Tuned(_withhold(self._name, state.parameters), state.cost, text, card)
 
 
 def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
@@ -271,16 +280,3 @@ def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
 
 def _withhold(name: str, theta: npt.ArrayLike) -> HandMadePolicy:
     return HandMadePolicy(name, PackingKind.WITHHOLD, theta)
-
-
-def _tuned_rule(name: str, theta: FloatArray, cost: float, what: Cost, generations: int) -> Tuned:
-    values = {
-        parameter.name.lower(): round(float(theta[parameter]), 4) for parameter in WithholdParameter
-    }
-    text = ", ".join(f"{key} {value:g}" for key, value in values.items())
-    text += (
-        f" ({cost_name(what)} {cost:,.3f} on selection sequences, "
-        f"{generations} generations of CMA-ES)"
-    )
-    card = {**values, "cost": cost, "generations": generations}
-    return Tuned(_withhold(name, theta), cost, text, card)
