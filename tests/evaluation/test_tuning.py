@@ -6,7 +6,6 @@ import pytest
 from parcae.errors import ConfigError, PolicyError
 from parcae.evaluation.compare import compare
 from parcae.evaluation.policies import resolve_policies
-from parcae.evaluation.sweep import Sweep
 from parcae.evaluation.tuning import (
     ALPHAS,
     SWEEPS,
@@ -17,6 +16,7 @@ from parcae.evaluation.tuning import (
     tune,
 )
 from parcae.policies.catalog import make_policy
+from parcae.policies.parameter_search import Sweep
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.options import JsonOption
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -40,7 +42,7 @@ def compare_logs_command(
             "--plot", help="Draw the cores over time of both runs (*.html, *.png, *.svg or *.pdf)."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
     max_bad_share: Annotated[
         float,
         typer.Option(

@@ -17,7 +17,7 @@ from parcae.cli.learners import (
     TrainingOptions,
     run_training,
 )
-from parcae.cli.options import JsonOption
+from parcae.cli.options import JsonOption, numbers
 from parcae.cli.packing_options import (
     DrawnOptions,
     LogOptions,
@@ -107,45 +107,29 @@ def _source(drawn: DrawnOptions, reading: LogOptions, pieces: PieceOptions) -> P
     """
     from dataclasses import replace
 
+    from parcae.errors import ConfigError
     from parcae.evaluation.packing.compare import part_of
     from parcae.evaluation.packing.tuning import tuning_pieces
     from parcae.packing.sources import LogSource, MixedSource
 
     reject_both(reading.swf, drawn)
-    logs = _logs(reading.swf, pieces.also_swf)
-    if not logs:
+    if reading.swf is None:
+        if pieces.also_swf:
+            raise ConfigError("--also-swf adds logs to --swf: give the first log with --swf")
         return drawn.source()
     # All logs are read with the same options.
+    logs = [reading.swf, *(pieces.also_swf or [])]
     halves = [part_of(reading.read(path).jobs, "first") for path in logs]
     sources = [
         replace(
             tuning_pieces(half)
             if pieces.piece_jobs is None
             else LogSource(half, pieces.piece_jobs),
-            speeds=_speeds(pieces.speeds),
+            speeds=numbers("--speeds", pieces.speeds),
         )
         for half in halves
     ]
     return sources[0] if len(sources) == 1 else MixedSource(tuple(sources))
-
-
-def _logs(swf: Path | None, also: list[Path] | None) -> list[Path]:
-    from parcae.errors import ConfigError
-
-    if swf is None and also:
-        raise ConfigError("--also-swf adds logs to --swf: give the first log with --swf")
-    return [] if swf is None else [swf, *(also or [])]
-
-
-def _speeds(text: str) -> tuple[float, ...]:
-    from parcae.errors import ConfigError
-
-    try:
-        return tuple(float(word) for word in text.split(","))
-    except ValueError:
-        raise ConfigError(
-            f"--speeds {text}: write numbers separated by commas, as in 1,1.5,2"
-        ) from None
 
 
 @with_groups

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from parcae.cli.options import JsonOption, ModelOption, WorkloadArgument, load
+from parcae.cli.options import JsonOption, ModelOption, WorkloadArgument, load, numbers
 
 if TYPE_CHECKING:
     from parcae.workloads.import_report import ImportReport
@@ -283,16 +283,10 @@ def measure_tpch_command(
 
     Example: parcae workload measure-tpch --scale-factors 1,2,5 --work-dir work -o tpch.parcae
     """
-    from parcae.errors import ConfigError
     from parcae.workloads.archive import write_workload
     from parcae.workloads.measure_tpch import MeasureConfig, measure_tpch
 
-    try:
-        factors = tuple(float(part) for part in scale_factors.split(","))
-    except ValueError:
-        raise ConfigError(
-            f"--scale-factors {scale_factors}: write numbers separated by commas, e.g. 1,2,5"
-        ) from None
+    factors = numbers("--scale-factors", scale_factors)
     config = MeasureConfig(scale_factors=factors, repetitions=repetitions, work_dir=work_dir)
     measured = measure_tpch(config, progress=lambda line: typer.echo(line, err=True))
     write_workload(measured, output)

@@ -33,7 +33,6 @@ def cluster_chart(trace: Trace, name: str = "") -> Chart:
         trace.num_executors,
         bars,
         [f"{job}: {text}" for job, text in enumerate(trace.job_names)],
-        "%{customdata}<br>executor %{y}<br>%{base:.1f} s, for %{x:.1f} s",
         completions=trace.completion_ms[trace.completion_ms != NOT_COMPLETED],
     )
     end_ms = max(1, last_completion_ms(trace))

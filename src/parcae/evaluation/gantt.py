@@ -95,17 +95,15 @@ class Panel:
         num_rows: number of rows.
         bars: who uses the rows.
         names: by job, what is shown on the page when the mouse is over its bars.
-        hover: plotly's template of that text; `%{customdata}` is the name.
         low: where the first row begins on the axis: -0.5 if ticks name rows, 0 if they count them.
         completions: int64[num_completed], when jobs completed; None for no lines.
-        has_lines: whether white lines set rows (or bars of several rows) apart.
+        has_lines: whether white lines set the rows of a raster apart.
     """
 
     label: str
     num_rows: int
     bars: Bars
     names: Sequence[str]
-    hover: str
     low: float = -0.5
     completions: Int64Array | None = None
     has_lines: bool = False
@@ -277,6 +275,7 @@ def _bars(chart: Chart, panel: Panel, bars: Bars) -> Any:
     import plotly.graph_objects as go
 
     height = np.ones(len(bars.row), np.int64) if bars.height is None else bars.height
+    where = f"<br>{panel.label} %{{y}}<br>%{{base:.1f}} s, for %{{x:.1f}} s"
     # If only some rows are shown, their bars are higher and fill the chart.
     stretch = panel.num_rows / len(panel.shown_rows())
     return go.Bar(
@@ -287,10 +286,10 @@ def _bars(chart: Chart, panel: Panel, bars: Bars) -> Any:
         width=(stretch * height).tolist(),
         marker={
             "color": [job_color(job) for job in bars.job.tolist()],
-            "line": {"width": 0.5 * panel.has_lines, "color": "white"},
+            "line": {"width": 0.5 * (bars.height is not None), "color": "white"},
         },
         customdata=[_name(panel, job) for job in bars.job.tolist()],
-        hovertemplate=f"{panel.hover}<extra></extra>",
+        hovertemplate=f"%{{customdata}}{where if bars.height is None else ''}<extra></extra>",
     )
 
 
@@ -464,7 +463,7 @@ def _draw_boxes(axis: Any, bars: Bars, height: Int64Array, panel: Panel, chart: 
                 height[bar],
                 facecolor=job_color(job),
                 edgecolor="white",
-                linewidth=0.5 * panel.has_lines,
+                linewidth=0.5,
             )
         )
 

@@ -77,7 +77,6 @@ def _chart(name: str, run: RecordedRun, keys: Sequence[JobKey], names: Sequence[
         run.num_cores,
         Bars(tasks["core"], tasks["start_ms"], tasks["finish_ms"], job),
         names,
-        "%{customdata}<br>core %{y}<br>%{base:.1f} s, for %{x:.1f} s",
         completions=np.array(done, np.int64),
         has_lines=run.num_cores <= _MANY_CORES,
     )

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from parcae.errors import ConfigError
-from parcae.evaluation.sweep import Sweep, Values
 from parcae.metrics.jobs import arrived, jct_ms
 from parcae.policies.catalog import make_policy
 from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.policies.parameter_search import Sweep, Values
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import SimulatorBatch
 from parcae.units import MS_PER_S

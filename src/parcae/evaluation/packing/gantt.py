@@ -58,9 +58,7 @@ def packing_chart(name: str, outcome: Outcome) -> Chart:
             int(jobs.capacity[resource]),
             boxes(outcome, resource),
             _names(outcome, resource),
-            "%{customdata}",
             low=0.0,
-            has_lines=True,
         )
         for resource, label in enumerate(jobs.resources)
     ]

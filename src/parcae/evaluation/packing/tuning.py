@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.evaluation.sweep import Sweep, Values
 from parcae.metrics.packing import BY_JOB, typical_cost
 from parcae.packing.config import TimeMode
 from parcae.packing.layout import Cost
@@ -22,7 +21,13 @@ from parcae.packing.world import PackingBatch
 from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.layout import WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy
-from parcae.policies.parameter_search import SearchLimits, SearchState, search_parameters
+from parcae.policies.parameter_search import (
+    SearchLimits,
+    SearchState,
+    Sweep,
+    Values,
+    search_parameters,
+)
 from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START
 from parcae.workloads.rigid import RigidJobs
 
@@ -33,7 +38,7 @@ _NUM_PIECES = 12
 #: The knob's sweep takes this many times more, since no second stage checks its result.
 _SWEEP_FACTOR = 2
 #: Jobs in a piece of a log.
-PIECE_JOBS = 1_000
+_PIECE_JOBS = 1_000
 #: A piece has at most 1 / this many of the log's jobs.
 _MIN_PIECES = 4
 #: A sweep tries this many knobs per factor of ten. The smallest knob is so small that alignment
@@ -65,14 +70,14 @@ class Tuned:
     card: Mapping[str, Any] = field(default_factory=dict)
 
 
-def tuning_pieces(log: RigidJobs, most: int = PIECE_JOBS) -> LogSource:
+def tuning_pieces(log: RigidJobs) -> LogSource:
     """Pieces of a log for tuning or training.
 
-    A piece has `most` jobs, but at most a quarter of the log's jobs.
+    A piece has 1,000 jobs, but at most a quarter of the log's jobs.
 
     Example: a log of 10,000 jobs gives pieces of 1,000 jobs, a log of 400 jobs pieces of 100.
     """
-    return LogSource(log, max(1, min(most, len(log) // _MIN_PIECES)))
+    return LogSource(log, max(1, min(_PIECE_JOBS, len(log) // _MIN_PIECES)))
 
 
 class _Arena:

@@ -195,7 +195,7 @@ def _chart(name: str, trace: Trace) -> Chart:
         tasks[key] for key in ("executor", "start_ms", "finish_ms", "stage")
     )
     bars = Bars(executor, start_ms, finish_ms, stage, np.ones(len(tasks), np.int64))
-    panel = Panel("executor", NUM_EXECUTORS, bars, _STAGES, "%{customdata}", has_lines=True)
+    panel = Panel("executor", NUM_EXECUTORS, bars, _STAGES)
     end_ms = makespan_ms(trace)
     return Chart(f"{name}: {end_ms / MS_PER_S:.1f} s", [panel], end_ms, "time (s)", MS_PER_S)
 
