@@ -151,23 +151,15 @@ def tune_command(
     require_durations(scenario.workload)
     scenarios = [scenario, *(_also(scenario, text) for text in setting.also or [])]
     start = None if search.start is None else start_rule(search.start, scenario)
-    compare = (
-        f"parcae compare {workload} --policies fair,weighted-fair:tuned,{search.output} "
-        f"--arrivals {setting.arrivals} --jobs {setting.jobs}"
-    )
+    policies = f"fair,weighted-fair:tuned,{search.output}"
 
     def found(tuning: Tuning) -> Found:
         card = _tuning_card(tuning, setting, search.seed)
+        checkpoint = tuned_checkpoint(tuning.parameters, scenario, {**scenario.card(), **card})
         gain = f"{setting.objective} {tuning.ratio_to_fair:.3f} of fair"
-        return Found(
-            tuned_checkpoint(tuning.parameters, scenario, {**scenario.card(), **card}),
-            card,
-            tuning.seconds,
-            f"{tuning.generations} generations, {gain}",
-            f"{gain} on the selection runs, after {tuning.generations} generations "
-            f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
-            f"compare it on other runs: {compare}",
-        )
+        words = f"{tuning.generations} generations, {gain}"
+        sentence = _tuning_sentence(gain, tuning, f"{workload} --policies {policies}", setting)
+        return Found(checkpoint, card, tuning.seconds, words, sentence)
 
     search.run(
         lambda save: found(
@@ -179,6 +171,16 @@ def tune_command(
                 progress=lambda tuning: save(found(tuning)),
             )
         )
+    )
+
+
+def _tuning_sentence(gain: str, tuning: Tuning, compared: str, setting: ScenarioOptions) -> str:
+    """What a tuning came to, in words, and how to compare its policy."""
+    return (
+        f"{gain} on the selection runs, after {tuning.generations} generations "
+        f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
+        f"compare it on other runs: parcae compare {compared} "
+        f"--arrivals {setting.arrivals} --jobs {setting.jobs}"
     )
 
 

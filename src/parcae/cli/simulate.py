@@ -90,14 +90,8 @@ def simulate_command(
             "contains its jobs"
         )
     elif sets.job_set is not None:
-        # Options take precedence over the settings in the file.
-        given = {
-            "num_executors": cluster.size,
-            "moving_delay_ms": cluster.moving_delay_ms,
-            "warmup_delay_ms": cluster.warmup_delay_ms,
-        }
         names = policy_names(policy, CONFORMANCE_POLICIES)
-        runs = _run_job_sets(cluster.load(workload), sets, names, config, given, draw.seed)
+        runs = _run_job_sets(workload, sets, names, cluster, config, draw.seed)
     else:
         runs = _run_drawn(cluster.load(workload), policy, config, draw, record)
     shown.show(runs, _print_runs, _chart)
@@ -207,18 +201,25 @@ def _run_drawn(
 
 
 def _run_job_sets(
-    workload: Workload,
+    source: str,
     sets: JobSetOptions,
     policies: Sequence[str],
+    cluster: SimulatedClusterOptions,
     config: SimulationConfig,
-    given: dict[str, int | None],
     seed: int,
 ) -> Iterator[PlayedRun]:
-    """Run job sets that name the jobs of a workload; `given` replaces settings of the sets."""
+    """Run job sets that name the jobs of a workload."""
     from parcae.evaluation.policies import resolve_policies
     from parcae.workloads.job_set import read_job_sets
 
     assert sets.job_set is not None
+    workload = cluster.load(source)
+    # Options take precedence over the settings in the file.
+    given = {
+        "num_executors": cluster.size,
+        "moving_delay_ms": cluster.moving_delay_ms,
+        "warmup_delay_ms": cluster.warmup_delay_ms,
+    }
     for number, job_set in enumerate(_chosen_sets(sets, read_job_sets(sets.job_set))):
         settings = {
             key: getattr(job_set, key) if value is None else value for key, value in given.items()
