@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import (
-    ArrivalsOption,
-    JobsOption,
-    SimulatedClusterOptions,
-    WorkloadArgument,
-)
+from parcae.cli.options import ArrivalsOption, JobsOption, SimulatedClusterOptions, WorkloadArgument
+from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from parcae.evaluation.world import PairedComparison
@@ -109,7 +105,6 @@ def compare_command(
 
     Example: parcae compare tpch --policies fair,fifo,srpt --cores 50 --seeds 20 --report r.html
     """
-    from parcae.cli.tables import progress_bar
     from parcae.evaluation.compare import compare
     from parcae.evaluation.per_job import check_per_job, write_per_job
 
@@ -117,7 +112,7 @@ def compare_command(
         check_per_job(output.per_job)  # before the runs, which take time
     config = cluster.config()
     loaded = cluster.load(workload)
-    with progress_bar(is_counted=True) as progress:
+    with progress_bar(has_counts=True) as progress:
         # The total is unknown (None) until the first progress report.
         bar = progress.add_task("simulating", total=None)
         comparison = compare(

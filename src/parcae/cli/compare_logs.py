@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.options import JsonOption
+from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,7 +77,6 @@ def compare_logs_command(
 
 def _compared(a: Path, b: Path, key: str | None, max_bad_share: float) -> LogComparison:
     """Read and compare two logs, with a progress bar for each."""
-    from parcae.cli.tables import progress_bar
     from parcae.evaluation.compare_logs import compare_logs
 
     with progress_bar() as progress:

@@ -1,4 +1,4 @@
-"""Prints tables of workloads, policies and results, and shows progress."""
+"""Prints tables, of workloads, policies and results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
     from rich.table import Table
 
 #: Number of jobs that the description of a workload lists by name.
@@ -102,25 +101,6 @@ def print_catalog(
     for entry in entries:
         table.add_row(*map(escape, entry))
     Console().print(table)
-
-
-def progress_bar(is_counted: bool = False) -> Progress:
-    """A progress bar on standard error with the time left.
-
-    It shows the share that is done, or, if `is_counted`, the number of steps.
-    """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    done = MofNCompleteColumn() if is_counted else TextColumn("{task.percentage:>3.0f}%")
-    columns = (TextColumn("{task.description}"), BarColumn(), done, TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 def print_rows(

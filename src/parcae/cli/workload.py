@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from parcae.cli.options import JsonOption, ModelOption, WorkloadArgument, load, numbers
+from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from parcae.workloads.import_report import ImportReport
@@ -121,7 +122,6 @@ def _import(
     read: Callable[[Callable[[int, int], None]], tuple[Workload, ImportReport]], output: Path
 ) -> None:
     """Read a workload with a progress bar, write it, and print what was read and left out."""
-    from parcae.cli.tables import progress_bar
     from parcae.workloads.archive import write_workload
 
     with progress_bar() as progress:

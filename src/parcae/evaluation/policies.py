@@ -16,7 +16,7 @@ from parcae.evaluation.tuning import (
     SWEEPS,
     best_in_hindsight,
     describe,
-    sweep_family,
+    family_of,
     tune,
     with_values,
 )
@@ -178,10 +178,10 @@ def _made_in_order(names: Iterable[str], setting: _Setting) -> dict[str, _Resolv
     The families of tuned policies are made first, without tuning, which checks their names.
     """
     names = list(names)
-    for family in (sweep_family(name)[0] for name in names):
+    for family in (family_of(name)[0] for name in names):
         if family:
             _made_by_name(f"{family}:1" if family in _NEEDS_VALUE else family, setting)
-    ordered = tuned_last(names, lambda name: bool(sweep_family(name)[0]))
+    ordered = tuned_last(names, lambda name: bool(family_of(name)[0]))
     return {name: _resolve(name, setting) for name in ordered}
 
 
@@ -214,7 +214,7 @@ def _resolve(name: str, setting: _Setting) -> _Resolved:
     """Resolve a name without a guard."""
     workload = setting.workload
     config = setting.config
-    family, how = sweep_family(name)
+    family, how = family_of(name)
     if how == "oracle":
         return _oracle(family)
     if how == "tuned":

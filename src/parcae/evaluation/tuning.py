@@ -112,7 +112,7 @@ def check_seeds(seed_start: int, num_seeds: int) -> None:
         )
 
 
-def sweep_family(name: str) -> tuple[str, str]:
+def family_of(name: str) -> tuple[str, str]:
     """Split a name into the policy to sweep and "tuned" or "oracle"; two empty texts if neither."""
     family, _, how = name.partition(":")
     return (family, how) if family in SWEEPS and how in ("tuned", "oracle") else ("", "")
@@ -249,5 +249,5 @@ def best_in_hindsight(
         seed: the seed of the task durations.
         name: a policy's name with `:oracle`.
     """
-    family = sweep_family(name)[0]
+    family = family_of(name)[0]
     return with_values(family, sweep_values(family, [sequence], config, [seed]).best, config, name)
