@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import SizeOptions, WorldOption, one_size, world_of
+from parcae.cli.options import JsonOption, SizeOptions, WorldOption, one_size, world_of
 
 if TYPE_CHECKING:
     from parcae.evaluation.benchmark import CoresBenchmark
@@ -42,7 +42,7 @@ def simulator_command(
     ] = "poisson:25s",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs in a run.")] = 200,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Number of timed runs.")] = 15,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure simulated tasks per second on one core, including planning, also with 1,000 jobs.
 
@@ -118,7 +118,7 @@ def decision_command(
     decisions: Annotated[
         int, typer.Option("--decisions", min=10, help="Number of timed decisions.")
     ] = 2000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure how long policies need for a plan (with --world executors: for a decision).
 
@@ -160,7 +160,7 @@ def training_command(
     iterations: Annotated[
         int, typer.Option("--iterations", min=1, help="Number of timed iterations.")
     ] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure training decisions per CPU second, rollouts and updates together.
 
@@ -203,7 +203,7 @@ def service_command(
         int, typer.Option("--cores", min=1, help="Number of cores of the cluster.")
     ] = 50,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Number of runs per policy.")] = 2,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure the time from sending an event to receiving the orders, over loopback TCP.
 
@@ -242,7 +242,7 @@ def packing_command(
     repetitions: Annotated[
         int, typer.Option("--repetitions", min=1, help="Number of timed repetitions.")
     ] = 7,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure the packing of rigid jobs on one core.
 

@@ -12,6 +12,7 @@ from parcae.cli.options import (
     ArrivalsOption,
     ClusterOptions,
     JobsOption,
+    JsonOption,
     ModelOption,
     SizeOptions,
     WorkloadArgument,
@@ -38,7 +39,7 @@ def bounds_command(
         typer.Option("--orders", help="Also search for the best order of the jobs (at most 12)."),
     ] = False,
     parallelism_model: ModelOption = "none",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compute lower bounds that no schedule can beat.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.groups import with_groups
+from parcae.cli.options import JsonOption
 from parcae.cli.spark_tpch import tpch_command
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ def demo_command(
         ),
     ] = Path("parcae-spark-demo"),
     spark_home: Home = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run mixes of jobs on a local Spark under Spark's and Parcae's policies, and compare them.
 
@@ -312,7 +313,7 @@ def fidelity_command(
         "parcae-spark-fidelity"
     ),
     spark_home: Home = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run jobs on a local Spark and in the simulator, alone and together, and compare their times.
 

@@ -94,15 +94,8 @@ def print_catalog(
     from rich.table import Table
 
     if as_json:
-        print(
-            json.dumps(
-                [
-                    dict(zip(("usage", "summary", "source", *more), entry, strict=True))
-                    for entry in entries
-                ],
-                indent=2,
-            )
-        )
+        keys = ("usage", "summary", "source", *more)
+        print(json.dumps([dict(zip(keys, entry, strict=True)) for entry in entries], indent=2))
         return
     table = Table("policy", "what it does", "source", *more, title=escape(title))
     for entry in entries:

@@ -25,7 +25,7 @@ from parcae.evaluation.statistics import (
 )
 from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.who_pays import WhoPays, who_pays
-from parcae.evaluation.world import Column, PairedComparison, Progress, Say
+from parcae.evaluation.world import PairedComparison, Progress, Say
 from parcae.metrics.jobs import ideal_ms
 from parcae.metrics.later import PairedRuns, paired_runs
 from parcae.metrics.summary import RunSummary, summarize
@@ -137,29 +137,13 @@ class Comparison(PairedComparison[PolicyResult]):
         first = self.policies[0]
         return "" if best is None or best is first else best.who_pays.describe(first.name)
 
-    def title(self) -> str:
-        """Workload, jobs, arrivals, cluster and seeds, in one line."""
-        from parcae.evaluation.cluster_view import title
+    @property
+    def view(self) -> Any:
+        """The module that shows these comparisons."""
+        # Imported here: a comparison without a report needs no plotting library.
+        from parcae.evaluation import cluster_view
 
-        return title(self)
-
-    def columns(self) -> list[Column[PolicyResult]]:
-        """The columns of the table of policies."""
-        from parcae.evaluation.cluster_view import columns
-
-        return columns(self)
-
-    def notes(self) -> list[str]:
-        """Notes that a reader of the table needs."""
-        from parcae.evaluation.cluster_view import notes
-
-        return notes(self)
-
-    def sections(self) -> list[str]:
-        """Charts over all seeds, recurring jobs, and the runs of the first seed in detail."""
-        from parcae.evaluation.cluster_view import first_runs, sections
-
-        return sections(self, *first_runs(self))
+        return cluster_view
 
     def to_json(self) -> dict[str, Any]:
         """{"policies": {name: {...}}, "settings": {...}}"""

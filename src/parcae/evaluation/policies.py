@@ -1,4 +1,4 @@
-"""Resolve the policy names of a comparison to policies.
+"""Resolve policy names to the policies that a comparison on a cluster of executors or cores runs.
 
 A name with `:tuned` is swept on seeds that no comparison uses; a name with `:oracle` gets the best
 parameters for each sequence.
@@ -15,10 +15,12 @@ from parcae.errors import ConfigError
 from parcae.evaluation.tuning import (
     SWEEPS,
     best_in_hindsight,
+    describe,
     family_of,
     tune,
     with_values,
 )
+from parcae.evaluation.world import tuned_last
 from parcae.policies.catalog import make_policy
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import is_learned, learned_policy, variant_name
@@ -179,9 +181,8 @@ def _made_in_order(names: Iterable[str], setting: _Setting) -> dict[str, _Resolv
     for family in (family_of(name)[0] for name in names):
         if family:
             _made_by_name(f"{family}:1" if family in _NEEDS_VALUE else family, setting)
-    return {
-        name: _resolve(name, setting) for name in sorted(names, key=lambda n: bool(family_of(n)[0]))
-    }
+    ordered = tuned_last(names, lambda name: bool(family_of(name)[0]))
+    return {name: _resolve(name, setting) for name in ordered}
 
 
 @dataclass(frozen=True)
@@ -244,7 +245,7 @@ def _tuned(name: str, family: str, setting: _Setting) -> _Resolved:
     sweep = tune(setting.workload, family, config, setting.arrivals, setting.num_jobs)
     variant = ":".join([family, *(f"{value:g}" for value in sweep.best)])
     policy = with_values(family, sweep.best, config, name)
-    return _Resolved(policy, _through_adapter(variant, config), sweep.describe())
+    return _Resolved(policy, _through_adapter(variant, config), describe(sweep))
 
 
 def _made_by_name(name: str, setting: _Setting) -> OrderPolicy | HeuristicPolicy:

@@ -1,4 +1,7 @@
-"""Tune heuristics by a parameter sweep on seeds that no comparison uses."""
+"""Tune heuristics by a parameter sweep on seeds that no comparison uses.
+
+`tune` finds the best parameters on the tuning seeds, `best_in_hindsight` those for one sequence.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from parcae.errors import ConfigError
 from parcae.metrics.jobs import arrived, jct_ms
 from parcae.policies.catalog import make_policy
 from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.policies.parameter_search import Sweep, Values
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import SimulatorBatch
 from parcae.units import MS_PER_S
@@ -44,8 +48,6 @@ def _counts(num_executors: int) -> tuple[float, ...]:
 _MANY = 50
 #: The best values of that first round, this many, are then tried on all sequences.
 _FINALISTS = 25
-#: A policy's parameters, in the order in which its name lists them.
-Values = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -119,13 +121,13 @@ def family_of(name: str) -> tuple[str, str]:
 def with_values(
     family: str, values: Values, config: SimulationConfig, name: str
 ) -> HeuristicPolicy:
-    """The policy of a family with these values of its parameters.
+    """A policy of SWEEPS with these parameters.
 
     Args:
         family: the policy; a name of SWEEPS.
-        values: the values, in the order in which its name lists them.
+        values: its parameters.
         config: the cluster.
-        name: name of the policy in reports.
+        name: name of the made policy.
     """
     policy = make_policy(
         ":".join([family, *(f"{value:g}" for value in values)]), config.total_executors
@@ -133,42 +135,19 @@ def with_values(
     return HeuristicPolicy(name, policy.kind, policy.params)
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """The result of a parameter sweep.
-
-    Args:
-        family: the policy.
-        cost_ms: by parameter values, the mean over all tuning sequences of the average JCT, in ms.
-        num_given_up: number of other values, which were tried on a quarter of the sequences only.
-    """
-
-    family: str
-    cost_ms: Mapping[Values, float]
-    num_given_up: int = 0
-
-    @property
-    def best(self) -> Values:
-        """The values with the least cost; of equal ones, those nearest to 0."""
-        return min(self.cost_ms, key=lambda values: (self.cost_ms[values], sum(map(abs, values))))
-
-    def describe(self) -> str:
-        """The result in words."""
-        names = SWEEPS[self.family].names
-        tried = list(self.cost_ms)
-        best_values = ", ".join(
-            f"{name} {value:g}" for name, value in zip(names, self.best, strict=True)
-        )
-        what = (
-            f"values from {tried[0][0]:g} to {tried[-1][0]:g}"
-            if len(names) == 1
-            else "combinations"
-        )
-        others = f" ({self.num_given_up} more on a quarter of them)" if self.num_given_up else ""
-        return (
-            f"{best_values} (average JCT {self.cost_ms[self.best] / MS_PER_S:,.1f} s) "
-            f"of {len(tried)} {what}, on {NUM_TUNING_SEEDS} tuning seeds{others}"
-        )
+def describe(sweep: Sweep) -> str:
+    """The result of `tune` in words."""
+    tried = list(sweep.costs)
+    what = (
+        f"values from {tried[0][0]:g} to {tried[-1][0]:g}"
+        if len(sweep.names) == 1
+        else "combinations"
+    )
+    others = f" ({sweep.num_given_up} more on a quarter of them)" if sweep.num_given_up else ""
+    return (
+        f"{sweep.best_words} (average JCT {sweep.costs[sweep.best] / MS_PER_S:,.1f} s) "
+        f"of {len(tried)} {what}, on {NUM_TUNING_SEEDS} tuning seeds{others}"
+    )
 
 
 def average_jct_ms(
@@ -201,6 +180,9 @@ def sweep_values(
         sequences: the job sequences.
         config: the cluster.
         seeds: the seed of each sequence's task durations.
+
+    Returns:
+        The mean over the sequences of the average JCT by the values, in ms.
     """
 
     def measured(tried: Iterable[Values], count: int) -> dict[Values, float]:
@@ -210,7 +192,8 @@ def sweep_values(
             for values, p in policies.items()
         }
 
-    grid = tuple(SWEEPS[family].grid(config.total_executors))
+    knobs = SWEEPS[family]
+    grid = tuple(knobs.grid(config.total_executors))
     count = len(sequences)
     # A large grid is first tried on a quarter of the sequences.
     num_given_up = len(grid) - _FINALISTS if len(grid) > _MANY else 0
@@ -219,9 +202,9 @@ def sweep_values(
         grid = tuple(sorted(grid, key=first.__getitem__)[:_FINALISTS])
     cost_ms = measured(grid, count)
     # Then try finer steps around the best value.
-    around = SWEEPS[family].around(Sweep(family, cost_ms).best)
+    around = knobs.around(Sweep(knobs.names, cost_ms).best)
     finer_ms = measured([values for values in around if values not in cost_ms], count)
-    return Sweep(family, cost_ms | finer_ms, num_given_up)
+    return Sweep(knobs.names, cost_ms | finer_ms, num_given_up)
 
 
 def tune(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from parcae.errors import ConfigError
 from parcae.evaluation.packing.policies import ResolvedPacking, Tuning, resolve_packing
 from parcae.evaluation.statistics import Estimate, Method, ratio_estimate
-from parcae.evaluation.world import Column, PairedComparison, Say
+from parcae.evaluation.world import PairedComparison, Say
 from parcae.metrics.packing import (
     MEASURES,
     PackingSummary,
@@ -227,29 +227,12 @@ class PackingComparison(PairedComparison[PackingResult]):
         names = ", ".join(p.name for p in self.policies if not p.is_complete)
         return f"Not ranked, because some of their jobs never started: {names}." if names else ""
 
-    def title(self) -> str:
-        """The setting of the comparison in one line."""
-        from parcae.evaluation.packing.view import title
+    @property
+    def view(self) -> Any:
+        """The module that shows these comparisons."""
+        from parcae.evaluation.packing import view
 
-        return title(self)
-
-    def columns(self) -> list[Column[PackingResult]]:
-        """The columns of the table of policies."""
-        from parcae.evaluation.packing.view import columns
-
-        return columns(self)
-
-    def notes(self) -> list[str]:
-        """Notes that a reader of the table needs."""
-        from parcae.evaluation.packing.view import notes
-
-        return notes(self)
-
-    def sections(self) -> list[str]:
-        """Charts over all runs, and of the first run."""
-        from parcae.evaluation.packing.view import sections
-
-        return sections(self)
+        return view
 
     def to_json(self) -> dict[str, Any]:
         """{"policies": {name: {...}}, "measure": ..., "settings": {...}}"""

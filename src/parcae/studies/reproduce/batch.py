@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from parcae.evaluation.gantt import write_png
+from parcae.evaluation.cluster_gantt import cluster_charts
+from parcae.evaluation.gantt import write_gantt
 from parcae.evaluation.statistics import with_interval
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import makespan_ms
@@ -51,7 +52,11 @@ def fig3(request: StudyRequest) -> StudyResult:
             *outcome.notes(),
             *notes,
         ],
-        partial(write_png, traces, title=f"{arena.num_jobs} jobs of {arena.workload.name}"),
+        partial(
+            write_gantt,
+            cluster_charts(traces),
+            title=f"{arena.num_jobs} jobs of {arena.workload.name}",
+        ),
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from parcae.cluster.trace import Trace
 from parcae.errors import FormatError
 from parcae.evaluation.policies import resolve_policies
+from parcae.evaluation.tuning import describe
 from parcae.evaluation.tuning import tune as sweep
 from parcae.files import write_text
 from parcae.learning.scenario import Scenario
@@ -275,7 +276,7 @@ def _swept(request: StudyRequest, world: World, family: str) -> dict[str, str]:
         request.say(f"tuning {family} on {world.name}")
         best = sweep(arena.workload, family, arena.config, arena.arrivals, num_jobs)
         policy = ":".join([family, *(f"{value:g}" for value in best.best)])
-        entry = {"policy": policy, "words": f"{best.describe()} of {num_jobs} jobs"}
+        entry = {"policy": policy, "words": f"{describe(best)} of {num_jobs} jobs"}
         request.output.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(known | {key: entry}, indent=2) + "\n")
     return entry

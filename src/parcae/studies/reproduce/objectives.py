@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from parcae.cluster.trace import Trace
-from parcae.evaluation.gantt import write_png
+from parcae.evaluation.cluster_gantt import cluster_charts
+from parcae.evaluation.gantt import write_gantt
 from parcae.evaluation.statistics import with_half_width
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import makespan_ms
@@ -126,4 +127,4 @@ def fig13(request: StudyRequest) -> StudyResult:
 
 
 def _draw(traces: dict[str, Trace], path: Path) -> None:
-    write_png(traces, path)
+    write_gantt(cluster_charts(traces), path)
