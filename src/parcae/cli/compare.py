@@ -17,10 +17,9 @@ from parcae.cli.options import (
     SimulatedClusterOptions,
     WorkloadArgument,
 )
+from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-
     from parcae.evaluation.world import PairedComparison
 
 #: Policies that are compared by default, by world. The first is the baseline.
@@ -118,7 +117,7 @@ def compare_command(
         check_per_job(output.per_job)  # before the runs, which take time
     config = cluster.config()
     loaded = cluster.load(workload)
-    with _progress() as progress:
+    with progress_bar(has_counts=True) as progress:
         # The total is unknown (None) until the first progress report.
         bar = progress.add_task("simulating", total=None)
         comparison = compare(
@@ -136,19 +135,3 @@ def compare_command(
     if output.per_job is not None:
         write_per_job(comparison, output.per_job)
         typer.echo(f"jobs: {output.per_job}")
-
-
-def _progress() -> RichProgress:
-    """A progress bar on standard error with the number of seeds and the time left."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    text = TextColumn("{task.description}")
-    columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.progress import progress_bar
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -73,19 +75,10 @@ def compare_logs_command(
 
 def _compared(a: Path, b: Path, key: str | None, max_bad_share: float) -> LogComparison:
     """Read and compare two logs, with a progress bar for each."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
     from parcae.evaluation.compare_logs import compare_logs
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        # A bar without a total (None, also for an empty log) shows activity, but no share.
+    with progress_bar() as progress:
+        # An empty log has no total, either.
         bars = {label: progress.add_task(f"reading {label}", total=None) for label in "AB"}
 
         def show(label: str, done: int, total: int) -> None:

@@ -131,7 +131,9 @@ def simulate_command(
         )
     for row, (result, trace) in enumerate(results):
         if gantt is not None and row == 0:
-            _write_gantt(trace, gantt)
+            from parcae.evaluation.gantt import write_gantt
+
+            write_gantt(trace, gantt)
         if as_json:
             typer.echo(json.dumps(result))
         else:
@@ -342,9 +344,3 @@ def _print(result: dict[str, Any]) -> None:
         f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "
         f"{result['decisions']} decisions, {result['tasks']} tasks{unused}"
     )
-
-
-def _write_gantt(trace: Trace, path: Path) -> None:
-    from parcae.evaluation.gantt import write_gantt
-
-    write_gantt(trace, path)

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from parcae.cli.options import ModelOption, WorkloadArgument, load
+from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from parcae.workloads.import_report import ImportReport
@@ -122,18 +123,11 @@ def _import(
 ) -> None:
     """Read a workload with a progress bar, write it, and print what was read and left out."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from parcae.workloads.archive import write_workload
 
     console = Console(stderr=True)
-    columns = (
-        TextColumn("reading"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with progress_bar() as progress:
         bar = progress.add_task("reading", total=None)
         workload, report = read(
             # Where the total is unknown (0), the bar shows only activity.
@@ -146,10 +140,13 @@ def _import(
         console.print(f"bad row: {sample}", markup=False, highlight=False)
     bad = f", {report.num_bad_rows} bad rows left out" if report.num_bad_rows else ""
     typer.echo(
-        f"{output}: {len(workload.jobs)} jobs, {workload.num_stages} stages, "
-        f"{workload.num_tasks} tasks "
-        f"from {report.num_files} files ({report.num_rows} rows{bad})"
+        f"{output}: {_size(workload)} from {report.num_files} files ({report.num_rows} rows{bad})"
     )
+
+
+def _size(workload: Workload) -> str:
+    jobs = len(workload.jobs)
+    return f"{jobs} jobs, {workload.num_stages} stages, {workload.num_tasks} tasks"
 
 
 @app.command("describe")
@@ -265,10 +262,7 @@ def prepare_command(
     write_workload(prepared, output)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
-    typer.echo(
-        f"{output}: {len(prepared.jobs)} jobs, {prepared.num_stages} stages, "
-        f"{prepared.num_tasks} tasks"
-    )
+    typer.echo(f"{output}: {_size(prepared)}")
 
 
 @app.command("measure-tpch")
@@ -305,7 +299,4 @@ def measure_tpch_command(
     config = MeasureConfig(scale_factors=factors, repetitions=repetitions, work_dir=work_dir)
     measured = measure_tpch(config, progress=lambda line: typer.echo(line, err=True))
     write_workload(measured, output)
-    typer.echo(
-        f"{output}: {len(measured.jobs)} jobs, {measured.num_stages} stages, "
-        f"{measured.num_tasks} tasks"
-    )
+    typer.echo(f"{output}: {_size(measured)}")
