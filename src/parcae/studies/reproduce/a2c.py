@@ -35,7 +35,7 @@ from parcae.studies.reproduce.packing import (
     stage_of,
     tuned_tetris,
 )
-from parcae.studies.reproduce.pictures import bar_panel, save
+from parcae.studies.reproduce.pictures import bar_panels, save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
 
 FloatArray = npt.NDArray[np.float64]
@@ -314,12 +314,8 @@ def _holds(paper: float, gap: Estimate) -> bool:
 
 def draw_slowdowns(measured: Mapping[str, Measured], figure: Any) -> None:
     """Draw the slowdown of each policy, one panel per setting."""
-    # `subplots` returns a single object if there is only one panel.
-    axes = np.atleast_1d(figure.subplots(1, len(measured)))
-    for axis, (place, entry) in zip(axes, measured.items(), strict=True):
-        bar_panel(
-            axis,
-            {label: entry.estimates(label)[0] for label in entry.values},
-            "average job slowdown",
-        )
-        axis.set_title(place, fontsize=9, loc="left")
+    panels = {
+        place: {label: entry.estimates(label)[0] for label in entry.values}
+        for place, entry in measured.items()
+    }
+    bar_panels(figure, panels, "average job slowdown")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from parcae.evaluation.pictures import tidy
-from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import with_half_width, with_interval
 from parcae.learning.recipes import busy_share, mean_gap_s
 from parcae.learning.scenario import Scenario
@@ -24,7 +23,7 @@ from parcae.studies.reproduce.learners import (
     checkpoint_path,
     train_decima,
 )
-from parcae.studies.reproduce.pictures import bar_panel, save
+from parcae.studies.reproduce.pictures import bar_panel, interval_lines, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
 from parcae.workloads.job import Workload
@@ -263,14 +262,9 @@ def _table1_rows(kind: str, outcome: Contest) -> list[list[str]]:
 
 
 def _draw_bars(contests: Mapping[str, Contest], figure: Any) -> None:
-    for axis, (kind, outcome) in zip(
-        figure.subplots(1, len(contests)), contests.items(), strict=True
-    ):
-        bar_panel(
-            axis,
-            outcome.averages,
-            f"average JCT (s), {kind}",
-        )
+    axes = figure.subplots(1, len(contests))
+    for axis, (kind, outcome) in zip(axes, contests.items(), strict=True):
+        bar_panel(axis, outcome.averages, f"average JCT (s), {kind}")
 
 
 def _over_loads(
@@ -329,20 +323,11 @@ _LOAD_NOTES = (
 def _draw_loads(contests: Mapping[str, Mapping[float, Contest]], figure: Any) -> None:
     axes = figure.subplots(1, len(contests), squeeze=False)[0]
     for axis, (kind, by_load) in zip(axes, contests.items(), strict=True):
-        for row, label in enumerate(next(iter(by_load.values())).results):
-            estimates = [outcome.results[label].average_jct_s for outcome in by_load.values()]
-            errors = [[e.mean - e.low for e in estimates], [e.high - e.mean for e in estimates]]
-            y = [e.mean for e in estimates]
-            axis.errorbar(
-                list(by_load),
-                y,
-                errors,
-                color=policy_color(row),
-                marker="o",
-                markersize=4,
-                label=label,
-                capsize=2,
-            )
+        lines = {
+            label: [outcome.results[label].average_jct_s for outcome in by_load.values()]
+            for label in next(iter(by_load.values())).results
+        }
+        interval_lines(axis, list(by_load), lines)
         # Absolute times: the axis starts at 0.
         axis.set_ylim(bottom=0)
         tidy(axis, ("load", "average JCT (s)"), kind)

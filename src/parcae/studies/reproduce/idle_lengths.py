@@ -38,7 +38,7 @@ from parcae.studies.reproduce.idle import (
     train_agents,
 )
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
-from parcae.studies.reproduce.pictures import save
+from parcae.studies.reproduce.pictures import interval_lines, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence
@@ -273,18 +273,7 @@ def _draw(
 
 def _draw_shares(axis: Any, work_s: list[float], shares: Mapping[str, list[Estimate]]) -> None:
     """Draw the machines per job over the work of the job, one line per policy."""
-    for row, (label, estimates) in enumerate(shares.items()):
-        errors = [[e.mean - e.low for e in estimates], [e.high - e.mean for e in estimates]]
-        axis.errorbar(
-            work_s,
-            [e.mean for e in estimates],
-            np.nan_to_num(errors),
-            color=policy_color(row),
-            marker="o",
-            markersize=4,
-            label=label,
-            capsize=2,
-        )
+    interval_lines(axis, work_s, shares)
     axis.set_xscale("log")
     tidy(
         axis,

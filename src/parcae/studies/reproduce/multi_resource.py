@@ -35,7 +35,7 @@ from parcae.studies.reproduce.learners import (
     train_parcae,
     tune,
 )
-from parcae.studies.reproduce.pictures import bar_panel, save
+from parcae.studies.reproduce.pictures import bar_panels, save
 from parcae.studies.reproduce.study import RecordedSetting, StudyRequest, StudyResult
 from parcae.workloads.arrivals import ArrivalProcess, JobSequence
 from parcae.workloads.demands import half, prepare, with_drawn_memory
@@ -401,13 +401,23 @@ def fig11(request: StudyRequest) -> StudyResult:
         "of that of Tetris, its average JCT 52% below (section 7.3)",
         ("workload", *columns),
         [[name, *row] for name, entry in outcomes.items() for row in entry.rows()],
-        {name: _numbers(entry, lineups[name]) for name, entry in outcomes.items()},
+        {
+            name: {
+                **entry.to_json(),
+                "learned": [policy.to_json() for policy in lineups[name].learned],
+            }
+            for name, entry in outcomes.items()
+        },
         [
             *missing_notes(request),
             *(
                 note
                 for world in all_worlds
-                for note in _notes(world, outcomes[world.name], lineups[world.name])
+                for note in (
+                    *world.notes,
+                    *(f"{world.name}: {words}" for words in outcomes[world.name].notes()),
+                    *lineups[world.name].notes,
+                )
             ),
             "memory unused: the share of the busy executors' memory that their tasks did not need, "
             "weighted by time",
@@ -417,20 +427,6 @@ def fig11(request: StudyRequest) -> StudyResult:
     )
 
 
-def _notes(world: World, outcomes: Contest, lineup: Lineup) -> list[str]:
-    return [*world.notes, *(f"{world.name}: {note}" for note in outcomes.notes()), *lineup.notes]
-
-
-def _numbers(outcomes: Contest, entry: Lineup) -> dict[str, Any]:
-    return {**outcomes.to_json(), "learned": [policy.to_json() for policy in entry.learned]}
-
-
 def _draw(outcomes: dict[str, Contest], figure: Any) -> None:
-    axes = figure.subplots(1, len(outcomes), squeeze=False)[0]
-    for axis, (name, entry) in zip(axes, outcomes.items(), strict=True):
-        bar_panel(
-            axis,
-            entry.averages,
-            "average JCT (s)",
-        )
-        axis.set_title(name, fontsize=9, loc="left")
+    panels = {name: entry.averages for name, entry in outcomes.items()}
+    bar_panels(figure, panels, "average JCT (s)")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from parcae.cluster.trace import Trace
 from parcae.evaluation.gantt import write_png
@@ -121,9 +120,5 @@ def fig13(request: StudyRequest) -> StudyResult:
             *(policy.words for policy in every),
             *budget_notes(request),
         ],
-        partial(_draw, traces),
+        partial(write_png, traces),
     )
-
-
-def _draw(traces: dict[str, Trace], path: Path) -> None:
-    write_png(traces, path)

@@ -23,10 +23,6 @@ _NUM_GAPS = 3
 _NUM_ROUNDS = 2
 
 
-def _scenario(arena: Arena) -> Scenario:
-    return Scenario(arena.workload, arena.config, arena.arrivals, arena.num_jobs)
-
-
 def fig23(request: StudyRequest) -> StudyResult:
     """Decima without task durations, compared with Decima with them and the best heuristic.
 
@@ -84,8 +80,8 @@ def _with_and_without_durations(request: StudyRequest) -> tuple[Contest, Contest
     # Two trainings: with and without durations.
     share_s = request.budget_s / 2
     num_runs = request.runs(20, 100)
-    informed = train_decima(request, _scenario(known), "decima", share_s)
-    blind = train_decima(request, _scenario(unknown), "decima without durations", share_s)
+    informed = train_decima(request, known.scenario, "decima", share_s)
+    blind = train_decima(request, unknown.scenario, "decima without durations", share_s)
     without = [
         blind.contender,
         Contender("decima trained with durations, run without", str(informed.path)),
@@ -165,7 +161,7 @@ def table2(request: StudyRequest) -> StudyResult:
     Source: Decima, Table 2 and section 7.4.
     """
     requested = Arena(request.workload, request.config, request.stream, request.jobs(60, 1_000))
-    gap_s = mean_gap_s(_scenario(requested))
+    gap_s = mean_gap_s(requested.scenario)
     # Four trainings share the budget.
     share_s = request.budget_s / 4
     arena = Arena(requested.workload, requested.config, gap_arrivals(gap_s), requested.num_jobs)
@@ -174,7 +170,7 @@ def table2(request: StudyRequest) -> StudyResult:
     label = "decima, trained on a mix"
     knowing = DecimaSettings(knows_gap=True)
     learned = [
-        train_decima(request, _scenario(arena), "decima, trained on the test's gap", share_s),
+        train_decima(request, arena.scenario, "decima, trained on the test's gap", share_s),
         train_decima(request, slow, "decima, trained on a gap 5/3 as long", share_s),
         train_on_mix(request, arena, label, mix, share_s, DecimaSettings()),
         train_on_mix(request, arena, f"{label}, knows the gap", mix, share_s, knowing),

@@ -16,7 +16,7 @@ from parcae.evaluation.compare import Comparison
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
 from parcae.policies.learned import variants
-from parcae.studies.reproduce.contest import Arena, Contender, contest, named
+from parcae.studies.reproduce.contest import Arena, contest, named
 from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
@@ -88,7 +88,7 @@ def shifts(request: StudyRequest) -> StudyResult:
     for case in _cases(request):
         config = request.config.model_copy(update={"num_executors": case.num_executors})
         arena = Arena(case.workload, config, case.arrivals, case.num_jobs)
-        contenders = [*named(*_HEURISTICS), *(Contender(kind, kind) for kind in kinds)]
+        contenders = [*named(*_HEURISTICS), *named(*kinds)]
         comparison = contest(request, arena, contenders, num_runs).comparison
         against = {kind: _against_best(comparison, case.label, kind) for kind in kinds}
         best = next(iter(against.values()))[0]

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from parcae.cluster.trace import Trace
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
-from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import concurrency, executor_share, last_completion_ms, mean_over_spans
 from parcae.metrics.jobs import jct_ms
 from parcae.studies.reproduce.contest import Arena, Contest, contest, named
@@ -37,10 +36,6 @@ _Panel = tuple[str, tuple[str, str], Callable[[Trace], tuple[FloatArray, FloatAr
 
 def _arena(request: StudyRequest) -> Arena:
     return Arena(request.workload, request.config, request.stream, request.jobs(200, 1_000))
-
-
-def _scenario(arena: Arena) -> Scenario:
-    return Scenario(arena.workload, arena.config, arena.arrivals, arena.num_jobs)
 
 
 def _concurrency_panel(axis: Any, traces: Mapping[str, Trace], title: str = "") -> None:
@@ -67,7 +62,7 @@ def fig9b(request: StudyRequest) -> StudyResult:
     Source: Decima, Figure 9b and section 7.2.
     """
     arena = _arena(request)
-    learned, notes = learned_contenders(request, _scenario(arena))
+    learned, notes = learned_contenders(request, arena.scenario)
     baselines = named("weighted-fair:tuned", "fair", "sjf-cp", "fifo", "naive-weighted-fair")
     outcome = contest(request, arena, [*baselines, *learned], request.runs(6, 20))
     traces = outcome.traces(request.first_seed, record=False)
@@ -96,7 +91,7 @@ def fig9b(request: StudyRequest) -> StudyResult:
 def _gap_note(arena: Arena) -> str:
     from parcae.learning.recipes import mean_gap_s
 
-    gap_s = mean_gap_s(_scenario(arena))
+    gap_s = mean_gap_s(arena.scenario)
     return (
         f"mean gap between arrivals {gap_s:,.2f} s; the same work takes a different time here than "
         "on the paper's cluster"
@@ -234,7 +229,7 @@ def fig10(request: StudyRequest) -> StudyResult:
     Source: Decima, Figure 10 and section 7.2.
     """
     arena = _arena(request)
-    learned, notes = learned_contenders(request, _scenario(arena), ("decima",))
+    learned, notes = learned_contenders(request, arena.scenario, ("decima",))
     outcome: Contest = contest(request, arena, [*named("weighted-fair:tuned"), *learned], 1)
     traces = outcome.traces(request.first_seed, record=False)
     sequence = arena.sequence(request.first_seed)
