@@ -68,13 +68,9 @@ def drawn_sleeps(sequence: JobSequence, seed: int) -> Sleeps:
 
 
 def mix_json(sequence: JobSequence, sleeps: Sleeps) -> dict[str, Any]:
-    """The mix as the replaying application reads it.
+    """The mix as the replaying application reads it; tasks sleep for the given times in ms.
 
     Stages come after their parents. The last stage of a job is its only one without children.
-
-    Args:
-        sequence: the jobs.
-        sleeps: task durations in ms.
 
     Raises:
         WorkloadError: a job has several last stages. A job of Spark has only one.

@@ -62,10 +62,6 @@ def refined_classes(parents: Parents, labels: Sequence[object]) -> list[int]:
 
     Classes are refined by those of parents and children until none is split (Weisfeiler-Leman). The
     numbers are ranks within the DAG, so they can be compared between DAGs of the same shape.
-
-    Args:
-        parents: the parents of each node.
-        labels: the label of each node.
     """
     children = children_of(parents)
     numbers = _ranks(labels)

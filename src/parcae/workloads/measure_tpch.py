@@ -169,10 +169,6 @@ def measure_tpch(config: MeasureConfig, progress: Progress = lambda line: None) 
     Queries that were finished before in the same `work_dir` are not run again: when a measurement
     is stopped or crashes, only the running query is lost.
 
-    Args:
-        config: the settings of the measurement.
-        progress: called with a line of text from time to time.
-
     Raises:
         ConfigError: a tool is missing, or Spark or the data generator failed (the message names the
             log).
