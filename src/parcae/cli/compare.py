@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import (
-    ArrivalsOption,
-    JobsOption,
-    SimulatedClusterOptions,
-    WorkloadArgument,
-)
+from parcae.cli.options import ArrivalsOption, JobsOption, SimulatedClusterOptions, WorkloadArgument
 from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:

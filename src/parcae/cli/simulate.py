@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import (
-    SOURCE_HELP,
-    ArrivalsOption,
-    JobsOption,
-    SimulatedClusterOptions,
-)
+from parcae.cli.options import SOURCE_HELP, ArrivalsOption, JobsOption, SimulatedClusterOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,8 +43,7 @@ class DrawOptions:
     jobs: JobsOption = 20
     arrivals: ArrivalsOption = "batch"
     seed: Annotated[
-        int,
-        typer.Option("--seed", min=0, help="Seed of the arrivals and of the task durations."),
+        int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the task durations.")
     ] = 0
 
 

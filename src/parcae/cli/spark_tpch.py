@@ -213,11 +213,7 @@ def _settings(conf: list[str]) -> dict[str, str]:
 
 
 def _run(
-    config: TpchConfig,
-    work: Path,
-    jar: Path | None,
-    spark_home: Path | None,
-    foretell: bool,
+    config: TpchConfig, work: Path, jar: Path | None, spark_home: Path | None, foretell: bool
 ) -> None:
     from parcae.errors import PolicyError
     from parcae.spark.home import find_spark

@@ -203,8 +203,7 @@ def prepare_command(
     work_quantile: Annotated[
         float | None,
         typer.Option(
-            "--work-quantile",
-            help="Remove the jobs with more work than this quantile, e.g. 0.99.",
+            "--work-quantile", help="Remove the jobs with more work than this quantile, e.g. 0.99."
         ),
     ] = None,
     memory_quantile: Annotated[
@@ -275,8 +274,7 @@ def measure_tpch_command(
         str, typer.Option("--scale-factors", help="TPC-H scale factors, separated by commas.")
     ] = "1,2,5",
     repetitions: Annotated[
-        int,
-        typer.Option("--repetitions", min=1, help="Runs of each query, after one warm-up run."),
+        int, typer.Option("--repetitions", min=1, help="Runs of each query, after one warm-up run.")
     ] = 3,
 ) -> None:
     """Measure the 22 TPC-H queries on a local Spark, and write the workload.

@@ -25,12 +25,7 @@ from parcae.cluster.kernels.serving import (
 from parcae.cluster.kernels.transitions import job_arrived
 from parcae.cluster.state import NOT_YET
 from parcae.errors import ProtocolError
-from parcae.service.jobs import (
-    DurationModel,
-    JobRows,
-    checked_order,
-    parents_by_index,
-)
+from parcae.service.jobs import DurationModel, JobRows, checked_order, parents_by_index
 from parcae.service.live_tables import Counts, EndedJob, LiveJob, LiveTables
 from parcae.service.policies import PolicyFor
 from parcae.service.protocol import (
@@ -46,11 +41,7 @@ from parcae.service.protocol import (
     StagesAdded,
     TasksReported,
 )
-from parcae.service.tables import (
-    FIRST_ROOM,
-    Room,
-    with_more_cores,
-)
+from parcae.service.tables import FIRST_ROOM, Room, with_more_cores
 
 #: Number of ended jobs per application that are remembered: late events of them are ignored.
 _REMEMBERED = 4_096

@@ -12,13 +12,7 @@ import zipfile
 from pathlib import Path
 
 from parcae.errors import ConfigError, InputError
-from parcae.spark.build import (
-    cache_folder,
-    compile_plugin,
-    jar_name,
-    java_sources,
-    plugin_folder,
-)
+from parcae.spark.build import cache_folder, compile_plugin, jar_name, java_sources, plugin_folder
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 
 #: Version on PyPI of the Spark against which the jar of a Scala line is compiled.

@@ -65,11 +65,7 @@ def foretell_all(config: TpchConfig, work: Path, progress: Callable[[str], None]
 
 
 def _foretell(
-    config: TpchConfig,
-    profile: QueryProfile,
-    gap_s: float,
-    policy: str,
-    seeds: Sequence[int],
+    config: TpchConfig, profile: QueryProfile, gap_s: float, policy: str, seeds: Sequence[int]
 ) -> BySeed:
     """Mean completion times of some seeds under one policy."""
     world = WorldName.CORES

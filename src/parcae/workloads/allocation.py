@@ -146,9 +146,7 @@ class Allocation:
         return job_name if job_name in self._defined else DEFAULT_POOL
 
     def pools_of(
-        self,
-        job_names: Sequence[str],
-        recorded_pools: Sequence[str | None] | None = None,
+        self, job_names: Sequence[str], recorded_pools: Sequence[str | None] | None = None
     ) -> tuple[str, ...]:
         """`pool_of` for every job; `recorded_pools` is as long as `job_names`, or None."""
         recorded = recorded_pools if recorded_pools is not None else [None] * len(job_names)
@@ -157,9 +155,7 @@ class Allocation:
         )
 
     def check_used(
-        self,
-        job_names: Sequence[str],
-        recorded_pools: Sequence[str | None] | None = None,
+        self, job_names: Sequence[str], recorded_pools: Sequence[str | None] | None = None
     ) -> None:
         """Refuse pools to which none of these jobs is assigned (`default` may stay empty).
 

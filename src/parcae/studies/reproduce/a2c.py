@@ -230,7 +230,7 @@ def policy_notes() -> list[str]:
         f"{_TETRIS}: the policy that the paper calls Tetris behaves like Packer (alignment alone); "
         "tuned: the knob that is best on other sequences, out of about two dozen from 0 to 1; "
         "random starts any job that fits, as the paper's baselines do; 'random, any action' takes "
-        "any action; a2c draws its actions at random, greedy takes the most probable ones",
+        "any action; a2c draws its actions at random, greedy takes the most probable ones"
     ]
 
 

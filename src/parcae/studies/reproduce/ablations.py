@@ -14,12 +14,7 @@ from parcae.evaluation.plots import policy_color
 from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings, Limits
-from parcae.studies.reproduce.contest import (
-    Arena,
-    Contest,
-    contest,
-    named,
-)
+from parcae.studies.reproduce.contest import Arena, Contest, contest, named
 from parcae.studies.reproduce.curves import Curve
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
 from parcae.studies.reproduce.pictures import line_panel, save

@@ -17,12 +17,7 @@ from parcae.policies.checkpoint import SUFFIX
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce.contest import Arena, Contender, Contest, contest, named
-from parcae.studies.reproduce.learners import (
-    Learned,
-    budget_notes,
-    checkpoint_path,
-    train_decima,
-)
+from parcae.studies.reproduce.learners import Learned, budget_notes, checkpoint_path, train_decima
 from parcae.studies.reproduce.pictures import bar_panel, interval_lines, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S

@@ -151,9 +151,7 @@ def missing_notes(request: StudyRequest) -> list[str]:
     """A note if the request has no trace."""
     if request.recorded is not None:
         return []
-    return [
-        "TPC-H only: for the paper's other workload, give Alibaba's trace with --trace FILE",
-    ]
+    return ["TPC-H only: for the paper's other workload, give Alibaba's trace with --trace FILE"]
 
 
 def _tpch(request: StudyRequest) -> World:

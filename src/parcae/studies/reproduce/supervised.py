@@ -77,11 +77,7 @@ def graph_batch(jobs: Sequence[JobSpec], num_features: int) -> GraphBatch:
     # A DAG with several roots has a choice of the longest path.
     roots = np.array([sum(not stage.parents for stage in job.stages) for job in jobs])
     return GraphBatch(
-        torch.from_numpy(x),
-        _edges_by_height(jobs),
-        torch.from_numpy(target),
-        owner,
-        roots > 1,
+        torch.from_numpy(x), _edges_by_height(jobs), torch.from_numpy(target), owner, roots > 1
     )
 
 
