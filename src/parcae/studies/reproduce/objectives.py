@@ -12,7 +12,7 @@ from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import makespan_ms
 from parcae.metrics.objectives import Objective
 from parcae.simulation.config import SimulationConfig
-from parcae.studies.reproduce.contest import Arena, Contest, contest, named
+from parcae.studies.reproduce.contest import Contest, contest, named
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima, tune
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
@@ -87,9 +87,9 @@ def fig13(request: StudyRequest) -> StudyResult:
     free = [policy.contender for policy in learned["b"]]
     contests = {}
     for case, contenders in ((_CASES[0], costly), (_CASES[1], free)):
-        arena = Arena(request.workload, case.config(request), "batch", num_jobs)
+        scenario = Scenario(request.workload, case.config(request), "batch", num_jobs)
         contests[case.is_moving_free] = contest(
-            request, arena, [*named("fair"), *contenders], num_runs
+            request, scenario, [*named("fair"), *contenders], num_runs
         )
     rows = [*_rows(_CASES[0], contests[False]), *_rows(_CASES[1], contests[True])]
     best = {
