@@ -113,16 +113,8 @@ def simplified(
     Example: `best_job_order(*simplified(sequence, config), seed=0)`; see
     `parcae.evaluation.order_search`.
     """
-    jobs = tuple(
-        replace(
-            job,
-            stages=tuple(
-                replace(s, durations=TaskDurations.constant(max(1, round(s.mean_task_ms))))
-                for s in job.stages
-            ),
-        )
-        for job in sequence.workload.jobs
+    plain = sequence.workload.with_stages(
+        lambda s: replace(s, durations=TaskDurations.constant(max(1, round(s.mean_task_ms))))
     )
-    plain = replace(sequence.workload, jobs=jobs)
     cluster = config.model_copy(update={"moving_delay_ms": 0, "warmup_delay_ms": 0})
     return JobSequence(plain, sequence.job_index, sequence.arrival_ms), cluster

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,11 +39,6 @@ class PlaysRuns(ABC):
     def arguments_for_many(self, states: ClusterState) -> tuple[Any, ...]:
         """Return the further arguments of `play_many`."""
         return self.arguments_for(states)
-
-    def of_run(self, row: int) -> Self:
-        """Return the policy that plays run `row` of many. Policies that draw have one for each."""
-        del row
-        return self
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Simulate a whole run in one compiled call.
@@ -84,4 +79,4 @@ class PlaysRuns(ABC):
             return
         for row in range(first, last):
             state = row_of(states, row)
-            status[row] = self.of_run(row).play(state, row_of(futures, row), tables)
+            status[row] = self.play(state, row_of(futures, row), tables)

@@ -20,7 +20,7 @@ from parcae.service.learned import Learned
 from parcae.service.protocol import Code, JobMessage, StageMessage
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.tables import WorkloadTables, workload_tables
-from parcae.workloads.dag import children_of, topological_order
+from parcae.workloads.dag import children_of, spark_roots, topological_order
 from parcae.workloads.guess import guess_new_task_ms
 from parcae.workloads.job import JobSpec, Workload
 
@@ -126,26 +126,6 @@ def checked_order(job_id: str, parents: Sequence[tuple[int, ...]]) -> list[int]:
             f"job {job_id}: the stages at positions {stuck[:20]} form or follow a cycle",
         )
     return order
-
-
-def spark_roots(parents: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Stages without parents in Spark's submission order: depth first from the final stages.
-
-    Source: Spark, DAGScheduler.submitStage (missing parents by ascending id).
-    """
-    children = children_of(parents)
-    order: list[int] = []
-    seen: set[int] = set()
-    pending = [stage for stage in reversed(range(len(parents))) if not children[stage]]
-    while pending:
-        stage = pending.pop()
-        if stage in seen:
-            continue
-        seen.add(stage)
-        if not parents[stage]:
-            order.append(stage)
-        pending.extend(reversed(parents[stage]))
-    return tuple(order)
 
 
 class DurationModel:

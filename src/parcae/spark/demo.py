@@ -118,13 +118,6 @@ class DemoResult:
         """Average JCT divided by that of one of Spark's own policies, paired by seed."""
         return ratio_estimate(self.runs[policy].average_jct_s, self.runs[baseline].average_jct_s)
 
-    def _ratios(self, policy: str) -> dict[str, Any]:
-        stocks = [stock for stock in STOCK if stock in self.runs]
-        return {
-            f"ratio_to_{stock.replace('-', '_')}": self.ratio(policy, stock).to_json()
-            for stock in stocks
-        }
-
     def makespan_ratio(self, policy: str) -> Estimate:
         """Makespan divided by that of Spark's FAIR, paired by seed."""
         return ratio_estimate(self.runs[policy].makespan_s, self.runs[BASELINE].makespan_s)
@@ -233,15 +226,21 @@ def _run_policy(
     profile: Path,
 ) -> PolicyRun:
     name = _file_name(policy)
-    if policy in STOCK:
-        return _outcome(
-            ReplayRequest(spark, jar, config.cores, STOCK[policy], None, work, name, {}), mixes
+    mode = STOCK.get(policy, "FAIR")
+    planned = (
+        contextlib.nullcontext()
+        if policy in STOCK
+        else planned_by(policy, profile, jar, work / name)
+    )
+    with planned as plugin:
+        replayed = replay(
+            ReplayRequest(spark, jar, config.cores, mode, plugin, work, name, {}), mixes
         )
-    with contextlib.ExitStack() as stack:
-        plugin = stack.enter_context(planned_by(policy, profile, jar, work / name))
-        return _outcome(
-            ReplayRequest(spark, jar, config.cores, "FAIR", plugin, work, name, {}), mixes
-        )
+    return PolicyRun(
+        [float(mix.jct_ms.mean()) / MS_PER_S for mix in replayed],
+        [float(mix.finished_ms.max() - mix.submitted_ms.min()) / MS_PER_S for mix in replayed],
+        [mix.jct_ms.tolist() for mix in replayed],
+    )
 
 
 @contextlib.contextmanager
@@ -265,15 +264,6 @@ def planned_by(policy: str, profile: Path, jar: Path, notes: Path) -> Iterator[P
     log = notes.with_name(f"{notes.name}-service.log")
     with running_service(policy.removeprefix(THROUGH_SERVICE), str(profile), log=log) as service:
         yield PluginSettings(jar, service=service.address)
-
-
-def _outcome(request: ReplayRequest, mixes: list[dict[str, Any]]) -> PolicyRun:
-    replayed = replay(request, mixes)
-    return PolicyRun(
-        [float(mix.jct_ms.mean()) / MS_PER_S for mix in replayed],
-        [float(mix.finished_ms.max() - mix.submitted_ms.min()) / MS_PER_S for mix in replayed],
-        [mix.jct_ms.tolist() for mix in replayed],
-    )
 
 
 def _file_name(policy: str) -> str:

@@ -358,20 +358,12 @@ def hand_over_ms(job: JobSpec, costs: ClusterCosts) -> float:
 
 def costly_workload(workload: Workload, costs: ClusterCosts) -> Workload:
     """The workload as the cluster runs it: with the overhead of a task added to every duration."""
-    task = round(costs.task)
 
     def stage_of(stage: StageSpec) -> StageSpec:
-        samples = stage.durations.rest[-1] + task
-        return replace(
-            stage,
-            durations=TaskDurations((1,), (samples,), (samples,), (samples,)),
-            mean_task_ms=-1.0,
-        )
+        durations = TaskDurations.of(stage.durations.rest[-1] + round(costs.task))
+        return replace(stage, durations=durations, mean_task_ms=-1.0)
 
-    jobs = tuple(
-        replace(job, stages=tuple(stage_of(stage) for stage in job.stages)) for job in workload.jobs
-    )
-    return replace(workload, jobs=jobs)
+    return workload.with_stages(stage_of)
 
 
 def slept(trace: Trace, costs: ClusterCosts) -> Sleeps:

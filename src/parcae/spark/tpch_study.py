@@ -171,14 +171,12 @@ class _Study(contextlib.ExitStack):
             )
         if not (self._work / PROFILE_ROWS).exists():
             self._report("making the profile of the earlier runs")
-            profile = query_profile([self._logs("alone"), *map(self._logs, self._earlier_names())])
+            earlier = sorted(path.stem for path in (self._work / "earlier").glob("load-*.json"))
+            profile = query_profile([self._logs("alone"), *map(self._logs, earlier)])
             profile.write(self._work)
 
     def _logs(self, name: str) -> Path:
         return self._work / "event-logs" / name
-
-    def _earlier_names(self) -> list[str]:
-        return sorted(path.stem for path in (self._work / "earlier").glob("load-*.json"))
 
     def _run_alone(self) -> None:
         """Run every query alone, round by round, each round in another random order."""

@@ -268,8 +268,7 @@ def _stage(where: str, tasks: Any, parents: tuple[int, ...]) -> StageSpec:
     # Fast check for valid lists; only otherwise look for the task that is wrong.
     if not all(type(task) is int and 0 <= task <= _LARGEST for task in tasks):
         tasks = [_duration(f"{where}, task {row}", task) for row, task in enumerate(tasks)]
-    samples = np.array(tasks, np.int64)
-    durations = TaskDurations((1,), (samples,), (samples,), (samples,))
+    durations = TaskDurations.of(np.array(tasks, np.int64))
     return StageSpec(len(tasks), durations, parents, mean_task_ms=sum(tasks) / len(tasks))
 
 
