@@ -171,9 +171,6 @@ def benchmark_cores(
         num_cores: size of the cluster.
         runs: number of timed runs.
 
-    Returns:
-        The speeds of every policy.
-
     Raises:
         PolicyError: a policy is unknown, or cannot run a whole simulation in one compiled call.
 

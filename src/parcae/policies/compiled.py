@@ -41,15 +41,12 @@ class PlaysRuns(ABC):
         return self.arguments_for(states)
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Simulate a whole run in one compiled call.
+        """Simulate a whole run in one compiled call. Returns the `Status` in which it stopped.
 
         Args:
             state: the cluster; modified in place.
             future: the simulator's events; modified in place.
             tables: the workload's duration tables.
-
-        Returns:
-            The `Status` in which the run stopped.
         """
         return int(self.kernels[1](state, future, tables, *self.arguments_for(state)))
 

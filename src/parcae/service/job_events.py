@@ -51,14 +51,10 @@ class JobEvents(LiveTables):
     """The tables of one cluster, changed by events.
 
     Args:
-        policy_for: makes the policy for a number of cores.
-        duration_model: estimates of task durations.
-        num_cores: cores of a shared cluster; None if the application reports them.
+        policy_for, duration_model, num_cores, predicts_fair, room: as in `LiveTables`.
         follows_simulator: reveal stages at exactly the moments at which the simulator does.
         counts: counters to increase; new ones by default.
-        predicts_fair: keep a virtual run of fair sharing, to which ended jobs are compared.
         on_end: called for every job that ended successfully.
-        room: size of the first tables.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ from parcae.policies.orders.catalog import make_cores_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.spark.applications import ReplayRequest, replay
-from parcae.spark.demo import THROUGH_SERVICE, planned_by
+from parcae.spark.demo import START_S, THROUGH_SERVICE, planned_by
 from parcae.spark.home import SparkHome
 from parcae.spark.mixes import Sleeps, mix_json, parents_first, warm_workload
 from parcae.units import MS_PER_S
@@ -43,8 +43,6 @@ _SLEEP_MS = 100
 _LENGTH = 20
 #: How often the calibration repeats its jobs.
 _REPETITIONS = 5
-#: Time to start an application, warm the JVM up and stop; only for the estimate of the time left.
-_START_S = 14.0
 #: Spark's scheduler modes, by the simulator's names of these policies.
 _STOCK = {"fifo": "FIFO", "fair": "FAIR"}
 
@@ -182,7 +180,7 @@ def run_fidelity(
     cluster = _Cluster(config, spark, jar, work)
     progress(
         "measuring the overheads of the cluster: about "
-        f"{_START_S + 2 * _REPETITIONS * 2 * _LENGTH * _SLEEP_MS / MS_PER_S:.0f} s"
+        f"{START_S + 2 * _REPETITIONS * 2 * _LENGTH * _SLEEP_MS / MS_PER_S:.0f} s"
     )
     costs = cluster.costs(warm)
     progress(", ".join(f"{name} {value:.1f} ms" for name, value in asdict(costs).items()))
@@ -314,7 +312,7 @@ class _Cluster:
                 float(t) + hand_over_ms(job, costs)
                 for t, job in zip(took, sequence.jobs, strict=True)
             ]
-        seconds = sum(trace.clock_ms for trace in traces) / MS_PER_S + _START_S
+        seconds = sum(trace.clock_ms for trace in traces) / MS_PER_S + START_S
         progress(f"{name}: {len(mixes)} mixes, about {seconds:.0f} s")
         replayed = self.replay(name, policy, sequences[0].workload, mixes, self.config.cores)
         names = [job for trace in traces for job in trace.job_names]

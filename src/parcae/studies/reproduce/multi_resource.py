@@ -123,9 +123,6 @@ def usable_arrivals(arrivals: str, workload: Workload, config: SimulationConfig)
         workload: the jobs.
         config: the cluster.
 
-    Returns:
-        The converted arrivals.
-
     Example: if the classes can serve a load of at most 0.75, "load:0.8" becomes "load:0.6000".
     """
     process = ArrivalProcess.parse(arrivals)

@@ -88,9 +88,6 @@ def profiles(
         world: the world.
         lineup: the policies.
         num_runs: number of runs.
-
-    Returns:
-        The profiles by label.
     """
     edges_ms = bin_edges_ms(world.test.workload)
     jct: dict[str, list[FloatArray]] = {}
