@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from parcae.cluster.decision import Decision, Policy
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
 from parcae.errors import PolicyError
 from parcae.evaluation.tuning import SWEEPS, sweep_values
@@ -25,6 +24,7 @@ from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.cluster.invariants import check_invariants
 from tests.conftest import batch
 
 Sized = tuple[int, int, float, tuple[int, ...]]

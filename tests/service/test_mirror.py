@@ -7,7 +7,6 @@ import random
 import numpy as np
 import pytest
 
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.state import UNLIMITED
 from parcae.policies.orders.kernels import OrderKind
 from parcae.service.jobs import ASSUMED_TASK_MS, LEFT_SHARE, DurationModel
@@ -30,6 +29,7 @@ from parcae.service.protocol import (
 from parcae.service.tables import Room
 from parcae.workloads.guess import guess_task_ms
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from tests.cluster.invariants import check_invariants
 from tests.conftest import job
 from tests.service.speaking import began, ended, job_of, planner, stages_of
 

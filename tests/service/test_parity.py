@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.state import ClusterState
 from parcae.service.jobs import DurationModel
 from parcae.service.live_tables import LiveSettings
@@ -29,6 +28,7 @@ from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.cluster.invariants import check_invariants
 from tests.service.speaking import Wire, service_of
 
 _TPCH = load_workload("tpch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import struct
@@ -20,7 +21,7 @@ from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.service.client import Client
 from parcae.service.frames import frame
 from parcae.service.protocol import Error, Hello, Orders, Ping, Pong, State, new_nonce
-from parcae.service.server import Server, ServerConfig, read_secret, serve_in_thread
+from parcae.service.server import Server, ServerConfig, read_secret
 from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
@@ -31,6 +32,41 @@ from tests.service.speaking import job_of, service_of
 
 _SECRET = b"0123456789abcdef0123"
 Start = Callable[..., Server]
+
+
+def serve_in_thread(make: Callable[[], Server]) -> tuple[Server, Callable[[], None]]:
+    """Run a server in a new thread, which the caller stops.
+
+    Args:
+        make: makes the server; called in that thread.
+
+    Returns:
+        the server, and a function that stops it.
+
+    Raises:
+        ConfigError: the server did not start within a minute.
+    """
+    started: list[Server] = []
+    ready = threading.Event()
+    loop = asyncio.new_event_loop()
+
+    async def run() -> None:
+        server = make()
+        await server.start()
+        started.append(server)
+        ready.set()
+        await server.run_until_stopped()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
+    thread.start()
+    if not ready.wait(60):
+        raise ConfigError("the server did not start within a minute")
+
+    def stop() -> None:
+        loop.call_soon_threadsafe(started[0].request_stop)
+        thread.join(30)
+
+    return started[0], stop
 
 
 @pytest.fixture

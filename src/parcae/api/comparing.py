@@ -60,11 +60,7 @@ def compare(
 
 
 def report(comparison: Comparison, path: str | Path) -> Path:
-    """Write a comparison as one self-contained HTML page: table, Gantt charts, curves.
-
-    Args:
-        comparison: what `compare` returned.
-        path: the page's file.
+    """Write a comparison to `path` as one self-contained HTML page: table, Gantt charts, curves.
 
     Raises:
         OSError: the file cannot be written.

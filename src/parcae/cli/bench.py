@@ -13,6 +13,10 @@ from parcae.cli.options import JsonOption, SizeOptions, WorldOption, one_size, w
 if TYPE_CHECKING:
     from parcae.evaluation.benchmark import CoresBenchmark
 
+WorkloadOption = Annotated[
+    str, typer.Option("--workload", help="A built-in workload or a workload file.")
+]
+
 app = typer.Typer(help="Measure the speed of Parcae on this machine.", no_args_is_help=True)
 
 
@@ -26,9 +30,7 @@ def _root() -> None:
 def simulator_command(
     *,
     cluster: SizeOptions,
-    workload: Annotated[
-        str, typer.Option("--workload", help="A built-in workload or a workload file.")
-    ] = "tpch",
+    workload: WorkloadOption = "tpch",
     policy: Annotated[
         str | None,
         typer.Option(
@@ -103,9 +105,7 @@ def _print_cores(result: CoresBenchmark, as_json: bool) -> None:
 
 @app.command("decision")
 def decision_command(
-    workload: Annotated[
-        str, typer.Option("--workload", help="A built-in workload or a workload file.")
-    ] = "tpch",
+    workload: WorkloadOption = "tpch",
     policies: Annotated[
         str | None,
         typer.Option(
@@ -150,9 +150,7 @@ def decision_command(
 
 @app.command("training")
 def training_command(
-    workload: Annotated[
-        str, typer.Option("--workload", help="A built-in workload or a workload file.")
-    ] = "tpch",
+    workload: WorkloadOption = "tpch",
     networks: Annotated[
         str, typer.Option("--networks", help="Networks, separated by commas.")
     ] = "parcae,decima",
@@ -192,9 +190,7 @@ def training_command(
 
 @app.command("service")
 def service_command(
-    workload: Annotated[
-        str, typer.Option("--workload", help="A built-in workload or a workload file.")
-    ] = "tpch",
+    workload: WorkloadOption = "tpch",
     policies: Annotated[
         str, typer.Option("--policies", help="Policies, separated by commas.")
     ] = "fair,tuned,parcae,decima",

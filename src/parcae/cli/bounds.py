@@ -31,8 +31,7 @@ def bounds_command(
     jobs: JobsOption = 6,
     arrivals: ArrivalsOption = "batch",
     seed: Annotated[
-        int,
-        typer.Option("--seed", min=0, help="Seed of the arrivals and of the task durations."),
+        int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the task durations.")
     ] = 0,
     orders: Annotated[
         bool,

@@ -80,7 +80,7 @@ def _compared(a: Path, b: Path, key: str | None, max_bad_share: float) -> LogCom
     from parcae.evaluation.compare_logs import compare_logs
 
     with progress_bar() as progress:
-        # A bar without a total (None, also for an empty log) shows activity, but no share.
+        # An empty log has no total, either.
         bars = {label: progress.add_task(f"reading {label}", total=None) for label in "AB"}
 
         def show(label: str, done: int, total: int) -> None:

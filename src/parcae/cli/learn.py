@@ -132,13 +132,7 @@ def _learned(scenario: Scenario, folder: Path, search: SearchOptions) -> Learned
 
     budget_s = search.budget * 60
     request = LearnRequest(
-        scenario,
-        folder,
-        budget_s,
-        search.seeds,
-        search.seed,
-        search.start,
-        search.device,
+        scenario, folder, budget_s, search.seeds, search.seed, search.start, search.device
     )
     line = ProgressLine(budget_s)
     learned = learn(

@@ -116,9 +116,7 @@ def serve_command(
     demo: Annotated[
         int,
         typer.Option(
-            "--demo",
-            min=0,
-            help="Also schedule a simulated application with this number of jobs.",
+            "--demo", min=0, help="Also schedule a simulated application with this number of jobs."
         ),
     ] = 0,
     for_s: Annotated[

@@ -137,10 +137,13 @@ def _import(
         progress.console.print(f"bad row: {sample}", markup=False, highlight=False)
     bad = f", {report.num_bad_rows} bad rows left out" if report.num_bad_rows else ""
     typer.echo(
-        f"{output}: {len(workload.jobs)} jobs, {workload.num_stages} stages, "
-        f"{workload.num_tasks} tasks "
-        f"from {report.num_files} files ({report.num_rows} rows{bad})"
+        f"{output}: {_size(workload)} from {report.num_files} files ({report.num_rows} rows{bad})"
     )
+
+
+def _size(workload: Workload) -> str:
+    jobs = len(workload.jobs)
+    return f"{jobs} jobs, {workload.num_stages} stages, {workload.num_tasks} tasks"
 
 
 @app.command("describe")
@@ -197,8 +200,7 @@ def prepare_command(
     work_quantile: Annotated[
         float | None,
         typer.Option(
-            "--work-quantile",
-            help="Remove the jobs with more work than this quantile, e.g. 0.99.",
+            "--work-quantile", help="Remove the jobs with more work than this quantile, e.g. 0.99."
         ),
     ] = None,
     memory_quantile: Annotated[
@@ -256,10 +258,7 @@ def prepare_command(
     write_workload(prepared, output)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
-    typer.echo(
-        f"{output}: {len(prepared.jobs)} jobs, {prepared.num_stages} stages, "
-        f"{prepared.num_tasks} tasks"
-    )
+    typer.echo(f"{output}: {_size(prepared)}")
 
 
 @app.command("measure-tpch")
@@ -272,8 +271,7 @@ def measure_tpch_command(
         str, typer.Option("--scale-factors", help="TPC-H scale factors, separated by commas.")
     ] = "1,2,5",
     repetitions: Annotated[
-        int,
-        typer.Option("--repetitions", min=1, help="Runs of each query, after one warm-up run."),
+        int, typer.Option("--repetitions", min=1, help="Runs of each query, after one warm-up run.")
     ] = 3,
 ) -> None:
     """Measure the 22 TPC-H queries on a local Spark, and write the workload.
@@ -290,7 +288,4 @@ def measure_tpch_command(
     config = MeasureConfig(scale_factors=factors, repetitions=repetitions, work_dir=work_dir)
     measured = measure_tpch(config, progress=lambda line: typer.echo(line, err=True))
     write_workload(measured, output)
-    typer.echo(
-        f"{output}: {len(measured.jobs)} jobs, {measured.num_stages} stages, "
-        f"{measured.num_tasks} tasks"
-    )
+    typer.echo(f"{output}: {_size(measured)}")

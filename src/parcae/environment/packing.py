@@ -117,18 +117,10 @@ class PackingEpisodes:
     def step(
         self, actions: Array, rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
-        """Place a job, or let time pass, in each of the given rows.
+        """Place a job, or let time pass, in each of the given rows; see `Episodes.step`.
 
-        The clusters of other rows do not change. The reward is minus the increase of the objective,
-        times `reward_scale`.
-
-        Args:
-            actions: int64[count], job slots; `num_slots` lets time pass. Actions of other rows are
-                ignored.
-            rows: int64[...], the rows that act.
-
-        Returns:
-            rewards, terminated and truncated, each [count].
+        An action is a job slot; `num_slots` lets time pass. The reward is minus the
+        increase of the objective, times `reward_scale`.
         """
         slots = np.full(self.count, VOID, np.int64)
         slots[rows] = np.where(actions[rows] == self.num_slots, VOID, actions[rows])

@@ -161,7 +161,6 @@ def benchmark_cores(
     num_jobs: int = 200,
     num_cores: int = 50,
     runs: int = 15,
-    num_long_jobs: int = _LONG_JOBS,
 ) -> CoresBenchmark:
     """Time whole compiled runs in the cores world, on one thread.
 
@@ -174,10 +173,6 @@ def benchmark_cores(
         num_jobs: number of jobs in each run.
         num_cores: size of the cluster.
         runs: number of timed runs.
-        num_long_jobs: number of jobs in the longer runs.
-
-    Returns:
-        The speeds of every policy.
 
     Raises:
         PolicyError: a policy is unknown, or cannot run a whole simulation in one compiled call.
@@ -197,10 +192,10 @@ def benchmark_cores(
             )
         short = list(_timed_runs(workload, policy, config, arrivals, num_jobs, runs))
         num_long_runs = min(runs, _LONG_RUNS)
-        long = list(_timed_runs(workload, policy, config, arrivals, num_long_jobs, num_long_runs))
+        long = list(_timed_runs(workload, policy, config, arrivals, _LONG_JOBS, num_long_runs))
         rows.append(_cores_speed(name, resolved.variants[name], short, long))
     return CoresBenchmark(
-        workload.name, arrivals, num_jobs, num_long_jobs, num_cores, runs, tuple(rows)
+        workload.name, arrivals, num_jobs, _LONG_JOBS, num_cores, runs, tuple(rows)
     )
 
 

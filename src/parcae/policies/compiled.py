@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any
 
 from parcae.cluster.state import ClusterState
 from parcae.kernels import row_of
@@ -36,19 +36,11 @@ class PlaysRuns(ABC):
         """Return the further arguments of `play_many`."""
         return self.arguments_for(states)
 
-    def of_run(self, row: int) -> Self:
-        """Return the policy that plays run `row` of many. Policies that draw have one for each."""
-        del row
-        return self
-
     def play(self, simulation: Simulation) -> int:
-        """Simulate a whole run in one compiled call.
+        """Simulate a whole run in one compiled call. Returns the `Status` in which it stopped.
 
         Args:
             simulation: the run; modified in place.
-
-        Returns:
-            The `Status` in which the run stopped.
         """
         return int(self.kernels[1](simulation, *self.arguments_for(simulation.state)))
 
@@ -66,5 +58,4 @@ class PlaysRuns(ABC):
             return
         states, futures, tables, status = simulations
         for row in range(first, last):
-            simulation = Simulation(row_of(states, row), row_of(futures, row), tables)
-            status[row] = self.of_run(row).play(simulation)
+            status[row] = self.play(Simulation(row_of(states, row), row_of(futures, row), tables))

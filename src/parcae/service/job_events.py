@@ -25,12 +25,7 @@ from parcae.cluster.kernels.serving import (
 from parcae.cluster.kernels.transitions import job_arrived
 from parcae.cluster.state import NOT_YET
 from parcae.errors import ProtocolError
-from parcae.service.jobs import (
-    DurationModel,
-    JobRows,
-    checked_order,
-    parents_by_index,
-)
+from parcae.service.jobs import DurationModel, JobRows, checked_order, parents_by_index
 from parcae.service.live_tables import Counts, EndedJob, LiveJob, LiveSettings, LiveTables
 from parcae.service.policies import PolicyFor
 from parcae.service.protocol import (
@@ -46,9 +41,7 @@ from parcae.service.protocol import (
     StagesAdded,
     TasksReported,
 )
-from parcae.service.tables import (
-    with_more_cores,
-)
+from parcae.service.tables import with_more_cores
 
 #: Number of ended jobs per application that are remembered: late events of them are ignored.
 _REMEMBERED = 4_096
@@ -58,9 +51,7 @@ class JobEvents(LiveTables):
     """The tables of one cluster, changed by events.
 
     Args:
-        policy_for: makes the policy for a number of cores.
-        duration_model: estimates of task durations.
-        settings: how the state is kept.
+        policy_for, duration_model, settings: as in `LiveTables`.
         counts: counters to increase; new ones by default.
         on_end: called for every job that ended successfully.
     """

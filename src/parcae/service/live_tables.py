@@ -14,14 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parcae.cluster.kernels.serving import (
-    resize,
-)
+from parcae.cluster.kernels.serving import resize
 from parcae.cluster.state import ClusterState, VirtualRun
-from parcae.service.jobs import (
-    DurationModel,
-    RecurringJob,
-)
+from parcae.service.jobs import DurationModel, RecurringJob
 from parcae.service.policies import Planning, PolicyFor
 from parcae.service.tables import (
     FIRST_ROOM,

@@ -292,7 +292,7 @@ class _RecordedJobs:
             return None
         times = np.array(samples, np.int64)
         parents = tuple(position[parent] for parent in stage.parents)
-        return StageSpec(stage.tasks, TaskDurations((1,), (times,), (times,), (times,)), parents)
+        return StageSpec(stage.tasks, TaskDurations.of(times), parents)
 
     def estimate(self, recorded: str, other: str, num_cores: int) -> Estimate | None:
         """Simulate the recorded jobs under both policies.

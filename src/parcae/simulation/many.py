@@ -92,12 +92,9 @@ class SimulatorBatch:
         return Future(*(table[row] for table in self.futures))
 
     def run(self, play_many: PlayMany, num_threads: int | None = None) -> None:
-        """Run every simulator from start to end.
+        """Run every simulator from start to end by a compiled function that runs a range of them.
 
-        Args:
-            play_many: compiled function that runs a range of simulators.
-            num_threads: threads to use; None: one for each CPU. Threads help because the kernels
-                release the interpreter's lock.
+        By default there is a thread for each CPU: the kernels release the interpreter's lock.
 
         Raises:
             PolicyError, WorkloadError: a run failed; see `check_status`.

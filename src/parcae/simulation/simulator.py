@@ -205,9 +205,6 @@ def check_status(status: int, state: ClusterState, sequence: JobSequence) -> Sta
         state: the cluster after the call.
         sequence: the jobs of the run.
 
-    Returns:
-        the status, if the run goes on or ended well.
-
     Raises:
         PolicyError: the decision or the orders were invalid, or the policy leaves everything idle.
         WorkloadError: two pending events are too far apart.

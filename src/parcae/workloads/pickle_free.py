@@ -161,11 +161,7 @@ class _Machine:
 
 
 def read_plain_pickle(data: bytes, where: str) -> Any:
-    """Read the dicts, lists and numbers in a pickle.
-
-    Args:
-        data: content of the file.
-        where: name of the file in error messages.
+    """Read the dicts, lists and numbers in a pickle. `where` is for error messages.
 
     Returns:
         The data; a numpy object array becomes the list of its items.
@@ -190,9 +186,7 @@ def read_plain_pickle(data: bytes, where: str) -> Any:
 def read_object_array(data: bytes, where: str) -> Any:
     """Read a `.npy` file: numbers with numpy, a pickled object with `read_plain_pickle`.
 
-    Args:
-        data: content of the file.
-        where: name of the file in error messages.
+    `where` is for error messages.
 
     Raises:
         FormatError: not a npy file, or one with other than plain data.

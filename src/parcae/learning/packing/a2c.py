@@ -23,12 +23,7 @@ from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch
-from parcae.policies.a2c.layout import (
-    FEATURE_VERSION,
-    KIND,
-    Architecture,
-    draw_weights,
-)
+from parcae.policies.a2c.layout import FEATURE_VERSION, KIND, Architecture, draw_weights
 from parcae.policies.a2c.lookup import (
     EncodedImages,
     FirstLayer,

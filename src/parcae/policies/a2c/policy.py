@@ -89,9 +89,7 @@ def masks_of(views: View) -> npt.NDArray[np.bool_]:
 def draw_actions(logits: FloatArray, draws: npt.NDArray[np.float64]) -> IntArray:
     """Draw an action for each row of logits, by softmax.
 
-    Args:
-        logits: float32[count, num_actions].
-        draws: float64[count], random numbers uniform in [0, 1).
+    `logits` is float32[count, num_actions]; `draws` are float64[count], uniform in [0, 1).
     """
     odds = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     below = np.cumsum(odds, axis=1)

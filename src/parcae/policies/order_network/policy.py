@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,23 +111,6 @@ class OrderNetworkPolicy(CompiledPlanner):
         """A row of weights for every run, and the network's tables."""
         rows = np.tile(np.asarray(self.weights, np.float64), (len(states.jobs), 1))
         return rows, *self.arguments_for(states)
-
-
-def network_checkpoint(
-    theta: npt.ArrayLike, weights: npt.ArrayLike, card: Mapping[str, Any]
-) -> Checkpoint:
-    """Return a checkpoint of the network and the rule that it corrects.
-
-    Args:
-        theta: the rule's parameters, float64[NUM_ORDER_PARAMETERS].
-        weights: the network's weights, float64[NUM_ORDER_WEIGHTS].
-        card: the model card: how the weights were trained.
-    """
-    arrays = {
-        "rule": np.array(theta, np.float64),
-        "network": np.array(weights, np.float64),
-    }
-    return Checkpoint(KIND, FEATURE_VERSION, arrays, card=card)
 
 
 def network_weights(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float64]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,19 +14,11 @@ from parcae.evaluation.plots import policy_color
 from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings, Limits
-from parcae.studies.reproduce.contest import (
-    Arena,
-    Contest,
-    contest,
-    named,
-)
+from parcae.studies.reproduce.contest import Contest, contest, named
 from parcae.studies.reproduce.curves import Curve
 from parcae.studies.reproduce.learners import DecimaVariant, Learned, budget_notes, train_decima
 from parcae.studies.reproduce.pictures import line_panel, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
-
-if TYPE_CHECKING:
-    pass
 
 #: Largest number of jobs in a batch for the variant "trained on batches".
 _BATCH_JOBS = 20
@@ -61,13 +53,15 @@ ABLATIONS = (
 _BASELINE = "weighted-fair:tuned"
 
 
-def _train(request: StudyRequest, ablation: Ablation, arena: Arena, share_s: float) -> Learned:
-    scenario = Scenario(arena.workload, arena.config, arena.arrivals, arena.num_jobs)
+def _train(
+    request: StudyRequest, ablation: Ablation, scenario: Scenario, share_s: float
+) -> Learned:
+    trained = scenario
     if ablation.is_on_batches:
         # Only the training changes; this variant is tested on the same stream as the others.
-        scenario = Scenario(arena.workload, arena.config, "batch", min(_BATCH_JOBS, arena.num_jobs))
-    label = f"{ablation.label} ({arena.arrivals})"
-    return train_decima(request, scenario, label, share_s, ablation.variant)
+        trained = replace(scenario, arrivals="batch", num_jobs=min(_BATCH_JOBS, scenario.num_jobs))
+    label = f"{ablation.label} ({scenario.arrivals})"
+    return train_decima(request, trained, label, share_s, ablation.variant)
 
 
 def fig14(request: StudyRequest) -> StudyResult:
@@ -81,11 +75,13 @@ def fig14(request: StudyRequest) -> StudyResult:
     learned = list[Learned]()
     rows = list[list[str]]()
     for load in loads:
-        arena = Arena(request.workload, request.config, f"load:{load:g}", request.jobs(60, 1_000))
-        trained = [_train(request, ablation, arena, share_s) for ablation in ABLATIONS]
+        scenario = Scenario(
+            request.workload, request.config, f"load:{load:g}", request.jobs(60, 1_000)
+        )
+        trained = [_train(request, ablation, scenario, share_s) for ablation in ABLATIONS]
         contests[load] = contest(
             request,
-            arena,
+            scenario,
             [*named(_BASELINE), *(policy.contender for policy in trained)],
             request.runs(4, 10),
         )

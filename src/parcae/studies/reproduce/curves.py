@@ -12,7 +12,7 @@ from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import with_half_width, with_interval
 from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
-from parcae.studies.reproduce.contest import Arena, Contest, contest, named
+from parcae.studies.reproduce.contest import Contest, contest, named
 from parcae.studies.reproduce.learners import (
     DecimaVariant,
     Learned,
@@ -83,10 +83,9 @@ def learning_curves(request: StudyRequest) -> StudyResult:
     """
     scenario = Scenario(request.workload, request.config, "batch", request.jobs(20, 20))
     learned, curves = _train_all(request, scenario)
-    arena = Arena(request.workload, request.config, "batch", scenario.num_jobs)
     outcome = contest(
         request,
-        arena,
+        scenario,
         [*named(_FIRST, "fair"), *(p.contender for p in learned)],
         request.runs(20, 200),
     )
