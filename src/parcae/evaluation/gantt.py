@@ -83,7 +83,8 @@ class Bars(NamedTuple):
 
     def take(self, which: npt.NDArray[Any]) -> Bars:
         """The bars of these indices, or of this mask."""
-        return Bars(*(None if column is None else column[which] for column in self))  # type: ignore[arg-type]
+        columns: list[Any] = [None if column is None else column[which] for column in self]
+        return Bars(*columns)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ that are not listed here are refused, so that a malicious file cannot run code.
 from __future__ import annotations
 
 import pickletools
+import tokenize
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -202,7 +203,7 @@ def read_object_array(data: bytes, where: str) -> Any:
             else np.lib.format.read_array_header_2_0
         )
         _, _, dtype = reader(stream)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, tokenize.TokenError) as error:
         raise FormatError(f"{where}: not a npy file ({error})") from None
     if dtype.hasobject:
         items = read_plain_pickle(data[stream.tell() :], where)
