@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import secrets
 import struct
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from parcae.errors import ProtocolError
+from parcae.service.yielding import make_way
 
 PROTOCOL_VERSION = 2
 SUPPORTED_VERSIONS = (2,)
@@ -27,6 +30,8 @@ _HEADER = struct.Struct(">I")
 _LARGEST = 1 << 53  # integers up to this are exact in a double, the number type of JSON
 _MOST_TASKS = 10_000_000
 _MOST_STAGES = 10_000
+_MOST_CORES = 1 << 17
+_MOST_ELEMENTS = 100_000  # jobs of a state, events of a message
 
 Seq = Annotated[int, Field(ge=0, lt=_LARGEST)]
 Time = Annotated[int, Field(ge=0, lt=_LARGEST)]
@@ -43,7 +48,7 @@ class Code(StrEnum):
 
     BAD_MESSAGE = "bad_message"  # not JSON, an unknown type or key, or a value out of range
     BAD_PROTOCOL = "bad_protocol"  # an unsupported protocol version
-    TOO_LARGE = "too_large"  # a frame above the size limit
+    TOO_LARGE = "too_large"  # a frame, or an application, above the size limit
     DENIED = "denied"  # a wrong or missing proof
     UNEXPECTED = "unexpected"  # a message that is not allowed now, e.g. a second hello
     SEQUENCE = "sequence"  # a request number that is not larger than the last
@@ -238,8 +243,8 @@ class State(_Message):
     type: Literal["state"] = "state"
     seq: Seq
     clock_ms: Time
-    cores: Annotated[int, Field(ge=0, le=1 << 20)]
-    jobs: Annotated[tuple[JobMessage, ...], Field(max_length=100_000)]
+    cores: Annotated[int, Field(ge=0, le=_MOST_CORES)]
+    jobs: Annotated[tuple[JobMessage, ...], Field(max_length=_MOST_ELEMENTS)]
 
 
 class Events(_Message):
@@ -255,8 +260,8 @@ class Events(_Message):
     type: Literal["events"] = "events"
     seq: Seq
     clock_ms: Time
-    cores: Annotated[int, Field(ge=0, le=1 << 20)] | None = None
-    events: Annotated[tuple[Event, ...], Field(max_length=100_000)] = ()
+    cores: Annotated[int, Field(ge=0, le=_MOST_CORES)] | None = None
+    events: Annotated[tuple[Event, ...], Field(max_length=_MOST_ELEMENTS)] = ()
 
 
 class Ping(_Message):
@@ -366,6 +371,15 @@ _FROM_CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(
 _FROM_SERVER: TypeAdapter[ServerMessage] = TypeAdapter(
     Annotated[ServerMessage, Field(discriminator="type")]
 )
+#: Larger messages are decoded in pieces: the elements of these lists.
+_LARGE_BYTES = 64 << 10
+_LIST_OF = {"state": "jobs", "events": "events"}
+_PIECE: dict[str, TypeAdapter[Any]] = {
+    "jobs": TypeAdapter(JobMessage),
+    "events": TypeAdapter(Event),
+}
+_DECODE_AT = json.JSONDecoder().raw_decode
+_SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def _refused(error: ValidationError) -> ProtocolError:
@@ -408,6 +422,8 @@ def decode_client_message(payload: bytes) -> ClientMessage:
     Example: `decode_client_message(b'{"type":"ping","seq":7}')` is `Ping(seq=7)`.
     """
     try:
+        if len(payload) > _LARGE_BYTES:
+            return _decode_in_pieces(payload)
         message = _FROM_CLIENT.validate_json(payload)
     except ValidationError as error:
         _check_version(payload)
@@ -415,6 +431,93 @@ def decode_client_message(payload: bytes) -> ClientMessage:
     if isinstance(message, Hello) and message.protocol not in SUPPORTED_VERSIONS:
         _check_version(payload)
     return message
+
+
+def _decode_in_pieces(payload: bytes) -> ClientMessage:
+    """Decode a large message job by job, or event by event.
+
+    One call of the decoder lets no other thread run, so a large message in one piece would stop the
+    whole service.
+
+    Raises:
+        ValidationError: the message is not valid.
+    """
+    try:
+        fields, pieces = _split(payload.decode())
+    except (ValueError, IndexError, StopIteration, RecursionError, AttributeError):
+        return _FROM_CLIENT.validate_json(payload)  # names what is wrong
+    message = _FROM_CLIENT.validate_json(json.dumps(fields))
+    name = _LIST_OF.get(message.type)
+    if name is None or name not in pieces:
+        return message
+    decoded = []
+    for piece in pieces[name]:
+        make_way()
+        decoded.append(_PIECE[name].validate_json(piece))
+    return message.model_copy(update={name: tuple(decoded)})
+
+
+def _split(text: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """Split the text of a JSON object.
+
+    Returns:
+        The object with empty lists of jobs and of events, and the texts of their elements.
+
+    Raises:
+        ValueError, IndexError, StopIteration, RecursionError, AttributeError: it is not an object.
+    """
+    fields: dict[str, Any] = {}
+    pieces: dict[str, list[str]] = {}
+    at = _skip(text, _skip(text, 0, "{"))
+    while text[at] != "}":
+        key, at = _DECODE_AT(text, at)
+        at = _skip(text, _skip(text, at, ":"))
+        if key in _PIECE and text[at] == "[":
+            pieces[key], at = _elements(text, at)
+            fields[key] = []
+        else:
+            fields[key], at = _DECODE_AT(text, at)
+        at = _next(text, at, "}")
+    if text[at + 1 :].strip():
+        raise ValueError("text behind the object")
+    return fields, pieces
+
+
+def _elements(text: str, at: int) -> tuple[list[str], int]:
+    """The texts of the elements of the list that begins at `at`, and the position behind it."""
+    elements = []
+    at = _skip(text, at + 1)
+    while text[at] != "]":
+        make_way()
+        _, end = _DECODE_AT(text, at)
+        elements.append(text[at:end])
+        at = _next(text, end, "]")
+    if len(elements) > _MOST_ELEMENTS:
+        raise ValueError("too many elements")
+    return elements, at + 1
+
+
+def _next(text: str, at: int, end: str) -> int:
+    """The position of the next element, or of the `end` if there is no comma before it."""
+    at = _skip(text, at)
+    if text[at] == end:
+        return at
+    at = _skip(text, at, ",")
+    at = _skip(text, at)
+    if text[at] == end:
+        raise ValueError("a comma without an element")
+    return at
+
+
+def _skip(text: str, at: int, expected: str = "") -> int:
+    """The position of the next character that is no white space, behind an expected one."""
+    match = _SPACE.match(text, at)
+    assert match is not None
+    if not expected:
+        return match.end()
+    if text[match.end()] != expected:
+        raise ValueError(f"{expected!r} is missing")
+    return match.end() + 1
 
 
 def decode_server_message(payload: bytes) -> ServerMessage:
@@ -464,28 +567,31 @@ class FrameReader:
         """Number of bytes of the incomplete last frame."""
         return len(self._buffer)
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes and return the payloads that are complete now.
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Add bytes and yield the payloads that are complete now.
+
+        `max_bytes` may change between two payloads.
 
         Raises:
             ProtocolError: too_large, as soon as the length of the frame is known.
         """
         self._buffer += data
-        payloads = []
         start = 0
-        while len(self._buffer) - start >= _HEADER.size:
-            (length,) = _HEADER.unpack_from(self._buffer, start)
-            if length > self.max_bytes:
-                raise ProtocolError(
-                    Code.TOO_LARGE, f"a frame of {length} bytes; the limit is {self.max_bytes}"
-                )
-            end = start + _HEADER.size + length
-            if len(self._buffer) < end:
-                break
-            payloads.append(bytes(self._buffer[start + _HEADER.size : end]))
-            start = end
-        del self._buffer[:start]
-        return payloads
+        try:
+            while len(self._buffer) - start >= _HEADER.size:
+                (length,) = _HEADER.unpack_from(self._buffer, start)
+                if length > self.max_bytes:
+                    raise ProtocolError(
+                        Code.TOO_LARGE, f"a frame of {length} bytes; the limit is {self.max_bytes}"
+                    )
+                end = start + _HEADER.size + length
+                if len(self._buffer) < end:
+                    return
+                payload = bytes(self._buffer[start + _HEADER.size : end])
+                start = end
+                yield payload
+        finally:
+            del self._buffer[:start]
 
 
 def new_nonce() -> str:
