@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from parcae.evaluation.gantt import write_png
+from parcae.evaluation.cluster_gantt import cluster_charts
+from parcae.evaluation.gantt import write_gantt
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
@@ -30,6 +31,6 @@ traces = {
     for name in POLICIES
 }
 target = Path(sys.argv[1] if len(sys.argv) > 1 else "gantt.png")
-write_png(traces, target)
+write_gantt(cluster_charts(traces), target)
 for name, trace in traces.items():
     print(f"{name}: average JCT {(trace.completion_ms - trace.arrival_ms).mean() / 1000:.1f} s")

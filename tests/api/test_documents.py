@@ -1,4 +1,4 @@
-"""The Python that docs/python.md and docs/extending.md show runs as written."""
+"""The Python that the documents show and the examples run as written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 _ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("own_registrations")
 
-_EXAMPLES = ("log_to_report", "own_learner", "own_policy")
+_EXAMPLES = sorted((_ROOT / "examples").glob("*.expected.txt"))
 
 
 def _run_script(script: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,15 +35,16 @@ def test_the_python_of_a_document_runs_as_written(
     _run_script(script, tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("name", _EXAMPLES)
+@pytest.mark.parametrize("expected", _EXAMPLES, ids=[path.name for path in _EXAMPLES])
 def test_an_example_prints_what_is_expected(
-    name: str,
+    expected: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _run_script(_ROOT / "examples" / f"{name}.py", tmp_path, monkeypatch)
-    assert capsys.readouterr().out == (_ROOT / "examples" / f"{name}.expected.txt").read_text()
+    script = expected.with_name(expected.name.replace(".expected.txt", ".py"))
+    _run_script(script, tmp_path, monkeypatch)
+    assert capsys.readouterr().out == expected.read_text()
 
 
 def test_the_reference_is_built_from_the_docstrings(tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def test_a_run_has_its_figures_and_frames(
     with pytest.raises(ConfigError, match="policies plan orders"):
         run.decisions()
     assert run.gantt(tmp_path / "run.html").read_text().startswith("<")
+    assert run.gantt(tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_decisions_of_decimas_world_are_a_frame() -> None:

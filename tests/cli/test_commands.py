@@ -105,6 +105,8 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
     [
         ("parcae simulate nothing", "no workload 'nothing'"),
         ("parcae simulate toy --policy fiar", "did you mean 'fair'"),
+        ("parcae simulate toy --gantt g.gif", "g.gif: charts are written as .html, .png"),
+        ("parcae tune toy -o nowhere/x.safetensors", "give a file in an existing folder"),
         ("parcae simulate toy --arrivals sometimes", "poisson:25s"),
         ("parcae simulate toy --durations often", "sampled, first, mean"),
         ("parcae simulate toy --arrivals recorded", "no recorded arrivals"),
@@ -198,7 +200,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ),
         (
             "parcae compare-logs broken.parcae broken.parcae --plot x.jpeg",
-            "x.jpeg: pictures are written as .png, .svg, .pdf",
+            "x.jpeg: charts are written as .html, .png, .svg, .pdf",
         ),
         ("parcae spark build --spark-home .", "is no Spark"),
         ("parcae spark demo --policies tuned", "needs spark-fair"),
@@ -321,3 +323,13 @@ def test_the_readmes_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(code) == 1
     exec(code[0], {"__name__": "__main__"})
     assert re.fullmatch(r"[\d.]+ s\n", capsys.readouterr().out)
+
+
+def test_simulate_draws_the_runs_of_every_policy_on_one_page(tmp_path: Path) -> None:
+    command = "parcae simulate toy --policy fifo,fair --cores 2 --jobs 3 --gantt g.html --json"
+    done = run(command, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
+    page = (tmp_path / "g.html").read_text()
+    assert page.count("Plotly.newPlot") == 2
+    assert "fifo: average JCT" in page

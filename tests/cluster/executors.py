@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.kernels.decisions import apply_decision
+from parcae.cluster.kernels.offers import offer_to_newcomers
 from parcae.cluster.kernels.transitions import (
     continue_stage,
     executor_arrived,
-    offer_to_newcomers,
     reset,
     stage_exhausted,
 )
@@ -27,6 +26,7 @@ from parcae.cluster.state import (
     select,
 )
 from parcae.workloads.job import Wave
+from tests.cluster.invariants import check_invariants
 from tests.cluster.jobs import Stages, add_job
 
 Command = tuple[str, int, int] | tuple[str, int, int, int, str]

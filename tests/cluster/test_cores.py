@@ -10,12 +10,12 @@ import math
 import numpy as np
 import pytest
 
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.kernels.cores import ask_for_plan, can_plan, complete_stage, plan_stage
 from parcae.cluster.kernels.estimates import correction, total_ms, unstarted_ms
 from parcae.cluster.state import NO_STAGE, NOT_YET, UNLIMITED
 from parcae.errors import InvariantError
 from tests.cluster.cores import Cores
+from tests.cluster.invariants import check_invariants
 
 _DIAMOND = [(2, 100.0, ()), (1, 50.0, (0,)), (1, 70.0, (0,)), (1, 10.0, (1, 2))]
 

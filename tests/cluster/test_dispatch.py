@@ -10,7 +10,6 @@ import itertools
 import numpy as np
 import pytest
 
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.kernels.cores import accept_orders
 from parcae.cluster.kernels.dispatch import (
     begin_task,
@@ -24,6 +23,7 @@ from parcae.cluster.observation import observe
 from parcae.cluster.orders import Orders, first_come, put
 from parcae.cluster.state import NO_JOB, NO_STAGE, POOL
 from tests.cluster.cores import Cores
+from tests.cluster.invariants import check_invariants
 
 
 def _jobs(cores: Cores, *num_tasks: int) -> None:

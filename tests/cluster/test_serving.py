@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.kernels.cores import complete_stage, reveal_stage
 from parcae.cluster.kernels.serving import (
     add_stage,
@@ -27,6 +26,7 @@ from parcae.cluster.kernels.serving import (
 from parcae.cluster.kernels.virtual import virtual_of
 from parcae.cluster.state import NO_STAGE, NOT_YET, UNLIMITED
 from tests.cluster.cores import Cores
+from tests.cluster.invariants import check_invariants
 
 
 def _running(cores: Cores) -> list[int]:

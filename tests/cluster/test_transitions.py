@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.kernels.decisions import hold_ended
-from parcae.cluster.kernels.transitions import offer_all, offer_next
+from parcae.cluster.kernels.offers import offer_all, offer_next
 from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET
 from parcae.errors import InvariantError
 from tests.cluster.executors import Executors
+from tests.cluster.invariants import check_invariants
 
 
 def test_an_empty_cluster_offers_its_executors_to_the_first_job() -> None:

@@ -91,17 +91,17 @@ class LastSlot(PackingPolicy):
     def arguments_for(self, states, views):
         return ()
 
-    def _play(self, states, sequences, rows, views, first, last):
-        begin_many(states, sequences, rows, first, last)
-        placed = np.zeros(len(rows), np.int64)
-        slots = np.zeros(len(rows), np.int64)
-        while (states.clock["is_over"][first:last] == 0).any():
-            show_many(states, sequences, rows, views, first, last)
+    def _play(self, clusters, views, first, last):
+        begin_many(clusters, first, last)
+        placed = np.zeros(len(clusters.sequence_rows), np.int64)
+        slots = np.zeros(len(clusters.sequence_rows), np.int64)
+        while (clusters.states.clock["is_over"][first:last] == 0).any():
+            show_many(clusters, views, first, last)
             for row in range(first, last):
                 jobs = views.jobs[row][: views.head["num_jobs"][row, 0]]
                 can = jobs["slot"][jobs["can_start"] == 1]
                 slots[row] = can[-1] if len(can) else VOID
-            step_many(states, sequences, rows, slots, placed, first, last)
+            step_many(clusters, slots, placed, first, last)
 
 
 def plan_newest(text, argument, setting):

@@ -116,7 +116,7 @@ _USE = {
     "report": "import parcae; cluster = parcae.Cluster(cores=2); "
     "jobs = parcae.workload('toy').draw(2, 'batch', cluster, seed=1); "
     "parcae.simulate(jobs, 'fair', cluster).gantt('g.html')",
-    "learn": "import torch, cma, parcae.learning.run",
+    "learn": "import torch, cma, parcae.learning.request",
     "rl": "import gymnasium, sb3_contrib, parcae; parcae.ModelPolicy",
     "ray": "import ray",
 }

@@ -3,8 +3,6 @@ import pytest
 
 from parcae.evaluation.bounds import (
     alone_ms,
-    alone_runner,
-    best_alone_ms,
     lower_bounds,
     simplified,
 )
@@ -58,26 +56,6 @@ def test_no_simulated_run_beats_the_bounds(policy: str) -> None:
     bounds = lower_bounds(jobs, 3)
     assert float((trace.completion_ms - trace.arrival_ms).mean()) >= bounds.average_jct_ms
     assert int(trace.completion_ms.max() - trace.arrival_ms.min()) >= bounds.makespan_ms
-
-
-def test_the_best_parallelism_of_a_job_alone_is_the_fastest_tried() -> None:
-    table = {
-        (0, 1): 9_000.0,
-        (0, 2): 6_000.0,
-        (0, 4): 7_000.0,
-        (1, 1): 1_000.0,
-        (1, 2): 1_000.0,
-        (1, 4): 1_000.0,
-    }
-    assert best_alone_ms(2, (1, 2, 4), lambda j, p: table[j, p]) == [(2, 6_000.0), (1, 1_000.0)]
-
-
-def test_a_job_alone_is_simulated_without_the_others_and_from_the_start() -> None:
-    jobs = arriving((job("a", (4, 1_000, ())), 0), (job("b", (6, 1_000, ())), 5_000))
-    alone = alone_runner(
-        jobs, SimulationConfig(num_executors=9, moving_delay_ms=0, warmup_delay_ms=0), seed=0
-    )
-    assert [alone(1, count) for count in (1, 2, 3, 6)] == [6_000, 3_000, 2_000, 1_000]
 
 
 def test_the_simplified_setting_has_neither_waves_nor_delays_nor_slowdowns() -> None:

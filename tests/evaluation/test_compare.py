@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, PolicyError
-from parcae.evaluation.compare import compare
+from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.report import summary_sentence, write_report
 from parcae.evaluation.table import comparison_table
 from parcae.evaluation.tuning import ALPHAS, NUM_TUNING_SEEDS, average_jct_ms, tune
@@ -29,9 +29,13 @@ _CONFIG = SimulationConfig(num_executors=8)
 def test_policies_are_compared_on_the_same_seeds_and_the_result_says_how(tmp_path: Path) -> None:
     done: list[tuple[int, int]] = []
     comparison = compare(
-        _WORKLOAD, ["fair", "fifo", "fair:active"], config=_CONFIG, num_jobs=6, arrivals="batch",
-        num_seeds=4, seed_start=3, processes=2, progress=lambda k, n: done.append((k, n)),
-    )  # fmt: skip
+        ClusterWorld(_WORKLOAD, _CONFIG, "batch", 6),
+        ["fair", "fifo", "fair:active"],
+        num_seeds=4,
+        seed_start=3,
+        processes=2,
+        progress=lambda k, n: done.append((k, n)),
+    )
     assert done == [(1, 4), (2, 4), (3, 4), (4, 4)]
     write_comparison(comparison, tmp_path / "c.json")
     result = json.loads((tmp_path / "c.json").read_text())
@@ -53,7 +57,7 @@ def test_policies_are_compared_on_the_same_seeds_and_the_result_says_how(tmp_pat
 def test_later_jobs_are_counted_job_by_job_on_the_same_seed() -> None:
     names = ["fair", "fifo"]
     comparison = compare(
-        _WORKLOAD, names, config=_CONFIG, num_jobs=6, arrivals="batch", num_seeds=3, processes=1
+        ClusterWorld(_WORKLOAD, _CONFIG, "batch", 6), names, num_seeds=3, processes=1
     )
     ratios = []
     for seed in range(3):
@@ -74,11 +78,8 @@ def test_later_jobs_are_counted_job_by_job_on_the_same_seed() -> None:
 def test_one_process_and_two_give_the_same_numbers() -> None:
     one, two = (
         compare(
-            _WORKLOAD,
+            ClusterWorld(_WORKLOAD, _CONFIG, "poisson:5s", 5),
             ["fair", "random"],
-            config=_CONFIG,
-            num_jobs=5,
-            arrivals="poisson:5s",
             num_seeds=3,
             processes=n,
         )
@@ -106,7 +107,7 @@ def test_tuning_finds_the_alpha_that_is_best_on_the_tuning_seeds() -> None:
 def test_the_oracle_is_at_least_as_good_as_the_tuned_policy_on_every_seed() -> None:
     names = ["weighted-fair:tuned", "weighted-fair:oracle"]
     comparison = compare(
-        _WORKLOAD, names, config=_CONFIG, num_jobs=6, arrivals="batch", num_seeds=3, processes=1
+        ClusterWorld(_WORKLOAD, _CONFIG, "batch", 6), names, num_seeds=3, processes=1
     )
     tuned, oracle = ([s.average_jct_ms for s in p.summaries] for p in comparison.policies)
     assert all(o <= t for o, t in zip(oracle, tuned, strict=True))
@@ -115,9 +116,9 @@ def test_the_oracle_is_at_least_as_good_as_the_tuned_policy_on_every_seed() -> N
 
 def test_nothing_to_compare_and_unknown_policies_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least one policy"):
-        compare(_WORKLOAD, [], config=_CONFIG, num_jobs=1, arrivals="batch", num_seeds=2)
+        compare(ClusterWorld(_WORKLOAD, _CONFIG, "batch", 1), [], num_seeds=2)
     with pytest.raises(PolicyError, match="unknown policy"):
-        compare(_WORKLOAD, ["unknown"], config=_CONFIG, num_jobs=1, arrivals="batch", num_seeds=2)
+        compare(ClusterWorld(_WORKLOAD, _CONFIG, "batch", 1), ["unknown"], num_seeds=2)
 
 
 class _Outside(HTMLParser):
@@ -133,11 +134,8 @@ class _Outside(HTMLParser):
 
 def test_the_report_is_one_file_that_fetches_nothing(tmp_path: Path) -> None:
     comparison = compare(
-        _WORKLOAD,
+        ClusterWorld(_WORKLOAD, _CONFIG, "batch", 6),
         ["fifo", "srpt-cap:2"],
-        config=_CONFIG,
-        num_jobs=6,
-        arrivals="batch",
         num_seeds=3,
         processes=1,
     )

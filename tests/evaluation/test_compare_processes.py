@@ -15,7 +15,7 @@ import pytest
 from parcae.errors import ConfigError
 from parcae.evaluation import paired as module
 from parcae.evaluation.compare import ClusterWorld, compare
-from parcae.evaluation.tuning import ResolvedPolicies
+from parcae.evaluation.policies import ResolvedPolicies
 from parcae.evaluation.world import write_comparison
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload
@@ -23,7 +23,7 @@ from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.conftest import REPOSITORY, wait_until
 
 _LONG = """
-from parcae.evaluation.compare import compare
+from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import RandomDags, random_dags
 import numpy as np
@@ -31,8 +31,8 @@ if __name__ == "__main__":
     shape = RandomDags(num_jobs=20, mean_tasks=40.0)
     workload = random_dags(shape, np.random.default_rng(0), "long")
     config = SimulationConfig(num_executors=50)
-    compare(workload, ["weighted-fair:oracle"], config=config, num_jobs=400,
-            arrivals="poisson:1s", num_seeds=100_000, processes=2,
+    world = ClusterWorld(workload, config, "poisson:1s", 400)
+    compare(world, ["weighted-fair:oracle"], num_seeds=100_000, processes=2,
             progress=lambda done, total: print(done, flush=True))
 """
 
@@ -122,11 +122,8 @@ def test_a_worker_that_dies_is_reported_with_a_remedy(monkeypatch: pytest.Monkey
     monkeypatch.setattr(ClusterWorld, "__reduce__", _Dies.__reduce__)
     with pytest.raises(ConfigError, match="use fewer processes"):
         compare(
-            _workload(),
+            ClusterWorld(_workload(), SimulationConfig(), "batch", 2),
             ["fair"],
-            config=SimulationConfig(),
-            num_jobs=2,
-            arrivals="batch",
             num_seeds=2,
             processes=2,
         )
@@ -134,11 +131,8 @@ def test_a_worker_that_dies_is_reported_with_a_remedy(monkeypatch: pytest.Monkey
 
 def test_a_failed_write_leaves_the_old_result_and_no_temporary_file(tmp_path: Path) -> None:
     comparison = compare(
-        _workload(),
+        ClusterWorld(_workload(), SimulationConfig(), "batch", 2),
         ["fair"],
-        config=SimulationConfig(),
-        num_jobs=2,
-        arrivals="batch",
         num_seeds=1,
         processes=1,
     )
@@ -175,14 +169,7 @@ def test_small_comparisons_start_no_processes_and_long_ones_do(
         monkeypatch.setattr(module, "_WORTH_WORKERS_S", worth_s)
         config = SimulationConfig(num_executors=4)
         results.append(
-            compare(
-                _workload(),
-                ["fair", "fifo"],
-                config=config,
-                num_jobs=3,
-                arrivals="batch",
-                num_seeds=5,
-            )
+            compare(ClusterWorld(_workload(), config, "batch", 3), ["fair", "fifo"], num_seeds=5)
         )
     assert started == [range(1, 5)]
     assert results[0].to_json() == results[1].to_json()

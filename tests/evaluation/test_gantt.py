@@ -5,18 +5,18 @@ import pytest
 
 from parcae.cluster.trace import TASK_RECORD, Trace
 from parcae.errors import ConfigError
+from parcae.evaluation.cluster_gantt import cluster_chart, cluster_charts
 from parcae.evaluation.gantt import (
     COMPLETION_COLOR,
     IDLE,
-    MAX_EXECUTORS,
-    MAX_SEGMENTS,
+    MAX_BARS,
+    MAX_ROWS,
+    Bars,
     gantt_figure,
     job_color,
+    merged,
     raster,
-    segments,
-    shown_executors,
     write_gantt,
-    write_png,
 )
 from tests.metrics.hand_made import cut_off, trace
 
@@ -40,6 +40,15 @@ def _striped(num_tasks: int, num_executors: int = 4) -> Trace:
     )
 
 
+def _merged(run: Trace) -> Bars:
+    return merged(cluster_chart(run).panels[0].shown_bars())
+
+
+def _raster(run: Trace, num_columns: int, end_ms: int) -> np.ndarray:
+    panel = cluster_chart(run).panels[0]
+    return raster(panel.shown_bars(), panel.shown_rows(), num_columns, end_ms)
+
+
 def test_a_job_has_the_same_colour_in_every_chart_and_none_is_the_red_of_completions() -> None:
     assert job_color(0) == "#dbac76"
     colors = [job_color(job) for job in range(240)]
@@ -57,12 +66,14 @@ def test_tasks_are_merged_only_for_one_job_on_one_executor_without_a_gap() -> No
         (0, 0, 2, 0, 2_500, 4_000),
         (1, 0, 0, 0, 4_000, 5_000),
     )
-    rows = [tuple(s) for s in segments(trace(tasks, completion_ms=(4_000, 5_000)))]
-    assert rows == [(0, 0, 0, 2_000), (0, 0, 2_500, 4_000), (1, 0, 4_000, 5_000)]
+    bars = _merged(trace(tasks, completion_ms=(4_000, 5_000)))
+    assert bars.job.tolist() == [0, 0, 1]
+    assert bars.start.tolist() == [0, 2_500, 4_000]
+    assert bars.finish.tolist() == [2_000, 4_000, 5_000]
 
 
 def test_the_picture_shows_who_runs_in_each_span() -> None:
-    assert raster(trace(), 7, 7_000).tolist() == [
+    assert _raster(trace(), 7, 7_000).tolist() == [
         [0, 0, 0, 0, IDLE, 1, 1],
         [IDLE, 0, 0, 0, 0, IDLE, IDLE],
     ]
@@ -72,57 +83,59 @@ def test_the_picture_shows_who_runs_in_each_span() -> None:
 def test_idle_time_keeps_its_share_of_the_picture_even_in_step_with_its_spans(
     num_columns: int,
 ) -> None:
-    grid = raster(_striped(40_000), num_columns, 1_000_000)
+    grid = _raster(_striped(40_000), num_columns, 1_000_000)
     assert (grid == IDLE).mean() == pytest.approx(0.1, abs=0.02)
 
 
 def test_two_hundred_thousand_tasks_are_drawn_as_one_light_picture() -> None:
-    figure = gantt_figure(_striped(200_000))
+    figure = gantt_figure(cluster_chart(_striped(200_000)))
     assert [part.type for part in figure.data] == ["heatmap", "scatter"]
     assert len(figure.to_json()) < 1_000_000
 
 
 def test_few_tasks_are_drawn_as_bars_with_their_times() -> None:
-    figure = gantt_figure(trace())
-    assert [part.type for part in figure.data] == ["bar", "bar", "scatter"]
+    figure = gantt_figure(cluster_chart(trace()))
+    assert [part.type for part in figure.data] == ["bar", "scatter"]
     first = figure.data[0]
-    assert (list(first.base), list(first.x), list(first.y)) == ([0.0, 1.0], [4.0, 4.0], [0, 1])
-    assert [x for x in figure.data[2].x if x is not None] == [5.0, 5.0, 7.0, 7.0]
+    assert (list(first.base), list(first.x)) == ([0.0, 5.0, 1.0], [4.0, 2.0, 4.0])
+    assert list(first.y) == [0, 0, 1]
+    assert [name[:2] for name in first.customdata] == ["0:", "1:", "0:"]
+    assert [x for x in figure.data[1].x if x is not None] == [5.0, 5.0, 7.0, 7.0]
     assert "average JCT 5.5 s, last completion 7.0 s" in figure.layout.title.text
-    assert len(segments(_striped(4_000))) > MAX_SEGMENTS
+    assert len(_merged(_striped(4_000)).row) > MAX_BARS
 
 
 def test_a_run_cut_off_says_so_and_marks_no_completion_that_was_not() -> None:
-    figure = gantt_figure(cut_off())
+    figure = gantt_figure(cluster_chart(cut_off()))
     assert figure.layout.title.text.endswith("1 jobs unfinished")
     assert [x for x in figure.data[-1].x if x is not None] == [5.0, 5.0]
 
 
 def test_a_run_without_completions_or_tasks_is_still_a_chart() -> None:
     empty = trace((), completion_ms=(-1, -1), clock_ms=2_000)
-    assert "2 jobs unfinished" in gantt_figure(empty).layout.title.text
+    assert "2 jobs unfinished" in gantt_figure(cluster_chart(empty)).layout.title.text
     assert empty.tasks is not None
     assert empty.tasks.dtype == TASK_RECORD
 
 
 def test_large_clusters_show_evenly_chosen_executors() -> None:
-    shown = shown_executors(trace(num_executors=30_000))
-    assert len(shown) == MAX_EXECUTORS
+    shown = cluster_chart(trace(num_executors=30_000)).panels[0].shown_rows()
+    assert len(shown) == MAX_ROWS
     assert (shown[0], shown[-1]) == (0, 29_999)
     assert np.ptp(np.diff(shown)) <= 1
 
 
-def test_charts_without_recorded_tasks_are_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_charts_without_recorded_tasks_are_refused_with_the_remedy() -> None:
     with pytest.raises(ConfigError, match="record=True"):
-        write_gantt(trace(recorded=False), tmp_path / "g.html")
-    with pytest.raises(ConfigError, match="record=True"):
-        write_png({"a": trace(recorded=False)}, tmp_path / "g.png")
-    assert list(tmp_path.iterdir()) == []
+        cluster_chart(trace(recorded=False))
 
 
 def test_charts_are_written_as_html_and_png(tmp_path: Path) -> None:
-    write_gantt(trace(), tmp_path / "g.html")
-    write_png({"a": trace(), "b": cut_off()}, tmp_path / "g.png", title="two runs")
-    assert "plotly" in (tmp_path / "g.html").read_text()
+    charts = cluster_charts({"a": trace(), "b": cut_off()})
+    write_gantt(charts, tmp_path / "g.html")
+    write_gantt(charts, tmp_path / "g.png", title="two runs")
+    page = (tmp_path / "g.html").read_text()
+    assert page.count("Plotly.newPlot") == 2
+    assert 'src="http' not in page
     assert (tmp_path / "g.png").read_bytes()[:8] == _PNG
     assert sorted(p.name for p in tmp_path.iterdir()) == ["g.html", "g.png"]

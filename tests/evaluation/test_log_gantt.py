@@ -69,7 +69,8 @@ def test_thousands_of_cores_and_tasks_are_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "head"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
+    ("ending", "head"),
+    [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("html", b"<!doctype")],
 )
 def test_the_file_s_ending_says_what_it_is(tmp_path: Path, ending: str, head: bytes) -> None:
     path = tmp_path / f"chart.{ending}"

@@ -11,8 +11,8 @@ from parcae.errors import ConfigError
 from parcae.evaluation import per_job as module
 from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult
 from parcae.evaluation.per_job import check_per_job, per_job_table, write_per_job
+from parcae.evaluation.policies import ResolvedPolicies
 from parcae.evaluation.statistics import Estimate
-from parcae.evaluation.tuning import ResolvedPolicies
 from parcae.evaluation.who_pays import who_pays
 from parcae.metrics.later import PairedRuns
 from parcae.metrics.summary import summarize

@@ -11,11 +11,11 @@ from parcae.cluster.trace import Trace
 from parcae.evaluation import cluster_view
 from parcae.evaluation.bounds import Bounds
 from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult
+from parcae.evaluation.policies import ResolvedPolicies
 from parcae.evaluation.report import summary_sentence
 from parcae.evaluation.report import write_report as write_page_of
 from parcae.evaluation.statistics import Estimate, mean_estimate, mean_of_ratios, ratio_estimate
 from parcae.evaluation.table import comparison_table
-from parcae.evaluation.tuning import ResolvedPolicies
 from parcae.evaluation.who_pays import WhoPays, who_pays
 from parcae.metrics.later import PairedRuns, paired_runs
 from parcae.metrics.summary import summarize

@@ -5,7 +5,8 @@ import pytest
 
 from parcae.cluster.trace import TASK_RECORD, Trace
 from parcae.evaluation.bounds import lower_bounds
-from parcae.evaluation.gantt import segments
+from parcae.evaluation.cluster_gantt import cluster_chart
+from parcae.evaluation.gantt import merged
 from parcae.evaluation.statistics import mean_estimate, ratio_estimate
 from parcae.metrics.cluster import (
     busy_executors,
@@ -84,7 +85,9 @@ def test_paired_ratios_are_tight_where_policies_move_together() -> None:
 
 
 def test_consecutive_tasks_of_a_job_are_one_segment() -> None:
-    assert [tuple(s) for s in segments(_trace())] == [(0, 0, 0, 2_500), (1, 1, 2_000, 6_000)]
+    bars = merged(cluster_chart(_trace()).panels[0].shown_bars())
+    rows = zip(bars.job, bars.row, bars.start, bars.finish, strict=True)
+    assert list(rows) == [(0, 0, 0, 2_500), (1, 1, 2_000, 6_000)]
 
 
 def test_lower_bounds_by_hand() -> None:

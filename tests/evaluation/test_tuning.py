@@ -4,18 +4,19 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, PolicyError
-from parcae.evaluation.compare import compare
+from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.evaluation.policies import resolve_policies
 from parcae.evaluation.tuning import (
     ALPHAS,
     SWEEPS,
-    Sweep,
     average_jct_ms,
     best_in_hindsight,
     check_seeds,
-    resolve_policies,
+    describe,
     tune,
 )
 from parcae.policies.catalog import make_policy
+from parcae.policies.parameter_search import Sweep
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
@@ -41,17 +42,14 @@ def test_caps_are_swept_over_every_number_of_executors_or_evenly_over_many() -> 
 
 
 def test_of_equal_values_the_one_nearest_to_zero_is_chosen() -> None:
-    assert Sweep("weighted-fair", {(-1.0,): 5_000.0, (0.5,): 5_000.0, (2.0,): 6_000.0}).best == (
-        0.5,
-    )
+    assert Sweep(("alpha",), {(-1.0,): 5_000.0, (0.5,): 5_000.0, (2.0,): 6_000.0}).best == (0.5,)
 
 
 def test_the_result_of_a_sweep_is_described_in_words() -> None:
-    text = Sweep("static", {(1.0,): 9_000.0, (2.0,): 4_250.0}).describe()
+    text = describe(Sweep(("cap",), {(1.0,): 9_000.0, (2.0,): 4_250.0}))
     assert text == "cap 2 (average JCT 4.2 s) of 2 values from 1 to 2, on 20 tuning seeds"
-    text = Sweep(
-        "graphene", {(-1.0, 0.5, 0.2, 0.0): 9_000.0, (-0.5, 0.5, 0.2, math.inf): 4_250.0}, 200
-    ).describe()
+    costs = {(-1.0, 0.5, 0.2, 0.0): 9_000.0, (-0.5, 0.5, 0.2, math.inf): 4_250.0}
+    text = describe(Sweep(SWEEPS["graphene"].names, costs, 200))
     found = (
         "alpha -0.5, LongScore 0.5, FragScore 0.2, longest wait for parents inf (average JCT 4.2 s)"
     )
@@ -60,8 +58,8 @@ def test_the_result_of_a_sweep_is_described_in_words() -> None:
 
 def test_a_cap_is_tuned_to_the_best_of_all_caps() -> None:
     sweep = tune(_WORKLOAD, "static", _CONFIG, "batch", 5)
-    assert list(sweep.cost_ms) == [(1.0,), (2.0,), (3.0,), (4.0,), (5.0,), (6.0,)]
-    assert sweep.cost_ms[sweep.best] == min(sweep.cost_ms.values())
+    assert list(sweep.costs) == [(1.0,), (2.0,), (3.0,), (4.0,), (5.0,), (6.0,)]
+    assert sweep.costs[sweep.best] == min(sweep.costs.values())
     policy = resolve_policies(_WORKLOAD, ["static:tuned"], _CONFIG, "batch", 5).policies[
         "static:tuned"
     ]
@@ -95,11 +93,8 @@ def test_comparisons_never_run_on_tuning_seeds() -> None:
     for start, count in ((TUNING_SEED_START - 1, 2), (TUNING_SEED_START, 1), (-1, 3)):
         with pytest.raises(ConfigError, match="kept for tuning"):
             compare(
-                _WORKLOAD,
+                ClusterWorld(_WORKLOAD, _CONFIG, "batch", 2),
                 ["fair"],
-                config=_CONFIG,
-                num_jobs=2,
-                arrivals="batch",
                 num_seeds=count,
                 seed_start=start,
             )

@@ -10,10 +10,11 @@ import torch
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, ExecutorClass
 from parcae.learning.config import TrainConfig
 from parcae.learning.decima_family import DecimaFamily
+from parcae.learning.gradients import gradient_learner
 from parcae.learning.loop import Plan, train
 from parcae.learning.recipes import Recipe, recipe_config
+from parcae.learning.request import TrainRequest
 from parcae.learning.rollouts import RolloutWorker
-from parcae.learning.run import TrainRequest, gradient_learner
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.policies.classes.kernels import best_fitting
@@ -27,7 +28,8 @@ from parcae.policies.decima.layout import (
     shapes,
 )
 from parcae.policies.decima.policy import DecimaPolicy
-from parcae.policies.rule.kernels import Rule
+from parcae.policies.networks.kernels import Teacher
+from parcae.policies.rule.kernels.scores import Rule
 from parcae.policies.rule.policy import start_parameters
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import SimulationConfig
@@ -82,7 +84,9 @@ def _stirred(family: DecimaFamily) -> Weights:
 def test_compiled_equals_batched_whatever_is_switched_on(switches: tuple[bool, ...]) -> None:
     family = DecimaFamily(_STREAM, _settings(switches))
     weights = _stirred(family)
-    worker = RolloutWorker(_STREAM, family, num_groups=1, group_size=2, seed=5, capacity=200)
+    worker = RolloutWorker(
+        _STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=200), seed=5
+    )
     data = family.gather(
         [rollout for group in worker.collect(family.policy(weights).network) for rollout in group]
     )
@@ -207,7 +211,9 @@ def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do()
     scenario = Scenario(_WORKLOAD, SimulationConfig(num_executors=6), "load:0.5", 6)
     family = DecimaFamily(scenario, DecimaSettings(idle_lengths=10))
     weights = family.initial_weights(np.random.default_rng(0))
-    worker = RolloutWorker(scenario, family, num_groups=1, group_size=2, seed=0, capacity=400)
+    worker = RolloutWorker(
+        scenario, family, TrainConfig(num_groups=1, group_size=2, capacity=400), seed=0
+    )
     data = family.gather(
         [rollout for group in worker.collect(family.policy(weights).network) for rollout in group]
     )
@@ -224,10 +230,14 @@ def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do()
 
 def test_the_rule_shows_the_best_fitting_class_and_no_idle_slots() -> None:
     family = DecimaFamily(_STREAM, DecimaSettings(executor_classes=True, idle_lengths=4))
-    worker = RolloutWorker(_STREAM, family, num_groups=1, group_size=2, seed=0, capacity=200)
+    worker = RolloutWorker(
+        _STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=200), seed=0
+    )
     rule = Rule(start_parameters(), *solo_curves(_WORKLOAD, _CONFIG))
     network = family.policy(family.initial_weights(np.random.default_rng(0))).network
-    data = family.gather([r for group in worker.collect(network, None, (rule, 1.0)) for r in group])
+    data = family.gather(
+        [r for group in worker.collect(network, None, Teacher(rule, 1.0)) for r in group]
+    )
     assert len(data) > 50
     assert not data.idle_choice.any()
     assert data.can_idle.sum(axis=1).tolist() == [1] * len(
@@ -289,7 +299,9 @@ def test_load_grows_over_the_first_half_of_a_training() -> None:
     network = family.policy(family.initial_weights(np.random.default_rng(0))).network
     arrivals = {}
     for gap in (1.0, 2.5):
-        worker = RolloutWorker(_STREAM, family, num_groups=1, group_size=2, seed=0, capacity=16)
+        worker = RolloutWorker(
+            _STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=16), seed=0
+        )
         worker.collect(network, gap=gap)
         arrivals[gap] = worker.futures.arrival_ms[0].copy()
     assert np.abs(arrivals[2.5] - 2.5 * arrivals[1.0]).max() <= 0.5
@@ -321,7 +333,10 @@ def test_an_idle_slot_that_outlasts_a_window_goes_on_in_the_next() -> None:
     weights = family.initial_weights(np.random.default_rng(0))
     weights[NO_SLOT_NAME] = np.full(1, -50.0, np.float32)
     worker = RolloutWorker(
-        scenario, family, num_groups=1, group_size=2, seed=0, window_s=20.0, capacity=64
+        scenario,
+        family,
+        TrainConfig(num_groups=1, group_size=2, window_s=20.0, capacity=64),
+        seed=0,
     )
     network = family.policy(weights).network
     ends = [[r.is_complete for r in group] for _ in range(3) for group in worker.collect(network)]

@@ -27,9 +27,9 @@ from parcae.packing.world import PackingBatch
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.deeprm.kernels import decide
 from parcae.policies.deeprm.layout import DeepRMSettings, Work, allocate_work, shapes
-from parcae.policies.deeprm.network import DeepRMNetwork
 from parcae.policies.deeprm.policy import DeepRMPolicy, make_network
 from parcae.workloads.rigid import RigidJobs
+from tests.policies.deeprm.network import DeepRMNetwork
 
 #: A small world in which a good policy gains much: short and long jobs on a narrow cluster.
 _TOY = DrawnSource(rates=(0.7,), window=15, settings=PackingConfig(num_slots=3, backlog_size=20))

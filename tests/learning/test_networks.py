@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from parcae.learning.config import TrainConfig
 from parcae.learning.decima_family import DecimaFamily, Structures, stage_heights
 from parcae.learning.family import Family
 from parcae.learning.parcae_family import ParcaeFamily
@@ -47,7 +48,9 @@ def _stirred(weights: Weights, seed: int = 1) -> Weights:
 
 
 def _largest_difference(family: Family, scenario: Scenario, weights: Weights) -> float:
-    worker = RolloutWorker(scenario, family, num_groups=2, group_size=3, seed=5, capacity=400)
+    worker = RolloutWorker(
+        scenario, family, TrainConfig(num_groups=2, group_size=3, capacity=400), seed=5
+    )
     groups = worker.collect(family.policy(weights).network)
     data = family.gather([rollout for group in groups for rollout in group])
     assert len(data) > 100

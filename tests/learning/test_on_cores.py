@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from parcae.learning.config import TrainConfig
+from parcae.learning.gradients import gradient_learner
 from parcae.learning.loop import Plan, train
-from parcae.learning.run import TrainRequest, gradient_learner
+from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig, WorldName

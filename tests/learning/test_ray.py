@@ -7,10 +7,11 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.learning.config import TrainConfig
+from parcae.learning.gradients import gradient_learner
 from parcae.learning.loop import Plan, train
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.ray_workers import ray_workers
-from parcae.learning.run import TrainRequest, gradient_learner
+from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
@@ -40,7 +41,7 @@ def address() -> Iterator[str]:
 def test_rollouts_come_from_both_nodes_and_train_a_policy(address: str) -> None:
     family = ParcaeFamily(_SCENARIO, start_parameters(), (2.0, 2.0, 2.0))
     workers = ray_workers(
-        address, _SCENARIO, family, num_groups=4, seed=0, group_size=2, capacity=64
+        address, _SCENARIO, family, TrainConfig(num_groups=4, group_size=2, capacity=64), seed=0
     )
     groups = workers.collect(
         family.policy(family.initial_weights(np.random.default_rng(0))).network

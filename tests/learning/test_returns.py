@@ -42,15 +42,6 @@ def test_a_rollout_that_is_over_counts_with_nothing_to_go() -> None:
     assert aligned_baseline(times, to_go)[1].tolist() == [7.0, 0.0]
 
 
-def test_the_baseline_can_leave_the_own_rollout_out() -> None:
-    times = [np.array([0.0]), np.array([0.0])]
-    to_go = [np.array([1.0]), np.array([3.0])]
-    assert [b.tolist() for b in aligned_baseline(times, to_go, includes_itself=False)] == [
-        [3.0],
-        [1.0],
-    ]
-
-
 def test_differential_costs_count_beyond_the_mean_rate() -> None:
     assert differential_costs(np.array([0.0, 2.0]), np.array([1.0, 9.0]), 3.0).tolist() == [
         1.0,

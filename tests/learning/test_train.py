@@ -9,9 +9,10 @@ import pytest
 
 from parcae.errors import ConfigError, DivergedError, FormatError
 from parcae.learning.config import Algorithm, TrainConfig, override
+from parcae.learning.gradients import gradient_learner
 from parcae.learning.loop import Plan, Progress, TrainResult, train
 from parcae.learning.recipes import Recipe, parse_recipe, recipe_config
-from parcae.learning.run import TrainRequest, gradient_learner
+from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
 from parcae.learning.state_file import STATE_FILE
 from parcae.metrics.objectives import Objective

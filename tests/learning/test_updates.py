@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from parcae.errors import DivergedError
+from parcae.learning.config import TrainConfig
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.ppo import Step, clipped_loss, update
 from parcae.learning.rollouts import RolloutWorker
@@ -26,7 +27,9 @@ def _family() -> ParcaeFamily:
 
 
 def _data(family: ParcaeFamily, weights: dict) -> object:  # type: ignore[type-arg]
-    worker = RolloutWorker(_SCENARIO, family, num_groups=2, group_size=2, seed=1, capacity=200)
+    worker = RolloutWorker(
+        _SCENARIO, family, TrainConfig(num_groups=2, group_size=2, capacity=200), seed=1
+    )
     groups = worker.collect(family.policy(weights).network)
     return family.gather([rollout for group in groups for rollout in group])
 

@@ -16,7 +16,6 @@ from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.kernels.costs import cost_so_far
 from parcae.simulation.simulator import Simulator
-from parcae.simulation.tables import workload_tables
 from tests.conftest import batch, job
 
 _ARRIVAL = np.array([[0.0, 1_000.0]])
@@ -82,11 +81,7 @@ def test_the_cost_that_accrues_comes_to_the_objective(objective: Objective) -> N
         job("a", (1, 2_000, ())), job("b", (3, 3_000, ()))
     )  # FIFO: complete at 2 s and 11 s
     simulator = Simulator(sequence, config, 0)
-    make_policy("fifo", 1).play(
-        simulator.state,
-        simulator.future,
-        workload_tables(sequence.workload, config.durations, config.interpolation),
-    )
+    make_policy("fifo", 1).play(simulator.simulation)
     scenario = Scenario(sequence.workload, config, "batch", 2, objective)
     cost = cost_so_far(simulator.state, costing_for(scenario, tail_ms=5_000.0))
     ideal = {"a": 2_000.0, "b": 9_000.0}

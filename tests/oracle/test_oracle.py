@@ -14,22 +14,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.simulation import oracle_policies
-from parcae.simulation.oracle import Oracle, OraclePolicy, RandomBitDraws, TaskKey, task_bits
+from parcae.simulation.oracle import Oracle, OraclePolicy
+from parcae.simulation.oracle_draws import RandomBitDraws, TaskKey, task_bits
+from parcae.simulation.oracle_policies import fair, static
 from parcae.simulation.tables import DurationMode, Interpolation
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.job_set import JobSet, read_job_sets
 from parcae.workloads.tpch_profiles import read_tpch_profiles
 from tests.conftest import batch, shared_data
+from tests.oracle.policies import sjf_cp, weighted_fair
 
 _SMALL_SETS = ("single_q9_100g", "batch10_1", "nodelay_batch10")
 _POLICIES: dict[str, Callable[[int], OraclePolicy]] = {
-    "spark_fifo": lambda executors: oracle_policies.static(executors, by_granted=True),
-    "spark_static_10": lambda executors: oracle_policies.static(10, by_granted=True),
-    "dynamic_partition": lambda executors: oracle_policies.fair,
-    "wfair_-1": lambda executors: oracle_policies.weighted_fair(-1),
-    "wfair_1": lambda executors: oracle_policies.weighted_fair(1),
-    "sjf_cp": lambda executors: oracle_policies.sjf_cp,
+    "spark_fifo": lambda executors: static(executors, by_granted=True),
+    "spark_static_10": lambda executors: static(10, by_granted=True),
+    "dynamic_partition": lambda executors: fair,
+    "wfair_-1": lambda executors: weighted_fair(-1),
+    "wfair_1": lambda executors: weighted_fair(1),
+    "sjf_cp": lambda executors: sjf_cp,
 }
 
 
@@ -183,7 +185,7 @@ def test_the_upper_half_of_the_random_bits_chooses_between_two_levels(
     )
     assert draws.takes_upper((0, 0, 0), 3, 2, 5) is (expected_ms == 900)
     oracle = Oracle(batch(_single_task((2, 5), [100], [900])), 3, moving_delay_ms=0, draws=draws)
-    oracle.run(oracle_policies.fair)
+    oracle.run(fair)
     # Executors attach one after another: the third starts with three attached, between 2 and 5.
     assert [finish - start for *_, start, finish in oracle.tasks] == [100, 100, expected_ms]
 
@@ -198,7 +200,7 @@ def test_random_bits_that_are_passed_in_replace_the_seed() -> None:
     oracle = Oracle(
         batch(spec), 1, seed=77, draws=RandomBitDraws(lambda job, stage, task: 0xFFFFFFFF)
     )
-    oracle.run(oracle_policies.fair)
+    oracle.run(fair)
     assert [finish - start for *_, start, finish in oracle.tasks] == [300, 300, 300]
 
 

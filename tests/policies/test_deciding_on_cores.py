@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from parcae.cluster.decision import Decision
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ANY_CLASS
 from parcae.cluster.trace import Trace
@@ -27,6 +26,7 @@ from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.cluster.invariants import check_invariants
 from tests.conftest import batch, job
 
 _WORKLOAD = random_dags(

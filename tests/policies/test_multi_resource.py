@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from parcae.cluster.decision import Decision, Policy
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
 from parcae.errors import PolicyError
 from parcae.evaluation.tuning import SWEEPS, sweep_values
@@ -25,6 +24,7 @@ from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.cluster.invariants import check_invariants
 from tests.conftest import batch
 
 Sized = tuple[int, int, float, tuple[int, ...]]
@@ -283,8 +283,8 @@ def test_graphene_is_tuned_over_alpha_with_every_pair_of_thresholds_and_then_fin
     sequences = [_sequence(seed, 3) for seed in range(1)]
     sweep = sweep_values("graphene", sequences, _cluster((4, 0.5), (4, 1.0)), [0])
     assert sweep.num_given_up == 425
-    assert 25 <= len(sweep.cost_ms) <= 25 + 35
-    assert sweep.cost_ms[sweep.best] == min(sweep.cost_ms.values())
+    assert 25 <= len(sweep.costs) <= 25 + 35
+    assert sweep.costs[sweep.best] == min(sweep.costs.values())
 
 
 def test_a_new_job_is_offered_executors_that_idle_in_the_pool_of_another() -> None:

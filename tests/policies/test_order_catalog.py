@@ -9,7 +9,7 @@ import pytest
 
 from parcae.cluster.state import MAX_POOLS
 from parcae.errors import ConfigError, FormatError, PolicyError
-from parcae.evaluation.tuning import resolve_policies
+from parcae.evaluation.policies import resolve_policies
 from parcae.policies.catalog import CATALOG
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import variant_name, variants

@@ -29,7 +29,6 @@ from parcae.policies.order_network.layout import (
 from parcae.policies.order_network.policy import (
     OrderNetworkPolicy,
     bind_network,
-    network_checkpoint,
     order_network,
     play_rows,
 )
@@ -163,7 +162,8 @@ def test_plans_are_deterministic_and_play_is_what_plans_make() -> None:
 
 def test_a_checkpoint_comes_back_and_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     weights = _drawn(6)
-    write_checkpoint(network_checkpoint(_rule(), weights, {"seed": 6}), tmp_path / "n.safetensors")
+    arrays = {"rule": np.array(_rule()), "network": weights}
+    write_checkpoint(Checkpoint(KIND, FEATURE_VERSION, arrays), tmp_path / "n.safetensors")
     policy = bind_network(read_checkpoint(tmp_path / "n.safetensors"), "n", _WORKLOAD, _CONFIG)
     assert np.array_equal(policy.weights, weights)
     assert policy.parameters == _rule()

@@ -66,18 +66,14 @@ def test_the_virtual_run_shares_cores_equally_as_far_as_jobs_can_use_them() -> N
     # A core each. The slowest of 2 tasks is taken to outlast the other by a quarter of a task, that
     # of 4 by three eighths: "a" needs 2,250 ms; "b" then has 2,125 ms left, for two cores.
     simulator = Simulator(batch(job("a", (2, 1_000, ())), job("b", (4, 1_000, ()))), _config(2), 1)
-    Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(
-        simulator.state, simulator.future, simulator.tables
-    )
+    Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(simulator.simulation)
     assert simulator.state.virtual_jobs.end_ms == pytest.approx([2_250.0, 3_312.5], abs=1.0)
 
 
 def test_where_jobs_outnumber_cores_the_virtual_run_serves_older_ones_as_spark_does() -> None:
     sequence = batch(*(job("a", (1, 1_000, ())) for _ in range(3)))
     simulator = Simulator(sequence, _config(2), 1)
-    Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(
-        simulator.state, simulator.future, simulator.tables
-    )
+    Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(simulator.simulation)
     assert simulator.state.virtual_jobs.end_ms == pytest.approx(
         [1_000.0, 1_000.0, 2_000.0], abs=1.0
     )
@@ -93,7 +89,7 @@ def test_a_job_that_ended_in_the_virtual_run_is_judged_by_what_it_really_needed(
     simulator.future.knowledge[1] = 0.5
     simulator.state.now.is_corrected[0] = 1
     given = OrderPolicy("given", OrderKind.GIVEN, tables)
-    Guarded("given", given, 50.0).play(simulator.state, simulator.future, simulator.tables)
+    Guarded("given", given, 50.0).play(simulator.simulation)
     assert simulator.state.jobs.completion_ms[1] == 22_000
     assert 2_000.0 < simulator.state.virtual_jobs.end_ms[1] < 6_000.0
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parcae.cluster.decision import Decision
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import NOT_YET, POOL, UNLIMITED
@@ -23,6 +22,7 @@ from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.cluster.invariants import check_invariants
 
 _SEEDS = st.integers(0, 10_000)
 _CORES = st.integers(1, 12)

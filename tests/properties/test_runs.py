@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parcae.cluster.decision import Decision, objection
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
 from parcae.evaluation.bounds import lower_bounds
@@ -21,6 +20,7 @@ from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.cluster.invariants import check_invariants
 
 _POLICIES = st.sampled_from(
     ["fifo", "sjf-cp", "fair", "weighted-fair:-1", "static:2", "random:3", "srpt-cap:2"]

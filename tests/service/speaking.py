@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.service.frames import FrameReader, frame
 from parcae.service.jobs import DurationModel
 from parcae.service.policies import LivePolicy, PolicyFor
 from parcae.service.protocol import (
@@ -11,7 +12,6 @@ from parcae.service.protocol import (
     Error,
     Event,
     Events,
-    FrameReader,
     Hello,
     JobMessage,
     Orders,
@@ -21,7 +21,6 @@ from parcae.service.protocol import (
     TasksReported,
     decode_server_message,
     encode,
-    frame,
 )
 from parcae.service.session import Service, Session
 

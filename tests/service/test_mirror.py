@@ -7,11 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.state import UNLIMITED
 from parcae.policies.orders.kernels import OrderKind
 from parcae.service.jobs import ASSUMED_TASK_MS, LEFT_SHARE, DurationModel
-from parcae.service.live_tables import EndedJob
+from parcae.service.live_tables import ALONE, EndedJob, LiveSettings
 from parcae.service.mirror import Mirror
 from parcae.service.policies import PolicyFor, policies_for
 from parcae.service.protocol import (
@@ -30,6 +29,7 @@ from parcae.service.protocol import (
 from parcae.service.tables import Room
 from parcae.workloads.guess import guess_task_ms
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from tests.cluster.invariants import check_invariants
 from tests.conftest import job
 from tests.service.speaking import began, ended, job_of, planner, stages_of
 
@@ -42,14 +42,14 @@ class CheckedMirror:
         policy_for: PolicyFor | None = None,
         cores: int = 4,
         duration_model: DurationModel | None = None,
-        **settings: object,
+        settings: LiveSettings = ALONE,
     ):
         self.ended: list[EndedJob] = []
         self.mirror = Mirror(
             policy_for or planner(),
             duration_model or DurationModel(None),
+            settings,
             on_end=self.ended.append,
-            **settings,  # type: ignore[arg-type]
         )
         self.mirror.take_state("app", State(seq=0, clock_ms=0, cores=cores, jobs=()))
         self.clock_ms = 0
@@ -234,7 +234,9 @@ def _some_events(draw: random.Random, checked: CheckedMirror, known: dict[str, i
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_tables_are_consistent_after_random_events(name: str, seed: int, toy: Workload) -> None:
     draw = random.Random(seed)
-    checked = CheckedMirror(policies_for(name, toy), predicts_fair=True, room=Room(8, 32, 16))
+    checked = CheckedMirror(
+        policies_for(name, toy), settings=LiveSettings(predicts_fair=True, room=Room(8, 32, 16))
+    )
     known: dict[str, int] = {}
     for _ in range(400):
         events = _some_events(draw, checked, known)
@@ -347,7 +349,9 @@ def test_unknown_jobs_are_guessed_by_their_bytes_as_in_the_simulator() -> None:
 
 
 def test_ended_jobs_are_compared_with_fair_sharing() -> None:
-    checked = CheckedMirror(planner(OrderKind.SJF), cores=1, predicts_fair=True)
+    checked = CheckedMirror(
+        planner(OrderKind.SJF), cores=1, settings=LiveSettings(predicts_fair=True)
+    )
     checked.send(
         JobArrived(job=job_of("long", (8, ()))),
         JobArrived(job=job_of("short", (2, ()))),
@@ -388,7 +392,7 @@ def _assert_rows_are_given_back(num_jobs: int, toy: Workload) -> None:
         policies_for("tuned+guard:1.1", toy),
         cores=4,
         duration_model=DurationModel(toy),
-        predicts_fair=True,
+        settings=LiveSettings(predicts_fair=True),
     )
     _run_short_jobs(checked, 0, 2_000)
     room = (

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.cluster.invariants import check_invariants
 from parcae.cluster.state import ClusterState
 from parcae.service.jobs import DurationModel
+from parcae.service.live_tables import LiveSettings
 from parcae.service.mirror import Mirror
 from parcae.service.policies import LivePolicy, policies_for
 from parcae.service.simulated_client import SimulatedClient, task_times
@@ -28,6 +28,7 @@ from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.cluster.invariants import check_invariants
 from tests.service.speaking import Wire, service_of
 
 _TPCH = load_workload("tpch")
@@ -41,6 +42,7 @@ _NOW = (
 )  # fmt: skip
 _JOBS_SKIPPED = {"stage_start", "num_granted", "num_moves"}
 _STAGES_SKIPPED = {"job", "child_start", "selected_round"}
+_VIRTUAL = ["end_ms", "deadline_ms", "urgency", "total_ms", "has_ended"]
 
 
 @dataclass
@@ -53,36 +55,39 @@ class Snapshot:
     @staticmethod
     def of(state: ClusterState, *, with_virtual: bool) -> Snapshot:
         now = {name: state.now[name][0].item() for name in _NOW}
-        active = state.active[: int(state.now.num_active[0])].tolist()
+        num_virtual = int(state.virtual_now.num_jobs[0]) if with_virtual else 0
+        rows = state.active[: int(state.now.num_active[0])].tolist()
+        kept = _columns(state.jobs, _JOBS_SKIPPED)[rows].tolist()
         jobs = []
-        for row in active:
-            first = int(state.jobs["stage_start"][row])
-            count = int(state.jobs["num_stages"][row])
-            own = {
-                name: state.jobs[name][row].item()
-                for name in state.jobs.dtype.names
-                if name not in _JOBS_SKIPPED
-            }
+        for row, fields in zip(rows, kept, strict=True):
+            own = _stages_of(state, row)
+            own["fields"] = fields
             own["order"] = state.job_orders[row].tolist()
-            names = [name for name in state.stages.dtype.names if name not in _STAGES_SKIPPED]
-            own["stages"] = {
-                name: state.stages[name][first : first + count].tolist() for name in names
-            }
-            own["stage_orders"] = state.stage_orders[first : first + count].tolist()
-            own["children"] = [
-                [int(c) - first for c in state.children[start : start + number]]
-                for start, number in zip(
-                    state.stages["child_start"][first : first + count],
-                    state.stages["num_children"][first : first + count],
-                    strict=True,
-                )
-            ]
-            if with_virtual:
-                names = ("end_ms", "deadline_ms", "urgency", "total_ms", "has_ended")
-                if row < int(state.virtual_now.num_jobs[0]):
-                    own["virtual"] = {name: state.virtual_jobs[name][row].item() for name in names}
+            if row < num_virtual:
+                own["virtual"] = state.virtual_jobs.view(np.ndarray)[_VIRTUAL][row].item()
             jobs.append(own)
         return Snapshot(now, jobs)
+
+
+def _columns(table: np.ndarray, skipped: set[str]) -> np.ndarray:
+    """A view of a table's rows without some of their fields."""
+    return table.view(np.ndarray)[[name for name in table.dtype.names if name not in skipped]]
+
+
+def _stages_of(state: ClusterState, row: int) -> dict[str, Any]:
+    """The stages of a job, their orders, and their children by number within the job."""
+    job = state.jobs.view(np.ndarray)[["stage_start", "num_stages"]][row]
+    first, count = job.item()
+    own = slice(first, first + count)
+    links = state.stages.view(np.ndarray)[["child_start", "num_children"]][own].tolist()
+    return {
+        "stages": _columns(state.stages, _STAGES_SKIPPED)[own].tolist(),
+        "stage_orders": state.stage_orders[own].tolist(),
+        "children": [
+            [child - first for child in state.children[start : start + number].tolist()]
+            for start, number in links
+        ],
+    }
 
 
 @dataclass
@@ -137,7 +142,8 @@ def served(
     service = service_of(lambda _: live, duration_model=duration_model)
     mirror = Watched.__new__(Watched)
     mirror.seen = []
-    Mirror.__init__(mirror, lambda _: live, duration_model, follows_simulator=True, room=room)
+    settings = LiveSettings(follows_simulator=True, room=room)
+    Mirror.__init__(mirror, lambda _: live, duration_model, settings)
     service.mirrors[client.application_id] = mirror
     wire = Wire(service)
     wire.ask(client.hello())
@@ -219,7 +225,7 @@ def test_the_service_shows_a_policy_the_very_observations_of_the_simulator(
 @pytest.mark.parametrize("name", ["srpt", "fsp", "parcae", "tuned+guard:1.1"])
 def test_tables_that_grow_and_give_rows_back_change_no_plan(name: str) -> None:
     config = SimulationConfig(world=WorldName.CORES, num_executors=4, unknown_share=0.3)
-    sequence = draw_sequence(_SYNTHETIC, "load:0.7", 400, 4, RandomStreams(5))
+    sequence = draw_sequence(_SYNTHETIC, "load:0.7", 160, 4, RandomStreams(5))
     simulator, in_simulator = simulated(sequence, policies_for(name, _SYNTHETIC)(4), config, 5)
     live = policies_for(name, _SYNTHETIC)(4)
     duration_model = DurationModel(_SYNTHETIC, is_learning=False)

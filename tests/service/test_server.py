@@ -18,14 +18,16 @@ from parcae.errors import ConfigError, ProtocolError
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.service.client import Client
-from parcae.service.protocol import Error, Hello, Orders, Ping, Pong, State, frame, new_nonce
-from parcae.service.server import Server, ServerConfig, read_secret, serve_in_thread
+from parcae.service.frames import frame
+from parcae.service.protocol import Error, Hello, Orders, Ping, Pong, State, new_nonce
+from parcae.service.server import Server, ServerConfig, read_secret
 from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.service.running import serve_in_thread
 from tests.service.speaking import job_of, service_of
 
 _SECRET = b"0123456789abcdef0123"

@@ -8,10 +8,10 @@ import pytest
 from parcae.cluster.decision import Decision
 from parcae.errors import PolicyError
 from parcae.policies.catalog import make_policy
-from parcae.simulation import oracle_policies
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.oracle import Oracle, OracleExecutor, OracleStage
+from parcae.simulation.oracle_policies import fair, static
 from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
 from parcae.simulation.tables import DurationMode, Interpolation
@@ -20,13 +20,14 @@ from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from parcae.workloads.tpch_profiles import read_tpch_profiles
 from tests.conftest import shared_data
+from tests.oracle.policies import sjf_cp, weighted_fair
 
 _PAIRS = {
-    "fifo": oracle_policies.static(9, by_granted=False),
-    "spark_static_3": oracle_policies.static(3, by_granted=True),
-    "fair": oracle_policies.fair,
-    "weighted-fair:-0.5": oracle_policies.weighted_fair(-0.5),
-    "sjf-cp": oracle_policies.sjf_cp,
+    "fifo": static(9, by_granted=False),
+    "spark_static_3": static(3, by_granted=True),
+    "fair": fair,
+    "weighted-fair:-0.5": weighted_fair(-0.5),
+    "sjf-cp": sjf_cp,
 }
 
 
@@ -127,6 +128,6 @@ def test_all_duration_rules_agree_on_measured_profiles(
     config = SimulationConfig(num_executors=23, durations=durations, interpolation=interpolation)
     trace = simulate(sequence, make_policy("fair", 23), config, 5, record=True)
     oracle = _oracle(sequence, config, 5)
-    oracle.run(oracle_policies.fair)
+    oracle.run(fair)
     assert trace.tasks is not None
     assert [tuple(row) for row in trace.tasks.tolist()] == oracle.tasks

@@ -18,7 +18,7 @@ from parcae.policies.policy_file import export_policy, write_policy
 from parcae.workloads.job import Workload
 from parcae.workloads.spark_event_log import read_spark_event_logs
 from parcae.workloads.synthetic import chain
-from tests.spark.machine import Machine, start_machine, wait_until
+from tests.spark.machine import Machine, wait_until
 
 #: Tasks of the long query and of the short one, and how long each sleeps.
 _LONG = 40
@@ -30,13 +30,6 @@ _WORKLOAD = Workload(
     "w", (chain(1, _LONG, _SLEEP_MS, "long"), chain(1, _SHORT, _SLEEP_MS, "short"))
 )
 _OFF = "parcae: off, Spark schedules by itself"
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    started = start_machine(tmp_path_factory.mktemp("spark"))
-    yield started
-    started.close()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from parcae.policies.policy_file import export_policy, write_policy
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.spark.fingerprint import plan_names
 from tests.conftest import REPOSITORY
-from tests.spark.java import compiled, run_java
+from tests.spark.java import run_java
 from tests.spark.planning_cases import FIXTURE
 
 #: Packages of Java that Spark's launchers open to it.
@@ -26,11 +26,6 @@ _OPENED = (
 )  # fmt: skip
 _FIXTURES = REPOSITORY / "spark-plugin" / "tests" / "fixtures"
 _PLANS = _FIXTURES / "plans.json"
-
-
-@pytest.fixture(scope="module")
-def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compiled(tmp_path_factory.mktemp("classes"))
 
 
 def test_names_by_plan_are_those_of_the_fixture(class_path: str) -> None:

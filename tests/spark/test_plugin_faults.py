@@ -18,16 +18,9 @@ from typing import Any
 import pytest
 
 from tests.spark.fake_service import MISBEHAVIOURS, FakeService, frame, saying, welcome
-from tests.spark.machine import Application, Machine, start_machine, wait_until
+from tests.spark.machine import Application, Machine, wait_until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    started = start_machine(tmp_path_factory.mktemp("spark"))
-    yield started
-    started.close()
 
 
 @pytest.fixture(autouse=True)

@@ -13,12 +13,7 @@ from parcae.spark.build import compile_java, java_sources, plugin_folder
 from parcae.spark.home import find_spark
 from parcae.workloads.spark.events import JobStart, StageInfo
 from parcae.workloads.spark.naming import job_name
-from tests.spark.java import compiled, run_java
-
-
-@pytest.fixture(scope="module")
-def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compiled(tmp_path_factory.mktemp("classes"))
+from tests.spark.java import run_java
 
 
 def test_lines_are_as_short_as_elsewhere() -> None:

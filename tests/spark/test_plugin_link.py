@@ -20,8 +20,8 @@ from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.conftest import REPOSITORY
 from tests.spark.fake_service import MISBEHAVIOURS, FakeService, Picture
-from tests.spark.java import compiled, run_java
-from tests.spark.machine import Machine, start_machine, wait_until
+from tests.spark.java import run_java
+from tests.spark.machine import Machine, wait_until
 from tests.spark.test_guest import Queries
 
 _ORDERS_FIXTURES = REPOSITORY / "protocol" / "fixtures" / "service"
@@ -29,11 +29,6 @@ _LONG_S = 2.0
 _AWAY = "Spark schedules by itself"
 #: The fake service orders queries of these names first.
 _TIERS = {"short": 1.0, "long": 2.0}
-
-
-@pytest.fixture(scope="module")
-def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compiled(tmp_path_factory.mktemp("classes"))
 
 
 def _proof(secret: str, side: str, client: str, service: str, application: str) -> dict[str, str]:
@@ -67,10 +62,10 @@ def test_the_picture_step_by_step(class_path: str) -> None:
 
 
 def test_events_add_up_to_states(class_path: str) -> None:
-    """A random application: applying all events gives the same as the state."""
+    """Random applications: applying all events gives the same as the state."""
     mine = Picture()
     num_compared = 0
-    for line in run_java(class_path, "guest.PictureTest", 20_000).splitlines():
+    for line in run_java(class_path, "guest.PictureTest", 20, 1_000).splitlines():
         message = json.loads(line)
         if message["type"] == "state":
             known = mine.shape()
@@ -95,13 +90,6 @@ def test_a_busy_application_and_the_link_do_not_wait_for_each_other(class_path: 
         service.close()
     assert service.picture.faults == []
     assert service.num_events > 10
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    started = start_machine(tmp_path_factory.mktemp("spark"))
-    yield started
-    started.close()
 
 
 @contextmanager

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from parcae.spark.build import compile_java, java_sources, plugin_folder
-from tests.spark.machine import Machine, start_machine, wait_until
+from tests.spark.machine import Machine, wait_until
 from tests.spark.proofs import PLUGIN, Guided, guided, write_two_queries
 from tests.spark.test_guest import Queries
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    started = start_machine(tmp_path_factory.mktemp("spark"))
-    yield started
-    started.close()
 
 
 class Cell(threading.Thread):

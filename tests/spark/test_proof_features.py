@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.spark.machine import Machine, start_machine, wait_until
+from tests.spark.machine import Machine, wait_until
 from tests.spark.proofs import Guided, guided, processes_that, two_workers
 
 _CLUSTER = "local-cluster[2,2,1024]"
@@ -25,13 +24,6 @@ _QUERIES = {
     "subquery": f"select count(*) from ({_FACTS}) where item < ({_MEAN}) and item in ({_FEW})",
     "shuffle": f"select customer, sum(id) from ({_FACTS}) group by 1 order by 2 desc limit 20",
 }
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    started = start_machine(tmp_path_factory.mktemp("spark"))
-    yield started
-    started.close()
 
 
 def _answers(context: Any, *, at_once: bool) -> dict[str, list[Any]]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError
-from parcae.evaluation.compare import compare
+from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.learning.scenario import Scenario
 from parcae.metrics.objectives import Objective
 from parcae.policies.checkpoint import read_checkpoint
@@ -67,11 +67,8 @@ def test_the_whole_circle_writes_policy_report_and_paragraph(
 
 def test_savings_are_of_the_objective_that_was_asked_for() -> None:
     comparison = compare(
-        _WORKLOAD,
+        ClusterWorld(_WORKLOAD, _CONFIG, "batch", 5),
         ["fifo", "fair", "sjf-cp", "srpt-cap"],
-        config=_CONFIG,
-        num_jobs=5,
-        arrivals="batch",
         num_seeds=4,
         processes=1,
     )

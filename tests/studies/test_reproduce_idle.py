@@ -11,16 +11,16 @@ import pytest
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.learning.recipes import busy_share
+from parcae.learning.scenario import Scenario
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
-from parcae.studies.reproduce.contest import Arena
 from parcae.studies.reproduce.idle import (
     AGENTS,
     at_busy,
-    mixed_arena,
-    real_arena,
+    mixed_scenario,
+    real_scenario,
     smallest_cluster,
-    synthetic_arena,
+    synthetic_scenario,
 )
 from parcae.studies.reproduce.idle_lengths import bins_of, first_slot_s, pairs, slots_of
 from parcae.studies.reproduce.study import StudyRequest
@@ -53,8 +53,8 @@ class _AlwaysWaits:
 
 def test_the_synthetic_jobs_run_on_the_smallest_cluster_under_80_percent() -> None:
     assert smallest_cluster(synthetic_jobs(), 10.0) == 4
-    arena = synthetic_arena(_request(_HUGE, SimulationConfig()))
-    assert (arena.config.num_executors, arena.config.moving_delay_ms, arena.arrivals) == (
+    scenario = synthetic_scenario(_request(_HUGE, SimulationConfig()))
+    assert (scenario.config.num_executors, scenario.config.moving_delay_ms, scenario.arrivals) == (
         4,
         0,
         "poisson:10s",
@@ -62,12 +62,12 @@ def test_the_synthetic_jobs_run_on_the_smallest_cluster_under_80_percent() -> No
 
 
 def test_jobs_of_the_papers_size_come_every_40_s_to_a_cluster_loaded_under_80_percent() -> None:
-    arena = real_arena(_request(_HUGE, SimulationConfig()))
-    assert (arena.config.num_executors, arena.arrivals) == (
+    scenario = real_scenario(_request(_HUGE, SimulationConfig()))
+    assert (scenario.config.num_executors, scenario.arrivals) == (
         28,
         "poisson:40s",
     )  # 888 s / 40 s / 28 = 79%
-    other = real_arena(_request(_HUGE, _SMALL))
+    other = real_scenario(_request(_HUGE, _SMALL))
     assert other.config == _SMALL
     assert other.arrivals.startswith("load:")
 
@@ -75,9 +75,9 @@ def test_jobs_of_the_papers_size_come_every_40_s_to_a_cluster_loaded_under_80_pe
 def test_arrivals_are_found_that_keep_executors_as_busy_as_asked_for() -> None:
     workload = load_workload("toy")
     for busy in (0.3, 0.6):
-        found = at_busy(Arena(workload, _SMALL, "batch", 60), busy)
-        assert busy_share(replace(found, num_jobs=1_000).scenario) == pytest.approx(busy, abs=0.03)
-    mixture = mixed_arena(_request(workload, _SMALL), 0.5)
+        found = at_busy(Scenario(workload, _SMALL, "batch", 60), busy)
+        assert busy_share(replace(found, num_jobs=1_000)) == pytest.approx(busy, abs=0.03)
+    mixture = mixed_scenario(_request(workload, _SMALL), 0.5)
     assert mixture.config == _SMALL
     assert len(mixture.workload.jobs) == len(workload.jobs) + 2
 

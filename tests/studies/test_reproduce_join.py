@@ -13,7 +13,6 @@ from parcae.simulation.run import simulate
 from parcae.studies.reproduce.join import CriticalPath, Scripted, best_schedule, cluster, join_job
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import JobSpec, Workload
-from parcae.workloads.synthetic import fork_join
 from tests.conftest import job
 
 
@@ -57,4 +56,6 @@ def test_the_search_tries_every_schedule_where_none_meets_the_bound() -> None:
 
 def test_a_fork_and_join_takes_three_times_its_task_on_enough_executors() -> None:
     config = SimulationConfig(num_executors=3, moving_delay_ms=0, warmup_delay_ms=0)
-    assert best_schedule(_alone(fork_join(3, 2_000)), config).makespan_ms == 6_000
+    middle = [(1, 2_000, (0,))] * 3
+    spec = job("fork-join", (1, 2_000, ()), *middle, (1, 2_000, (1, 2, 3)))
+    assert best_schedule(_alone(spec), config).makespan_ms == 6_000

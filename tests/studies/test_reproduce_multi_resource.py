@@ -79,7 +79,7 @@ def test_what_a_sweep_found_is_kept_for_the_sister_studies(tmp_path: Path) -> No
     (fair, capped), notes = heuristics(request, world, ["fair", "srpt-cap:tuned"])
     assert (fair.label, fair.name, capped.label) == ("fair", "fair", "srpt-cap:tuned")
     assert re.fullmatch(r"srpt-cap:[1-4]", capped.name)
-    assert "of 4 values from 1 to 4, on 20 tuning seeds of 2 jobs" in notes[0]
+    assert "of 4 values from 1 to 4, on 4 tuning seeds of 2 jobs" in notes[0]
     kept = tmp_path / "tuned-heuristics.json"
     kept.write_text(kept.read_text().replace(capped.name, "srpt-cap:9"))
     assert heuristics(request, world, ["srpt-cap:tuned"])[0][0].name == "srpt-cap:9"

@@ -18,7 +18,6 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.studies.reproduce.catalog import STUDIES, find_study, paper_setting
 from parcae.studies.reproduce.contest import (
-    Arena,
     averages_s,
     contest,
     named,
@@ -123,12 +122,12 @@ def test_estimates_read_as_a_mean_and_its_interval() -> None:
 
 
 def test_a_contest_pairs_the_runs_and_keeps_the_studys_names(tmp_path: Path) -> None:
-    arena = Arena(toy_workload(), _CLUSTER, "batch", 3)
-    found = contest(_request(tmp_path), arena, named("fifo", "fair"), 4)
+    scenario = Scenario(toy_workload(), _CLUSTER, "batch", 3)
+    found = contest(_request(tmp_path), scenario, named("fifo", "fair"), 4)
     by_hand = [
         float((t.completion_ms - t.arrival_ms).mean()) / 1e3
         for t in (
-            simulate(arena.sequence(seed), make_policy("fair", 2), _CLUSTER, seed)
+            simulate(scenario.sequence(seed), make_policy("fair", 2), _CLUSTER, seed)
             for seed in range(4)
         )
     ]
@@ -192,7 +191,7 @@ def test_a_small_budget_is_admitted_and_a_large_one_needs_no_word(tmp_path: Path
 def test_recorded_numbers_are_plain_json(tmp_path: Path) -> None:
     found = contest(
         _request(tmp_path),
-        Arena(toy_workload(), _CLUSTER, "batch", 3),
+        Scenario(toy_workload(), _CLUSTER, "batch", 3),
         named("fifo", "weighted-fair:tuned"),
         2,
     )

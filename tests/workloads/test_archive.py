@@ -116,6 +116,20 @@ def test_a_failed_write_leaves_the_old_file(
     assert [p.name for p in tmp_path.iterdir()] == ["w.parcae"]
 
 
+def test_an_array_whose_header_is_cut_off_is_refused(tmp_path: Path) -> None:
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,".ljust(117) + b"\n"
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8)
+    path = tmp_path / "w.parcae"
+    write_workload(_workload(), path)
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, array)
+    with pytest.raises(FormatError, match="not a Parcae workload file"):
+        read_workload(path)
+
+
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

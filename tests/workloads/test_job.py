@@ -7,7 +7,7 @@ from parcae.errors import WorkloadError
 from parcae.workloads.describe import describe_workload, sample_workload
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.parallelism import with_parallelism_model
-from parcae.workloads.synthetic import RandomDags, chain, fork_join, random_dags, toy_workload
+from parcae.workloads.synthetic import RandomDags, chain, random_dags, toy_workload
 from tests.conftest import job
 
 
@@ -66,10 +66,10 @@ def test_the_decima_cluster_model_inflates_later_waves() -> None:
 
 
 def test_a_description_counts_what_is_there() -> None:
-    described = describe_workload(Workload("w", (chain(3, 2, 1_000), fork_join(4, 2_000))))
-    assert (described.num_jobs, described.num_stages, described.num_tasks) == (2, 9, 12)
+    described = describe_workload(Workload("w", (chain(3, 2, 1_000), chain(2, 3, 2_000))))
+    assert (described.num_jobs, described.num_stages, described.num_tasks) == (2, 5, 12)
     assert described.total_work_s == 6 + 12
-    assert described.depth == {3: 2}
+    assert described.depth == {2: 1, 3: 1}
 
 
 def test_random_dags_and_samples_depend_on_their_seed_only() -> None:

@@ -62,8 +62,8 @@ def test_one_sequence_is_chosen_by_name_or_position(tmp_path: Path) -> None:
     assert [read_packing_sets(path, which)[0].name for which in ("b", "1", "0")] == ["b", "b", "0"]
     for which, message in (
         ("3", "position 0..2"),
-        ("-1", "known are a; b; 0"),
-        ("c", "known are a; b; 0"),
+        ("-1", "known are a, b, 0"),
+        ("c", "known are a, b, 0"),
     ):
         with pytest.raises(ConfigError, match=message):
             read_packing_sets(path, which)

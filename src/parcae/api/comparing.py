@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parcae.api.policies import PolicyLike, policy_object
 from parcae.errors import ConfigError
-from parcae.evaluation.compare import Comparison
+from parcae.evaluation.compare import ClusterWorld, Comparison
 from parcae.evaluation.compare import compare as compare_policies
 from parcae.evaluation.world import Progress
 from parcae.extras import naming_extras
@@ -50,11 +50,8 @@ def compare(
         raise ConfigError("these jobs were not drawn: compare on jobs from `Workload.draw`")
     made = [policy_object(policy, jobs.workload, cluster) for policy in policies]
     return compare_policies(
-        jobs.workload,
+        ClusterWorld(jobs.workload, cluster, jobs.arrivals, jobs.num_jobs),
         made,
-        config=cluster,
-        num_jobs=jobs.num_jobs,
-        arrivals=jobs.arrivals,
         num_seeds=seeds,
         seed_start=seed_start,
         processes=processes,
@@ -63,11 +60,7 @@ def compare(
 
 
 def report(comparison: Comparison, path: str | Path) -> Path:
-    """Write a comparison as one self-contained HTML page: table, Gantt charts, curves.
-
-    Args:
-        comparison: what `compare` returned.
-        path: the page's file.
+    """Write a comparison to `path` as one self-contained HTML page: table, Gantt charts, curves.
 
     Raises:
         OSError: the file cannot be written.

@@ -10,7 +10,7 @@ from parcae.cluster.decision import Decision, Policy
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, Planner, first_come
 from parcae.errors import PolicyError
-from parcae.evaluation.tuning import AnyPolicy, resolve_policies
+from parcae.evaluation.policies import AnyPolicy, resolve_policies
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import CompiledPolicy
 from parcae.workloads.arrivals import JobSequence
@@ -25,12 +25,8 @@ PolicyLike = str | AnyPolicy | PolicyFunction
 _ANSWERS = "return the view's jobs in order of priority"
 
 
-class FunctionPlanner:
-    """A plain function as a policy of the world of cores.
-
-    The function is called at every plan. It returns the jobs in order of priority, the first to be
-    served first; jobs that it leaves out come last, in order of arrival. It may return `Orders`
-    instead.
+class _FunctionPolicy:
+    """A plain function as a policy.
 
     Args:
         function: the function.
@@ -41,6 +37,15 @@ class FunctionPlanner:
         self.name = name_of(function)
         self._function = function
         self._names = names
+
+
+class FunctionPlanner(_FunctionPolicy):
+    """A plain function as a policy of the world of cores.
+
+    The function is called at every plan. It returns the jobs in order of priority, the first to be
+    served first; jobs that it leaves out come last, in order of arrival. It may return `Orders`
+    instead.
+    """
 
     def plan(self, observation: Observation) -> Orders:
         """The orders from now on.
@@ -60,22 +65,13 @@ class FunctionPlanner:
         return orders
 
 
-class FunctionDecider:
+class FunctionDecider(_FunctionPolicy):
     """A plain function as a policy of Decima's world.
 
     The function is called at every decision. It returns the jobs in order of priority: the first
     stage that may be chosen, of the first job that has one, gets all executors. It may return a
     `Decision` instead.
-
-    Args:
-        function: the function.
-        names: the names of the workload's recurring jobs.
     """
-
-    def __init__(self, function: PolicyFunction, names: Sequence[str]) -> None:
-        self.name = name_of(function)
-        self._function = function
-        self._names = names
 
     def decide(self, observation: Observation) -> Decision:
         """The stage that gets the executors.

@@ -83,16 +83,19 @@ class Run:
         return decisions_frame(self.trace)
 
     def gantt(self, path: str | Path) -> Path:
-        """Write which core worked for which job over time, as HTML or PNG by the file's ending.
+        """Write which core worked for which job over time; the file's ending is the format.
+
+        See `parcae.evaluation.gantt.FORMATS`.
 
         Raises:
             ConfigError: another ending.
             OSError: the file cannot be written.
         """
         with naming_extras():
+            from parcae.evaluation.cluster_gantt import cluster_chart
             from parcae.evaluation.gantt import write_gantt
 
-            write_gantt(self.trace, Path(path))
+            write_gantt([cluster_chart(self.trace)], Path(path))
         return Path(path)
 
 

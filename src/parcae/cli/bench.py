@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import SizeOptions, WorldOption, one_size, world_of
+from parcae.cli.options import JsonOption, SizeOptions, WorldOption, one_size, world_of
 
 if TYPE_CHECKING:
     from parcae.evaluation.benchmark import CoresBenchmark
+
+WorkloadOption = Annotated[
+    str, typer.Option("--workload", help="A built-in workload or a workload file.")
+]
 
 app = typer.Typer(help="Measure the speed of Parcae on this machine.", no_args_is_help=True)
 
@@ -26,9 +30,7 @@ def _root() -> None:
 def simulator_command(
     *,
     cluster: SizeOptions,
-    workload: Annotated[
-        str, typer.Option("--workload", help="A built-in workload or a workload file.")
-    ] = "tpch",
+    workload: WorkloadOption = "tpch",
     policy: Annotated[
         str | None,
         typer.Option(
@@ -42,7 +44,7 @@ def simulator_command(
     ] = "poisson:25s",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs in a run.")] = 200,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Number of timed runs.")] = 15,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure simulated tasks per second on one core, including planning, also with 1,000 jobs.
 
@@ -103,9 +105,7 @@ def _print_cores(result: CoresBenchmark, as_json: bool) -> None:
 
 @app.command("decision")
 def decision_command(
-    workload: Annotated[
-        str, typer.Option("--workload", help="A built-in workload or a workload file.")
-    ] = "tpch",
+    workload: WorkloadOption = "tpch",
     policies: Annotated[
         str | None,
         typer.Option(
@@ -118,7 +118,7 @@ def decision_command(
     decisions: Annotated[
         int, typer.Option("--decisions", min=10, help="Number of timed decisions.")
     ] = 2000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure how long policies need for a plan (with --world executors: for a decision).
 
@@ -150,9 +150,7 @@ def decision_command(
 
 @app.command("training")
 def training_command(
-    workload: Annotated[
-        str, typer.Option("--workload", help="A built-in workload or a workload file.")
-    ] = "tpch",
+    workload: WorkloadOption = "tpch",
     networks: Annotated[
         str, typer.Option("--networks", help="Networks, separated by commas.")
     ] = "parcae,decima",
@@ -160,7 +158,7 @@ def training_command(
     iterations: Annotated[
         int, typer.Option("--iterations", min=1, help="Number of timed iterations.")
     ] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure training decisions per CPU second, rollouts and updates together.
 
@@ -192,9 +190,7 @@ def training_command(
 
 @app.command("service")
 def service_command(
-    workload: Annotated[
-        str, typer.Option("--workload", help="A built-in workload or a workload file.")
-    ] = "tpch",
+    workload: WorkloadOption = "tpch",
     policies: Annotated[
         str, typer.Option("--policies", help="Policies, separated by commas.")
     ] = "fair,tuned,parcae,decima",
@@ -203,7 +199,7 @@ def service_command(
         int, typer.Option("--cores", min=1, help="Number of cores of the cluster.")
     ] = 50,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Number of runs per policy.")] = 2,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure the time from sending an event to receiving the orders, over loopback TCP.
 
@@ -242,7 +238,7 @@ def packing_command(
     repetitions: Annotated[
         int, typer.Option("--repetitions", min=1, help="Number of timed repetitions.")
     ] = 7,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure the packing of rigid jobs on one core.
 

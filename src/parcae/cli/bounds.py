@@ -12,6 +12,7 @@ from parcae.cli.options import (
     ArrivalsOption,
     ClusterOptions,
     JobsOption,
+    JsonOption,
     ModelOption,
     SizeOptions,
     WorkloadArgument,
@@ -30,15 +31,14 @@ def bounds_command(
     jobs: JobsOption = 6,
     arrivals: ArrivalsOption = "batch",
     seed: Annotated[
-        int,
-        typer.Option("--seed", min=0, help="Seed of the arrivals and of the task durations."),
+        int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the task durations.")
     ] = 0,
     orders: Annotated[
         bool,
         typer.Option("--orders", help="Also search for the best order of the jobs (at most 12)."),
     ] = False,
     parallelism_model: ModelOption = "none",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compute lower bounds that no schedule can beat.
 

@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import (
-    ArrivalsOption,
-    JobsOption,
-    SimulatedClusterOptions,
-    WorkloadArgument,
-)
+from parcae.cli.options import ArrivalsOption, JobsOption, SimulatedClusterOptions, WorkloadArgument
+from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-
     from parcae.evaluation.world import PairedComparison
 
 #: Policies that are compared by default, by world. The first is the baseline.
@@ -111,22 +105,19 @@ def compare_command(
 
     Example: parcae compare tpch --policies fair,fifo,srpt --cores 50 --seeds 20 --report r.html
     """
-    from parcae.evaluation.compare import compare
+    from parcae.evaluation.compare import ClusterWorld, compare
     from parcae.evaluation.per_job import check_per_job, write_per_job
 
     if output.per_job is not None:
         check_per_job(output.per_job)  # before the runs, which take time
     config = cluster.config()
     loaded = cluster.load(workload)
-    with _progress() as progress:
+    with progress_bar(has_counts=True) as progress:
         # The total is unknown (None) until the first progress report.
         bar = progress.add_task("simulating", total=None)
         comparison = compare(
-            loaded,
+            ClusterWorld(loaded, config, runs.arrivals, runs.jobs),
             (policies or DEFAULT_POLICIES[config.world.value]).split(","),
-            config=config,
-            num_jobs=runs.jobs,
-            arrivals=runs.arrivals,
             num_seeds=runs.seeds,
             seed_start=runs.seed_start,
             processes=runs.processes,
@@ -136,19 +127,3 @@ def compare_command(
     if output.per_job is not None:
         write_per_job(comparison, output.per_job)
         typer.echo(f"jobs: {output.per_job}")
-
-
-def _progress() -> RichProgress:
-    """A progress bar on standard error with the number of seeds and the time left."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    text = TextColumn("{task.description}")
-    columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.options import JsonOption
+from parcae.cli.progress import progress_bar
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -37,10 +40,10 @@ def compare_logs_command(
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot", help="Draw the cores over time of both runs (*.png, *.svg or *.pdf)."
+            "--plot", help="Draw the cores over time of both runs (*.html, *.png, *.svg or *.pdf)."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
     max_bad_share: Annotated[
         float,
         typer.Option(
@@ -55,10 +58,11 @@ def compare_logs_command(
 
     Example: parcae compare-logs before.zstd after.zstd --plot gantt.png
     """
-    from parcae.evaluation.log_gantt import gantt, picture_format
+    from parcae.evaluation.gantt import chart_format
+    from parcae.evaluation.log_gantt import gantt
 
     if plot is not None:
-        picture_format(plot)  # raises an error for an unknown format before the logs are read
+        chart_format(plot)  # raises an error for an unknown format before the logs are read
     comparison = _compared(a, b, key, max_bad_share)
     if plot is not None:
         labelled = zip("AB", comparison.runs, strict=True)
@@ -73,19 +77,10 @@ def compare_logs_command(
 
 def _compared(a: Path, b: Path, key: str | None, max_bad_share: float) -> LogComparison:
     """Read and compare two logs, with a progress bar for each."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
     from parcae.evaluation.compare_logs import compare_logs
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        # A bar without a total (None, also for an empty log) shows activity, but no share.
+    with progress_bar() as progress:
+        # An empty log has no total, either.
         bars = {label: progress.add_task(f"reading {label}", total=None) for label in "AB"}
 
         def show(label: str, done: int, total: int) -> None:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.learning import BudgetOption, ObjectiveOption, ProgressLine, SeedOption
-from parcae.cli.options import (
-    ClusterOptions,
-)
+from parcae.cli.learners import BudgetOption, ProgressLine, SeedOption
+from parcae.cli.learning import ObjectiveOption
+from parcae.cli.options import ClusterOptions
 
 if TYPE_CHECKING:
     from parcae.learning.scenario import Scenario
@@ -133,13 +132,7 @@ def _learned(scenario: Scenario, folder: Path, search: SearchOptions) -> Learned
 
     budget_s = search.budget * 60
     request = LearnRequest(
-        scenario,
-        folder,
-        budget_s,
-        search.seeds,
-        search.seed,
-        search.start,
-        search.device,
+        scenario, folder, budget_s, search.seeds, search.seed, search.start, search.device
     )
     line = ProgressLine(budget_s)
     learned = learn(

@@ -1,28 +1,32 @@
-"""`parcae tune` and `parcae train`: learn a policy for a workload. All trainings run here."""
+"""`parcae tune` and `parcae train`: learn a policy for a workload."""
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from parcae.cli.groups import with_groups
+from parcae.cli.learners import (
+    Found,
+    SearchOptions,
+    SettingsOption,
+    TrainingFolder,
+    TrainingOptions,
+    run_training,
+)
 from parcae.cli.options import (
     ArrivalsOption,
     ClassClusterOptions,
     ClusterOptions,
     JobsOption,
+    JsonOption,
     WorkloadArgument,
 )
 
 if TYPE_CHECKING:
     from parcae.learning.gradients import GradientLearner
-    from parcae.learning.loop import Learner, Plan, TrainResult
     from parcae.learning.order_evolution import EvolutionLearner
     from parcae.learning.scenario import Scenario
     from parcae.learning.tune import Tuning
@@ -35,24 +39,6 @@ ObjectiveOption = Annotated[
         "missed-deadlines",
     ),
 ]
-BudgetOption = Annotated[
-    float, typer.Option("--budget", min=0.01, help="Minutes of wall-clock time.")
-]
-SeedOption = Annotated[
-    int, typer.Option("--seed", min=0, max=255, help="Seed of the search or training.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-TrainingFolder = Annotated[
-    Path,
-    typer.Option(
-        "-o",
-        "--output",
-        help="Folder for the state, the best policy (best.safetensors) and TensorBoard.",
-    ),
-]
-#: What a measurement on the selection runs is relative to.
-_UNITS = {"ratio_to_fair": " of fair", "ratio_to_rule": " of the rule", "cost": ""}
-
 AlsoOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -61,30 +47,6 @@ AlsoOption = Annotated[
         '"arrivals=load:0.8 jobs=60 cores=100". Can be repeated.',
     ),
 ]
-
-
-class ProgressLine:
-    """A progress line of a search or training on standard error, with the time left.
-
-    It is shown only if standard error is a terminal.
-    """
-
-    def __init__(self, budget_s: float) -> None:
-        self.budget_s = budget_s
-        self.is_shown = sys.stderr.isatty()
-
-    def show(self, seconds: float, text: str) -> None:
-        """Replace the line."""
-        if self.is_shown:
-            left = max(0.0, self.budget_s - seconds)
-            # Return to the start of the line and erase it.
-            sys.stderr.write(f"\r\033[K{seconds / self.budget_s:4.0%}  {left:5.0f} s left  {text}")
-            sys.stderr.flush()
-
-    def end(self) -> None:
-        """End the line, so that further output begins on a new one."""
-        if self.is_shown:
-            sys.stderr.write("\n")
 
 
 @dataclass(frozen=True)
@@ -117,12 +79,7 @@ class NetworkOptions:
         str | None,
         typer.Option("--start", help="A trained network to start from: a checkpoint or a name."),
     ] = None
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Change a setting of the recipe: learning_rate=0.001. Can be repeated."
-        ),
-    ] = None
+    settings: SettingsOption = None
     decima: Annotated[
         list[str] | None,
         typer.Option(
@@ -138,33 +95,6 @@ class NetworkOptions:
         str | None,
         typer.Option("--ray", help="Spread rollouts over the Ray cluster at this address."),
     ] = None
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """How long a training runs, and where."""
-
-    budget: BudgetOption = 5.0
-    iterations: Annotated[
-        int | None,
-        typer.Option(
-            "--iterations",
-            min=1,
-            help="End after this many iterations. A resumed training then ends with exactly the "
-            "same weights.",
-        ),
-    ] = None
-    seed: SeedOption = 0
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the training in the output folder.")
-    ] = False
-
-    def plan(self, folder: Path) -> Plan:
-        """The plan of a training in this folder."""
-        from parcae.learning.loop import Plan
-
-        command = shlex.join(["parcae", *sys.argv[1:]])
-        return Plan(self.budget * 60, self.iterations, folder, self.resume, command)
 
 
 def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions) -> Scenario:
@@ -201,22 +131,10 @@ def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions
 @with_groups
 def tune_command(
     workload: WorkloadArgument,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The checkpoint to write (*.safetensors).")
-    ],
     *,
     cluster: ClassClusterOptions,
     setting: ScenarioOptions,
-    budget: BudgetOption = 3.0,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--start",
-            help="A tuned rule to start from: a checkpoint, or a name such as tuned:batch.",
-        ),
-    ] = None,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
+    search: SearchOptions,
 ) -> None:
     """Tune the parameters of the rule for a workload with CMA-ES.
 
@@ -227,39 +145,41 @@ def tune_command(
     """
     from parcae.learning.start import start_rule
     from parcae.learning.tune import tune_rule, tuned_checkpoint
-    from parcae.policies.checkpoint import write_checkpoint
     from parcae.policies.learned import require_durations
 
     scenario = scenario_of(workload, cluster, setting)
     require_durations(scenario.workload)
-    line = ProgressLine(budget * 60)
+    scenarios = [scenario, *(_also(scenario, text) for text in setting.also or [])]
+    start = None if search.start is None else start_rule(search.start, scenario)
+    policies = f"fair,weighted-fair:tuned,{search.output}"
 
-    # Called after every selection, so that a killed search leaves its best checkpoint behind.
-    def save(tuning: Tuning) -> None:
-        card = {**scenario.card(), **_tuning_card(tuning, setting, seed)}
-        write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, card), output)
+    def found(tuning: Tuning) -> Found:
+        card = _tuning_card(tuning, setting, search.seed)
+        checkpoint = tuned_checkpoint(tuning.parameters, scenario, {**scenario.card(), **card})
         gain = f"{setting.objective} {tuning.ratio_to_fair:.3f} of fair"
-        line.show(tuning.seconds, f"{tuning.generations} generations, {gain}")
+        words = f"{tuning.generations} generations, {gain}"
+        sentence = _tuning_sentence(gain, tuning, f"{workload} --policies {policies}", setting)
+        return Found(checkpoint, card, tuning.seconds, words, sentence)
 
-    tuning = tune_rule(
-        [scenario, *(_also(scenario, text) for text in setting.also or [])],
-        budget_s=budget * 60,
-        start=None if start is None else start_rule(start, scenario),
-        seed=seed,
-        progress=save,
+    search.run(
+        lambda save: found(
+            tune_rule(
+                scenarios,
+                budget_s=search.budget_s,
+                start=start,
+                seed=search.seed,
+                progress=lambda tuning: save(found(tuning)),
+            )
+        )
     )
-    save(tuning)
-    line.end()
-    if as_json:
-        summary = _tuning_card(tuning, setting, seed)
-        typer.echo(json.dumps({**summary, "output": str(output)}))
-        return
-    typer.echo(
-        f"{output}: {setting.objective} {tuning.ratio_to_fair:.3f} of fair on the selection runs, "
-        f"after {tuning.generations} generations "
+
+
+def _tuning_sentence(gain: str, tuning: Tuning, compared: str, setting: ScenarioOptions) -> str:
+    """What a tuning came to, in words, and how to compare its policy."""
+    return (
+        f"{gain} on the selection runs, after {tuning.generations} generations "
         f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
-        f"compare it on other runs: parcae compare {workload} --policies "
-        f"fair,weighted-fair:tuned,{output} "
+        f"compare it on other runs: parcae compare {compared} "
         f"--arrivals {setting.arrivals} --jobs {setting.jobs}"
     )
 
@@ -396,8 +316,9 @@ def _gradient_learner(
     """The learner of a network that is trained by policy gradients."""
     from parcae.errors import ConfigError
     from parcae.learning.config import override
+    from parcae.learning.gradients import gradient_learner
     from parcae.learning.recipes import parse_recipe, recipe_config
-    from parcae.learning.run import TrainRequest, gradient_learner
+    from parcae.learning.request import TrainRequest
     from parcae.learning.start import start_rule, start_weights
     from parcae.policies.decima.layout import DecimaSettings
 
@@ -423,70 +344,3 @@ def _gradient_learner(
         net.ray,
     )
     return gradient_learner(request)
-
-
-def run_training(learner: Learner, plan: Plan, objective: str, as_json: bool) -> None:
-    """Train, print the result, and end the command as scripts expect.
-
-    Args:
-        learner: what is trained.
-        plan: for how long, and in which folder.
-        objective: name of the objective.
-        as_json: print the result as JSON.
-
-    Raises:
-        typer.Exit: the training was interrupted (130) or diverged (1).
-    """
-    from parcae.learning.loop import train
-
-    line = ProgressLine(plan.budget_s)
-    unit = _UNITS[learner.measured]
-    result = train(
-        learner,
-        plan,
-        lambda i: line.show(
-            i.seconds, f"iteration {i.iteration}, best {objective} {i.best:.3f}{unit}"
-        ),
-    )
-    line.end()
-    summary = _summary(learner, plan, result, objective)
-    typer.echo(json.dumps(summary) if as_json else _sentence(learner, result, summary))
-    if result.ending == "interrupted":
-        typer.echo("interrupted: to continue, add --resume to the same command", err=True)
-        raise typer.Exit(130)
-    # The best policy is written, but a script should notice that the training failed.
-    if result.ending != "done":
-        typer.echo(f"parcae: {result.ending}", err=True)
-        raise typer.Exit(1)
-
-
-def _summary(learner: Learner, plan: Plan, result: TrainResult, objective: str) -> dict[str, Any]:
-    """What a training came to, as plain JSON."""
-    from parcae.learning.loop import BEST_FILE
-
-    assert plan.folder is not None
-    measurement = f"{learner.measured}_on_selection_runs"
-    return {
-        "output": str(plan.folder / BEST_FILE),
-        learner.iterations_name: result.iterations,
-        **result.counts,
-        "seconds": round(result.seconds, 1),
-        "objective": objective,
-        measurement: result.checkpoint.card[measurement],
-        "ending": result.ending,
-    }
-
-
-def _sentence(learner: Learner, result: TrainResult, summary: dict[str, Any]) -> str:
-    """What a training came to, in words."""
-    best = summary[f"{learner.measured}_on_selection_runs"]
-    measured = "not measured"
-    if best is not None:
-        measured = f"{best:.3f}{_UNITS[learner.measured]} on the selection runs"
-    counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items()]
-    work = ", ".join([*counts, f"{result.seconds:.0f} s"])
-    objective = summary["objective"].replace("_", " ")
-    return (
-        f"{summary['output']}: {objective} {measured}, "
-        f"after {result.iterations:,} {learner.iterations_name} ({work})"
-    )

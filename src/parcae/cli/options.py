@@ -67,6 +67,7 @@ ErrorOption = Annotated[
         "log-normal error of the durations that the policies know.",
     ),
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs in a run.")]
 ArrivalsOption = Annotated[
     str,
@@ -292,3 +293,19 @@ def load(source: str, parallelism_model: str) -> Workload:
     from parcae.workloads.parallelism import with_parallelism_model
 
     return with_parallelism_model(load_workload(source), parallelism_model)
+
+
+def numbers(option: str, text: str) -> tuple[float, ...]:
+    """The numbers that an option gives, separated by commas.
+
+    Raises:
+        ConfigError: one is not a number.
+    """
+    from parcae.errors import ConfigError
+
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise ConfigError(
+            f"{option} {text}: write numbers separated by commas, as in 1,1.5,2"
+        ) from None

@@ -12,6 +12,7 @@ import typer
 from parcae.cli import packing_learning
 from parcae.cli.compare import OutputOptions
 from parcae.cli.groups import with_groups
+from parcae.cli.options import JsonOption
 from parcae.cli.packing_options import (
     DrawnOptions,
     LogOptions,
@@ -21,20 +22,19 @@ from parcae.cli.packing_options import (
     log_json,
     reject_both,
 )
+from parcae.cli.runs import JobSetOptions, PlayedRun, PolicyOption, ShowOptions, policy_names
 from parcae.cli.tables import print_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from parcae.evaluation.gantt import Chart
     from parcae.packing.config import PackingConfig
     from parcae.packing.world import Outcome
     from parcae.policies.packing.catalog import PackingSetting
     from parcae.policies.packing.policy import PackingPolicy
     from parcae.workloads.packing_sets import PackingSet
     from parcae.workloads.rigid import RigidJobs
-
-    #: A job sequence, how it runs, and for each policy its name, its outcome and the same as JSON.
-    _SequenceRuns = tuple[RigidJobs, PackingConfig, list[tuple[str, Outcome, dict[str, Any]]]]
 
 app = typer.Typer(
     help="Schedule rigid jobs: those of DeepRM, or logs of batch clusters.", no_args_is_help=True
@@ -91,30 +91,12 @@ def simulate_command(
     *,
     drawn: DrawnOptions,
     reading: LogOptions,
-    policy: Annotated[
-        str,
-        typer.Option(
-            "--policy",
-            help="Policies, separated by commas (see `parcae packing policies`), or: all",
-        ),
-    ] = "sjf",
-    job_set: Annotated[
-        Path | None, typer.Option("--job-set", help="Run the job sequences in this JSON file.")
-    ] = None,
-    set_id: Annotated[
-        str,
-        typer.Option("--set", help="Which sequence of the file: its name, its position, or all."),
-    ] = "all",
+    sets: JobSetOptions,
+    policy: PolicyOption = "sjf",
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Seed of the drawn job sequence.")
     ] = 1_000,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print each run as a line of JSON.")
-    ] = False,
-    gantt: Annotated[
-        Path | None,
-        typer.Option("--gantt", help="Draw a Gantt chart (PNG) of the runs of the first sequence."),
-    ] = None,
+    shown: ShowOptions,
 ) -> None:
     """Run a sequence of rigid jobs: drawn, from a log, or from a file of sequences.
 
@@ -122,56 +104,35 @@ def simulate_command(
     """
     from parcae.evaluation.packing.policies import resolve_packing
 
-    names = CONFORMANCE_POLICIES if policy == "all" else tuple(policy.split(","))
-    runs, setting = _runs(drawn, reading, job_set, set_id, seed)
+    names = policy_names(policy, CONFORMANCE_POLICIES)
+    sequences, setting = _sequences(drawn, reading, sets, seed)
     policies = resolve_packing(names, None, setting=setting).policies
-    _print_runs(
-        [(jobs, config, list(_run(jobs, config, policies.items()))) for jobs, config in runs],
-        as_json,
-    )
-    if gantt is not None:
-        _draw(*runs[0], policies, gantt)
-        typer.echo(f"Gantt chart: {gantt}", err=True)
+    shown.show(_played(sequences, policies), _print_runs, _chart, sequences[0][0].name)
 
 
-def _runs(
-    drawn: DrawnOptions, reading: LogOptions, job_set: Path | None, set_id: str, seed: int
+def _sequences(
+    drawn: DrawnOptions, reading: LogOptions, sets: JobSetOptions, seed: int
 ) -> tuple[list[tuple[RigidJobs, PackingConfig]], PackingSetting]:
-    """The sequences to run, and the setting for which policies that were trained are chosen.
-
-    Args:
-        drawn: how jobs are drawn.
-        reading: a log, if there is one.
-        job_set: a file of sequences, if there is one.
-        set_id: which sequence of the file.
-        seed: seed of the drawn sequence.
-
-    Raises:
-        ConfigError: more than one source of jobs is given.
-    """
+    """The sequences to run, and the setting for which policies that were trained are chosen."""
     from parcae.errors import ConfigError
     from parcae.packing.config import PackingConfig
     from parcae.policies.packing.catalog import PackingSetting
+    from parcae.workloads.packing_sets import read_packing_sets
 
     reject_both(reading.swf, drawn)
-    if job_set is not None:
+    if sets.job_set is not None:
         if reading.swf is not None or drawn.is_given:
             raise ConfigError(
                 "--job-set runs the sequences in a file: leave out --load, --rate and --swf"
             )
-        return _job_sets(job_set, set_id), PackingSetting(is_exact=False)
+        found = read_packing_sets(sets.job_set, sets.set_id)
+        return [(one.jobs, _config(one)) for one in found], PackingSetting(is_exact=False)
     if reading.swf is not None:
         log = reading.read(reading.swf).jobs
         return [(log, PackingConfig.for_log(log))], PackingSetting(is_exact=True)
     source = drawn.source()
     mean_rate = sum(source.rates) / len(source.rates)
     return [(source.draw([seed])[0], source.config)], PackingSetting(rate=mean_rate)
-
-
-def _job_sets(path: Path, which: str) -> list[tuple[RigidJobs, PackingConfig]]:
-    from parcae.workloads.packing_sets import read_packing_sets
-
-    return [(one.jobs, _config(one)) for one in read_packing_sets(path, which)]
 
 
 def _config(one: PackingSet) -> PackingConfig:
@@ -185,15 +146,17 @@ def _config(one: PackingSet) -> PackingConfig:
     )
 
 
-def _run(
-    jobs: RigidJobs, config: PackingConfig, policies: Any
-) -> Iterator[tuple[str, Outcome, dict[str, Any]]]:
-    """Run each policy; yields its name, its outcome and the same as JSON."""
+def _played(
+    sequences: Sequence[tuple[RigidJobs, PackingConfig]], policies: Mapping[str, PackingPolicy]
+) -> Iterator[PlayedRun]:
+    """Run every sequence under each policy."""
     from parcae.evaluation.packing.world import run_policy
 
-    for name, policy in policies:
-        outcome = run_policy(policy, [jobs], config)[0]
-        yield name, outcome, _run_json(name, outcome, _as_coded(policy, jobs, config))
+    for number, (jobs, config) in enumerate(sequences):
+        for name, policy in policies.items():
+            outcome = run_policy(policy, [jobs], config)[0]
+            result = _run_json(name, outcome, _as_coded(policy, jobs, config))
+            yield PlayedRun(number, result, (outcome, config))
 
 
 def _as_coded(policy: PackingPolicy, jobs: RigidJobs, config: PackingConfig) -> Outcome | None:
@@ -234,22 +197,16 @@ def _run_json(name: str, outcome: Outcome, as_coded: Outcome | None) -> dict[str
     return result
 
 
-def _print_runs(runs: Sequence[_SequenceRuns], as_json: bool) -> None:
-    for jobs, config, results in runs:
-        if as_json:
-            for _, _, result in results:
-                typer.echo(json.dumps(result))
-        else:
-            # Logs have times in seconds, all other sequences have time steps.
-            unit = jobs.step if jobs.step == "s" else "steps"
-            rows = [
-                _row(name, outcome, config, result["decisions"])
-                for name, outcome, result in results
-            ]
-            print_rows(f"{jobs.name}: {len(jobs):,} jobs, times in {unit}", _COLUMNS, rows, _WIDTH)
+def _print_runs(runs: Iterator[PlayedRun]) -> None:
+    every = list(runs)
+    jobs = every[0].run[0].jobs
+    # Logs have times in seconds, all other sequences have time steps.
+    unit = jobs.step if jobs.step == "s" else "steps"
+    rows = [_row(run.result, *run.run) for run in every]
+    print_rows(f"{jobs.name}: {len(jobs):,} jobs, times in {unit}", _COLUMNS, rows, _WIDTH)
 
 
-def _row(name: str, outcome: Outcome, config: PackingConfig, decisions: int) -> tuple[str, ...]:
+def _row(result: dict[str, Any], outcome: Outcome, config: PackingConfig) -> tuple[str, ...]:
     from parcae.evaluation.packing.view import number
     from parcae.metrics.packing import summarize_packing
 
@@ -260,28 +217,26 @@ def _row(name: str, outcome: Outcome, config: PackingConfig, decisions: int) -> 
     busy = " ".join(f"{share:.0%}" for share in s.utilization.values())
     means = (s.mean_slowdown, s.mean_bounded_slowdown, s.mean_completion, s.mean_waiting)
     return (
-        name,
+        result["policy"],
         *map(number, means),
         f"{s.makespan:,}",
         busy,
         f"{s.unallocated + s.dropped:,}",
-        f"{decisions:,}",
+        f"{result['decisions']:,}",
     )
 
 
-def _draw(jobs: RigidJobs, config: PackingConfig, policies: Any, path: Path) -> None:
+def _chart(run: PlayedRun) -> Chart:
     from parcae.errors import ConfigError
-    from parcae.evaluation.packing.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn, packing_gantt_png
-    from parcae.evaluation.packing.world import run_policy
+    from parcae.evaluation.packing.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn, packing_chart
 
-    # The runs are repeated for the chart; they are deterministic.
-    outcomes = {name: run_policy(policy, [jobs], config)[0] for name, policy in policies.items()}
-    if not all(map(can_be_drawn, outcomes.values())):
+    outcome = run.run[0]
+    if not can_be_drawn(outcome):
         raise ConfigError(
             f"a chart of more than {MAX_JOBS} jobs or {MAX_UNITS} units cannot be read: draw a "
             "smaller run"
         )
-    packing_gantt_png(outcomes, path, jobs.name)
+    return packing_chart(run.result["policy"], outcome)
 
 
 @app.command("compare")
@@ -358,7 +313,7 @@ def describe_command(
     swf: Annotated[Path, typer.Option("--swf", help="A log of a batch cluster (*.swf[.gz]).")],
     *,
     reading: ReadingOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Describe a log, and list what the reader left out or changed, with the first line concerned.
 
@@ -401,9 +356,7 @@ def _print_description(described: dict[str, Any]) -> None:
 
 
 @app.command("policies")
-def policies_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def policies_command(as_json: JsonOption = False) -> None:
     """List the packing policies.
 
     A policy is written NAME, NAME:ARGUMENT, tetris-kKNOB, or as the path of a checkpoint.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.learning import (
-    BudgetOption,
-    JsonOption,
-    ProgressLine,
-    SeedOption,
+from parcae.cli.learners import (
+    Found,
+    SearchOptions,
+    SettingsOption,
     TrainingFolder,
     TrainingOptions,
     run_training,
 )
+from parcae.cli.options import JsonOption, numbers
 from parcae.cli.packing_options import (
     DrawnOptions,
     LogOptions,
@@ -28,45 +27,41 @@ from parcae.cli.packing_options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from parcae.packing.sources import PackingSource
 
-PieceOption = Annotated[
-    int | None,
-    typer.Option(
-        "--piece-jobs",
-        min=1,
-        help="Number of jobs in each piece of a log. (default: 1000, or a quarter of a short log)",
-    ),
-]
-#: Default number of jobs in the pieces of a log on which networks are trained.
-_TRAINING_PIECE = 1000
 #: Number of selection runs on the pieces of a log.
 _LOG_SELECTION = 48
-
-
-AlsoOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--also-swf",
-        help="A further log; pieces are drawn from all logs in turn. Can be repeated.",
-    ),
-]
-SpeedsOption = Annotated[
-    str,
-    typer.Option(
-        "--speeds",
-        help="Factors by which arrivals are sped up: 1,1.5,2. Each piece has one.",
-    ),
-]
 
 
 @dataclass(frozen=True)
 class PieceOptions:
     """Pieces of logs, on which policies learn."""
 
-    also_swf: AlsoOption = None
-    piece_jobs: PieceOption = None
-    speeds: SpeedsOption = "1"
+    also_swf: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--also-swf",
+            help="A further log; pieces are drawn from all logs in turn. Can be repeated.",
+        ),
+    ] = None
+    piece_jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--piece-jobs",
+            min=1,
+            help="Number of jobs in each piece of a log. "
+            "(default: 1000, or a quarter of a short log)",
+        ),
+    ] = None
+    speeds: Annotated[
+        str,
+        typer.Option(
+            "--speeds",
+            help="Factors by which arrivals are sped up: 1,1.5,2. Each piece has one.",
+        ),
+    ] = "1"
 
 
 @dataclass(frozen=True)
@@ -82,12 +77,7 @@ class PackingNetworkOptions:
             "(default: the first; set: log with --swf)",
         ),
     ] = None
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Change a setting of the recipe: learning_rate=0.001. Can be repeated."
-        ),
-    ] = None
+    settings: SettingsOption = None
     start: Annotated[
         Path | None,
         typer.Option(
@@ -101,70 +91,45 @@ class PackingNetworkOptions:
 
 
 @dataclass(frozen=True)
-class RuleSearchOptions:
+class RuleSearchOptions(SearchOptions):
     """How the parameters of a rule are searched for."""
 
     objective: ObjectiveOption = None
-    start: Annotated[
-        Path | None,
-        typer.Option("--start", help="Checkpoint of a tuned withholding rule to start from."),
-    ] = None
-    budget: BudgetOption = 3.0
     generations: Annotated[
         int | None, typer.Option("--generations", min=1, help="End after this many generations.")
     ] = None
-    seed: SeedOption = 0
 
 
-def _source(
-    drawn: DrawnOptions, reading: LogOptions, pieces: PieceOptions, most: int
-) -> PackingSource:
+def _source(drawn: DrawnOptions, reading: LogOptions, pieces: PieceOptions) -> PackingSource:
     """The source of job sequences: drawn ones, or pieces of the first halves of logs.
 
-    The second halves are reserved for comparisons. Pieces have as many jobs as `--piece-jobs` says,
-    or by default at most `most`.
+    The second halves are reserved for comparisons.
     """
     from dataclasses import replace
 
+    from parcae.errors import ConfigError
     from parcae.evaluation.packing.compare import part_of
     from parcae.evaluation.packing.tuning import tuning_pieces
     from parcae.packing.sources import LogSource, MixedSource
 
     reject_both(reading.swf, drawn)
-    logs = _logs(reading.swf, pieces.also_swf)
-    if not logs:
+    if reading.swf is None:
+        if pieces.also_swf:
+            raise ConfigError("--also-swf adds logs to --swf: give the first log with --swf")
         return drawn.source()
     # All logs are read with the same options.
+    logs = [reading.swf, *(pieces.also_swf or [])]
     halves = [part_of(reading.read(path).jobs, "first") for path in logs]
     sources = [
         replace(
-            tuning_pieces(half, most)
+            tuning_pieces(half)
             if pieces.piece_jobs is None
             else LogSource(half, pieces.piece_jobs),
-            speeds=_speeds(pieces.speeds),
+            speeds=numbers("--speeds", pieces.speeds),
         )
         for half in halves
     ]
     return sources[0] if len(sources) == 1 else MixedSource(tuple(sources))
-
-
-def _logs(swf: Path | None, also: list[Path] | None) -> list[Path]:
-    from parcae.errors import ConfigError
-
-    if swf is None and also:
-        raise ConfigError("--also-swf adds logs to --swf: give the first log with --swf")
-    return [] if swf is None else [swf, *(also or [])]
-
-
-def _speeds(text: str) -> tuple[float, ...]:
-    from parcae.errors import ConfigError
-
-    try:
-        return tuple(float(word) for word in text.split(","))
-    except ValueError:
-        raise ConfigError(
-            f"--speeds {text}: write numbers separated by commas, as in 1,1.5,2"
-        ) from None
 
 
 @with_groups
@@ -193,7 +158,7 @@ def train_command(
     from parcae.learning.packing.catalog import make_learner, start_weights
     from parcae.policies.checkpoint import read_checkpoint
 
-    source = _source(drawn, reading, pieces, _TRAINING_PIECE)
+    source = _source(drawn, reading, pieces)
     cost = cost_of(net.objective, reading.swf is not None)
     weights = None
     if net.start is not None:
@@ -214,15 +179,11 @@ def tune_command(
         str,
         typer.Argument(metavar="withhold|tetris", help="The policy to tune.", show_default=False),
     ],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The checkpoint to write (*.safetensors).")
-    ],
     *,
     drawn: DrawnOptions,
     reading: LogOptions,
     pieces: PieceOptions,
     search: RuleSearchOptions,
-    as_json: JsonOption = False,
 ) -> None:
     """Tune a hand-made packing policy.
 
@@ -233,51 +194,36 @@ def tune_command(
     Example: parcae packing tune withhold --load 1.3 --budget 1 -o withhold.safetensors
     """
     from parcae.errors import ConfigError
-    from parcae.evaluation.packing.policies import TUNED
-    from parcae.evaluation.packing.tuning import PIECE_JOBS, Tuned, tune_knob, tune_withholding
-    from parcae.policies.checkpoint import SUFFIX, write_checkpoint
+    from parcae.evaluation.packing.policies import TUNED, Tuning, tune
+    from parcae.evaluation.packing.tuning import Tuned
     from parcae.policies.packing.catalog import rule_checkpoint
 
     if rule not in TUNED:
         raise ConfigError(f"{rule!r} cannot be tuned: write one of {', '.join(TUNED)}")
-    if output.suffix != SUFFIX or not output.parent.is_dir():
-        raise ConfigError(
-            f"-o {output}: give a file in an existing folder, with a name that ends in {SUFFIX}"
-        )
-    source = _source(drawn, reading, pieces, PIECE_JOBS)
+    source = _source(drawn, reading, pieces)
     cost = cost_of(search.objective, reading.swf is not None)
-    line = ProgressLine(search.budget * 60)
+    objective = cost.name.lower()
+    setting = {"source": source.card(), "objective": objective, "seed": search.seed}
 
-    def save(tuned: Tuned, seconds: float, count: int) -> None:
-        card = {
-            "source": source.card(),
-            "objective": cost.name.lower(),
-            "seed": search.seed,
-            **tuned.card,
-        }
-        write_checkpoint(rule_checkpoint(tuned.policy, card), output)
-        line.show(seconds, f"{count} generations, {cost.name.lower()} {tuned.cost:.3f}")
+    def found(tuned: Tuned, seconds: float, generations: int) -> Found:
+        words = f"{generations} generations, {objective} {tuned.cost:.3f}"
+        checkpoint = rule_checkpoint(tuned.policy, {**setting, **tuned.card})
+        return Found(checkpoint, tuned.card, seconds, words, tuned.text)
 
-    # It has a single knob, so a sweep of its values replaces the search.
-    if rule == "tetris":
-        tuned = tune_knob(source, cost)
-    else:
-        first = None if search.start is None else _parameters(search.start)
-        tuned = tune_withholding(
-            source,
-            cost,
-            search.budget * 60,
+    def tuned_policy(save: Callable[[Found], None]) -> Found:
+        tuned = tune(
+            rule,
+            Tuning(source, cost, search.budget_s),
             # In practice no limit: the budget ends the search.
             max_generations=search.generations or 1 << 30,
-            start=first,
+            start=search.start and _parameters(Path(search.start)),
             seed=search.seed,
-            progress=save,
+            progress=lambda *so_far: save(found(*so_far)),
         )
-    # The whole budget counts as used, so that the progress line ends at 100%.
-    save(tuned, search.budget * 60, int(tuned.card.get("generations", 0)))
-    line.end()
-    summary = json.dumps({**tuned.card, "output": str(output)})
-    typer.echo(summary if as_json else f"{output}: {tuned.text}")
+        # The whole budget counts as used, so that the progress line ends at 100%.
+        return found(tuned, search.budget_s, int(tuned.card.get("generations", 0)))
+
+    search.run(tuned_policy)
 
 
 def _parameters(path: Path) -> Any:

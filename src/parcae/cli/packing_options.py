@@ -15,78 +15,6 @@ if TYPE_CHECKING:
     from parcae.packing.sources import DrawnSource
     from parcae.workloads.swf import SwfLog
 
-LoadOption = Annotated[
-    str | None,
-    typer.Option(
-        "--load",
-        help="Load of each resource: 1.3, 130%, several (0.7,1.3), or ten in a range (0.1:1.84).",
-    ),
-]
-RateOption = Annotated[
-    str | None,
-    typer.Option(
-        "--rate", help="Mean arrivals per time step, instead of --load: 0.7, several, or a range."
-    ),
-]
-MixOption = Annotated[
-    str,
-    typer.Option("--mix", help="Which jobs: as in DeepRM's code, or as in its paper: code | paper"),
-]
-WindowOption = Annotated[
-    int, typer.Option("--window", min=1, help="Number of time steps in which jobs arrive.")
-]
-SlotsOption = Annotated[
-    int, typer.Option("--slots", min=1, help="Number of job slots (waiting jobs that are visible).")
-]
-BacklogOption = Annotated[
-    int,
-    typer.Option(
-        "--backlog",
-        min=0,
-        help="Maximum number of further waiting jobs; jobs beyond it are lost, and counted.",
-    ),
-]
-HorizonOption = Annotated[
-    int, typer.Option("--horizon", min=1, help="Number of time steps that are planned ahead.")
-]
-UnitsOption = Annotated[
-    int, typer.Option("--units", min=1, help="Number of units of each resource.")
-]
-ResourcesOption = Annotated[int, typer.Option("--resources", min=1, help="Number of resources.")]
-SwfOption = Annotated[
-    Path | None,
-    typer.Option("--swf", help="A log in the Standard Workload Format (*.swf, *.swf.gz)."),
-]
-ProcessorsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--processors", min=1, help="Number of processors of the cluster. (default: as in the log)"
-    ),
-]
-MemoryOption = Annotated[
-    int | None,
-    typer.Option(
-        "--memory", min=1, help="Memory of the cluster in KB; makes memory a second resource."
-    ),
-]
-EstimatesOption = Annotated[
-    str, typer.Option("--estimates", help="Durations that the policies know: requested | actual")
-]
-CancelledOption = Annotated[
-    str, typer.Option("--cancelled", help="Jobs that were cancelled while running: keep | drop")
-]
-PartitionsOption = Annotated[
-    str | None, typer.Option("--partitions", help="Use only the jobs of these partitions: 1,3")
-]
-BadShareOption = Annotated[
-    float,
-    typer.Option(
-        "--max-bad-share",
-        min=0,
-        max=1,
-        help="Fail if more than this share of the lines is invalid.",
-    ),
-]
 ObjectiveOption = Annotated[
     str | None,
     typer.Option(
@@ -103,12 +31,39 @@ _NUM_RATES = 10
 class ReadingOptions:
     """How a log is read."""
 
-    processors: ProcessorsOption = None
-    memory: MemoryOption = None
-    estimates: EstimatesOption = "requested"
-    cancelled: CancelledOption = "keep"
-    partitions: PartitionsOption = None
-    max_bad_share: BadShareOption = 0.0
+    processors: Annotated[
+        int | None,
+        typer.Option(
+            "--processors",
+            min=1,
+            help="Number of processors of the cluster. (default: as in the log)",
+        ),
+    ] = None
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            "--memory", min=1, help="Memory of the cluster in KB; makes memory a second resource."
+        ),
+    ] = None
+    estimates: Annotated[
+        str,
+        typer.Option("--estimates", help="Durations that the policies know: requested | actual"),
+    ] = "requested"
+    cancelled: Annotated[
+        str, typer.Option("--cancelled", help="Jobs that were cancelled while running: keep | drop")
+    ] = "keep"
+    partitions: Annotated[
+        str | None, typer.Option("--partitions", help="Use only the jobs of these partitions: 1,3")
+    ] = None
+    max_bad_share: Annotated[
+        float,
+        typer.Option(
+            "--max-bad-share",
+            min=0,
+            max=1,
+            help="Fail if more than this share of the lines is invalid.",
+        ),
+    ] = 0.0
 
     def read(self, path: Path) -> SwfLog:
         """Read a log.
@@ -141,22 +96,59 @@ class ReadingOptions:
 class LogOptions(ReadingOptions):
     """A log, if there is one, and how it is read."""
 
-    swf: SwfOption = None
+    swf: Annotated[
+        Path | None,
+        typer.Option("--swf", help="A log in the Standard Workload Format (*.swf, *.swf.gz)."),
+    ] = None
 
 
 @dataclass(frozen=True)
 class DrawnOptions:
     """How jobs are drawn, and the sizes of the packing world."""
 
-    load: LoadOption = None
-    rate: RateOption = None
-    mix: MixOption = "code"
-    window: WindowOption = 50
-    slots: SlotsOption = 10
-    backlog: BacklogOption = 60
-    horizon: HorizonOption = 20
-    units: UnitsOption = 10
-    resources: ResourcesOption = 2
+    load: Annotated[
+        str | None,
+        typer.Option(
+            "--load",
+            help="Load of each resource: 1.3, 130%, several (0.7,1.3), or ten in a range "
+            "(0.1:1.84).",
+        ),
+    ] = None
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            "--rate",
+            help="Mean arrivals per time step, instead of --load: 0.7, several, or a range.",
+        ),
+    ] = None
+    mix: Annotated[
+        str,
+        typer.Option(
+            "--mix", help="Which jobs: as in DeepRM's code, or as in its paper: code | paper"
+        ),
+    ] = "code"
+    window: Annotated[
+        int, typer.Option("--window", min=1, help="Number of time steps in which jobs arrive.")
+    ] = 50
+    slots: Annotated[
+        int,
+        typer.Option("--slots", min=1, help="Number of job slots (waiting jobs that are visible)."),
+    ] = 10
+    backlog: Annotated[
+        int,
+        typer.Option(
+            "--backlog",
+            min=0,
+            help="Maximum number of further waiting jobs; jobs beyond it are lost, and counted.",
+        ),
+    ] = 60
+    horizon: Annotated[
+        int, typer.Option("--horizon", min=1, help="Number of time steps that are planned ahead.")
+    ] = 20
+    units: Annotated[
+        int, typer.Option("--units", min=1, help="Number of units of each resource.")
+    ] = 10
+    resources: Annotated[int, typer.Option("--resources", min=1, help="Number of resources.")] = 2
 
     @property
     def is_given(self) -> bool:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from parcae.cli.options import JsonOption
 
 
-def policies_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def policies_command(as_json: JsonOption = False) -> None:
     """List the policies and the worlds in which they work.
 
     A policy is written NAME or NAME:ARGUMENT. In the world of cores it can have a guard:

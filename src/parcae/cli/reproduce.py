@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from parcae.workloads.job import Workload
 
 
+#: Width of the tables in characters.
+_WIDTH = 140
+
+
 def _workload_and_config(
     workload: str, model: str, given: dict[str, Any]
 ) -> tuple[Workload, SimulationConfig]:
@@ -216,6 +220,7 @@ def reproduce_command(
     """
     from rich.console import Console
 
+    from parcae.cli.tables import print_rows
     from parcae.studies.reproduce.catalog import PACKING_STUDIES, find_study, reproduce
 
     # Raises an error for an unknown study before the workload is loaded.
@@ -226,7 +231,8 @@ def reproduce_command(
         make_request = _packing_request if study in PACKING_STUDIES else _study_request
         request = make_request(given, lambda text: status.update(text))
         result, files = reproduce(study, request, shlex.join(["parcae", *sys.argv[1:]]))
-    _print(study, result)
+    title = f"{study}: {result.title}"
+    print_rows(title, result.columns, result.rows, _WIDTH, f"The paper: {result.paper}")
     typer.echo(f"{files.table}\n{files.picture}\n{files.numbers}")
 
 
@@ -323,23 +329,3 @@ def _study_request(given: _Given, say: Callable[[str], None]) -> StudyRequest:
         say=say,
         recorded=recorded,
     )
-
-
-def _print(study: str, result: Any) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(
-        title=escape(f"{study}: {result.title}"), caption=escape(f"The paper: {result.paper}")
-    )
-    for column, heading in enumerate(result.columns):
-        table.add_column(escape(heading), justify="left" if column == 0 else "right")
-    for row in result.rows:
-        table.add_row(*(escape(cell) for cell in row))
-    console = Console()
-    (console if console.width >= _WIDTH else Console(width=_WIDTH)).print(table)
-
-
-#: Width of the tables in characters.
-_WIDTH = 140

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import SOURCE_HELP
+from parcae.cli.options import SOURCE_HELP, JsonOption
 
 #: Value of --admin-port that means: no admin side.
 _NONE = -1
@@ -116,9 +116,7 @@ def serve_command(
     demo: Annotated[
         int,
         typer.Option(
-            "--demo",
-            min=0,
-            help="Also schedule a simulated application with this number of jobs.",
+            "--demo", min=0, help="Also schedule a simulated application with this number of jobs."
         ),
     ] = 0,
     for_s: Annotated[
@@ -188,7 +186,7 @@ def replay_command(
     workload: Annotated[
         str, typer.Option("--workload", help=f"Profile of the recurring jobs. {SOURCE_HELP}")
     ] = "tpch",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare the orders in a recording of `parcae serve --record` with those of another policy.
 

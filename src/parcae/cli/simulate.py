@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import (
-    SOURCE_HELP,
-    ArrivalsOption,
-    JobsOption,
-    SimulatedClusterOptions,
-)
+from parcae.cli.options import SOURCE_HELP, ArrivalsOption, JobsOption, SimulatedClusterOptions
+from parcae.cli.runs import JobSetOptions, PlayedRun, PolicyOption, ShowOptions, policy_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from parcae.cluster.trace import Trace
+    from parcae.evaluation.gantt import Chart
+    from parcae.evaluation.policies import ResolvedPolicies
     from parcae.simulation.config import SimulationConfig
     from parcae.workloads.arrivals import JobSequence
     from parcae.workloads.job import Workload
@@ -48,22 +45,8 @@ class DrawOptions:
     jobs: JobsOption = 20
     arrivals: ArrivalsOption = "batch"
     seed: Annotated[
-        int,
-        typer.Option("--seed", min=0, help="Seed of the arrivals and of the task durations."),
+        int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the task durations.")
     ] = 0
-
-
-@dataclass(frozen=True)
-class JobSetOptions:
-    """Job sets of a file, instead of drawn jobs."""
-
-    job_set: Annotated[
-        Path | None,
-        typer.Option("--job-set", help="Run the job sets of this JSON file instead of drawn jobs."),
-    ] = None
-    set_id: Annotated[
-        str, typer.Option("--set", help="Which job set of the file: its id, or all.")
-    ] = "all"
 
 
 @with_groups
@@ -73,18 +56,8 @@ def simulate_command(
     draw: DrawOptions,
     sets: JobSetOptions,
     workload: OptionalWorkload = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            "--policy", help="Policies, separated by commas (see `parcae policies`), or: all"
-        ),
-    ] = "fair",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print each run as a line of JSON.")
-    ] = False,
-    gantt: Annotated[
-        Path | None, typer.Option("--gantt", help="Write a Gantt chart (HTML) of the first run.")
-    ] = None,
+    policy: PolicyOption = "fair",
+    shown: ShowOptions,
 ) -> None:
     """Simulate a workload under one or more policies.
 
@@ -94,67 +67,35 @@ def simulate_command(
 
     Example: parcae simulate --job-set spark-world.json --policy fifo,fair,srpt,orders --json
     """
+    from parcae.errors import ConfigError
+
     has_own_jobs = sets.job_set is not None and _contains_jobs(workload, sets.job_set)
     config = cluster.config(
         # Job sets that only name jobs are those of the reference runs, in the world of executors.
         {"--job-set with sets of named jobs": sets.job_set is not None and not has_own_jobs}
     )
     # A Gantt chart needs the record of all tasks; recording takes time and memory.
-    record = gantt is not None
+    record = shown.gantt is not None
     if sets.job_set is not None and has_own_jobs:
-        results = _run_spark_world(
-            sets.job_set, sets.set_id, policy, config, cluster.size, draw.seed, record
-        )
+        runs = _run_spark_world(sets, policy, config, cluster.size, draw.seed, record)
     elif workload is None:
-        raise _no_workload()
+        raise ConfigError(
+            "give a workload (tpch, synthetic, toy, or a *.parcae file), or a --job-set file that "
+            "contains its jobs"
+        )
     elif sets.job_set is not None:
-        names = CONFORMANCE_POLICIES if policy == "all" else tuple(policy.split(","))
-        # Options take precedence over the settings in the file.
-        given = {
-            "num_executors": cluster.size,
-            "moving_delay_ms": cluster.moving_delay_ms,
-            "warmup_delay_ms": cluster.warmup_delay_ms,
-        }
-        results = _run_job_sets(
-            cluster.load(workload), sets.job_set, sets.set_id, names, config, given, draw.seed
-        )
+        names = policy_names(policy, CONFORMANCE_POLICIES)
+        runs = _run_job_sets(workload, sets, names, cluster, config, draw.seed)
     else:
-        loaded = cluster.load(workload)
-        results = _run_drawn(
-            loaded,
-            _policy_names(policy, config),
-            config,
-            draw.arrivals,
-            draw.jobs,
-            draw.seed,
-            record,
-        )
-    for row, (result, trace) in enumerate(results):
-        if gantt is not None and row == 0:
-            _write_gantt(trace, gantt)
-        if as_json:
-            typer.echo(json.dumps(result))
-        else:
-            _print(result)
-    if gantt is not None:
-        typer.echo(f"Gantt chart: {gantt}", err=True)
+        runs = _run_drawn(cluster.load(workload), policy, config, draw, record)
+    shown.show(runs, _print_runs, _chart)
 
 
 def _policy_names(policy: str, config: SimulationConfig) -> tuple[str, ...]:
     """The policies that `--policy` names; `all` are those of the world that need no tuning."""
-    if policy != "all":
-        return tuple(policy.split(","))
     of_world = ("sjf", "srpt", "fsp", "psbs", "las") if config.world.value == "cores" else ()
-    return ("fifo", "fair", *of_world, "sjf-cp", "weighted-fair:-1", "srpt-cap")
-
-
-def _no_workload() -> Exception:
-    from parcae.errors import ConfigError
-
-    return ConfigError(
-        "give a workload (tpch, synthetic, toy, or a *.parcae file), or a --job-set file that "
-        "contains its jobs"
-    )
+    every = ("fifo", "fair", *of_world, "sjf-cp", "weighted-fair:-1", "srpt-cap")
+    return policy_names(policy, every)
 
 
 def _contains_jobs(workload: str | None, path: Path) -> bool:
@@ -187,116 +128,120 @@ def _contains_jobs(workload: str | None, path: Path) -> bool:
     )
 
 
+def _chosen_sets(sets: JobSetOptions, found: dict[str, Any]) -> list[Any]:
+    """The job sets of a file that `--set` names."""
+    from parcae.errors import ConfigError
+
+    if sets.set_id == "all":
+        return list(found.values())
+    if sets.set_id not in found:
+        raise ConfigError(f"{sets.job_set}: no job set {sets.set_id!r}; it has {', '.join(found)}")
+    return [found[sets.set_id]]
+
+
 def _run_spark_world(
-    path: Path,
-    set_id: str,
+    sets: JobSetOptions,
     policy: str,
     config: SimulationConfig,
     cores: int | None,
     seed: int,
     record: bool,
-) -> Iterator[tuple[dict[str, Any], Trace]]:
+) -> Iterator[PlayedRun]:
+    """Run job sets that contain their jobs; `record` keeps every task in the traces."""
     from parcae.errors import ConfigError
     from parcae.evaluation.spark_world_runs import CONFORMANCE_ORDERS, run_sets
     from parcae.workloads.spark_world_set import read_spark_world_sets
 
+    assert sets.job_set is not None
     if config.world.value != "cores":
         raise ConfigError(
-            f"{path}: these job sets run in the world of cores only; leave out --world executors "
-            "and options that exist only there"
+            f"{sets.job_set}: these job sets run in the world of cores only; leave out --world "
+            "executors and options that exist only there"
         )
-    sets = read_spark_world_sets(path)
-    if set_id != "all" and set_id not in sets:
-        raise ConfigError(f"{path}: no job set {set_id!r}; it has {', '.join(sets)}")
-    chosen = list(sets.values()) if set_id == "all" else [sets[set_id]]
-    names = CONFORMANCE_ORDERS if policy == "all" else tuple(policy.split(","))
+    chosen = _chosen_sets(sets, read_spark_world_sets(sets.job_set))
+    names = policy_names(policy, CONFORMANCE_ORDERS)
     for run in run_sets(chosen, names, config, seed, cores=cores, record=record):
-        result: dict[str, Any] = {
+        result = {
             "set": run.job_set.name,
             "policy": run.policy,
             "variant": run.variant,
             "seed": seed,
+            **run_json(run.trace, run.job_set.sequence),
+            "completion_ms": run.job_set.by_position(run.trace.completion_ms),
         }
-        result |= run_json(run.trace, run.job_set.sequence)
-        result["completion_ms"] = run.job_set.by_position(run.trace.completion_ms)
-        yield result, run.trace
+        yield PlayedRun(chosen.index(run.job_set), result, run.trace)
 
 
 def _run_drawn(
-    workload: Workload,
-    policies: Sequence[str],
-    config: SimulationConfig,
-    arrivals: str,
-    jobs: int,
-    seed: int,
-    record: bool,
-) -> Iterator[tuple[dict[str, Any], Trace]]:
-    from parcae.evaluation.tuning import resolve_policies
-    from parcae.simulation.run import simulate
-    from parcae.workloads.arrivals import draw_sequence
-    from parcae.workloads.random_streams import RandomStreams
+    workload: Workload, policy: str, config: SimulationConfig, draw: DrawOptions, record: bool
+) -> Iterator[PlayedRun]:
+    """Run jobs that are drawn from a workload; `record` keeps every task in the traces."""
+    from parcae.evaluation.policies import resolve_policies
 
-    sequence = draw_sequence(workload, arrivals, jobs, config.total_executors, RandomStreams(seed))
-    resolved = resolve_policies(workload, policies, config, arrivals, jobs)
-    for name, policy in resolved.for_sequence(sequence, seed).items():
-        trace = simulate(
-            # The metrics of executor classes need the record, too.
-            sequence,
-            policy,
-            config,
-            seed,
-            record=record or bool(config.executor_classes),
-        )
-        labels = {"policy": name, "variant": resolved.variants[name], "world": config.world.value}
-        yield (
-            {
-                **labels,
-                "durations": config.durations.value,
-                "seed": seed,
-                **run_json(trace, sequence),
-            },
-            trace,
-        )
+    sequence = workload.draw(draw.jobs, draw.arrivals, config, seed=draw.seed)
+    names = _policy_names(policy, config)
+    resolved = resolve_policies(workload, names, config, draw.arrivals, draw.jobs)
+    # The metrics of executor classes need the record, too.
+    record = record or bool(config.executor_classes)
+    for labels, trace in _played(resolved, sequence, draw.seed, record):
+        result = {
+            **labels,
+            "world": config.world.value,
+            "durations": config.durations.value,
+            "seed": draw.seed,
+            **run_json(trace, sequence),
+        }
+        yield PlayedRun(0, result, trace)
 
 
 def _run_job_sets(
-    workload: Workload,
-    path: Path,
-    set_id: str,
+    source: str,
+    sets: JobSetOptions,
     policies: Sequence[str],
+    cluster: SimulatedClusterOptions,
     config: SimulationConfig,
-    given: dict[str, int | None],
     seed: int,
-) -> Iterator[tuple[dict[str, Any], Trace]]:
-    from parcae.errors import ConfigError
-    from parcae.evaluation.tuning import resolve_policies
-    from parcae.simulation.run import simulate
+) -> Iterator[PlayedRun]:
+    """Run job sets that name the jobs of a workload."""
+    from parcae.evaluation.policies import resolve_policies
     from parcae.workloads.job_set import read_job_sets
 
-    sets = read_job_sets(path)
-    if set_id != "all" and set_id not in sets:
-        raise ConfigError(f"{path}: no job set {set_id!r}; it has {', '.join(sets)}")
-    for job_set in sets.values() if set_id == "all" else [sets[set_id]]:
+    assert sets.job_set is not None
+    workload = cluster.load(source)
+    # Options take precedence over the settings in the file.
+    given = {
+        "num_executors": cluster.size,
+        "moving_delay_ms": cluster.moving_delay_ms,
+        "warmup_delay_ms": cluster.warmup_delay_ms,
+    }
+    for number, job_set in enumerate(_chosen_sets(sets, read_job_sets(sets.job_set))):
         settings = {
-            "num_executors": job_set.num_executors,
-            "moving_delay_ms": job_set.moving_delay_ms,
-            "warmup_delay_ms": job_set.warmup_delay_ms,
+            key: getattr(job_set, key) if value is None else value for key, value in given.items()
         }
-        settings.update({key: value for key, value in given.items() if value is not None})
         set_config = config.model_copy(update=settings)
         sequence = job_set.sequence(workload)
         resolved = resolve_policies(workload, policies, set_config, "batch", sequence.num_jobs)
-        for name, policy in resolved.for_sequence(sequence, seed).items():
-            # Recorded for the hash of the decisions, which is compared with that of the reference.
-            trace = simulate(sequence, policy, set_config, seed, record=True)
-            result: dict[str, Any] = {
+        # Recorded for the hash of the decisions, which is compared with that of the reference.
+        for labels, trace in _played(resolved, sequence, seed, record=True):
+            result = {
                 "set": job_set.id,
-                "policy": name,
-                "variant": resolved.variants[name],
+                **labels,
+                "durations": config.durations.value,
+                **run_json(trace, sequence),
+                "completion_ms": job_set.by_position(trace.completion_ms),
             }
-            result |= {"durations": config.durations.value, **run_json(trace, sequence)}
-            result["completion_ms"] = job_set.by_position(trace.completion_ms)
-            yield result, trace
+            yield PlayedRun(number, result, trace)
+
+
+def _played(
+    resolved: ResolvedPolicies, sequence: JobSequence, seed: int, record: bool
+) -> Iterator[tuple[dict[str, str], Trace]]:
+    """Run a job sequence under each policy."""
+    from parcae.simulation.run import simulate
+
+    for name, policy in resolved.for_sequence(sequence, seed).items():
+        trace = simulate(sequence, policy, resolved.config, seed, record=record)
+        yield {"policy": name, "variant": resolved.variants[name]}, trace
 
 
 def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
@@ -330,21 +275,24 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
     return result
 
 
-def _print(result: dict[str, Any]) -> None:
-    where = f"{result['set']}  " if "set" in result else ""
-    unused = (
-        f"   {result['memory_fragmentation']:.1%} of the memory unused"
-        if "memory_fragmentation" in result
-        else ""
-    )
-    typer.echo(
-        f"{where}{result['policy']:<24} average JCT {result['average_jct_ms'] / 1000:10.2f} s   "
-        f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "
-        f"{result['decisions']} decisions, {result['tasks']} tasks{unused}"
-    )
+def _print_runs(runs: Iterator[PlayedRun]) -> None:
+    for run in runs:
+        result = run.result
+        where = f"{result['set']}  " if "set" in result else ""
+        unused = (
+            f"   {result['memory_fragmentation']:.1%} of the memory unused"
+            if "memory_fragmentation" in result
+            else ""
+        )
+        typer.echo(
+            f"{where}{result['policy']:<24} "
+            f"average JCT {result['average_jct_ms'] / 1000:10.2f} s   "
+            f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "
+            f"{result['decisions']} decisions, {result['tasks']} tasks{unused}"
+        )
 
 
-def _write_gantt(trace: Trace, path: Path) -> None:
-    from parcae.evaluation.gantt import write_gantt
+def _chart(run: PlayedRun) -> Chart:
+    from parcae.evaluation.cluster_gantt import cluster_chart
 
-    write_gantt(trace, path)
+    return cluster_chart(run.run, run.result["policy"])

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.groups import with_groups
+from parcae.cli.options import JsonOption
 from parcae.cli.spark_tpch import tpch_command
 
 if TYPE_CHECKING:
-    from parcae.evaluation.statistics import Estimate
     from parcae.spark.demo import DemoResult
+    from parcae.spark.launch import PluginSettings
 
 app = typer.Typer(help="Turn Parcae on in an Apache Spark.", no_args_is_help=True)
 app.command("tpch")(tpch_command)
@@ -23,35 +24,60 @@ Home = Annotated[
     Path | None,
     typer.Option("--spark-home", help="Which Spark; else SPARK_HOME, else this Python's PySpark."),
 ]
-Policy = Annotated[
-    Path | None,
-    typer.Option("--policy", help="Plan by this file of `parcae export`, without a service."),
-]
-Service = Annotated[
-    str | None,
-    typer.Option(
-        "--service", help="HOST:PORT of a running `parcae serve`, whose orders have precedence."
-    ),
-]
-Secret = Annotated[
-    Path | None, typer.Option("--secret-file", help="The secret that the service asks for.")
-]
-Trust = Annotated[
-    Path | None,
-    typer.Option("--tls-ca", help="Certificates (PEM) that the service's must be signed by."),
-]
-JobKey = Annotated[
-    str | None,
-    typer.Option("--key", help="Name jobs by this property, as `parcae workload import`."),
-]
-Fallback = Annotated[
-    int | None,
-    typer.Option(
-        "--fallback-executors",
-        min=1,
-        help="In a shared cluster (docs/spark-cluster.md): executors while the service is away.",
-    ),
-]
+
+
+@dataclass(frozen=True)
+class PluginOptions:
+    """Which orders the plugin follows, and where they come from."""
+
+    policy: Annotated[
+        Path | None,
+        typer.Option("--policy", help="Plan by this file of `parcae export`, without a service."),
+    ] = None
+    service: Annotated[
+        str | None,
+        typer.Option(
+            "--service", help="HOST:PORT of a running `parcae serve`, whose orders have precedence."
+        ),
+    ] = None
+    secret_file: Annotated[
+        Path | None, typer.Option("--secret-file", help="The secret that the service asks for.")
+    ] = None
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option("--tls-ca", help="Certificates (PEM) that the service's must be signed by."),
+    ] = None
+    key: Annotated[
+        str | None,
+        typer.Option("--key", help="Name jobs by this property, as `parcae workload import`."),
+    ] = None
+    fallback_executors: Annotated[
+        int | None,
+        typer.Option(
+            "--fallback-executors",
+            min=1,
+            help="In a shared cluster (docs/spark-cluster.md): executors while the service is "
+            "away.",
+        ),
+    ] = None
+
+    def settings(self, jar: Path) -> PluginSettings:
+        """The plugin's settings.
+
+        Raises:
+            ConfigError: neither a policy nor a service is given.
+        """
+        from parcae.spark.launch import PluginSettings
+
+        return PluginSettings(
+            jar,
+            self.policy,
+            self.service,
+            self.secret_file,
+            self.tls_ca,
+            self.key,
+            fallback_executors=self.fallback_executors,
+        )
 
 
 @app.command("build")
@@ -72,14 +98,11 @@ def build_command(
 
 
 @app.command("conf")
+@with_groups
 def conf_command(
+    *,
     spark_home: Home = None,
-    policy: Policy = None,
-    service: Service = None,
-    secret_file: Secret = None,
-    tls_ca: Trust = None,
-    key: JobKey = None,
-    fallback_executors: Fallback = None,
+    plugin: PluginOptions,
     properties: Annotated[
         bool, typer.Option("--properties", help="Lines for spark-defaults.conf.")
     ] = False,
@@ -92,30 +115,14 @@ def conf_command(
 
     from parcae.spark.build import build_plugin
     from parcae.spark.home import find_spark
-    from parcae.spark.launch import PluginSettings
 
-    jar = build_plugin(find_spark(spark_home))
-    settings = PluginSettings(
-        jar, policy, service, secret_file, tls_ca, key, fallback_executors=fallback_executors
-    )
+    settings = plugin.settings(build_plugin(find_spark(spark_home)))
     for name, value in settings.conf().items():
         typer.echo(f"{name} {value}" if properties else f"--conf {shlex.quote(f'{name}={value}')}")
 
 
 #: Options that Parcae does not know are passed on to spark-submit.
 _THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
-
-
-@dataclass(frozen=True)
-class PluginOptions:
-    """Which orders the plugin follows, and where they come from."""
-
-    policy: Policy = None
-    service: Service = None
-    secret_file: Secret = None
-    tls_ca: Trust = None
-    key: JobKey = None
-    fallback_executors: Fallback = None
 
 
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")]
@@ -186,23 +193,14 @@ def submit_command(
     from parcae.errors import ConfigError
     from parcae.spark.build import build_plugin
     from parcae.spark.home import find_spark
-    from parcae.spark.launch import PluginSettings, environment, spark_arguments
+    from parcae.spark.launch import environment, spark_arguments
 
     if command not in ("spark-submit", "pyspark", "spark-shell", "spark-sql"):
         raise ConfigError(
             f"--command is {command!r}; use spark-submit, pyspark, spark-shell or spark-sql"
         )
     spark = find_spark(spark_home)
-    jar = build_plugin(spark)
-    settings = PluginSettings(
-        jar,
-        plugin.policy,
-        plugin.service,
-        plugin.secret_file,
-        plugin.tls_ca,
-        plugin.key,
-        fallback_executors=plugin.fallback_executors,
-    )
+    settings = plugin.settings(build_plugin(spark))
     arguments = spark_arguments(settings, [each for each in context.args if each != "--"])
     process = subprocess.Popen(
         [str(spark.command(command)), *arguments], env=environment(spark.path)
@@ -235,7 +233,7 @@ def demo_command(
         ),
     ] = Path("parcae-spark-demo"),
     spark_home: Home = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run mixes of jobs on a local Spark under Spark's and Parcae's policies, and compare them.
 
@@ -269,15 +267,17 @@ def demo_command(
 def _print_demo(mix: MixOptions, result: DemoResult) -> None:
     # Imported here, since JSON needs no tables.
     from parcae.cli.tables import print_rows
+    from parcae.evaluation.statistics import with_interval
     from parcae.spark.demo import STOCK
 
     rows = []
     for name in result.runs:
         ratios = [
-            _interval(result.ratio(name, stock)) if stock in result.runs else "" for stock in STOCK
+            with_interval(result.ratio(name, stock)) if stock in result.runs else ""
+            for stock in STOCK
         ]
         average = f"{result.average(name).mean:.2f}"
-        rows.append((name, average, *ratios, _interval(result.makespan_ratio(name))))
+        rows.append((name, average, *ratios, with_interval(result.makespan_ratio(name))))
     title = (
         f"Spark {result.spark_version}: {mix.jobs} jobs, {mix.arrivals}, {mix.cores} cores, "
         f"seeds {mix.seed_start}-{mix.seed_start + mix.seeds - 1}"
@@ -288,12 +288,6 @@ def _print_demo(mix: MixOptions, result: DemoResult) -> None:
         rows,
     )
     typer.echo(f"Gantt charts of the first mix: {', '.join(map(str, result.pictures))}")
-
-
-def _interval(ratio: Estimate) -> str:
-    """A ratio with its confidence interval, if that is known."""
-    interval = "" if ratio.is_unknown else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
-    return f"{ratio.mean:.3f}{interval}"
 
 
 @app.command("fidelity")
@@ -312,7 +306,7 @@ def fidelity_command(
         "parcae-spark-fidelity"
     ),
     spark_home: Home = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run jobs on a local Spark and in the simulator, alone and together, and compare their times.
 

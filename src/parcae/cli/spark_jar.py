@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.options import JsonOption
 from parcae.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def doctor_command(
     secret_file: Secret = None,
     tls_ca: Trust = None,
     run: Run = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Check your Spark, the plugin's jar, its settings, a policy file and a service.
 

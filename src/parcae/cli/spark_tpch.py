@@ -49,94 +49,33 @@ _CORES = (
     "wrong",
 )
 
-_ScaleFactor = Annotated[
-    float,
-    typer.Option("--scale-factor", help="Of the tables; 1 is about 1 GB of text."),
-]
-_Load = Annotated[
-    float,
-    typer.Option("--load", help="Share of the cores' time that is busy under FAIR."),
-]
-_Queries = Annotated[
-    int,
-    typer.Option("--queries", min=2, help="Queries of a run; the 22 of TPC-H repeat."),
-]
-_Repeats = Annotated[
-    int,
-    typer.Option("--repeats", min=0, help="Further runs under FAIR for every seed."),
-]
-_Cores = Annotated[
-    int | None,
-    typer.Option("--cores", min=1, help="Of Spark. [default: all that may be used]"),
-]
-_Gap = Annotated[
-    float | None,
-    typer.Option("--gap", help="Mean seconds between arrivals; else calibrated for --load."),
-]
-_ProfileRounds = Annotated[
-    int,
-    typer.Option("--profile-rounds", min=1, help="Runs of every query alone."),
-]
-_Memory = Annotated[
-    str,
-    typer.Option("--memory", help="Of the driver's JVM, which also runs the tasks."),
-]
-_Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", help="NAME=VALUE, another Spark setting."),
-]
-_Jar = Annotated[
-    Path | None,
-    typer.Option("--jar", help="The plugin's jar. [default: it is built]"),
-]
-_SparkHome = Annotated[
-    Path | None,
-    typer.Option("--spark-home", help="Else SPARK_HOME, else PySpark."),
-]
-_Foretell = Annotated[
-    bool,
-    typer.Option("--foretell/--no-foretell", help="Also simulate the same runs."),
-]
-_JsonPath = Annotated[
-    Path | None,
-    typer.Option("--json", help="Write the result as JSON to this file."),
-]
-_Picture = Annotated[Path | None, typer.Option("--picture", help="[default: ratios.png in --work]")]
-_Policies = Annotated[
-    str,
-    typer.Option("--policies", help="fifo and fair are stock Spark; fair is required."),
-]
-_Work = Annotated[
-    Path,
-    typer.Option("--work", help="Folder of all files; a stopped command continues there."),
-]
-_Merge = Annotated[
-    list[Path] | None,
-    typer.Option("--merge", help="Run nothing; print the result of these work folders together."),
-]
-_CalibrationRuns = Annotated[
-    int,
-    typer.Option("--calibration-runs", min=1, help="At most so many runs to calibrate the gap."),
-]
-_WarmRounds = Annotated[
-    int,
-    typer.Option(
-        "--warm-rounds", min=0, help="Runs of every query in a new JVM before any measurement."
-    ),
-]
-
 
 @dataclass(frozen=True)
 class TpchSettingOptions:
     """The tables, the queries and the Spark that runs them."""
 
-    scale_factor: _ScaleFactor = 1.0
-    load: _Load = 0.8
-    queries: _Queries = 44
-    cores: _Cores = None
-    gap: _Gap = None
-    memory: _Memory = "4g"
-    conf: _Conf = None
+    scale_factor: Annotated[
+        float, typer.Option("--scale-factor", help="Of the tables; 1 is about 1 GB of text.")
+    ] = 1.0
+    load: Annotated[
+        float, typer.Option("--load", help="Share of the cores' time that is busy under FAIR.")
+    ] = 0.8
+    queries: Annotated[
+        int, typer.Option("--queries", min=2, help="Queries of a run; the 22 of TPC-H repeat.")
+    ] = 44
+    cores: Annotated[
+        int | None, typer.Option("--cores", min=1, help="Of Spark. [default: all that may be used]")
+    ] = None
+    gap: Annotated[
+        float | None,
+        typer.Option("--gap", help="Mean seconds between arrivals; else calibrated for --load."),
+    ] = None
+    memory: Annotated[
+        str, typer.Option("--memory", help="Of the driver's JVM, which also runs the tasks.")
+    ] = "4g"
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", help="NAME=VALUE, another Spark setting.")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -145,33 +84,57 @@ class TpchSeedOptions:
 
     seeds: Annotated[int, typer.Option("--seeds", min=0, help="0: prepare only.")] = 20
     seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="The first seed.")] = 1000
-    repeats: _Repeats = 1
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=0, help="Further runs under FAIR for every seed.")
+    ] = 1
 
 
 @dataclass(frozen=True)
 class PreparationOptions:
     """What runs before the judged runs."""
 
-    profile_rounds: _ProfileRounds = 2
-    calibration_runs: _CalibrationRuns = 6
-    warm_rounds: _WarmRounds = 2
+    profile_rounds: Annotated[
+        int, typer.Option("--profile-rounds", min=1, help="Runs of every query alone.")
+    ] = 2
+    calibration_runs: Annotated[
+        int,
+        typer.Option(
+            "--calibration-runs", min=1, help="At most so many runs to calibrate the gap."
+        ),
+    ] = 6
+    warm_rounds: Annotated[
+        int,
+        typer.Option(
+            "--warm-rounds", min=0, help="Runs of every query in a new JVM before any measurement."
+        ),
+    ] = 2
 
 
 @dataclass(frozen=True)
 class SparkOptions:
     """The Spark and the jar to use."""
 
-    jar: _Jar = None
-    spark_home: _SparkHome = None
+    jar: Annotated[
+        Path | None, typer.Option("--jar", help="The plugin's jar. [default: it is built]")
+    ] = None
+    spark_home: Annotated[
+        Path | None, typer.Option("--spark-home", help="Else SPARK_HOME, else PySpark.")
+    ] = None
 
 
 @dataclass(frozen=True)
 class TpchOutputOptions:
     """What is written."""
 
-    foretell: _Foretell = True
-    json_path: _JsonPath = None
-    picture: _Picture = None
+    foretell: Annotated[
+        bool, typer.Option("--foretell/--no-foretell", help="Also simulate the same runs.")
+    ] = True
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the result as JSON to this file.")
+    ] = None
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="[default: ratios.png in --work]")
+    ] = None
 
 
 @with_groups
@@ -182,9 +145,18 @@ def tpch_command(
     preparation: PreparationOptions,
     spark: SparkOptions,
     output: TpchOutputOptions,
-    policies: _Policies = "fifo,fair,srpt,tuned,parcae,parcae+guard:1.1",
-    work: _Work = Path("parcae-spark-tpch"),
-    merge: _Merge = None,
+    policies: Annotated[
+        str, typer.Option("--policies", help="fifo and fair are stock Spark; fair is required.")
+    ] = "fifo,fair,srpt,tuned,parcae,parcae+guard:1.1",
+    work: Annotated[
+        Path, typer.Option("--work", help="Folder of all files; a stopped command continues there.")
+    ] = Path("parcae-spark-tpch"),
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--merge", help="Run nothing; print the result of these work folders together."
+        ),
+    ] = None,
 ) -> None:
     """Run TPC-H queries on a local Spark under its own and Parcae's policies, and compare them.
 
@@ -241,11 +213,7 @@ def _settings(conf: list[str]) -> dict[str, str]:
 
 
 def _run(
-    config: TpchConfig,
-    work: Path,
-    jar: Path | None,
-    spark_home: Path | None,
-    foretell: bool,
+    config: TpchConfig, work: Path, jar: Path | None, spark_home: Path | None, foretell: bool
 ) -> None:
     from parcae.errors import PolicyError
     from parcae.spark.home import find_spark
@@ -347,8 +315,6 @@ def _cores(policy: PolicyResult) -> tuple[str, ...]:
 
 def _interval(estimate: Estimate | None) -> str:
     """A ratio with its confidence interval, if that is known."""
-    if estimate is None:
-        return ""
-    if estimate.is_unknown:
-        return f"{estimate.mean:.3f}"
-    return f"{estimate.mean:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+    from parcae.evaluation.statistics import with_interval
+
+    return "" if estimate is None else with_interval(estimate)

@@ -94,15 +94,8 @@ def print_catalog(
     from rich.table import Table
 
     if as_json:
-        print(
-            json.dumps(
-                [
-                    dict(zip(("usage", "summary", "source", *more), entry, strict=True))
-                    for entry in entries
-                ],
-                indent=2,
-            )
-        )
+        keys = ("usage", "summary", "source", *more)
+        print(json.dumps([dict(zip(keys, entry, strict=True)) for entry in entries], indent=2))
         return
     table = Table("policy", "what it does", "source", *more, title=escape(title))
     for entry in entries:
@@ -111,7 +104,11 @@ def print_catalog(
 
 
 def print_rows(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], width: int = 0
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    width: int = 0,
+    caption: str = "",
 ) -> None:
     """Print a table of texts. The first column is left-aligned, all others right-aligned.
 
@@ -120,14 +117,15 @@ def print_rows(
         columns: headings.
         rows: the cells of each row.
         width: the table may be this wide, in characters, even if the terminal is narrower.
+        caption: a text below the table.
     """
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=escape(title))
+    table = Table(title=escape(title), caption=escape(caption) or None)
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
+        table.add_column(escape(column), justify="right" if number else "left")
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     console = Console()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from parcae.cli.options import ModelOption, WorkloadArgument, load
+from parcae.cli.options import JsonOption, ModelOption, WorkloadArgument, load, numbers
+from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from parcae.workloads.import_report import ImportReport
@@ -121,19 +122,9 @@ def _import(
     read: Callable[[Callable[[int, int], None]], tuple[Workload, ImportReport]], output: Path
 ) -> None:
     """Read a workload with a progress bar, write it, and print what was read and left out."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
     from parcae.workloads.archive import write_workload
 
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("reading"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with progress_bar() as progress:
         bar = progress.add_task("reading", total=None)
         workload, report = read(
             # Where the total is unknown (0), the bar shows only activity.
@@ -141,22 +132,25 @@ def _import(
         )
     write_workload(workload, output)
     for note in report.notes:
-        console.print(f"note: {note}", markup=False, highlight=False)
+        progress.console.print(f"note: {note}", markup=False, highlight=False)
     for sample in report.bad_samples:
-        console.print(f"bad row: {sample}", markup=False, highlight=False)
+        progress.console.print(f"bad row: {sample}", markup=False, highlight=False)
     bad = f", {report.num_bad_rows} bad rows left out" if report.num_bad_rows else ""
     typer.echo(
-        f"{output}: {len(workload.jobs)} jobs, {workload.num_stages} stages, "
-        f"{workload.num_tasks} tasks "
-        f"from {report.num_files} files ({report.num_rows} rows{bad})"
+        f"{output}: {_size(workload)} from {report.num_files} files ({report.num_rows} rows{bad})"
     )
+
+
+def _size(workload: Workload) -> str:
+    jobs = len(workload.jobs)
+    return f"{jobs} jobs, {workload.num_stages} stages, {workload.num_tasks} tasks"
 
 
 @app.command("describe")
 def describe_command(
     workload: WorkloadArgument,
     parallelism_model: ModelOption = "none",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Describe a workload: jobs, stages, work, critical paths, measured parallelism and origin.
 
@@ -206,8 +200,7 @@ def prepare_command(
     work_quantile: Annotated[
         float | None,
         typer.Option(
-            "--work-quantile",
-            help="Remove the jobs with more work than this quantile, e.g. 0.99.",
+            "--work-quantile", help="Remove the jobs with more work than this quantile, e.g. 0.99."
         ),
     ] = None,
     memory_quantile: Annotated[
@@ -265,10 +258,7 @@ def prepare_command(
     write_workload(prepared, output)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
-    typer.echo(
-        f"{output}: {len(prepared.jobs)} jobs, {prepared.num_stages} stages, "
-        f"{prepared.num_tasks} tasks"
-    )
+    typer.echo(f"{output}: {_size(prepared)}")
 
 
 @app.command("measure-tpch")
@@ -281,8 +271,7 @@ def measure_tpch_command(
         str, typer.Option("--scale-factors", help="TPC-H scale factors, separated by commas.")
     ] = "1,2,5",
     repetitions: Annotated[
-        int,
-        typer.Option("--repetitions", min=1, help="Runs of each query, after one warm-up run."),
+        int, typer.Option("--repetitions", min=1, help="Runs of each query, after one warm-up run.")
     ] = 3,
 ) -> None:
     """Measure the 22 TPC-H queries on a local Spark, and write the workload.
@@ -292,20 +281,11 @@ def measure_tpch_command(
 
     Example: parcae workload measure-tpch --scale-factors 1,2,5 --work-dir work -o tpch.parcae
     """
-    from parcae.errors import ConfigError
     from parcae.workloads.archive import write_workload
     from parcae.workloads.measure_tpch import MeasureConfig, measure_tpch
 
-    try:
-        factors = tuple(float(part) for part in scale_factors.split(","))
-    except ValueError:
-        raise ConfigError(
-            f"--scale-factors {scale_factors}: write numbers separated by commas, e.g. 1,2,5"
-        ) from None
+    factors = numbers("--scale-factors", scale_factors)
     config = MeasureConfig(scale_factors=factors, repetitions=repetitions, work_dir=work_dir)
     measured = measure_tpch(config, progress=lambda line: typer.echo(line, err=True))
     write_workload(measured, output)
-    typer.echo(
-        f"{output}: {len(measured.jobs)} jobs, {measured.num_stages} stages, "
-        f"{measured.num_tasks} tasks"
-    )
+    typer.echo(f"{output}: {_size(measured)}")

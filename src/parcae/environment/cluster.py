@@ -176,17 +176,10 @@ class ClusterEpisodes:
     def step(
         self, actions: Array, rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
-        """Apply one action in each of the given episodes.
+        """Apply one action in each of the given episodes; see `Episodes.step`.
 
         The reward of an action is minus the increase of the objective up to the next decision,
         times `reward_scale`.
-
-        Args:
-            actions: int64[count, number of choices]; actions of other episodes are ignored.
-            rows: int64[...], the episodes that act.
-
-        Returns:
-            rewards, terminated and truncated, each [count].
         """
         rewards = np.zeros(self.count)
         terminated, truncated = np.zeros((2, self.count), np.bool_)
@@ -335,11 +328,7 @@ class ClusterEpisodes:
     def follow(self, row: int, observation: Observation) -> bool:
         """Show a cluster that is stepped elsewhere, as a policy does that was trained here.
 
-        `observations` and `decision` then refer to that cluster.
-
-        Args:
-            row: the episode in whose place it is shown.
-            observation: what a policy sees of the cluster now.
+        `observations` and `decision` of the episode in this row then refer to that cluster.
 
         Returns:
             Whether there is a choice; where there is none, nothing is shown.

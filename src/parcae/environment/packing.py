@@ -24,6 +24,7 @@ from parcae.packing.layout import (
     RULES,
     SPEC,
     VOID,
+    Clusters,
     Packing,
     SequenceTables,
     View,
@@ -86,9 +87,9 @@ class PackingEpisodes:
         self._images = np.zeros((n, *shape), np.float32)
 
     @property
-    def _tables(self) -> tuple[Packing, SequenceTables, npt.NDArray[np.int64]]:
-        """The tables that every kernel needs: states, job sequences, each cluster's sequence."""
-        return self._states, self._sequence_tables, self._sequence
+    def _clusters(self) -> Clusters:
+        """The clusters and their sequences, as kernels take them."""
+        return Clusters(self._states, self._sequence_tables, self._sequence)
 
     def state(self, row: int) -> Packing:
         """Return the tables of one cluster (views)."""
@@ -97,7 +98,7 @@ class PackingEpisodes:
 
     def view(self, row: int) -> View:
         """Return what a policy observes of one cluster now; the next call overwrites it."""
-        show_many(*self._tables, self._views, row, row + 1)
+        show_many(self._clusters, self._views, row, row + 1)
         view: View = select(self._views, row)
         return view
 
@@ -111,29 +112,21 @@ class PackingEpisodes:
             table[row, : new.shape[1]] = new[0]
         self.sequences[row] = jobs
         self.seeds[row] = seed
-        begin_many(*self._tables, row, row + 1)
+        begin_many(self._clusters, row, row + 1)
 
     def step(
         self, actions: Array, rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
-        """Place a job, or let time pass, in each of the given rows.
+        """Place a job, or let time pass, in each of the given rows; see `Episodes.step`.
 
-        The clusters of other rows do not change. The reward is minus the increase of the objective,
-        times `reward_scale`.
-
-        Args:
-            actions: int64[count], job slots; `num_slots` lets time pass. Actions of other rows are
-                ignored.
-            rows: int64[...], the rows that act.
-
-        Returns:
-            rewards, terminated and truncated, each [count].
+        An action is a job slot; `num_slots` lets time pass. The reward is minus the
+        increase of the objective, times `reward_scale`.
         """
         slots = np.full(self.count, VOID, np.int64)
         slots[rows] = np.where(actions[rows] == self.num_slots, VOID, actions[rows])
         accrued = self._states.costs[:, self.settings.cost]
         before = accrued.copy()
-        step_many(*self._tables, slots, np.zeros(self.count, np.int64), 0, self.count)
+        step_many(self._clusters, slots, np.zeros(self.count, np.int64), 0, self.count)
         clock = self._states.clock
         is_stepped = np.isin(self._sequence, rows)
         is_over = (clock["is_over"][:, 0] == 1) & is_stepped
@@ -150,9 +143,9 @@ class PackingEpisodes:
         """Return the observation of every episode in new arrays, each [count, ...]."""
         states = self._states
         show = (0, self.count)
-        show_many(*self._tables, self._views, *show)
+        show_many(self._clusters, self._views, *show)
         masks = np.zeros((self.count, self.num_slots + 1), np.int8)
-        mask_many(*self._tables, masks, *show)
+        mask_many(self._clusters, masks, *show)
         shown: Arrays = {
             "jobs": self._waiting(),
             "free": (states.free / self.capacity).astype(np.float32),
@@ -160,7 +153,7 @@ class PackingEpisodes:
             "action_mask": masks == 1,
         }
         if self.settings.has_image:
-            draw_images(*self._tables, self._images, False, False, *show)
+            draw_images(self._clusters, self._images, False, False, *show)
             shown["image"] = self._images.copy()
         return shown
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError
-from parcae.evaluation.tuning import resolve_policies
+from parcae.evaluation.policies import resolve_policies
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.oracle import Oracle
@@ -98,6 +99,8 @@ def benchmark_simulator(
 def _oracle_tasks_per_second(workload: Workload, arrivals: str, num_executors: int) -> float:
     sequence = draw_sequence(workload, arrivals, _ORACLE_JOBS, num_executors, RandomStreams(0))
     oracle = Oracle(sequence, num_executors)
+    # A collection of everything that is in memory takes as long as the run.
+    gc.collect()
     start = time.perf_counter()
     oracle.run(fair)
     return oracle.num_tasks / (time.perf_counter() - start)
@@ -158,7 +161,6 @@ def benchmark_cores(
     num_jobs: int = 200,
     num_cores: int = 50,
     runs: int = 15,
-    num_long_jobs: int = _LONG_JOBS,
 ) -> CoresBenchmark:
     """Time whole compiled runs in the cores world, on one thread.
 
@@ -171,10 +173,6 @@ def benchmark_cores(
         num_jobs: number of jobs in each run.
         num_cores: size of the cluster.
         runs: number of timed runs.
-        num_long_jobs: number of jobs in the longer runs.
-
-    Returns:
-        The speeds of every policy.
 
     Raises:
         PolicyError: a policy is unknown, or cannot run a whole simulation in one compiled call.
@@ -194,10 +192,10 @@ def benchmark_cores(
             )
         short = list(_timed_runs(workload, policy, config, arrivals, num_jobs, runs))
         num_long_runs = min(runs, _LONG_RUNS)
-        long = list(_timed_runs(workload, policy, config, arrivals, num_long_jobs, num_long_runs))
+        long = list(_timed_runs(workload, policy, config, arrivals, _LONG_JOBS, num_long_runs))
         rows.append(_cores_speed(name, resolved.variants[name], short, long))
     return CoresBenchmark(
-        workload.name, arrivals, num_jobs, num_long_jobs, num_cores, runs, tuple(rows)
+        workload.name, arrivals, num_jobs, _LONG_JOBS, num_cores, runs, tuple(rows)
     )
 
 
@@ -248,7 +246,7 @@ def _timed_runs(
         sequence = draw_sequence(workload, arrivals, num_jobs, config.total_executors, streams)
         simulator = Simulator(sequence, config, max(0, seed))
         start = time.perf_counter()
-        policy.play(simulator.state, simulator.future, simulator.tables)
+        policy.play(simulator.simulation)
         elapsed_s = time.perf_counter() - start
         if seed >= 0:
             yield simulator.trace(policy.name), elapsed_s

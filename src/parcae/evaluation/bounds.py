@@ -1,22 +1,16 @@
-"""Lower bounds on average JCT and makespan that no schedule can beat, and ideal references.
+"""Lower bounds on average JCT and makespan that no schedule can beat.
 
-`lower_bounds` computes bounds for a job sequence. `best_alone_ms` and `alone_runner` measure each
-job alone at its best parallelism. `simplified` builds the setting of Decima's Appendix H.
+`lower_bounds` computes bounds for a job sequence. `simplified` builds the setting of Decima's
+Appendix H.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from parcae.errors import ConfigError
-from parcae.policies.catalog import order_policy
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Wave
 
@@ -108,69 +102,6 @@ def lower_bounds(sequence: JobSequence, num_executors: int) -> Bounds:
     return Bounds(max(by_sharing, by_alone), max(max(shared), last_alone) - arrival[0])
 
 
-def best_alone_ms(
-    num_jobs: int, num_executors: Sequence[int], alone: Callable[[int, int], float]
-) -> list[tuple[int, float]]:
-    """Each job alone at its best parallelism: (number of executors, duration in ms).
-
-    Unlike `lower_bounds` this accounts for work inflation: more executors may make a job slower.
-    The durations come from simulated runs, so they are an ideal to compare with, not a bound.
-
-    Args:
-        num_jobs: number of jobs; the jobs are 0 .. num_jobs - 1.
-        num_executors: the numbers of executors to try.
-        alone: function (job, number of executors) -> duration in ms; see `alone_runner`.
-
-    Returns:
-        For every job the number of executors with the least duration, and that duration in ms.
-
-    Example: a job that takes 9, 6, 7 s on 1, 2, 4 executors gives (2, 6000.0).
-    """
-    best = []
-    for job in range(num_jobs):
-        # Of equal durations, the smallest number of executors.
-        tried = [(alone(job, count), count) for count in num_executors]
-        duration_ms, count = min(tried)
-        best.append((count, duration_ms))
-    return best
-
-
-def alone_runner(
-    sequence: JobSequence, config: SimulationConfig, seed: int
-) -> Callable[[int, int], float]:
-    """Return a function (job, number of executors) -> duration of the job when it runs alone.
-
-    The function simulates one run in which the job's stages are served by critical path.
-
-    Args:
-        sequence: the jobs.
-        config: the cluster; the function replaces its number of executors.
-        seed: seed of the task durations.
-
-    Returns:
-        A function of the job's position and a number of executors that returns ms.
-
-    Raises:
-        ConfigError: the cluster has executor classes.
-    """
-    if config.executor_classes:
-        raise ConfigError(
-            "running each job alone on a number of executors is not defined for executor classes; "
-            "set num_executors in place of executor_classes"
-        )
-    # A run of one job ends with the job, so the run must have no end time.
-    no_end = {"end_ms": None, "mean_episode_ms": None}
-
-    def alone(job: int, num_executors: int) -> float:
-        single = JobSequence(
-            sequence.workload, sequence.job_index[job : job + 1], np.zeros(1, np.int64)
-        )
-        cluster = config.model_copy(update={**no_end, "num_executors": num_executors})
-        return float(simulate(single, order_policy([0]), cluster, seed).completion_ms[0])
-
-    return alone
-
-
 def simplified(
     sequence: JobSequence, config: SimulationConfig
 ) -> tuple[JobSequence, SimulationConfig]:
@@ -182,16 +113,8 @@ def simplified(
     Example: `best_job_order(*simplified(sequence, config), seed=0)`; see
     `parcae.evaluation.order_search`.
     """
-    jobs = tuple(
-        replace(
-            job,
-            stages=tuple(
-                replace(s, durations=TaskDurations.constant(max(1, round(s.mean_task_ms))))
-                for s in job.stages
-            ),
-        )
-        for job in sequence.workload.jobs
+    plain = sequence.workload.with_stages(
+        lambda s: replace(s, durations=TaskDurations.constant(max(1, round(s.mean_task_ms))))
     )
-    plain = replace(sequence.workload, jobs=jobs)
     cluster = config.model_copy(update={"moving_delay_ms": 0, "warmup_delay_ms": 0})
     return JobSequence(plain, sequence.job_index, sequence.arrival_ms), cluster

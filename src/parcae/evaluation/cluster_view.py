@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from parcae.cluster.trace import Trace
 from parcae.evaluation.bounds import Bounds, lower_bounds
-from parcae.evaluation.gantt import MAX_EXECUTORS, gantt_figure
+from parcae.evaluation.cluster_gantt import cluster_chart
+from parcae.evaluation.gantt import MAX_ROWS, gantt_figure
 from parcae.evaluation.page import cell, figure_html, html_table, pair
 from parcae.evaluation.plots import (
     busy_over_time,
@@ -134,7 +135,7 @@ def notes(comparison: Comparison) -> list[str]:
     return lines
 
 
-def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds]:
+def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]:
     """The recorded run of the first seed under every policy, and the lower bounds of its jobs."""
     config = comparison.resolved.config
     seed = comparison.settings["seeds"][0]
@@ -147,17 +148,9 @@ def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds]:
     return traces, lower_bounds(sequence, config.total_executors)
 
 
-def sections(
-    comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds | None
-) -> list[str]:
-    """The page's sections after the table, as HTML.
-
-    Args:
-        comparison: the comparison.
-        traces: by policy name, the recorded run of the first seed; the charts show these runs.
-        bounds: lower bounds for the first seed's jobs; None: not stated.
-    """
-    return [_recurring(comparison), *_figures(comparison, traces, bounds)]
+def sections(comparison: Comparison) -> list[str]:
+    """The page's sections after the table, as HTML: recurring jobs, and charts of the first run."""
+    return [_recurring(comparison), *_figures(comparison, *first_runs(comparison))]
 
 
 def _recurring(comparison: Comparison) -> str:
@@ -227,7 +220,7 @@ def _figures(
         figure_html(bars, with_library=True),
         f"<h2>One run (seed {seed}): which job ran where</h2>"
         f"<p class=quiet>{_gantt_note(traces)}</p>",
-        *(figure_html(gantt_figure(trace, end_s)) for trace in traces.values()),
+        *(figure_html(gantt_figure(cluster_chart(trace), end_s)) for trace in traces.values()),
         f"<h2>The same run in curves</h2>{_bounds_note(traces, bounds)}",
         *pair(jct_cdf(traces), concurrency_over_time(traces)),
         *pair(jct_over_time(traces), busy_over_time(traces)),
@@ -247,8 +240,8 @@ def _gantt_note(traces: Mapping[str, Trace]) -> str:
         " Longer runs continue beyond its end: drag along the axis to see them." if late else ""
     )
     cut = (
-        f" The charts show {MAX_EXECUTORS} of {largest:,} executors, evenly spaced."
-        if largest > MAX_EXECUTORS
+        f" The charts show {MAX_ROWS} of {largest:,} executors, evenly spaced."
+        if largest > MAX_ROWS
         else ""
     )
     return (

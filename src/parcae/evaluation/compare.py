@@ -14,6 +14,7 @@ import numpy as np
 
 from parcae.errors import ConfigError
 from parcae.evaluation.paired import compare_in
+from parcae.evaluation.policies import AnyPolicy, ResolvedPolicies, resolve_policies
 from parcae.evaluation.statistics import (
     METHODS,
     Estimate,
@@ -22,14 +23,9 @@ from parcae.evaluation.statistics import (
     mean_of_ratios,
     ratio_estimate,
 )
-from parcae.evaluation.tuning import (
-    AnyPolicy,
-    ResolvedPolicies,
-    check_seeds,
-    resolve_policies,
-)
+from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.who_pays import WhoPays, who_pays
-from parcae.evaluation.world import Column, PairedComparison, Progress, Say
+from parcae.evaluation.world import PairedComparison, Progress, Say
 from parcae.metrics.jobs import ideal_ms
 from parcae.metrics.later import PairedRuns, paired_runs
 from parcae.metrics.summary import RunSummary, summarize
@@ -141,29 +137,13 @@ class Comparison(PairedComparison[PolicyResult]):
         first = self.policies[0]
         return "" if best is None or best is first else best.who_pays.describe(first.name)
 
-    def title(self) -> str:
-        """Workload, jobs, arrivals, cluster and seeds, in one line."""
-        from parcae.evaluation.cluster_view import title
+    @property
+    def view(self) -> Any:
+        """The module that shows these comparisons."""
+        # Imported here: a comparison without a report needs no plotting library.
+        from parcae.evaluation import cluster_view
 
-        return title(self)
-
-    def columns(self) -> list[Column[PolicyResult]]:
-        """The columns of the table of policies."""
-        from parcae.evaluation.cluster_view import columns
-
-        return columns(self)
-
-    def notes(self) -> list[str]:
-        """Notes that a reader of the table needs."""
-        from parcae.evaluation.cluster_view import notes
-
-        return notes(self)
-
-    def sections(self) -> list[str]:
-        """Charts over all seeds, recurring jobs, and the runs of the first seed in detail."""
-        from parcae.evaluation.cluster_view import first_runs, sections
-
-        return sections(self, *first_runs(self))
+        return cluster_view
 
     def to_json(self) -> dict[str, Any]:
         """{"policies": {name: {...}}, "settings": {...}}"""
@@ -268,12 +248,9 @@ class ClusterWorld:
 
 
 def compare(
-    workload: Workload,
+    world: ClusterWorld,
     policies: Sequence[str | AnyPolicy],
     *,
-    config: SimulationConfig,
-    num_jobs: int,
-    arrivals: str,
     num_seeds: int,
     seed_start: int = 0,
     processes: int | None = None,
@@ -287,12 +264,9 @@ def compare(
     needs the usual `if __name__ == "__main__":`.
 
     Args:
-        workload: the jobs to draw from.
+        world: the cluster, its workload and its arrivals.
         policies: names as in `parcae policies`, or policy objects. Ratios are relative to the
             first.
-        config: the cluster.
-        num_jobs: number of jobs in each run.
-        arrivals: when jobs arrive ("batch", "poisson:25s", ...).
         num_seeds: number of seeds.
         seed_start: the first seed.
         processes: number of worker processes; see `parcae.evaluation.paired.compare_in`.
@@ -307,14 +281,14 @@ def compare(
         ConfigError: the settings are invalid, or a worker process died.
         WorkloadError: the workload cannot give these jobs.
 
-    Example: `compare(workload, ["fair", "fifo"], config=SimulationConfig(), num_jobs=20,
-    arrivals="batch", num_seeds=20)`.
+    Example: `compare(ClusterWorld(workload, SimulationConfig(), "batch", 20), ["fair", "fifo"],
+    num_seeds=20)`.
     """
     if num_seeds < 1:
         raise ConfigError("compare at least one policy on at least one seed")
     check_seeds(seed_start, num_seeds)
     return compare_in(
-        ClusterWorld(workload, config, arrivals, num_jobs),
+        world,
         policies,
         range(seed_start, seed_start + num_seeds),
         processes=processes,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from parcae.evaluation.statistics import Estimate, ratio_estimate
+from parcae.metrics.packing import plain
 from parcae.units import s_from_ms
 from parcae.workloads.recorded_run import JobKey, JobOutcome, RecordedJob, RecordedRun
 from parcae.workloads.spark_run import read_spark_run
@@ -64,11 +65,8 @@ class LogSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers, times in seconds."""
-        return {name: _json_number(value) for name, value in vars(self).items()}
-
-
-def _json_number(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
+        numbers: dict[str, Any] = plain(vars(self))
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ class NameComparison:
             "name": self.name,
             "jobs": dict(zip(LABELS, self.num_jobs, strict=True)),
             "pairs": self.num_pairs,
-            "average_jct_s": dict(zip(LABELS, map(_json_number, self.average_jct_s), strict=True)),
+            "average_jct_s": dict(zip(LABELS, map(plain, self.average_jct_s), strict=True)),
             "ratio": self.ratio.to_json() if self.ratio else None,
         }
 
@@ -291,9 +289,6 @@ def compare_logs(
         key: the Spark property that names recurring jobs.
         max_bad_share: largest tolerated share of unreadable lines.
         progress: called with ("A" or "B", bytes read, bytes in all).
-
-    Returns:
-        The comparison of run B with run A.
 
     Raises:
         FormatError: a path has no event log, a damaged log or no completed job.

@@ -13,7 +13,7 @@ import numpy as np
 
 from parcae.cluster.orders import Planner
 from parcae.errors import PolicyError
-from parcae.evaluation.tuning import AnyPolicy, resolve_policies
+from parcae.evaluation.policies import AnyPolicy, resolve_policies
 from parcae.policies.learned import NAMES
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.future import Status

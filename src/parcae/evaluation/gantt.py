@@ -1,70 +1,160 @@
-"""Draw Gantt charts of simulated runs (as in Decima, Figure 3).
+"""Draw Gantt charts: bars on rows (executors, cores, units of a resource) against time.
 
-A chart shows executors against time. Every job has its colour, red lines are job completions, and
-idle time is white. `gantt_figure` makes a plotly chart, `write_gantt` an HTML file, `write_png` a
-picture.
+A chart shows one run. Every job has its colour; white is idle. The adapters `cluster_gantt`,
+`log_gantt` and `packing.gantt` turn runs into charts. `gantt_figure` draws a chart with plotly,
+`write_gantt` writes several as a page or a picture.
 """
 
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from parcae.cluster.trace import NOT_COMPLETED, TASK_RECORD, Trace
 from parcae.errors import ConfigError
-from parcae.evaluation.pictures import (
-    COMPLETION_COLOR,
-    TIME_MARGIN,
-    draw_raster,
-    line_opacity,
-    new_picture,
-    write_picture,
-)
+from parcae.evaluation.pictures import new_picture, write_picture
+from parcae.evaluation.plots import set_style
 from parcae.files import write_text
-from parcae.metrics.cluster import last_completion_ms
-from parcae.metrics.jobs import arrived, jct_ms
-from parcae.units import MS_PER_S
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 Int64Array = npt.NDArray[np.int64]
 
-#: Largest number of executors in a chart. Of larger clusters it shows this many, evenly spaced.
-MAX_EXECUTORS = 100
-#: A chart with more segments than this is drawn as a raster, so that the page stays small.
-MAX_SEGMENTS = 2_000
-#: Number of columns of such a raster.
-NUM_COLUMNS = 1_200
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-#: Gaps shorter than this share of the time axis (about a pixel) are not drawn.
-_RESOLUTION = 1 / 1_500
-_GOLDEN_RATIO = 0.61803398875
-_NUM_COLORS = 240
-_PNG_COLUMNS = 2_400
+#: Supported formats, by the ending of the file's name.
+FORMATS = ("html", "png", "svg", "pdf")
+#: Largest number of rows in a panel. Of more rows it shows this many, evenly spaced.
+MAX_ROWS = 100
+#: A panel with more bars than this is drawn as a raster, so that the page stays small.
+MAX_BARS = 2_000
+#: Colour of the lines that mark completed jobs.
+COMPLETION_COLOR = "#d62728"
 #: Cell of a raster in which no job runs.
 IDLE = -1
+#: Stands for a job of bars that belong to no job of the run; they are grey.
+OTHER = -2
+#: The legend names the jobs only if there are at most this many.
+MAX_NAMED = 32
+#: Number of columns of a raster on a page, and in a picture.
+_PAGE_COLUMNS = 1_200
+_PICTURE_COLUMNS = 2_400
+#: Gaps shorter than this share of the time axis (about a pixel) are not drawn.
+_RESOLUTION = 1 / 1_500
+#: Time axes end a little after the last completion, so that its line is visible.
+_TIME_MARGIN = 1.005
+#: With more completions than this, their lines are drawn more transparent.
+_MANY_LINES = 60
+_MOST_TRANSPARENT = 0.25
+_GOLDEN_RATIO = 0.61803398875
+_NUM_COLORS = 240
+_GREY = (205, 209, 216)
+#: Sizes of a picture in inches: its width, a panel's if there are several in a row, what a chart
+#: needs around its panels, what the picture needs around its charts, and a row of the legend.
+_WIDTH_IN = 10.0
+_PANEL_IN = 5.2
+_AROUND_CHART_IN = 0.45
+_AROUND_IN = 0.5
+_LEGEND_ROW_IN = 0.2
+_LEGEND_COLUMNS = 4
 
 
-class Segment(NamedTuple):
-    """Consecutive tasks of one job on one executor, drawn as one bar; times in ms."""
+class Bars(NamedTuple):
+    """Bars of a panel, as columns. Times are integers in any unit.
 
-    job: int
-    executor: int
-    start_ms: int
-    finish_ms: int
+    Args:
+        row: int64[num_bars], the row.
+        start: int64[num_bars].
+        finish: int64[num_bars].
+        job: int64[num_bars], gives the colour and the name; or OTHER.
+        height: int64[num_bars], number of rows from `row` upwards. None: one each; only then are
+            many bars drawn as a raster.
+    """
+
+    row: Int64Array
+    start: Int64Array
+    finish: Int64Array
+    job: Int64Array
+    height: Int64Array | None = None
+
+    def take(self, which: npt.NDArray[Any]) -> Bars:
+        """The bars of these indices, or of this mask."""
+        columns: list[Any] = [None if column is None else column[which] for column in self]
+        return Bars(*columns)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Rows against time.
+
+    Args:
+        label: what the rows are, for the axis.
+        num_rows: number of rows.
+        bars: who uses the rows.
+        names: by job, what is shown on the page when the mouse is over its bars.
+        low: where the first row begins on the axis: -0.5 if ticks name rows, 0 if they count them.
+        completions: int64[num_completed], when jobs completed; None for no lines.
+        has_lines: whether white lines set the rows of a raster apart.
+    """
+
+    label: str
+    num_rows: int
+    bars: Bars
+    names: Sequence[str]
+    low: float = -0.5
+    completions: Int64Array | None = None
+    has_lines: bool = False
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Where the axis of the rows begins and ends."""
+        return self.low, self.low + self.num_rows
+
+    def shown_rows(self) -> Int64Array:
+        """The rows that are drawn: all, or MAX_ROWS of them, evenly spaced."""
+        if self.bars.height is not None:
+            return np.arange(self.num_rows)
+        count = min(self.num_rows, MAX_ROWS)
+        return np.unique(np.linspace(0, self.num_rows - 1, count).round().astype(np.int64))
+
+    def shown_bars(self) -> Bars:
+        """The bars of the shown rows, by row and start."""
+        bars = self.bars.take(np.isin(self.bars.row, self.shown_rows()))
+        return bars.take(np.lexsort((bars.start, bars.row)))
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The chart of one run.
+
+    Args:
+        title: the run in words.
+        panels: at least one, with a common time axis.
+        end: end of the time axis.
+        time_label: label of the time axis.
+        per_unit: how many units of the bars' times are one unit of the time axis.
+        height_in: height of a panel in a picture, in inches.
+    """
+
+    title: str
+    panels: Sequence[Panel]
+    end: int
+    time_label: str
+    per_unit: int = 1
+    height_in: float = 1.3
 
 
 def job_rgb(job: int) -> tuple[int, int, int]:
-    """The colour of a job as red, green and blue (0 to 255).
+    """The colour of a job as red, green and blue (0 to 255), the same in every chart.
 
     Neighbouring jobs have clearly different colours. No job has the red of completions.
     """
+    if job == OTHER:
+        return _GREY
     job %= _NUM_COLORS
     # Golden-ratio steps spread the hues evenly; the range leaves out red.
     hue = 0.09 + 0.82 * ((job * _GOLDEN_RATIO) % 1.0)
@@ -76,225 +166,158 @@ def job_rgb(job: int) -> tuple[int, int, int]:
 
 
 def job_color(job: int) -> str:
-    """The colour of a job, the same in every chart.
+    """The colour of a job, as text.
 
     Example: `job_color(0)` is "#dbac76".
     """
-    return "#{:02x}{:02x}{:02x}".format(*job_rgb(job))
+    return f"#{bytes(job_rgb(job)).hex()}"
 
 
-def evenly_chosen(count: int) -> npt.NDArray[np.int64]:
-    """Indices of the rows to draw: all of `count`, or MAX_EXECUTORS of them, evenly spaced."""
-    return np.unique(np.linspace(0, count - 1, min(count, MAX_EXECUTORS)).round().astype(np.int64))
-
-
-def shown_executors(trace: Trace) -> npt.NDArray[np.int64]:
-    """Executors that a chart shows: all of them, or MAX_EXECUTORS, evenly spaced."""
-    return evenly_chosen(trace.num_executors)
-
-
-def _tasks(trace: Trace) -> npt.NDArray[np.void]:
-    """The recorded tasks of the shown executors, sorted by executor and start."""
-    if trace.tasks is None:
-        raise ConfigError("a Gantt chart needs recorded tasks: simulate with record=True")
-    tasks = np.asarray(trace.tasks, TASK_RECORD)
-    tasks = tasks[np.isin(tasks["executor"], shown_executors(trace))]
-    return tasks[np.lexsort((tasks["start_ms"], tasks["executor"]))]
-
-
-def segments(trace: Trace) -> list[Segment]:
-    """The recorded tasks; tasks of one job on one executor without a visible gap are merged.
+def chart_format(path: Path) -> str:
+    """The format of a chart by the ending of the file's name: one of FORMATS.
 
     Raises:
-        ConfigError: the tasks were not recorded.
+        ConfigError: the ending is not in FORMATS.
     """
-    tasks = _tasks(trace)
-    if len(tasks) == 0:
-        return []
-    first = np.flatnonzero(_starts_segment(tasks))
-    last = np.append(first[1:], len(tasks)) - 1
-    columns = (
-        tasks["job"][first],
-        tasks["executor"][first],
-        tasks["start_ms"][first],
-        tasks["finish_ms"][last],
-    )
-    return [Segment(*(int(v) for v in row)) for row in zip(*columns, strict=True)]
+    ending = Path(path).suffix.lstrip(".").lower()
+    if ending not in FORMATS:
+        raise ConfigError(
+            f"{path}: charts are written as {', '.join('.' + name for name in FORMATS)}; "
+            "choose a file name with one of these endings"
+        )
+    return ending
 
 
-def _starts_segment(tasks: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
-    """Whether a task starts a segment: executor or job change, or there is a visible gap."""
-    gap_ms = _RESOLUTION * max(1, int(tasks["finish_ms"].max()))
-    before = tasks[:-1]
-    after = tasks[1:]
-    same = (after["executor"] == before["executor"]) & (after["job"] == before["job"])
-    is_near = after["start_ms"] - before["finish_ms"] <= gap_ms
-    return np.concatenate([[True], ~(same & is_near)])
-
-
-def raster(trace: Trace, num_columns: int, end_ms: float) -> npt.NDArray[np.int64]:
-    """The raster of one run: which job each shown executor works for; see `raster_of_tasks`.
+def merged(bars: Bars) -> Bars:
+    """The bars, where those of one job on one row without a visible gap are one.
 
     Args:
-        trace: the run.
-        num_columns: number of columns.
-        end_ms: end of the time axis, in ms.
-
-    Returns:
-        int64[shown executors, num_columns], the job, or IDLE.
-
-    Raises:
-        ConfigError: the tasks were not recorded.
+        bars: bars by row and start, each of one row.
     """
-    tasks = _tasks(trace)
-    executor, job, start_ms, finish_ms = (
-        tasks[name] for name in ("executor", "job", "start_ms", "finish_ms")
-    )
-    return raster_of_tasks(
-        executor, job, start_ms, finish_ms, shown_executors(trace), num_columns, end_ms
-    )
+    if bars.height is not None or not len(bars.row):
+        return bars
+    gap = bars.start[1:] - bars.finish[:-1]
+    is_same = (bars.row[1:] == bars.row[:-1]) & (bars.job[1:] == bars.job[:-1])
+    is_near = gap <= _RESOLUTION * max(1, int(bars.finish.max()))
+    first = np.flatnonzero(np.concatenate([[True], ~(is_same & is_near)]))
+    last = np.append(first[1:], len(bars.row)) - 1
+    return bars.take(first)._replace(finish=bars.finish[last])
 
 
-def raster_of_tasks(
-    executor: Int64Array,
-    job: Int64Array,
-    start_ms: Int64Array,
-    finish_ms: Int64Array,
-    shown: Int64Array,
-    num_columns: int,
-    end_ms: float,
-) -> Int64Array:
-    """Sample which job each executor works for, once in each of `num_columns` equal intervals.
+def raster(bars: Bars, shown: Int64Array, num_columns: int, end: float) -> Int64Array:
+    """Sample which job has each row, once in each of `num_columns` equal intervals.
 
     The position of the sample within its interval follows a golden-ratio sequence. So idle time has
-    its correct share of the raster, even if task lengths are a multiple of the interval.
+    its correct share of the raster, even if the bars' lengths are a multiple of the interval.
 
     Args:
-        executor: int64[num_tasks], the executor of each task, ascending.
-        job: int64[num_tasks].
-        start_ms: int64[num_tasks], ascending for each executor.
-        finish_ms: int64[num_tasks].
-        shown: int64[num_shown], the executors to sample.
+        bars: bars by row and start, each of one row.
+        shown: int64[num_shown], the rows to sample.
         num_columns: number of intervals.
-        end_ms: end of the last interval, in ms; the first one starts at 0.
+        end: end of the last interval; the first one starts at 0.
 
     Returns:
         int64[num_shown, num_columns], the job, or IDLE.
     """
     columns = np.arange(num_columns)
     grid = np.full((len(shown), num_columns), IDLE, np.int64)
-    first = np.searchsorted(executor, shown, side="left")
-    last = np.searchsorted(executor, shown, side="right")
-    for row, (begin, end) in enumerate(zip(first, last, strict=True)):
-        moment_ms = (columns + (0.5 + (columns + row) * _GOLDEN_RATIO) % 1.0) * (
-            end_ms / num_columns
-        )
-        # The latest task that started before the moment; the executor is busy if it still runs.
-        latest = begin + np.searchsorted(start_ms[begin:end], moment_ms, side="right") - 1
+    first = np.searchsorted(bars.row, shown, side="left")
+    last = np.searchsorted(bars.row, shown, side="right")
+    for row, (begin, stop) in enumerate(zip(first, last, strict=True)):
+        moment = (columns + (0.5 + (columns + row) * _GOLDEN_RATIO) % 1.0) * (end / num_columns)
+        # The latest bar that started before the moment; the row is busy if the bar still lasts.
+        latest = begin + np.searchsorted(bars.start[begin:stop], moment, side="right") - 1
         busy = np.flatnonzero(latest >= begin)
-        busy = busy[finish_ms[latest[busy]] > moment_ms[busy]]
-        grid[row, busy] = job[latest[busy]]
+        busy = busy[bars.finish[latest[busy]] > moment[busy]]
+        grid[row, busy] = bars.job[latest[busy]]
     return grid
 
 
-def _end_ms(trace: Trace) -> int:
-    return max(1, last_completion_ms(trace))
+def gantt_figure(chart: Chart, end: float | None = None) -> Figure:
+    """A chart as a plotly figure, its panels one below the other.
 
-
-def _title(trace: Trace) -> str:
-    here = arrived(trace)
-    average = float(jct_ms(trace)[here].mean()) / MS_PER_S
-    cut = int((trace.completion_ms[here] == NOT_COMPLETED).sum())
-    unfinished = f", {cut} jobs unfinished" if cut else ""
-    return (
-        f"{trace.policy}: average JCT {average:,.1f} s, "
-        f"last completion {_end_ms(trace) / MS_PER_S:,.1f} s{unfinished}"
-    )
-
-
-def gantt_figure(trace: Trace, end_s: float | None = None) -> Figure:
-    """The chart of one run as a plotly figure.
-
-    `end_s` is the end of the time axis, in seconds; several charts can share it.
-
-    Raises:
-        ConfigError: the tasks were not recorded.
+    Args:
+        chart: the chart.
+        end: end of the time axis, in its unit, so that several charts can share it; None for the
+            end of the run.
     """
-    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
 
-    figure = go.Figure()
-    runs = segments(trace)
-    if len(runs) <= MAX_SEGMENTS:
-        _add_bars(figure, trace, runs)
-    else:
-        _add_picture(figure, trace)
-    _add_completions(figure, trace)
-    chart_layout(figure, _title(trace), 290)
-    figure.update_layout(bargap=0)
-    end = TIME_MARGIN * (end_s or _end_ms(trace) / MS_PER_S)
-    figure.update_xaxes(title="time (s)", range=[0, end])
-    figure.update_yaxes(title="executor", range=[-0.5, trace.num_executors - 0.5])
+    count = len(chart.panels)
+    figure = make_subplots(rows=count, cols=1, shared_xaxes=True, vertical_spacing=0.08)
+    for row, panel in enumerate(chart.panels, 1):
+        for part in _parts(chart, panel):
+            figure.add_trace(part, row=row, col=1)
+        figure.update_yaxes(title=panel.label, range=panel.span, row=row, col=1)
+    set_style(figure, chart.title, 80 + (210 if count == 1 else 150) * count)
+    figure.update_layout(barmode="overlay", bargap=0, showlegend=False)
+    figure.update_xaxes(showgrid=False, zeroline=False)
+    figure.update_yaxes(showgrid=False, zeroline=False)
+    figure.update_xaxes(range=[0, _margin(chart) * (end or chart.end / chart.per_unit)])
+    figure.update_xaxes(title=chart.time_label, row=count, col=1)
     return figure
 
 
-def chart_layout(figure: Any, title: str, height: int) -> None:
-    """Give a plotly Gantt chart the style of the reports.
+def _parts(chart: Chart, panel: Panel) -> Iterator[Any]:
+    """What a panel shows on a page: bars or a raster, and the lines of completions."""
+    few = merged(panel.shown_bars())
+    is_many = panel.bars.height is None and len(few.row) > MAX_BARS
+    yield _heatmap(chart, panel) if is_many else _bars(chart, panel, few)
+    if panel.completions is not None:
+        yield _completion_lines(chart, panel.span, panel.completions)
 
-    Args:
-        figure: the chart.
-        title: its title.
-        height: its height in pixels.
-    """
-    figure.update_layout(
-        title={"text": title, "font": {"size": 15}, "x": 0, "xref": "paper"},
-        barmode="overlay",
-        showlegend=False,
-        template="plotly_white",
-        font={"family": FONT, "color": "#1d232a"},
-        height=height,
-        margin={"l": 58, "r": 12, "t": 38, "b": 42},
+
+def _margin(chart: Chart) -> float:
+    return 1.0 if chart.panels[0].completions is None else _TIME_MARGIN
+
+
+def _bars(chart: Chart, panel: Panel, bars: Bars) -> Any:
+    """The bars of a panel, one by one."""
+    import plotly.graph_objects as go
+
+    height = np.ones(len(bars.row), np.int64) if bars.height is None else bars.height
+    where = f"<br>{panel.label} %{{y}}<br>%{{base:.1f}} s, for %{{x:.1f}} s"
+    # If only some rows are shown, their bars are higher and fill the chart.
+    stretch = panel.num_rows / len(panel.shown_rows())
+    return go.Bar(
+        orientation="h",
+        y=(panel.low + bars.row + height / 2).tolist(),
+        base=(bars.start / chart.per_unit).tolist(),
+        x=((bars.finish - bars.start) / chart.per_unit).tolist(),
+        width=(stretch * height).tolist(),
+        marker={
+            "color": [job_color(job) for job in bars.job.tolist()],
+            "line": {"width": 0.5 * (bars.height is not None), "color": "white"},
+        },
+        customdata=[_name(panel, job) for job in bars.job.tolist()],
+        hovertemplate=f"%{{customdata}}{where if bars.height is None else ''}<extra></extra>",
     )
-    figure.update_xaxes(showgrid=False, zeroline=False)
-    figure.update_yaxes(showgrid=False, zeroline=False)
 
 
-def _add_bars(figure: Figure, trace: Trace, runs: list[Segment]) -> None:
-    by_job: dict[int, list[Segment]] = {}
-    for segment in runs:
-        by_job.setdefault(segment.job, []).append(segment)
-    # If only some executors are shown, their bars are wider and fill the chart.
-    width = trace.num_executors / len(shown_executors(trace))
-    for job, rows in sorted(by_job.items()):
-        name = f"{job}: {trace.job_names[job]}"
-        figure.add_bar(
-            orientation="h",
-            y=[row.executor for row in rows],
-            base=[row.start_ms / MS_PER_S for row in rows],
-            x=[(row.finish_ms - row.start_ms) / MS_PER_S for row in rows],
-            width=width,
-            marker={"color": job_color(job), "line": {"width": 0}},
-            name=name,
-            hovertemplate=f"{name}<br>executor %{{y}}<br>"
-            "%{base:.1f} s, for %{x:.1f} s<extra></extra>",
-        )
+def _name(panel: Panel, job: int) -> str:
+    return "other work" if job == OTHER else panel.names[job]
 
 
-def _add_picture(figure: Figure, trace: Trace) -> None:
-    grid = raster(trace, NUM_COLUMNS, _end_ms(trace))
-    step_s = _end_ms(trace) / MS_PER_S / NUM_COLUMNS
-    color = np.where(grid == IDLE, np.nan, grid % _NUM_COLORS).astype(np.float32)
-    colors = min(len(trace.job_names), _NUM_COLORS)
+def _heatmap(chart: Chart, panel: Panel) -> Any:
+    """The bars of a panel as a raster."""
+    import plotly.graph_objects as go
+
+    shown = panel.shown_rows()
+    grid = raster(panel.shown_bars(), shown, _PAGE_COLUMNS, chart.end)
+    colors = min(len(panel.names), _NUM_COLORS)
+    index = np.where(grid == OTHER, colors, grid % _NUM_COLORS)
+    step = chart.end / chart.per_unit / _PAGE_COLUMNS
     # With more jobs than colours, a colour does not identify a job: leave out the labels.
-    has_labels = len(trace.job_names) <= _NUM_COLORS
-    label = "job %{z}<br>executor %{y}<br>%{x:.1f} s<extra></extra>"
-    figure.add_heatmap(
-        z=color,
-        x0=step_s / 2,
-        dx=step_s,
-        y=shown_executors(trace),
+    has_labels = len(panel.names) <= _NUM_COLORS and not (grid == OTHER).any()
+    label = f"job %{{z}}<br>{panel.label} %{{y}}<br>%{{x:.1f}} s<extra></extra>"
+    return go.Heatmap(
+        z=np.where(grid == IDLE, np.nan, index).astype(np.float32),
+        x0=step / 2,
+        dx=step,
+        y=shown,
         zmin=-0.5,
-        zmax=colors - 0.5,
-        colorscale=_color_scale(colors),
+        zmax=colors + 0.5,
+        colorscale=_color_scale([*range(colors), OTHER]),
         showscale=False,
         hoverongaps=False,
         hoverinfo=None if has_labels else "skip",
@@ -302,66 +325,161 @@ def _add_picture(figure: Figure, trace: Trace) -> None:
     )
 
 
-def _color_scale(num_colors: int) -> list[list[Any]]:
-    """Plotly's scale with one plain colour for each of the first jobs."""
-    edges = np.arange(num_colors + 1) / num_colors
+def _color_scale(jobs: Sequence[int]) -> list[list[Any]]:
+    """Plotly's scale with one plain colour for each of the jobs."""
+    edges = np.arange(len(jobs) + 1) / len(jobs)
     scale: list[list[Any]] = []
-    for job in range(num_colors):
-        scale += [[float(edge), job_color(job)] for edge in (edges[job], edges[job + 1])]
+    for place, job in enumerate(jobs):
+        scale += [[float(edge), job_color(job)] for edge in edges[place : place + 2]]
     return scale
 
 
-def _add_completions(figure: Figure, trace: Trace) -> None:
-    done = trace.completion_ms[trace.completion_ms != NOT_COMPLETED] / MS_PER_S
-    # One trace holds all lines; None separates them. Many lines are drawn more transparent.
-    figure.add_scatter(
-        x=[x for at in done.tolist() for x in (at, at, None)],
-        y=[-0.5, trace.num_executors - 0.5, None] * len(done),
+def _completion_lines(chart: Chart, span: tuple[float, float], completions: Int64Array) -> Any:
+    import plotly.graph_objects as go
+
+    done = (completions / chart.per_unit).tolist()
+    # One trace holds all lines; None separates them.
+    return go.Scatter(
+        x=[x for at in done for x in (at, at, None)],
+        y=[*span, None] * len(done),
         mode="lines",
         line={"color": COMPLETION_COLOR, "width": 1},
-        opacity=line_opacity(len(done)),
+        opacity=_line_opacity(len(done)),
         name="completions",
         hoverinfo="skip",
     )
 
 
-def write_gantt(trace: Trace, path: Path) -> None:
-    """Write the chart of one run as a self-contained HTML file.
-
-    Raises:
-        ConfigError: the tasks were not recorded.
-    """
-    import plotly.io
-
-    write_text(path, plotly.io.to_html(gantt_figure(trace), include_plotlyjs=True, full_html=True))
+def _line_opacity(num_lines: int) -> float:
+    """The opacity of lines of which there are this many: many lines would hide the chart."""
+    return min(1.0, max(_MOST_TRANSPARENT, _MANY_LINES / max(1, num_lines)))
 
 
-def write_png(traces: Mapping[str, Trace], path: Path, title: str = "") -> None:
-    """Write the charts of several runs as a PNG, one above the other on a common time axis.
+def write_gantt(
+    charts: Sequence[Chart], path: Path, title: str = "", legend: Sequence[str] = ()
+) -> None:
+    """Write charts, one below the other on a common time axis; in a picture, panels side by side.
+
+    The file appears only when it is complete.
 
     Args:
-        traces: the runs by policy name.
-        path: the picture file.
-        title: title of the picture.
+        charts: at least one chart. All have the same number of panels.
+        path: the file. Its ending determines the format: a page that loads nothing from the
+            network, or a picture (see FORMATS).
+        title: title of a picture.
+        legend: by job, its name in the legend of a picture.
 
     Raises:
-        ConfigError: the tasks were not recorded.
+        ConfigError: the ending is not in FORMATS.
+        OSError: the file cannot be written.
     """
-    end_ms = max(_end_ms(trace) for trace in traces.values())
-    figure = new_picture(10, 1.75 * len(traces) + 0.4)
-    axes = figure.subplots(len(traces), 1, sharex=True, squeeze=False)
-    for axis, (name, trace) in zip(axes[:, 0], traces.items(), strict=True):
-        _draw(axis, name, trace, end_ms)
-    axes[-1, 0].set_xlabel("time (s)")
-    write_picture(figure, path, title)
+    ending = chart_format(path)
+    if ending == "html":
+        _write_page(charts, path)
+        return
+    shown = legend if len(legend) <= MAX_NAMED else ()
+    figure, axes = _new_picture(charts, len(shown))
+    end = max(chart.end for chart in charts)
+    for row, chart in zip(axes, charts, strict=True):
+        for axis, panel in zip(row, chart.panels, strict=True):
+            _draw(axis, panel, chart, end)
+        row[0].set_title(chart.title, fontsize=9, loc="left")
+    for axis in axes[-1]:
+        axis.set_xlabel(charts[0].time_label)
+    if shown:
+        _add_legend(figure, shown)
+    write_picture(figure, path, title, ending)
 
 
-def _draw(axis: Any, name: str, trace: Trace, end_ms: int) -> None:
-    grid = raster(trace, _PNG_COLUMNS, end_ms)
-    palette = np.array([job_rgb(job) for job in range(_NUM_COLORS)], np.uint8)
-    colors = np.where((grid == IDLE)[..., None], np.uint8(255), palette[grid % _NUM_COLORS])
-    done_ms = trace.completion_ms[trace.completion_ms != NOT_COMPLETED]
-    average = float(jct_ms(trace)[arrived(trace)].mean()) / MS_PER_S
-    heading = f"{name}: average JCT {average:,.1f} s"
-    draw_raster(axis, colors, trace.num_executors, end_ms, done_ms, heading)
-    axis.set_ylabel("executor", fontsize=8)
+def _new_picture(charts: Sequence[Chart], num_named: int) -> tuple[Any, Any]:
+    """An empty picture with room for a legend, and axes for each panel: a row per chart."""
+    heights = [chart.height_in for chart in charts]
+    columns = len(charts[0].panels)
+    legend_in = _LEGEND_ROW_IN * -(-num_named // _LEGEND_COLUMNS)
+    figure = new_picture(
+        max(_WIDTH_IN, _PANEL_IN * columns),
+        sum(heights) + _AROUND_CHART_IN * len(charts) + legend_in + _AROUND_IN,
+    )
+    axes = figure.subplots(len(charts), columns, sharex=True, squeeze=False, height_ratios=heights)
+    return figure, axes
+
+
+def _write_page(charts: Sequence[Chart], path: Path) -> None:
+    import plotly.io
+
+    end = max(chart.end / chart.per_unit for chart in charts)
+    pages = [
+        # The first chart brings the library.
+        plotly.io.to_html(gantt_figure(chart, end), include_plotlyjs=not row, full_html=False)
+        for row, chart in enumerate(charts)
+    ]
+    write_text(path, "\n".join(["<!doctype html><meta charset=utf-8>", *pages]) + "\n")
+
+
+def _draw(axis: Any, panel: Panel, chart: Chart, end: int) -> None:
+    """Draw a panel of a picture on matplotlib axes whose time ends at `end`."""
+    if panel.bars.height is None:
+        _draw_raster(axis, panel, chart, end)
+    else:
+        _draw_boxes(axis, panel.bars, panel.bars.height, panel, chart)
+    if panel.completions is not None:
+        axis.vlines(
+            panel.completions / chart.per_unit,
+            *panel.span,
+            color=COMPLETION_COLOR,
+            linewidth=0.7,
+            alpha=_line_opacity(len(panel.completions)),
+        )
+    axis.set(xlim=(0, _margin(chart) * end / chart.per_unit), ylim=panel.span)
+    axis.set_ylabel(panel.label, fontsize=8)
+    axis.yaxis.get_major_locator().set_params(integer=True)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_raster(axis: Any, panel: Panel, chart: Chart, end: int) -> None:
+    grid = raster(panel.shown_bars(), panel.shown_rows(), _PICTURE_COLUMNS, end)
+    # The jobs, then grey for other work, then white for idle rows.
+    palette = np.array([job_rgb(job) for job in (*range(_NUM_COLORS), OTHER)], np.uint8)
+    palette = np.vstack([palette, np.full((1, 3), 255, np.uint8)])
+    index = np.select([grid == IDLE, grid == OTHER], [-1, -2], grid % _NUM_COLORS)
+    extent = (0, end / chart.per_unit, *panel.span)
+    axis.imshow(
+        palette[index], aspect="auto", interpolation="nearest", origin="lower", extent=extent
+    )
+    if panel.has_lines:
+        edges = panel.low + np.arange(1, panel.num_rows)
+        axis.hlines(edges, 0, end / chart.per_unit, color="white", linewidth=1)
+
+
+def _draw_boxes(axis: Any, bars: Bars, height: Int64Array, panel: Panel, chart: Chart) -> None:
+    from matplotlib.patches import Rectangle
+
+    starts = bars.start / chart.per_unit
+    lengths = (bars.finish - bars.start) / chart.per_unit
+    for bar, job in enumerate(bars.job.tolist()):
+        axis.add_patch(
+            Rectangle(
+                (starts[bar], panel.low + bars.row[bar]),
+                lengths[bar],
+                height[bar],
+                facecolor=job_color(job),
+                edgecolor="white",
+                linewidth=0.5,
+            )
+        )
+
+
+def _add_legend(figure: Any, names: Sequence[str]) -> None:
+    from matplotlib.patches import Patch
+
+    figure.legend(
+        # Matplotlib reads "$" as mathematics and hides labels that begin with "_".
+        handles=[
+            Patch(color=job_color(job), label=name.replace("$", r"\$").lstrip("_"))
+            for job, name in enumerate(names)
+        ],
+        loc="outside lower center",
+        ncols=_LEGEND_COLUMNS,
+        fontsize=7,
+        frameon=False,
+    )

@@ -69,9 +69,6 @@ def best_job_order(
         seed: seed of the task durations.
         progress: called regularly with (number of prefixes simulated, best average JCT in ms).
 
-    Returns:
-        The best order and its average JCT.
-
     Raises:
         ConfigError: there are too many jobs, or the run has an end time.
     """

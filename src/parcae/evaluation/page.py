@@ -114,11 +114,9 @@ def cell(estimate: Estimate, digits: str) -> str:
 
 
 def how_sure(ratio: Estimate, of: str = "seeds") -> str:
-    """State whether the difference between two policies is significant.
+    """State whether a ratio of two policies differs from 1 significantly.
 
-    Args:
-        ratio: the ratio of the two policies, with its interval.
-        of: what was sampled: "seeds", "pieces" of a log or "jobs".
+    `of` is what was sampled: "seeds", "pieces" of a log or "jobs".
     """
     if ratio.is_unknown:
         return f"Run more {of} to get a confidence interval."

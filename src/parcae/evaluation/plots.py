@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
-from parcae.evaluation.gantt import FONT
 from parcae.evaluation.pictures import new_picture, write_picture
 from parcae.evaluation.statistics import Estimate
 from parcae.metrics.cluster import (
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 FloatArray = npt.NDArray[np.float64]
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 #: One colour per policy, chosen to be distinguishable in print and for colour-blind readers
 #: (Okabe and Ito).
 PALETTE = (
@@ -46,7 +46,7 @@ PALETTE = (
 #: Line styles for the first, second and third use of each colour.
 _DASHES = ("solid", "dash", "dot")
 #: Number of intervals in which curves over time are averaged.
-_NUM_SPANS = 240
+NUM_SPANS = 240
 
 
 def policy_color(row: int) -> str:
@@ -74,18 +74,31 @@ def new_figure(title: str, x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
     figure = go.Figure()
+    set_style(figure, title, 360)
     figure.update_layout(
-        title={"text": title, "font": {"size": 15}, "x": 0, "xref": "paper"},
-        template="plotly_white",
-        font={"family": FONT, "color": "#1d232a"},
-        height=360,
-        margin={"l": 58, "r": 12, "t": 42, "b": 45},
         xaxis_title=x,
         yaxis_title=y,
         legend={"orientation": "h", "y": -0.22, "x": 0},
         hovermode="closest",
     )
     return figure
+
+
+def set_style(figure: Figure, title: str, height_px: int) -> None:
+    """Give a chart the style of the reports.
+
+    Args:
+        figure: the chart.
+        title: its title.
+        height_px: its height in pixels.
+    """
+    figure.update_layout(
+        title={"text": title, "font": {"size": 15}, "x": 0, "xref": "paper"},
+        template="plotly_white",
+        font={"family": _FONT, "color": "#1d232a"},
+        height=height_px,
+        margin={"l": 58, "r": 12, "t": 42, "b": 45},
+    )
 
 
 def interval_bars(
@@ -142,32 +155,68 @@ def cdf(trace: Trace) -> tuple[FloatArray, FloatArray]:
     return np.concatenate([[0.0], jct_s]), share
 
 
+def line_chart(
+    title: str,
+    axes: tuple[str, str],
+    curves: Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]] | None],
+    *,
+    is_stepped: bool = False,
+) -> Figure:
+    """A chart with one curve per policy.
+
+    Args:
+        title: title of the chart.
+        axes: labels of the x and the y axis.
+        curves: x and y of each policy; None for a policy without a curve.
+        is_stepped: whether y keeps its value until the next x.
+    """
+    figure = new_figure(title, *axes)
+    shape = {"shape": "hv"} if is_stepped else {}
+    for row, (name, curve) in enumerate(curves.items()):
+        if curve is not None:
+            line = {**line_style(row), **shape}
+            figure.add_scatter(x=curve[0], y=curve[1], name=name, mode="lines", line=line)
+    return figure
+
+
+def share_axis(figure: Figure) -> Figure:
+    """The chart with a y axis from 0 to 100%."""
+    return figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
+
+
 def jct_cdf(traces: Mapping[str, Trace]) -> Figure:
     """Share of jobs that completed within a time (Decima, Figure 9a)."""
-    figure = new_figure("Share of jobs done within a time", "JCT (s)", "share of jobs")
-    for row, (name, trace) in enumerate(traces.items()):
-        jct_s, share = cdf(trace)
-        figure.add_scatter(
-            x=jct_s, y=share, name=name, mode="lines", line={**line_style(row), "shape": "hv"}
-        )
-    figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
-    return figure
+    curves = {name: cdf(trace) for name, trace in traces.items()}
+    axes = ("JCT (s)", "share of jobs")
+    return share_axis(line_chart("Share of jobs done within a time", axes, curves, is_stepped=True))
 
 
 def concurrency_over_time(traces: Mapping[str, Trace]) -> Figure:
     """Jobs in the system over time (Decima, Figure 10a)."""
-    figure = new_figure("Jobs in the system", "time (s)", "jobs in the system")
-    for row, (name, trace) in enumerate(traces.items()):
-        times, count = concurrency(trace)
-        figure.add_scatter(
-            x=times / MS_PER_S,
-            y=count,
-            name=name,
-            mode="lines",
-            line={**line_style(row), "shape": "hv"},
-        )
-    figure.update_yaxes(rangemode="tozero")
-    return figure
+    curves = {}
+    for name, trace in traces.items():
+        times_ms, count = concurrency(trace)
+        curves[name] = (times_ms / MS_PER_S, count)
+    axes = ("time (s)", "jobs in the system")
+    figure = line_chart("Jobs in the system", axes, curves, is_stepped=True)
+    return figure.update_yaxes(rangemode="tozero")
+
+
+def busy_over_time(traces: Mapping[str, Trace]) -> Figure:
+    """Busy executors over time, as means over 240 intervals.
+
+    Raises:
+        ConfigError: the tasks were not recorded.
+    """
+    end_ms = max(last_completion_ms(trace) for trace in traces.values())
+    edges = np.linspace(0, max(1, end_ms), NUM_SPANS + 1)
+    curves = {}
+    for name, trace in traces.items():
+        shown = edges[:-1] < last_completion_ms(trace)
+        busy = mean_over_spans(*busy_executors(trace), edges)
+        curves[name] = (edges[:-1][shown] / MS_PER_S, busy[shown])
+    figure = line_chart("Executors that run tasks", ("time (s)", "busy executors"), curves)
+    return figure.update_yaxes(rangemode="tozero")
 
 
 def jct_over_time(traces: Mapping[str, Trace]) -> Figure:
@@ -177,49 +226,9 @@ def jct_over_time(traces: Mapping[str, Trace]) -> Figure:
     )
     for row, (name, trace) in enumerate(traces.items()):
         done = np.flatnonzero(trace.completion_ms != NOT_COMPLETED)
-        figure.add_scatter(
-            x=trace.completion_ms[done] / MS_PER_S,
-            y=jct_ms(trace)[done] / MS_PER_S,
-            **_dots(row, name, [f"{job}: {trace.job_names[job]}" for job in done.tolist()]),
-        )
-    figure.update_yaxes(rangemode="tozero")
-    return figure
-
-
-def _dots(row: int, name: str, text: list[str]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "mode": "markers",
-        "marker": {
-            "color": policy_color(row),
-            "size": 7,
-            "opacity": 0.75,
-            "symbol": row // len(PALETTE),
-        },
-        "text": text,
-        "hovertemplate": "%{text}<br>%{x:.1f}, %{y:.1f}",
-    }
-
-
-def busy_over_time(traces: Mapping[str, Trace]) -> Figure:
-    """Busy executors over time, as means over 240 intervals.
-
-    Raises:
-        ConfigError: the tasks were not recorded.
-    """
-    figure = new_figure("Executors that run tasks", "time (s)", "busy executors")
-    end_ms = max(last_completion_ms(trace) for trace in traces.values())
-    edges = np.linspace(0, max(1, end_ms), _NUM_SPANS + 1)
-    for row, (name, trace) in enumerate(traces.items()):
-        shown = edges[:-1] < last_completion_ms(trace)
-        busy = mean_over_spans(*busy_executors(trace), edges)
-        figure.add_scatter(
-            x=edges[:-1][shown] / MS_PER_S,
-            y=busy[shown],
-            name=name,
-            mode="lines",
-            line=line_style(row),
-        )
+        times_s = trace.completion_ms[done] / MS_PER_S
+        jct_s = jct_ms(trace)[done] / MS_PER_S
+        figure.add_scatter(x=times_s, y=jct_s, **_dots(row, name, trace, done))
     figure.update_yaxes(rangemode="tozero")
     return figure
 
@@ -234,13 +243,27 @@ def share_by_work(traces: Mapping[str, Trace]) -> Figure:
     )
     for row, (name, trace) in enumerate(traces.items()):
         jobs = np.flatnonzero(arrived(trace) & (trace.executed_ms > 0))
-        figure.add_scatter(
-            x=trace.executed_ms[jobs] / MS_PER_S,
-            y=executor_share(trace)[jobs],
-            **_dots(row, name, [f"{job}: {trace.job_names[job]}" for job in jobs.tolist()]),
-        )
+        work_s = trace.executed_ms[jobs] / MS_PER_S
+        share = executor_share(trace)[jobs]
+        figure.add_scatter(x=work_s, y=share, **_dots(row, name, trace, jobs))
     figure.update_xaxes(type="log", dtick=1)
     return figure
+
+
+def _dots(row: int, name: str, trace: Trace, jobs: npt.NDArray[np.intp]) -> dict[str, Any]:
+    """How the jobs of a run are drawn as dots."""
+    return {
+        "name": name,
+        "mode": "markers",
+        "marker": {
+            "color": policy_color(row),
+            "size": 7,
+            "opacity": 0.75,
+            "symbol": row // len(PALETTE),
+        },
+        "text": [f"{job}: {trace.job_names[job]}" for job in jobs.tolist()],
+        "hovertemplate": "%{text}<br>%{x:.1f}, %{y:.1f}",
+    }
 
 
 def scatter_of_pairs(

@@ -15,13 +15,7 @@ from parcae.evaluation.statistics import Estimate
 
 FloatArray = npt.NDArray[np.float64]
 #: Marker and bars of an estimate.
-_ESTIMATE_STYLE = {
-    "fmt": "D",
-    "color": "#1d232a",
-    "markersize": 5,
-    "capsize": 3,
-    "linewidth": 1.2,
-}
+_ESTIMATE_STYLE = {"fmt": "D", "color": "#1d232a", "markersize": 5, "capsize": 3, "linewidth": 1.2}
 
 
 def ratios_and_times(

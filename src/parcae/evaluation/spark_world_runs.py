@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from parcae.cluster.state import UNLIMITED
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError
-from parcae.evaluation.tuning import AnyPolicy, resolve_policies
+from parcae.evaluation.policies import AnyPolicy, resolve_policies
 from parcae.policies.orders.catalog import given_tables, pool_tables
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy

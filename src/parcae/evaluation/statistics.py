@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -68,14 +69,13 @@ def with_half_width(estimate: Estimate, digits: int = 1) -> str:
     return f"{estimate.mean:,.{digits}f}{half}"
 
 
-def with_interval(estimate: Estimate) -> str:
-    """The mean and its interval, as text.
+def with_interval(estimate: Estimate, number: Callable[[float], str] = "{:.3f}".format) -> str:
+    """The mean and its interval, as text; `number` writes a number.
 
     Example: 0.9 with the interval [0.8, 1] is "0.900 [0.800, 1.000]".
     """
-    return f"{estimate.mean:.3f}" + (
-        "" if estimate.is_unknown else f" [{estimate.low:.3f}, {estimate.high:.3f}]"
-    )
+    ends = f" [{number(estimate.low)}, {number(estimate.high)}]"
+    return number(estimate.mean) + ("" if estimate.is_unknown else ends)
 
 
 def _seeds(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -31,6 +31,14 @@ class Resolved(Protocol):
     @property
     def names(self) -> tuple[str, ...]:
         """All names in the caller's order, without repetitions."""
+
+
+def tuned_last(names: Iterable[str], is_tuned: Callable[[str], bool]) -> list[str]:
+    """The names, each once, in the order in which to make policies of them.
+
+    Tuning takes time, so it comes last: a misspelt name then fails at once.
+    """
+    return sorted(dict.fromkeys(names), key=is_tuned)
 
 
 class PolicyResultLike(Protocol):
@@ -157,21 +165,26 @@ class PairedComparison(ABC, Generic[ResultT]):
     def subject(self) -> str:
         """What was scheduled, for the page's heading."""
 
+    @property
     @abstractmethod
+    def view(self) -> Any:
+        """The module that shows comparisons of this world: the functions behind the next four."""
+
     def title(self) -> str:
         """The setting in one line."""
+        return str(self.view.title(self))
 
-    @abstractmethod
     def columns(self) -> list[Column[ResultT]]:
         """The columns of the table of policies, after that of their names."""
+        return list(self.view.columns(self))
 
-    @abstractmethod
     def notes(self) -> list[str]:
         """Sentences below the table."""
+        return list(self.view.notes(self))
 
-    @abstractmethod
     def sections(self) -> list[str]:
         """The page's sections after the table, as HTML. The first chart brings the library."""
+        return list(self.view.sections(self))
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:

@@ -45,9 +45,8 @@ class AccruedCosts:
     def to_go(self, after: float, horizon: float | None) -> FloatArray:
         """Discounted cost to go at the decisions, then at the end.
 
-        Args:
-            after: cost after the end of the run.
-            horizon: time constant of the discount; None for no discount.
+        `after` is the cost after the end of the run; `horizon` is the time constant of the
+        discount, None for no discount.
         """
         rate = 0.0 if horizon is None else 1.0 / horizon
         within = costs_to_go(self.clock, self.cost, self.end, self.end_cost, rate)

@@ -9,7 +9,7 @@ from typing import Any
 from parcae.learning.gradients import GradientLearner
 from parcae.learning.loop import Plan, train
 from parcae.learning.recipes import Recipe, recipe_config
-from parcae.learning.run import TrainRequest, make_family
+from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
 from parcae.policies.rule.policy import start_parameters
 
@@ -61,7 +61,7 @@ def benchmark_training(
         update={"num_selection": 2, "select_every": 1_000_000, "imitation": 0.0}
     )
     request = TrainRequest(scenario, config, network, parameters=start_parameters())
-    learner = GradientLearner(scenario, config, make_family(request))
+    learner = GradientLearner(request)
     train(learner, Plan(1e9, max_iterations=1))  # compiles the kernels
     decisions = learner.decisions
     wall = time.perf_counter()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, suggestion
 
 
 class Algorithm(StrEnum):
@@ -110,7 +109,7 @@ def override(config: Model, settings: Sequence[str]) -> Model:
         if not separator:
             raise ConfigError(f"setting {setting!r}: write key=value")
         if key not in values:
-            raise ConfigError(f"setting {key!r} does not exist; {_hint(key, values)}")
+            raise ConfigError(f"setting {key!r} does not exist; {suggestion(key, values)}")
         # Only tuples need splitting here: pydantic converts texts to numbers and enums itself.
         values[key] = (
             None
@@ -138,12 +137,5 @@ def recipe_settings(
         pydantic.ValidationError: a value is out of range.
     """
     if name not in recipes:
-        raise ConfigError(f"no recipe {name!r} of {kind}; {_hint(name, recipes)}")
+        raise ConfigError(f"no recipe {name!r} of {kind}; {suggestion(name, recipes)}")
     return override(recipes[name], changes)
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    """The known name that a wrong one resembles, or all of them."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(names)}"

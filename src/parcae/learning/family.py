@@ -15,6 +15,7 @@ import torch
 from parcae.cluster.decision import Policy
 from parcae.policies.checkpoint import Weights
 from parcae.policies.networks.ragged import Judged
+from parcae.simulation.kernels.simulations import Simulations
 
 
 @dataclass(frozen=True)
@@ -70,24 +71,13 @@ class TrainedPolicy(Policy, Protocol):
     def network(self) -> Any:
         """The network as the family's kernels take it."""
 
-    def play_many(
-        self,
-        states: Any,
-        futures: Any,
-        tables: Any,
-        first: int,
-        last: int,
-        status: npt.NDArray[np.int64],
-    ) -> None:
+    def play_many(self, simulations: Simulations, first: int, last: int) -> None:
         """Run the simulators first .. last - 1 to their end.
 
         Args:
-            states: cluster states of all simulators, changed in place.
-            futures: futures of all simulators, changed in place.
-            tables: tables of the workload.
+            simulations: the runs, changed in place.
             first: index of the first simulator.
             last: index after the last simulator.
-            status: int64[num_simulators], receives how each run ended.
         """
 
 

@@ -14,18 +14,20 @@ import torch
 from parcae.errors import ConfigError, DivergedError
 from parcae.learning.adam import adam_state, restore_adam
 from parcae.learning.advantages import reinforce_advantages, window_advantages
-from parcae.learning.config import Algorithm, TrainConfig
-from parcae.learning.family import DataSet, Family, Rollout
+from parcae.learning.config import Algorithm
+from parcae.learning.family import DataSet, Rollout
 from parcae.learning.loop import IterationSeeds, Measured
 from parcae.learning.ppo import Step, UpdateReport, imitate, update
 from parcae.learning.ray_workers import RayWorkers, ray_workers
 from parcae.learning.reinforce import Rate, reinforce
+from parcae.learning.request import TrainRequest, make_family, teacher_of
 from parcae.learning.returns import normalized
 from parcae.learning.rollouts import RolloutWorker, require_decisions
 from parcae.learning.scenario import Runs, Scenario
 from parcae.policies.catalog import make_policy
 from parcae.policies.checkpoint import Weights
-from parcae.policies.rule.kernels import Rule
+from parcae.policies.learned import require_durations
+from parcae.policies.networks.kernels import Teacher
 from parcae.workloads.random_streams import SELECTION_SEED_START
 
 FloatArray = npt.NDArray[np.float64]
@@ -60,56 +62,37 @@ class GradientLearner:
     """Trains a network for a scenario; a learner, see `parcae.learning.loop.Learner`.
 
     Args:
-        scenario: what to train for.
-        config: the settings of the training.
-        family: the kind of network, for this scenario.
-        seed: seed of the training.
-        weights: weights to start from; None for random weights.
-        device: "cpu" or "cuda".
-        num_threads: threads that simulate; None for one for each CPU.
-        ray_address: address of a Ray cluster for the rollouts, or None to use this machine.
-        teacher: the rule that the network imitates first, if the config says so.
+        request: which network to train, what for, and how.
 
     Raises:
-        ConfigError: the device does not exist, or there is no rule to imitate.
+        ConfigError: the network is unknown, a rule is missing, or the device does not exist.
     """
 
     measured = "ratio_to_fair"
     iterations_name = "iterations"
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        config: TrainConfig,
-        family: Family,
-        *,
-        seed: int = 0,
-        weights: Weights | None = None,
-        device: str = "cpu",
-        num_threads: int | None = None,
-        ray_address: str | None = None,
-        teacher: Rule | None = None,
-    ) -> None:
-        _check(config, device, teacher)
-        self.scenario = scenario
-        self.config = config
-        self.family = family
+    def __init__(self, request: TrainRequest) -> None:
+        self.family = family = make_family(request)
+        self._teacher = teacher_of(request)
+        _check_device(request.device)
+        self.scenario = scenario = request.scenario
+        self.config = config = request.config
         self.kind = family.name
         self.feature_version = family.feature_version
-        self.seed = seed
+        self.seed = seed = request.seed
         self.select_every = config.select_every
-        self.device = torch.device(device)
-        self._teacher = teacher
+        self.device = torch.device(request.device)
         self._is_imitating = config.imitation > 0
         self._rng = np.random.default_rng(np.random.SeedSequence([0x7472_6169, seed]))
         torch.manual_seed(seed)
+        weights = request.weights
         start = family.initial_weights(self._rng) if weights is None else weights
         network: Any = family.network(start)
         self.network: Any = network.to(self.device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
         self._rate = Rate()
         self._selection = _Selection(scenario, config.num_selection)
-        self.worker = self._workers(num_threads, ray_address)
+        self.worker = self._workers(request.ray_address)
         self.iteration = 0
         self.decisions = 0
         self._mean_weights: Weights = self.network.export()
@@ -117,22 +100,15 @@ class GradientLearner:
         self._value_mean = 0.0
         self._value_spread = 1.0
 
-    def _workers(
-        self, num_threads: int | None, ray_address: str | None
-    ) -> RolloutWorker | RayWorkers:
+    def _workers(self, ray_address: str | None) -> RolloutWorker | RayWorkers:
         """What collects the rollouts, on this machine or on a Ray cluster."""
-        config = self.config
         workers = RolloutWorker if ray_address is None else partial(ray_workers, ray_address)
         return workers(
             self.scenario,
             self.family,
-            num_groups=config.num_groups,
-            group_size=config.group_size,
+            self.config,
             seed=self.seed,
-            window_s=config.window_s,
-            capacity=config.capacity,
             tail_ms=self._selection.tail_ms,
-            num_threads=num_threads,
         )
 
     def settings(self) -> dict[str, Any]:
@@ -259,7 +235,7 @@ class GradientLearner:
         if self._is_imitating and self._teacher is not None:
             # The teacher takes all decisions at first, so that the network sees good states, then
             # fewer and fewer, so that it sees its own (DAgger).
-            teacher = self._teacher, max(0.1, 1.0 - 0.02 * self.iteration)
+            teacher = Teacher(self._teacher, max(0.1, 1.0 - 0.02 * self.iteration))
         gap = 1.0 + (self.config.early_gap - 1.0) * max(0.0, 1.0 - 2.0 * done)
         return self.worker.collect(network, self._episode_s(), teacher, gap)
 
@@ -379,11 +355,22 @@ class GradientLearner:
         return np.where(is_over, 0.0, value * self._value_spread + self._value_mean)
 
 
-def _check(config: TrainConfig, device: str, teacher: Rule | None) -> None:
-    """Raise an error if there is no rule to imitate, or no such device."""
-    if config.imitation > 0 and teacher is None:
-        raise ConfigError("imitation needs a tuned rule: give one with --rule, or set imitation=0")
+def _check_device(device: str) -> None:
+    """Raise an error if there is no such device."""
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             "--device cuda: PyTorch finds no CUDA device on this machine; use --device cpu"
         )
+
+
+def gradient_learner(request: TrainRequest) -> GradientLearner:
+    """The learner that the request asks for.
+
+    Raises:
+        ConfigError: the network is unknown, a rule is missing, or the workload has no durations.
+    """
+    require_durations(request.scenario.workload)
+    # A second thread makes small minibatches a third faster on an idle machine, and ten times
+    # slower on a busy one.
+    torch.set_num_threads(1)
+    return GradientLearner(request)

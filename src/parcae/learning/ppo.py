@@ -64,14 +64,7 @@ def imitate(
     for first in range(0, len(data), step.minibatch):
         judged = network(data.decisions(order[first : first + step.minibatch], device))
         loss = -judged.log_prob.clamp(min=_LEAST_LOG_PROB).mean()
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), step.max_norm)
-        if not bool(torch.isfinite(norm)):
-            raise DivergedError(
-                f"the loss of the imitation ({loss.item():.3g}) or its gradient is not finite"
-            )
-        optimizer.step()
+        _descend(network, optimizer, loss, step.max_norm, "the loss of the imitation")
         losses = losses + float(loss.detach())
         entropies = entropies + float(judged.entropy.detach().mean())
         count = count + 1
@@ -167,21 +160,32 @@ def update(
                 targets = torch.from_numpy(target[index].astype(np.float32)).to(device)
                 value_loss = torch.nn.functional.smooth_l1_loss(judged.value, targets)
             loss = policy_loss - step.entropy * entropy + step.value_weight * value_loss
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(network.parameters(), step.max_norm)
-            if not bool(torch.isfinite(norm)) or not bool(torch.isfinite(loss)):
-                raise DivergedError(
-                    f"the loss ({loss.item():.3g}) or its gradient ({norm.item():.3g}) is not "
-                    "finite"
-                )
-            optimizer.step()
+            _descend(network, optimizer, loss, step.max_norm, "the loss")
             if epoch == step.epochs - 1:
-                with torch.no_grad():
-                    change = judged.log_prob - old_log_prob
-                    clipped = ((change.exp() - 1).abs() > step.clip).float().mean()
-                    # This estimate of the divergence has a low variance and is never negative.
-                    kl = (change.exp() - 1 - change).mean()
+                kl, clipped = _change(judged.log_prob, old_log_prob, step.clip)
                 sums += [float(v.detach()) for v in (policy_loss, entropy, kl, clipped, value_loss)]
                 count += 1
     return UpdateReport(*(sums / max(1, count)).tolist())
+
+
+def _descend(
+    network: Any, optimizer: torch.optim.Optimizer, loss: Tensor, max_norm: float, what: str
+) -> None:
+    """Take a step against the gradient of a loss, unless it or the gradient is not finite."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    norm = torch.nn.utils.clip_grad_norm_(network.parameters(), max_norm)
+    if not bool(torch.isfinite(norm)) or not bool(torch.isfinite(loss)):
+        raise DivergedError(
+            f"{what} ({loss.item():.3g}) or its gradient ({norm.item():.3g}) is not finite"
+        )
+    optimizer.step()
+
+
+@torch.no_grad()
+def _change(log_prob: Tensor, old_log_prob: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+    """The divergence from the policy that drew the decisions, and the share that was clipped."""
+    change = log_prob - old_log_prob
+    clipped = ((change.exp() - 1).abs() > clip).float().mean()
+    # This estimate of the divergence has a low variance and is never negative.
+    return (change.exp() - 1 - change).mean(), clipped

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from parcae.errors import ConfigError
+from parcae.learning.config import TrainConfig
 from parcae.learning.family import Family, Rollout
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
-from parcae.policies.rule.kernels import Rule
+from parcae.policies.networks.kernels import Teacher
 
 
 class RayWorkers:
@@ -23,7 +24,7 @@ class RayWorkers:
         self,
         network: Any,
         episode_s: float | None = None,
-        teacher: tuple[Rule, float] | None = None,
+        teacher: Teacher | None = None,
         gap: float = 1.0,
     ) -> list[list[Rollout]]:
         """One collection: the groups of all actors.
@@ -98,11 +99,15 @@ def _writable(tree: Any) -> Any:
 class _Actor:
     """A RolloutWorker in a process of the cluster; it returns records without their unused rows."""
 
-    def __init__(self, scenario: Scenario, family: Family, settings: dict[str, Any]) -> None:
-        self.worker = RolloutWorker(scenario, family, **settings)
+    def __init__(
+        self, scenario: Scenario, family: Family, config: TrainConfig, seed: int, tail_ms: float
+    ) -> None:
+        self.worker = RolloutWorker(
+            scenario, family, config, seed=seed, tail_ms=tail_ms, num_threads=1
+        )
 
     def collect(
-        self, network: Any, episode_s: float | None, teacher: tuple[Rule, float] | None, gap: float
+        self, network: Any, episode_s: float | None, teacher: Teacher | None, gap: float
     ) -> list[list[Rollout]]:
         groups = self.worker.collect(_writable(network), episode_s, _writable(teacher), gap)
         return [
@@ -121,7 +126,13 @@ class _Actor:
 
 
 def ray_workers(
-    address: str, scenario: Scenario, family: Family, *, num_groups: int, seed: int, **settings: Any
+    address: str,
+    scenario: Scenario,
+    family: Family,
+    config: TrainConfig,
+    *,
+    seed: int,
+    tail_ms: float = 0.0,
 ) -> RayWorkers:
     """Start workers on a Ray cluster: one actor for each CPU, at most one for each group.
 
@@ -129,9 +140,9 @@ def ray_workers(
         address: of the cluster: "auto", "local" or "host:port".
         scenario: what to collect rollouts of.
         family: the kind of network.
-        num_groups: number of groups, over all actors together.
+        config: see `RolloutWorker`; the number of groups is that of all actors together.
         seed: seed of the rollouts.
-        settings: further arguments of `RolloutWorker`.
+        tail_ms: see `parcae.learning.rollouts.costing_for`.
 
     Raises:
         ConfigError: Ray is not installed, or the cluster does not answer.
@@ -147,8 +158,8 @@ def ray_workers(
         except ConnectionError as error:
             raise ConfigError(f"--ray {address}: no Ray cluster answers there ({error})") from None
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    count = max(1, min(num_groups, int(resources.get("CPU", 1))))
-    shares = [len(part) for part in np.array_split(np.arange(num_groups), count)]
+    count = max(1, min(config.num_groups, int(resources.get("CPU", 1))))
+    shares = [len(part) for part in np.array_split(np.arange(config.num_groups), count)]
     actor = ray.remote(num_cpus=1)(_Actor)
     shared = ray.put(scenario)
     shared_family = ray.put(family)
@@ -157,12 +168,9 @@ def ray_workers(
         actor.remote(
             shared,
             shared_family,
-            {
-                "num_groups": share,
-                "seed": (seed << 8) + row,
-                "num_threads": 1,
-                **{key: value for key, value in settings.items() if key != "num_threads"},
-            },
+            config.model_copy(update={"num_groups": share}),
+            (seed << 8) + row,
+            tail_ms,
         )
         for row, share in enumerate(shares)
     ]

@@ -42,9 +42,7 @@ def costs_to_go(
     return to_go[:-1]
 
 
-def aligned_baseline(
-    times: Sequence[FloatArray], to_go: Sequence[FloatArray], includes_itself: bool = True
-) -> list[FloatArray]:
+def aligned_baseline(times: Sequence[FloatArray], to_go: Sequence[FloatArray]) -> list[FloatArray]:
     """Mean cost to go of all rollouts of one job sequence, at the times of each one's decisions.
 
     Between decisions the cost to go is interpolated linearly. Before a rollout's first decision it
@@ -53,7 +51,6 @@ def aligned_baseline(
     Args:
         times: of each rollout, the ascending times of its decisions, then that of its end.
         to_go: of each rollout, the cost to go at these times.
-        includes_itself: whether a rollout counts in its own baseline.
 
     Returns:
         For each rollout, the baseline at each of its times.
@@ -61,15 +58,10 @@ def aligned_baseline(
     Source: Decima, section 5.3, Algorithm 1 (input-dependent baseline).
     Example: two rollouts decide at 0 s with 10 and 14 to go: both have baseline 12.
     """
-    baselines = []
-    for row, row_times in enumerate(times):
-        curves = [
-            np.interp(row_times, t, g)
-            for other, (t, g) in enumerate(zip(times, to_go, strict=True))
-            if includes_itself or other != row
-        ]
-        baselines.append(np.mean(curves, axis=0))
-    return baselines
+    return [
+        np.mean([np.interp(own, t, g) for t, g in zip(times, to_go, strict=True)], axis=0)
+        for own in times
+    ]
 
 
 def differential_costs(clock_s: FloatArray, cost: FloatArray, mean_rate: float) -> FloatArray:

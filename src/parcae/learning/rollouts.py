@@ -17,12 +17,14 @@ import numpy.typing as npt
 
 from parcae.cluster.state import allocate, select
 from parcae.errors import ConfigError, PolicyError
+from parcae.learning.config import TrainConfig
 from parcae.learning.family import Family, Rollout
 from parcae.learning.scenario import Scenario
 from parcae.metrics.objectives import DEADLINE_SLOWDOWN, Objective
-from parcae.policies.rule.kernels import Rule
+from parcae.policies.networks.kernels import Recordings, Teacher
 from parcae.simulation.future import NEVER_MS, Future, Status, allocate_future
 from parcae.simulation.kernels.costs import Costing, CostKind
+from parcae.simulation.kernels.simulations import Simulations
 from parcae.simulation.simulator import check_fits, check_status, prepare, prepare_state
 from parcae.simulation.tables import workload_tables
 from parcae.workloads.random_streams import TRAINING_SEED_START
@@ -53,18 +55,15 @@ def costing_for(scenario: Scenario, tail_ms: float) -> Costing:
 
 
 class RolloutWorker:
-    """Collects rollouts of a scenario: `num_groups` groups of `group_size` simulators each.
+    """Collects rollouts of a scenario: groups of simulators that share their random bits.
 
     Args:
         scenario: what to simulate.
         family: the kind of network.
-        num_groups: number of groups.
-        group_size: simulators of a group.
+        config: number and size of the groups, length of a window and capacity of a record. After a
+            window, each group continues from the state of one of its rollouts, drawn at random, so
+            that long streams are simulated window by window.
         seed: seed of the job sequences and of all draws.
-        window_s: simulated seconds of one collection; None for whole runs. After a window, each
-            group continues from the state of one of its rollouts, drawn at random, so that long
-            streams are simulated window by window.
-        capacity: maximum number of decisions that one rollout records.
         tail_ms: see `costing_for`.
         num_threads: threads that simulate; None for one for each CPU.
     """
@@ -73,31 +72,28 @@ class RolloutWorker:
         self,
         scenario: Scenario,
         family: Family,
+        config: TrainConfig,
         *,
-        num_groups: int,
-        group_size: int,
         seed: int,
-        window_s: float | None = None,
-        capacity: int = 1024,
         tail_ms: float = 0.0,
         num_threads: int | None = None,
     ) -> None:
         self.scenario = scenario
         self.family = family
-        self.num_groups = num_groups
-        self.group_size = group_size
-        self.window_ms = None if window_s is None else round(window_s * 1000)
+        self.num_groups = config.num_groups
+        self.group_size = config.group_size
+        self.window_ms = None if config.window_s is None else round(config.window_s * 1000)
         self.num_threads = num_threads or os.cpu_count() or 1
         self.costing = costing_for(scenario, tail_ms)
         self._rng = np.random.default_rng(np.random.SeedSequence([0x726F6C6C, seed]))
         # Every training has 2^28 seeds for its sequences.
         self._next_seed = TRAINING_SEED_START + ((seed & 0xFFF) << 28)
-        config = scenario.config
+        cluster = scenario.config
         self._tables = workload_tables(
-            scenario.workload, config.durations, config.interpolation, config.world.world
+            scenario.workload, cluster.durations, cluster.interpolation, cluster.world.world
         )
-        self._is_new = np.ones(num_groups, np.bool_)
-        self._allocate(capacity)
+        self._is_new = np.ones(config.num_groups, np.bool_)
+        self._allocate(config.capacity)
 
     def _allocate(self, capacity: int) -> None:
         # Tables have room for any sequence, even if it consists of the largest job only.
@@ -168,7 +164,7 @@ class RolloutWorker:
         self,
         network: Any,
         episode_s: float | None = None,
-        teacher: tuple[Rule, float] | None = None,
+        teacher: Teacher | None = None,
         gap: float = 1.0,
     ) -> list[list[Rollout]]:
         """Simulate one window (or whole runs) of all groups.
@@ -208,7 +204,7 @@ class RolloutWorker:
         return groups
 
     def _run(
-        self, network: Any, draw_seeds: npt.NDArray[np.uint64], teacher: tuple[Rule, float] | None
+        self, network: Any, draw_seeds: npt.NDArray[np.uint64], teacher: Teacher | None
     ) -> None:
         """Simulate all spans (see `_spans`), each in one compiled call, on several threads."""
         with ThreadPoolExecutor(self.num_threads) as pool:
@@ -232,25 +228,17 @@ class RolloutWorker:
         network: Any,
         draw_seeds: npt.NDArray[np.uint64],
         span: tuple[int, int, bool],
-        teacher: tuple[Rule, float] | None,
+        teacher: Teacher | None,
     ) -> None:
         first, last, is_new = span
-        kernel = self.family.explore_many if teacher is None else self.family.demonstrate_many
-        kernel(
-            self.states,
-            self.futures,
-            self._tables,
-            network,
-            self._works,
-            self._records,
-            self.costing,
-            draw_seeds,
-            is_new,
-            first,
-            last,
-            self._status,
-            *(teacher or ()),
-        )
+        simulations = Simulations(self.states, self.futures, self._tables, self._status)
+        recordings = Recordings(self._works, self._records, self.costing, draw_seeds)
+        if teacher is None:
+            self.family.explore_many(simulations, network, recordings, is_new, first, last)
+        else:
+            self.family.demonstrate_many(
+                simulations, network, recordings, teacher, is_new, first, last
+            )
 
     def _continue(self, group: int, rollouts: list[Rollout]) -> None:
         """Choose how the group continues: from an unfinished rollout, or with a new sequence."""

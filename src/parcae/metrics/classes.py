@@ -67,12 +67,9 @@ def executors_used(trace: Trace) -> Int64Array:
 
 
 def class_utilization(trace: Trace) -> FloatArray:
-    """Return the share of time in which the executors of each class ran tasks.
+    """Return the share of time in which each class's executors ran tasks, float64[num_classes].
 
     The time is that from the first arrival to the last completion.
-
-    Returns:
-        float64[num_classes].
 
     Raises:
         ConfigError: the tasks were not recorded.

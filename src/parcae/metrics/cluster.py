@@ -43,16 +43,25 @@ def work_inflation(trace: Trace, sequence: JobSequence) -> float:
     return float(trace.executed_ms[completed].sum()) / work if work > 0 else 1.0
 
 
-def steps(up_ms: Int64Array, down_ms: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return a step function that rises by 1 at each of `up_ms` and falls by 1 at each `down_ms`.
+def steps(
+    up: Int64Array, down: Int64Array, amount: Int64Array | None = None
+) -> tuple[Int64Array, Int64Array]:
+    """Return a step function that rises by `amount` at `up` and falls by it at `down`.
+
+    Args:
+        up: int64[num_steps], times at which it rises.
+        down: int64[num_steps], times at which it falls; any number without `amount`.
+        amount: int64[num_steps]; 1 by default.
 
     Returns:
-        (times in ms, ascending; count from each of these times on).
+        (times, ascending; value from each of these times on).
 
     Example: `steps([0, 5], [7, 9])` is ([0, 5, 7, 9], [1, 2, 1, 0]).
     """
-    times = np.concatenate([np.asarray(up_ms, np.int64), np.asarray(down_ms, np.int64)])
-    change = np.concatenate([np.ones(len(up_ms), np.int64), -np.ones(len(down_ms), np.int64)])
+    times = np.concatenate([np.asarray(up, np.int64), np.asarray(down, np.int64)])
+    rise = np.ones(len(up), np.int64) if amount is None else amount
+    fall = np.ones(len(down), np.int64) if amount is None else amount
+    change = np.concatenate([rise, -fall])
     at, row = np.unique(times, return_inverse=True)
     total = np.zeros(len(at), np.int64)
     np.add.at(total, row, change)

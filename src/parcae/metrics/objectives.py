@@ -124,12 +124,9 @@ _REGISTERED: dict[str, ObjectiveFunction] = {}
 def register_objective(name: str, function: ObjectiveFunction) -> None:
     """Give an objective of your own a name, for as long as the program runs.
 
+    The function returns a smaller number for a better run, float64[num_runs].
     Tuning takes it, and training in the world of cores. Training by policy gradients needs a cost
     that accrues while a run goes on, and refuses it.
-
-    Args:
-        name: the name, as in `parcae tune --objective NAME`.
-        function: a smaller number for a better run, float64[num_runs].
 
     Raises:
         ConfigError: there is an objective of this name.

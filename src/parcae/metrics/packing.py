@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError
-from parcae.metrics.cluster import mean_over_spans
+from parcae.metrics.cluster import mean_over_spans, steps
 from parcae.packing.config import BOUND_S, TimeMode
 from parcae.packing.layout import NOT_YET, Cost
 from parcae.packing.world import Outcome, PackingBatch
@@ -131,7 +131,7 @@ def usage(outcome: Outcome, resource: int) -> tuple[IntArray, IntArray]:
     """Return a resource's units in use over time: (times, units from that time on)."""
     done = has_started(outcome)
     units = outcome.jobs.demand[done, resource]
-    return _level(outcome.start[done], outcome.finish[done], units)
+    return steps(outcome.start[done], outcome.finish[done], units)
 
 
 def jobs_waiting(outcome: Outcome) -> tuple[IntArray, IntArray]:
@@ -144,17 +144,7 @@ def jobs_waiting(outcome: Outcome) -> tuple[IntArray, IntArray]:
     end = np.where(
         has_started(outcome), outcome.start, np.maximum(outcome.end, outcome.jobs.arrival)
     )
-    return _level(
-        outcome.jobs.arrival[is_kept], end[is_kept], np.ones(int(is_kept.sum()), np.int64)
-    )
-
-
-def _level(up: IntArray, down: IntArray, amount: IntArray) -> tuple[IntArray, IntArray]:
-    """Return a step function that rises by `amount` at `up` and falls by it at `down`."""
-    at, row = np.unique(np.concatenate([up, down]), return_inverse=True)
-    change = np.zeros(len(at), np.int64)
-    np.add.at(change, row, np.concatenate([amount, -amount]))
-    return at, np.cumsum(change)
+    return steps(outcome.jobs.arrival[is_kept], end[is_kept])
 
 
 def utilization(outcome: Outcome) -> FloatArray:

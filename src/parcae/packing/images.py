@@ -79,20 +79,13 @@ class Images:
 
         The next call overwrites them.
         """
-        b = self.batch
+        clusters = self.batch.clusters
         s = self.settings
         spread(
             lambda first, last: draw_images(
-                b.states,
-                b.sequence_tables,
-                b.sequence_rows,
-                self.array,
-                s.is_colored,
-                s.has_pause,
-                first,
-                last,
+                clusters, self.array, s.is_colored, s.has_pause, first, last
             ),
-            len(b),
+            len(self.batch),
             num_threads,
         )
         return self.array

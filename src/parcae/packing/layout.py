@@ -142,6 +142,14 @@ class Packing(NamedTuple):
     seed: Any  # uint64[1], seed of the run's random numbers
 
 
+class Clusters(NamedTuple):
+    """Many clusters; cluster k runs the sequence `sequence_rows[k]`."""
+
+    states: Packing
+    sequences: SequenceTables
+    sequence_rows: Any  # int64[num_clusters]
+
+
 class View(NamedTuple):
     """What a policy sees: the visible waiting jobs, and the resources that are free from now on.
 

@@ -18,6 +18,7 @@ from parcae.packing.kernels.stepping import begin_many, mask_many, show_many, st
 from parcae.packing.layout import (
     RULES,
     SPEC,
+    Clusters,
     Cost,
     Packing,
     SequenceTables,
@@ -29,9 +30,8 @@ from parcae.packing.layout import (
 )
 from parcae.workloads.rigid import RigidJobs
 
-#: play_many(states, sequences, sequence_rows, views, first, last) runs clusters first..last-1 from
-#: start to end; cluster k runs the sequence sequence_rows[k].
-PlayMany = Callable[[Packing, SequenceTables, npt.NDArray[np.int64], View, int, int], None]
+#: play_many(clusters, views, first, last) runs clusters first..last-1 from start to end.
+PlayMany = Callable[[Clusters, View, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,11 @@ class PackingBatch:
     def __len__(self) -> int:
         return len(self.sequence_rows)
 
+    @property
+    def clusters(self) -> Clusters:
+        """The clusters and their sequences, as kernels take them."""
+        return Clusters(self.states, self.sequence_tables, self.sequence_rows)
+
     def run(self, play_many: PlayMany, num_threads: int | None = None) -> None:
         """Run every cluster from start to end, spread over threads.
 
@@ -163,21 +168,16 @@ class PackingBatch:
             play_many: runs a range of clusters, see `PlayMany`.
             num_threads: number of threads; by default, the number of CPU cores.
         """
-        spread(
-            lambda a, b: play_many(
-                self.states, self.sequence_tables, self.sequence_rows, self.views, a, b
-            ),
-            len(self),
-            num_threads,
-        )
+        clusters = self.clusters
+        spread(lambda a, b: play_many(clusters, self.views, a, b), len(self), num_threads)
 
     def begin(self) -> None:
         """Reset every cluster to empty, at the start of its sequence."""
-        begin_many(self.states, self.sequence_tables, self.sequence_rows, 0, len(self))
+        begin_many(self.clusters, 0, len(self))
 
     def show(self) -> View:
         """Return what a policy sees of every cluster now; the next call overwrites it."""
-        show_many(self.states, self.sequence_tables, self.sequence_rows, self.views, 0, len(self))
+        show_many(self.clusters, self.views, 0, len(self))
         return self.views
 
     def step(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -191,15 +191,8 @@ class PackingBatch:
             int64[num_clusters], 1 where a job was placed.
         """
         is_placed = np.zeros(len(self), np.int64)
-        step_many(
-            self.states,
-            self.sequence_tables,
-            self.sequence_rows,
-            np.ascontiguousarray(slots, np.int64),
-            is_placed,
-            0,
-            len(self),
-        )
+        chosen = np.ascontiguousarray(slots, np.int64)
+        step_many(self.clusters, chosen, is_placed, 0, len(self))
         return is_placed
 
     def masks(self) -> npt.NDArray[np.int8]:
@@ -208,7 +201,7 @@ class PackingBatch:
         The last column is VOID, which always does something.
         """
         masks = np.zeros((len(self), self.states.slots.shape[1] + 1), np.int8)
-        mask_many(self.states, self.sequence_tables, self.sequence_rows, masks, 0, len(self))
+        mask_many(self.clusters, masks, 0, len(self))
         return masks
 
     @property

@@ -73,11 +73,7 @@ class Checkpoint:
             )
 
     def network_settings(self, model: type[Model], path: str) -> Model:
-        """Return the checked settings of the checkpoint's network.
-
-        Args:
-            model: the class of the settings.
-            path: name of the checkpoint, for error messages.
+        """Return the checked settings of the checkpoint's network. `path` is for error messages.
 
         Raises:
             FormatError: the checkpoint has no settings, or invalid ones.

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 from parcae.cluster.state import ClusterState
 from parcae.kernels import row_of
-from parcae.simulation.future import Future
-from parcae.simulation.tables import WorkloadTables
+from parcae.simulation.kernels.simulations import Simulation, Simulations
 
 
 class PlaysRuns(ABC):
     """A policy of a cluster whose kernels simulate whole runs.
 
     A subclass provides its kernels and their further arguments. The kernels are called as
-    `play(state, future, tables, *arguments_for(state))` and
-    `play_many(states, futures, tables, *arguments_for_many(states), first, last, status)`.
+    `play(simulation, *arguments_for(simulation.state))` and
+    `play_many(simulations, *arguments_for_many(simulations.states), first, last)`.
     """
 
     name: str
@@ -40,48 +36,26 @@ class PlaysRuns(ABC):
         """Return the further arguments of `play_many`."""
         return self.arguments_for(states)
 
-    def of_run(self, row: int) -> Self:
-        """Return the policy that plays run `row` of many. Policies that draw have one for each."""
-        del row
-        return self
-
-    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Simulate a whole run in one compiled call.
+    def play(self, simulation: Simulation) -> int:
+        """Simulate a whole run in one compiled call. Returns the `Status` in which it stopped.
 
         Args:
-            state: the cluster; modified in place.
-            future: the simulator's events; modified in place.
-            tables: the workload's duration tables.
-
-        Returns:
-            The `Status` in which the run stopped.
+            simulation: the run; modified in place.
         """
-        return int(self.kernels[1](state, future, tables, *self.arguments_for(state)))
+        return int(self.kernels[1](simulation, *self.arguments_for(simulation.state)))
 
-    def play_many(
-        self,
-        states: ClusterState,
-        futures: Future,
-        tables: WorkloadTables,
-        first: int,
-        last: int,
-        status: npt.NDArray[np.int64],
-    ) -> None:
+    def play_many(self, simulations: Simulations, first: int, last: int) -> None:
         """Simulate the runs `first` to `last - 1` of many, one after another.
 
         Args:
-            states: the clusters of all simulators (one more leading axis); modified in place.
-            futures: their events; modified in place.
-            tables: the workload's duration tables.
+            simulations: the runs; modified in place.
             first: first simulator to run.
             last: one past the last simulator to run.
-            status: int64[num_simulators]; receives the `Status` of every run.
         """
         play_many = self.kernels[2]
         if play_many is not None:
-            arguments = self.arguments_for_many(states)
-            play_many(states, futures, tables, *arguments, first, last, status)
+            play_many(simulations, *self.arguments_for_many(simulations.states), first, last)
             return
+        states, futures, tables, status = simulations
         for row in range(first, last):
-            state = row_of(states, row)
-            status[row] = self.of_run(row).play(state, row_of(futures, row), tables)
+            status[row] = self.play(Simulation(row_of(states, row), row_of(futures, row), tables))

@@ -8,6 +8,7 @@ from typing import Any
 from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
 from parcae.policies.compiled import PlaysRuns
+from parcae.simulation.kernels.simulations import Simulation, Simulations
 
 
 @dataclass
@@ -48,12 +49,11 @@ class Guarded(PlaysRuns):
         """No further arguments: the policy has its own."""
         return ()
 
-    def _play(self, state: ClusterState, *run: Any) -> int:
+    def _play(self, simulation: Simulation) -> int:
         # The kernels apply the guard to the policy's orders if this factor is set.
-        state.now.guard[:] = self.factor
-        return int(self.policy.play(state, *run))
+        simulation.state.now.guard[:] = self.factor
+        return int(self.policy.play(simulation))
 
-    def _play_many(self, states: ClusterState, *runs: Any) -> None:
-        *_, first, last, _ = runs
-        states.now.guard[first:last] = self.factor
-        self.policy.play_many(states, *runs)
+    def _play_many(self, simulations: Simulations, first: int, last: int) -> None:
+        simulations.states.now.guard[first:last] = self.factor
+        self.policy.play_many(simulations, first, last)

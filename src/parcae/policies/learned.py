@@ -272,13 +272,12 @@ def variants(name: str) -> list[str]:
 def offered_load(workload: Workload, num_executors: int, arrivals: str) -> float:
     """Return the load: arriving work / capacity of the executors, with mean task durations.
 
+    It is infinite if all jobs arrive at once (a batch).
+
     Args:
         workload: the jobs.
         num_executors: size of the cluster.
         arrivals: the arrival process; "recorded" uses the arrival times of the workload's jobs.
-
-    Returns:
-        The load; infinite if all jobs arrive at once (a batch).
     """
     process = ArrivalProcess.parse(arrivals)
     if process.kind == "recorded":

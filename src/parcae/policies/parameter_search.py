@@ -1,4 +1,4 @@
-"""Search a policy's parameters with CMA-ES on simulated runs.
+"""Search a policy's parameters with CMA-ES on simulated runs; the result of trying all values.
 
 All candidates of a generation are measured on the same runs, and every generation uses new runs.
 Separate selection runs decide which generation's mean is kept: the mean of the search's
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+#: A policy's parameters, in the order in which its name lists them.
+Values = tuple[float, ...]
 #: First standard deviation: of a new search, and of one that continues from given parameters.
 _START_SPREAD = 0.5
 _AGAIN_SPREAD = 0.15
@@ -103,9 +105,6 @@ def search_parameters(
     strategy = _new_strategy(start, _AGAIN_SPREAD if continues else _START_SPREAD, seed)
     if best is None:
         best = SearchState(start, problem.selection(start), 0, 0, 0, 0.0)
-    parameters = best.parameters
-    cost = best.cost
-    best_generation = best.best_generation
     generation = 0
     num_candidates = 0
     is_over = False
@@ -123,17 +122,13 @@ def search_parameters(
         if generation % limits.select_every == 0 or is_over:
             mean = np.array(strategy.mean)
             mean_cost = problem.selection(mean)
-            if mean_cost < cost:
-                parameters = mean
-                cost = mean_cost
-                best_generation = generation
+            if mean_cost < best.cost:
+                best = replace(best, parameters=mean, cost=mean_cost, best_generation=generation)
             seconds = time.perf_counter() - began
-            state = SearchState(
-                parameters, cost, best_generation, generation, num_candidates, seconds
-            )
+            best = replace(best, generations=generation, candidates=num_candidates, seconds=seconds)
             if progress is not None:
-                progress(state)
-    return state
+                progress(best)
+    return best
 
 
 def _new_strategy(start: FloatArray, spread: float, seed: int) -> Any:
@@ -144,3 +139,29 @@ def _new_strategy(start: FloatArray, spread: float, seed: int) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return cma.CMAEvolutionStrategy(start, spread, options)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The result of a parameter sweep.
+
+    Args:
+        names: names of the parameters.
+        costs: by parameter values, the cost on all tuning sequences.
+        num_given_up: number of other values, which were tried on a quarter of the sequences only.
+    """
+
+    names: tuple[str, ...]
+    costs: Mapping[Values, float]
+    num_given_up: int = 0
+
+    @property
+    def best(self) -> Values:
+        """The values with the least cost; of equal ones, those nearest to 0."""
+        return min(self.costs, key=lambda values: (self.costs[values], sum(map(abs, values))))
+
+    @property
+    def best_words(self) -> str:
+        """The best values with their names, such as "alpha -1"."""
+        pairs = zip(self.names, self.best, strict=True)
+        return ", ".join(f"{name} {value:g}" for name, value in pairs)

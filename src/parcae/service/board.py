@@ -52,10 +52,7 @@ class Board(Watcher):
         self._sizes: dict[str, _Sizes] = {}  # as last seen
         self.registry = CollectorRegistry()
         self._plan_s = Histogram(
-            "parcae_plan_seconds",
-            "Time of one plan.",
-            buckets=_BUCKETS_S,
-            registry=self.registry,
+            "parcae_plan_seconds", "Time of one plan.", buckets=_BUCKETS_S, registry=self.registry
         )
         self._request_s = Histogram(
             "parcae_request_seconds",

@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import TypeVar
 
 from parcae.errors import ProtocolError
+from parcae.service.frames import FrameReader, frame
 from parcae.service.protocol import (
     Challenge,
     ClientMessage,
     Code,
     Error,
-    FrameReader,
     Hello,
     Orders,
     Proof,
@@ -21,7 +21,6 @@ from parcae.service.protocol import (
     Welcome,
     decode_server_message,
     encode,
-    frame,
     is_proof,
     proof_mac,
 )

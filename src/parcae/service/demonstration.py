@@ -56,16 +56,13 @@ def simulated_client(
 def demonstrate(
     port: int, client: SimulatedClient, times_faster: float, secret: bytes | None = None
 ) -> threading.Thread:
-    """Run the client against the service on this machine, in a thread.
+    """Run the client against the service on this machine, in a daemon thread.
 
     Args:
         port: port of the service on 127.0.0.1.
         client: the simulated application.
         times_faster: simulated time / real time.
         secret: the service's secret, or None.
-
-    Returns:
-        the started thread (a daemon).
     """
     thread = threading.Thread(target=_play, args=(port, client, times_faster, secret), daemon=True)
     thread.start()

@@ -32,7 +32,7 @@ from parcae.service.jobs import (
     checked_order,
     parents_by_index,
 )
-from parcae.service.live_tables import Counts, EndedJob, LiveJob, LiveTables
+from parcae.service.live_tables import Counts, EndedJob, LiveJob, LiveSettings, LiveTables
 from parcae.service.policies import PolicyFor
 from parcae.service.protocol import (
     Code,
@@ -47,11 +47,7 @@ from parcae.service.protocol import (
     StagesAdded,
     TasksReported,
 )
-from parcae.service.tables import (
-    FIRST_ROOM,
-    Room,
-    with_more_cores,
-)
+from parcae.service.tables import Room, with_more_cores
 
 #: Most jobs in the system, stages and edges of one application.
 MOST = Room(20_000, 50_000, 200_000)
@@ -65,30 +61,21 @@ class JobEvents(LiveTables):
     """The tables of one cluster, changed by events.
 
     Args:
-        policy_for: makes the policy for a number of cores.
-        duration_model: estimates of task durations.
-        num_cores: cores of a shared cluster; None if the application reports them.
-        follows_simulator: reveal stages at exactly the moments at which the simulator does.
+        policy_for, duration_model, settings: as in `LiveTables`.
         counts: counters to increase; new ones by default.
-        predicts_fair: keep a virtual run of fair sharing, to which ended jobs are compared.
         on_end: called for every job that ended successfully.
-        room: size of the first tables.
     """
 
     def __init__(
         self,
         policy_for: PolicyFor,
         duration_model: DurationModel,
+        settings: LiveSettings,
         *,
-        num_cores: int | None = None,
-        follows_simulator: bool = False,
         counts: Counts | None = None,
-        predicts_fair: bool = False,
         on_end: Callable[[EndedJob], None] | None = None,
-        room: Room = FIRST_ROOM,
     ) -> None:
-        super().__init__(policy_for, duration_model, num_cores, predicts_fair, room)
-        self._follows = follows_simulator
+        super().__init__(policy_for, duration_model, settings)
         self.counts = counts or Counts()
         self._on_end = on_end
         self._ended: dict[str, OrderedDict[str, None]] = {}
@@ -203,7 +190,7 @@ class JobEvents(LiveTables):
         if job.is_open:
             hide_stage(self.state, start)
         self._reveals.extend(start + root for root in roots)
-        if not self._follows:
+        if not self._settings.follows_simulator:
             self._reveal_all()
 
     def _arrive(self, rows: JobRows, arrival_ms: int, spare: int) -> int:
@@ -300,7 +287,7 @@ class JobEvents(LiveTables):
             tasks_ended(self.state, row, finished, failed, executed_ms)
             job.worked_ms += executed_ms
         has_all = self._stage["num_finished"][row] == self._stage["num_tasks"][row]
-        if finished and has_all and not self._follows:
+        if finished and has_all and not self._settings.follows_simulator:
             self._complete(job, position)
 
     def _start_tasks(self, row: int, started: int) -> None:

@@ -20,7 +20,7 @@ from parcae.service.learned import Learned
 from parcae.service.protocol import Code, JobMessage, StageMessage
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.tables import WorkloadTables, workload_tables
-from parcae.workloads.dag import children_of, longest_paths, topological_order
+from parcae.workloads.dag import children_of, longest_paths, spark_roots, topological_order
 from parcae.workloads.guess import guess_new_task_ms
 from parcae.workloads.job import JobSpec, Workload
 
@@ -146,26 +146,6 @@ def checked_order(job_id: str, parents: Sequence[tuple[int, ...]]) -> list[int]:
     return order
 
 
-def spark_roots(parents: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Stages without parents in Spark's submission order: depth first from the final stages.
-
-    Source: Spark, DAGScheduler.submitStage (missing parents by ascending id).
-    """
-    children = children_of(parents)
-    order: list[int] = []
-    seen: set[int] = set()
-    pending = [stage for stage in reversed(range(len(parents))) if not children[stage]]
-    while pending:
-        stage = pending.pop()
-        if stage in seen:
-            continue
-        seen.add(stage)
-        if not parents[stage]:
-            order.append(stage)
-        pending.extend(reversed(parents[stage]))
-    return tuple(order)
-
-
 class DurationModel:
     """Estimates of task durations by recurring job: from the profile, learned, or guessed.
 
@@ -205,11 +185,9 @@ class DurationModel:
         return self._guess(0.0)
 
     def look_up(self, names: Sequence[str], stages: Sequence[StageMessage]) -> RecurringJob:
-        """Look a job up by its names.
+        """Look a job up by its names, the preferred one first.
 
-        Args:
-            names: names of the recurring job, the preferred one first.
-            stages: its known stages; the bytes that the roots read decide the guess.
+        The bytes that its root stages read decide the guess.
         """
         used = tuple(name for name in names if name)
         rows = next((self._named[name] for name in used if name in self._named), ())
@@ -337,12 +315,8 @@ class DurationModel:
         """Estimate the stages of an open job that are not known yet, as one stage.
 
         The estimate is the work of jobs of that name in the profile, or of their last runs, minus
-        the known work. For a job without estimate, or one that exceeds it, a share of the known
-        work is assumed.
-
-        Args:
-            recurring: where the job's durations are looked up.
-            known_ms: work of the known stages: tasks x mean durations.
+        the known work (tasks x mean durations). For a job without estimate, or one that
+        exceeds it, a share of the known work is assumed.
 
         Returns:
             (number of tasks, at least 1; mean duration in ms).
@@ -384,9 +358,7 @@ class DurationModel:
     def job_finished(self, recurring: RecurringJob, worked_ms: int | None) -> None:
         """Learn the total work of a job that ended successfully.
 
-        Args:
-            recurring: the job.
-            worked_ms: sum of its task durations; None if the service did not see all tasks.
+        `worked_ms` is the sum of its task durations; None if the service did not see all tasks.
         """
         if self.is_learning and worked_ms is not None and recurring.is_learned:
             for name in recurring.names:

@@ -14,16 +14,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parcae.cluster.kernels.serving import (
-    resize,
-)
+from parcae.cluster.kernels.serving import resize
 from parcae.cluster.state import ClusterState, VirtualRun
-from parcae.service.jobs import (
-    DurationModel,
-    RecurringJob,
-)
+from parcae.service.jobs import DurationModel, RecurringJob
 from parcae.service.policies import Planning, PolicyFor
 from parcae.service.tables import (
+    FIRST_ROOM,
     Repacked,
     Room,
     copy_virtual,
@@ -126,38 +122,53 @@ class EndedJob:
     fair_ms: float | None
 
 
+@dataclass(frozen=True)
+class LiveSettings:
+    """How the state of a live cluster is kept.
+
+    Args:
+        num_cores: cores of a shared cluster; None if the application reports them.
+        predicts_fair: keep a virtual run of fair sharing, to which ended jobs are compared.
+        follows_simulator: plan and reveal stages at exactly the moments at which the simulator
+            does, for tests. The simulator plans only if a core is idle, because it starts no task
+            before the plan. A live cluster does not wait, so by default a plan is made as soon as
+            it is due.
+        room: size of the first tables.
+    """
+
+    num_cores: int | None = None
+    predicts_fair: bool = False
+    follows_simulator: bool = False
+    room: Room = FIRST_ROOM
+
+
+#: The settings for one application, which reports its cores.
+ALONE = LiveSettings()
+
+
 class LiveTables:
     """The tables of one cluster, with room for the jobs that its applications report.
 
     Args:
         policy_for: makes the policy for a number of cores.
         duration_model: estimates of task durations.
-        num_cores: cores of a shared cluster; None if the application reports them.
-        predicts_fair: keep a virtual run of fair sharing, to which ended jobs are compared.
-        room: size of the first tables.
+        settings: how the state is kept.
     """
 
     def __init__(
-        self,
-        policy_for: PolicyFor,
-        duration_model: DurationModel,
-        num_cores: int | None,
-        predicts_fair: bool,
-        room: Room,
+        self, policy_for: PolicyFor, duration_model: DurationModel, settings: LiveSettings
     ) -> None:
         self._policy_for = policy_for
         self._duration_model = duration_model
-        self._room = room
-        self._shared_cores = num_cores
-        self._predicts_fair = predicts_fair
+        self._settings = settings
         self.jobs: dict[tuple[str, str], LiveJob] = {}
         self.by_row: dict[int, LiveJob] = {}
         self._version = 0  # increases when the orders may have changed
-        self._begin(num_cores or 1, 0)
+        self._begin(settings.num_cores or 1, 0)
 
     def _begin(self, num_cores: int, clock_ms: int) -> None:
         """Replace everything by an empty cluster."""
-        state = empty_state(num_cores, self._room)
+        state = empty_state(num_cores, self._settings.room)
         state.now["is_corrected"][0] = 1
         state.now["guess_ms"][0] = self._duration_model.typical_task_ms
         state.now["clock_ms"][0] = state.now["accounted_ms"][0] = clock_ms
@@ -169,7 +180,7 @@ class LiveTables:
         self.planning = Planning(self._policy_for, num_cores, room_of(state))
         state.now["guard"][0] = self.planning.guard
         self.fair_run: VirtualRun | None = (
-            new_virtual(room_of(state)) if self._predicts_fair else None
+            new_virtual(room_of(state)) if self._settings.predicts_fair else None
         )
 
     def _use(self, state: ClusterState) -> None:
@@ -276,7 +287,7 @@ class LiveTables:
             2 * (num_stages + more.stages),
             2 * (num_edges + more.edges) + 2,
         )
-        return grown(self._room, needed)
+        return grown(self._settings.room, needed)
 
     def _rows_of(self, row: int) -> range:
         start = int(self._job["stage_start"][row])

@@ -19,7 +19,7 @@ from parcae.cluster.state import NOT_YET, UNLIMITED
 from parcae.errors import ProtocolError
 from parcae.service.job_events import JobEvents
 from parcae.service.jobs import DurationModel
-from parcae.service.live_tables import Counts, EndedJob, LiveJob
+from parcae.service.live_tables import ALONE, Counts, EndedJob, LiveJob, LiveSettings
 from parcae.service.policies import Plan, PolicyFor
 from parcae.service.protocol import (
     Code,
@@ -29,7 +29,7 @@ from parcae.service.protocol import (
     StageOrder,
     State,
 )
-from parcae.service.tables import FIRST_ROOM, Room
+from parcae.service.tables import Room
 from parcae.service.yielding import make_way
 
 #: Infinite tiers are sent as this number: JSON has no infinity.
@@ -46,41 +46,23 @@ class Mirror(JobEvents):
     Args:
         policy_for: makes the policy for a number of cores.
         duration_model: estimates of task durations.
-        num_cores: cores of a shared cluster; None if the application reports them.
-        follows_simulator: plan and reveal stages at exactly the moments at which the simulator
-            does, for tests. The simulator plans only if a core is idle, because it starts no task
-            before the plan. A live cluster does not wait, so by default a plan is made as soon as
-            it is due.
+        settings: how the state is kept.
         counts: counters to increase; new ones by default.
-        predicts_fair: keep a virtual run of fair sharing, to which ended jobs are compared.
         on_plan: called after every plan.
         on_end: called for every job that ended successfully.
-        room: size of the first tables.
     """
 
     def __init__(
         self,
         policy_for: PolicyFor,
         duration_model: DurationModel,
+        settings: LiveSettings = ALONE,
         *,
-        num_cores: int | None = None,
-        follows_simulator: bool = False,
         counts: Counts | None = None,
-        predicts_fair: bool = False,
         on_plan: Callable[[Mirror, Plan], None] | None = None,
         on_end: Callable[[EndedJob], None] | None = None,
-        room: Room = FIRST_ROOM,
     ) -> None:
-        super().__init__(
-            policy_for,
-            duration_model,
-            num_cores=num_cores,
-            follows_simulator=follows_simulator,
-            counts=counts,
-            predicts_fair=predicts_fair,
-            on_end=on_end,
-            room=room,
-        )
+        super().__init__(policy_for, duration_model, settings, counts=counts, on_end=on_end)
         #: Held while a request changes the mirror. Who only looks does not wait for it.
         self.lock = threading.Lock()
         self._on_plan = on_plan
@@ -98,12 +80,12 @@ class Mirror(JobEvents):
                 application.
         """
         self.forget(application)
-        if self._shared_cores is not None and self._clocks:
+        if self._settings.num_cores is not None and self._clocks:
             ahead_ms = message.clock_ms - self.clock_ms
             self._offsets[application] = -ahead_ms if abs(ahead_ms) > _MOST_SKEW_MS else 0
         self._clocks[application] = message.clock_ms
         self._set_clock(application)
-        if self._shared_cores is None:
+        if self._settings.num_cores is None:
             self._begin(max(1, message.cores), message.clock_ms)
         self.counts.states += 1
         self._version += 1
@@ -132,7 +114,7 @@ class Mirror(JobEvents):
                 before it were applied.
         """
         self._advance(application, message.clock_ms)
-        if message.cores is not None and self._shared_cores is None:
+        if message.cores is not None and self._settings.num_cores is None:
             self._resize(max(1, message.cores))
         for position, event in enumerate(message.events):
             make_way()
@@ -141,9 +123,9 @@ class Mirror(JobEvents):
             except ProtocolError as error:
                 raise ProtocolError(error.code, f"event {position}: {error}") from None
         # When it follows the simulator, an empty message reveals the next waiting stage.
-        if self._follows and not message.events and self._reveals:
+        if self._settings.follows_simulator and not message.events and self._reveals:
             reveal_stage(self.state, self._reveals.popleft())
-        elif not message.events or not self._follows:
+        elif not message.events or not self._settings.follows_simulator:
             self._wake()
         self.settle()
 
@@ -175,7 +157,7 @@ class Mirror(JobEvents):
         """
         clock_ms = self._clocks[application] + self._offset_of(application)
         lag_ms = self.clock_ms - clock_ms
-        if self._shared_cores is not None and lag_ms > _MOST_SKEW_MS:
+        if self._settings.num_cores is not None and lag_ms > _MOST_SKEW_MS:
             self._offsets[application] = self._offset_of(application) + lag_ms
             self._version += 1
         self._now["clock_ms"][0] = max(clock_ms, self.clock_ms)
@@ -193,7 +175,7 @@ class Mirror(JobEvents):
     def settle(self) -> None:
         """Plan if a plan is due."""
         note_stall(self.state, self.clock_ms > self._planned_ms)
-        waits = int(self._follows)
+        waits = int(self._settings.follows_simulator)
         if can_plan(self.state, waits, max(waits, int(self.planning.decides))):
             self.make_plan()
 

@@ -40,10 +40,7 @@ class Greeting:
 
 
 def greet(
-    service: str,
-    secret: bytes | None = None,
-    tls_ca: Path | None = None,
-    timeout_s: float = 5.0,
+    service: str, secret: bytes | None = None, tls_ca: Path | None = None, timeout_s: float = 5.0
 ) -> Greeting:
     """Open a session with the service as an application would, and close it at once.
 

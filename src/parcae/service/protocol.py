@@ -1,32 +1,26 @@
-"""The wire protocol, version 2: messages, frames and proofs, as pure functions on bytes.
+"""The wire protocol, version 2: messages and proofs, as pure functions on bytes.
 
-A frame is a 4-byte big-endian length, followed by that many bytes of UTF-8 JSON. Every message is
-one JSON object whose `type` names the kind of message. Unknown keys are refused and sizes are
-limited. Clients send events and receive standing orders. `protocol/README.md` describes the
-protocol for authors of clients.
+Every message is one JSON object in UTF-8 whose `type` names the kind of message; `frames` divides a
+stream of bytes into messages. Unknown keys are refused and sizes are limited. Clients send events
+and receive standing orders. `protocol/README.md` describes the protocol for authors of clients.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
-import re
 import secrets
-import struct
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from parcae.errors import ProtocolError
+from parcae.service.pieces import split
 from parcae.service.yielding import make_way
 
 PROTOCOL_VERSION = 2
 SUPPORTED_VERSIONS = (2,)
-#: Default limit on the size of a frame.
-MAX_FRAME_BYTES = 8 << 20
-_HEADER = struct.Struct(">I")
 _LARGEST = 1 << 53  # integers up to this are exact in a double, the number type of JSON
 _MOST_TASKS = 10_000_000
 _MOST_STAGES = 10_000
@@ -378,8 +372,6 @@ _PIECE: dict[str, TypeAdapter[Any]] = {
     "jobs": TypeAdapter(JobMessage),
     "events": TypeAdapter(Event),
 }
-_DECODE_AT = json.JSONDecoder().raw_decode
-_SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def _refused(error: ValidationError) -> ProtocolError:
@@ -443,81 +435,22 @@ def _decode_in_pieces(payload: bytes) -> ClientMessage:
         ValidationError: the message is not valid.
     """
     try:
-        fields, pieces = _split(payload.decode())
-    except (ValueError, IndexError, StopIteration, RecursionError, AttributeError):
+        fields, pieces = split(payload.decode(), _PIECE)
+    except (ValueError, IndexError, TypeError, RecursionError):
         return _FROM_CLIENT.validate_json(payload)  # names what is wrong
     message = _FROM_CLIENT.validate_json(json.dumps(fields))
     name = _LIST_OF.get(message.type)
     if name is None or name not in pieces:
         return message
+    if len(pieces[name]) > _MOST_ELEMENTS:
+        raise ProtocolError(
+            Code.BAD_MESSAGE, f"{name}: {len(pieces[name])} elements; at most {_MOST_ELEMENTS}"
+        )
     decoded = []
     for piece in pieces[name]:
         make_way()
         decoded.append(_PIECE[name].validate_json(piece))
     return message.model_copy(update={name: tuple(decoded)})
-
-
-def _split(text: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """Split the text of a JSON object.
-
-    Returns:
-        The object with empty lists of jobs and of events, and the texts of their elements.
-
-    Raises:
-        ValueError, IndexError, StopIteration, RecursionError, AttributeError: it is not an object.
-    """
-    fields: dict[str, Any] = {}
-    pieces: dict[str, list[str]] = {}
-    at = _skip(text, _skip(text, 0, "{"))
-    while text[at] != "}":
-        key, at = _DECODE_AT(text, at)
-        at = _skip(text, _skip(text, at, ":"))
-        if key in _PIECE and text[at] == "[":
-            pieces[key], at = _elements(text, at)
-            fields[key] = []
-        else:
-            fields[key], at = _DECODE_AT(text, at)
-        at = _next(text, at, "}")
-    if text[at + 1 :].strip():
-        raise ValueError("text behind the object")
-    return fields, pieces
-
-
-def _elements(text: str, at: int) -> tuple[list[str], int]:
-    """The texts of the elements of the list that begins at `at`, and the position behind it."""
-    elements = []
-    at = _skip(text, at + 1)
-    while text[at] != "]":
-        make_way()
-        _, end = _DECODE_AT(text, at)
-        elements.append(text[at:end])
-        at = _next(text, end, "]")
-    if len(elements) > _MOST_ELEMENTS:
-        raise ValueError("too many elements")
-    return elements, at + 1
-
-
-def _next(text: str, at: int, end: str) -> int:
-    """The position of the next element, or of the `end` if there is no comma before it."""
-    at = _skip(text, at)
-    if text[at] == end:
-        return at
-    at = _skip(text, at, ",")
-    at = _skip(text, at)
-    if text[at] == end:
-        raise ValueError("a comma without an element")
-    return at
-
-
-def _skip(text: str, at: int, expected: str = "") -> int:
-    """The position of the next character that is no white space, behind an expected one."""
-    match = _SPACE.match(text, at)
-    assert match is not None
-    if not expected:
-        return match.end()
-    if text[match.end()] != expected:
-        raise ValueError(f"{expected!r} is missing")
-    return match.end() + 1
 
 
 def decode_server_message(payload: bytes) -> ServerMessage:
@@ -535,63 +468,6 @@ def decode_server_message(payload: bytes) -> ServerMessage:
 def encode(message: ClientMessage | ServerMessage) -> bytes:
     """The message as UTF-8 JSON."""
     return message.__pydantic_serializer__.to_json(message)
-
-
-def frame(payload: bytes, max_bytes: int = MAX_FRAME_BYTES) -> bytes:
-    """The frame of a payload: its length, then the payload.
-
-    Raises:
-        ProtocolError: too_large.
-
-    Example: `frame(b"{}")` is `b"\\x00\\x00\\x00\\x02{}"`.
-    """
-    if len(payload) > max_bytes:
-        raise ProtocolError(
-            Code.TOO_LARGE, f"a message of {len(payload)} bytes; the limit is {max_bytes}"
-        )
-    return _HEADER.pack(len(payload)) + payload
-
-
-class FrameReader:
-    """Splits a stream of bytes into the payloads of its frames.
-
-    Example: `FrameReader().feed(b"\\x00\\x00\\x00\\x02{}")` is `[b"{}"]`.
-    """
-
-    def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
-        self.max_bytes = max_bytes
-        self._buffer = bytearray()
-
-    @property
-    def num_waiting(self) -> int:
-        """Number of bytes of the incomplete last frame."""
-        return len(self._buffer)
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Add bytes and yield the payloads that are complete now.
-
-        `max_bytes` may change between two payloads.
-
-        Raises:
-            ProtocolError: too_large, as soon as the length of the frame is known.
-        """
-        self._buffer += data
-        start = 0
-        try:
-            while len(self._buffer) - start >= _HEADER.size:
-                (length,) = _HEADER.unpack_from(self._buffer, start)
-                if length > self.max_bytes:
-                    raise ProtocolError(
-                        Code.TOO_LARGE, f"a frame of {length} bytes; the limit is {self.max_bytes}"
-                    )
-                end = start + _HEADER.size + length
-                if len(self._buffer) < end:
-                    return
-                payload = bytes(self._buffer[start + _HEADER.size : end])
-                start = end
-                yield payload
-        finally:
-            del self._buffer[:start]
 
 
 def new_nonce() -> str:

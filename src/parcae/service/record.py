@@ -156,10 +156,7 @@ def _head(service: Service, key: str, number: int) -> dict[str, Any]:
 
 
 def find_recordings(paths: Sequence[Path]) -> list[Path]:
-    """The files of a recording, in order.
-
-    Args:
-        paths: files, which are returned as they are; or one folder, whose newest recording is used.
+    """The given files of a recording, or those of the newest recording in a folder, in order.
 
     Raises:
         FormatError: the folder has no recording.

@@ -18,6 +18,7 @@ from parcae.errors import FormatError, InputError, ProtocolError
 from parcae.metrics.jobs import jct_ms
 from parcae.policies.guard import Guarded
 from parcae.service.jobs import DurationModel
+from parcae.service.live_tables import LiveSettings
 from parcae.service.mirror import Mirror
 from parcae.service.policies import policies_for
 from parcae.service.protocol import (
@@ -156,7 +157,7 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
     policy_for(1)  # raises an error now if the policy does not exist
     duration_model = DurationModel(workload)
     _restore(duration_model, recording.head.get("learned", {}))
-    mirror = Mirror(policy_for, duration_model, num_cores=recording.head.get("cores"))
+    mirror = Mirror(policy_for, duration_model, LiveSettings(num_cores=recording.head.get("cores")))
     recorded = _RecordedJobs()
     compared = _Comparison()
     num_lost = _follow(recording, mirror, recorded, compared)
@@ -291,7 +292,7 @@ class _RecordedJobs:
             return None
         times = np.array(samples, np.int64)
         parents = tuple(position[parent] for parent in stage.parents)
-        return StageSpec(stage.tasks, TaskDurations((1,), (times,), (times,), (times,)), parents)
+        return StageSpec(stage.tasks, TaskDurations.of(times), parents)
 
     def estimate(self, recorded: str, other: str, num_cores: int) -> Estimate | None:
         """Simulate the recorded jobs under both policies.

@@ -141,10 +141,7 @@ def make_service(
 def warm_up(service: Service) -> None:
     """Load all compiled code, before a client has to wait for it.
 
-    Sends every kind of event once to a service that is then thrown away.
-
-    Args:
-        service: the service to throw away.
+    Sends every kind of event once to a service, which the caller then throws away.
 
     Raises:
         ConfigError: the service answers with an error.

@@ -17,22 +17,13 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from parcae.errors import ConfigError, ProtocolError
-from parcae.service.protocol import (
-    MAX_FRAME_BYTES,
-    Code,
-    Error,
-    FrameReader,
-    ServerMessage,
-    Then,
-    encode,
-    frame,
-)
+from parcae.service.frames import MAX_FRAME_BYTES, FrameReader, frame
+from parcae.service.protocol import Code, Error, ServerMessage, Then, encode
 from parcae.service.session import Service, Session
 from parcae.service.yielding import apart_from
 
@@ -283,6 +274,7 @@ class Server:
         """Serve one connection from its beginning to its end."""
         task = asyncio.current_task()
         assert task is not None
+        self._drop_a_stranger()
         # Too many clients: send the reason, and do not read anything.
         if len(self._connections) >= self.config.max_connections:
             self.num_refused += 1
@@ -290,7 +282,6 @@ class Server:
             writer.write(frame(encode(Error(code=Code.BUSY, message=message, then=Then.CLOSE))))
             writer.close()
             return
-        self._drop_a_stranger()
         is_shared = self.service.sharing is not None
         lock = self._cluster_lock if is_shared else asyncio.Lock()
         connection = _Connection(self.service.open(), reader, writer, self.config, lock)
@@ -303,16 +294,16 @@ class Server:
         except (ConnectionError, ssl.SSLError, asyncio.CancelledError):
             pass
         finally:
-            del self._connections[task]
+            self._connections.pop(task, None)
             async with lock:
                 connection.session.close()
             writer.close()
 
     def _drop_a_stranger(self) -> None:
         """Make room for a new connection if too many have not been welcomed: drop the oldest."""
-        strangers = [c for c in self._connections.values() if not c.session.is_open]
+        strangers = [t for t, c in self._connections.items() if not c.session.is_open]
         if len(strangers) >= self.config.max_strangers:
-            strangers[0].writer.transport.abort()
+            self._connections.pop(strangers[0]).writer.transport.abort()
 
     async def _converse(self, connection: _Connection) -> None:
         """Read and answer messages until the session or the connection is closed.
@@ -419,40 +410,3 @@ class Server:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._worker.shutdown(wait=False)
-
-
-def serve_in_thread(make: Callable[[], Server]) -> tuple[Server, Callable[[], None]]:
-    """Run a server in a new thread, for tests and benchmarks.
-
-    Args:
-        make: makes the server; called in that thread.
-
-    Returns:
-        the server, and a function that stops it.
-
-    Raises:
-        ConfigError: the server did not start within a minute.
-    """
-    import threading
-
-    started: list[Server] = []
-    ready = threading.Event()
-    loop = asyncio.new_event_loop()
-
-    async def run() -> None:
-        server = make()
-        await server.start()
-        started.append(server)
-        ready.set()
-        await server.run_until_stopped()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
-    thread.start()
-    if not ready.wait(60):
-        raise ConfigError("the server did not start within a minute")
-
-    def stop() -> None:
-        loop.call_soon_threadsafe(started[0].request_stop)
-        thread.join(30)
-
-    return started[0], stop

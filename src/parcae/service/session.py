@@ -15,7 +15,7 @@ from enum import Enum, StrEnum
 
 from parcae.errors import ProtocolError
 from parcae.service.jobs import DurationModel
-from parcae.service.live_tables import Counts, EndedJob
+from parcae.service.live_tables import Counts, EndedJob, LiveSettings
 from parcae.service.mirror import Mirror
 from parcae.service.policies import Plan, PolicyFor
 from parcae.service.protocol import (
@@ -154,9 +154,11 @@ class Service:
         return Mirror(
             self.policy_for,
             self.duration_model,
-            num_cores=self.sharing.num_cores if self.sharing is not None else None,
+            LiveSettings(
+                num_cores=self.sharing.num_cores if self.sharing is not None else None,
+                predicts_fair=self.predicts_fair,
+            ),
             counts=self.counts,
-            predicts_fair=self.predicts_fair,
             on_plan=self._planned if self.watchers else None,
             on_end=self._ended if self.watchers else None,
         )

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from parcae.cluster.trace import Trace
 from parcae.errors import ConfigError
-from parcae.service.jobs import spark_roots
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
     Event,
@@ -32,6 +31,7 @@ from parcae.service.protocol import (
     new_nonce,
 )
 from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.dag import spark_roots
 
 #: Duration of every task in ms, by (row of the job, index of the stage, number of the task).
 TaskTimes = Mapping[tuple[int, int, int], int]

@@ -53,11 +53,9 @@ def _sized(classes: tuple[ExecutorClass, ...], num_executors: int) -> tuple[Exec
 
 
 def parse_executor_classes(text: str, num_executors: int) -> tuple[ExecutorClass, ...]:
-    """Parse a description of executor classes.
+    """Parse "decima", or EXECUTORSxCPUxMEMORY for each class, separated by commas.
 
-    Args:
-        text: "decima", or EXECUTORSxCPUxMEMORY for each class, separated by commas.
-        num_executors: total number of executors; used for "decima" only.
+    `num_executors` is the total number of executors; it is used for "decima" only.
 
     Raises:
         ConfigError: the text has another form; the message shows the valid ones.

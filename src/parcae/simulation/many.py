@@ -6,16 +6,15 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from parcae.cluster.state import ClusterState, allocate, select
+from parcae.cluster.state import allocate, select
 from parcae.cluster.trace import Trace
 from parcae.errors import ConfigError
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Future, allocate_future
+from parcae.simulation.kernels.simulations import Simulations
 from parcae.simulation.simulator import (
     build_trace,
     check_fits,
@@ -26,8 +25,8 @@ from parcae.simulation.simulator import (
 from parcae.simulation.tables import workload_tables
 from parcae.workloads.arrivals import JobSequence
 
-#: play_many(states, futures, tables, first, last, status): runs simulators first..last-1.
-PlayMany = Callable[[ClusterState, Future, Any, int, int, npt.NDArray[np.int64]], None]
+#: play_many(simulations, first, last): runs simulators first..last-1.
+PlayMany = Callable[[Simulations, int, int], None]
 
 
 class SimulatorBatch:
@@ -93,24 +92,20 @@ class SimulatorBatch:
         return Future(*(table[row] for table in self.futures))
 
     def run(self, play_many: PlayMany, num_threads: int | None = None) -> None:
-        """Run every simulator from start to end.
+        """Run every simulator from start to end by a compiled function that runs a range of them.
 
-        Args:
-            play_many: compiled function that runs a range of simulators.
-            num_threads: threads to use; None: one for each CPU. Threads help because the kernels
-                release the interpreter's lock.
+        By default there is a thread for each CPU: the kernels release the interpreter's lock.
 
         Raises:
             PolicyError, WorkloadError: a run failed; see `check_status`.
         """
         status = np.zeros(len(self), np.int64)
+        simulations = Simulations(self.states, self.futures, self.tables, status)
         threads = max(1, min(num_threads or os.cpu_count() or 1, len(self)))
         bounds = np.linspace(0, len(self), threads + 1).astype(int)
         with ThreadPoolExecutor(threads) as pool:
             jobs = [
-                pool.submit(
-                    play_many, self.states, self.futures, self.tables, int(a), int(b), status
-                )
+                pool.submit(play_many, simulations, int(a), int(b))
                 for a, b in itertools.pairwise(bounds)
             ]
             for job in jobs:

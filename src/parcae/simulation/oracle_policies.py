@@ -6,7 +6,6 @@ Every policy takes the oracle and returns (stage or None, limit).
 from __future__ import annotations
 
 import math
-import random
 
 from parcae.simulation.oracle import Oracle, OracleJob, OraclePolicy, OracleStage
 
@@ -25,7 +24,7 @@ def _local(oracle: Oracle) -> OracleStage | None:
     return _in_order(oracle, job) if job is not None and job.completion_ms < 0 else None
 
 
-def _below_cap(
+def below_cap(
     oracle: Oracle, caps: dict[OracleJob, int], by_granted: bool
 ) -> tuple[OracleStage | None, int]:
     """Keep executors in their job if possible; else the first job below its cap gets them."""
@@ -41,57 +40,17 @@ def _below_cap(
     return None, oracle.num_source
 
 
-def _wanting(oracle: Oracle) -> list[OracleJob]:
+def wanting(oracle: Oracle) -> list[OracleJob]:
+    """The jobs that have a stage with demand."""
     return [job for job in oracle.active if any(oracle.demand(stage) > 0 for stage in job.stages)]
 
 
 def static(cap: int, *, by_granted: bool) -> OraclePolicy:
     """A policy that serves the first job, in order of arrival, with fewer executors than `cap`."""
-    return lambda oracle: _below_cap(oracle, dict.fromkeys(oracle.active, cap), by_granted)
+    return lambda oracle: below_cap(oracle, dict.fromkeys(oracle.active, cap), by_granted)
 
 
 def fair(oracle: Oracle) -> tuple[OracleStage | None, int]:
     """Equal shares for the jobs that have a stage with demand."""
-    cap = math.ceil(len(oracle.executors) / max(1, len(_wanting(oracle))))
-    return _below_cap(oracle, dict.fromkeys(oracle.active, cap), False)
-
-
-def weighted_fair(alpha: float) -> OraclePolicy:
-    """Shares in proportion to total work ^ alpha for the jobs that have a stage with demand."""
-
-    def decide(oracle: Oracle) -> tuple[OracleStage | None, int]:
-        weight = {job: job.spec.work_ms**alpha for job in _wanting(oracle)}
-        total = sum(weight.values())
-        executors = len(oracle.executors)
-        caps = {job: max(1, math.ceil(executors * w / total - 1e-9)) for job, w in weight.items()}
-        return _below_cap(oracle, caps, False)
-
-    return decide
-
-
-def sjf_cp(oracle: Oracle) -> tuple[OracleStage | None, int]:
-    """The job with the least total work first; its stages by critical path."""
-    for job in sorted(oracle.active, key=lambda job: (job.spec.work_ms, job.row)):
-        down = job.spec.downstream_ms([stage.work_ms for stage in job.spec.stages])
-        stages = [stage for stage in job.stages if oracle.is_schedulable(stage)]
-        if stages:
-            best = min(
-                stages,
-                key=lambda stage: (stage not in job.frontier, -down[stage.index], stage.index),
-            )
-            return best, oracle.num_source
-    return None, oracle.num_source
-
-
-def randomly(rng: random.Random) -> OraclePolicy:
-    """A random schedulable stage and limit: reaches states that no sensible policy reaches."""
-
-    def decide(oracle: Oracle) -> tuple[OracleStage | None, int]:
-        stages = oracle.schedulable()
-        return (
-            (rng.choice(stages), rng.randint(1, oracle.num_source))
-            if stages
-            else (None, oracle.num_source)
-        )
-
-    return decide
+    cap = math.ceil(len(oracle.executors) / max(1, len(wanting(oracle))))
+    return below_cap(oracle, dict.fromkeys(oracle.active, cap), False)

@@ -6,13 +6,12 @@ from typing import Protocol, runtime_checkable
 
 from parcae.cluster.decision import Policy
 from parcae.cluster.orders import Planner
-from parcae.cluster.state import ClusterState
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.future import Future, Status
+from parcae.simulation.future import Status
+from parcae.simulation.kernels.simulations import Simulation
 from parcae.simulation.simulator import NO_ORDERS, Simulator, check_status
-from parcae.simulation.tables import WorkloadTables
 from parcae.workloads.arrivals import JobSequence
 
 
@@ -24,17 +23,8 @@ class CompiledPolicy(Protocol):
     def name(self) -> str:
         """Name of the policy in reports."""
 
-    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Run from start to end in one compiled call.
-
-        Args:
-            state: the cluster; written.
-            future: the pending events; written.
-            tables: the workload; read only.
-
-        Returns:
-            a `Status`.
-        """
+    def play(self, simulation: Simulation) -> int:
+        """Run from start to end in one compiled call, and return a `Status`."""
 
 
 def simulate(
@@ -65,7 +55,7 @@ def simulate(
         raise PolicyError(f"{policy.name}: {NO_ORDERS}")
     simulator = Simulator(sequence, config, seed, record=record)
     if isinstance(policy, CompiledPolicy):
-        status = policy.play(simulator.state, simulator.future, simulator.tables)
+        status = policy.play(simulator.simulation)
         check_status(status, simulator.state, sequence)
     else:
         simulator.start()

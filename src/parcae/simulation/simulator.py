@@ -14,6 +14,7 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Future, Status, allocate_future
 from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import start, step
+from parcae.simulation.kernels.simulations import Simulation
 from parcae.simulation.tables import WorkloadTables, workload_tables
 from parcae.simulation.uncertainty import draw_knowledge, draw_run_factors
 from parcae.workloads.arrivals import JobSequence
@@ -90,6 +91,11 @@ class Simulator:
         self.future.arrival_ms[:] = sequence.arrival_ms
         prepare(self.future, sequence, config, seed)
         self.status = Status.COMPLETE
+
+    @property
+    def simulation(self) -> Simulation:
+        """The simulator's tables, as kernels that play whole runs take them."""
+        return Simulation(self.state, self.future, self.tables)
 
     def start(self) -> Status:
         """Run until the first decision or plan is due."""
@@ -198,9 +204,6 @@ def check_status(status: int, state: ClusterState, sequence: JobSequence) -> Sta
         status: what the kernel returned.
         state: the cluster after the call.
         sequence: the jobs of the run.
-
-    Returns:
-        the status, if the run goes on or ended well.
 
     Raises:
         PolicyError: the decision or the orders were invalid, or the policy leaves everything idle.

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from parcae.cluster.state import STAGE_SPEC, World
 from parcae.errors import WorkloadError
+from parcae.workloads.dag import spark_roots
 from parcae.workloads.guess import guess_task_ms
 from parcae.workloads.job import JobSpec, TaskDurations, Wave, Workload
 
@@ -249,26 +250,6 @@ def workload_tables(
     return tables[key]
 
 
-def _roots(job: JobSpec) -> list[int]:
-    """Stages without parents in Spark's submission order: depth first from the final stages.
-
-    Source: Spark, DAGScheduler.submitStage (missing parents by ascending id).
-    """
-    order: list[int] = []
-    seen: set[int] = set()
-    pending = [stage for stage in reversed(range(len(job.stages))) if not job.children[stage]]
-    while pending:
-        stage = pending.pop()
-        if stage in seen:
-            continue
-        seen.add(stage)
-        parents = job.stages[stage].parents
-        if not parents:
-            order.append(stage)
-        pending.extend(reversed(parents))
-    return order
-
-
 def _build(
     workload: Workload, mode: DurationMode, interpolation: Interpolation, world: World
 ) -> WorkloadTables:
@@ -277,7 +258,7 @@ def _build(
     children: list[int] = []
     first_stage = [0]
     durations: list[tuple[int, int, int, int, int]] = []
-    roots = [_roots(job) for job in workload.jobs]
+    roots = [spark_roots([stage.parents for stage in job.stages]) for job in workload.jobs]
     for job in workload.jobs:
         rows, job_children = _spec_rows(job, len(children))
         specs.extend(rows)

@@ -251,11 +251,9 @@ def find_jar(spark: SparkHome) -> Path | None:
 def build_plugin(spark: SparkHome, *, is_fresh: bool = False) -> Path:
     """The plugin's jar for this Spark: packaged or cached if there is one, else compiled now.
 
-    One jar works with all Sparks of a Scala line.
+    With `is_fresh` it is compiled even if there is a jar.
 
-    Args:
-        spark: the Spark that the jar is for. It is compiled against this Spark if necessary.
-        is_fresh: whether to compile even if there is a jar.
+    One jar works with all Sparks of a Scala line.
 
     Raises:
         ConfigError: there is no JDK and one is needed, or the plugin does not fit this Spark.

@@ -26,6 +26,7 @@ from parcae.spark.applications import ReplayRequest, replay, running_service
 from parcae.spark.home import SparkHome
 from parcae.spark.launch import PluginSettings
 from parcae.spark.mixes import drawn_sleeps, mix_json, warm_workload
+from parcae.spark.tpch_plan import policy_file_name
 from parcae.units import MS_PER_S
 from parcae.workloads.archive import write_workload
 from parcae.workloads.arrivals import JobSequence, draw_sequence
@@ -39,7 +40,7 @@ BASELINE = "spark-fair"
 #: The prefix of policies that plan in a service.
 THROUGH_SERVICE = "service:"
 #: Time to start an application, warm the JVM up and stop; only for the estimate of the time left.
-_START_S = 14.0
+START_S = 14.0
 Progress = Callable[[str], None]
 
 
@@ -118,13 +119,6 @@ class DemoResult:
         """Average JCT divided by that of one of Spark's own policies, paired by seed."""
         return ratio_estimate(self.runs[policy].average_jct_s, self.runs[baseline].average_jct_s)
 
-    def _ratios(self, policy: str) -> dict[str, Any]:
-        stocks = [stock for stock in STOCK if stock in self.runs]
-        return {
-            f"ratio_to_{stock.replace('-', '_')}": self.ratio(policy, stock).to_json()
-            for stock in stocks
-        }
-
     def makespan_ratio(self, policy: str) -> Estimate:
         """Makespan divided by that of Spark's FAIR, paired by seed."""
         return ratio_estimate(self.runs[policy].makespan_s, self.runs[BASELINE].makespan_s)
@@ -195,7 +189,7 @@ def run_demo(
     seconds = _estimated_s(config, sequences, mixes)
     runs: dict[str, PolicyRun] = {}
     for number, policy in enumerate(config.policies):
-        result_file = work / f"{_file_name(policy)}-{_fingerprint(config, mixes, jar)}.json"
+        result_file = work / f"{policy_file_name(policy)}-{_fingerprint(config, mixes, jar)}.json"
         if result_file.exists():
             runs[policy] = PolicyRun(**json.loads(result_file.read_text()))
             progress(f"{policy}: finished earlier ({result_file})")
@@ -220,7 +214,7 @@ def _estimated_s(
     stages = [stage for mix in mixes for job in mix["jobs"] for stage in job["stages"]]
     work_s = sum(sum(stage["sleep_ms"]) for stage in stages) / MS_PER_S
     arrivals_s = sum(float(sequence.arrival_ms[-1]) for sequence in sequences) / MS_PER_S
-    return _START_S + 1.2 * work_s / config.cores + arrivals_s
+    return START_S + 1.2 * work_s / config.cores + arrivals_s
 
 
 def _run_policy(
@@ -232,16 +226,22 @@ def _run_policy(
     mixes: list[dict[str, Any]],
     profile: Path,
 ) -> PolicyRun:
-    name = _file_name(policy)
-    if policy in STOCK:
-        return _outcome(
-            ReplayRequest(spark, jar, config.cores, STOCK[policy], None, work, name, {}), mixes
+    name = policy_file_name(policy)
+    mode = STOCK.get(policy, "FAIR")
+    planned = (
+        contextlib.nullcontext()
+        if policy in STOCK
+        else planned_by(policy, profile, jar, work / name)
+    )
+    with planned as plugin:
+        replayed = replay(
+            ReplayRequest(spark, jar, config.cores, mode, plugin, work, name, {}), mixes
         )
-    with contextlib.ExitStack() as stack:
-        plugin = stack.enter_context(planned_by(policy, profile, jar, work / name))
-        return _outcome(
-            ReplayRequest(spark, jar, config.cores, "FAIR", plugin, work, name, {}), mixes
-        )
+    return PolicyRun(
+        [float(mix.jct_ms.mean()) / MS_PER_S for mix in replayed],
+        [float(mix.finished_ms.max() - mix.submitted_ms.min()) / MS_PER_S for mix in replayed],
+        [mix.jct_ms.tolist() for mix in replayed],
+    )
 
 
 @contextlib.contextmanager
@@ -267,20 +267,6 @@ def planned_by(policy: str, profile: Path, jar: Path, notes: Path) -> Iterator[P
         yield PluginSettings(jar, service=service.address)
 
 
-def _outcome(request: ReplayRequest, mixes: list[dict[str, Any]]) -> PolicyRun:
-    replayed = replay(request, mixes)
-    return PolicyRun(
-        [float(mix.jct_ms.mean()) / MS_PER_S for mix in replayed],
-        [float(mix.finished_ms.max() - mix.submitted_ms.min()) / MS_PER_S for mix in replayed],
-        [mix.jct_ms.tolist() for mix in replayed],
-    )
-
-
-def _file_name(policy: str) -> str:
-    """The name of a policy as a part of file names."""
-    return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in policy)
-
-
 def _fingerprint(config: DemoConfig, mixes: list[dict[str, Any]], jar: Path) -> str:
     """A hash of everything that decides a policy's results, except the policy."""
     inputs = json.dumps([config.cores, config.arrivals, mixes, jar.name])
@@ -293,7 +279,8 @@ def _draw(config: DemoConfig, work: Path) -> Path:
     for policy in config.policies:
         # A policy that was run again has several event logs; the newest one counts.
         logs = sorted(
-            (work / f"{_file_name(policy)}-events").iterdir(), key=lambda path: path.stat().st_mtime
+            (work / f"{policy_file_name(policy)}-events").iterdir(),
+            key=lambda path: path.stat().st_mtime,
         )
         charts.append((policy, read_spark_run([logs[-1]], key="parcae.mix.0")))
     picture = work / "gantt.png"

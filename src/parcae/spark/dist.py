@@ -12,13 +12,7 @@ import zipfile
 from pathlib import Path
 
 from parcae.errors import ConfigError, InputError
-from parcae.spark.build import (
-    cache_folder,
-    compile_plugin,
-    jar_name,
-    java_sources,
-    plugin_folder,
-)
+from parcae.spark.build import cache_folder, compile_plugin, jar_name, java_sources, plugin_folder
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 
 #: Version on PyPI of the Spark against which the jar of a Scala line is compiled.
@@ -33,10 +27,7 @@ _EPOCH = "315532800"
 
 
 def fetch_spark(version: str) -> SparkHome:
-    """A Spark from PyPI, in a folder of the cache; it is downloaded at the first call.
-
-    Args:
-        version: of the package `pyspark`, e.g. "3.5.9".
+    """A Spark from PyPI, e.g. "3.5.9", in the cache; it is downloaded at the first call.
 
     Raises:
         ConfigError: the Spark is not in the cache and cannot be downloaded.
@@ -83,10 +74,7 @@ def build_jars(folder: Path) -> list[Path]:
 
 
 def build_wheel(target: Path) -> Path:
-    """Build the wheel with the plugin's jars, from a copy of the checkout.
-
-    Args:
-        target: folder for the wheel; it is created if it does not exist.
+    """Build the wheel with the plugin's jars into a folder, from a copy of the checkout.
 
     Raises:
         ConfigError: there is no JDK or no checkout, or a Spark or setuptools cannot be downloaded.

@@ -154,11 +154,7 @@ def _planner(target: Target, settings: Settings) -> tuple[dict[str, Path], str |
     Options of the command come first, then Spark's own settings.
     """
     values = settings.values
-    options = {
-        _POLICY: target.policy,
-        _SECRET: target.secret_file,
-        _TLS_CA: target.tls_ca,
-    }
+    options = {_POLICY: target.policy, _SECRET: target.secret_file, _TLS_CA: target.tls_ca}
     paths = {name: option or _path(values.get(name)) for name, option in options.items()}
     files = {name: path for name, path in paths.items() if path}
     return files, target.service or values.get(_SERVICE)

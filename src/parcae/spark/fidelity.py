@@ -25,7 +25,7 @@ from parcae.policies.orders.catalog import make_cores_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.spark.applications import ReplayRequest, replay
-from parcae.spark.demo import THROUGH_SERVICE, planned_by
+from parcae.spark.demo import START_S, THROUGH_SERVICE, planned_by
 from parcae.spark.home import SparkHome
 from parcae.spark.mixes import Sleeps, mix_json, parents_first, warm_workload
 from parcae.units import MS_PER_S
@@ -43,8 +43,6 @@ _SLEEP_MS = 100
 _LENGTH = 20
 #: How often the calibration repeats its jobs.
 _REPETITIONS = 5
-#: Time to start an application, warm the JVM up and stop; only for the estimate of the time left.
-_START_S = 14.0
 #: Spark's scheduler modes, by the simulator's names of these policies.
 _STOCK = {"fifo": "FIFO", "fair": "FAIR"}
 
@@ -182,7 +180,7 @@ def run_fidelity(
     cluster = _Cluster(config, spark, jar, work)
     progress(
         "measuring the overheads of the cluster: about "
-        f"{_START_S + 2 * _REPETITIONS * 2 * _LENGTH * _SLEEP_MS / MS_PER_S:.0f} s"
+        f"{START_S + 2 * _REPETITIONS * 2 * _LENGTH * _SLEEP_MS / MS_PER_S:.0f} s"
     )
     costs = cluster.costs(warm)
     progress(", ".join(f"{name} {value:.1f} ms" for name, value in asdict(costs).items()))
@@ -314,7 +312,7 @@ class _Cluster:
                 float(t) + hand_over_ms(job, costs)
                 for t, job in zip(took, sequence.jobs, strict=True)
             ]
-        seconds = sum(trace.clock_ms for trace in traces) / MS_PER_S + _START_S
+        seconds = sum(trace.clock_ms for trace in traces) / MS_PER_S + START_S
         progress(f"{name}: {len(mixes)} mixes, about {seconds:.0f} s")
         replayed = self.replay(name, policy, sequences[0].workload, mixes, self.config.cores)
         names = [job for trace in traces for job in trace.job_names]
@@ -358,20 +356,12 @@ def hand_over_ms(job: JobSpec, costs: ClusterCosts) -> float:
 
 def costly_workload(workload: Workload, costs: ClusterCosts) -> Workload:
     """The workload as the cluster runs it: with the overhead of a task added to every duration."""
-    task = round(costs.task)
 
     def stage_of(stage: StageSpec) -> StageSpec:
-        samples = stage.durations.rest[-1] + task
-        return replace(
-            stage,
-            durations=TaskDurations((1,), (samples,), (samples,), (samples,)),
-            mean_task_ms=-1.0,
-        )
+        durations = TaskDurations.of(stage.durations.rest[-1] + round(costs.task))
+        return replace(stage, durations=durations, mean_task_ms=-1.0)
 
-    jobs = tuple(
-        replace(job, stages=tuple(stage_of(stage) for stage in job.stages)) for job in workload.jobs
-    )
-    return replace(workload, jobs=jobs)
+    return workload.with_stages(stage_of)
 
 
 def slept(trace: Trace, costs: ClusterCosts) -> Sleeps:

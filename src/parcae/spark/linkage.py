@@ -323,11 +323,7 @@ class Fit:
 
 
 def check_fit(jar: Path, spark_jars: Path) -> Fit:
-    """Look up everything that the plugin's classes use in Spark's jars.
-
-    Args:
-        jar: the plugin's jar.
-        spark_jars: the folder of Spark's jars.
+    """Look up everything that the plugin's classes use in the folder of Spark's jars.
 
     Raises:
         ConfigError: a jar cannot be read, or `jar` is not a jar of the plugin.

@@ -25,33 +25,20 @@ def _warm(durations: TaskDurations) -> npt.NDArray[np.int64]:
     return next(s for s in (durations.rest[-1], durations.first[-1], durations.fresh[-1]) if s.size)
 
 
-def warm_workload(workload: Workload, factor: float, shift_ms: int = 0) -> Workload:
+def warm_workload(workload: Workload, factor: float) -> Workload:
     """The same jobs with one list of task durations per stage, that of a warm executor.
 
-    In one Spark application every core is warm for every job.
-
-    Args:
-        workload: the profile.
-        factor: all task durations are multiplied by it; the product is at least 1 ms.
-        shift_ms: added to all task durations afterwards.
+    In one Spark application every core is warm for every job. All durations are multiplied by the
+    factor; the product is at least 1 ms.
 
     Example: `warm_workload(load_workload("tpch"), 8)` has tasks of about 250 ms instead of 30 ms.
     """
 
     def stage_of(stage: StageSpec) -> StageSpec:
-        samples = (
-            np.maximum(np.rint(_warm(stage.durations) * factor), 1).astype(np.int64) + shift_ms
-        )
-        return replace(
-            stage,
-            durations=TaskDurations((1,), (samples,), (samples,), (samples,)),
-            mean_task_ms=-1.0,
-        )
+        samples = np.maximum(np.rint(_warm(stage.durations) * factor), 1).astype(np.int64)
+        return replace(stage, durations=TaskDurations.of(samples), mean_task_ms=-1.0)
 
-    def job_of(job: JobSpec) -> JobSpec:
-        return replace(job, stages=tuple(stage_of(stage) for stage in job.stages))
-
-    return replace(workload, jobs=tuple(job_of(job) for job in workload.jobs))
+    return workload.with_stages(stage_of)
 
 
 def drawn_sleeps(sequence: JobSequence, seed: int) -> Sleeps:
@@ -68,13 +55,9 @@ def drawn_sleeps(sequence: JobSequence, seed: int) -> Sleeps:
 
 
 def mix_json(sequence: JobSequence, sleeps: Sleeps) -> dict[str, Any]:
-    """The mix as the replaying application reads it.
+    """The mix as the replaying application reads it; tasks sleep for the given times in ms.
 
     Stages come after their parents. The last stage of a job is its only one without children.
-
-    Args:
-        sequence: the jobs.
-        sleeps: task durations in ms.
 
     Raises:
         WorkloadError: a job has several last stages. A job of Spark has only one.

@@ -104,11 +104,7 @@ def busy_share(tasks: TaskTimes, cores: int, begin_ms: float, end_ms: float) -> 
 
 
 def idle_while_waiting_share(
-    tasks: TaskTimes,
-    waiting: Waits,
-    cores: int,
-    begin_ms: float,
-    end_ms: float,
+    tasks: TaskTimes, waiting: Waits, cores: int, begin_ms: float, end_ms: float
 ) -> float:
     """Share of the cores' time, between two times, in which a core was idle while a task waited.
 

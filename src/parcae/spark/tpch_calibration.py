@@ -36,8 +36,7 @@ class Calibrated:
     def describe(self, load: float) -> str:
         """A sentence about the rate and the runs from which it was computed.
 
-        Args:
-            load: the requested load, 0..1.
+        `load` is the requested one, 0..1.
         """
         shares = ", ".join(f"{busy:.1%} at {gap_s:.2f} s" for gap_s, busy in self.points)
         rate = f"A query every {self.gap_s:.2f} s on average"
@@ -63,10 +62,6 @@ def calibration_of(work: Path) -> Calibrated | None:
 
 def next_gap(points: Sequence[tuple[float, float]], load: float) -> float:
     """The mean time between arrivals to try next: the last one, scaled by at most 2.
-
-    Args:
-        points: as in `Calibrated`; at least one.
-        load: the requested load, 0..1.
 
     Example: if the cores are 60% busy at 10 s, the next try for 80% is 7.5 s.
     """

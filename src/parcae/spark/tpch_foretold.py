@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parcae.evaluation.tuning import ResolvedPolicies, resolve_policies
+from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
 from parcae.files import write_text
 from parcae.metrics.jobs import jct_ms
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -27,13 +27,9 @@ BySeed = dict[int, float]
 
 
 def simulated_name(policy: str, *, is_adaptive: bool) -> str:
-    """The name in the simulator's catalogue of a policy on Spark.
+    """The name in the simulator's catalogue of a policy of `TpchConfig.policies`.
 
     Under adaptive execution every stage is a Spark job, and FIFO orders by Spark jobs.
-
-    Args:
-        policy: as in `TpchConfig.policies`.
-        is_adaptive: whether adaptive execution is on.
 
     Example: `simulated_name("fifo", is_adaptive=True)` is "fifo:spark-jobs".
     """
@@ -69,11 +65,7 @@ def foretell_all(config: TpchConfig, work: Path, progress: Callable[[str], None]
 
 
 def _foretell(
-    config: TpchConfig,
-    profile: QueryProfile,
-    gap_s: float,
-    policy: str,
-    seeds: Sequence[int],
+    config: TpchConfig, profile: QueryProfile, gap_s: float, policy: str, seeds: Sequence[int]
 ) -> BySeed:
     """Mean completion times of some seeds under one policy."""
     world = WorldName.CORES

@@ -71,11 +71,7 @@ class CoreUse:
 
 
 def core_use(
-    folder: Path,
-    cores: int,
-    first_ms: float,
-    arrivals_s: float,
-    makespan_s: float,
+    folder: Path, cores: int, first_ms: float, arrivals_s: float, makespan_s: float
 ) -> CoreUse:
     """Measure how the cores were used, from the event log of one run.
 

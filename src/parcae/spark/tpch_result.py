@@ -192,18 +192,16 @@ def _policy(
         pays=who_pays(ratios),
         p95_s=float(np.percentile(np.concatenate([run.seconds for run in runs]), _PERCENTILE)),
         makespan_ratio=ratio_estimate(
-            [run.makespan_s for run in runs],
-            [run.makespan_s for run in fair_runs],
+            [run.makespan_s for run in runs], [run.makespan_s for run in fair_runs]
         ),
         busy_share=mean_estimate([run.use.busy_share for run in runs]),
         makespan_busy_share=mean_estimate([run.use.makespan_busy_share for run in runs]),
         idle_while_waiting_share=mean_estimate([run.use.idle_while_waiting_share for run in runs]),
         unused_while_waiting_share=mean_estimate(
-            [run.use.unused_while_waiting_share for run in runs],
+            [run.use.unused_while_waiting_share for run in runs]
         ),
         task_ratio=ratio_estimate(
-            [run.use.task_s for run in runs],
-            [run.use.task_s for run in fair_runs],
+            [run.use.task_s for run in runs], [run.use.task_s for run in fair_runs]
         ),
         driver_cpu_s=mean_estimate([run.driver_cpu_s for run in runs]),
         service_cpu_s=mean_estimate([run.service_cpu_s for run in runs]),
@@ -248,9 +246,7 @@ def _ratio_to_fifo(
 
 
 def _foretold_s(
-    key: tuple[str, int],
-    seeds: Sequence[int],
-    foretold: Mapping[str, BySeed],
+    key: tuple[str, int], seeds: Sequence[int], foretold: Mapping[str, BySeed]
 ) -> Estimate | None:
     by_seed = foretold.get(key[0], {})
     if key[1] or not {*seeds} <= {*by_seed}:
@@ -259,9 +255,7 @@ def _foretold_s(
 
 
 def _foretold_ratio(
-    key: tuple[str, int],
-    seeds: Sequence[int],
-    foretold: Mapping[str, BySeed],
+    key: tuple[str, int], seeds: Sequence[int], foretold: Mapping[str, BySeed]
 ) -> Estimate | None:
     policy, repeat = key
     by_seed = foretold.get(policy, {})

@@ -71,11 +71,7 @@ Progress = Callable[[str, float], None]
 
 
 def run_tpch(
-    config: TpchConfig,
-    spark: SparkHome,
-    work: Path,
-    progress: Progress,
-    jar: Path | None = None,
+    config: TpchConfig, spark: SparkHome, work: Path, progress: Progress, jar: Path | None = None
 ) -> None:
     """Run what a work folder still lacks: tables, profile, arrival rate, judged runs.
 
@@ -101,12 +97,7 @@ class _Study(contextlib.ExitStack):
     """The runs of one command. The JVM starts when the first run needs it."""
 
     def __init__(
-        self,
-        config: TpchConfig,
-        spark: SparkHome,
-        work: Path,
-        progress: Progress,
-        jar: Path | None,
+        self, config: TpchConfig, spark: SparkHome, work: Path, progress: Progress, jar: Path | None
     ) -> None:
         super().__init__()
         self._config = config
@@ -156,14 +147,7 @@ class _Study(contextlib.ExitStack):
         texts = read_texts(self._work / "queries.json")
         jar = self._jar
         spark = TpchSpark(
-            self._home,
-            jar,
-            self._work,
-            self._data,
-            texts,
-            config.cores,
-            config.memory,
-            config.conf,
+            self._home, jar, self._work, self._data, texts, config.cores, config.memory, config.conf
         )
         self.callback(spark.close)
         self._report("warming the JVM up")
@@ -187,14 +171,12 @@ class _Study(contextlib.ExitStack):
             )
         if not (self._work / PROFILE_ROWS).exists():
             self._report("making the profile of the earlier runs")
-            profile = query_profile([self._logs("alone"), *map(self._logs, self._earlier_names())])
+            earlier = sorted(path.stem for path in (self._work / "earlier").glob("load-*.json"))
+            profile = query_profile([self._logs("alone"), *map(self._logs, earlier)])
             profile.write(self._work)
 
     def _logs(self, name: str) -> Path:
         return self._work / "event-logs" / name
-
-    def _earlier_names(self) -> list[str]:
-        return sorted(path.stem for path in (self._work / "earlier").glob("load-*.json"))
 
     def _run_alone(self) -> None:
         """Run every query alone, round by round, each round in another random order."""

@@ -14,16 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError
-from parcae.evaluation.compare import Comparison, compare
+from parcae.evaluation.compare import ClusterWorld, Comparison, compare
 from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.evaluation.world import write_comparison
 from parcae.files import write_text
+from parcae.learning.gradients import gradient_learner
 from parcae.learning.loop import Iteration, Plan, TrainResult, train
 from parcae.learning.order_evolution import EvolutionLearner
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.recipes import Recipe, recipe_config
-from parcae.learning.run import TrainRequest, gradient_learner
+from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Runs, Scenario
 from parcae.learning.start import start_order_network, start_rule, start_weights
 from parcae.learning.tune import Tuning, is_planned, tune_rule, tuned_checkpoint
@@ -152,11 +153,8 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     write_checkpoint(_better(request, tuning, training), best)
     names = _compared(request, best)
     comparison = compare(
-        scenario.workload,
+        ClusterWorld(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs),
         names,
-        config=scenario.config,
-        num_jobs=scenario.num_jobs,
-        arrivals=scenario.arrivals,
         num_seeds=request.num_seeds,
     )
     write_comparison(comparison, folder / "comparison.json")

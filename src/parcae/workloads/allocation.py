@@ -8,7 +8,6 @@ Source: Spark's FairSchedulableBuilder, Pool and SchedulingMode (core, org.apach
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -18,6 +17,7 @@ from typing import Any, Literal
 from xml.etree import ElementTree
 
 from parcae.errors import ConfigError, FormatError, suggestion
+from parcae.workloads.json_file import parsed_json
 
 Mode = Literal["FIFO", "FAIR"]
 
@@ -146,9 +146,7 @@ class Allocation:
         return job_name if job_name in self._defined else DEFAULT_POOL
 
     def pools_of(
-        self,
-        job_names: Sequence[str],
-        recorded_pools: Sequence[str | None] | None = None,
+        self, job_names: Sequence[str], recorded_pools: Sequence[str | None] | None = None
     ) -> tuple[str, ...]:
         """`pool_of` for every job; `recorded_pools` is as long as `job_names`, or None."""
         recorded = recorded_pools if recorded_pools is not None else [None] * len(job_names)
@@ -157,9 +155,7 @@ class Allocation:
         )
 
     def check_used(
-        self,
-        job_names: Sequence[str],
-        recorded_pools: Sequence[str | None] | None = None,
+        self, job_names: Sequence[str], recorded_pools: Sequence[str | None] | None = None
     ) -> None:
         """Refuse pools to which none of these jobs is assigned (`default` may stay empty).
 
@@ -290,7 +286,7 @@ def _xml_number(where: str, tag: str, text: str) -> int:
 
 
 def _read_json(path: str, data: bytes) -> _Parts:
-    top = _object(f"{path}", _parsed_json(path, data), ("pools", "jobs"))
+    top = _object(f"{path}", parsed_json(path, data, _LAYOUT, _Pairs), ("pools", "jobs"))
     if "pools" not in top:
         raise FormatError(f'{path}: no "pools"; expected {_LAYOUT}')
     pools = tuple(
@@ -305,17 +301,6 @@ def _read_json(path: str, data: bytes) -> _Parts:
                 "expected a pattern and the name of a pool"
             )
     return pools, tuple(job_pools.items())
-
-
-def _parsed_json(path: str, data: bytes) -> Any:
-    try:
-        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_Pairs)
-    except json.JSONDecodeError as error:
-        raise FormatError(
-            f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON ({str(error)[:80]}); expected {_LAYOUT}") from None
 
 
 class _Pairs(list[tuple[str, Any]]):

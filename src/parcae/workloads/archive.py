@@ -7,6 +7,7 @@ tables that several stages share are stored once.
 from __future__ import annotations
 
 import json
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -51,6 +52,7 @@ _UNREADABLE = (
     TypeError,
     AttributeError,
     RuntimeError,
+    tokenize.TokenError,  # numpy parses the header of an array as Python
     MemoryError,
     zipfile.BadZipFile,
     zlib.error,

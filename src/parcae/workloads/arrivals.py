@@ -216,11 +216,7 @@ def _draw_jobs(workload: Workload, num_jobs: int, streams: RandomStreams) -> Int
 
 
 def recorded_sequence(workload: Workload, num_jobs: int | None = None) -> JobSequence:
-    """The workload's recorded arrivals in order, with the first at 0.
-
-    Args:
-        workload: a workload with recorded arrivals.
-        num_jobs: number of jobs, the earliest ones; None means all.
+    """The `num_jobs` earliest recorded arrivals, or all, in order, with the first at 0.
 
     Raises:
         ConfigError: a job without a recorded arrival, or fewer recorded jobs than requested.

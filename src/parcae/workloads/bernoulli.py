@@ -72,11 +72,7 @@ class JobMix:
                 )
 
     def units(self, share: tuple[float, float], capacity: int) -> tuple[int, int]:
-        """The smallest and the largest whole number of units, at least 1, within a range of shares.
-
-        Args:
-            share: smallest and largest share of the capacity.
-            capacity: units of the resource.
+        """The smallest and largest whole number of units, at least 1, within shares of a capacity.
 
         Raises:
             ConfigError: there is no whole number in the range.

@@ -39,6 +39,26 @@ def topological_order(parents: Parents) -> tuple[list[int], list[int]]:
     return order, [node for node, count in enumerate(missing) if count > 0]
 
 
+def spark_roots(parents: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Stages without parents in Spark's submission order: depth first from the final stages.
+
+    Source: Spark, DAGScheduler.submitStage (missing parents by ascending id).
+    """
+    children = children_of(parents)
+    order: list[int] = []
+    seen: set[int] = set()
+    pending = [stage for stage in reversed(range(len(parents))) if not children[stage]]
+    while pending:
+        stage = pending.pop()
+        if stage in seen:
+            continue
+        seen.add(stage)
+        if not parents[stage]:
+            order.append(stage)
+        pending.extend(reversed(parents[stage]))
+    return tuple(order)
+
+
 def longest_paths(
     children: Sequence[Sequence[int]], order: Sequence[int], weights: Sequence[float]
 ) -> list[float]:
@@ -62,10 +82,6 @@ def refined_classes(parents: Parents, labels: Sequence[object]) -> list[int]:
 
     Classes are refined by those of parents and children until none is split (Weisfeiler-Leman). The
     numbers are ranks within the DAG, so they can be compared between DAGs of the same shape.
-
-    Args:
-        parents: the parents of each node.
-        labels: the label of each node.
     """
     children = children_of(parents)
     numbers = _ranks(labels)

@@ -18,7 +18,7 @@ import numpy as np
 
 from parcae.errors import ConfigError
 from parcae.units import s_from_ms
-from parcae.workloads.job import StageSpec, Workload
+from parcae.workloads.job import Workload
 
 #: A function that returns a changed workload and a description of the change.
 Step = Callable[[Workload], tuple[Workload, str]]
@@ -85,12 +85,6 @@ def _kept(workload: Workload, rows: Sequence[int]) -> Workload:
     return replace(workload, jobs=tuple(workload.jobs[row] for row in rows), weights=weights)
 
 
-def _with_stages(workload: Workload, change: Callable[[StageSpec], StageSpec]) -> Workload:
-    """Apply `change` to every stage; everything else of the jobs stays as it is."""
-    jobs = tuple(replace(job, stages=tuple(map(change, job.stages))) for job in workload.jobs)
-    return replace(workload, jobs=jobs)
-
-
 def in_memory_units(quantile: float) -> Step:
     """Express memory in units of this quantile of the stages' demands.
 
@@ -120,8 +114,8 @@ def in_memory_units(quantile: float) -> Step:
             f"{int((demands > unit).sum())} of {len(demands)} stages asked for more "
             "and were cut to 1"
         )
-        return _with_stages(
-            workload, lambda stage: replace(stage, memory=min(1.0, stage.memory / unit))
+        return workload.with_stages(
+            lambda stage: replace(stage, memory=min(1.0, stage.memory / unit))
         ), note
 
     return step
@@ -143,7 +137,7 @@ def with_cpu_at_most(most: float) -> Step:
             f"{num_cut} of {len(demands)} stages asked for more than {most:g} cores "
             "and were cut to that"
         )
-        return _with_stages(workload, lambda stage: replace(stage, cpu=min(most, stage.cpu))), note
+        return workload.with_stages(lambda stage: replace(stage, cpu=min(most, stage.cpu))), note
 
     return step
 
@@ -168,8 +162,8 @@ def with_drawn_memory(text: str) -> Step:
         # The constant ("mem" in ASCII) separates these draws from others with the same seed.
         rng = np.random.default_rng(np.random.SeedSequence([0x6D65_6D00, seed]))
         note = f"every stage's memory was drawn uniformly from (0, 1], seed {seed}"
-        return _with_stages(
-            workload, lambda stage: replace(stage, memory=1.0 - float(rng.random()))
+        return workload.with_stages(
+            lambda stage: replace(stage, memory=1.0 - float(rng.random()))
         ), note
 
     return step

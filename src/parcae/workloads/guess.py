@@ -21,18 +21,13 @@ def mean_log_task_ms(workload: Workload) -> float:
 
 
 def guess_task_ms(workload: Workload) -> Float64Array:
-    """The duration that a scheduler assumes for every task of a job, for each job of the workload.
+    """The duration that a scheduler assumes for every task of a job, in ms, float64[num_jobs].
 
     Two quantities are known at submission: the numbers of tasks and, where the log has them, the
-    bytes that the stages without parents read. If the bytes are known, the estimate comes from a
-    linear regression of log duration on log bytes per task over all *other* jobs with known bytes.
-    Otherwise it is the geometric mean of all jobs' mean task durations.
-
-    Args:
-        workload: the jobs; `StageSpec.input_bytes` of their stages without parents is read.
-
-    Returns:
-        float64[num_jobs], in ms, > 0.
+    bytes that the stages without parents read (`StageSpec.input_bytes`). If the bytes
+    are known, the estimate comes from a linear regression of log duration on log bytes per task
+    over all *other* jobs with known bytes. Otherwise it is the geometric mean of
+    all jobs' mean task durations.
     """
     guess_ms = np.full(len(workload.jobs), np.exp(mean_log_task_ms(workload)))
     bytes_per_task = np.array([_bytes_per_task(job) for job in workload.jobs])

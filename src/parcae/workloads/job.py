@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
@@ -128,13 +128,17 @@ class TaskDurations:
                 )
 
     @classmethod
-    def constant(cls, duration_ms: int) -> TaskDurations:
-        """Every task takes `duration_ms` in every wave and at every parallelism.
+    def of(cls, samples: Samples) -> TaskDurations:
+        """The same samples in every wave and at every parallelism.
 
         A fresh executor costs no extra time.
         """
-        sample = _as_samples([duration_ms], "a constant duration")
-        return cls((1,), (sample,), (sample,), (sample,))
+        return cls((1,), (samples,), (samples,), (samples,))
+
+    @classmethod
+    def constant(cls, duration_ms: int) -> TaskDurations:
+        """Every task takes `duration_ms`."""
+        return cls.of(_as_samples([duration_ms], "a constant duration"))
 
     def by_wave(self, wave: Wave) -> tuple[Samples, ...]:
         """The samples of one wave, one array for each level."""
@@ -390,6 +394,11 @@ class Workload:
     def mean_work_ms(self) -> float:
         """Expected work of one drawn job, in ms of one executor."""
         return float(np.average([job.work_ms for job in self.jobs], weights=self.weights))
+
+    def with_stages(self, change: Callable[[StageSpec], StageSpec]) -> Workload:
+        """Apply `change` to every stage; everything else of the jobs stays as it is."""
+        jobs = tuple(replace(job, stages=tuple(map(change, job.stages))) for job in self.jobs)
+        return replace(self, jobs=jobs)
 
     def draw(
         self, num_jobs: int, arrivals: str, cluster: HasExecutors, *, seed: int

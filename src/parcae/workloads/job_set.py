@@ -5,7 +5,6 @@ The file format is that of the conformance file of Decima's released simulator.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,9 @@ import numpy as np
 from parcae.errors import FormatError, WorkloadError
 from parcae.workloads.arrivals import Int64Array, JobSequence
 from parcae.workloads.job import Workload
+from parcae.workloads.json_file import parsed_json
+
+_LAYOUT = '{"sets": {id: {"exec": 50, "jobs": [[9, "2g", 0]]}}}'
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,16 +75,10 @@ def read_job_sets(path: Path) -> dict[str, JobSet]:
     Raises:
         FormatError: not a file of job sets; the message names the set and the entry.
     """
-    try:
-        data = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path}: not JSON ({error}); expected a file with job sets") from None
+    data = parsed_json(path, path.read_bytes(), _LAYOUT)
     sets = data.get("sets") if isinstance(data, dict) else None
     if not isinstance(sets, dict) or not sets:
-        raise FormatError(
-            f'{path}: no "sets"; expected '
-            '{"sets": {id: {"exec": 50, "jobs": [[9, "2g", 0]]}}}'
-        )
+        raise FormatError(f'{path}: no "sets"; expected {_LAYOUT}')
     return {set_id: _job_set(path, set_id, entry) for set_id, entry in sets.items()}
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from parcae.errors import ConfigError
+from parcae.files import write_text
 from parcae.units import MS_PER_MINUTE, ms_from_s
 from parcae.workloads.cold_starts import with_fresh_durations
 from parcae.workloads.job import JobSpec, Workload
@@ -169,10 +170,6 @@ def measure_tpch(config: MeasureConfig, progress: Progress = lambda line: None) 
     Queries that were finished before in the same `work_dir` are not run again: when a measurement
     is stopped or crashes, only the running query is lost.
 
-    Args:
-        config: the settings of the measurement.
-        progress: called with a line of text from time to time.
-
     Raises:
         ConfigError: a tool is missing, or Spark or the data generator failed (the message names the
             log).
@@ -199,14 +196,7 @@ def _record_machine(config: MeasureConfig) -> None:
     """
     path = config.work_dir / "machine.json"
     if not path.exists():
-        _write_atomically(path, json.dumps(describe_machine(), indent=2) + "\n")
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    """Write the file atomically: it is complete or does not exist."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
-    partial.replace(path)
+        write_text(path, json.dumps(describe_machine(), indent=2) + "\n")
 
 
 def _data_dir(config: MeasureConfig, scale_factor: float) -> Path:

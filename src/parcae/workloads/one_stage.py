@@ -42,11 +42,7 @@ def synthetic_jobs() -> Workload:
 
 
 def mixed(workload: Workload, alpha: float) -> Workload:
-    """Draw jobs from the synthetic data set with probability `alpha`, else from `workload`.
-
-    Args:
-        workload: the other workload.
-        alpha: probability of a synthetic job, 0..1.
+    """Draw jobs from the synthetic data set with probability `alpha` (0..1), else from `workload`.
 
     Raises:
         ConfigError: an alpha outside 0..1.
@@ -79,11 +75,7 @@ def _probabilities(workload: Workload) -> list[float]:
 
 
 def load_mixed(text: str, load: Callable[[str], Workload]) -> Workload:
-    """Load the mixture that the text `ALPHA:WORKLOAD` names.
-
-    Args:
-        text: share of one-stage jobs and name of the other workload, as in "0.5:tpch".
-        load: function that loads a workload by name.
+    """Load the mixture that the text `ALPHA:WORKLOAD` names; `load` loads a workload by name.
 
     Raises:
         ConfigError: ALPHA is not a number, or an error of `load` or `mixed`.

@@ -6,7 +6,6 @@ A set is a fixed sequence of rigid jobs with the parameters of its world.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from parcae.errors import ConfigError, FormatError, WorkloadError
+from parcae.errors import ConfigError, FormatError, WorkloadError, suggestion
+from parcae.workloads.json_file import parsed_json, shown
 from parcae.workloads.rigid import RigidJobs
 
 _FILE_KEYS = ("sequences", "description")
@@ -80,14 +80,7 @@ def read_packing_sets(path: Path | str, which: str = "all") -> tuple[PackingSet,
     Example: `read_packing_sets("deeprm.json", "single job")[0].jobs.arrival` is [1].
     """
     path = Path(path)
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise FormatError(
-            f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: not text ({error}); expected {_LAYOUT}") from None
+    data = parsed_json(path, path.read_bytes(), _LAYOUT)
     entries = _keys(f"{path}", data, _FILE_KEYS, ("sequences",))["sequences"]
     if not isinstance(entries, list) or not entries:
         raise FormatError(f'{path}: "sequences" must be a list of at least one; expected {_LAYOUT}')
@@ -128,14 +121,9 @@ def select_sets(
     if which.isdecimal() and int(which) < len(sets):
         return (sets[int(which)],)
     raise ConfigError(
-        f"{source}: no sequence {which!r}; {_hint(which, names)} "
+        f"{source}: no sequence {which!r}; {suggestion(which, names)} "
         f"(or all, or a position 0..{len(sets) - 1})"
     )
-
-
-def _hint(which: str, names: list[str]) -> str:
-    close = difflib.get_close_matches(which, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {'; '.join(names)}"
 
 
 def _keys(
@@ -150,8 +138,7 @@ def _keys(
     for key in data:
         close = difflib.get_close_matches(key, known, n=1, cutoff=_MISSPELLING)
         if key not in known and (close or is_strict):
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-            raise FormatError(f"{where}: unknown key {key!r}; {hint}")
+            raise FormatError(f"{where}: unknown key {key!r}; {suggestion(key, known)}")
     missing = [key for key in needed if key not in data]
     if missing:
         raise FormatError(f"{where}: {', '.join(map(repr, missing))} missing; expected {_LAYOUT}")
@@ -161,7 +148,7 @@ def _keys(
 def _whole(where: str, value: Any, least: int) -> int:
     if type(value) is not int or not least <= value <= _LARGEST:
         raise FormatError(
-            f"{where}: {json.dumps(value)[:60]} is not a whole number from {least} to {_LARGEST:,}"
+            f"{where}: {shown(value)} is not a whole number from {least} to {_LARGEST:,}"
         )
     return value
 
@@ -170,7 +157,7 @@ def _packing_set(where: str, entry: Any) -> PackingSet:
     data = _keys(where, entry, _SET_KEYS, _SET_KEYS[:4])
     name = data["name"]
     if not isinstance(name, str) or not name:
-        raise FormatError(f"{where}: the name {json.dumps(name)[:60]} is not a text")
+        raise FormatError(f"{where}: the name {shown(name)} is not a text")
     where = f"{where} ({name!r})"
     params = _keys(f"{where} params", data["params"], _PARAMS, _PARAMS, is_strict=True)
     sizes = {
@@ -209,7 +196,7 @@ def _rows(where: str, jobs: Any) -> list[list[int]]:
         place = f"{where} jobs[{row}]"
         if not isinstance(job, list) or len(job) < 3 or len(job) != len(jobs[0]):
             raise FormatError(
-                f"{place}: {json.dumps(job)[:60]} is not [arrival, duration, demand of each "
+                f"{place}: {shown(job)} is not [arrival, duration, demand of each "
                 "resource, ...] with as many entries as the first job"
             )
         for value, what, least in zip(

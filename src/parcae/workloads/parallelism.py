@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from parcae.errors import ConfigError
-from parcae.workloads.job import JobSpec, Samples, StageSpec, TaskDurations, Workload
+from parcae.workloads.job import Samples, StageSpec, TaskDurations, Workload
 
 PARALLELISM_MODELS = ("none", "decima-cluster")
 
@@ -39,25 +39,18 @@ def with_parallelism_model(workload: Workload, name: str) -> Workload:
         return workload
     # Stages that share a duration table share the scaled table, too.
     scaled: dict[int, TaskDurations] = {}
-    jobs = tuple(_scaled_job(job, scaled) for job in workload.jobs)
+
+    def scaled_stage(stage: StageSpec) -> StageSpec:
+        key = id(stage.durations)
+        if key not in scaled:
+            scaled[key] = _inflated(stage.durations)
+        return replace(stage, durations=scaled[key])
+
     provenance = {
         **workload.provenance,
         "parallelism model": "decima-cluster: median ratios of the Decima authors' cluster",
     }
-    return replace(workload, jobs=jobs, provenance=provenance)
-
-
-def _scaled_job(job: JobSpec, scaled: dict[int, TaskDurations]) -> JobSpec:
-    stages = []
-    for stage in job.stages:
-        if id(stage.durations) not in scaled:
-            scaled[id(stage.durations)] = _inflated(stage.durations)
-        stages.append(_with_durations(stage, scaled[id(stage.durations)]))
-    return replace(job, stages=tuple(stages))
-
-
-def _with_durations(stage: StageSpec, durations: TaskDurations) -> StageSpec:
-    return replace(stage, durations=durations)
+    return replace(workload.with_stages(scaled_stage), provenance=provenance)
 
 
 def _inflated(durations: TaskDurations) -> TaskDurations:

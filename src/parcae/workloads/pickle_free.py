@@ -7,6 +7,7 @@ that are not listed here are refused, so that a malicious file cannot run code.
 from __future__ import annotations
 
 import pickletools
+import tokenize
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -161,11 +162,7 @@ class _Machine:
 
 
 def read_plain_pickle(data: bytes, where: str) -> Any:
-    """Read the dicts, lists and numbers in a pickle.
-
-    Args:
-        data: content of the file.
-        where: name of the file in error messages.
+    """Read the dicts, lists and numbers in a pickle. `where` is for error messages.
 
     Returns:
         The data; a numpy object array becomes the list of its items.
@@ -190,9 +187,7 @@ def read_plain_pickle(data: bytes, where: str) -> Any:
 def read_object_array(data: bytes, where: str) -> Any:
     """Read a `.npy` file: numbers with numpy, a pickled object with `read_plain_pickle`.
 
-    Args:
-        data: content of the file.
-        where: name of the file in error messages.
+    `where` is for error messages.
 
     Raises:
         FormatError: not a npy file, or one with other than plain data.
@@ -208,7 +203,7 @@ def read_object_array(data: bytes, where: str) -> Any:
             else np.lib.format.read_array_header_2_0
         )
         _, _, dtype = reader(stream)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, tokenize.TokenError) as error:
         raise FormatError(f"{where}: not a npy file ({error})") from None
     if dtype.hasobject:
         items = read_plain_pickle(data[stream.tell() :], where)

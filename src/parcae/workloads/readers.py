@@ -69,11 +69,7 @@ class Reader:
 
 
 _BAD_SHARE = ReaderOption(
-    "max_bad_share",
-    float,
-    0.01,
-    "Fail if more than this share of the rows is invalid.",
-    (0, 1),
+    "max_bad_share", float, 0.01, "Fail if more than this share of the rows is invalid.", (0, 1)
 )
 _READERS = [
     Reader(

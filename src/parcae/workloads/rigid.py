@@ -105,9 +105,7 @@ class RigidJobs:
 
     def _check_demands(self) -> None:
         self._refuse(
-            (self.demand < 0).any(axis=1),
-            "asks for {}: demands must not be negative",
-            self.demand,
+            (self.demand < 0).any(axis=1), "asks for {}: demands must not be negative", self.demand
         )
         self._refuse(
             (self.demand == 0).all(axis=1),

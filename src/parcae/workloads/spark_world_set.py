@@ -16,6 +16,7 @@ from parcae.errors import ConfigError, FormatError, WorkloadError
 from parcae.workloads.allocation import DEFAULT_POOL, PoolSpec
 from parcae.workloads.arrivals import Int64Array, JobSequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.json_file import parsed_json, shown
 
 #: The value of "format" in files of such sets.
 SPARK_WORLD_FORMAT = "parcae spark world conformance 1"
@@ -111,16 +112,9 @@ def read_spark_world_sets(path: Path | str) -> dict[str, SparkWorldSet]:
 
 def _entries(path: Path) -> list[Any]:
     """The file's list of sets, at least one."""
-    try:
-        data = json.loads(path.read_bytes())
-    except json.JSONDecodeError as error:
-        raise FormatError(
-            f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON ({str(error)[:80]}); expected {_LAYOUT}") from None
+    data = parsed_json(path, path.read_bytes(), _LAYOUT)
     if not isinstance(data, dict) or data.get("format") != SPARK_WORLD_FORMAT:
-        given = _shown(data.get("format")) if isinstance(data, dict) else "missing"
+        given = shown(data.get("format")) if isinstance(data, dict) else "missing"
         raise FormatError(f'{path}: "format" is {given}; expected "{SPARK_WORLD_FORMAT}"')
     entries = data.get("sets")
     if not isinstance(entries, list) or not entries:
@@ -143,7 +137,7 @@ def _set(path: str, row: int, entry: Any) -> SparkWorldSet:
     name = entry.get("name")
     if not isinstance(name, str) or not name:
         raise FormatError(
-            f"{path}: set {row}: the name is {_shown(name)}; it must be a non-empty text"
+            f"{path}: set {row}: the name is {shown(name)}; it must be a non-empty text"
         )
     where = f"{path}: set {name!r}"
     cores = _whole(f"{where}: cores", entry.get("cores"), 1)
@@ -189,14 +183,13 @@ def _expected(where: str, entry: Any) -> Mapping[str, Mapping[str, Any]]:
 def _pools(where: str, entry: Any) -> tuple[PoolSpec, ...]:
     if not isinstance(entry, dict):
         raise FormatError(
-            f'{where}: "pools" is {_shown(entry)}; '
-            'expected {"p": {"weight": 1, "min_share": 0}}'
+            f'{where}: "pools" is {shown(entry)}; expected {{"p": {{"weight": 1, "min_share": 0}}}}'
         )
     pools = []
     for name, values in entry.items():
         if not isinstance(values, dict) or set(values) - set(_POOL_KEYS):
             raise FormatError(
-                f"{where}: pool {name!r} is {_shown(values)}; known are {', '.join(_POOL_KEYS)}"
+                f"{where}: pool {name!r} is {shown(values)}; known are {', '.join(_POOL_KEYS)}"
             )
         try:
             pools.append(PoolSpec(name, **values))
@@ -213,10 +206,10 @@ def _job(where: str, position: int, entry: Any, pools: set[str]) -> _SetJob:
     pool = entry.get("pool", DEFAULT_POOL)
     if not isinstance(pool, str) or pool not in pools | {DEFAULT_POOL}:
         known = ", ".join(sorted(pools | {DEFAULT_POOL}))
-        raise FormatError(f"{where}: pool {_shown(pool)} is not defined; known are {known}")
+        raise FormatError(f"{where}: pool {shown(pool)} is not defined; known are {known}")
     tier = entry.get("tier", 0)
     if isinstance(tier, bool) or not isinstance(tier, int | float) or not abs(tier) <= _LARGEST:
-        raise FormatError(f"{where}: tier is {_shown(tier)}; it must be a number")
+        raise FormatError(f"{where}: tier is {shown(tier)}; it must be a number")
     limits = _limits(where, entry["limits"], len(stages)) if "limits" in entry else None
     try:
         spec = JobSpec(f"job-{position:03d}", stages, arrival)
@@ -241,7 +234,7 @@ def _stages(where: str, entry: dict[str, Any]) -> tuple[StageSpec, ...]:
 def _parents(where: str, edges: Any, num_stages: int) -> list[list[int]]:
     if not isinstance(edges, list):
         raise FormatError(
-            f"{where}: edges are {_shown(edges)}; expected [[parent stage, child stage], ...]"
+            f"{where}: edges are {shown(edges)}; expected [[parent stage, child stage], ...]"
         )
     parents: list[list[int]] = [[] for _ in range(num_stages)]
     for edge in edges:
@@ -250,10 +243,10 @@ def _parents(where: str, edges: Any, num_stages: int) -> list[list[int]]:
             or len(edge) != 2
             or not all(type(end) is int for end in edge)
         ):
-            raise FormatError(f"{where}: edge {_shown(edge)} is not [parent stage, child stage]")
+            raise FormatError(f"{where}: edge {shown(edge)} is not [parent stage, child stage]")
         if not all(0 <= end < num_stages for end in edge):
             raise WorkloadError(
-                f"{where}: edge {_shown(edge)} names a stage that does not exist "
+                f"{where}: edge {shown(edge)} names a stage that does not exist "
                 f"(0..{num_stages - 1})"
             )
         parents[edge[1]].append(edge[0])
@@ -263,13 +256,12 @@ def _parents(where: str, edges: Any, num_stages: int) -> list[list[int]]:
 def _stage(where: str, tasks: Any, parents: tuple[int, ...]) -> StageSpec:
     if not isinstance(tasks, list) or not tasks:
         raise WorkloadError(
-            f"{where}: no tasks ({_shown(tasks)}); a stage needs the duration of at least one task"
+            f"{where}: no tasks ({shown(tasks)}); a stage needs the duration of at least one task"
         )
     # Fast check for valid lists; only otherwise look for the task that is wrong.
     if not all(type(task) is int and 0 <= task <= _LARGEST for task in tasks):
         tasks = [_duration(f"{where}, task {row}", task) for row, task in enumerate(tasks)]
-    samples = np.array(tasks, np.int64)
-    durations = TaskDurations((1,), (samples,), (samples,), (samples,))
+    durations = TaskDurations.of(np.array(tasks, np.int64))
     return StageSpec(len(tasks), durations, parents, mean_task_ms=sum(tasks) / len(tasks))
 
 
@@ -282,7 +274,7 @@ def _duration(where: str, value: Any) -> int:
 def _limits(where: str, entry: Any, num_stages: int) -> tuple[int, ...]:
     if not isinstance(entry, list) or len(entry) != num_stages:
         raise FormatError(
-            f"{where}: limits are {_shown(entry)}; expected one for each of {num_stages} stages"
+            f"{where}: limits are {shown(entry)}; expected one for each of {num_stages} stages"
         )
     for stage, limit in enumerate(entry):
         if limit == 0 and not isinstance(limit, bool):
@@ -300,11 +292,6 @@ def _whole(what: str, value: Any, least: int) -> int:
     is_whole = type(value) is int or (isinstance(value, float) and value.is_integer())
     if not is_whole or not least <= value <= _LARGEST:
         raise FormatError(
-            f"{what} is {_shown(value)}; it must be a whole number from {least} to {_LARGEST:,}"
+            f"{what} is {shown(value)}; it must be a whole number from {least} to {_LARGEST:,}"
         )
     return int(value)
-
-
-def _shown(value: Any) -> str:
-    """A value as JSON, cut to 60 characters."""
-    return json.dumps(value)[:60]

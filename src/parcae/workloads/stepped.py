@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parcae.errors import ConfigError, WorkloadError
-from parcae.workloads.rigid import RigidJobs
+from parcae.workloads.rigid import IntArray, RigidJobs
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,7 @@ def to_steps(
     """
     size = np.array(jobs.capacity if capacity is None else capacity, np.int64)
     _check(jobs, step_s, num_units, horizon, size)
-    fits = (jobs.demand <= size).all(axis=1)
-    if not fits.any():
-        raise WorkloadError(
-            f"{jobs.name}: none of {len(jobs)} jobs fits a cluster of {size.tolist()}: give it more"
-        )
-    rows = np.flatnonzero(fits)
+    rows = _fitting_rows(jobs, size)
     # -(-a // b) is integer division rounded up.
     demand = -(-jobs.demand[rows] * num_units // size)
     steps = -(-jobs.duration[rows] // step_s)
@@ -116,7 +111,17 @@ def to_steps(
     )
 
 
-def _check(jobs: RigidJobs, step_s: int, num_units: int, horizon: int, size: np.ndarray) -> None:
+def _fitting_rows(jobs: RigidJobs, size: IntArray) -> IntArray:
+    """The rows of the jobs that fit the cluster; there is at least one."""
+    fits = (jobs.demand <= size).all(axis=1)
+    if not fits.any():
+        raise WorkloadError(
+            f"{jobs.name}: none of {len(jobs)} jobs fits a cluster of {size.tolist()}: give it more"
+        )
+    return np.flatnonzero(fits)
+
+
+def _check(jobs: RigidJobs, step_s: int, num_units: int, horizon: int, size: IntArray) -> None:
     if jobs.step != "s":
         raise WorkloadError(
             f"{jobs.name}: its times are in {jobs.step}s already; give a log in seconds"

@@ -112,24 +112,6 @@ def chain(num_stages: int, num_tasks: int, task_ms: int, name: str = "chain") ->
     )
 
 
-def fork_join(width: int, task_ms: int, name: str = "fork-join") -> JobSpec:
-    """A job of one task, then `width` stages of one task each, then one task.
-
-    On `width` executors without delays it takes 3 x task_ms.
-
-    Args:
-        width: number of parallel stages.
-        task_ms: duration of every task in ms.
-        name: name of the job.
-    """
-    durations = TaskDurations.constant(task_ms)
-    middle = tuple(StageSpec(1, durations, (0,)) for _ in range(width))
-    return JobSpec(
-        name,
-        (StageSpec(1, durations), *middle, StageSpec(1, durations, tuple(range(1, width + 1)))),
-    )
-
-
 def toy_workload() -> Workload:
     """Three jobs whose best order is known: short, middle, long.
 

@@ -7,14 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parcae.evaluation.gantt import gantt_figure, write_gantt
 from parcae.evaluation.packing.compare import compare_log, compare_packing
-from parcae.evaluation.packing.gantt import (
-    Box,
-    boxes,
-    can_be_drawn,
-    packing_gantt,
-    packing_gantt_png,
-)
+from parcae.evaluation.packing.gantt import boxes, can_be_drawn, packing_chart
 from parcae.evaluation.packing.plots import slowdown_bars, slowdown_by_size, slowdown_cdf
 from parcae.evaluation.packing.world import PackingComparison
 from parcae.evaluation.report import summary_sentence, write_report
@@ -34,22 +29,27 @@ def drawn() -> PackingComparison:
 
 def test_jobs_are_drawn_at_the_lowest_free_units() -> None:
     jobs = RigidJobs("three", [0, 0, 0], [2, 4, 2], [[1], [2], [2]], [4])
-    assert boxes(outcome(jobs, [0, 0, 2]), 0) == [
-        Box(0, 0, 1, 0, 2), Box(1, 1, 2, 0, 4), Box(2, 0, 1, 2, 4), Box(2, 3, 1, 2, 4),
-    ]  # fmt: skip
+    bars = boxes(outcome(jobs, [0, 0, 2]), 0)
+    assert bars.height is not None
+    assert bars.job.tolist() == [0, 1, 2, 2]
+    assert bars.row.tolist() == [0, 1, 0, 3]
+    assert bars.height.tolist() == [1, 2, 1, 1]
+    assert bars.start.tolist() == [0, 0, 2, 2]
+    assert bars.finish.tolist() == [2, 4, 4, 4]
 
 
 def test_a_job_that_takes_nothing_of_a_resource_has_no_box_there() -> None:
     jobs = RigidJobs("one", [0], [2], [[1, 0]], [4, 4])
-    assert boxes(outcome(jobs, [0]), 1) == []
+    assert len(boxes(outcome(jobs, [0]), 1).job) == 0
 
 
 def test_no_two_boxes_of_a_run_overlap(drawn: PackingComparison) -> None:
     for run in drawn.outcomes.values():
         for resource in range(2):
             grid = np.zeros((10, int(run.finish.max())), int)
-            for box in boxes(run, resource):
-                grid[box.first_unit : box.first_unit + box.num_units, box.start : box.finish] += 1
+            bars = boxes(run, resource)
+            for row, start, finish, _, height in zip(*bars, strict=True):
+                grid[row : row + height, start:finish] += 1
             assert grid.max() == 1
             assert grid.sum() == (run.jobs.demand[:, resource] * run.jobs.duration).sum()
 
@@ -132,8 +132,9 @@ def test_bars_tell_means_over_all_and_by_size(drawn: PackingComparison) -> None:
 def test_charts_are_written_as_a_picture_for_documents(
     drawn: PackingComparison, tmp_path: Path
 ) -> None:
-    packing_gantt_png(drawn.outcomes, tmp_path / "g.png", "one run")
+    charts = [packing_chart(*run) for run in drawn.outcomes.items()]
+    write_gantt(charts, tmp_path / "g.png", "one run")
     assert (tmp_path / "g.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    figure = packing_gantt("sjf", drawn.outcomes["sjf"], 50)
+    figure = gantt_figure(packing_chart("sjf", drawn.outcomes["sjf"]), 50)
     assert figure.layout.title.text.startswith("sjf: mean slowdown ")
     assert len(figure.data) == 2

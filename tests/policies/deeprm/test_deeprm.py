@@ -27,10 +27,10 @@ from parcae.policies.deeprm.layout import (
     sums_of,
     weight_gradient,
 )
-from parcae.policies.deeprm.network import DeepRMNetwork
 from parcae.policies.deeprm.policy import DeepRMPolicy, deeprm_policy, make_network
 from parcae.policies.networks.layout import Weights
 from parcae.workloads.rigid import RigidJobs
+from tests.policies.deeprm.network import DeepRMNetwork
 
 _SMALL = DeepRMSettings(capacity=(3, 5), num_slots=2, backlog_size=7, horizon=4, has_pause=True)
 

@@ -54,9 +54,7 @@ def _explored(source, weights):
     works = allocate_workspace(2)
     policy = JobSetPolicy("set", {**weights, "rule": RULE})
     run = (
-        batch.states,
-        batch.sequence_tables,
-        batch.sequence_rows,
+        batch.clusters,
         batch.views,
         policy.network,
         works,

@@ -37,7 +37,6 @@ def compare_packing(
     tune_budget_s: float = 120.0,
     cost: Cost = Cost.SLOWDOWN,
     label: str = "",
-    num_threads: int | None = None,
     say: Say | None = None,
 ) -> PackingComparison:
     """Run every policy on the sequences of the seeds seed_start .. seed_start + num_seeds - 1.
@@ -52,7 +51,6 @@ def compare_packing(
         tune_budget_s: largest duration of the search for `withhold`, in seconds.
         cost: the cost that tuning minimises.
         label: name of the setting, for titles.
-        num_threads: number of threads that simulate; None for the default.
         say: called with a text about the current step.
 
     Returns:
@@ -86,7 +84,6 @@ def compare_packing(
         PackingSetting(rate=float(np.mean(rates)) if rates else None),
         Tuning(source, cost, tune_budget_s),
         card,
-        num_threads,
     )
     return compare_in(world, policies, range(len(sequences)), say=say)
 
@@ -99,7 +96,6 @@ def compare_log(
     piece_jobs: int | None = None,
     tune_budget_s: float = 120.0,
     cost: Cost = Cost.BOUNDED_SLOWDOWN,
-    num_threads: int | None = None,
     say: Say | None = None,
 ) -> PackingComparison:
     """Run every policy on a part of a log, with exact times.
@@ -115,7 +111,6 @@ def compare_log(
             Remaining jobs are left out; the settings state their number. None runs the part as one.
         tune_budget_s: largest duration of the search for `withhold`, in seconds.
         cost: the cost that tuning minimises.
-        num_threads: number of threads that simulate; None for the default.
         say: called with a text about the current step.
 
     Returns:
@@ -143,7 +138,6 @@ def compare_log(
         PackingSetting(is_exact=True, log=log.name),
         Tuning(tuning_pieces(log.piece(0, half)), cost, tune_budget_s, where),
         _log_card(log, part, jobs, sequences, piece_jobs),
-        num_threads,
     )
     return compare_in(world, policies, range(len(sequences)), say=say)
 

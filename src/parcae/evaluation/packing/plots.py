@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.evaluation.packing.gantt import last_finish
 from parcae.evaluation.packing.world import PackingComparison
-from parcae.evaluation.plots import interval_bars, line_style, new_figure, policy_color
+from parcae.evaluation.plots import (
+    NUM_SPANS,
+    interval_bars,
+    line_chart,
+    new_figure,
+    policy_color,
+    share_axis,
+)
 from parcae.metrics.cluster import mean_over_spans
 from parcae.metrics.packing import jobs_waiting, utilization_over_time
 from parcae.packing.world import Outcome
@@ -18,8 +25,7 @@ from parcae.packing.world import Outcome
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-#: Number of points of a curve over time, and of a distribution.
-_NUM_SPANS = 240
+#: Largest number of points of a distribution.
 _NUM_RANKS = 500
 #: If the largest mean is more than this many times the smallest, the axis is logarithmic.
 _WIDE = 30.0
@@ -46,23 +52,16 @@ def slowdown_cdf(comparison: PackingComparison) -> Figure:
 
     Jobs that never started count in the total, so the curve of such a policy ends below 1.
     """
-    words = comparison.measure_words
-    figure = new_figure(f"Share of jobs with at most a {words}", words, "share of jobs")
-    for row, result in enumerate(comparison.policies):
+    curves = {}
+    for result in comparison.policies:
         known = np.sort(result.values[~np.isnan(result.values)])
         ranks = _drawn_ranks(len(known))
         share = (ranks + 1) / max(1, len(result.values))
-        values = known[ranks] if len(known) else known
-        figure.add_scatter(
-            x=values,
-            y=share,
-            name=result.name,
-            mode="lines",
-            line={**line_style(row), "shape": "hv"},
-        )
-    figure.update_xaxes(type="log")
-    figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
-    return figure
+        curves[result.name] = (known[ranks] if len(known) else known, share)
+    words = comparison.measure_words
+    title = f"Share of jobs with at most a {words}"
+    figure = share_axis(line_chart(title, (words, "share of jobs"), curves, is_stepped=True))
+    return figure.update_xaxes(type="log")
 
 
 def _drawn_ranks(count: int) -> npt.NDArray[np.int64]:
@@ -89,51 +88,36 @@ def slowdown_by_size(comparison: PackingComparison) -> Figure:
 
 def learning_curves(comparison: PackingComparison) -> Figure:
     """The cost of learned policies on the selection runs, against the seconds of training."""
-    figure = new_figure(
-        "How the learned policies learned",
-        "seconds of training",
-        "cost on the runs that chose the checkpoint",
-    )
-    for row, result in enumerate(comparison.policies):
-        curve = comparison.curves.get(result.name)
-        if curve:
-            points = np.array(curve, np.float64)
-            figure.add_scatter(
-                x=points[:, 1], y=points[:, 2], name=result.name, mode="lines", line=line_style(row)
-            )
-    figure.update_yaxes(rangemode="tozero")
-    return figure
+    curves = {}
+    for result in comparison.policies:
+        points = np.array(comparison.curves.get(result.name, []), np.float64)
+        curves[result.name] = (points[:, 1], points[:, 2]) if len(points) else None
+    axes = ("seconds of training", "cost on the runs that chose the checkpoint")
+    figure = line_chart("How the learned policies learned", axes, curves)
+    return figure.update_yaxes(rangemode="tozero")
 
 
 def waiting_over_time(outcomes: Mapping[str, Outcome]) -> Figure:
     """Number of waiting jobs over time, as means over 240 intervals."""
-    figure = new_figure("Jobs waiting", _time_axis(outcomes), "jobs waiting")
     edges = _edges(outcomes)
-    for row, (name, outcome) in enumerate(outcomes.items()):
-        _add(figure, row, name, edges, mean_over_spans(*jobs_waiting(outcome), edges))
-    figure.update_yaxes(rangemode="tozero")
-    return figure
+    curves = {
+        name: (edges[:-1], mean_over_spans(*jobs_waiting(outcome), edges))
+        for name, outcome in outcomes.items()
+    }
+    figure = line_chart("Jobs waiting", (_time_axis(outcomes), "jobs waiting"), curves)
+    return figure.update_yaxes(rangemode="tozero")
 
 
 def busy_over_time(outcomes: Mapping[str, Outcome], resource: int) -> Figure:
     """Share of a resource in use over time, as means over 240 intervals."""
-    name_of = next(iter(outcomes.values())).jobs.resources[resource]
-    figure = new_figure(f"In use: {name_of}", _time_axis(outcomes), f"share of {name_of}")
     edges = _edges(outcomes)
-    for row, (name, outcome) in enumerate(outcomes.items()):
-        _add(figure, row, name, edges, utilization_over_time(outcome, resource, edges))
-    figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
-    return figure
-
-
-def _add(
-    figure: Any,
-    row: int,
-    name: str,
-    edges: npt.NDArray[np.float64],
-    values: npt.NDArray[np.float64],
-) -> None:
-    figure.add_scatter(x=edges[:-1], y=values, name=name, mode="lines", line=line_style(row))
+    curves = {
+        name: (edges[:-1], utilization_over_time(outcome, resource, edges))
+        for name, outcome in outcomes.items()
+    }
+    label = next(iter(outcomes.values())).jobs.resources[resource]
+    axes = (_time_axis(outcomes), f"share of {label}")
+    return share_axis(line_chart(f"In use: {label}", axes, curves))
 
 
 def _time_axis(outcomes: Mapping[str, Outcome]) -> str:
@@ -144,4 +128,4 @@ def _edges(outcomes: Mapping[str, Outcome]) -> npt.NDArray[np.float64]:
     """Edges of the intervals of the time axis; a run of fewer than 240 steps has one per step."""
     # A run in steps has whole steps: never more intervals than steps.
     end = last_finish(outcomes)
-    return np.linspace(0, end, min(_NUM_SPANS, end) + 1)
+    return np.linspace(0, end, min(NUM_SPANS, end) + 1)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from parcae.evaluation.packing.tuning import Tuned, tune_knob, tune_withholding
+from parcae.evaluation.world import tuned_last
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.policies.checkpoint import read_checkpoint
@@ -73,22 +75,20 @@ def resolve_packing(
         FormatError: a checkpoint is damaged or of another kind.
         FileNotFoundError: a checkpoint does not exist.
     """
-    names = tuple(dict.fromkeys(names))
-    to_tune = [name for name in names if tuning is not None and name in TUNED]
-    made = [name for name in names if name not in to_tune]
-    # Misspelt names fail before anything is tuned, which takes time.
-    policies = {name: make_packing_policy(name, setting) for name in made}
-    curves = {name: _curve(name, setting) for name in made}
+    made: dict[str, PackingPolicy] = {}
     tuned: dict[str, str] = {}
-    for name in to_tune:
-        assert tuning is not None
+    for name in tuned_last(names, lambda name: tuning is not None and name in TUNED):
+        if tuning is None or name not in TUNED:
+            made[name] = make_packing_policy(name, setting)
+            continue
         if progress is not None:
             progress(f"tuning {name}")
-        result = _tune(name, tuning)
-        policies[name] = result.policy
+        result = tune(name, tuning)
+        made[name] = result.policy
         tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
+    curves = {name: _curve(name, setting) for name in made}
     return ResolvedPacking(
-        {name: policies[name] for name in names},
+        {name: made[name] for name in dict.fromkeys(names)},
         tuned,
         {name: curve for name, curve in curves.items() if curve},
     )
@@ -100,7 +100,14 @@ def _curve(name: str, setting: PackingSetting | None) -> list[list[float]]:
     return [] if path is None else list(read_checkpoint(path).card.get("curve", []))
 
 
-def _tune(name: str, tuning: Tuning) -> Tuned:
+def tune(name: str, tuning: Tuning, **search: Any) -> Tuned:
+    """Tune a policy of TUNED.
+
+    Args:
+        name: the policy. Tetris has a single knob, so a sweep of its values replaces the search.
+        tuning: how to tune.
+        search: further arguments of `tune_withholding`.
+    """
     if name == "tetris":
         return tune_knob(tuning.source, tuning.cost)
-    return tune_withholding(tuning.source, tuning.cost, tuning.budget_s)
+    return tune_withholding(tuning.source, tuning.cost, tuning.budget_s, **search)

@@ -21,7 +21,13 @@ from parcae.packing.world import PackingBatch
 from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.layout import WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy
-from parcae.policies.parameter_search import SearchLimits, SearchState, search_parameters
+from parcae.policies.parameter_search import (
+    SearchLimits,
+    SearchState,
+    Sweep,
+    Values,
+    search_parameters,
+)
 from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START
 from parcae.workloads.rigid import RigidJobs
 
@@ -32,7 +38,7 @@ _NUM_PIECES = 12
 #: The knob's sweep takes this many times more, since no second stage checks its result.
 _SWEEP_FACTOR = 2
 #: Jobs in a piece of a log.
-PIECE_JOBS = 1_000
+_PIECE_JOBS = 1_000
 #: A piece has at most 1 / this many of the log's jobs.
 _MIN_PIECES = 4
 #: A sweep tries this many knobs per factor of ten. The smallest knob is so small that alignment
@@ -64,14 +70,14 @@ class Tuned:
     card: Mapping[str, Any] = field(default_factory=dict)
 
 
-def tuning_pieces(log: RigidJobs, most: int = PIECE_JOBS) -> LogSource:
+def tuning_pieces(log: RigidJobs) -> LogSource:
     """Pieces of a log for tuning or training.
 
-    A piece has `most` jobs, but at most a quarter of the log's jobs.
+    A piece has 1,000 jobs, but at most a quarter of the log's jobs.
 
     Example: a log of 10,000 jobs gives pieces of 1,000 jobs, a log of 400 jobs pieces of 100.
     """
-    return LogSource(log, max(1, min(most, len(log) // _MIN_PIECES)))
+    return LogSource(log, max(1, min(_PIECE_JOBS, len(log) // _MIN_PIECES)))
 
 
 class _Arena:
@@ -127,22 +133,18 @@ def tune_knob(
     arena = _Arena(source, cost, num_threads)
     batch = arena.batch(TUNING_SEED_START, _SWEEP_FACTOR)
     tried = knobs(batch.sequences, source.config.mode)
-    costs = {
-        knob: arena.measure(HandMadePolicy(name, PackingKind.TETRIS, (knob,)), batch)
+    costs: dict[Values, float] = {
+        (knob,): arena.measure(HandMadePolicy(name, PackingKind.TETRIS, (knob,)), batch)
         for knob in tried
     }
-    # Of equal costs, the smallest knob.
-    best = min(costs, key=lambda knob: (costs[knob], knob))
+    sweep = Sweep(("knob",), costs)
+    least = costs[sweep.best]
     text = (
-        f"knob {best:g} ({cost_name(cost)} {costs[best]:,.3f}) "
+        f"{sweep.best_words} ({cost_name(cost)} {least:,.3f}) "
         f"of {len(tried)} from 0 to 1, on {len(batch)} tuning sequences"
     )
-    return Tuned(
-        HandMadePolicy(name, PackingKind.TETRIS, (best,)),
-        costs[best],
-        text,
-        {"knob": best, "cost": costs[best]},
-    )
+    best = HandMadePolicy(name, PackingKind.TETRIS, sweep.best)
+    return Tuned(best, least, text, {"knob": sweep.best[0], "cost": least})
 
 
 def cost_name(cost: Cost) -> str:
@@ -248,8 +250,17 @@ class _WithholdingProblem:
 
     def tuned(self, state: SearchState) -> Tuned:
         """The best rule of a search."""
-        cost = self._arena.cost
-        return _tuned_rule(self._name, state.parameters, state.cost, cost, state.best_generation)
+        values = {
+            parameter.name.lower(): round(float(state.parameters[parameter]), 4)
+            for parameter in WithholdParameter
+        }
+        text = ", ".join(f"{key} {value:g}" for key, value in values.items())
+        text += (
+            f" ({cost_name(self._arena.cost)} {state.cost:,.3f} on selection sequences, "
+            f"{state.best_generation} generations of CMA-ES)"
+        )
+        card = {**values, "cost": state.cost, "generations": state.best_generation}
+        return Tuned(_withhold(self._name, state.parameters), state.cost, text, card)
 
 
 def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
@@ -274,16 +285,3 @@ def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
 
 def _withhold(name: str, theta: npt.ArrayLike) -> HandMadePolicy:
     return HandMadePolicy(name, PackingKind.WITHHOLD, theta)
-
-
-def _tuned_rule(name: str, theta: FloatArray, cost: float, what: Cost, generations: int) -> Tuned:
-    values = {
-        parameter.name.lower(): round(float(theta[parameter]), 4) for parameter in WithholdParameter
-    }
-    text = ", ".join(f"{key} {value:g}" for key, value in values.items())
-    text += (
-        f" ({cost_name(what)} {cost:,.3f} on selection sequences, "
-        f"{generations} generations of CMA-ES)"
-    )
-    card = {**values, "cost": cost, "generations": generations}
-    return Tuned(_withhold(name, theta), cost, text, card)

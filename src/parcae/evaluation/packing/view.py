@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from parcae.evaluation.packing.gantt import can_be_drawn, last_finish, packing_gantt
+from parcae.evaluation.gantt import gantt_figure
+from parcae.evaluation.packing.gantt import can_be_drawn, last_finish, packing_chart
 from parcae.evaluation.packing.plots import (
     busy_over_time,
     learning_curves,
@@ -16,7 +17,7 @@ from parcae.evaluation.packing.plots import (
 )
 from parcae.evaluation.packing.world import NUM_BLOCKS
 from parcae.evaluation.page import figure_html, pair
-from parcae.evaluation.statistics import Estimate
+from parcae.evaluation.statistics import with_interval
 from parcae.evaluation.world import Column
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def columns(comparison: PackingComparison) -> list[Column[PackingResult]]:
     """The columns of the table of policies."""
     other = "slowdown" if comparison.is_log else "completion"
     return [
-        Column(comparison.measure_words, lambda p: with_interval(comparison.main(p))),
-        Column("ratio to first", lambda p: with_interval(comparison.ratio(p))),
+        Column(comparison.measure_words, lambda p: with_interval(comparison.main(p), number)),
+        Column("ratio to first", lambda p: with_interval(comparison.ratio(p), number)),
         Column("p95", lambda p: number(p.quantiles()["p95"])),
         Column(other, lambda p: number(p.estimates[other].mean)),
         Column("waiting", lambda p: number(p.estimates["waiting"].mean)),
@@ -58,14 +59,6 @@ def columns(comparison: PackingComparison) -> list[Column[PackingResult]]:
 
 def _lost_text(result: PackingResult) -> str:
     return "–" if result.is_complete else f"{result.unallocated + result.dropped:,}"
-
-
-def with_interval(estimate: Estimate) -> str:
-    """An estimate as text, such as "3.12 [3.01, 3.24]"; without an interval if it is unknown."""
-    if math.isnan(estimate.mean):
-        return "–"
-    ends = "" if estimate.is_unknown else f" [{number(estimate.low)}, {number(estimate.high)}]"
-    return number(estimate.mean) + ends
 
 
 def number(value: float) -> str:
@@ -127,7 +120,8 @@ def _one_run(comparison: PackingComparison) -> list[str]:
             "chart. White is free."
         )
         charts = [
-            figure_html(packing_gantt(name, outcome, end)) for name, outcome in outcomes.items()
+            figure_html(gantt_figure(packing_chart(name, outcome), end))
+            for name, outcome in outcomes.items()
         ]
         return [
             f"<h2>{_which(comparison)}: which job ran when</h2><p class=quiet>{note}</p>",

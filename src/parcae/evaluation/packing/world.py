@@ -16,7 +16,7 @@ import numpy.typing as npt
 from parcae.errors import ConfigError
 from parcae.evaluation.packing.policies import ResolvedPacking, Tuning, resolve_packing
 from parcae.evaluation.statistics import Estimate, Method, ratio_estimate
-from parcae.evaluation.world import Column, PairedComparison, Say
+from parcae.evaluation.world import PairedComparison, Say
 from parcae.metrics.packing import (
     MEASURES,
     PackingSummary,
@@ -227,29 +227,12 @@ class PackingComparison(PairedComparison[PackingResult]):
         names = ", ".join(p.name for p in self.policies if not p.is_complete)
         return f"Not ranked, because some of their jobs never started: {names}." if names else ""
 
-    def title(self) -> str:
-        """The setting of the comparison in one line."""
-        from parcae.evaluation.packing.view import title
+    @property
+    def view(self) -> Any:
+        """The module that shows these comparisons."""
+        from parcae.evaluation.packing import view
 
-        return title(self)
-
-    def columns(self) -> list[Column[PackingResult]]:
-        """The columns of the table of policies."""
-        from parcae.evaluation.packing.view import columns
-
-        return columns(self)
-
-    def notes(self) -> list[str]:
-        """Notes that a reader of the table needs."""
-        from parcae.evaluation.packing.view import notes
-
-        return notes(self)
-
-    def sections(self) -> list[str]:
-        """Charts over all runs, and of the first run."""
-        from parcae.evaluation.packing.view import sections
-
-        return sections(self)
+        return view
 
     def to_json(self) -> dict[str, Any]:
         """{"policies": {name: {...}}, "measure": ..., "settings": {...}}"""
@@ -268,7 +251,6 @@ class PackingWorld:
         setting: the setting for which the nearest variant of a learned policy is chosen.
         tuning: how policies are tuned.
         card: what is needed to repeat the comparison, besides the policies.
-        num_threads: number of threads that simulate; None for the default.
     """
 
     sequences: Sequence[RigidJobs]
@@ -276,7 +258,6 @@ class PackingWorld:
     setting: PackingSetting
     tuning: Tuning
     card: Mapping[str, Any]
-    num_threads: int | None = None
 
     plays_in_threads = True
 
@@ -288,8 +269,7 @@ class PackingWorld:
         """Simulate the runs under every policy; one tuple per run, one outcome per policy."""
         sequences = [self.sequences[number] for number in runs]
         by_policy = [
-            run_policy(policy, sequences, self.config, self.num_threads)
-            for policy in resolved.policies.values()
+            run_policy(policy, sequences, self.config) for policy in resolved.policies.values()
         ]
         return list(zip(*by_policy, strict=True))
 

@@ -23,12 +23,7 @@ from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch
-from parcae.policies.a2c.layout import (
-    FEATURE_VERSION,
-    KIND,
-    Architecture,
-    draw_weights,
-)
+from parcae.policies.a2c.layout import FEATURE_VERSION, KIND, Architecture, draw_weights
 from parcae.policies.a2c.lookup import (
     EncodedImages,
     FirstLayer,
@@ -381,7 +376,7 @@ class A2cLearner(PackingLearner):
         }
 
     def _encode(self, batch: PackingBatch) -> EncodedImages:
-        return self._encoder.encode(batch.states, batch.sequence_tables, batch.sequence_rows)
+        return self._encoder.encode(batch.clusters)
 
     def _decide(
         self, batch: PackingBatch, encoded: EncodedImages, rng: np.random.Generator

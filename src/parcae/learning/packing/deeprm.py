@@ -26,7 +26,6 @@ from parcae.learning.config import recipe_settings
 from parcae.learning.loop import IterationSeeds
 from parcae.learning.packing.learner import PackingLearner
 from parcae.metrics.packing import mean_cost
-from parcae.packing.config import PackingConfig
 from parcae.packing.images import ImageSettings
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
@@ -297,7 +296,8 @@ class DeepRMLearner(PackingLearner):
             name: np.zeros_like(array) for name, array in self._moments_of(self._weights)
         }
         self._steps = 0
-        self._config = self._capped(source.config)
+        most = min(source.config.max_decisions, learning.max_decisions)
+        self._config = source.config.model_copy(update={"max_decisions": most})
         # One record per part, which is used again for each of the part's sequences.
         self._record = [
             allocate_record(
@@ -305,11 +305,6 @@ class DeepRMLearner(PackingLearner):
             )
             for _ in range(_PARTS)
         ]
-
-    def _capped(self, config: PackingConfig) -> PackingConfig:
-        return config.model_copy(
-            update={"max_decisions": min(config.max_decisions, self.learning.max_decisions)}
-        )
 
     def _moments_of(self, weights: Weights) -> list[tuple[str, npt.NDArray[Any]]]:
         kinds = ("square", "mean") if self.learning.optimizer is Optimizer.ADAM else ("square",)
@@ -420,15 +415,7 @@ class DeepRMLearner(PackingLearner):
         runs = self.learning.num_runs
         first = sequence * runs
         explore_many(
-            batch.states,
-            batch.sequence_tables,
-            batch.sequence_rows,
-            batch.views,
-            network,
-            record,
-            int(self.cost),
-            first,
-            first + runs,
+            batch.clusters, batch.views, network, record, int(self.cost), first, first + runs
         )
         # The decisions of all runs stand one run after another; run k ends before ends[k].
         count = int(record.ends[-1])

@@ -198,9 +198,7 @@ class SetLearner(PackingLearner):
         # A record has room for the largest view even if the capacity is small.
         records = allocate_record(count, config.capacity, max(config.row_capacity, 2 * MAX_ROWS))
         run = (
-            batch.states,
-            batch.sequence_tables,
-            batch.sequence_rows,
+            batch.clusters,
             batch.views,
             network,
             works,

@@ -71,10 +71,7 @@ class PackingLearner(Learner):
         policy = self.policy()
         # The same seed every time, so that policies that draw are measured on the same draws.
         batch = PackingBatch(
-            self._selection,
-            self.source.config,
-            wants_profile=policy.wants_profile,
-            seed=self.seed,
+            self._selection, self.source.config, wants_profile=policy.wants_profile, seed=self.seed
         )
         batch.run(policy.play_many)
         return [(typical_cost(batch, self.cost), self.weights())]

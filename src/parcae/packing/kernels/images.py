@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from parcae.kernels import inlined, kernel, row_of
+from parcae.kernels import inlined, kernel
+from parcae.packing.kernels.transitions import cluster_of
 from parcae.packing.layout import NO_JOB
 
 #: As in the released code, colours are multiples of 1/40, and the time since the last arrival is
@@ -17,14 +18,12 @@ _COLOR_STEP = 17
 
 @kernel
 def draw_images(  # type: ignore[no-untyped-def]
-    states, sequences, sequence_rows, images, is_colored, has_pause, first, last
+    clusters, images, is_colored, has_pause, first, last
 ):
     """Draw the images of clusters first..last-1; see `parcae.packing.images`.
 
     Args:
-        states: the states of all clusters.
-        sequences: the job sequences.
-        sequence_rows: int64[num_clusters], each cluster's sequence.
+        clusters: the Clusters.
         images: float32[num_clusters, horizon, width], written.
         is_colored: whether each booked job has its own colour.
         has_pause: whether the last column shows the time since the last arrival.
@@ -32,13 +31,8 @@ def draw_images(  # type: ignore[no-untyped-def]
         last: one past the last cluster.
     """
     for row in range(first, last):
-        _draw(
-            row_of(states, row),
-            row_of(sequences, sequence_rows[row]),
-            images[row],
-            is_colored,
-            has_pause,
-        )
+        state, sequence = cluster_of(clusters, row)
+        _draw(state, sequence, images[row], is_colored, has_pause)
 
 
 @inlined

@@ -6,7 +6,7 @@ everything else is the same in both modes.
 
 from __future__ import annotations
 
-from parcae.kernels import inlined, kernel
+from parcae.kernels import inlined, kernel, row_of
 from parcae.packing.layout import NO_JOB, NOT_YET, VOID, Cost
 
 _SLOWDOWN = int(Cost.SLOWDOWN)
@@ -14,6 +14,13 @@ _BOUNDED = int(Cost.BOUNDED_SLOWDOWN)
 _COMPLETION = int(Cost.COMPLETION)
 _UTILIZATION = int(Cost.UTILIZATION)
 _MAKESPAN = int(Cost.MAKESPAN)
+
+
+@inlined
+def cluster_of(clusters, row):  # type: ignore[no-untyped-def]
+    """Return (state, sequence) of one cluster of many. Arguments: the Clusters, and its row."""
+    sequence = row_of(clusters.sequences, clusters.sequence_rows[row])
+    return row_of(clusters.states, row), sequence
 
 
 @kernel

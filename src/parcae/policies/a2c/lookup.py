@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.packing.kernels.images import draw_images
-from parcae.packing.layout import Packing, SequenceTables
+from parcae.packing.layout import Clusters
 from parcae.policies.a2c.kernels.lookup import (
     FULL,
     encode_many,
@@ -62,22 +62,14 @@ class PatternEncoder:
         self._codes = np.zeros(settings.width, np.int64)
         self._numbers = np.zeros(0, np.int32)
 
-    def encode(
-        self, states: Packing, sequences: SequenceTables, sequence_rows: IntArray
-    ) -> EncodedImages:
-        """Return the encoded images of clusters; those of clusters that are over are empty.
-
-        Args:
-            states: the states of all clusters.
-            sequences: the job sequences.
-            sequence_rows: int64[num_clusters], each cluster's sequence.
-        """
-        count = len(sequence_rows)
+    def encode(self, clusters: Clusters) -> EncodedImages:
+        """Return the encoded images of clusters; those of clusters that are over are empty."""
+        count = len(clusters.sequence_rows)
         if len(self._images) < count:
             self._images = np.zeros((count, self.settings.horizon, self.settings.width), np.float32)
-        draw_images(states, sequences, sequence_rows, self._images, False, False, 0, count)
+        draw_images(clusters, self._images, False, False, 0, count)
         return self.encode_images(
-            self._images[:count], np.ascontiguousarray(states.clock["is_over"][:, 0])
+            self._images[:count], np.ascontiguousarray(clusters.states.clock["is_over"][:, 0])
         )
 
     def encode_images(self, images: FloatArray, is_over: IntArray) -> EncodedImages:

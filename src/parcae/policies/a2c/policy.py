@@ -14,7 +14,7 @@ from parcae.errors import ConfigError
 from parcae.packing.config import PackingConfig
 from parcae.packing.images import ImageSettings
 from parcae.packing.kernels.stepping import begin_many, show_many, step_many
-from parcae.packing.layout import VOID, Packing, SequenceTables, View
+from parcae.packing.layout import VOID, Clusters, Packing, SequenceTables, View
 from parcae.policies.a2c.layout import (
     FEATURE_VERSION,
     KIND,
@@ -89,9 +89,7 @@ def masks_of(views: View) -> npt.NDArray[np.bool_]:
 def draw_actions(logits: FloatArray, draws: npt.NDArray[np.float64]) -> IntArray:
     """Draw an action for each row of logits, by softmax.
 
-    Args:
-        logits: float32[count, num_actions].
-        draws: float64[count], random numbers uniform in [0, 1).
+    `logits` is float32[count, num_actions]; `draws` are float64[count], uniform in [0, 1).
     """
     odds = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     below = np.cumsum(odds, axis=1)
@@ -181,40 +179,31 @@ class A2cPolicy(PackingPolicy):
 
     def _play_side_by_side(
         self,
-        states: Packing,
-        sequences: SequenceTables,
-        sequence_rows: IntArray,
+        clusters: Clusters,
         views: View,
         first: int,
         last: int,
     ) -> None:
-        states = Packing(*(table[first:last] for table in states))
+        states = Packing(*(table[first:last] for table in clusters.states))
         views = View(*(table[first:last] for table in views))
-        sequence_rows = sequence_rows[first:last]
-        self._check(states, sequences)
+        clusters = Clusters(states, clusters.sequences, clusters.sequence_rows[first:last])
+        self._check(states, clusters.sequences)
         encoder = PatternEncoder(self.settings)
         layer = FirstLayer(self.weights, encoder)
-        count = len(sequence_rows)
-        begin_many(states, sequences, sequence_rows, 0, count)
+        count = len(clusters.sequence_rows)
+        begin_many(clusters, 0, count)
         is_placed = np.zeros(count, np.int64)
         held = np.zeros(count, np.int64)
         while (states.clock["is_over"] == 0).any():
-            show_many(states, sequences, sequence_rows, views, 0, count)
+            show_many(clusters, views, 0, count)
             logits = outputs(
-                layer.sums(encoder.encode(states, sequences, sequence_rows)),
+                layer.sums(encoder.encode(clusters)),
                 layer.blank,
                 self.weights,
             )
             actions = self._choose(logits, masks_of(views), states, views, held)
-            step_many(
-                states,
-                sequences,
-                sequence_rows,
-                slots_of(actions, self.settings.num_slots),
-                is_placed,
-                0,
-                count,
-            )
+            slots = slots_of(actions, self.settings.num_slots)
+            step_many(clusters, slots, is_placed, 0, count)
             held = np.where(is_placed == 1, 0, held + 1)
 
     def _choose(

@@ -43,16 +43,15 @@ from parcae.policies.networks.kernels import (
     rectify,
 )
 from parcae.policies.networks.layout import deep_set, offsets_of
-from parcae.policies.rule.kernels import (
+from parcae.policies.rule.kernels.decisions import decide as decide_by_rule
+from parcae.policies.rule.kernels.scores import (
     best_level,
-    best_stage,
     cap_level,
-    command_class,
     curve_row,
     score,
     system_facts,
 )
-from parcae.policies.rule.kernels import decide as decide_by_rule
+from parcae.policies.rule.kernels.stages import best_stage, command_class
 
 _NET = deep_set(SHAPES)
 _OFFSETS = offsets_of(SHAPES)

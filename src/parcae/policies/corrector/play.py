@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
-from parcae.kernels import kernel, row_of
+from parcae.kernels import kernel
 from parcae.policies.corrector.kernels import (
     _C,
     _F,
@@ -16,28 +16,28 @@ from parcae.policies.corrector.kernels import (
     decide,
     encode,
 )
-from parcae.policies.networks.kernels import draw, log_sum_exp, uniform
+from parcae.policies.networks.kernels import draw, log_sum_exp, recording_of, uniform
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.costs import cost_so_far
 from parcae.simulation.kernels.event_loop import resume, start, step
+from parcae.simulation.kernels.simulations import simulation_of
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
 
 @kernel
-def play(state, future, tables, net, work):  # type: ignore[no-untyped-def]
+def play(simulation, net, work):  # type: ignore[no-untyped-def]
     """Simulate a whole run with the most probable decisions.
 
     Args:
-        state: the cluster (ClusterState); modified in place.
-        future: the simulator's events (Future); modified in place.
-        tables: the workload's duration tables (WorkloadTables).
+        simulation: the run (Simulation); modified in place.
         net: Network.
         work: Workspace; written.
 
     Returns:
         The Status in which the run stopped.
     """
+    state, future, tables = simulation
     status = start(state, future, tables)
     while status == _NEEDS_DECISION:
         stage, limit, executor_class, hold_ms = decide(state, net, work)
@@ -114,28 +114,23 @@ def _record_limits(work, record):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def explore(  # type: ignore[no-untyped-def]
-    state, future, tables, net, work, record, costing, draw_seed, is_new
-):
+def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
     """Simulate a run with decisions drawn at random, and record every real choice.
 
     A decision with a single possibility is carried out, but not recorded. The recording ends with
     the run, at the episode's end time, or when the record is full.
 
     Args:
-        state: the cluster (ClusterState); modified in place.
-        future: the simulator's events (Future); modified in place.
-        tables: the workload's duration tables (WorkloadTables).
+        simulation: the run (Simulation); modified in place.
         net: Network.
-        work: Workspace; written.
-        record: Record; overwritten.
-        costing: how the cost of the run is computed (see `cost_so_far`).
-        draw_seed: uint64, seed of the drawn decisions.
+        recording: Recording; its workspace and record are written.
         is_new: true: start the run; false: continue the run where it stopped.
 
     Returns:
         The Status in which the run stopped.
     """
+    state, future, tables = simulation
+    work, record, costing, draw_seed = recording
     record.count[0] = record.num_rows[0] = 0
     status = start(state, future, tables) if is_new else resume(state, future, tables)
     capacity = record.clock_ms.shape[0] - 1
@@ -163,30 +158,18 @@ def explore(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def explore_many(  # type: ignore[no-untyped-def]
-    states, futures, tables, net, works, records, costing, draw_seeds, is_new, first, last, status
-):
+def explore_many(simulations, net, recordings, is_new, first, last):  # type: ignore[no-untyped-def]
     """Call `explore` for the simulators `first` to `last - 1` of many, one after another.
 
     Args:
-        states: the clusters (ClusterState with one more leading axis); modified in place.
-        futures: their events (Future with one more leading axis); modified in place.
-        tables: the workload's duration tables (WorkloadTables).
+        simulations: the runs (Simulations); modified in place.
         net: Network.
-        works: Workspace with one more leading axis; written.
-        records: Record with one more leading axis; overwritten.
-        costing: how the cost of a run is computed (see `cost_so_far`).
-        draw_seeds: uint64[num_simulators], seeds of the drawn decisions.
+        recordings: a recording of every run (Recordings); written.
         is_new: true: start the runs; false: continue them.
         first: first simulator to run.
         last: one past the last simulator to run.
-        status: int64[num_simulators]; receives the Status of every run.
     """
     for row in range(first, last):
-        state = row_of(states, row)
-        future = row_of(futures, row)
-        work = row_of(works, row)
-        record = row_of(records, row)
-        status[row] = explore(
-            state, future, tables, net, work, record, costing, draw_seeds[row], is_new
+        simulations.status[row] = explore(
+            simulation_of(simulations, row), net, recording_of(recordings, row), is_new
         )

@@ -24,7 +24,7 @@ from parcae.policies.corrector.layout import (
 from parcae.policies.corrector.play import play
 from parcae.policies.networks.choices import ranked_choices
 from parcae.policies.networks.layout import Weights
-from parcae.policies.rule.kernels import Rule
+from parcae.policies.rule.kernels.scores import Rule
 from parcae.policies.solo_curves import SoloCurves
 
 
@@ -116,20 +116,15 @@ class ParcaePolicy(PlaysRuns):
     weights: Weights
     parameters: tuple[float, ...]
     curves: SoloCurves
-    _network: Network = field(init=False, repr=False)
+    network: Network = field(init=False, repr=False)
     _workspace: Workspace = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         rule = Rule(np.array(self.parameters, np.float64), *self.curves)
-        self._network = Network(flatten(self.weights, self.name), rule)
+        self.network = Network(flatten(self.weights, self.name), rule)
         self._workspace = self._workspace_for(
             64
         )  # `decide` makes more room when there are more jobs
-
-    @property
-    def network(self) -> Network:
-        """The network's tables, as the kernels take them."""
-        return self._network
 
     def _workspace_for(self, num_jobs: int) -> Workspace:
         """A new workspace for at most `num_jobs` jobs in the system."""
@@ -141,7 +136,7 @@ class ParcaePolicy(PlaysRuns):
         num_jobs = int(observation.now.num_active[0])
         if num_jobs > len(self._workspace.stage):
             self._workspace = self._workspace_for(2 * num_jobs)
-        return Decision(*map(int, decide(observation, self._network, self._workspace)))
+        return Decision(*map(int, decide(observation, self.network, self._workspace)))
 
     def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
         """Return (stage row, probability) of the last decision's choices, most probable first.
@@ -160,4 +155,4 @@ class ParcaePolicy(PlaysRuns):
 
     def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
         """The network, and a workspace of this run only, so that threads can run side by side."""
-        return self._network, self._workspace_for(state.jobs.shape[-1])
+        return self.network, self._workspace_for(state.jobs.shape[-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from parcae.cluster.state import ClusterState
 from parcae.kernels import row_of
 from parcae.policies.compiled import PlaysRuns
 from parcae.policies.decima.kernels.decisions import decide, score_stages
-from parcae.policies.decima.kernels.play import play, play_drawn
+from parcae.policies.decima.kernels.play import play
 from parcae.policies.decima.kernels.recording import Record
 from parcae.policies.decima.kernels.tables import Network, Workspace
 from parcae.policies.decima.layout import (
@@ -187,9 +187,6 @@ class DecimaPolicy(PlaysRuns):
         weights: arrays by name.
         settings: which parts the network has.
         num_executors: number of executors of the cluster.
-        is_drawn: draw decisions from the policy's distribution, as the released code does in tests,
-            instead of taking the most probable ones. Applies to whole runs only.
-        seed: seed of the drawn decisions.
 
     Raises:
         FormatError: a weight is missing or has another shape.
@@ -199,24 +196,17 @@ class DecimaPolicy(PlaysRuns):
     weights: Weights
     settings: DecimaSettings
     num_executors: int
-    is_drawn: bool = False
-    seed: int = 0
-    _network: Network = field(init=False, repr=False)
+    network: Network = field(init=False, repr=False)
     _workspace: Workspace = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._network = make_network(self.weights, self.settings, self.num_executors, self.name)
+        self.network = make_network(self.weights, self.settings, self.num_executors, self.name)
         self._workspace = self._workspace_for(64, 1024, 1)
-
-    @property
-    def network(self) -> Network:
-        """The network in the form that the kernels take."""
-        return self._network
 
     def _workspace_for(self, num_jobs: int, num_stages: int, num_classes: int) -> Workspace:
         """A new workspace for a cluster of this size."""
         many = allocate_workspace(
-            1, num_jobs, num_stages, num_classes, len(self._network.levels), self.settings
+            1, num_jobs, num_stages, num_classes, len(self.network.levels), self.settings
         )
         return row_of(many, 0)
 
@@ -234,14 +224,14 @@ class DecimaPolicy(PlaysRuns):
 
     def decide(self, observation: Observation) -> Decision:
         """Decide one scheduling event."""
-        return Decision(*map(int, decide(observation, self._network, self._fit(observation))))
+        return Decision(*map(int, decide(observation, self.network, self._fit(observation))))
 
     def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
         """Return (stage row, probability) of the last decision's choices, most probable first.
 
         The observation must be the one that was decided last.
         """
-        count = int(score_stages(observation, self._network, self._workspace))
+        count = int(score_stages(observation, self.network, self._workspace))
         return ranked_choices(
             self._workspace.stage[:count].tolist(), self._workspace.logits[:count]
         )
@@ -249,14 +239,9 @@ class DecimaPolicy(PlaysRuns):
     @property
     def kernels(self) -> tuple[Any, Any, Any]:
         """`decide` and `play` of the network."""
-        return decide, play_drawn if self.is_drawn else play, None
+        return decide, play, None
 
     def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
-        """The network, a workspace of this run only, and the seed of drawn decisions."""
+        """The network, and a workspace of this run only."""
         sizes = state.jobs.shape[-1], state.stages.shape[-1], state.classes.shape[-1]
-        seed = (np.uint64(self.seed),) if self.is_drawn else ()
-        return self._network, self._workspace_for(*sizes), *seed
-
-    def of_run(self, row: int) -> DecimaPolicy:
-        """The policy of run `row`: drawn decisions have another seed in every run."""
-        return replace(self, seed=self.seed + row) if self.is_drawn else self
+        return self.network, self._workspace_for(*sizes)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from parcae.kernels import inlined, kernel, row_of, unit
-from parcae.packing.kernels.transitions import begin, take
+from parcae.packing.kernels.transitions import begin, cluster_of, take
 from parcae.packing.kernels.views import show
 from parcae.packing.layout import VOID
 from parcae.policies.deeprm.layout import HIDDEN, NUM_PAUSES
@@ -192,15 +192,11 @@ def decide(view, net, work, is_greedy):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def play_many(  # type: ignore[no-untyped-def]
-    states, sequences, sequence_rows, views, net, work, is_greedy, first, last
-):
+def play_many(clusters, views, net, work, is_greedy, first, last):  # type: ignore[no-untyped-def]
     """Run clusters first..last-1 from start to end.
 
     Args:
-        states: the states of all clusters, changed.
-        sequences: the job sequences.
-        sequence_rows: int64[num_clusters], each cluster's sequence.
+        clusters: the Clusters, changed.
         views: the views of all clusters, written.
         net: the Network.
         work: the Work.
@@ -209,8 +205,7 @@ def play_many(  # type: ignore[no-untyped-def]
         last: one past the last cluster.
     """
     for row in range(first, last):
-        state = row_of(states, row)
-        sequence = row_of(sequences, sequence_rows[row])
+        state, sequence = cluster_of(clusters, row)
         view = row_of(views, row)
         begin(state, sequence)
         while state.clock.is_over[0] == 0:
@@ -223,17 +218,13 @@ def play_many(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def explore_many(  # type: ignore[no-untyped-def]
-    states, sequences, sequence_rows, views, net, record, cost, first, last
-):
+def explore_many(clusters, views, net, record, cost, first, last):  # type: ignore[no-untyped-def]
     """Run clusters first..last-1 with drawn actions, and record every decision.
 
     The cluster `first` is run 0 of the record. When the record is full, the current run ends.
 
     Args:
-        states: the states of all clusters, changed.
-        sequences: the job sequences.
-        sequence_rows: int64[num_clusters], each cluster's sequence.
+        clusters: the Clusters, changed.
         views: the views of all clusters, written.
         net: the Network.
         record: one Record for all of these runs, overwritten.
@@ -243,8 +234,7 @@ def explore_many(  # type: ignore[no-untyped-def]
     """
     count = 0
     for row in range(first, last):
-        state = row_of(states, row)
-        sequence = row_of(sequences, sequence_rows[row])
+        state, sequence = cluster_of(clusters, row)
         view = row_of(views, row)
         begin(state, sequence)
         while state.clock.is_over[0] == 0 and count < record.action.shape[0]:

@@ -109,15 +109,10 @@ class DeepRMPolicy(PackingPolicy):
     settings: DeepRMSettings
     is_greedy: bool = False
     wants_profile: bool = field(default=True, init=False)
-    _network: Network = field(init=False, repr=False)
+    network: Network = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._network = make_network(self.weights, self.settings, self.name)
-
-    @property
-    def network(self) -> Network:
-        """The network in the form that the kernels read."""
-        return self._network
+        self.network = make_network(self.weights, self.settings, self.name)
 
     @property
     def kernel(self) -> Any:
@@ -132,7 +127,7 @@ class DeepRMPolicy(PackingPolicy):
         """
         check_fits(self.settings, states)
         _check_shown(self.settings, views)
-        return self._network, allocate_work(self.settings), self.is_greedy
+        return self.network, allocate_work(self.settings), self.is_greedy
 
     def decide(self, view: View) -> int:
         """Return the slot whose job to place now, or VOID, for the view of one cluster.
@@ -143,7 +138,7 @@ class DeepRMPolicy(PackingPolicy):
             ConfigError: the view has another shape, or no profile.
         """
         _check_shown(self.settings, view)
-        return int(decide(view, self._network, allocate_work(self.settings), self.is_greedy))
+        return int(decide(view, self.network, allocate_work(self.settings), self.is_greedy))
 
     def probabilities(self, view: View) -> npt.NDArray[np.float32]:
         """Return the probabilities of the actions, float32[num_slots + 1]; the last is VOID.
@@ -153,7 +148,7 @@ class DeepRMPolicy(PackingPolicy):
         """
         _check_shown(self.settings, view)
         work = allocate_work(self.settings)
-        decide(view, self._network, work, self.is_greedy)
+        decide(view, self.network, work, self.is_greedy)
         probabilities: npt.NDArray[np.float32] = work.probabilities
         return probabilities
 

@@ -73,26 +73,6 @@ class DiscreteDistribution:
                 f"not {self.probabilities} for {self.values}"
             )
 
-    @classmethod
-    def from_quantiles(
-        cls, quantile: Callable[[float], float], count: int = 16
-    ) -> DiscreteDistribution:
-        """Approximate a distribution by `count` values.
-
-        The values are the quantiles at the Gauss-Legendre nodes of (0, 1).
-
-        Args:
-            quantile: the quantile function of the distribution, from (0, 1).
-            count: number of values.
-
-        Example: `DiscreteDistribution.from_quantiles(scipy.stats.expon(scale=10.0).ppf)`.
-        """
-        nodes, weights = np.polynomial.legendre.leggauss(count)
-        return cls(
-            tuple(float(quantile((1 + node) / 2)) for node in nodes),
-            tuple(float(weight) / 2 for weight in weights),
-        )
-
     def expect(self, func: Callable[[float], float] = float) -> float:
         """Return the mean of func(value); by default, of the values themselves."""
         return sum(

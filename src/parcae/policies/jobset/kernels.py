@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.kernels import inlined, kernel, row_of, unit
-from parcae.packing.kernels.transitions import begin, take
+from parcae.packing.kernels.transitions import begin, cluster_of, take
 from parcae.packing.kernels.views import show
 from parcae.packing.layout import VOID
 from parcae.policies.jobset.layout import (
@@ -330,15 +330,11 @@ def decide(view, net, work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def play_many(  # type: ignore[no-untyped-def]
-    states, sequences, sequence_rows, views, net, work, first, last
-):
+def play_many(clusters, views, net, work, first, last):  # type: ignore[no-untyped-def]
     """Run clusters first..last-1 from start to end, taking the most probable decision each time.
 
     Args:
-        states: the states of all clusters, changed.
-        sequences: the job sequences.
-        sequence_rows: int64[num_clusters], each cluster's sequence.
+        clusters: the Clusters, changed.
         views: the views of all clusters, written.
         net: the Network.
         work: one Workspace, because the clusters run one after another.
@@ -346,8 +342,7 @@ def play_many(  # type: ignore[no-untyped-def]
         last: one past the last cluster.
     """
     for row in range(first, last):
-        state = row_of(states, row)
-        sequence = row_of(sequences, sequence_rows[row])
+        state, sequence = cluster_of(clusters, row)
         view = row_of(views, row)
         begin(state, sequence)
         while state.clock.is_over[0] == 0:
@@ -394,16 +389,14 @@ def _explore(state, sequence, view, net, work, record, cost):  # type: ignore[no
 
 @kernel
 def explore_many(  # type: ignore[no-untyped-def]
-    states, sequences, sequence_rows, views, net, works, records, cost, first, last
+    clusters, views, net, works, records, cost, first, last
 ):
     """Run clusters first..last-1 from start to end with drawn decisions, and record them.
 
     A run ends early if its record is full.
 
     Args:
-        states: the states of all clusters, changed.
-        sequences: the job sequences.
-        sequence_rows: int64[num_clusters], each cluster's sequence.
+        clusters: the Clusters, changed.
         views: the views of all clusters, written.
         net: the Network.
         works: a Workspace for every cluster.
@@ -413,8 +406,7 @@ def explore_many(  # type: ignore[no-untyped-def]
         last: one past the last cluster.
     """
     for row in range(first, last):
-        state = row_of(states, row)
-        sequence = row_of(sequences, sequence_rows[row])
+        state, sequence = cluster_of(clusters, row)
         view = row_of(views, row)
         work = row_of(works, row)
         record = row_of(records, row)

@@ -6,13 +6,47 @@ All numbers are float32. The weights of a network lie in one flat array; matrice
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.kernels import inlined, kernel, mix
+from parcae.kernels import inlined, kernel, mix, row_of
 
 #: A hash has 64 bits, a float64 holds 53 of them exactly.
 _UNUSED_BITS = np.uint64(11)
+
+
+class Recording(NamedTuple):
+    """How the decisions of one run are drawn and recorded; `work` and `record` are written."""
+
+    work: Any  # the network's Workspace
+    record: Any  # the network's Record
+    costing: Any  # Costing, which cost is recorded (`parcae.simulation.kernels.costs`)
+    draw_seed: Any  # uint64, seed of the drawn decisions
+
+
+class Recordings(NamedTuple):
+    """The same for many runs; the leading axis of `works` and `records` is the run."""
+
+    works: Any
+    records: Any
+    costing: Any  # Costing, shared by all
+    draw_seeds: Any  # uint64[num_simulators]
+
+
+class Teacher(NamedTuple):
+    """A rule whose decisions a network imitates."""
+
+    rule: Any  # Rule
+    share: Any  # share of the decisions that the rule makes, 0 to 1
+
+
+@inlined
+def recording_of(recordings, row):  # type: ignore[no-untyped-def]
+    """Return the recording of one run of many. Arguments: the Recordings, and the run's row."""
+    work = row_of(recordings.works, row)
+    record = row_of(recordings.records, row)
+    return Recording(work, record, recordings.costing, recordings.draw_seeds[row])
 
 
 @inlined

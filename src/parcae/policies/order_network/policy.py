@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +24,8 @@ from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS
 from parcae.policies.order_rule.policy import order_rule
 from parcae.policies.planning import CompiledPlanner
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.future import Future
+from parcae.simulation.kernels.simulations import Simulations
 from parcae.simulation.many import PlayMany
-from parcae.simulation.tables import WorkloadTables
 from parcae.workloads.job import Workload
 
 
@@ -72,17 +70,11 @@ def play_rows(
         mean_work_ms: mean work of the workload's jobs, in ms of one core.
     """
 
-    def run(
-        states: ClusterState,
-        futures: Future,
-        tables: WorkloadTables,
-        first: int,
-        last: int,
-        status: npt.NDArray[np.int64],
-    ) -> None:
+    def run(simulations: Simulations, first: int, last: int) -> None:
+        states = simulations.states
         sizes = states.jobs.shape[1], states.stages.shape[1]
         network = order_network(weights[0], theta, mean_work_ms, *sizes)
-        play_many(states, futures, tables, weights, network, first, last, status)
+        play_many(simulations, weights, network, first, last)
 
     return run
 
@@ -119,23 +111,6 @@ class OrderNetworkPolicy(CompiledPlanner):
         """A row of weights for every run, and the network's tables."""
         rows = np.tile(np.asarray(self.weights, np.float64), (len(states.jobs), 1))
         return rows, *self.arguments_for(states)
-
-
-def network_checkpoint(
-    theta: npt.ArrayLike, weights: npt.ArrayLike, card: Mapping[str, Any]
-) -> Checkpoint:
-    """Return a checkpoint of the network and the rule that it corrects.
-
-    Args:
-        theta: the rule's parameters, float64[NUM_ORDER_PARAMETERS].
-        weights: the network's weights, float64[NUM_ORDER_WEIGHTS].
-        card: the model card: how the weights were trained.
-    """
-    arrays = {
-        "rule": np.array(theta, np.float64),
-        "network": np.array(weights, np.float64),
-    }
-    return Checkpoint(KIND, FEATURE_VERSION, arrays, card=card)
 
 
 def network_weights(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float64]:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from parcae.cluster.orders import Orders
-from parcae.kernels import kernel, row_of
+from parcae.kernels import kernel
 from parcae.policies.order_rule.kernels import plan, reset_virtual_run
 from parcae.policies.order_rule.layout import OrderRule
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
+from parcae.simulation.kernels.simulations import simulation_of
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
 
 @kernel
-def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
+def play(simulation, rule):  # type: ignore[no-untyped-def]
     """Simulate a whole run under the rule.
 
     Args:
-        state: the cluster (ClusterState); modified in place.
-        future: the simulator's events (Future); modified in place.
-        tables: the workload's duration tables (WorkloadTables).
+        simulation: the run (Simulation); modified in place.
         rule: OrderRule; its virtual run is restarted.
 
     Returns:
         The Status in which the run stopped.
     """
     reset_virtual_run(rule)
+    state, future, tables = simulation
     status = start_cores(state, future, tables)
     while status == _NEEDS_DECISION:
         plan(
@@ -38,23 +38,18 @@ def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def play_many(  # type: ignore[no-untyped-def]
-    states, futures, tables, thetas, rule, first, last, status
-):
+def play_many(simulations, thetas, rule, first, last):  # type: ignore[no-untyped-def]
     """Simulate the runs `first` to `last - 1` of many, each with its own parameters.
 
     Args:
-        states: the clusters (ClusterState with one more leading axis); modified in place.
-        futures: their events (Future with one more leading axis); modified in place.
-        tables: the workload's duration tables (WorkloadTables).
+        simulations: the runs (Simulations); modified in place.
         thetas: float64[num_simulators, NUM_ORDER_PARAMETERS].
         rule: OrderRule; its virtual run is used for one run after another.
         first: first simulator to run.
         last: one past the last simulator to run.
-        status: int64[num_simulators]; receives the Status of every run.
     """
     for row in range(first, last):
         run_rule = OrderRule(
             thetas[row], rule.mean_work_ms, rule.virtual_now, rule.virtual_jobs, rule.virtual_stages
         )
-        status[row] = play(row_of(states, row), row_of(futures, row), tables, run_rule)
+        simulations.status[row] = play(simulation_of(simulations, row), run_rule)

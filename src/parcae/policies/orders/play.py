@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from parcae.cluster.orders import Orders
-from parcae.kernels import inlined, kernel, row_of
+from parcae.kernels import inlined, kernel
 from parcae.policies.orders.kernels import OrderKind, plan
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
+from parcae.simulation.kernels.simulations import simulation_of
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
@@ -18,13 +19,11 @@ def _orders_of(state):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def play(state, future, tables, kind, plan_tables):  # type: ignore[no-untyped-def]
+def play(simulation, kind, plan_tables):  # type: ignore[no-untyped-def]
     """Simulate a whole run under the policy.
 
     Args:
-        state: the cluster (ClusterState); modified in place.
-        future: the simulator's events (Future); modified in place.
-        tables: the workload's duration tables (WorkloadTables).
+        simulation: the run (Simulation); modified in place.
         kind: OrderKind as an integer.
         plan_tables: PlanTables; the virtual run in it is restarted.
 
@@ -35,6 +34,7 @@ def play(state, future, tables, kind, plan_tables):  # type: ignore[no-untyped-d
     plan_tables.virtual_now.num_jobs[0] = 0
     plan_tables.virtual_now.num_members[0] = 0
     plan_tables.virtual_now.clock_ms[0] = 0.0
+    state, future, tables = simulation
     status = start_cores(state, future, tables)
     while status == _NEEDS_DECISION:
         plan(state, _orders_of(state), kind, plan_tables)
@@ -45,20 +45,15 @@ def play(state, future, tables, kind, plan_tables):  # type: ignore[no-untyped-d
 
 
 @kernel
-def play_many(  # type: ignore[no-untyped-def]
-    states, futures, tables, kind, plan_tables, first, last, status
-):
+def play_many(simulations, kind, plan_tables, first, last):  # type: ignore[no-untyped-def]
     """Simulate the runs `first` to `last - 1` of many, one after another.
 
     Args:
-        states: the clusters (ClusterState with one more leading axis); modified in place.
-        futures: their events (Future with one more leading axis); modified in place.
-        tables: the workload's duration tables (WorkloadTables).
+        simulations: the runs (Simulations); modified in place.
         kind: OrderKind as an integer.
         plan_tables: PlanTables; the virtual run in it is restarted for every run.
         first: first simulator to run.
         last: one past the last simulator to run.
-        status: int64[num_simulators]; receives the Status of every run.
     """
     for row in range(first, last):
-        status[row] = play(row_of(states, row), row_of(futures, row), tables, kind, plan_tables)
+        simulations.status[row] = play(simulation_of(simulations, row), kind, plan_tables)

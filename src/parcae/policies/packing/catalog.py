@@ -152,9 +152,7 @@ def variants(name: str) -> list[str]:
 def packing_checkpoint(text: str, setting: PackingSetting | None = None) -> Path | None:
     """Return the checkpoint that a text names, or None for a heuristic.
 
-    Args:
-        text: the name of a learned policy, with or without a variant, or a path.
-        setting: by which the nearest of the shipped variants is chosen.
+    A name without a variant means the shipped variant that is nearest to the setting.
 
     Raises:
         PolicyError: there is no such variant, or none for the setting.

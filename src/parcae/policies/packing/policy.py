@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from parcae.errors import PolicyError
 from parcae.kernels import row_of
-from parcae.packing.layout import Packing, SequenceTables, View
+from parcae.packing.layout import Clusters, Packing, View
 from parcae.policies.packing.kernels.decisions import PackingKind, decide
 from parcae.policies.packing.kernels.play import play_many
 from parcae.policies.packing.layout import Plan, allocate_plan
@@ -22,7 +22,7 @@ class PackingPolicy(ABC):
     """Decides which waiting job to place next, or to let time pass.
 
     A subclass provides its kernel and the kernel's further arguments. It is called as
-    `kernel(states, sequences, sequence_rows, views, *arguments_for(states, views), first, last)`.
+    `kernel(clusters, views, *arguments_for(clusters.states, views), first, last)`.
     """
 
     #: Name of the policy in reports.
@@ -43,21 +43,11 @@ class PackingPolicy(ABC):
             ConfigError: the policy was made for other clusters.
         """
 
-    def play_many(
-        self,
-        states: Packing,
-        sequences: SequenceTables,
-        sequence_rows: IntArray,
-        views: View,
-        first: int,
-        last: int,
-    ) -> None:
+    def play_many(self, clusters: Clusters, views: View, first: int, last: int) -> None:
         """Run clusters first..last-1 from start to end; see `PackingBatch.run`.
 
         Args:
-            states: the states of all clusters, changed.
-            sequences: the job sequences.
-            sequence_rows: int64[num_clusters], each cluster's sequence.
+            clusters: the clusters and their sequences; the states are changed.
             views: the views of all clusters, written.
             first: first cluster.
             last: one past the last cluster.
@@ -65,8 +55,8 @@ class PackingPolicy(ABC):
         Raises:
             ConfigError: the policy was made for other clusters.
         """
-        arguments = self.arguments_for(states, views)
-        self.kernel(states, sequences, sequence_rows, views, *arguments, first, last)
+        arguments = self.arguments_for(clusters.states, views)
+        self.kernel(clusters, views, *arguments, first, last)
 
 
 class HandMadePolicy(PackingPolicy):

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from parcae.kernels import kernel, row_of
-from parcae.policies.rule.kernels import Rule, decide
+from parcae.kernels import kernel
+from parcae.policies.rule.kernels.decisions import decide
+from parcae.policies.rule.kernels.scores import Rule
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import start, step
+from parcae.simulation.kernels.simulations import simulation_of
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
 
 @kernel
-def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
+def play(simulation, rule):  # type: ignore[no-untyped-def]
     """Simulate a whole run under the rule.
 
     Args:
-        state: the cluster (ClusterState); modified in place.
-        future: the simulator's events (Future); modified in place.
-        tables: the workload's duration tables (WorkloadTables).
+        simulation: the run (Simulation); modified in place.
         rule: Rule.
 
     Returns:
         The Status in which the run stopped.
     """
+    state, future, tables = simulation
     status = start(state, future, tables)
     while status == _NEEDS_DECISION:
         stage, limit, executor_class, hold_ms = decide(state, rule)
@@ -31,21 +32,16 @@ def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def play_many(  # type: ignore[no-untyped-def]
-    states, futures, tables, thetas, rule, first, last, status
-):
+def play_many(simulations, thetas, rule, first, last):  # type: ignore[no-untyped-def]
     """Simulate the runs `first` to `last - 1` of many, each with its own parameters.
 
     Args:
-        states: the clusters (ClusterState with one more leading axis); modified in place.
-        futures: their events (Future with one more leading axis); modified in place.
-        tables: the workload's duration tables (WorkloadTables).
+        simulations: the runs (Simulations); modified in place.
         thetas: float64[num_simulators, NUM_PARAMETERS].
         rule: Rule; its solo curves are used for all runs, its parameters are not used.
         first: first simulator to run.
         last: one past the last simulator to run.
-        status: int64[num_simulators]; receives the Status of every run.
     """
     for row in range(first, last):
         run_rule = Rule(thetas[row], rule.levels, rule.stretch, rule.mean_work_ms)
-        status[row] = play(row_of(states, row), row_of(futures, row), tables, run_rule)
+        simulations.status[row] = play(simulation_of(simulations, row), run_rule)

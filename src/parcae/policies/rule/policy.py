@@ -14,7 +14,8 @@ from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
 from parcae.policies.compiled import PlaysRuns
-from parcae.policies.rule.kernels import Rule, decide
+from parcae.policies.rule.kernels.decisions import decide
+from parcae.policies.rule.kernels.scores import Rule
 from parcae.policies.rule.layout import EARLIER_COUNTS, NUM_PARAMETERS, RuleParameter
 from parcae.policies.rule.play import play, play_many
 from parcae.policies.solo_curves import SoloCurves

@@ -10,12 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from parcae.cluster.kernels.decisions import apply_decision, hold_ended
+from parcae.cluster.kernels.offers import offer_pool, offer_to_newcomers
 from parcae.cluster.kernels.tables import account_time
 from parcae.cluster.kernels.transitions import (
     continue_stage,
     executor_arrived,
-    offer_pool,
-    offer_to_newcomers,
     stage_exhausted,
 )
 from parcae.cluster.state import NO_JOB, NO_STAGE, World

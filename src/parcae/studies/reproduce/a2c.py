@@ -35,7 +35,7 @@ from parcae.studies.reproduce.packing import (
     stage_of,
     tuned_tetris,
 )
-from parcae.studies.reproduce.pictures import bar_panel, save
+from parcae.studies.reproduce.pictures import bar_panels, save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
 
 FloatArray = npt.NDArray[np.float64]
@@ -230,7 +230,7 @@ def policy_notes() -> list[str]:
         f"{_TETRIS}: the policy that the paper calls Tetris behaves like Packer (alignment alone); "
         "tuned: the knob that is best on other sequences, out of about two dozen from 0 to 1; "
         "random starts any job that fits, as the paper's baselines do; 'random, any action' takes "
-        "any action; a2c draws its actions at random, greedy takes the most probable ones",
+        "any action; a2c draws its actions at random, greedy takes the most probable ones"
     ]
 
 
@@ -314,12 +314,8 @@ def _holds(paper: float, gap: Estimate) -> bool:
 
 def draw_slowdowns(measured: Mapping[str, Measured], figure: Any) -> None:
     """Draw the slowdown of each policy, one panel per setting."""
-    # `subplots` returns a single object if there is only one panel.
-    axes = np.atleast_1d(figure.subplots(1, len(measured)))
-    for axis, (place, entry) in zip(axes, measured.items(), strict=True):
-        bar_panel(
-            axis,
-            {label: entry.estimates(label)[0] for label in entry.values},
-            "average job slowdown",
-        )
-        axis.set_title(place, fontsize=9, loc="left")
+    panels = {
+        place: {label: entry.estimates(label)[0] for label in entry.values}
+        for place, entry in measured.items()
+    }
+    bar_panels(figure, panels, "average job slowdown")

@@ -148,11 +148,7 @@ def table4(request: PackingRequest) -> StudyResult:
 
 
 def _measure(
-    request: PackingRequest,
-    name: str,
-    first: SteppedJobs,
-    second: SteppedJobs,
-    learned: LearnedA2c,
+    request: PackingRequest, name: str, first: SteppedJobs, second: SteppedJobs, learned: LearnedA2c
 ) -> Measured:
     """Run all policies on pieces of the log's second half.
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from parcae.errors import FormatError
 from parcae.learning.loop import Plan, TrainResult, train
 from parcae.learning.packing.a2c import A2cLearner
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.policies.a2c.layout import KIND, Architecture
 from parcae.policies.a2c.policy import A2cPolicy
-from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.packing.catalog import SHIPPED
+from parcae.policies.checkpoint import Checkpoint
+from parcae.studies.reproduce.packing import given_or_shipped, keep_trained
 from parcae.studies.reproduce.study import PackingRequest
 
 
@@ -47,21 +46,6 @@ class LearnedA2c:
         }
 
 
-def _a2c_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint of a policy of A2cScheduler.
-
-    Raises:
-        FormatError: it is of another kind.
-    """
-    checkpoint = read_checkpoint(path)
-    if checkpoint.kind != KIND:
-        raise FormatError(
-            f"{path}: this is a checkpoint of a {checkpoint.kind!r} policy, "
-            "but this study accepts only those of A2cScheduler"
-        )
-    return checkpoint
-
-
 def learned_a2c(
     request: PackingRequest,
     source: PackingSource,
@@ -85,24 +69,21 @@ def learned_a2c(
         FileNotFoundError: a given checkpoint does not exist.
         KeyboardInterrupt: the user stopped the training, which stops the study.
     """
-    for path in [
-        *map(Path, request.policies),
-        *sorted(SHIPPED.folder.glob(f"{KIND}-*.safetensors")),
-    ]:
-        checkpoint = _a2c_checkpoint(path)
-        if _is_for(checkpoint, source):
-            words = (
-                f"{path.name}, {checkpoint.card['iterations']} iterations "
-                f"in {checkpoint.card['seconds']:,.0f} s"
-            )
-            return LearnedA2c(checkpoint, f"a2c at {where}: {words}")
+    found = given_or_shipped(request, KIND, "A2cScheduler", partial(_is_for, source))
+    if found is not None:
+        path, checkpoint = found
+        words = (
+            f"{path.name}, {checkpoint.card['iterations']} iterations "
+            f"in {checkpoint.card['seconds']:,.0f} s"
+        )
+        return LearnedA2c(checkpoint, f"a2c at {where}: {words}")
     result = train_a2c(request, source, where, share_s, architecture, num_selection=num_selection)
     ended = "" if result.ending == "done" else f"; it ended early: {result.ending}"
     words = f"trained here, {result.iterations} iterations in {result.seconds:,.0f} s{ended}"
     return LearnedA2c(result.checkpoint, f"a2c at {where}: {words}")
 
 
-def _is_for(checkpoint: Checkpoint, source: PackingSource) -> bool:
+def _is_for(source: PackingSource, checkpoint: Checkpoint) -> bool:
     """Whether the checkpoint was trained on the source, possibly with further rates."""
     learned = dict(checkpoint.card.get("source", {}))
     wanted = source.card()
@@ -142,12 +123,5 @@ def train_a2c(
     learner.select_every = select_every
     learner.num_selection = num_selection
     result = train(learner, Plan(share_s))
-    # An interrupted training would make the whole study worthless.
-    if result.ending == "interrupted":
-        raise KeyboardInterrupt
-    request.output.mkdir(parents=True, exist_ok=True)
-    write_checkpoint(
-        result.checkpoint,
-        request.output / f"a2c-{where.replace(' ', '-')}-{architecture.value}.safetensors",
-    )
+    keep_trained(request, result, f"a2c-{where.replace(' ', '-')}-{architecture.value}")
     return result

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,73 +14,54 @@ from parcae.evaluation.plots import policy_color
 from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings, Limits
-from parcae.studies.reproduce.contest import (
-    Arena,
-    Contest,
-    contest,
-    named,
-)
+from parcae.studies.reproduce.contest import Contest, contest, named
 from parcae.studies.reproduce.curves import Curve
-from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
+from parcae.studies.reproduce.learners import DecimaVariant, Learned, budget_notes, train_decima
 from parcae.studies.reproduce.pictures import line_panel, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
-
-if TYPE_CHECKING:
-    pass
 
 #: Largest number of jobs in a batch for the variant "trained on batches".
 _BATCH_JOBS = 20
 
 
 @dataclass(frozen=True)
-class Variant:
+class Ablation:
     """Decima without one of its parts.
 
     Args:
         label: name of the variant in tables.
-        decima: settings of the network.
-        recipe: training recipe; None for the request's.
-        changes: changed settings of the recipe.
+        variant: the parts of the network, and its training.
         is_on_batches: whether the variant is trained on batches.
     """
 
     label: str
-    decima: DecimaSettings = field(default_factory=DecimaSettings)
-    recipe: Recipe | None = None
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    variant: DecimaVariant = field(default_factory=DecimaVariant)
     is_on_batches: bool = False
 
 
-VARIANTS = (
-    Variant("decima"),
-    Variant("without parallelism control", DecimaSettings(limits=Limits.NONE)),
-    Variant("without graph embedding", DecimaSettings(has_graph=False)),
-    Variant("trained on batches", is_on_batches=True),
-    Variant("decima, Algorithm 1", recipe=Recipe.DECIMA_2019),
-    Variant(
+ABLATIONS = (
+    Ablation("decima"),
+    Ablation("without parallelism control", DecimaVariant(DecimaSettings(limits=Limits.NONE))),
+    Ablation("without graph embedding", DecimaVariant(DecimaSettings(has_graph=False))),
+    Ablation("trained on batches", is_on_batches=True),
+    Ablation("decima, Algorithm 1", DecimaVariant(recipe=Recipe.DECIMA_2019)),
+    Ablation(
         "Algorithm 1 without aligned baseline",
-        recipe=Recipe.DECIMA_2019,
-        changes={"is_aligned": False},
+        DecimaVariant(recipe=Recipe.DECIMA_2019, changes={"is_aligned": False}),
     ),
 )
 _BASELINE = "weighted-fair:tuned"
 
 
-def _train(request: StudyRequest, variant: Variant, arena: Arena, share_s: float) -> Learned:
-    scenario = Scenario(arena.workload, arena.config, arena.arrivals, arena.num_jobs)
-    if variant.is_on_batches:
+def _train(
+    request: StudyRequest, ablation: Ablation, scenario: Scenario, share_s: float
+) -> Learned:
+    trained = scenario
+    if ablation.is_on_batches:
         # Only the training changes; this variant is tested on the same stream as the others.
-        scenario = Scenario(arena.workload, arena.config, "batch", min(_BATCH_JOBS, arena.num_jobs))
-    label = f"{variant.label} ({arena.arrivals})"
-    return train_decima(
-        request,
-        scenario,
-        label,
-        share_s,
-        decima=variant.decima,
-        recipe=variant.recipe,
-        changes=variant.changes,
-    )
+        trained = replace(scenario, arrivals="batch", num_jobs=min(_BATCH_JOBS, scenario.num_jobs))
+    label = f"{ablation.label} ({scenario.arrivals})"
+    return train_decima(request, trained, label, share_s, ablation.variant)
 
 
 def fig14(request: StudyRequest) -> StudyResult:
@@ -89,22 +70,24 @@ def fig14(request: StudyRequest) -> StudyResult:
     Source: Decima, Figure 14 and section 7.4.
     """
     loads = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8) if request.is_full else (0.4, 0.7)
-    share_s = request.budget_s / (len(loads) * len(VARIANTS))
+    share_s = request.budget_s / (len(loads) * len(ABLATIONS))
     contests = dict[float, Contest]()
     learned = list[Learned]()
     rows = list[list[str]]()
     for load in loads:
-        arena = Arena(request.workload, request.config, f"load:{load:g}", request.jobs(60, 1_000))
-        trained = [_train(request, variant, arena, share_s) for variant in VARIANTS]
+        scenario = Scenario(
+            request.workload, request.config, f"load:{load:g}", request.jobs(60, 1_000)
+        )
+        trained = [_train(request, ablation, scenario, share_s) for ablation in ABLATIONS]
         contests[load] = contest(
             request,
-            arena,
+            scenario,
             [*named(_BASELINE), *(policy.contender for policy in trained)],
             request.runs(4, 10),
         )
         learned += trained
         # Results keep the order of the contenders, so they can be labelled by position.
-        labels = [_BASELINE, *(variant.label for variant in VARIANTS)]
+        labels = [_BASELINE, *(variant.label for variant in ABLATIONS)]
         for label, (_, *cells) in zip(labels, contests[load].average_rows(), strict=True):
             rows.append([f"{load:g}", label, *cells])
     lines = _lines(contests)
@@ -135,9 +118,9 @@ def fig14(request: StudyRequest) -> StudyResult:
 
 def _lines(contests: Mapping[float, Contest]) -> dict[str, list[tuple[float, float]]]:
     """By variant, (load, ratio to the baseline) for every load."""
-    lines: dict[str, list[tuple[float, float]]] = {variant.label: [] for variant in VARIANTS}
+    lines: dict[str, list[tuple[float, float]]] = {variant.label: [] for variant in ABLATIONS}
     for load, outcome in contests.items():
-        for variant, result in zip(VARIANTS, list(outcome.results.values())[1:], strict=True):
+        for variant, result in zip(ABLATIONS, list(outcome.results.values())[1:], strict=True):
             lines[variant.label].append((load, result.ratio_to_first.mean))
     return lines
 
@@ -180,7 +163,9 @@ def fig15a(request: StudyRequest) -> StudyResult:
         curve = Curve()
         decima = DecimaSettings(limits=limits)
         share_s = request.budget_s / len(_ENCODINGS)
-        policy = train_decima(request, scenario, label, share_s, decima=decima, progress=curve.add)
+        policy = train_decima(
+            request, scenario, label, share_s, DecimaVariant(decima), progress=curve.add
+        )
         curves[label] = curve
         # The last ratio shows whether the training still improved after its best checkpoint.
         last = curve.ratio[-1]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from parcae.evaluation.gantt import write_png
+from parcae.evaluation.cluster_gantt import cluster_charts
+from parcae.evaluation.gantt import write_gantt
 from parcae.evaluation.statistics import with_interval
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import makespan_ms
 from parcae.metrics.jobs import jct_ms
-from parcae.studies.reproduce.contest import Arena, averages_s, contest, named
+from parcae.studies.reproduce.contest import averages_s, contest, named
 from parcae.studies.reproduce.learners import learned_contenders
 from parcae.studies.reproduce.pictures import cdf_panel, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
@@ -21,12 +22,10 @@ def fig3(request: StudyRequest) -> StudyResult:
 
     Source: Decima, Figure 3 and section 2.3.
     """
-    arena = Arena(request.workload, request.config, "batch", request.jobs(10, 10))
-    learned, notes = learned_contenders(
-        request, Scenario(arena.workload, arena.config, "batch", arena.num_jobs), ("decima",)
-    )
+    scenario = Scenario(request.workload, request.config, "batch", request.jobs(10, 10))
+    learned, notes = learned_contenders(request, scenario, ("decima",))
     outcome = contest(
-        request, arena, [*named("fifo", "sjf-cp", "fair"), *learned], request.runs(20, 100)
+        request, scenario, [*named("fifo", "sjf-cp", "fair"), *learned], request.runs(20, 100)
     )
     # The charts show the first of the runs.
     traces = outcome.traces(request.first_seed)
@@ -40,7 +39,8 @@ def fig3(request: StudyRequest) -> StudyResult:
         )
         shown[label] = {"average_jct_s": jct_s, "makespan_s": span_s}
     return StudyResult(
-        f"schedules of {arena.num_jobs} random jobs on {arena.config.total_executors} executors",
+        f"schedules of {scenario.num_jobs} random jobs on "
+        f"{scenario.config.total_executors} executors",
         "Decima improves the average JCT of ten random TPC-H queries by 45% over FIFO and by 19% "
         "over fair sharing, and the makespan by 30% over SJF (Figure 3, section 2.3)",
         ("policy", "average JCT (s)", "makespan (s)", "average JCT / FIFO's, all runs"),
@@ -51,7 +51,11 @@ def fig3(request: StudyRequest) -> StudyResult:
             *outcome.notes(),
             *notes,
         ],
-        partial(write_png, traces, title=f"{arena.num_jobs} jobs of {arena.workload.name}"),
+        partial(
+            write_gantt,
+            cluster_charts(traces),
+            title=f"{scenario.num_jobs} jobs of {scenario.workload.name}",
+        ),
     )
 
 
@@ -60,15 +64,13 @@ def fig9a(request: StudyRequest) -> StudyResult:
 
     Source: Decima, Figure 9a and section 7.2.
     """
-    arena = Arena(request.workload, request.config, "batch", request.jobs(20, 20))
-    learned, notes = learned_contenders(
-        request, Scenario(arena.workload, arena.config, "batch", arena.num_jobs)
-    )
+    scenario = Scenario(request.workload, request.config, "batch", request.jobs(20, 20))
+    learned, notes = learned_contenders(request, scenario)
     baselines = named("weighted-fair:oracle", "fifo", "sjf-cp", "fair", "naive-weighted-fair")
-    outcome = contest(request, arena, [*baselines, *learned], request.runs(20, 100))
+    outcome = contest(request, scenario, [*baselines, *learned], request.runs(20, 100))
     samples = {label: averages_s(result) for label, result in outcome.results.items()}
     return StudyResult(
-        f"average JCT of batches of {arena.num_jobs} jobs",
+        f"average JCT of batches of {scenario.num_jobs} jobs",
         "SJF-CP and fair sharing beat FIFO by 1.6 and 2.5 times, optimally weighted fair beats "
         "fair by 11%, and Decima beats optimally weighted fair by 21% (Figure 9a, section 7.2)",
         outcome.columns,

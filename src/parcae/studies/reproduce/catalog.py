@@ -157,9 +157,6 @@ def reproduce(
         request: a `PackingRequest` for packing studies, a `StudyRequest` for all others.
         command: the command line, for the result's page.
 
-    Returns:
-        The result and its files.
-
     Raises:
         ConfigError: the study is unknown, or its settings are invalid.
         PolicyError: a policy is unknown or does not fit.

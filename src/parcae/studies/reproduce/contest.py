@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 
 from parcae.cluster.trace import Trace
-from parcae.evaluation.compare import Comparison, PolicyResult, compare
+from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult, compare
 from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
 from parcae.learning.scenario import Scenario
-from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.studies.reproduce.study import StudyRequest
-from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import Workload
 
 
 @dataclass(frozen=True)
@@ -38,35 +35,16 @@ def named(*names: str) -> list[Contender]:
 
 
 @dataclass(frozen=True)
-class Arena:
-    """The setting in which contenders are compared: runs of `num_jobs` jobs."""
-
-    workload: Workload
-    config: SimulationConfig
-    arrivals: str
-    num_jobs: int
-
-    @property
-    def scenario(self) -> Scenario:
-        """The same setting for training."""
-        return Scenario(self.workload, self.config, self.arrivals, self.num_jobs)
-
-    def sequence(self, seed: int) -> JobSequence:
-        """The jobs of one evaluation run."""
-        return self.workload.draw(self.num_jobs, self.arrivals, self.config, seed=seed)
-
-
-@dataclass(frozen=True)
 class Contest:
     """The result of a comparison, by label.
 
     Args:
-        arena: the setting.
+        scenario: the setting.
         labels: by policy name, its label.
         comparison: the comparison.
     """
 
-    arena: Arena
+    scenario: Scenario
     labels: Mapping[str, str]
     comparison: Comparison
 
@@ -77,10 +55,10 @@ class Contest:
 
     def traces(self, seed: int, *, record: bool = True) -> dict[str, Trace]:
         """Simulate one run under every policy; by label."""
-        sequence = self.arena.sequence(seed)
+        sequence = self.scenario.sequence(seed)
         # Oracles differ by sequence, so the policies are made for this one.
         policies = self.comparison.resolved.for_sequence(sequence, seed)
-        cluster = self.arena.config
+        cluster = self.scenario.config
         by_label = {
             self.labels[name]: simulate(sequence, p, cluster, seed, record=record)
             for name, p in policies.items()
@@ -91,7 +69,7 @@ class Contest:
     def columns(self) -> tuple[str, ...]:
         """The column headings for `rows`."""
         # Unused memory matters only if executors have different sizes.
-        unused = ("memory unused",) if self.arena.config.executor_classes else ()
+        unused = ("memory unused",) if self.scenario.config.executor_classes else ()
         ratio = f"ratio to {next(iter(self.results))}"
         return ("policy", "average JCT (s)", ratio, "p95 JCT (s)", "makespan (s)", "busy", *unused)
 
@@ -102,7 +80,7 @@ class Contest:
             means = result.means()
             row += [f"{means['p95_jct_s']:,.1f}", f"{means['makespan_s']:,.1f}"]
             row.append(f"{means['utilization']:.0%}")
-            if self.arena.config.executor_classes:
+            if self.scenario.config.executor_classes:
                 row.append(f"{means['fragmentation']:.1%}")
             rows.append(row)
         return rows
@@ -153,28 +131,27 @@ class Contest:
 
 
 def contest(
-    request: StudyRequest, arena: Arena, contenders: Sequence[Contender], num_runs: int
+    request: StudyRequest, scenario: Scenario, contenders: Sequence[Contender], num_runs: int
 ) -> Contest:
     """Run all contenders on the same evaluation seeds.
 
     Args:
         request: the study's request: first seed and number of processes.
-        arena: the setting.
+        scenario: the setting.
         contenders: the policies; ratios are relative to the first.
         num_runs: number of seeds.
     """
     request.say(f"comparing {', '.join(c.label for c in contenders)} on {num_runs} runs")
     comparison = compare(
-        arena.workload,
+        ClusterWorld(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs),
         [contender.name for contender in contenders],
-        config=arena.config,
-        num_jobs=arena.num_jobs,
-        arrivals=arena.arrivals,
         num_seeds=num_runs,
         seed_start=request.first_seed,
         processes=request.processes,
     )
-    return Contest(arena, {contender.name: contender.label for contender in contenders}, comparison)
+    return Contest(
+        scenario, {contender.name: contender.label for contender in contenders}, comparison
+    )
 
 
 def averages_s(result: PolicyResult) -> list[float]:

@@ -12,8 +12,9 @@ from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import with_half_width, with_interval
 from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
-from parcae.studies.reproduce.contest import Arena, Contest, contest, named
+from parcae.studies.reproduce.contest import Contest, contest, named
 from parcae.studies.reproduce.learners import (
+    DecimaVariant,
     Learned,
     budget_notes,
     train_decima,
@@ -63,11 +64,15 @@ class Curve:
         self.ratio.append(ratio)
 
 
-#: The trainings of Decima's network: label, share of the budget, recipe and changes of it.
-_DECIMA_WAYS: tuple[tuple[str, str, Recipe, dict[str, Any]], ...] = (
-    ("decima, imitation first", "imitation", Recipe.FAST, {}),
-    ("decima, fast, alone", "alone", Recipe.FAST, {"imitation": 0.0}),
-    ("decima, decima-2019", "2019", Recipe.DECIMA_2019, {}),
+#: The trainings of Decima's network: label, share of the budget, and how it is trained.
+_DECIMA_WAYS = (
+    ("decima, imitation first", "imitation", DecimaVariant(recipe=Recipe.FAST)),
+    (
+        "decima, fast, alone",
+        "alone",
+        DecimaVariant(recipe=Recipe.FAST, changes={"imitation": 0.0}),
+    ),
+    ("decima, decima-2019", "2019", DecimaVariant(recipe=Recipe.DECIMA_2019)),
 )
 
 
@@ -78,10 +83,9 @@ def learning_curves(request: StudyRequest) -> StudyResult:
     """
     scenario = Scenario(request.workload, request.config, "batch", request.jobs(20, 20))
     learned, curves = _train_all(request, scenario)
-    arena = Arena(request.workload, request.config, "batch", scenario.num_jobs)
     outcome = contest(
         request,
-        arena,
+        scenario,
         [*named(_FIRST, "fair"), *(p.contender for p in learned)],
         request.runs(20, 200),
     )
@@ -128,7 +132,7 @@ def _train_all(request: StudyRequest, scenario: Scenario) -> tuple[list[Learned]
     )
     learned = [rule, network]
     curves = {"rule": tuned, label: corrected}
-    for label, share, recipe, changes in _DECIMA_WAYS:
+    for label, share, variant in _DECIMA_WAYS:
         curves[label] = Curve()
         learned.append(
             train_decima(
@@ -136,8 +140,7 @@ def _train_all(request: StudyRequest, scenario: Scenario) -> tuple[list[Learned]
                 scenario,
                 label,
                 seconds(share),
-                recipe=recipe,
-                changes=changes,
+                variant,
                 progress=curves[label].add,
             )
         )

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from parcae.evaluation.pictures import tidy
-from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import with_half_width, with_interval
 from parcae.learning.recipes import busy_share, mean_gap_s
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import SUFFIX
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.simulation.config import SimulationConfig
-from parcae.studies.reproduce.contest import Arena, Contender, Contest, contest, named
+from parcae.studies.reproduce.contest import Contender, Contest, contest, named
 from parcae.studies.reproduce.learners import (
+    DecimaVariant,
     Learned,
     budget_notes,
     checkpoint_path,
     train_decima,
 )
-from parcae.studies.reproduce.pictures import bar_panel, save
+from parcae.studies.reproduce.pictures import bar_panel, interval_lines, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
 from parcae.workloads.job import Workload
@@ -74,7 +74,7 @@ def smallest_cluster(workload: Workload, gap_s: float) -> int:
     return math.floor(workload.mean_work_ms / (gap_s * MS_PER_S * _MOST_LOAD)) + 1
 
 
-def synthetic_arena(request: StudyRequest, load: float | None = None) -> Arena:
+def synthetic_scenario(request: StudyRequest, load: float | None = None) -> Scenario:
     """One-stage jobs on executors that move without delay.
 
     The mean gap is 10 s, unless a load is given.
@@ -83,7 +83,7 @@ def synthetic_arena(request: StudyRequest, load: float | None = None) -> Arena:
     config = SimulationConfig(
         num_executors=smallest_cluster(workload, MEAN_GAP_S), moving_delay_ms=0, warmup_delay_ms=0
     )
-    return Arena(
+    return Scenario(
         workload,
         config,
         f"poisson:{MEAN_GAP_S:g}s" if load is None else f"load:{load:g}",
@@ -91,7 +91,7 @@ def synthetic_arena(request: StudyRequest, load: float | None = None) -> Arena:
     )
 
 
-def real_arena(request: StudyRequest, busy: float | None = None) -> Arena:
+def real_scenario(request: StudyRequest, busy: float | None = None) -> Scenario:
     """The request's workload on its cluster.
 
     If the request has the default cluster, the study uses the smallest cluster that a mean gap of
@@ -106,11 +106,13 @@ def real_arena(request: StudyRequest, busy: float | None = None) -> Arena:
         config = config.model_copy(
             update={"num_executors": smallest_cluster(workload, _REAL_GAP_S)}
         )
-    arena = Arena(workload, config, f"poisson:{_REAL_GAP_S:g}s", num_jobs)
-    return arena if is_default and busy is None else at_busy(arena, busy or _BUSY)
+    scenario = Scenario(workload, config, f"poisson:{_REAL_GAP_S:g}s", num_jobs)
+    return scenario if is_default and busy is None else at_busy(scenario, busy or _BUSY)
 
 
-def mixed_arena(request: StudyRequest, busy: float | None = None, alpha: float = 0.5) -> Arena:
+def mixed_scenario(
+    request: StudyRequest, busy: float | None = None, alpha: float = 0.5
+) -> Scenario:
     """A mix of two data sets on the cluster of the real-world data set.
 
     Args:
@@ -118,12 +120,12 @@ def mixed_arena(request: StudyRequest, busy: float | None = None, alpha: float =
         busy: share of the executors that arrivals keep busy; default 75%.
         alpha: probability of a job from the synthetic data set.
     """
-    real = real_arena(request, busy)
+    real = real_scenario(request, busy)
     return at_busy(replace(real, workload=mixed(request.workload, alpha)), busy or _BUSY)
 
 
-def at_busy(arena: Arena, busy: float) -> Arena:
-    """The arena with arrivals that keep the share `busy` of the executors busy.
+def at_busy(scenario: Scenario, busy: float) -> Scenario:
+    """The scenario with arrivals that keep the share `busy` of the executors busy.
 
     Bisection finds them with fair sharing on the selection seeds.
     """
@@ -133,10 +135,10 @@ def at_busy(arena: Arena, busy: float) -> Arena:
     for _ in range(_HALVINGS):
         load = (low + high) / 2
         measured = busy_share(
-            replace(arena, arrivals=f"load:{load:.3f}", num_jobs=_NUM_MEASURED_JOBS).scenario
+            replace(scenario, arrivals=f"load:{load:.3f}", num_jobs=_NUM_MEASURED_JOBS)
         )
         low, high = (low, load) if measured > busy else (load, high)
-    return replace(arena, arrivals=f"load:{low:.3f}")
+    return replace(scenario, arrivals=f"load:{low:.3f}")
 
 
 def _train_agent(
@@ -146,11 +148,13 @@ def _train_agent(
     # The load grows during training, as in the paper.
     changes = {"early_gap": _EARLY_GAP}
     name = f"{label} {kind}"
-    return train_decima(request, scenario, name, share_s, decima=AGENTS[label], changes=changes)
+    return train_decima(
+        request, scenario, name, share_s, DecimaVariant(AGENTS[label], changes=changes)
+    )
 
 
 def train_agents(
-    request: StudyRequest, arena: Arena, kind: str, labels: Sequence[str], share_s: float
+    request: StudyRequest, scenario: Scenario, kind: str, labels: Sequence[str], share_s: float
 ) -> tuple[list[Contender], list[str]]:
     """Train the agents, each for the same time, or take them from the request's policies.
 
@@ -159,7 +163,7 @@ def train_agents(
 
     Args:
         request: the study's request.
-        arena: the setting.
+        scenario: the setting.
         kind: name of the data set.
         labels: labels of the agents; keys of AGENTS.
         share_s: seconds of training per agent.
@@ -177,17 +181,17 @@ def train_agents(
             contenders.append(Contender(label, known[path.name]))
             notes.append(f"{label}, {kind}: {known[path.name]}, trained earlier")
             continue
-        learned = _train_agent(request, arena.scenario, label, kind, share_s)
+        learned = _train_agent(request, scenario, label, kind, share_s)
         contenders.append(replace(learned.contender, label=label))
         notes.append(learned.words)
     return contenders, notes
 
 
-def describe(kind: str, arena: Arena) -> str:
+def describe(kind: str, scenario: Scenario) -> str:
     """A note on a data set: workload, executors and mean gap."""
-    gap_s = mean_gap_s(arena.scenario)
+    gap_s = mean_gap_s(scenario)
     return (
-        f"{kind}: {arena.workload.name}, {arena.config.total_executors} executors, "
+        f"{kind}: {scenario.workload.name}, {scenario.config.total_executors} executors, "
         f"mean gap {gap_s:,.2f} s"
     )
 
@@ -208,16 +212,16 @@ def table1(request: StudyRequest) -> StudyResult:
 
     Source: Duan & Wu, Table I.
     """
-    arenas = {"synthetic": synthetic_arena(request), "mixed": mixed_arena(request)}
+    scenarios = {"synthetic": synthetic_scenario(request), "mixed": mixed_scenario(request)}
     labels = (PLAIN, "(1,0)", "(0,1)", WHOLE)
-    share_s = request.budget_s / (len(labels) * len(arenas))
+    share_s = request.budget_s / (len(labels) * len(scenarios))
     contests = dict[str, Contest]()
     rows = list[list[str]]()
     notes = list[str]()
-    for kind, arena in arenas.items():
-        agents, words = train_agents(request, arena, kind, labels, share_s)
-        contests[kind] = contest(request, arena, [*agents, *named(*BESIDE)], request.runs(8, 20))
-        notes += [describe(kind, arena), *contests[kind].notes(), *words]
+    for kind, scenario in scenarios.items():
+        agents, words = train_agents(request, scenario, kind, labels, share_s)
+        contests[kind] = contest(request, scenario, [*agents, *named(*BESIDE)], request.runs(8, 20))
+        notes += [describe(kind, scenario), *contests[kind].notes(), *words]
         rows += _table1_rows(kind, contests[kind])
     return StudyResult(
         "agents with and without idle slots and features of the DAG's shape",
@@ -263,34 +267,29 @@ def _table1_rows(kind: str, outcome: Contest) -> list[list[str]]:
 
 
 def _draw_bars(contests: Mapping[str, Contest], figure: Any) -> None:
-    for axis, (kind, outcome) in zip(
-        figure.subplots(1, len(contests)), contests.items(), strict=True
-    ):
-        bar_panel(
-            axis,
-            outcome.averages,
-            f"average JCT (s), {kind}",
-        )
+    axes = figure.subplots(1, len(contests))
+    for axis, (kind, outcome) in zip(axes, contests.items(), strict=True):
+        bar_panel(axis, outcome.averages, f"average JCT (s), {kind}")
 
 
 def _over_loads(
     request: StudyRequest,
-    arenas: Mapping[float, Arena],
+    scenarios: Mapping[float, Scenario],
     kind: str,
     labels: Sequence[str],
     share_s: float,
 ) -> tuple[dict[float, Contest], list[str]]:
     """Train agents at the highest load and measure them at all loads; ratios are to the first."""
     # One training at the highest load serves all loads.
-    hardest = arenas[max(arenas)]
+    hardest = scenarios[max(scenarios)]
     agents, notes = train_agents(request, hardest, kind, labels, share_s)
     contenders = [*agents, *named(*BESIDE)]
     contests = {
-        load: contest(request, arena, contenders, request.runs(6, 20))
-        for load, arena in arenas.items()
+        load: contest(request, scenario, contenders, request.runs(6, 20))
+        for load, scenario in scenarios.items()
     }
     return contests, [
-        *(describe(f"{kind}, load {load:.0%}", arena) for load, arena in arenas.items()),
+        *(describe(f"{kind}, load {load:.0%}", scenario) for load, scenario in scenarios.items()),
         *notes,
     ]
 
@@ -329,20 +328,11 @@ _LOAD_NOTES = (
 def _draw_loads(contests: Mapping[str, Mapping[float, Contest]], figure: Any) -> None:
     axes = figure.subplots(1, len(contests), squeeze=False)[0]
     for axis, (kind, by_load) in zip(axes, contests.items(), strict=True):
-        for row, label in enumerate(next(iter(by_load.values())).results):
-            estimates = [outcome.results[label].average_jct_s for outcome in by_load.values()]
-            errors = [[e.mean - e.low for e in estimates], [e.high - e.mean for e in estimates]]
-            y = [e.mean for e in estimates]
-            axis.errorbar(
-                list(by_load),
-                y,
-                errors,
-                color=policy_color(row),
-                marker="o",
-                markersize=4,
-                label=label,
-                capsize=2,
-            )
+        lines = {
+            label: [outcome.results[label].average_jct_s for outcome in by_load.values()]
+            for label in next(iter(by_load.values())).results
+        }
+        interval_lines(axis, list(by_load), lines)
         # Absolute times: the axis starts at 0.
         axis.set_ylim(bottom=0)
         tidy(axis, ("load", "average JCT (s)"), kind)
@@ -354,9 +344,9 @@ def fig3(request: StudyRequest) -> StudyResult:
     Source: Duan & Wu, Figure 3.
     """
     loads = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8) if request.is_full else (0.5, 0.75)
-    arenas = {load: real_arena(request, load) for load in loads}
+    scenarios = {load: real_scenario(request, load) for load in loads}
     contests, notes = _over_loads(
-        request, arenas, "real-world", (PLAIN, WHOLE), request.budget_s / 2
+        request, scenarios, "real-world", (PLAIN, WHOLE), request.budget_s / 2
     )
     return StudyResult(
         "average JCT over the load, TPC-H jobs",
@@ -378,14 +368,14 @@ def fig4(request: StudyRequest) -> StudyResult:
     labels = (PLAIN, "(1,0)", "(0,1)", "(0.5,1) critical path", "(0.5,1) average width", WHOLE)
     share_s = request.budget_s / (2 * len(labels))
     sets = {
-        "synthetic": {load: synthetic_arena(request, load) for load in loads},
-        "mixed": {load: mixed_arena(request, load) for load in loads},
+        "synthetic": {load: synthetic_scenario(request, load) for load in loads},
+        "mixed": {load: mixed_scenario(request, load) for load in loads},
     }
     contests = dict[str, dict[float, Contest]]()
     rows = list[list[str]]()
     notes = list[str]()
-    for kind, arenas in sets.items():
-        contests[kind], words = _over_loads(request, arenas, kind, labels, share_s)
+    for kind, scenarios in sets.items():
+        contests[kind], words = _over_loads(request, scenarios, kind, labels, share_s)
         rows += _load_rows(kind, contests[kind])
         notes += [*words, *contests[kind][loads[-1]].notes()]
     return StudyResult(

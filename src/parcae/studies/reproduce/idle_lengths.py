@@ -34,11 +34,11 @@ from parcae.studies.reproduce.idle import (
     PLAIN,
     WHOLE,
     describe,
-    mixed_arena,
+    mixed_scenario,
     train_agents,
 )
-from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
-from parcae.studies.reproduce.pictures import save
+from parcae.studies.reproduce.learners import DecimaVariant, Learned, budget_notes, train_decima
+from parcae.studies.reproduce.pictures import interval_lines, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence
@@ -220,8 +220,8 @@ def shares_by_length(
         The mean work of each bin in seconds; and by policy the machines per job in each bin, with
         intervals over the runs that have such jobs.
     """
-    runs = [(outcome.arena.sequence(seed), outcome.traces(seed, record=False)) for seed in seeds]
-    bins = [bins_of(outcome.arena.workload, sequence) for sequence, _ in runs]
+    runs = [(outcome.scenario.sequence(seed), outcome.traces(seed, record=False)) for seed in seeds]
+    bins = [bins_of(outcome.scenario.workload, sequence) for sequence, _ in runs]
     # A run without jobs in a bin says nothing about that bin.
     kept = [[run for run in range(len(runs)) if len(bins[run][row])] for row in range(len(bins[0]))]
     shown = [row for row, members in enumerate(kept) if members]
@@ -240,12 +240,12 @@ def shares_by_length(
 
 
 def _slot_words(outcome: Contest, seed: int) -> str:
-    sequence = outcome.arena.sequence(seed)
+    sequence = outcome.scenario.sequence(seed)
     policies = outcome.comparison.resolved.for_sequence(sequence, seed)
     words = []
     for name, policy in policies.items():
         slots = (
-            slots_of(sequence, cast(Policy, policy), outcome.arena.config, seed)
+            slots_of(sequence, cast(Policy, policy), outcome.scenario.config, seed)
             if outcome.labels[name] in (WHOLE, "idle-theory")
             else []
         )
@@ -273,18 +273,7 @@ def _draw(
 
 def _draw_shares(axis: Any, work_s: list[float], shares: Mapping[str, list[Estimate]]) -> None:
     """Draw the machines per job over the work of the job, one line per policy."""
-    for row, (label, estimates) in enumerate(shares.items()):
-        errors = [[e.mean - e.low for e in estimates], [e.high - e.mean for e in estimates]]
-        axis.errorbar(
-            work_s,
-            [e.mean for e in estimates],
-            np.nan_to_num(errors),
-            color=policy_color(row),
-            marker="o",
-            markersize=4,
-            label=label,
-            capsize=2,
-        )
+    interval_lines(axis, work_s, shares)
     axis.set_xscale("log")
     tidy(
         axis,
@@ -315,18 +304,18 @@ def fig5(request: StudyRequest) -> StudyResult:
     Source: Duan & Wu, Figure 5 and section VI.
     """
     share_s = request.budget_s / 3
-    arena = mixed_arena(request)
-    scenario = pairs()
-    agents, notes = train_agents(request, arena, "mixed", (PLAIN, WHOLE), share_s)
+    scenario = mixed_scenario(request)
+    pair = pairs()
+    agents, notes = train_agents(request, scenario, "mixed", (PLAIN, WHOLE), share_s)
     # A further agent learns the pairs of the theory.
     alone = train_decima(
-        request, scenario, f"{WHOLE} pairs", share_s, decima=AGENTS[WHOLE], changes=_PAIRS
+        request, pair, f"{WHOLE} pairs", share_s, DecimaVariant(AGENTS[WHOLE], changes=_PAIRS)
     )
     num_runs = request.runs(4, 10)
-    outcome = contest(request, arena, [*agents, *named(*BESIDE)], num_runs)
+    outcome = contest(request, scenario, [*agents, *named(*BESIDE)], num_runs)
     seeds = range(request.first_seed, request.first_seed + num_runs)
     work_s, shares = shares_by_length(outcome, seeds)
-    slots, numbers = pair_rows(scenario, alone)
+    slots, numbers = pair_rows(pair, alone)
     return StudyResult(
         "machines by length of the job, and learned idle slots compared with the theory",
         "agents give smaller jobs more machines than tuned weighted fair (Figure 5); on one-stage "
@@ -348,7 +337,7 @@ def fig5(request: StudyRequest) -> StudyResult:
             "contest": outcome.to_json(),
         },
         [
-            describe("mixed", arena),
+            describe("mixed", scenario),
             _PAIR_NOTE,
             "machines per job: executor time of its tasks / time in the system; bins have about "
             "the same number of job kinds each",

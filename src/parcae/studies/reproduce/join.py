@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,15 +14,13 @@ from parcae.cluster.observation import Observation
 from parcae.cluster.trace import Trace
 from parcae.errors import ConfigError
 from parcae.evaluation.bounds import lower_bounds
-from parcae.evaluation.pictures import tidy
-from parcae.evaluation.plots import PALETTE
+from parcae.evaluation.gantt import Bars, Chart, Panel, write_gantt
 from parcae.metrics.cluster import makespan_ms
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
-from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S, ms_from_s
 from parcae.workloads.arrivals import JobSequence
@@ -191,27 +188,16 @@ def _completed(
     return tuple(script), makespan_ms(simulator.trace("search")), departures
 
 
-def _draw(traces: Mapping[str, Trace], figure: Any) -> None:
-    axes = figure.subplots(len(traces), 1, sharex=True, squeeze=False)[:, 0]
-    for axis, (name, trace) in zip(axes, traces.items(), strict=True):
-        _draw_schedule(axis, trace)
-        title = f"{name}: {makespan_ms(trace) / MS_PER_S:.1f} s"
-        tidy(axis, ("", "executor"), title, has_legend=False)
-    handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
-    axes[-1].legend(handles.values(), handles.keys(), frameon=False, fontsize=7, loc="center right")
-    axes[-1].set_xlabel("time (s)")
-
-
-def _draw_schedule(axis: Any, trace: Trace) -> None:
-    """Draw one bar per task, by executor."""
+def _chart(name: str, trace: Trace) -> Chart:
+    """The chart of a schedule: one bar per task, by executor, with a colour for each stage."""
     tasks: Any = trace.tasks
-    for stage, label in enumerate(_STAGES):
-        box = {"color": PALETTE[stage], "edgecolor": "white", "linewidth": 0.5}
-        for task in tasks[tasks["stage"] == stage]:
-            start = int(task["start_ms"]) / MS_PER_S
-            end = int(task["finish_ms"]) / MS_PER_S
-            row = int(task["executor"])
-            axis.barh(row, end - start, left=start, height=0.9, label=label, **box)
+    executor, start_ms, finish_ms, stage = (
+        tasks[key] for key in ("executor", "start_ms", "finish_ms", "stage")
+    )
+    bars = Bars(executor, start_ms, finish_ms, stage, np.ones(len(tasks), np.int64))
+    panel = Panel("executor", NUM_EXECUTORS, bars, _STAGES)
+    end_ms = makespan_ms(trace)
+    return Chart(f"{name}: {end_ms / MS_PER_S:.1f} s", [panel], end_ms, "time (s)", MS_PER_S)
 
 
 def fig16(request: StudyRequest) -> StudyResult:
@@ -259,5 +245,5 @@ def fig16(request: StudyRequest) -> StudyResult:
             f"{NUM_EXECUTORS} executors, no delays; this study needs no workload, no seeds and no "
             "training",
         ],
-        partial(save, partial(_draw, traces), (8.5, 1.7 * len(traces))),
+        partial(write_gantt, [_chart(*one) for one in traces.items()], legend=_STAGES),
     )

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.decision import Policy
-from parcae.evaluation.tuning import resolve_policies
+from parcae.evaluation.policies import resolve_policies
 from parcae.learning.scenario import Scenario
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status

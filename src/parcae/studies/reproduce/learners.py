@@ -24,7 +24,7 @@ from parcae.studies.reproduce.study import StudyRequest
 
 if TYPE_CHECKING:
     from parcae.learning.loop import Iteration
-    from parcae.learning.run import TrainRequest
+    from parcae.learning.request import TrainRequest
     from parcae.learning.tune import Tuning
 
 #: Shorter trainings use small batches of runs and frequent selections on few runs. With the usual
@@ -78,6 +78,25 @@ class Learned:
         return {"checkpoint": self.path.name, **{key: getattr(self, key) for key in keys}}
 
 
+@dataclass(frozen=True)
+class DecimaVariant:
+    """Which parts Decima's network has, and how it is trained.
+
+    Args:
+        settings: settings of the network.
+        recipe: training recipe; None for the request's.
+        changes: changed settings of the recipe.
+    """
+
+    settings: DecimaSettings = field(default_factory=DecimaSettings)
+    recipe: Recipe | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+#: Decima with all its parts, trained by the recipe of the request.
+_WHOLE = DecimaVariant()
+
+
 def short_config(
     recipe: Recipe, scenario: Scenario, share_s: float, network: str = "decima"
 ) -> TrainConfig:
@@ -101,10 +120,8 @@ def train_decima(
     scenario: Scenario,
     label: str,
     share_s: float,
+    variant: DecimaVariant = _WHOLE,
     *,
-    decima: DecimaSettings | None = None,
-    recipe: Recipe | None = None,
-    changes: Mapping[str, Any] | None = None,
     weights: Weights | None = None,
     teacher: Learned | None = None,
     progress: Callable[[Iteration], None] | None = None,
@@ -116,9 +133,7 @@ def train_decima(
         scenario: the scenario.
         label: the policy's label; the file is named after it.
         share_s: seconds of training.
-        decima: settings of the network.
-        recipe: the training recipe; None for the request's.
-        changes: changed settings of the recipe.
+        variant: which parts the network has, and how it is trained.
         weights: weights to start from.
         teacher: the rule to imitate first; None for the shipped one.
         progress: called after each iteration.
@@ -127,12 +142,11 @@ def train_decima(
         ConfigError: the workload does not allow training.
         KeyboardInterrupt: the user stopped the training, which stops the study.
     """
-    from parcae.learning.run import TrainRequest
+    from parcae.learning.request import TrainRequest
     from parcae.learning.start import start_rule
 
-    config = short_config(recipe or request.recipe, scenario, share_s).model_copy(
-        update=dict(changes or {})
-    )
+    recipe = variant.recipe or request.recipe
+    config = short_config(recipe, scenario, share_s).model_copy(update=dict(variant.changes))
     imitation = (
         f" ({config.imitation:.0%} of the time imitating the tuned rule)"
         if config.imitation > 0
@@ -144,7 +158,7 @@ def train_decima(
         config,
         "decima",
         parameters=None if config.imitation == 0 else rule,
-        decima=decima or DecimaSettings(),
+        decima=variant.settings,
         weights=weights,
         seed=request.training_seed,
     )
@@ -153,7 +167,7 @@ def train_decima(
         training,
         share_s,
         label,
-        f"Decima's network, recipe {recipe or request.recipe}{imitation}",
+        f"Decima's network, recipe {recipe}{imitation}",
         progress,
     )
 
@@ -177,7 +191,7 @@ def train_parcae(
         rule: the rule to correct.
         progress: called after each iteration.
     """
-    from parcae.learning.run import TrainRequest
+    from parcae.learning.request import TrainRequest
 
     config = short_config(Recipe.FAST, scenario, share_s, "parcae")
     training = TrainRequest(
@@ -195,8 +209,8 @@ def _train(
     what: str,
     progress: Callable[[Iteration], None] | None,
 ) -> Learned:
+    from parcae.learning.gradients import gradient_learner
     from parcae.learning.loop import Plan, train
-    from parcae.learning.run import gradient_learner
 
     request.say(f"training {label} for {share_s:.0f} s")
     result = train(gradient_learner(training), Plan(share_s), progress)

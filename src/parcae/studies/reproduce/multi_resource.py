@@ -17,7 +17,8 @@ from typing import Any
 
 from parcae.cluster.trace import Trace
 from parcae.errors import FormatError
-from parcae.evaluation.tuning import resolve_policies
+from parcae.evaluation.policies import resolve_policies
+from parcae.evaluation.tuning import describe
 from parcae.evaluation.tuning import tune as sweep
 from parcae.files import write_text
 from parcae.learning.scenario import Scenario
@@ -26,8 +27,9 @@ from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.learned import find_checkpoint, is_learned
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.run import simulate
-from parcae.studies.reproduce.contest import Arena, Contender, Contest, contest
+from parcae.studies.reproduce.contest import Contender, Contest, contest
 from parcae.studies.reproduce.learners import (
+    DecimaVariant,
     Learned,
     budget_notes,
     given,
@@ -35,7 +37,7 @@ from parcae.studies.reproduce.learners import (
     train_parcae,
     tune,
 )
-from parcae.studies.reproduce.pictures import bar_panel, save
+from parcae.studies.reproduce.pictures import bar_panels, save
 from parcae.studies.reproduce.study import RecordedSetting, StudyRequest, StudyResult
 from parcae.workloads.arrivals import ArrivalProcess, JobSequence
 from parcae.workloads.demands import half, prepare, with_drawn_memory
@@ -75,7 +77,7 @@ class World:
     """
 
     name: str
-    test: Arena
+    test: Scenario
     train: Scenario
     notes: tuple[str, ...]
 
@@ -123,9 +125,6 @@ def usable_arrivals(arrivals: str, workload: Workload, config: SimulationConfig)
         workload: the jobs.
         config: the cluster.
 
-    Returns:
-        The converted arrivals.
-
     Example: if the classes can serve a load of at most 0.75, "load:0.8" becomes "load:0.6000".
     """
     process = ArrivalProcess.parse(arrivals)
@@ -151,9 +150,7 @@ def missing_notes(request: StudyRequest) -> list[str]:
     """A note if the request has no trace."""
     if request.recorded is not None:
         return []
-    return [
-        "TPC-H only: for the paper's other workload, give Alibaba's trace with --trace FILE",
-    ]
+    return ["TPC-H only: for the paper's other workload, give Alibaba's trace with --trace FILE"]
 
 
 def _tpch(request: StudyRequest) -> World:
@@ -164,11 +161,9 @@ def _tpch(request: StudyRequest) -> World:
         workload, notes = prepare(workload, [with_drawn_memory(_MEMORY_DRAW)])
     config = in_classes(request.config, _TPCH_EXECUTORS)
     arrivals = usable_arrivals(request.stream, workload, config)
-    test = Arena(workload, config, arrivals, 1)
-    train = Scenario(workload, config, arrivals, 1)
-    return World(
-        "TPC-H", test, train, (_cluster_note("TPC-H", test), *(f"TPC-H: {note}" for note in notes))
-    )
+    setting = Scenario(workload, config, arrivals, 1)
+    words = (_cluster_note("TPC-H", setting), *(f"TPC-H: {note}" for note in notes))
+    return World("TPC-H", setting, setting, words)
 
 
 def _trace(request: StudyRequest, recorded: RecordedSetting) -> World:
@@ -181,7 +176,7 @@ def _trace(request: StudyRequest, recorded: RecordedSetting) -> World:
     arrivals = [
         usable_arrivals(recorded.arrivals, workload, config) for workload in (first, second)
     ]
-    test = Arena(second, config, arrivals[1], 1)
+    test = Scenario(second, config, arrivals[1], 1)
     train = Scenario(first, config, arrivals[0], 1)
     name = recorded.workload.name
     notes = (
@@ -198,14 +193,15 @@ def _trace(request: StudyRequest, recorded: RecordedSetting) -> World:
     return World(name, test, train, notes)
 
 
-def _cluster_note(name: str, arena: Arena) -> str:
+def _cluster_note(name: str, scenario: Scenario) -> str:
     classes = ", ".join(
-        f"{c.num_executors} of {c.cpu:g} cpu and {c.memory:g} memory" for c in arena.config.classes
+        f"{c.num_executors} of {c.cpu:g} cpu and {c.memory:g} memory"
+        for c in scenario.config.classes
     )
     return (
-        f"{name}: executors: {classes}; arrivals {arena.arrivals}; the classes can serve a load of "
-        f"at most {usable_share(arena.workload, arena.config.classes):.2f}, and the requested load "
-        "is a share of that"
+        f"{name}: executors: {classes}; arrivals {scenario.arrivals}; the classes can "
+        f"serve a load of at most {usable_share(scenario.workload, scenario.config.classes):.2f}, "
+        "and the requested load is a share of that"
     )
 
 
@@ -255,15 +251,15 @@ def _swept(request: StudyRequest, world: World, family: str) -> dict[str, str]:
 
     They come from the file of earlier sweeps, or from a new sweep that is added to the file.
     """
-    arena = world.test
+    scenario = world.test
     path = request.output.parent / _SWEEPS_FILE
     # A batch must keep its size; a stream can be shorter for tuning.
-    is_short = not request.is_full and arena.arrivals != "batch"
-    num_jobs = min(arena.num_jobs, _SHORT_JOBS) if is_short else arena.num_jobs
+    is_short = not request.is_full and scenario.arrivals != "batch"
+    num_jobs = min(scenario.num_jobs, _SHORT_JOBS) if is_short else scenario.num_jobs
     setting = [
-        fingerprint(arena.workload),
-        arena.config.model_dump(mode="json"),
-        arena.arrivals,
+        fingerprint(scenario.workload),
+        scenario.config.model_dump(mode="json"),
+        scenario.arrivals,
         num_jobs,
         family,
     ]
@@ -272,9 +268,9 @@ def _swept(request: StudyRequest, world: World, family: str) -> dict[str, str]:
     known, entry = _known_sweeps(path, key)
     if entry is None:
         request.say(f"tuning {family} on {world.name}")
-        best = sweep(arena.workload, family, arena.config, arena.arrivals, num_jobs)
+        best = sweep(scenario.workload, family, scenario.config, scenario.arrivals, num_jobs)
         policy = ":".join([family, *(f"{value:g}" for value in best.best)])
-        entry = {"policy": policy, "words": f"{best.describe()} of {num_jobs} jobs"}
+        entry = {"policy": policy, "words": f"{describe(best)} of {num_jobs} jobs"}
         request.output.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(known | {key: entry}, indent=2) + "\n")
     return entry
@@ -344,7 +340,7 @@ def make_learned(request: StudyRequest, world: World, share_s: float) -> list[Le
     # The network chooses an executor class with every decision.
     head = DecimaSettings(executor_classes=True)
     decima = train_decima(
-        request, world.train, f"decima ({world.name})", share_s, decima=head, teacher=rule
+        request, world.train, f"decima ({world.name})", share_s, DecimaVariant(head), teacher=rule
     )
     return [rule, parcae, decima]
 
@@ -363,19 +359,19 @@ def recorded_runs(
     Returns:
         For every seed, the jobs and the trace of every policy by label.
     """
-    arena = world.test
+    scenario = world.test
     labels = {contender.name: contender.label for contender in contenders}
     resolved = resolve_policies(
-        arena.workload, list(labels), arena.config, arena.arrivals, arena.num_jobs
+        scenario.workload, list(labels), scenario.config, scenario.arrivals, scenario.num_jobs
     )
     for seed in range(request.first_seed, request.first_seed + num_runs):
         request.say(f"running seed {seed} on {world.name}")
-        sequence = arena.sequence(seed)
+        sequence = scenario.sequence(seed)
         policies = resolved.for_sequence(sequence, seed)
         yield (
             sequence,
             {
-                labels[name]: simulate(sequence, p, arena.config, seed, record=True)
+                labels[name]: simulate(sequence, p, scenario.config, seed, record=True)
                 for name, p in policies.items()
             },
         )
@@ -401,13 +397,23 @@ def fig11(request: StudyRequest) -> StudyResult:
         "of that of Tetris, its average JCT 52% below (section 7.3)",
         ("workload", *columns),
         [[name, *row] for name, entry in outcomes.items() for row in entry.rows()],
-        {name: _numbers(entry, lineups[name]) for name, entry in outcomes.items()},
+        {
+            name: {
+                **entry.to_json(),
+                "learned": [policy.to_json() for policy in lineups[name].learned],
+            }
+            for name, entry in outcomes.items()
+        },
         [
             *missing_notes(request),
             *(
                 note
                 for world in all_worlds
-                for note in _notes(world, outcomes[world.name], lineups[world.name])
+                for note in (
+                    *world.notes,
+                    *(f"{world.name}: {words}" for words in outcomes[world.name].notes()),
+                    *lineups[world.name].notes,
+                )
             ),
             "memory unused: the share of the busy executors' memory that their tasks did not need, "
             "weighted by time",
@@ -417,20 +423,6 @@ def fig11(request: StudyRequest) -> StudyResult:
     )
 
 
-def _notes(world: World, outcomes: Contest, lineup: Lineup) -> list[str]:
-    return [*world.notes, *(f"{world.name}: {note}" for note in outcomes.notes()), *lineup.notes]
-
-
-def _numbers(outcomes: Contest, entry: Lineup) -> dict[str, Any]:
-    return {**outcomes.to_json(), "learned": [policy.to_json() for policy in entry.learned]}
-
-
 def _draw(outcomes: dict[str, Contest], figure: Any) -> None:
-    axes = figure.subplots(1, len(outcomes), squeeze=False)[0]
-    for axis, (name, entry) in zip(axes, outcomes.items(), strict=True):
-        bar_panel(
-            axis,
-            entry.averages,
-            "average JCT (s)",
-        )
-        axis.set_title(name, fontsize=9, loc="left")
+    panels = {name: entry.averages for name, entry in outcomes.items()}
+    bar_panels(figure, panels, "average JCT (s)")

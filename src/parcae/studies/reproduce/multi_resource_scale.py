@@ -12,7 +12,13 @@ from parcae.evaluation.statistics import Estimate
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.studies.reproduce.contest import Contest, contest
-from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima, tune
+from parcae.studies.reproduce.learners import (
+    DecimaVariant,
+    Learned,
+    budget_notes,
+    train_decima,
+    tune,
+)
 from parcae.studies.reproduce.multi_resource import (
     GRAPHENE,
     World,
@@ -63,7 +69,7 @@ def table3(request: StudyRequest) -> StudyResult:
         "with 15 times fewer jobs (7% more); 610 s if trained in the test setting and 630 s with "
         "10 times fewer executors (3% more; Table 3, Appendix I)",
         ("test", "policy", "average JCT (s)", "ratio to trained at the test's size"),
-        [row for test, entry in outcomes.items() for row in _rows(test, entry)],
+        [[test, *row] for test, entry in outcomes.items() for row in entry.average_rows()],
         {
             **numbers,
             "learned": [one.to_json() for one in learned],
@@ -97,7 +103,7 @@ def _trained(request: StudyRequest, world: World, rule: Learned) -> list[Learned
     share_s = request.budget_s / _NUM_SHARES
     return [
         train_decima(
-            request, scenario, f"decima, trained {what}", share_s, decima=head, teacher=rule
+            request, scenario, f"decima, trained {what}", share_s, DecimaVariant(head), teacher=rule
         )
         for scenario, what in zip(scenarios, words, strict=True)
     ]
@@ -115,10 +121,6 @@ def _smaller(world: World) -> Scenario:
     # Every class keeps at least one executor.
     fewer = max(len(config.classes), config.total_executors // _FEWER_EXECUTORS)
     return replace(world.train, config=config.resized(fewer))
-
-
-def _rows(test: str, outcome: Contest) -> list[list[str]]:
-    return [[test, *row] for row in outcome.average_rows()]
 
 
 def _bars(outcomes: dict[str, Contest]) -> dict[str, Estimate]:

@@ -88,9 +88,6 @@ def profiles(
         world: the world.
         lineup: the policies.
         num_runs: number of runs.
-
-    Returns:
-        The profiles by label.
     """
     edges_ms = bin_edges_ms(world.test.workload)
     jct: dict[str, list[FloatArray]] = {}
@@ -109,11 +106,7 @@ def profiles(
 def ratio_to(values: FloatArray, baseline: FloatArray) -> Estimate | None:
     """The ratio of two policies' means over the runs in which both are known.
 
-    None if there is no such run with a baseline above 0.
-
-    Args:
-        values: float64[num_runs].
-        baseline: float64[num_runs], the same runs.
+    Both are float64[num_runs]. None if there is no such run with a baseline above 0.
     """
     known = np.isfinite(values) & np.isfinite(baseline) & (baseline > 0)
     return ratio_estimate(values[known], baseline[known]) if known.any() else None

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from parcae.cluster.trace import Trace
-from parcae.evaluation.gantt import write_png
+from parcae.evaluation.cluster_gantt import cluster_charts
+from parcae.evaluation.gantt import write_gantt
 from parcae.evaluation.statistics import with_half_width
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import makespan_ms
 from parcae.metrics.objectives import Objective
 from parcae.simulation.config import SimulationConfig
-from parcae.studies.reproduce.contest import Arena, Contest, contest, named
+from parcae.studies.reproduce.contest import Contest, contest, named
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima, tune
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
@@ -88,9 +88,9 @@ def fig13(request: StudyRequest) -> StudyResult:
     free = [policy.contender for policy in learned["b"]]
     contests = {}
     for case, contenders in ((_CASES[0], costly), (_CASES[1], free)):
-        arena = Arena(request.workload, case.config(request), "batch", num_jobs)
+        scenario = Scenario(request.workload, case.config(request), "batch", num_jobs)
         contests[case.is_moving_free] = contest(
-            request, arena, [*named("fair"), *contenders], num_runs
+            request, scenario, [*named("fair"), *contenders], num_runs
         )
     rows = [*_rows(_CASES[0], contests[False]), *_rows(_CASES[1], contests[True])]
     best = {
@@ -121,9 +121,5 @@ def fig13(request: StudyRequest) -> StudyResult:
             *(policy.words for policy in every),
             *budget_notes(request),
         ],
-        partial(_draw, traces),
+        partial(write_gantt, cluster_charts(traces)),
     )
-
-
-def _draw(traces: dict[str, Trace], path: Path) -> None:
-    write_png(traces, path)

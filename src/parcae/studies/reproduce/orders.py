@@ -14,7 +14,7 @@ from parcae.evaluation.statistics import (
     with_interval,
 )
 from parcae.learning.scenario import Scenario
-from parcae.studies.reproduce.contest import Arena, Contender, averages_s, contest, named
+from parcae.studies.reproduce.contest import Contender, averages_s, contest, named
 from parcae.studies.reproduce.learners import budget_notes, learned_contenders, train_decima, tune
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
@@ -31,15 +31,15 @@ def fig22(request: StudyRequest) -> StudyResult:
     """
     num_jobs = request.jobs(10, 10)
     num_runs = request.runs(10, 100)
-    drawn = Arena(request.workload, request.config, "batch", num_jobs)
+    drawn = Scenario(request.workload, request.config, "batch", num_jobs)
     # Only the simplified workload and cluster are used; every seed draws its own batch.
     plain, cluster = simplified(drawn.sequence(request.first_seed), request.config)
-    arena = Arena(plain.workload, cluster, "batch", num_jobs)
-    learned, notes = _learned(request, Scenario(arena.workload, cluster, "batch", num_jobs))
+    scenario = Scenario(plain.workload, cluster, "batch", num_jobs)
+    learned, notes = _learned(request, scenario)
     outcome = contest(
-        request, arena, [*named(_FIRST, "weighted-fair:tuned", "fair"), *learned], num_runs
+        request, scenario, [*named(_FIRST, "weighted-fair:tuned", "fair"), *learned], num_runs
     )
-    searched = _search(request, arena, num_runs)
+    searched = _search(request, scenario, num_runs)
     # The baseline of all ratios, by seed.
     best_s = [order.average_jct_ms / MS_PER_S for order in searched]
     samples = {
@@ -99,11 +99,11 @@ def _learned(request: StudyRequest, scenario: Scenario) -> tuple[list[Contender]
     ]
 
 
-def _search(request: StudyRequest, arena: Arena, num_runs: int) -> list[BestOrder]:
+def _search(request: StudyRequest, scenario: Scenario, num_runs: int) -> list[BestOrder]:
     """The best order of the jobs of every run."""
     return [
         best_job_order(
-            arena.sequence(seed), arena.config, seed, partial(_report_progress, request, seed)
+            scenario.sequence(seed), scenario.config, seed, partial(_report_progress, request, seed)
         )
         for seed in range(request.first_seed, request.first_seed + num_runs)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from parcae.errors import FormatError
 from parcae.evaluation.packing.tuning import tune_knob
 from parcae.evaluation.statistics import Estimate, mean_estimate, ratio_estimate
-from parcae.learning.loop import Iteration, Plan, train
+from parcae.learning.loop import Iteration, Plan, TrainResult, train
 from parcae.learning.packing.deeprm import DeepRMLearner
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource, PackingSource
@@ -136,6 +136,47 @@ def heuristics(
     }
 
 
+def given_or_shipped(
+    request: PackingRequest, kind: str, paper: str, is_for: Callable[[Checkpoint], bool]
+) -> tuple[Path, Checkpoint] | None:
+    """The first fitting checkpoint of the request, or else of the package; None if none fits.
+
+    Args:
+        request: the study's request.
+        kind: kind of the checkpoint.
+        paper: name of the paper's policy, for error messages.
+        is_for: whether a checkpoint was trained for the study's setting.
+
+    Raises:
+        FormatError: a given checkpoint is damaged or of another kind.
+        FileNotFoundError: a given checkpoint does not exist.
+    """
+    shipped = sorted(SHIPPED.folder.glob(f"{kind}-*.safetensors"))
+    for path in [*map(Path, request.policies), *shipped]:
+        checkpoint = read_checkpoint(path)
+        if checkpoint.kind != kind:
+            raise FormatError(
+                f"{path}: this is a checkpoint of a {checkpoint.kind!r} policy, "
+                f"but this study accepts only those of {paper}"
+            )
+        if is_for(checkpoint):
+            return path, checkpoint
+    return None
+
+
+def keep_trained(request: PackingRequest, result: TrainResult, name: str) -> None:
+    """Write the checkpoint of a training to the study's folder.
+
+    Raises:
+        KeyboardInterrupt: the user stopped the training, which stops the study.
+    """
+    # An interrupted training would make the whole study worthless.
+    if result.ending == "interrupted":
+        raise KeyboardInterrupt
+    request.output.mkdir(parents=True, exist_ok=True)
+    write_checkpoint(result.checkpoint, request.output / f"{name}.safetensors")
+
+
 @dataclass(frozen=True)
 class LearnedPacking:
     """A policy that was read or trained.
@@ -187,30 +228,21 @@ def learned_deeprm(
         FileNotFoundError: a given checkpoint does not exist.
         KeyboardInterrupt: the user stopped the training, which stops the study.
     """
-    # Checkpoints of the request come before the shipped ones.
-    for path in [
-        *map(Path, request.policies),
-        *sorted(SHIPPED.folder.glob(f"{KIND}-*.safetensors")),
-    ]:
-        checkpoint = read_checkpoint(path)
-        if _is_for(checkpoint, path, rate, cost):
-            policy = deeprm_policy(checkpoint, str(path))
-            words = (
-                f"deeprm at {label_of(rate)} for {cost.name.lower()}: {path.name}, "
-                f"{checkpoint.card['iterations']} iterations in "
-                f"{checkpoint.card['seconds']:.0f} s, "
-                f"choosing among actions that are {policy.settings.actions}"
-            )
-            return LearnedPacking(policy, words, checkpoint.card)
+    found = given_or_shipped(request, KIND, "DeepRM", partial(_is_for, rate, cost))
+    if found is not None:
+        path, checkpoint = found
+        policy = deeprm_policy(checkpoint, str(path))
+        words = (
+            f"deeprm at {label_of(rate)} for {cost.name.lower()}: {path.name}, "
+            f"{checkpoint.card['iterations']} iterations in "
+            f"{checkpoint.card['seconds']:.0f} s, "
+            f"choosing among actions that are {policy.settings.actions}"
+        )
+        return LearnedPacking(policy, words, checkpoint.card)
     return train_deeprm(request, rate, cost, share_s)
 
 
-def _is_for(checkpoint: Checkpoint, path: Path, rate: float, cost: Cost) -> bool:
-    if checkpoint.kind != KIND:
-        raise FormatError(
-            f"{path}: this is a checkpoint of a {checkpoint.kind!r} policy, "
-            "but this study accepts only those of DeepRM"
-        )
+def _is_for(rate: float, cost: Cost, checkpoint: Checkpoint) -> bool:
     return (
         checkpoint.card.get("source") == source_at(rate).card()
         and checkpoint.card.get("cost") == cost.name.lower()
@@ -258,20 +290,14 @@ def train_deeprm(
             progress(done, learner.policy)
 
     result = train(learner, Plan(share_s, FULL_ITERATIONS), report)
-    # An interrupted training would make the whole study worthless.
-    if result.ending == "interrupted":
-        raise KeyboardInterrupt
-    request.output.mkdir(parents=True, exist_ok=True)
-    path = request.output / f"deeprm-{rate:g}-{cost.name.lower()}-{chosen}.safetensors"
-    write_checkpoint(result.checkpoint, path)
+    name = f"deeprm-{rate:g}-{cost.name.lower()}-{chosen}"
+    keep_trained(request, result, name)
     ended = "" if result.ending == "done" else f"; it ended early: {result.ending}"
     words = (
         f"deeprm at {label_of(rate)} for {cost.name.lower()}: trained here, recipe {chosen}, "
         f"{result.iterations} iterations in {result.seconds:.0f} s (the paper: 1,000){ended}"
     )
-    return LearnedPacking(
-        deeprm_policy(result.checkpoint, str(path)), words, result.checkpoint.card
-    )
+    return LearnedPacking(deeprm_policy(result.checkpoint, name), words, result.checkpoint.card)
 
 
 def setting_notes(stage: Stage, rates: Sequence[float]) -> list[str]:

@@ -95,6 +95,42 @@ def save_bars(estimates: Mapping[str, Estimate], label: str, path: Path) -> None
     )
 
 
+def bar_panels(figure: Any, panels: Mapping[str, Mapping[str, Estimate]], label: str) -> None:
+    """Draw bar panels side by side.
+
+    Args:
+        figure: the matplotlib figure.
+        panels: the estimates of each panel by name, by the panel's title.
+        label: label of the value axes.
+    """
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (title, estimates) in zip(axes, panels.items(), strict=True):
+        bar_panel(axis, estimates, label)
+        axis.set_title(title, fontsize=9, loc="left")
+
+
+def interval_lines(axis: Any, x: Sequence[float], lines: Mapping[str, Sequence[Estimate]]) -> None:
+    """Draw lines through estimates, with their intervals where known.
+
+    Args:
+        axis: the matplotlib axes.
+        x: the place of every estimate of a line.
+        lines: the estimates of every line, by its name.
+    """
+    for row, (name, estimates) in enumerate(lines.items()):
+        errors = [[e.mean - e.low for e in estimates], [e.high - e.mean for e in estimates]]
+        axis.errorbar(
+            x,
+            [e.mean for e in estimates],
+            np.nan_to_num(errors),
+            color=policy_color(row),
+            marker="o",
+            markersize=4,
+            label=name,
+            capsize=2,
+        )
+
+
 def bar_panel(axis: Any, estimates: Mapping[str, Estimate], label: str) -> None:
     """Draw one horizontal bar per estimate, the first on top.
 

@@ -9,8 +9,8 @@ from parcae.evaluation.statistics import ratio_estimate, with_half_width, with_i
 from parcae.learning.recipes import mean_gap_s
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings
-from parcae.studies.reproduce.contest import Arena, Contender, Contest, averages_s, contest, named
-from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
+from parcae.studies.reproduce.contest import Contender, Contest, averages_s, contest, named
+from parcae.studies.reproduce.learners import DecimaVariant, Learned, budget_notes, train_decima
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
@@ -21,10 +21,6 @@ _LONGEST = 75 / 45
 #: Number of gaps in the mix, and of rounds over them.
 _NUM_GAPS = 3
 _NUM_ROUNDS = 2
-
-
-def _scenario(arena: Arena) -> Scenario:
-    return Scenario(arena.workload, arena.config, arena.arrivals, arena.num_jobs)
 
 
 def fig23(request: StudyRequest) -> StudyResult:
@@ -79,13 +75,13 @@ def _with_and_without_durations(request: StudyRequest) -> tuple[Contest, Contest
     Returns:
         The contest with known durations, the one with unknown durations, and the trained policies.
     """
-    known = Arena(request.workload, request.config, "batch", request.jobs(20, 20))
+    known = Scenario(request.workload, request.config, "batch", request.jobs(20, 20))
     unknown = replace(known, config=request.config.model_copy(update={"unknown_share": 1.0}))
     # Two trainings: with and without durations.
     share_s = request.budget_s / 2
     num_runs = request.runs(20, 100)
-    informed = train_decima(request, _scenario(known), "decima", share_s)
-    blind = train_decima(request, _scenario(unknown), "decima without durations", share_s)
+    informed = train_decima(request, known, "decima", share_s)
+    blind = train_decima(request, unknown, "decima without durations", share_s)
     without = [
         blind.contender,
         Contender("decima trained with durations, run without", str(informed.path)),
@@ -108,7 +104,7 @@ def gap_arrivals(gap_s: float) -> str:
 
 def train_on_mix(
     request: StudyRequest,
-    arena: Arena,
+    scenario: Scenario,
     label: str,
     gaps_s: list[float],
     share_s: float,
@@ -121,7 +117,7 @@ def train_on_mix(
 
     Args:
         request: the study's request.
-        arena: the setting.
+        scenario: the setting.
         label: the policy's label.
         gaps_s: the mean gaps in seconds.
         share_s: seconds of training for all turns.
@@ -131,14 +127,12 @@ def train_on_mix(
     turns = [gap for _ in range(_NUM_ROUNDS) for gap in gaps_s]
     parts = list[Learned]()
     for gap in turns:
-        scenario = Scenario(arena.workload, arena.config, gap_arrivals(gap), arena.num_jobs)
+        turn = replace(scenario, arrivals=gap_arrivals(gap))
         # Continue from the weights of the previous turn.
         weights = parts[-1].weights if parts else None
-        parts.append(
-            train_decima(
-                request, scenario, label, share_s / len(turns), decima=decima, weights=weights
-            )
-        )
+        turn_s = share_s / len(turns)
+        variant = DecimaVariant(decima)
+        parts.append(train_decima(request, turn, label, turn_s, variant, weights=weights))
     keys = ("iterations", "decisions", "seconds")
     sums = {key: sum(getattr(part, key) for part in parts) for key in keys}
     words = f"{label}: {len(turns)} turns, {_size(sums)}; the last turn: {parts[-1].words}"
@@ -164,24 +158,24 @@ def table2(request: StudyRequest) -> StudyResult:
 
     Source: Decima, Table 2 and section 7.4.
     """
-    requested = Arena(request.workload, request.config, request.stream, request.jobs(60, 1_000))
-    gap_s = mean_gap_s(_scenario(requested))
+    requested = Scenario(request.workload, request.config, request.stream, request.jobs(60, 1_000))
+    gap_s = mean_gap_s(requested)
     # Four trainings share the budget.
     share_s = request.budget_s / 4
-    arena = Arena(requested.workload, requested.config, gap_arrivals(gap_s), requested.num_jobs)
-    slow = Scenario(arena.workload, arena.config, gap_arrivals(_LONGEST * gap_s), arena.num_jobs)
+    scenario = replace(requested, arrivals=gap_arrivals(gap_s))
+    slow = replace(requested, arrivals=gap_arrivals(_LONGEST * gap_s))
     mix = _mixed_gaps_s(gap_s)
     label = "decima, trained on a mix"
     knowing = DecimaSettings(knows_gap=True)
     learned = [
-        train_decima(request, _scenario(arena), "decima, trained on the test's gap", share_s),
+        train_decima(request, scenario, "decima, trained on the test's gap", share_s),
         train_decima(request, slow, "decima, trained on a gap 5/3 as long", share_s),
-        train_on_mix(request, arena, label, mix, share_s, DecimaSettings()),
-        train_on_mix(request, arena, f"{label}, knows the gap", mix, share_s, knowing),
+        train_on_mix(request, scenario, label, mix, share_s, DecimaSettings()),
+        train_on_mix(request, scenario, f"{label}, knows the gap", mix, share_s, knowing),
     ]
     outcome = contest(
         request,
-        arena,
+        scenario,
         [*named(_BEST), *(policy.contender for policy in learned)],
         request.runs(6, 20),
     )

@@ -15,8 +15,9 @@ import numpy as np
 from parcae.evaluation.compare import Comparison
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
+from parcae.learning.scenario import Scenario
 from parcae.policies.learned import variants
-from parcae.studies.reproduce.contest import Arena, Contender, contest, named
+from parcae.studies.reproduce.contest import contest, named
 from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
@@ -87,9 +88,9 @@ def shifts(request: StudyRequest) -> StudyResult:
     cases_json = dict[str, dict[str, Any]]()
     for case in _cases(request):
         config = request.config.model_copy(update={"num_executors": case.num_executors})
-        arena = Arena(case.workload, config, case.arrivals, case.num_jobs)
-        contenders = [*named(*_HEURISTICS), *(Contender(kind, kind) for kind in kinds)]
-        comparison = contest(request, arena, contenders, num_runs).comparison
+        scenario = Scenario(case.workload, config, case.arrivals, case.num_jobs)
+        contenders = [*named(*_HEURISTICS), *named(*kinds)]
+        comparison = contest(request, scenario, contenders, num_runs).comparison
         against = {kind: _against_best(comparison, case.label, kind) for kind in kinds}
         best = next(iter(against.values()))[0]
         rows.append([case.label, best, *(with_interval(ratio) for _, ratio in against.values())])

@@ -16,7 +16,7 @@ from parcae.evaluation.plots import policy_color
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import concurrency, executor_share, last_completion_ms, mean_over_spans
 from parcae.metrics.jobs import jct_ms
-from parcae.studies.reproduce.contest import Arena, Contest, contest, named
+from parcae.studies.reproduce.contest import Contest, contest, named
 from parcae.studies.reproduce.learners import learned_contenders
 from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
@@ -35,12 +35,8 @@ FloatArray = npt.NDArray[np.float64]
 _Panel = tuple[str, tuple[str, str], Callable[[Trace], tuple[FloatArray, FloatArray]]]
 
 
-def _arena(request: StudyRequest) -> Arena:
-    return Arena(request.workload, request.config, request.stream, request.jobs(200, 1_000))
-
-
-def _scenario(arena: Arena) -> Scenario:
-    return Scenario(arena.workload, arena.config, arena.arrivals, arena.num_jobs)
+def _scenario(request: StudyRequest) -> Scenario:
+    return Scenario(request.workload, request.config, request.stream, request.jobs(200, 1_000))
 
 
 def _concurrency_panel(axis: Any, traces: Mapping[str, Trace], title: str = "") -> None:
@@ -66,10 +62,10 @@ def fig9b(request: StudyRequest) -> StudyResult:
 
     Source: Decima, Figure 9b and section 7.2.
     """
-    arena = _arena(request)
-    learned, notes = learned_contenders(request, _scenario(arena))
+    scenario = _scenario(request)
+    learned, notes = learned_contenders(request, scenario)
     baselines = named("weighted-fair:tuned", "fair", "sjf-cp", "fifo", "naive-weighted-fair")
-    outcome = contest(request, arena, [*baselines, *learned], request.runs(6, 20))
+    outcome = contest(request, scenario, [*baselines, *learned], request.runs(6, 20))
     traces = outcome.traces(request.first_seed, record=False)
     means = {label: _mean_jobs(trace) for label, trace in traces.items()}
     rows = [[*row, f"{means[row[0]]:,.1f}"] for row in outcome.rows()]
@@ -82,7 +78,7 @@ def fig9b(request: StudyRequest) -> StudyResult:
         {**outcome.to_json(), "mean_jobs_in_system": means},
         [
             *outcome.notes(),
-            _gap_note(arena),
+            _gap_note(scenario),
             f"jobs in the system: average over time of the run of seed {request.first_seed}, which "
             "the picture shows",
             "the stream has a finite number of jobs, so a policy that cannot keep up has a long "
@@ -93,10 +89,10 @@ def fig9b(request: StudyRequest) -> StudyResult:
     )
 
 
-def _gap_note(arena: Arena) -> str:
+def _gap_note(scenario: Scenario) -> str:
     from parcae.learning.recipes import mean_gap_s
 
-    gap_s = mean_gap_s(_scenario(arena))
+    gap_s = mean_gap_s(scenario)
     return (
         f"mean gap between arrivals {gap_s:,.2f} s; the same work takes a different time here than "
         "on the paper's cluster"
@@ -233,11 +229,11 @@ def fig10(request: StudyRequest) -> StudyResult:
 
     Source: Decima, Figure 10 and section 7.2.
     """
-    arena = _arena(request)
-    learned, notes = learned_contenders(request, _scenario(arena), ("decima",))
-    outcome: Contest = contest(request, arena, [*named("weighted-fair:tuned"), *learned], 1)
+    scenario = _scenario(request)
+    learned, notes = learned_contenders(request, scenario, ("decima",))
+    outcome: Contest = contest(request, scenario, [*named("weighted-fair:tuned"), *learned], 1)
     traces = outcome.traces(request.first_seed, record=False)
-    sequence = arena.sequence(request.first_seed)
+    sequence = scenario.sequence(request.first_seed)
     facts = series_facts(traces, sequence)
     return StudyResult(
         "one stream over time: busy periods, small jobs, work inflation",
@@ -248,9 +244,9 @@ def fig10(request: StudyRequest) -> StudyResult:
         [[label, *f.cells()] for label, f in facts.items()],
         {label: vars(f) for label, f in facts.items()},
         [
-            f"one stream of {arena.num_jobs} jobs, arrivals {arena.arrivals}, "
+            f"one stream of {scenario.num_jobs} jobs, arrivals {scenario.arrivals}, "
             f"seed {request.first_seed}, so no intervals",
-            _gap_note(arena),
+            _gap_note(scenario),
             *notes,
         ],
         partial(save, partial(_draw_series, traces, sequence), (12.0, 6.4)),

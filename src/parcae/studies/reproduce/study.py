@@ -267,9 +267,6 @@ def write_study(result: StudyResult, origin: Origin, folder: Path) -> StudyFiles
         origin: how it was made.
         folder: the folder; it is created if necessary.
 
-    Returns:
-        The paths of the files.
-
     Raises:
         OSError: the folder cannot be created or written.
     """

@@ -77,11 +77,7 @@ def graph_batch(jobs: Sequence[JobSpec], num_features: int) -> GraphBatch:
     # A DAG with several roots has a choice of the longest path.
     roots = np.array([sum(not stage.parents for stage in job.stages) for job in jobs])
     return GraphBatch(
-        torch.from_numpy(x),
-        _edges_by_height(jobs),
-        torch.from_numpy(target),
-        owner,
-        roots > 1,
+        torch.from_numpy(x), _edges_by_height(jobs), torch.from_numpy(target), owner, roots > 1
     )
 
 
@@ -255,11 +251,6 @@ def learn_critical_path(
     return Curve(*(tuple(column) for column in zip(*points, strict=True)))
 
 
-def _numbers(curve: Any) -> dict[str, Any]:
-    """A learning curve as plain numbers."""
-    return {"iterations": curve.iterations, "accuracy": curve.accuracy, "error": curve.error}
-
-
 def fig19(request: StudyRequest) -> StudyResult:
     """Accuracy of two transforms and of one in finding the stage with the longest critical path.
 
@@ -287,7 +278,10 @@ def fig19(request: StudyRequest) -> StudyResult:
             "iterations",
         ),
         [_row(name, curve) for name, curve in curves.items()],
-        {name: _numbers(curve) for name, curve in curves.items()},
+        {
+            name: {"iterations": c.iterations, "accuracy": c.accuracy, "error": c.error}
+            for name, c in curves.items()
+        },
         (
             f"unseen random DAGs of up to {SHAPE.max_depth} layers of up to {SHAPE.max_width} "
             "stages; only DAGs with several stages without parents count, because with one the "

@@ -50,11 +50,7 @@ class ByteStream(Protocol):
 def decompressed_chunks(stream: ByteStream, label: str) -> Iterator[bytes]:
     """Yield the decompressed bytes of a log in pieces.
 
-    A stream that ends early yields what it contains.
-
-    Args:
-        stream: the file, opened for reading bytes.
-        label: name of the file in error messages.
+    A stream that ends early yields what it contains. `label` is for error messages.
 
     Raises:
         FormatError: damaged compressed data, or a compression that is not supported (snappy, lzf).

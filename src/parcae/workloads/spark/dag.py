@@ -112,11 +112,7 @@ class _StageTasks:
 
 
 def _job_run(
-    name: str,
-    group: JobGroup,
-    log: ApplicationLog,
-    owner: dict[int, int],
-    tasks: _StageTasks,
+    name: str, group: JobGroup, log: ApplicationLog, owner: dict[int, int], tasks: _StageTasks
 ) -> JobRun | str:
     """The run of one group, or the reason why it is left out."""
     kept = _stages_that_ran(group, log, owner)

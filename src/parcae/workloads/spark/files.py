@@ -61,10 +61,7 @@ class FoundLogs:
 
 
 def find_logs(paths: Sequence[Path]) -> FoundLogs:
-    """Find all event logs at `paths`.
-
-    Args:
-        paths: files, rolling directories, zip archives, or folders that contain any of them.
+    """Find all event logs: files, rolling directories, zip archives, or folders that contain them.
 
     Raises:
         FormatError: a path that does not exist or is not an event log, a rolling log that was
@@ -237,11 +234,8 @@ def read_lines(
 ) -> Iterator[tuple[bytes, bool]]:
     """Yield the lines of a part without line ends, each with whether its line end was there.
 
-    Only the last line can lack its end (False); it may be truncated.
-
-    Args:
-        part: what to read.
-        progress: called with the number of stored bytes read since the last call.
+    Only the last line can lack its end (False); it may be truncated. `progress` is called with
+    the number of stored bytes read since the last call.
 
     Raises:
         FormatError: damaged compressed data or a line longer than 1 GiB.

@@ -83,10 +83,7 @@ def _root_execution(job: JobStart, log: ApplicationLog) -> int | None:
 def submission_ms(group: JobGroup, stages: Iterable[StageRecord]) -> int | None:
     """When a group was submitted, in wall-clock ms; None if the log does not contain it.
 
-    Args:
-        group: the group.
-        stages: the stages of the group that ran; used if the jobs have no submission times (Spark
-            1.x).
+    The stages of the group that ran are used if the jobs have no submission times (Spark 1.x).
     """
     times = [job.submission_ms for job in group.jobs] + [
         execution.time_ms for execution in group.executions

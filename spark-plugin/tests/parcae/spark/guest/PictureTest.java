@@ -11,8 +11,9 @@ import parcae.spark.Check;
 /**
  * Checks the messages that the picture makes of an application's events.
  *
- * <p>With a number of steps as argument the program plays a random application and prints every
- * message. Another program then checks that applying the events gives the same state.
+ * <p>With a number of applications and a number of steps as arguments the program plays random
+ * applications one after the other and prints every message. Another program then checks that
+ * applying the events gives the same state.
  */
 final class PictureTest {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -141,8 +142,7 @@ final class PictureTest {
     System.out.println(JSON.writeValueAsString(message));
   }
 
-  private static void play(int steps) throws Exception {
-    Random random = new Random(3);
+  private static void play(int steps, Random random) throws Exception {
     Picture picture = new Picture(() -> { });
     picture.needState();
     print(picture.takeState(0));
@@ -193,7 +193,10 @@ final class PictureTest {
 
   public static void main(String[] args) throws Exception {
     if (args.length > 0) {
-      play(Integer.parseInt(args[0]));
+      Random random = new Random(3);
+      for (int i = 0; i < Integer.parseInt(args[0]); i++) {
+        play(Integer.parseInt(args[1]), random);
+      }
       return;
     }
     Check.test("a query from beginning to end", PictureTest::aQuery);

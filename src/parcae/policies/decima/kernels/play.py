@@ -11,19 +11,18 @@ _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
 
 @kernel
-def play(state, future, tables, net, work):  # type: ignore[no-untyped-def]
+def play(simulation, net, work):  # type: ignore[no-untyped-def]
     """Run a whole simulation, taking the most probable decision each time.
 
     Args:
-        state: the cluster's state, changed by the run.
-        future: the run's pending events.
-        tables: the workload's tables.
+        simulation: the run (Simulation); modified in place.
         net: the Network.
         work: the Workspace.
 
     Returns:
         A Status.
     """
+    state, future, tables = simulation
     clear_cache(work)
     status = start(state, future, tables)
     while status == _NEEDS_DECISION:
@@ -33,13 +32,11 @@ def play(state, future, tables, net, work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def play_drawn(state, future, tables, net, work, draw_seed):  # type: ignore[no-untyped-def]
+def play_drawn(simulation, net, work, draw_seed):  # type: ignore[no-untyped-def]
     """Run a whole simulation with drawn decisions, as the released code does in tests.
 
     Args:
-        state: the cluster's state, changed by the run.
-        future: the run's pending events.
-        tables: the workload's tables.
+        simulation: the run (Simulation); modified in place.
         net: the Network.
         work: the Workspace.
         draw_seed: uint64, seed of the drawn decisions.
@@ -47,6 +44,7 @@ def play_drawn(state, future, tables, net, work, draw_seed):  # type: ignore[no-
     Returns:
         A Status.
     """
+    state, future, tables = simulation
     clear_cache(work)
     status = start(state, future, tables)
     while status == _NEEDS_DECISION:

@@ -8,16 +8,17 @@ import numpy as np
 
 from parcae.cluster.kernels.tables import is_schedulable
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
-from parcae.kernels import inlined, kernel, row_of
+from parcae.kernels import inlined, kernel
 from parcae.policies.classes.kernels import best_fitting
 from parcae.policies.decima.kernels.decisions import clear_cache, draw_decision, held_executors
 from parcae.policies.decima.kernels.embeddings import embed, is_unfinished
 from parcae.policies.decima.kernels.heads import score_classes, write_fit
-from parcae.policies.networks.kernels import uniform
-from parcae.policies.rule.kernels import decide as decide_by_rule
+from parcae.policies.networks.kernels import recording_of, uniform
+from parcae.policies.rule.kernels.decisions import decide as decide_by_rule
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.costs import cost_so_far
 from parcae.simulation.kernels.event_loop import resume, start, step
+from parcae.simulation.kernels.simulations import simulation_of
 
 
 class Record(NamedTuple):
@@ -125,10 +126,12 @@ def _has_room(view, record):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _start_recording(state, future, tables, work, record, is_new):  # type: ignore[no-untyped-def]
+def _start_recording(simulation, recording, is_new):  # type: ignore[no-untyped-def]
     """Empty the record, and start a new run or resume the current one. Returns a Status."""
+    state, future, tables = simulation
+    record = recording.record
     record.count[0] = record.num_jobs[0] = record.num_rows[0] = 0
-    clear_cache(work)
+    clear_cache(recording.work)
     return start(state, future, tables) if is_new else resume(state, future, tables)
 
 
@@ -147,13 +150,14 @@ def _record_heads(work, record, row, executor_class, length):  # type: ignore[no
 
 @kernel
 def _record(  # type: ignore[no-untyped-def]
-    state, future, net, work, record, costing, stage, level, held, log_prob
+    state, future, net, recording, stage, level, held, log_prob
 ):
     """Record a decision before it is carried out."""
+    record = recording.record
     row = record.count[0]
-    record.choice[row] = _write(state, future, work, record, stage)
-    _record_choosable(state, net, work, record, row)
-    record.cost[row] = cost_so_far(state, costing)
+    record.choice[row] = _write(state, future, recording.work, record, stage)
+    _record_choosable(state, net, recording.work, record, row)
+    record.cost[row] = cost_so_far(state, recording.costing)
     record.log_prob[row] = log_prob
     record.level[row] = level
     record.held[row] = held
@@ -161,87 +165,63 @@ def _record(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _end_recording(state, future, net, work, record, costing):  # type: ignore[no-untyped-def]
+def _end_recording(state, future, net, recording):  # type: ignore[no-untyped-def]
     """Record the state in which the recording ended; the critic needs it for the value there."""
+    record = recording.record
     record.end_ms[0] = state.now.clock_ms[0]
-    record.end_cost[0] = cost_so_far(state, costing)
-    embed(state, net, work)
-    _write(state, future, work, record, NO_STAGE)
+    record.end_cost[0] = cost_so_far(state, recording.costing)
+    embed(state, net, recording.work)
+    _write(state, future, recording.work, record, NO_STAGE)
 
 
 @kernel
-def explore(  # type: ignore[no-untyped-def]
-    state, future, tables, net, work, record, costing, draw_seed, is_new
-):
+def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
     """Run one simulator with drawn decisions, and record every decision that leaves a choice.
 
     Ends with the run, at the episode's end time, or when the record is full.
 
     Args:
-        state: the cluster's state, changed by the run.
-        future: the run's pending events.
-        tables: the workload's tables.
+        simulation: the run (Simulation); modified in place.
         net: the Network.
-        work: the Workspace.
-        record: the Record; overwritten.
-        costing: which cost is recorded, see `simulation.kernels.costs`.
-        draw_seed: uint64, seed of the drawn decisions.
+        recording: the Recording; its workspace and record are written.
         is_new: starts a new run if true, else resumes the current one.
 
     Returns:
         A Status.
     """
-    status = _start_recording(state, future, tables, work, record, is_new)
+    state, future, tables = simulation
+    work = recording.work
+    record = recording.record
+    status = _start_recording(simulation, recording, is_new)
     while status == Status.NEEDS_DECISION and _has_room(state, record):
         stage, limit, executor_class, idle_ms, log_prob, is_choice = draw_decision(
-            state, net, work, draw_seed
+            state, net, work, recording.draw_seed
         )
         if is_choice:
+            level = work.chosen[1]
+            held = work.chosen[2]
             _record_heads(work, record, record.count[0], work.chosen[3], work.chosen[4])
-            _record(
-                state,
-                future,
-                net,
-                work,
-                record,
-                costing,
-                stage,
-                work.chosen[1],
-                work.chosen[2],
-                log_prob,
-            )
+            _record(state, future, net, recording, stage, level, held, log_prob)
         status = step(state, future, tables, stage, limit, executor_class, idle_ms)
-    _end_recording(state, future, net, work, record, costing)
+    _end_recording(state, future, net, recording)
     return status
 
 
 @kernel
-def explore_many(  # type: ignore[no-untyped-def]
-    states, futures, tables, net, works, records, costing, draw_seeds, is_new, first, last, status
-):
-    """Call `explore` for simulators first..last-1 of many; write each Status to `status`.
+def explore_many(simulations, net, recordings, is_new, first, last):  # type: ignore[no-untyped-def]
+    """Call `explore` for simulators first..last-1 of many.
 
     Args:
-        states: the state of every simulator.
-        futures: the pending events of every simulator.
-        tables: the workload's tables, shared by all.
+        simulations: the runs (Simulations); modified in place.
         net: the Network.
-        works: a Workspace for every simulator.
-        records: a Record for every simulator; those of first..last-1 are overwritten.
-        costing: which cost is recorded.
-        draw_seeds: uint64[num_simulators].
+        recordings: a recording of every run (Recordings); written.
         is_new: starts new runs if true, else resumes the current ones.
         first: first simulator.
         last: one past the last simulator.
-        status: int64[num_simulators], written.
     """
     for row in range(first, last):
-        state = row_of(states, row)
-        future = row_of(futures, row)
-        work = row_of(works, row)
-        record = row_of(records, row)
-        status[row] = explore(
-            state, future, tables, net, work, record, costing, draw_seeds[row], is_new
+        simulations.status[row] = explore(
+            simulation_of(simulations, row), net, recording_of(recordings, row), is_new
         )
 
 
@@ -256,7 +236,7 @@ def _smallest_level(net, wanted):  # type: ignore[no-untyped-def]
 
 @kernel
 def _record_demonstration(  # type: ignore[no-untyped-def]
-    state, future, net, work, record, costing, demonstration
+    state, future, net, recording, demonstration
 ):
     """Record what the rule would choose; `demonstration` is (stage, limit, executor_class).
 
@@ -264,6 +244,8 @@ def _record_demonstration(  # type: ignore[no-untyped-def]
     idle head as it is.
     """
     stage, limit, executor_class = demonstration
+    work = recording.work
+    record = recording.record
     held = held_executors(state, net, stage)
     if held >= net.levels[net.levels.shape[0] - 1]:
         return
@@ -272,109 +254,67 @@ def _record_demonstration(  # type: ignore[no-untyped-def]
     work.idle_logits[0] = 0.0
     work.idle_logits[1:] = -np.inf
     _record_heads(work, record, record.count[0], executor_class, 0)
-    _record(
-        state,
-        future,
-        net,
-        work,
-        record,
-        costing,
-        stage,
-        _smallest_level(net, held + limit),
-        held,
-        0.0,
-    )
+    level = _smallest_level(net, held + limit)
+    _record(state, future, net, recording, stage, level, held, 0.0)
 
 
 @kernel
-def demonstrate(  # type: ignore[no-untyped-def]
-    state, future, tables, net, work, record, costing, draw_seed, is_new, rule, share
-):
-    """Run like `explore`, but record what the rule would choose.
+def demonstrate(simulation, net, recording, teacher, is_new):  # type: ignore[no-untyped-def]
+    """Run like `explore`, but record what the teacher's rule would choose.
 
-    The rule also makes a `share` of the decisions; the network draws the others. If the rule lets
+    The rule also makes a share of the decisions; the network draws the others. If the rule lets
     executors idle, nothing is recorded, because Decima cannot choose that. If the rule leaves the
     class open, the best-fitting class is recorded, and later decisions add the next ones.
 
     Args:
-        state: the cluster's state, changed by the run.
-        future: the run's pending events.
-        tables: the workload's tables.
+        simulation: the run (Simulation); modified in place.
         net: the Network.
-        work: the Workspace.
-        record: the Record; overwritten.
-        costing: which cost is recorded.
-        draw_seed: uint64, seed of the drawn decisions.
+        recording: the Recording; its workspace and record are written.
+        teacher: the Teacher.
         is_new: starts a new run if true, else resumes the current one.
-        rule: the Rule that demonstrates.
-        share: share of the decisions that the rule makes, 0 to 1.
 
     Returns:
         A Status.
     """
-    status = _start_recording(state, future, tables, work, record, is_new)
-    while status == Status.NEEDS_DECISION and _has_room(state, record):
+    state, future, tables = simulation
+    draw_seed = recording.draw_seed
+    status = _start_recording(simulation, recording, is_new)
+    while status == Status.NEEDS_DECISION and _has_room(state, recording.record):
         drawn_stage, drawn_limit, drawn_class, drawn_idle_ms, _, is_choice = draw_decision(
-            state, net, work, draw_seed
+            state, net, recording.work, draw_seed
         )
-        stage, limit, executor_class, idle_ms = decide_by_rule(state, rule)
+        stage, limit, executor_class, idle_ms = decide_by_rule(state, teacher.rule)
         if net.has_classes and stage != NO_STAGE and executor_class == ANY_CLASS:
             executor_class = best_fitting(state, stage)
         if is_choice and stage != NO_STAGE:
-            _record_demonstration(
-                state, future, net, work, record, costing, (stage, limit, executor_class)
-            )
+            _record_demonstration(state, future, net, recording, (stage, limit, executor_class))
         # Another seed than that of the drawn decisions, so that the two are independent.
-        if uniform(draw_seed + np.uint64(1), state.now.num_decisions[0]) >= share:
+        if uniform(draw_seed + np.uint64(1), state.now.num_decisions[0]) >= teacher.share:
             stage = drawn_stage
             limit = drawn_limit
             executor_class = drawn_class
             idle_ms = drawn_idle_ms
         status = step(state, future, tables, stage, limit, executor_class, idle_ms)
-    _end_recording(state, future, net, work, record, costing)
+    _end_recording(state, future, net, recording)
     return status
 
 
 @kernel
 def demonstrate_many(  # type: ignore[no-untyped-def]
-    states,
-    futures,
-    tables,
-    net,
-    works,
-    records,
-    costing,
-    draw_seeds,
-    is_new,
-    first,
-    last,
-    status,
-    rule,
-    share,
+    simulations, net, recordings, teacher, is_new, first, last
 ):
-    """Call `demonstrate` for simulators first..last-1 of many; write each Status to `status`.
+    """Call `demonstrate` for simulators first..last-1 of many.
 
     Args:
-        states: the state of every simulator.
-        futures: the pending events of every simulator.
-        tables: the workload's tables, shared by all.
+        simulations: the runs (Simulations); modified in place.
         net: the Network.
-        works: a Workspace for every simulator.
-        records: a Record for every simulator; those of first..last-1 are overwritten.
-        costing: which cost is recorded.
-        draw_seeds: uint64[num_simulators].
+        recordings: a recording of every run (Recordings); written.
+        teacher: the Teacher.
         is_new: starts new runs if true, else resumes the current ones.
         first: first simulator.
         last: one past the last simulator.
-        status: int64[num_simulators], written.
-        rule: the Rule that demonstrates.
-        share: share of the decisions that the rule makes, 0 to 1.
     """
     for row in range(first, last):
-        state = row_of(states, row)
-        future = row_of(futures, row)
-        work = row_of(works, row)
-        record = row_of(records, row)
-        status[row] = demonstrate(
-            state, future, tables, net, work, record, costing, draw_seeds[row], is_new, rule, share
+        simulations.status[row] = demonstrate(
+            simulation_of(simulations, row), net, recording_of(recordings, row), teacher, is_new
         )

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from parcae.kernels import kernel, row_of
+from parcae.kernels import kernel
 from parcae.policies.heuristics.kernels.decisions import decide
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import start, step
+from parcae.simulation.kernels.simulations import simulation_of
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
 
 @kernel
-def play(state, future, tables, kind, params, memo):  # type: ignore[no-untyped-def]
+def play(simulation, kind, params, memo):  # type: ignore[no-untyped-def]
     """Simulate a whole run under the policy.
 
     Args:
-        state: the cluster (ClusterState); modified in place.
-        future: the simulator's events (Future); modified in place.
-        tables: the workload's duration tables (WorkloadTables).
+        simulation: the run (Simulation); modified in place.
         kind: HeuristicKind as an integer.
         params: float64[...], the policy's parameters.
         memo: HeuristicMemo; written.
@@ -25,6 +24,7 @@ def play(state, future, tables, kind, params, memo):  # type: ignore[no-untyped-
     Returns:
         The Status in which the run stopped.
     """
+    state, future, tables = simulation
     status = start(state, future, tables)
     while status == _NEEDS_DECISION:
         stage, limit, executor_class, hold_ms = decide(state, kind, params, memo)
@@ -33,21 +33,16 @@ def play(state, future, tables, kind, params, memo):  # type: ignore[no-untyped-
 
 
 @kernel
-def play_many(  # type: ignore[no-untyped-def]
-    states, futures, tables, kind, params, memo, first, last, status
-):
+def play_many(simulations, kind, params, memo, first, last):  # type: ignore[no-untyped-def]
     """Simulate the runs `first` to `last - 1` of many, one after another.
 
     Args:
-        states: the clusters (ClusterState with one more leading axis); modified in place.
-        futures: their events (Future with one more leading axis); modified in place.
-        tables: the workload's duration tables (WorkloadTables).
+        simulations: the runs (Simulations); modified in place.
         kind: HeuristicKind as an integer.
         params: float64[...], the policy's parameters.
         memo: HeuristicMemo; all runs share it, since a row is computed again where it does not fit.
         first: first simulator to run.
         last: one past the last simulator to run.
-        status: int64[num_simulators]; receives the Status of every run.
     """
     for row in range(first, last):
-        status[row] = play(row_of(states, row), row_of(futures, row), tables, kind, params, memo)
+        simulations.status[row] = play(simulation_of(simulations, row), kind, params, memo)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parcae.kernels import kernel, row_of
-from parcae.packing.kernels.transitions import begin, take
+from parcae.packing.kernels.transitions import begin, cluster_of, take
 from parcae.packing.kernels.views import show
 from parcae.policies.packing.kernels.decisions import choose
 
@@ -27,15 +27,11 @@ def play(state, sequence, view, plan, kind, params):  # type: ignore[no-untyped-
 
 
 @kernel
-def play_many(  # type: ignore[no-untyped-def]
-    states, sequences, sequence_rows, views, plan, kind, params, first, last
-):
+def play_many(clusters, views, plan, kind, params, first, last):  # type: ignore[no-untyped-def]
     """Run clusters first..last-1 from start to end, one after another.
 
     Args:
-        states: the states of all clusters, changed.
-        sequences: the job sequences.
-        sequence_rows: int64[num_clusters], each cluster's sequence.
+        clusters: the Clusters, changed.
         views: the views of all clusters, written.
         plan: one Plan, a buffer for all of these clusters.
         kind: a PackingKind.
@@ -44,11 +40,5 @@ def play_many(  # type: ignore[no-untyped-def]
         last: one past the last cluster.
     """
     for row in range(first, last):
-        play(
-            row_of(states, row),
-            row_of(sequences, sequence_rows[row]),
-            row_of(views, row),
-            plan,
-            kind,
-            params,
-        )
+        state, sequence = cluster_of(clusters, row)
+        play(state, sequence, row_of(views, row), plan, kind, params)

@@ -1,23 +1,20 @@
-"""Makes the learners of the networks that are trained by gradients."""
+"""What a training by gradients is asked for, and the network and the teacher that it needs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from parcae.errors import ConfigError
 from parcae.learning.config import TrainConfig
 from parcae.learning.decima_family import DecimaFamily
 from parcae.learning.family import Family
-from parcae.learning.gradients import GradientLearner
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.policies.decima.layout import DecimaSettings
-from parcae.policies.learned import require_durations
-from parcae.policies.rule.kernels import Rule
+from parcae.policies.rule.kernels.scores import Rule
 from parcae.policies.rule.policy import Parameters
 from parcae.policies.solo_curves import solo_curves
 
@@ -68,32 +65,16 @@ def make_family(request: TrainRequest) -> Family:
     return ParcaeFamily(request.scenario, request.parameters, request.config.prior)
 
 
-def _teacher(request: TrainRequest) -> Rule | None:
-    if request.parameters is None:
-        return None
-    scenario = request.scenario
-    return Rule(
-        np.asarray(request.parameters, np.float64), *solo_curves(scenario.workload, scenario.config)
-    )
-
-
-def gradient_learner(request: TrainRequest) -> GradientLearner:
-    """The learner that the request asks for.
+def teacher_of(request: TrainRequest) -> Rule | None:
+    """The rule that the network imitates first, if the config says so.
 
     Raises:
-        ConfigError: the network is unknown, a rule is missing, or the workload has no durations.
+        ConfigError: there is no rule to imitate.
     """
-    require_durations(request.scenario.workload)
-    # A second thread makes small minibatches a third faster on an idle machine, and ten times
-    # slower on a busy one.
-    torch.set_num_threads(1)
-    return GradientLearner(
-        request.scenario,
-        request.config,
-        make_family(request),
-        seed=request.seed,
-        weights=request.weights,
-        device=request.device,
-        ray_address=request.ray_address,
-        teacher=_teacher(request),
-    )
+    if request.config.imitation == 0:
+        return None
+    if request.parameters is None:
+        raise ConfigError("imitation needs a tuned rule: give one with --rule, or set imitation=0")
+    scenario = request.scenario
+    curves = solo_curves(scenario.workload, scenario.config)
+    return Rule(np.asarray(request.parameters, np.float64), *curves)

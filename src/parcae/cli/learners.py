@@ -1,0 +1,228 @@
+"""What the commands that tune and train share, in every world: their options and their loops."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from parcae.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from parcae.learning.loop import Learner, Plan, TrainResult
+    from parcae.policies.checkpoint import Checkpoint
+
+BudgetOption = Annotated[
+    float, typer.Option("--budget", min=0.01, help="Minutes of wall-clock time.")
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", min=0, max=255, help="Seed of the search or training.")
+]
+TrainingFolder = Annotated[
+    Path,
+    typer.Option(
+        "-o",
+        "--output",
+        help="Folder for the state, the best policy (best.safetensors) and TensorBoard.",
+    ),
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Change a setting of the recipe: learning_rate=0.001. Can be repeated."
+    ),
+]
+#: What a measurement on the selection runs is relative to.
+_UNITS = {"ratio_to_fair": " of fair", "ratio_to_rule": " of the rule", "cost": ""}
+
+
+class ProgressLine:
+    """A progress line of a search or training on standard error, with the time left.
+
+    It is shown only if standard error is a terminal.
+    """
+
+    def __init__(self, budget_s: float) -> None:
+        self.budget_s = budget_s
+        self.is_shown = sys.stderr.isatty()
+
+    def show(self, seconds: float, text: str) -> None:
+        """Replace the line."""
+        if self.is_shown:
+            left = max(0.0, self.budget_s - seconds)
+            # Return to the start of the line and erase it.
+            sys.stderr.write(f"\r\033[K{seconds / self.budget_s:4.0%}  {left:5.0f} s left  {text}")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        """End the line, so that further output begins on a new one."""
+        if self.is_shown:
+            sys.stderr.write("\n")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A tuned policy: the best so far of a search, and the search as JSON and in words."""
+
+    checkpoint: Checkpoint
+    card: Mapping[str, Any]
+    seconds: float
+    #: For the progress line, and for the result.
+    words: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How a policy's parameters are searched for, and where they go."""
+
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The checkpoint to write (*.safetensors).")
+    ]
+    budget: BudgetOption = 3.0
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start",
+            help="Checkpoint of a tuned rule to start from; for a workload also a name, such as "
+            "tuned:batch.",
+        ),
+    ] = None
+    seed: SeedOption = 0
+    as_json: JsonOption = False
+
+    @property
+    def budget_s(self) -> float:
+        """The budget in seconds."""
+        return self.budget * 60
+
+    def run(self, search: Callable[[Callable[[Found], None]], Found]) -> None:
+        """Search, and print the result. The checkpoint always contains the best policy so far.
+
+        Args:
+            search: returns the tuned policy. It calls its argument with the best one so far, so
+                that a killed search leaves that one behind.
+
+        Raises:
+            ConfigError: the name of the checkpoint has another ending, or its folder is missing.
+        """
+        from parcae.errors import ConfigError
+        from parcae.policies.checkpoint import SUFFIX, write_checkpoint
+
+        if self.output.suffix != SUFFIX or not self.output.parent.is_dir():
+            raise ConfigError(
+                f"-o {self.output}: give a file in an existing folder, with a name that ends in "
+                f"{SUFFIX}"
+            )
+        line = ProgressLine(self.budget_s)
+
+        def save(found: Found) -> None:
+            write_checkpoint(found.checkpoint, self.output)
+            line.show(found.seconds, found.words)
+
+        found = search(save)
+        save(found)
+        line.end()
+        summary = json.dumps({**found.card, "output": str(self.output)})
+        typer.echo(summary if self.as_json else f"{self.output}: {found.sentence}")
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How long a training runs, and where."""
+
+    budget: BudgetOption = 5.0
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            "--iterations",
+            min=1,
+            help="End after this many iterations. A resumed training then ends with exactly the "
+            "same weights.",
+        ),
+    ] = None
+    seed: SeedOption = 0
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the training in the output folder.")
+    ] = False
+
+    def plan(self, folder: Path) -> Plan:
+        """The plan of a training in this folder."""
+        from parcae.learning.loop import Plan
+
+        command = shlex.join(["parcae", *sys.argv[1:]])
+        return Plan(self.budget * 60, self.iterations, folder, self.resume, command)
+
+
+def run_training(learner: Learner, plan: Plan, objective: str, as_json: bool) -> None:
+    """Train, print the result, and end the command as scripts expect.
+
+    Args:
+        learner: what is trained.
+        plan: for how long, and in which folder.
+        objective: name of the objective.
+        as_json: print the result as JSON.
+
+    Raises:
+        typer.Exit: the training was interrupted (130) or diverged (1).
+    """
+    from parcae.learning.loop import train
+
+    line = ProgressLine(plan.budget_s)
+    unit = _UNITS[learner.measured]
+    result = train(
+        learner,
+        plan,
+        lambda i: line.show(
+            i.seconds, f"iteration {i.iteration}, best {objective} {i.best:.3f}{unit}"
+        ),
+    )
+    line.end()
+    summary = _summary(learner, plan, result, objective)
+    typer.echo(json.dumps(summary) if as_json else _sentence(learner, result, summary))
+    if result.ending == "interrupted":
+        typer.echo("interrupted: to continue, add --resume to the same command", err=True)
+        raise typer.Exit(130)
+    # The best policy is written, but a script should notice that the training failed.
+    if result.ending != "done":
+        typer.echo(f"parcae: {result.ending}", err=True)
+        raise typer.Exit(1)
+
+
+def _summary(learner: Learner, plan: Plan, result: TrainResult, objective: str) -> dict[str, Any]:
+    """What a training came to, as plain JSON."""
+    from parcae.learning.loop import BEST_FILE
+
+    assert plan.folder is not None
+    measurement = f"{learner.measured}_on_selection_runs"
+    return {
+        "output": str(plan.folder / BEST_FILE),
+        learner.iterations_name: result.iterations,
+        **result.counts,
+        "seconds": round(result.seconds, 1),
+        "objective": objective,
+        measurement: result.checkpoint.card[measurement],
+        "ending": result.ending,
+    }
+
+
+def _sentence(learner: Learner, result: TrainResult, summary: dict[str, Any]) -> str:
+    """What a training came to, in words."""
+    best = summary[f"{learner.measured}_on_selection_runs"]
+    measured = "not measured"
+    if best is not None:
+        measured = f"{best:.3f}{_UNITS[learner.measured]} on the selection runs"
+    counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items()]
+    work = ", ".join([*counts, f"{result.seconds:.0f} s"])
+    objective = summary["objective"].replace("_", " ")
+    return (
+        f"{summary['output']}: {objective} {measured}, "
+        f"after {result.iterations:,} {learner.iterations_name} ({work})"
+    )
