@@ -164,7 +164,7 @@ def silent_connections(port: int) -> None:
 def large_frames_of_strangers(port: int) -> None:
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as link:
-            link.sendall((8 << 20).to_bytes(4, "big") + bytes(8 << 20))
+            link.sendall((4 << 20).to_bytes(4, "big") + bytes(4 << 20))
 
 
 _FLOODS = (
@@ -211,8 +211,11 @@ def _victim(port: int, for_s: float) -> list[float]:
         end_s = time.monotonic() + for_s
         seq = 2
         while time.monotonic() < end_s:
-            arrival = JobArrived(job=_job(f"x{seq}", StageMessage(stage_id=seq + 100, tasks=5)))
-            for event in (arrival, JobEnded(job_id=f"x{seq}")):
+            job = _job(f"x{seq}", StageMessage(stage_id=seq + 100, tasks=1), name="recurring")
+            task = TasksReported(
+                job_id=job.job_id, stage_id=seq + 100, started=1, finished=1, executed_ms=50
+            )
+            for event in (JobArrived(job=job), task, JobEnded(job_id=job.job_id)):
                 start_s = time.perf_counter()
                 client.orders(Events(seq=seq, clock_ms=seq, events=(event,)))
                 took_ms.append(1e3 * (time.perf_counter() - start_s))

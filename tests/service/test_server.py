@@ -105,7 +105,7 @@ def test_a_simulated_cluster_is_scheduled_to_its_end(start: Start) -> None:
         (frame(b"\x00\xff garbage"), "bad_message"),
         (frame(b'{"type":"hello","protocol":0}'), "bad_protocol"),
         (frame(b'{"type":"ping","seq":1}'), "unexpected"),
-        (struct.pack(">I", (8 << 20) + 1), "too_large"),
+        (struct.pack(">I", (4 << 20) + 1), "too_large"),
     ],
 )
 def test_nonsense_gets_one_clear_error_and_disturbs_no_other_client(

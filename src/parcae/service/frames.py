@@ -9,7 +9,7 @@ from parcae.errors import ProtocolError
 from parcae.service.protocol import Code
 
 #: Default limit on the size of a frame.
-MAX_FRAME_BYTES = 8 << 20
+MAX_FRAME_BYTES = 4 << 20
 _HEADER = struct.Struct(">I")
 
 

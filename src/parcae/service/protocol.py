@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from parcae.errors import ProtocolError
-from parcae.service.pieces import split
-from parcae.service.yielding import make_way
+from parcae.service.pieces import Shape
 
 PROTOCOL_VERSION = 2
 SUPPORTED_VERSIONS = (2,)
@@ -365,13 +364,26 @@ _FROM_CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(
 _FROM_SERVER: TypeAdapter[ServerMessage] = TypeAdapter(
     Annotated[ServerMessage, Field(discriminator="type")]
 )
-#: Larger messages are decoded in pieces: the elements of these lists.
+#: Larger messages are read piece by piece.
 _LARGE_BYTES = 64 << 10
-_LIST_OF = {"state": "jobs", "events": "events"}
-_PIECE: dict[str, TypeAdapter[Any]] = {
-    "jobs": TypeAdapter(JobMessage),
-    "events": TypeAdapter(Event),
-}
+_STAGE = Shape(TypeAdapter(StageMessage), stand_in={"stage_id": 0, "tasks": 1})
+_JOB = Shape(
+    TypeAdapter(JobMessage),
+    {"stages": _STAGE},
+    {"stages": _MOST_STAGES},
+    {"job_id": "x", "names": [], "arrival_ms": 0, "stages": []},
+)
+_EVENT = Shape(
+    TypeAdapter(Event),
+    {"job": _JOB, "stages": _STAGE},
+    {"stages": _MOST_STAGES},
+    {"type": "job_ended", "job_id": "x"},
+)
+_MESSAGE = Shape(
+    _FROM_CLIENT,
+    {"jobs": _JOB, "events": _EVENT},
+    {"jobs": _MOST_ELEMENTS, "events": _MOST_ELEMENTS},
+)
 
 
 def _refused(error: ValidationError) -> ProtocolError:
@@ -413,44 +425,22 @@ def decode_client_message(payload: bytes) -> ClientMessage:
 
     Example: `decode_client_message(b'{"type":"ping","seq":7}')` is `Ping(seq=7)`.
     """
+    message: ClientMessage
     try:
         if len(payload) > _LARGE_BYTES:
-            return _decode_in_pieces(payload)
-        message = _FROM_CLIENT.validate_json(payload)
+            message = _MESSAGE.read(payload.decode())
+        else:
+            message = _FROM_CLIENT.validate_json(payload)
     except ValidationError as error:
         _check_version(payload)
         raise _refused(error) from None
+    except (ValueError, IndexError, TypeError, RecursionError) as error:
+        raise ProtocolError(
+            Code.BAD_MESSAGE, f"the message: {error} (see protocol/README.md)"
+        ) from None
     if isinstance(message, Hello) and message.protocol not in SUPPORTED_VERSIONS:
         _check_version(payload)
     return message
-
-
-def _decode_in_pieces(payload: bytes) -> ClientMessage:
-    """Decode a large message job by job, or event by event.
-
-    One call of the decoder lets no other thread run, so a large message in one piece would stop the
-    whole service.
-
-    Raises:
-        ValidationError: the message is not valid.
-    """
-    try:
-        fields, pieces = split(payload.decode(), _PIECE)
-    except (ValueError, IndexError, TypeError, RecursionError):
-        return _FROM_CLIENT.validate_json(payload)  # names what is wrong
-    message = _FROM_CLIENT.validate_json(json.dumps(fields))
-    name = _LIST_OF.get(message.type)
-    if name is None or name not in pieces:
-        return message
-    if len(pieces[name]) > _MOST_ELEMENTS:
-        raise ProtocolError(
-            Code.BAD_MESSAGE, f"{name}: {len(pieces[name])} elements; at most {_MOST_ELEMENTS}"
-        )
-    decoded = []
-    for piece in pieces[name]:
-        make_way()
-        decoded.append(_PIECE[name].validate_json(piece))
-    return message.model_copy(update={name: tuple(decoded)})
 
 
 def decode_server_message(payload: bytes) -> ServerMessage:
