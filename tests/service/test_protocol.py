@@ -93,7 +93,7 @@ def test_a_frame_is_a_big_endian_length_and_the_payload() -> None:
 def test_an_oversized_frame_is_refused_before_it_is_read() -> None:
     reader = FrameReader(max_bytes=10)
     with pytest.raises(ProtocolError, match="11 bytes; the limit is 10"):
-        reader.feed(b"\x00\x00\x00\x0b")
+        list(reader.feed(b"\x00\x00\x00\x0b"))
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(1, 7))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 import struct
@@ -28,45 +27,11 @@ from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.service.running import serve_in_thread
 from tests.service.speaking import job_of, service_of
 
 _SECRET = b"0123456789abcdef0123"
 Start = Callable[..., Server]
-
-
-def serve_in_thread(make: Callable[[], Server]) -> tuple[Server, Callable[[], None]]:
-    """Run a server in a new thread, which the caller stops.
-
-    Args:
-        make: makes the server; called in that thread.
-
-    Returns:
-        the server, and a function that stops it.
-
-    Raises:
-        ConfigError: the server did not start within a minute.
-    """
-    started: list[Server] = []
-    ready = threading.Event()
-    loop = asyncio.new_event_loop()
-
-    async def run() -> None:
-        server = make()
-        await server.start()
-        started.append(server)
-        ready.set()
-        await server.run_until_stopped()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
-    thread.start()
-    if not ready.wait(60):
-        raise ConfigError("the server did not start within a minute")
-
-    def stop() -> None:
-        loop.call_soon_threadsafe(started[0].request_stop)
-        thread.join(30)
-
-    return started[0], stop
 
 
 @pytest.fixture
@@ -140,7 +105,7 @@ def test_a_simulated_cluster_is_scheduled_to_its_end(start: Start) -> None:
         (frame(b"\x00\xff garbage"), "bad_message"),
         (frame(b'{"type":"hello","protocol":0}'), "bad_protocol"),
         (frame(b'{"type":"ping","seq":1}'), "unexpected"),
-        (struct.pack(">I", (8 << 20) + 1), "too_large"),
+        (struct.pack(">I", (4 << 20) + 1), "too_large"),
     ],
 )
 def test_nonsense_gets_one_clear_error_and_disturbs_no_other_client(

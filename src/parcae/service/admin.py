@@ -7,6 +7,7 @@ tunnel.
 from __future__ import annotations
 
 import asyncio
+import time
 from importlib.resources import files
 from typing import Any
 
@@ -20,8 +21,10 @@ from parcae.service.server import Server
 from parcae.version import __version__
 
 _HOST = "127.0.0.1"
-#: Seconds between two checks whether the state changed.
+#: Shortest time between two pictures of the state, in s.
 _REFRESH_S = 0.25
+#: Longest share of the event loop's time that is spent on pictures.
+_SHARE = 0.05
 #: Seconds without data after which a comment keeps the stream alive.
 _ALIVE_S = 15.0
 _POLICY = (
@@ -54,6 +57,9 @@ class Admin:
         self._port = port
         self._page = files("parcae.service").joinpath("page.html").read_text()
         self._runner: web.AppRunner | None = None
+        self._picture = b""  # the state as JSON, once for all viewers
+        self._shown = -1  # the board's version that it shows
+        self._next_s = 0.0  # when it may be taken again
 
     @property
     def port(self) -> int:
@@ -109,7 +115,17 @@ class Admin:
         )
 
     async def _state(self, request: web.Request) -> web.Response:
-        return _json(self.board.snapshot())
+        return web.Response(body=self._current(), content_type="application/json")
+
+    def _current(self) -> bytes:
+        """The state as JSON: a new picture if it has changed and the last one is old enough."""
+        start_s = time.monotonic()
+        if self.board.version != self._shown and start_s >= self._next_s:
+            self._shown = self.board.version
+            self._picture = orjson.dumps(self.board.snapshot())
+            took_s = time.monotonic() - start_s
+            self._next_s = start_s + max(_REFRESH_S, took_s / _SHARE)
+        return self._picture
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: the whole state when it has changed, at most four times a second."""
@@ -117,14 +133,15 @@ class Admin:
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )
         await response.prepare(request)
-        seen = -1
+        seen = b""
         silent_s = 0.0
         try:
             while True:
-                if self.board.version != seen:
-                    seen = self.board.version
+                picture = self._current()
+                if picture is not seen:
+                    seen = picture
                     silent_s = 0.0
-                    await response.write(b"data: " + orjson.dumps(self.board.snapshot()) + b"\n\n")
+                    await response.write(b"data: " + picture + b"\n\n")
                 elif silent_s >= _ALIVE_S:
                     silent_s = 0.0
                     await response.write(b": still here\n\n")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -32,6 +33,8 @@ _NUM_ENDED = 300
 #: Number of jobs that the page lists for each cluster: the first in the order.
 _NUM_JOBS = 200
 
+_Seen = TypeVar("_Seen")
+
 
 class Board(Watcher):
     """Keeps samples of the clusters and the last ended jobs, and records latencies."""
@@ -45,6 +48,8 @@ class Board(Watcher):
         self._num_ended = 0
         self._took_ms = self._fair_ms = 0.0
         self._sampled_s = 0.0
+        self._clusters: dict[str, dict[str, Any]] = {}  # as last seen
+        self._sizes: dict[str, _Sizes] = {}  # as last seen
         self.registry = CollectorRegistry()
         self._plan_s = Histogram(
             "parcae_plan_seconds", "Time of one plan.", buckets=_BUCKETS_S, registry=self.registry
@@ -66,7 +71,9 @@ class Board(Watcher):
         """Drop the samples of clusters that are gone."""
         self.version += 1
         self._history = {
-            name: samples for name, samples in self._history.items() if name in self.service.mirrors
+            name: samples
+            for name, samples in tuple(self._history.items())
+            if name in self.service.mirrors
         }
 
     def planned(self, mirror: Mirror, plan: Plan) -> None:
@@ -103,9 +110,29 @@ class Board(Watcher):
         now_s = time.time()
         if now_s - self._sampled_s >= _SAMPLE_S:
             self._sampled_s = now_s
-            for name, mirror in self.service.mirrors.items():
+            for name, sizes in self._look(self._sizes, lambda _, mirror: _sizes(mirror)).items():
                 samples = self._history.setdefault(name, deque(maxlen=_NUM_SAMPLES))
-                samples.append((round(now_s, 2), len(mirror.jobs), mirror.num_running))
+                samples.append((round(now_s, 2), sizes.jobs, sizes.busy_cores))
+
+    def _look(
+        self, seen: dict[str, _Seen], look: Callable[[str, Mirror], _Seen]
+    ) -> dict[str, _Seen]:
+        """What there is to see of all clusters now; of a cluster that is being changed, the last.
+
+        Args:
+            seen: what was seen before, by cluster; updated.
+            look: looks at a cluster of a name.
+        """
+        mirrors = dict(self.service.mirrors)
+        for name in [name for name in seen if name not in mirrors]:
+            del seen[name]
+        for name, mirror in mirrors.items():
+            if mirror.lock.acquire(blocking=False):
+                try:
+                    seen[name] = look(name, mirror)
+                finally:
+                    mirror.lock.release()
+        return seen
 
     def collect(self) -> Any:
         """The counters and gauges; called when Prometheus reads the metrics."""
@@ -127,9 +154,9 @@ class Board(Watcher):
         )
 
     def _gauges(self) -> Iterator[GaugeMetricFamily]:
-        mirrors = self.service.mirrors.values()
-        num_jobs = sum(len(mirror.jobs) for mirror in mirrors)
-        num_jobs_running = sum(_num_running_jobs(mirror) for mirror in mirrors)
+        clusters = self._look(self._sizes, lambda _, mirror: _sizes(mirror)).values()
+        num_jobs = sum(sizes.jobs for sizes in clusters)
+        num_jobs_running = sum(sizes.running_jobs for sizes in clusters)
         family = GaugeMetricFamily("parcae_jobs", "Jobs in the system.", labels=["state"])
         family.add_metric(["running"], num_jobs_running)
         family.add_metric(["waiting"], num_jobs - num_jobs_running)
@@ -138,10 +165,10 @@ class Board(Watcher):
             "parcae_sessions", "Connected applications.", value=len(self.service.sessions)
         )
         yield GaugeMetricFamily(
-            "parcae_cores", "Cores of all clusters.", value=sum(m.num_cores for m in mirrors)
+            "parcae_cores", "Cores of all clusters.", value=sum(c.cores for c in clusters)
         )
         yield GaugeMetricFamily(
-            "parcae_cores_busy", "Cores that run tasks.", value=sum(m.num_running for m in mirrors)
+            "parcae_cores_busy", "Cores that run tasks.", value=sum(c.busy_cores for c in clusters)
         )
 
     def snapshot(self) -> dict[str, Any]:
@@ -153,11 +180,9 @@ class Board(Watcher):
             "counts": asdict(self.service.counts),
             "sessions": [
                 {"application": session.application, "name": session.application_name}
-                for session in self.service.sessions.values()
+                for session in tuple(self.service.sessions.values())
             ],
-            "clusters": [
-                self._cluster(name, mirror) for name, mirror in self.service.mirrors.items()
-            ],
+            "clusters": list(self._look(self._clusters, self._cluster).values()),
             "ended": list(self._ended),
             "num_ended": self._num_ended,
             "took_s": round(self._took_ms / MS_PER_S, 3),
@@ -184,8 +209,10 @@ class Board(Watcher):
 
 def job_rows(mirror: Mirror) -> list[dict[str, Any]]:
     """A row for every job in the system, in the order in force; at most `_NUM_JOBS`."""
-    in_order = sorted(mirror.orders_by_job(), key=lambda pair: pair[1].tier)
-    return [_job_row(mirror, job, order) for job, order in in_order[:_NUM_JOBS]]
+    active = mirror.state.active[: mirror.num_jobs]
+    in_order = active[np.argsort(mirror.state.job_orders["tier"][active], kind="stable")]
+    rows = in_order[:_NUM_JOBS].tolist()
+    return [_job_row(mirror, mirror.by_row[row], mirror.order_of(row)) for row in rows]
 
 
 def _job_row(mirror: Mirror, job: LiveJob, order: JobOrder) -> dict[str, Any]:
@@ -211,7 +238,15 @@ def _job_row(mirror: Mirror, job: LiveJob, order: JobOrder) -> dict[str, Any]:
     }
 
 
-def _num_running_jobs(mirror: Mirror) -> int:
-    """Number of jobs that run a task."""
-    num_running = mirror.state.jobs["num_attached"]
-    return sum(num_running[job.row] > 0 for job in mirror.jobs.values())
+class _Sizes(NamedTuple):
+    """The size of a cluster, and how much of it is in use."""
+
+    jobs: int
+    running_jobs: int
+    cores: int
+    busy_cores: int
+
+
+def _sizes(mirror: Mirror) -> _Sizes:
+    running = mirror.state.jobs["num_attached"][mirror.state.active[: mirror.num_jobs]]
+    return _Sizes(mirror.num_jobs, int((running > 0).sum()), mirror.num_cores, int(running.sum()))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from parcae.errors import ProtocolError
 from parcae.service.protocol import Code
 
 #: Default limit on the size of a frame.
-MAX_FRAME_BYTES = 8 << 20
+MAX_FRAME_BYTES = 4 << 20
 _HEADER = struct.Struct(">I")
 
 
@@ -42,25 +43,28 @@ class FrameReader:
         """Number of bytes of the incomplete last frame."""
         return len(self._buffer)
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes and return the payloads that are complete now.
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Add bytes and yield the payloads that are complete now.
+
+        `max_bytes` may change between two payloads.
 
         Raises:
             ProtocolError: too_large, as soon as the length of the frame is known.
         """
         self._buffer += data
-        payloads = []
         start = 0
-        while len(self._buffer) - start >= _HEADER.size:
-            (length,) = _HEADER.unpack_from(self._buffer, start)
-            if length > self.max_bytes:
-                raise ProtocolError(
-                    Code.TOO_LARGE, f"a frame of {length} bytes; the limit is {self.max_bytes}"
-                )
-            end = start + _HEADER.size + length
-            if len(self._buffer) < end:
-                break
-            payloads.append(bytes(self._buffer[start + _HEADER.size : end]))
-            start = end
-        del self._buffer[:start]
-        return payloads
+        try:
+            while len(self._buffer) - start >= _HEADER.size:
+                (length,) = _HEADER.unpack_from(self._buffer, start)
+                if length > self.max_bytes:
+                    raise ProtocolError(
+                        Code.TOO_LARGE, f"a frame of {length} bytes; the limit is {self.max_bytes}"
+                    )
+                end = start + _HEADER.size + length
+                if len(self._buffer) < end:
+                    return
+                payload = bytes(self._buffer[start + _HEADER.size : end])
+                start = end
+                yield payload
+        finally:
+            del self._buffer[:start]

@@ -25,7 +25,13 @@ from parcae.cluster.kernels.serving import (
 from parcae.cluster.kernels.transitions import job_arrived
 from parcae.cluster.state import NOT_YET
 from parcae.errors import ProtocolError
-from parcae.service.jobs import DurationModel, JobRows, checked_order, parents_by_index
+from parcae.service.jobs import (
+    DurationModel,
+    JobRows,
+    check_executed,
+    checked_order,
+    parents_by_index,
+)
 from parcae.service.live_tables import Counts, EndedJob, LiveJob, LiveSettings, LiveTables
 from parcae.service.policies import PolicyFor
 from parcae.service.protocol import (
@@ -41,8 +47,12 @@ from parcae.service.protocol import (
     StagesAdded,
     TasksReported,
 )
-from parcae.service.tables import with_more_cores
+from parcae.service.tables import Room, with_more_cores
 
+#: Most jobs in the system, stages and edges of one application.
+MOST = Room(20_000, 50_000, 200_000)
+#: Most tasks that run at once in one cluster.
+MOST_RUNNING = 1 << 18
 #: Number of ended jobs per application that are remembered: late events of them are ignored.
 _REMEMBERED = 4_096
 
@@ -69,6 +79,8 @@ class JobEvents(LiveTables):
         self.counts = counts or Counts()
         self._on_end = on_end
         self._ended: dict[str, OrderedDict[str, None]] = {}
+        self._used: dict[str, Room] = {}  # by application
+        self._offsets: dict[str, int] = {}  # cluster's clock minus that of the application, in ms
 
     def fire(self, application: str, event: Event) -> None:
         """Apply one event.
@@ -115,6 +127,7 @@ class JobEvents(LiveTables):
             application, ()
         ):
             raise ProtocolError(Code.DUPLICATE_JOB, f"job {message.job_id} has arrived before")
+        self._claim(application, 1, message.stages)
         recurring = self._duration_model.look_up(message.names, message.stages)
         rows = self._duration_model.rows(message, recurring)
         stage_ids = [stage.stage_id for stage in message.stages]
@@ -122,7 +135,7 @@ class JobEvents(LiveTables):
         # An open job gets as many free rows as it has stages, plus two, for stages to come.
         spare = len(rows.specs) + 2 if message.is_open else 0
         self._make_room(1, len(rows.specs) + spare, len(rows.children))
-        arrival_ms = min(message.arrival_ms, self.clock_ms)
+        arrival_ms = min(message.arrival_ms + self._offset_of(application), self.clock_ms)
         job = LiveJob(
             application,
             message.job_id,
@@ -136,6 +149,40 @@ class JobEvents(LiveTables):
         self.jobs[job.key] = self.by_row[job.row] = job
         self._reveal_roots(job, rows.roots)
         self._catch_up(job, message.stages, checked_order(job.job_id, parents))
+
+    def _offset_of(self, application: str) -> int:
+        """The cluster's clock minus that of the application, in ms."""
+        return self._offsets.get(application, 0)
+
+    def _claim(self, application: str, num_jobs: int, stages: tuple[StageMessage, ...]) -> None:
+        """Count more jobs and stages of an application.
+
+        Raises:
+            ProtocolError: it has too many.
+        """
+        used = self._used.get(application, Room(0, 0, 0))
+        used = Room(
+            used.jobs + num_jobs,
+            used.stages + len(stages),
+            used.edges + sum(len(set(stage.parents)) for stage in stages),
+        )
+        if not MOST.covers(used):
+            raise ProtocolError(
+                Code.TOO_LARGE,
+                f"application {application} has {used.jobs} jobs with {used.stages} stages and "
+                f"{used.edges} edges; at most {MOST.jobs}, {MOST.stages} and {MOST.edges} are "
+                "scheduled",
+            )
+        self._used[application] = used
+
+    def _release(self, job: LiveJob) -> None:
+        """Count a job, its stages and edges no longer."""
+        used = self._used[job.application]
+        self._used[job.application] = Room(
+            used.jobs - 1,
+            used.stages - len(job.stage_ids),
+            used.edges - sum(map(len, job.parents)),
+        )
 
     def _reveal_roots(self, job: LiveJob, roots: tuple[int, ...]) -> None:
         """Make the stages without parents runnable, or let them wait for their turn."""
@@ -221,6 +268,7 @@ class JobEvents(LiveTables):
                 Code.BAD_JOB,
                 f"{where}: {num_ended} tasks ended, but only {num_running} were running",
             )
+        check_executed(where, event.finished, event.executed_ms)
 
     def _count_tasks(
         self,
@@ -254,7 +302,12 @@ class JobEvents(LiveTables):
             begun = int(tasks_started(self.state, row, started))
             started -= begun
             if started:
-                self._use(with_more_cores(self.state, 2 * len(self.state.executors) + started))
+                num_rows = min(MOST_RUNNING, 2 * len(self.state.executors) + started)
+                if num_rows == len(self.state.executors):
+                    raise ProtocolError(
+                        Code.TOO_LARGE, f"more than {MOST_RUNNING} tasks run in one cluster"
+                    )
+                self._use(with_more_cores(self.state, num_rows))
 
     def _complete(self, job: LiveJob, position: int) -> None:
         """End a stage whose tasks have all finished, and the job if it was the last stage."""
@@ -332,6 +385,7 @@ class JobEvents(LiveTables):
         durations_changed(self.state, job.row)
 
     def _stages_added(self, job: LiveJob, stages: tuple[StageMessage, ...]) -> None:
+        self._claim(job.application, 0, stages)
         ids = [*job.stage_ids, *(stage.stage_id for stage in stages)]
         parents = [*job.parents, *parents_by_index(job.job_id, ids, stages)]
         order = checked_order(job.job_id, parents)
@@ -401,6 +455,7 @@ class JobEvents(LiveTables):
     def _remove(self, job: LiveJob, *, is_failed: bool = False) -> None:
         """Remove an ended job and report it; its rows are released with the next repacking."""
         del self.jobs[job.key], self.by_row[job.row]
+        self._release(job)
         ended = self._ended.setdefault(job.application, OrderedDict())
         ended[job.job_id] = None
         if len(ended) > _REMEMBERED:

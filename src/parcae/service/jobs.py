@@ -20,7 +20,7 @@ from parcae.service.learned import Learned
 from parcae.service.protocol import Code, JobMessage, StageMessage
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.tables import WorkloadTables, workload_tables
-from parcae.workloads.dag import children_of, spark_roots, topological_order
+from parcae.workloads.dag import children_of, longest_paths, spark_roots, topological_order
 from parcae.workloads.guess import guess_new_task_ms
 from parcae.workloads.job import JobSpec, Workload
 
@@ -31,6 +31,10 @@ ASSUMED_TASK_MS = 1_000.0
 _ENOUGH_TASKS = 50
 #: Work still expected of an open job that exceeds its estimate, as a share of its known work.
 LEFT_SHARE = 0.25
+#: Longest mean duration of a task that is accepted, in ms: 115 days.
+LONGEST_TASK_MS = 10**10
+#: Most tasks of a stage, known or estimated.
+_MOST_TASKS = 10_000_000
 #: A job exceeds its estimate if its known work is more than this many times the estimate.
 _OUTLIVED = 1.001
 
@@ -110,7 +114,21 @@ def parents_by_index(
                 f"{where}: {stage.finished} tasks finished and {stage.started} started, of "
                 f"{stage.tasks}",
             )
+        check_executed(where, stage.finished, stage.executed_ms)
     return [tuple(sorted({index[parent] for parent in stage.parents})) for stage in stages]
+
+
+def check_executed(where: str, num_finished: int, executed_ms: int) -> None:
+    """Refuse a sum of task durations that no cluster can have.
+
+    Raises:
+        ProtocolError: the tasks took more than 115 days each.
+    """
+    if executed_ms > max(1, num_finished) * LONGEST_TASK_MS:
+        raise ProtocolError(
+            Code.BAD_JOB,
+            f"{where}: {num_finished} tasks took {executed_ms} ms, more than 115 days each",
+        )
 
 
 def checked_order(job_id: str, parents: Sequence[tuple[int, ...]]) -> list[int]:
@@ -155,6 +173,7 @@ class DurationModel:
                 workload, config.durations, config.interpolation, World.CORES
             )
             self._guess = guess_new_task_ms(workload)
+            self._indexed: dict[tuple[int, ...], _Profiled] = {}
             # Reversed, so that the first of several equal jobs wins.
             for row, job in reversed(list(enumerate(workload.jobs))):
                 self._profiles[job.name, _shape_of(job)] = row
@@ -234,23 +253,14 @@ class DurationModel:
         children: Sequence[Sequence[int]],
     ) -> np.recarray[Any, Any]:
         """The rows of the job's stages, still without the work below them."""
-        task_ms = self.durations(recurring, job.stages)
         specs = np.zeros(len(job.stages), STAGE_SPEC).view(np.recarray)
-        start = 0
-        for row, stage in enumerate(job.stages):
-            num_parents = len(parents[row])
-            num_children = len(children[row])
-            specs[row] = (
-                stage.tasks,
-                num_parents,
-                start,
-                num_children,
-                task_ms[row],
-                0.0,
-                1.0,
-                0.0,
-            )
-            start += num_children
+        num_children = [len(below) for below in children]
+        specs["num_tasks"] = [stage.tasks for stage in job.stages]
+        specs["num_parents"] = [len(above) for above in parents]
+        specs["child_start"] = np.cumsum([0, *num_children])[:-1]
+        specs["num_children"] = num_children
+        specs["task_ms"] = self.durations(recurring, job.stages)
+        specs["cpu"] = 1.0
         return specs
 
     def _hidden_spec(
@@ -294,20 +304,12 @@ class DurationModel:
                 self.learned.task_ms(recurring.learned, position) if recurring.learned else 0.0
             )
             return learned_ms or recurring.guess_ms
-        assert self.workload is not None
-        jobs = [self.workload.jobs[row] for row in recurring.rows]
-        # 1. The same position and number of tasks, if all profiled jobs of that name agree.
-        at_position = [job.stages[position] for job in jobs if position < len(job.stages)]
-        here = {stage.mean_task_ms for stage in at_position if stage.num_tasks == num_tasks}
-        if len(here) == 1:
-            return here.pop()
-        # 2. The mean of all stages with that number of tasks.
-        stages = [stage for job in jobs for stage in job.stages]
-        alike = [stage.mean_task_ms for stage in stages if stage.num_tasks == num_tasks]
-        if alike:
-            return float(np.mean(alike))
-        # 3. The mean of all tasks of those jobs.
-        return sum(job.work_ms for job in jobs) / sum(job.num_tasks for job in jobs)
+        profiled = self._indexed.get(recurring.rows)
+        if profiled is None:
+            assert self.workload is not None
+            profiled = _Profiled([self.workload.jobs[row] for row in recurring.rows])
+            self._indexed[recurring.rows] = profiled
+        return profiled.task_ms(position, num_tasks)
 
     def hidden_stage(self, recurring: RecurringJob, known_ms: float) -> tuple[int, float]:
         """Estimate the stages of an open job that are not known yet, as one stage.
@@ -325,7 +327,7 @@ class DurationModel:
             left_ms = max(0.0, total_ms - known_ms)
         else:
             left_ms = LEFT_SHARE * max(known_ms, total_ms, task_ms)
-        num_tasks = max(1, round(left_ms / max(1.0, task_ms)))
+        num_tasks = max(1, round(min(_MOST_TASKS, left_ms / max(1.0, task_ms))))
         return num_tasks, left_ms / num_tasks
 
     def _total_ms(self, recurring: RecurringJob) -> float:
@@ -367,10 +369,32 @@ def _shape_of(job: JobSpec) -> _Shape:
     return tuple((stage.num_tasks, stage.parents) for stage in job.stages)
 
 
+class _Profiled:
+    """Task durations of the profiled jobs of one name, by what is known of a stage."""
+
+    def __init__(self, jobs: Sequence[JobSpec]) -> None:
+        here: dict[tuple[int, int], set[float]] = {}
+        alike: dict[int, list[float]] = {}
+        for job in jobs:
+            for position, stage in enumerate(job.stages):
+                here.setdefault((position, stage.num_tasks), set()).add(stage.mean_task_ms)
+                alike.setdefault(stage.num_tasks, []).append(stage.mean_task_ms)
+        self._here = {key: means.pop() for key, means in here.items() if len(means) == 1}
+        self._alike = {num_tasks: float(np.mean(means)) for num_tasks, means in alike.items()}
+        self._mean = sum(job.work_ms for job in jobs) / sum(job.num_tasks for job in jobs)
+
+    def task_ms(self, position: int, num_tasks: int) -> float:
+        """Mean task duration of the stages that are most like the stage, in ms."""
+        # 1. The same position and number of tasks, if all profiled jobs of that name agree.
+        # 2. The mean of all stages with that number of tasks.
+        # 3. The mean of all tasks of those jobs.
+        default_ms = self._alike.get(num_tasks, self._mean)
+        return self._here.get((position, num_tasks), default_ms)
+
+
 def _add_downstream(
     specs: np.recarray[Any, Any], order: Sequence[int], children: Sequence[Sequence[int]]
 ) -> None:
-    """Write the longest path of work below every stage: children before parents."""
-    for row in reversed(order):
-        down = max((float(specs.downstream_ms[child]) for child in children[row]), default=0.0)
-        specs.downstream_ms[row] = int(specs.num_tasks[row]) * float(specs.task_ms[row]) + down
+    """Write the longest path of work below every stage."""
+    work_ms = (specs["num_tasks"] * specs["task_ms"]).tolist()
+    specs["downstream_ms"] = longest_paths(children, order, work_ms)

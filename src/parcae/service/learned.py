@@ -24,6 +24,8 @@ _FORMAT = "parcae_learned"
 NUM_RUNS = 5
 #: Largest weight of the past in a mean, in tasks: so a mean still follows new durations.
 _LARGEST_COUNT = 1_000
+#: Largest total that is kept: a file has 64 bits for it.
+_LARGEST_MS = 1 << 62
 #: Number of stages (and of jobs) that are kept; the least recently updated are dropped first.
 _MAX_STAGES = 100_000
 
@@ -88,6 +90,7 @@ class Learned:
     def add_run(self, name: str, total_ms: int) -> None:
         """Add the total task time of a whole run; ignored if the job has no name."""
         if name:
+            total_ms = min(total_ms, _LARGEST_MS)
             self._runs[name] = (*self._runs.pop(name, ()), total_ms)[-NUM_RUNS:]
             if len(self._runs) > _MAX_STAGES:
                 del self._runs[next(iter(self._runs))]

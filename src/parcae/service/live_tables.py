@@ -187,10 +187,12 @@ class LiveTables:
         """Take new tables into use."""
         self.state = state
         # Columns as plain arrays, which are faster to read than attributes of a record array.
-        plain = [np.asarray(table) for table in (state.now, state.jobs, state.stages)]
+        tables = (state.now, state.jobs, state.stages, state.job_orders)
+        plain = [np.asarray(table) for table in tables]
         self._now = {name: plain[0][name] for name in plain[0].dtype.names or ()}
         self._job = {name: plain[1][name] for name in plain[1].dtype.names or ()}
         self._stage = {name: plain[2][name] for name in plain[2].dtype.names or ()}
+        self._job_order = {name: plain[3][name] for name in plain[3].dtype.names or ()}
 
     @property
     def clock_ms(self) -> int:
@@ -203,9 +205,14 @@ class LiveTables:
         return int(self._now["num_executors"][0])
 
     @property
+    def num_jobs(self) -> int:
+        """Number of jobs in the system."""
+        return int(self._now["num_active"][0])
+
+    @property
     def num_running(self) -> int:
         """Number of running tasks."""
-        active = self.state.active[: int(self._now["num_active"][0])]
+        active = self.state.active[: self.num_jobs]
         return int(self._job["num_attached"][active].sum())
 
     def stage_row(self, job: LiveJob, position: int) -> int:

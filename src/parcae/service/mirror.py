@@ -7,6 +7,7 @@ that share a cluster. `live_tables` keeps its tables, `job_events` applies event
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -29,11 +30,14 @@ from parcae.service.protocol import (
     State,
 )
 from parcae.service.tables import Room
+from parcae.service.yielding import make_way
 
 #: Infinite tiers are sent as this number: JSON has no infinity.
 _LARGEST_TIER = 1e300
 #: Limits from this on mean no limit.
 _LARGEST_LIMIT = 1 << 53
+#: Largest difference between the clocks of applications that share a cluster.
+_MOST_SKEW_MS = 60_000
 
 
 class Mirror(JobEvents):
@@ -59,6 +63,8 @@ class Mirror(JobEvents):
         on_end: Callable[[EndedJob], None] | None = None,
     ) -> None:
         super().__init__(policy_for, duration_model, settings, counts=counts, on_end=on_end)
+        #: Held while a request changes the mirror. Who only looks does not wait for it.
+        self.lock = threading.Lock()
         self._on_plan = on_plan
         self._clocks: dict[str, int] = {}
         self._orders_cache: dict[str, tuple[int, Orders]] = {}  # by application: version, orders
@@ -74,14 +80,18 @@ class Mirror(JobEvents):
                 application.
         """
         self.forget(application)
+        if self._settings.num_cores is not None and self._clocks:
+            ahead_ms = message.clock_ms - self.clock_ms
+            self._offsets[application] = -ahead_ms if abs(ahead_ms) > _MOST_SKEW_MS else 0
         self._clocks[application] = message.clock_ms
-        self._set_clock(message.clock_ms)
+        self._set_clock(application)
         if self._settings.num_cores is None:
             self._begin(max(1, message.cores), message.clock_ms)
         self.counts.states += 1
         self._version += 1
         # Rows must be in order of arrival: policies break ties by it.
         for job in sorted(message.jobs, key=lambda one: one.arrival_ms):
+            make_way()
             self._job_arrived(application, job)
         self._now["is_plan_due"][0] = 1
         self.settle()
@@ -94,7 +104,7 @@ class Mirror(JobEvents):
                 Code.CLOCK, f"the clock went backwards, from {last_ms} to {clock_ms} ms"
             )
         self._clocks[application] = clock_ms
-        self._set_clock(clock_ms)
+        self._set_clock(application)
 
     def take_events(self, application: str, message: Events) -> None:
         """Apply the events of a message in order, then plan if a plan is due.
@@ -107,6 +117,7 @@ class Mirror(JobEvents):
         if message.cores is not None and self._settings.num_cores is None:
             self._resize(max(1, message.cores))
         for position, event in enumerate(message.events):
+            make_way()
             try:
                 self.fire(application, event)
             except ProtocolError as error:
@@ -124,10 +135,13 @@ class Mirror(JobEvents):
         self._orders_cache.pop(application, None)
         self._ended.pop(application, None)
         self._clocks.pop(application, None)
+        self._offsets.pop(application, None)
+        self._used.pop(application, None)
         if not gone:
             return
         rows = {job.row for job in gone}
         for job in gone:
+            make_way()
             job_ended(self.state, job.row)
             del self.jobs[job.key], self.by_row[job.row]
         if self.jobs:
@@ -135,8 +149,17 @@ class Mirror(JobEvents):
         else:
             self._begin(self.num_cores, self.clock_ms)
 
-    def _set_clock(self, clock_ms: int) -> None:
-        """Advance the cluster's clock; clocks of applications that share it may differ a little."""
+    def _set_clock(self, application: str) -> None:
+        """Advance the cluster's clock to that of an application.
+
+        Clocks of applications that share the cluster may differ a little. One that lags by more
+        counts on from here: it would not advance the cluster's clock any more.
+        """
+        clock_ms = self._clocks[application] + self._offset_of(application)
+        lag_ms = self.clock_ms - clock_ms
+        if self._settings.num_cores is not None and lag_ms > _MOST_SKEW_MS:
+            self._offsets[application] = self._offset_of(application) + lag_ms
+            self._version += 1
         self._now["clock_ms"][0] = max(clock_ms, self.clock_ms)
 
     def _wake(self) -> None:
@@ -172,25 +195,28 @@ class Mirror(JobEvents):
         wake_ms = int(self._now["wake_ms"][0])
         return None if wake_ms == NOT_YET else max(wake_ms, self._planned_ms + 1)
 
+    def _wake_ms_of(self, application: str) -> int | None:
+        """The wake-up time by the application's clock, or None."""
+        wake_ms = self.wake_ms
+        return None if wake_ms is None else max(0, wake_ms - self._offset_of(application))
+
+    def order_of(self, row: int) -> JobOrder:
+        """The order of the job in a row."""
+        orders = self._job_order
+        return JobOrder(
+            job_id=self.by_row[row].job_id,
+            tier=_finite(orders["tier"][row]),
+            weight=float(orders["weight"][row]),
+            limit=_limit(orders["limit"][row]),
+        )
+
     def orders_by_job(self) -> list[tuple[LiveJob, JobOrder]]:
         """All jobs in the system with their orders, in order of arrival."""
-        active = self.state.active[: int(self._now["num_active"][0])].tolist()
-        tiers, weights, limits = (
-            np.asarray(self.state.job_orders)[name] for name in ("tier", "weight", "limit")
-        )
+        active = self.state.active[: self.num_jobs].tolist()
         pairs = []
         for row in active:
-            job = self.by_row[row]
-            tier = _finite(tiers[row])
-            weight = float(weights[row])
-            pairs.append(
-                (
-                    job,
-                    JobOrder(
-                        job_id=job.job_id, tier=tier, weight=weight, limit=_limit(limits[row])
-                    ),
-                )
-            )
+            make_way()
+            pairs.append((self.by_row[row], self.order_of(row)))
         return pairs
 
     def orders(self, application: str) -> Orders:
@@ -210,7 +236,7 @@ class Mirror(JobEvents):
             jobs=tuple(order for _, order in pairs),
             stages=tuple(self._stage_orders(job for job, _ in pairs)),
             other_tier=max((order.tier for _, order in by_job), default=0.0),
-            wake_ms=self.wake_ms,
+            wake_ms=self._wake_ms_of(application),
         )
 
     def _stage_orders(self, jobs: Iterable[LiveJob]) -> Iterable[StageOrder]:

@@ -16,12 +16,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from parcae.errors import ProtocolError
+from parcae.service.pieces import Shape
 
 PROTOCOL_VERSION = 2
 SUPPORTED_VERSIONS = (2,)
 _LARGEST = 1 << 53  # integers up to this are exact in a double, the number type of JSON
 _MOST_TASKS = 10_000_000
 _MOST_STAGES = 10_000
+_MOST_CORES = 1 << 17
+_MOST_ELEMENTS = 100_000  # jobs of a state, events of a message
 
 Seq = Annotated[int, Field(ge=0, lt=_LARGEST)]
 Time = Annotated[int, Field(ge=0, lt=_LARGEST)]
@@ -38,7 +41,7 @@ class Code(StrEnum):
 
     BAD_MESSAGE = "bad_message"  # not JSON, an unknown type or key, or a value out of range
     BAD_PROTOCOL = "bad_protocol"  # an unsupported protocol version
-    TOO_LARGE = "too_large"  # a frame above the size limit
+    TOO_LARGE = "too_large"  # a frame, or an application, above the size limit
     DENIED = "denied"  # a wrong or missing proof
     UNEXPECTED = "unexpected"  # a message that is not allowed now, e.g. a second hello
     SEQUENCE = "sequence"  # a request number that is not larger than the last
@@ -233,8 +236,8 @@ class State(_Message):
     type: Literal["state"] = "state"
     seq: Seq
     clock_ms: Time
-    cores: Annotated[int, Field(ge=0, le=1 << 20)]
-    jobs: Annotated[tuple[JobMessage, ...], Field(max_length=100_000)]
+    cores: Annotated[int, Field(ge=0, le=_MOST_CORES)]
+    jobs: Annotated[tuple[JobMessage, ...], Field(max_length=_MOST_ELEMENTS)]
 
 
 class Events(_Message):
@@ -250,8 +253,8 @@ class Events(_Message):
     type: Literal["events"] = "events"
     seq: Seq
     clock_ms: Time
-    cores: Annotated[int, Field(ge=0, le=1 << 20)] | None = None
-    events: Annotated[tuple[Event, ...], Field(max_length=100_000)] = ()
+    cores: Annotated[int, Field(ge=0, le=_MOST_CORES)] | None = None
+    events: Annotated[tuple[Event, ...], Field(max_length=_MOST_ELEMENTS)] = ()
 
 
 class Ping(_Message):
@@ -361,6 +364,26 @@ _FROM_CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(
 _FROM_SERVER: TypeAdapter[ServerMessage] = TypeAdapter(
     Annotated[ServerMessage, Field(discriminator="type")]
 )
+#: Larger messages are read piece by piece.
+_LARGE_BYTES = 64 << 10
+_STAGE = Shape(TypeAdapter(StageMessage), stand_in={"stage_id": 0, "tasks": 1})
+_JOB = Shape(
+    TypeAdapter(JobMessage),
+    {"stages": _STAGE},
+    {"stages": _MOST_STAGES},
+    {"job_id": "x", "names": [], "arrival_ms": 0, "stages": []},
+)
+_EVENT = Shape(
+    TypeAdapter(Event),
+    {"job": _JOB, "stages": _STAGE},
+    {"stages": _MOST_STAGES},
+    {"type": "job_ended", "job_id": "x"},
+)
+_MESSAGE = Shape(
+    _FROM_CLIENT,
+    {"jobs": _JOB, "events": _EVENT},
+    {"jobs": _MOST_ELEMENTS, "events": _MOST_ELEMENTS},
+)
 
 
 def _refused(error: ValidationError) -> ProtocolError:
@@ -402,11 +425,19 @@ def decode_client_message(payload: bytes) -> ClientMessage:
 
     Example: `decode_client_message(b'{"type":"ping","seq":7}')` is `Ping(seq=7)`.
     """
+    message: ClientMessage
     try:
-        message = _FROM_CLIENT.validate_json(payload)
+        if len(payload) > _LARGE_BYTES:
+            message = _MESSAGE.read(payload.decode())
+        else:
+            message = _FROM_CLIENT.validate_json(payload)
     except ValidationError as error:
         _check_version(payload)
         raise _refused(error) from None
+    except (ValueError, IndexError, TypeError, RecursionError) as error:
+        raise ProtocolError(
+            Code.BAD_MESSAGE, f"the message: {error} (see protocol/README.md)"
+        ) from None
     if isinstance(message, Hello) and message.protocol not in SUPPORTED_VERSIONS:
         _check_version(payload)
     return message

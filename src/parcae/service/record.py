@@ -124,9 +124,13 @@ class Recorder(Watcher):
 
     def _end(self, key: str) -> None:
         file = self._files.pop(key, None)
-        if file is not None:
+        if file is None:
+            return
+        try:
             file.stream.close()
             file.path.with_name(file.path.name + PART).rename(file.path)
+        except OSError as error:  # the folder was removed, say
+            self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
         _LOG.error("the recording in %s stops after an error: %s", self._folder, error)

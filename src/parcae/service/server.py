@@ -1,18 +1,23 @@
-"""`Server`: serves sessions over TCP, with limits on time, memory and message rate per client.
+"""`Server`: serves sessions over TCP, with limits on time, memory and work per client.
 
-A plan takes well under a millisecond, so plans run in the thread of the event loop. A client that
-stalls, sends too much or sends invalid messages affects only itself.
+A plan takes well under a millisecond, so messages are handled in the thread of the event loop.
+Those of a client that needs more time are handled in a second thread, where they wait for each
+other. A client that stalls, sends too much or sends invalid messages affects only itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import signal
 import ssl
+import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,9 +25,22 @@ from parcae.errors import ConfigError, ProtocolError
 from parcae.service.frames import MAX_FRAME_BYTES, FrameReader, frame
 from parcae.service.protocol import Code, Error, ServerMessage, Then, encode
 from parcae.service.session import Service, Session
+from parcae.service.yielding import apart_from
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
+#: Largest frame before the client was welcomed.
+_FIRST_FRAME_BYTES = 4 << 10
+#: Messages above this size are handled in the second thread.
+_LARGE_BYTES = 16 << 10
+#: A client whose last message took longer than this has its next one handled there, too.
+_SLOW_S = 2e-3
+#: And so has a client that needs more than this share of the event loop's time ...
+_SHARE = 0.5
+#: ... for longer than it may save up, in s.
+_SAVED_S = 0.05
+#: How long the event loop may wait for the interpreter while the second thread runs, in s.
+_SWITCH_S = 1e-3
 #: Shortest secret that is accepted.
 _MIN_SECRET_BYTES = 16
 
@@ -36,10 +54,11 @@ class ServerConfig:
         port: port to listen on; 0 takes a free one.
         secret: the secret that clients must prove to know, or None.
         tls_cert, tls_key: PEM files; both or none.
-        max_frame_bytes: largest frame that a client may send.
+        max_frame_bytes: largest frame that a welcomed client may send.
         max_connections: number of connections; more are refused with `busy`.
+        max_strangers: number of connections that were not welcomed yet; if there are more, the
+            oldest of them is dropped.
         max_waiting_bytes: a client with more unread bytes of replies is dropped.
-        messages_per_s: rate limit of a connection; messages beyond it are read later.
         hello_timeout_s: time from the connection until the session must be open.
         idle_timeout_s: a client that is silent for longer is dropped.
         write_timeout_s: a client that does not read a reply for longer is dropped.
@@ -56,8 +75,8 @@ class ServerConfig:
     tls_key: Path | None = None
     max_frame_bytes: int = MAX_FRAME_BYTES
     max_connections: int = 1_000
+    max_strangers: int = 128
     max_waiting_bytes: int = 4 << 20
-    messages_per_s: float = 20_000.0
     hello_timeout_s: float = 10.0
     idle_timeout_s: float = 600.0
     write_timeout_s: float = 5.0
@@ -122,17 +141,34 @@ def read_secret(path: Path) -> bytes:
 
 @dataclass
 class _Connection:
-    """One connection: its streams, its session and its rate limit (a token bucket)."""
+    """One connection: its streams, its session, and how much work it causes.
+
+    Args:
+        session: its session.
+        reader, writer: its streams.
+        config: the server's limits.
+        lock: held while a message is handled; sessions that share a mirror share the lock.
+    """
 
     session: Session
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     config: ServerConfig
-    allowance: float = field(init=False)
-    refilled_s: float = field(default_factory=time.monotonic)
+    lock: asyncio.Lock
+    took_s: float = 0.0  # time that its last message took
+    saved_s: float = _SAVED_S  # time on the event loop that it may use at once
+    charged_s: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self.allowance = self.config.messages_per_s
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    def push(self, message: ServerMessage) -> None:
+        """Queue a message, from any thread."""
+        if threading.get_ident() == self._thread:
+            self.send(message)
+        else:
+            self._loop.call_soon_threadsafe(self.send, message)
 
     def send(self, message: ServerMessage) -> None:
         """Queue a message; drop a client with too many unread bytes."""
@@ -159,14 +195,34 @@ class _Connection:
         async with asyncio.timeout(self.config.write_timeout_s):
             await self.writer.drain()
 
-    async def pause(self) -> None:
-        """Wait if the client sends messages faster than its rate limit."""
+    def is_heavy(self, payload: bytes) -> bool:
+        """Whether a message should not be handled in the event loop's thread."""
+        return len(payload) > _LARGE_BYTES or self.took_s > _SLOW_S or self.saved_s < 0.0
+
+    def charge(self, took_s: float, *, is_heavy: bool) -> None:
+        """Note how long a message took, and where."""
         now_s = time.monotonic()
-        rate = self.config.messages_per_s
-        self.allowance = min(rate, self.allowance + (now_s - self.refilled_s) * rate) - 1.0
-        self.refilled_s = now_s
-        if self.allowance < 0:
-            await asyncio.sleep(-self.allowance / rate)
+        earned_s = _SHARE * (now_s - self.charged_s)
+        self.saved_s = min(_SAVED_S, self.saved_s + earned_s) - (0.0 if is_heavy else took_s)
+        self.charged_s = now_s
+        self.took_s = took_s
+
+
+def _timed(session: Session, payload: bytes) -> tuple[list[ServerMessage], float]:
+    """Handle a message. Returns the replies, and the processor time that it took in s.
+
+    Not the time on the clock: the thread may have waited for the other one.
+    """
+    start_s = time.thread_time()
+    return session.receive(payload), time.thread_time() - start_s
+
+
+def _timed_apart(
+    loop: asyncio.AbstractEventLoop, session: Session, payload: bytes
+) -> tuple[list[ServerMessage], float]:
+    """The same in the second thread, which makes way for the event loop."""
+    with apart_from(loop):
+        return _timed(session, payload)
 
 
 class Server:
@@ -185,6 +241,9 @@ class Server:
         self._connections: dict[asyncio.Task[None], _Connection] = {}
         self._server: asyncio.Server | None = None
         self._stopped = asyncio.Event()
+        self._cluster_lock = asyncio.Lock()
+        # One thread: each further one would make the event loop wait longer for the interpreter.
+        self._worker = ThreadPoolExecutor(1, "parcae-heavy")
         self.num_refused = 0
 
     @property
@@ -205,6 +264,8 @@ class Server:
             OSError: the address is in use or does not belong to this machine.
         """
         context = self.config.ssl_context()
+        sys.setswitchinterval(_SWITCH_S)
+        gc.freeze()  # what was made so far stays: it need not be looked at again
         self._server = await asyncio.start_server(
             self._serve, self.config.host, self.config.port, ssl=context, limit=_CHUNK, backlog=512
         )
@@ -213,6 +274,7 @@ class Server:
         """Serve one connection from its beginning to its end."""
         task = asyncio.current_task()
         assert task is not None
+        self._drop_a_stranger()
         # Too many clients: send the reason, and do not read anything.
         if len(self._connections) >= self.config.max_connections:
             self.num_refused += 1
@@ -220,8 +282,10 @@ class Server:
             writer.write(frame(encode(Error(code=Code.BUSY, message=message, then=Then.CLOSE))))
             writer.close()
             return
-        connection = _Connection(self.service.open(), reader, writer, self.config)
-        connection.session.redirect(connection.send)
+        is_shared = self.service.sharing is not None
+        lock = self._cluster_lock if is_shared else asyncio.Lock()
+        connection = _Connection(self.service.open(), reader, writer, self.config, lock)
+        connection.session.redirect(connection.push)
         self._connections[task] = connection
         try:
             await self._converse(connection)
@@ -230,9 +294,16 @@ class Server:
         except (ConnectionError, ssl.SSLError, asyncio.CancelledError):
             pass
         finally:
-            del self._connections[task]
-            connection.session.close()
+            self._connections.pop(task, None)
+            async with lock:
+                connection.session.close()
             writer.close()
+
+    def _drop_a_stranger(self) -> None:
+        """Make room for a new connection if too many have not been welcomed: drop the oldest."""
+        strangers = [t for t, c in self._connections.items() if not c.session.is_open]
+        if len(strangers) >= self.config.max_strangers:
+            self._connections.pop(strangers[0]).writer.transport.abort()
 
     async def _converse(self, connection: _Connection) -> None:
         """Read and answer messages until the session or the connection is closed.
@@ -240,7 +311,7 @@ class Server:
         Raises:
             TimeoutError: the client does not read its replies.
         """
-        frames = FrameReader(self.config.max_frame_bytes)
+        frames = FrameReader(_FIRST_FRAME_BYTES)
         session = connection.session
         begun_s = time.monotonic()
         while not session.is_closed:
@@ -259,24 +330,52 @@ class Server:
                 break
             if not data:
                 return
-            await self._answer(connection, frames, data)
+            try:
+                await self._answer(connection, frames, data)
+            except ProtocolError as error:
+                connection.send(session.refuse(error))
         await connection.flush()
 
     async def _answer(self, connection: _Connection, frames: FrameReader, data: bytes) -> None:
-        """Answer all messages that are complete with the new data."""
+        """Answer all messages that are complete with the new data.
+
+        Raises:
+            ProtocolError: a frame is too large.
+            TimeoutError: the client does not read its replies.
+        """
         session = connection.session
-        try:
-            payloads = frames.feed(data)
-        except ProtocolError as error:
-            connection.send(session.refuse(error))
-            return
-        for payload in payloads:
-            await connection.pause()
-            for reply in session.receive(payload):
+        for payload in frames.feed(data):
+            for reply in await self._receive(connection, payload):
                 connection.send(reply)
             await connection.flush()
             if session.is_closed:
                 return
+            if session.is_open:
+                frames.max_bytes = self.config.max_frame_bytes
+            await asyncio.sleep(0)  # other clients first
+
+    async def _receive(self, connection: _Connection, payload: bytes) -> list[ServerMessage]:
+        """Handle a message in the thread that it is fit for. Returns the replies."""
+        async with connection.lock:
+            is_heavy = connection.is_heavy(payload)
+            if is_heavy:
+                replies, took_s = await self._in_worker(connection.session, payload)
+            else:
+                replies, took_s = _timed(connection.session, payload)
+            connection.charge(took_s, is_heavy=is_heavy)
+        return replies
+
+    async def _in_worker(
+        self, session: Session, payload: bytes
+    ) -> tuple[list[ServerMessage], float]:
+        """Handle a message in the second thread; waits for it even if the task is cancelled."""
+        loop = asyncio.get_running_loop()
+        handling = loop.run_in_executor(self._worker, _timed_apart, loop, session, payload)
+        try:
+            return await asyncio.shield(handling)
+        except asyncio.CancelledError:
+            await asyncio.wait([handling])
+            raise
 
     def request_stop(self) -> None:
         """Make `run_until_stopped` return."""
@@ -302,9 +401,12 @@ class Server:
             self._server.close()
         tasks = list(self._connections)
         for connection in list(self._connections.values()):
-            connection.session.dismiss(
-                Code.CLOSING, "the service shuts down; use your own order and connect again later"
-            )
+            async with connection.lock:
+                connection.session.dismiss(
+                    Code.CLOSING,
+                    "the service shuts down; use your own order and connect again later",
+                )
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._worker.shutdown(wait=False)

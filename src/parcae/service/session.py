@@ -66,7 +66,9 @@ class _Stage(Enum):
 class Watcher:
     """Base class of observers such as metrics, the live page and recordings.
 
-    The service calls these methods; by default they do nothing.
+    The service calls these methods, from the event loop's thread or from the one for heavy
+    messages; by default they do nothing. A watcher that raises an exception is removed: nothing
+    that watches may end a session.
     """
 
     def opened(self, session: Session) -> None:
@@ -164,13 +166,20 @@ class Service:
     def _key(self, application: str) -> str:
         return "" if self.sharing is not None else application
 
+    def tell(self, what: Callable[[Watcher], None]) -> None:
+        """Call a method of every watcher; a watcher that fails is removed."""
+        for watcher in tuple(self.watchers):
+            try:
+                what(watcher)
+            except Exception:
+                _LOG.exception("%s failed and watches no longer", type(watcher).__name__)
+                self.watchers.remove(watcher)
+
     def _planned(self, mirror: Mirror, plan: Plan) -> None:
-        for watcher in self.watchers:
-            watcher.planned(mirror, plan)
+        self.tell(lambda watcher: watcher.planned(mirror, plan))
 
     def _ended(self, job: EndedJob) -> None:
-        for watcher in self.watchers:
-            watcher.ended(job)
+        self.tell(lambda watcher: watcher.ended(job))
 
     def enter(self, session: Session) -> None:
         """Register an opened session for its application; an older session of it is closed."""
@@ -178,8 +187,7 @@ class Service:
         if older is not None:
             older.dismiss(Code.REPLACED, "a newer connection of this application replaced this one")
         self.sessions[session.application] = session
-        for watcher in self.watchers:
-            watcher.opened(session)
+        self.tell(lambda watcher: watcher.opened(session))
 
     def left(self, session: Session) -> None:
         """Remove a closed session and its application's jobs, unless a newer one replaced it."""
@@ -194,8 +202,7 @@ class Service:
             self.push_orders(mirror, session.application)
         else:
             self.mirrors.pop(session.application, None)
-        for watcher in self.watchers:
-            watcher.closed(session)
+        self.tell(lambda watcher: watcher.closed(session))
 
     def orders_for(self, mirror: Mirror, application: str) -> Orders:
         """The standing order of an application."""
@@ -213,7 +220,7 @@ class Service:
         """
         if self.sharing is None:
             return
-        for application, session in self.sessions.items():
+        for application, session in tuple(self.sessions.items()):
             if application != asker and not session.needs_state:
                 session.push_if_new(self.orders_for(mirror, application))
 
@@ -223,7 +230,7 @@ class Service:
         All applications that shared it must send `state`.
         """
         self.mirrors.pop(self._key(application), None)
-        for name, session in self.sessions.items():
+        for name, session in tuple(self.sessions.items()):
             if self.sharing is not None and name != application:
                 session.needs_state = True
                 session.push(
@@ -348,8 +355,7 @@ class Session:
             raise ProtocolError(
                 Code.UNEXPECTED, f"{message.type} is not expected here: {_EXPECTED[self._stage]}"
             )
-        for watcher in self.service.watchers:
-            watcher.received(self, message)
+        self.service.tell(lambda watcher: watcher.received(self, message))
         if isinstance(message, Ping):
             return [Pong(seq=message.seq)]
         if isinstance(message, Bye):
@@ -405,8 +411,8 @@ class Session:
             )
         start = time.perf_counter()
         reply = self._carry_out(message)
-        for watcher in self.service.watchers:
-            watcher.answered(self, message, _MS_PER_S * (time.perf_counter() - start))
+        took_ms = _MS_PER_S * (time.perf_counter() - start)
+        self.service.tell(lambda watcher: watcher.answered(self, message, took_ms))
         return reply
 
     def _carry_out(self, message: State | Events) -> ServerMessage:
@@ -414,6 +420,28 @@ class Session:
         service = self.service
         application = self.application
         mirror = service.mirror_of(application)
+        try:
+            with mirror.lock:
+                orders = self._orders_after(mirror, message)
+        except ProtocolError:
+            raise
+        except Exception:
+            _LOG.exception("internal error while handling %s of %s", message.type, application)
+            service.forget(application)
+            raise ProtocolError(
+                Code.INTERNAL, "internal error of the service (see its log); send state"
+            ) from None
+        self._last_meaning = _meaning(orders)
+        return orders.model_copy(update={"seq": message.seq})
+
+    def _orders_after(self, mirror: Mirror, message: State | Events) -> Orders:
+        """Apply a request to the mirror; returns the new orders of the application.
+
+        Raises:
+            ProtocolError: the request is wrong; the mirror has forgotten the application.
+        """
+        service = self.service
+        application = self.application
         try:
             self._apply(mirror, message)
             orders = service.orders_for(mirror, application)
@@ -424,14 +452,7 @@ class Session:
             mirror.settle()
             service.push_orders(mirror, application)
             raise
-        except Exception:
-            _LOG.exception("internal error while handling %s of %s", message.type, application)
-            service.forget(application)
-            raise ProtocolError(
-                Code.INTERNAL, "internal error of the service (see its log); send state"
-            ) from None
-        self._last_meaning = _meaning(orders)
-        return orders.model_copy(update={"seq": message.seq})
+        return orders
 
     def _apply(self, mirror: Mirror, message: State | Events) -> None:
         if isinstance(message, State):
@@ -444,8 +465,8 @@ class Session:
             sharing.report_cores(self.application, message.cores)
 
     def _watch_sent(self, message: ServerMessage) -> None:
-        for watcher in self.service.watchers if self._hello else ():
-            watcher.sent(self, message)
+        if self._hello:
+            self.service.tell(lambda watcher: watcher.sent(self, message))
 
 
 _EXPECTED = {

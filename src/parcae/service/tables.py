@@ -27,6 +27,7 @@ from parcae.cluster.state import (
     allocate_virtual,
     select,
 )
+from parcae.service.yielding import make_way
 
 Rows = npt.NDArray[np.int64]
 #: Number of latest jobs that keep their rows: the guard learns from 128 and the job before them.
@@ -144,6 +145,7 @@ def _new_rows(
     counts = state.jobs["num_stages"]
     next_stage = 0
     for row in kept.tolist():
+        make_way()
         count = int(counts[row])
         start = int(starts[row])
         stage_map[start : start + count] = np.arange(next_stage, next_stage + count)
@@ -177,6 +179,7 @@ def _copy_active(state: ClusterState, new: ClusterState, job_map: Rows) -> None:
     new.contest[:] = NO_JOB
     new.contenders["front"] = NO_STAGE
     for job in active.tolist():
+        make_way()
         refresh_contender(new, job)
 
 
@@ -200,6 +203,7 @@ def _copy_edges(state: ClusterState, new: ClusterState, stage_map: Rows) -> int:
     starts = state.stages["child_start"]
     counts = state.stages["num_children"]
     for stage in np.flatnonzero(stage_map >= 0).tolist():
+        make_way()
         count = int(counts[stage])
         start = int(starts[stage])
         row = stage_map[stage]

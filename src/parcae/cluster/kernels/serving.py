@@ -20,7 +20,7 @@ from parcae.cluster.kernels.tables import (
     remove_active,
 )
 from parcae.cluster.kernels.virtual import advance_virtual_run, find_critical_paths, predict_ends
-from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
+from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
 from parcae.kernels import inlined, kernel
 
 
@@ -31,20 +31,6 @@ def _num_running(state):  # type: ignore[no-untyped-def]
     for executor in range(state.executors.shape[0]):
         count += state.executors.stage[executor] != NO_STAGE
     return count
-
-
-@inlined
-def _free_row(state):  # type: ignore[no-untyped-def]
-    """Return an executor row for a started task, or NO_EXECUTOR if the table is full.
-
-    The core that has been idle longest is preferred to a row that stands for no core.
-    """
-    if state.now.num_idle[0] > 0:
-        return pop_idle(state, 0)
-    for executor in range(state.executors.shape[0]):
-        if state.executors.stage[executor] == NO_STAGE:
-            return executor
-    return NO_EXECUTOR
 
 
 @inlined
@@ -88,11 +74,19 @@ def tasks_started(state, stage, count):  # type: ignore[no-untyped-def]
         The number of recorded tasks. If it is less than `count`, the executor table has no free row
         left and has to grow.
     """
+    executors = state.executors
     num_recorded = 0
+    row = 0  # all rows before it run a task
     while num_recorded < count:
-        executor = _free_row(state)
-        if executor == NO_EXECUTOR:
-            break
+        # The core that has been idle longest is preferred to a row that stands for no core.
+        if state.now.num_idle[0] > 0:
+            executor = pop_idle(state, 0)
+        else:
+            while row < executors.shape[0] and executors.stage[row] != NO_STAGE:
+                row += 1
+            if row == executors.shape[0]:
+                break
+            executor = row
         begin_task(state, executor, stage)
         num_recorded += 1
     refresh_contender(state, state.stages.job[stage])

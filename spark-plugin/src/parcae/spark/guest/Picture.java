@@ -44,7 +44,7 @@ final class Picture extends Following<Picture.Job> {
 
   @Override
   public synchronized void coresChanged(int newCores) {
-    cores = newCores;
+    cores = Math.min(newCores, Wire.MAX_CORES);
     hasNewCores = true;
     signal(true);
   }

@@ -22,6 +22,7 @@ final class Wire {
   static final int VERSION = 2;
   static final int MAX_FRAME_BYTES = 8 << 20;
   static final int MAX_TEXT = 256; // characters
+  static final int MAX_CORES = 1 << 17;
   private static final Set<String> ORDERS_KEYS = Set.of(
       "type", "seq", "jobs", "stages", "other_tier", "wake_ms", "executors");
   private static final Set<String> JOB_KEYS = Set.of("job_id", "tier", "weight", "limit");

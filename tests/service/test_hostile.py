@@ -1,0 +1,263 @@
+"""Clients that send too much, too large or impossible things, and what watches them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from parcae.errors import ProtocolError
+from parcae.service import job_events, protocol, yielding
+from parcae.service.admin import Admin
+from parcae.service.board import Board
+from parcae.service.client import Client
+from parcae.service.frames import frame
+from parcae.service.protocol import (
+    ClientMessage,
+    Error,
+    Events,
+    Hello,
+    JobArrived,
+    JobEnded,
+    Orders,
+    Ping,
+    Pong,
+    StagesAdded,
+    State,
+    decode_client_message,
+    encode,
+)
+from parcae.service.record import Recorder
+from parcae.service.server import Server, ServerConfig
+from parcae.service.session import Session, Watcher
+from parcae.service.sharing import Sharing
+from parcae.service.tables import Room
+from tests.service.running import serve_in_thread
+from tests.service.speaking import (
+    Speaker,
+    began,
+    code_of,
+    ended,
+    job_of,
+    order_of,
+    service_of,
+    stages_of,
+)
+
+_DAY_MS = 86_400_000
+
+
+def _large() -> tuple[ClientMessage, ...]:
+    jobs = tuple(job_of(f"j{n}", (3, ()), (2, (0,)), name="nightly") for n in range(40))
+    arrivals = tuple(JobArrived(job=job) for job in jobs)
+    return State(seq=1, clock_ms=5, cores=4, jobs=jobs), Events(seq=2, clock_ms=6, events=arrivals)
+
+
+@pytest.mark.parametrize("message", _large(), ids=["state", "events"])
+def test_a_message_in_pieces_is_the_message(
+    message: ClientMessage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "_LARGE_BYTES", 100)
+    assert decode_client_message(encode(message)) == message
+    indented = json.dumps(json.loads(encode(message)), indent=2).encode()
+    assert decode_client_message(indented) == message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"type":"state","seq":1,"clock_ms":1,"cores":1,"jobs":[1,]}',
+        '{"type":"state","seq":1,"clock_ms":1,"cores":1,"jobs":[],}',
+        '{"type":"state","seq":1,"clock_ms":1,"cores":1,"jobs":[]} x',
+        '{"type":"state" "seq":1,"clock_ms":1,"cores":1,"jobs":[]}',
+        '{"type":"state","seq":1,"clock_ms":1,"cores":1,"jobs":[NaN]}',
+        '{"type":"state","seq":NaN,"clock_ms":1,"cores":1,"jobs":[]}',
+        '{"type":"events","seq":1,"clock_ms":1,"jobs":[]}',
+        '{"type":"bye","events":[]}',
+        '{"type":"state","jobs":[',
+        "[" * 5_000,
+        '{"jobs":' + "[" * 5_000,
+        '{[1]:2,"jobs":[]}',
+    ],
+)
+def test_what_is_no_message_is_refused_in_pieces_as_well(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "_LARGE_BYTES", 0)
+    with pytest.raises(ProtocolError) as refusal:
+        decode_client_message(text.encode())
+    assert refusal.value.code == "bad_message"
+
+
+def test_an_application_has_a_bounded_number_of_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_events, "MOST", Room(2, 4, 2))
+    chain = job_of("a", (1, ()), (1, (0,)), is_open=True)
+    for excess in (
+        JobArrived(job=job_of("b", *[(1, ())] * 3)),
+        StagesAdded(job_id="a", stages=stages_of((1, (0,)), (1, (1,)), first=2)),
+    ):
+        app = Speaker(service_of())
+        app.state(4, chain)
+        assert code_of(app.events(1, excess)) == ("too_large", "close")
+    app = Speaker(service_of())
+    app.state(4, chain)
+    # A job that ended makes room for others.
+    for number in range(5):
+        arrived = app.events(2 * number, JobArrived(job=job_of(f"c{number}", (1, ()), (1, ()))))
+        assert isinstance(arrived, Orders)
+        app.events(2 * number + 1, JobEnded(job_id=f"c{number}"))
+    assert isinstance(app.state(4, chain), Orders)
+
+
+def test_a_cluster_runs_a_bounded_number_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_events, "MOST_RUNNING", 64)
+    app = Speaker(service_of())
+    app.state(4, job_of("a", (1_000, ()), is_open=True))
+    assert isinstance(app.events(1, began("a", 0, 60)), Orders)
+    assert code_of(app.events(2, began("a", 0, 5))) == ("too_large", "close")
+
+
+def test_durations_that_no_task_can_have_are_refused() -> None:
+    app = Speaker(service_of())
+    app.state(4, job_of("a", (10_000_000, ()), name="new", is_open=True))
+    app.events(1, began("a", 0, 2))
+    assert code_of(app.events(2, ended("a", 0, 2, (1 << 53) - 1))) == ("bad_job", "state")
+    learned = app.wire.session.service.duration_model.learned
+    assert learned.any_task_ms == 0.0
+    app.state(4, job_of("a", (10_000_000, ()), name="new", is_open=True))
+    app.events(3, began("a", 0, 2))
+    assert isinstance(app.events(4, ended("a", 0, 2, 2 * 10**10)), Orders)
+    # A job of 10 million such tasks is longer than the age of mankind, and still no overflow.
+    reply = app.events(5, JobArrived(job=job_of("b", (10_000_000, ()), name="new", is_open=True)))
+    assert order_of(reply)
+    assert app.wire.session.service.counts.fallbacks == 0
+
+
+class _Failing(Watcher):
+    def received(self, session: Session, message: ClientMessage) -> None:
+        raise RuntimeError("a full disk, say")
+
+
+def test_a_watcher_that_fails_ends_no_session() -> None:
+    service = service_of()
+    service.watchers.append(_Failing())
+    app = Speaker(service)
+    assert isinstance(app.state(4, job_of("a", (3, ()))), Orders)
+    assert service.watchers == []
+
+
+def test_a_recording_whose_folder_is_removed_ends_no_session(tmp_path: Path) -> None:
+    service = service_of()
+    service.watchers.append(Recorder(tmp_path / "records", max_file_bytes=500))
+    app = Speaker(service)
+    app.state(4, job_of("a", (3, ())))
+    shutil.rmtree(tmp_path / "records")
+    for clock_ms in range(1, 20):
+        assert isinstance(app.events(clock_ms), Orders)
+    assert len(service.watchers) == 1
+
+
+def test_a_clock_in_microseconds_stops_the_clock_of_no_other_application() -> None:
+    service = service_of(sharing=Sharing(num_cores=4))
+    app = Speaker(service, "milliseconds")
+    app.state(4, clock_ms=_DAY_MS)
+    strange = Speaker(service, "microseconds")
+    strange.state(4, job_of("s", (9, ()), arrival_ms=1_000 * _DAY_MS), clock_ms=1_000 * _DAY_MS)
+    mirror = service.mirror_of("")
+    assert mirror.clock_ms == _DAY_MS  # its clock counts on from that of the cluster
+    strange.events(1_000 * (_DAY_MS + 90_000))
+    ahead_ms = mirror.clock_ms
+    assert ahead_ms > _DAY_MS + 60_000
+    job = job_of("m", (9, ()), arrival_ms=_DAY_MS + 1)
+    assert isinstance(app.events(_DAY_MS + 1, JobArrived(job=job)), Orders)
+    app.events(_DAY_MS + 501)
+    assert mirror.clock_ms == ahead_ms + 500
+    assert mirror.jobs["milliseconds", "m"].arrival_ms == ahead_ms
+
+
+class _Threads(Watcher):
+    """Notes in which thread messages are handled."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def received(self, session: Session, message: ClientMessage) -> None:
+        if message.type != "ping":
+            self.names.append(threading.current_thread().name)
+
+
+def test_a_large_message_is_handled_beside_the_event_loop() -> None:
+    service = service_of()
+    threads = _Threads()
+    service.watchers.append(threads)
+    server, stop = serve_in_thread(lambda: Server(service, ServerConfig()))
+    try:
+        with Client("127.0.0.1", server.port) as client:
+            client.greet(Hello(protocol=2, application_id="app"))
+            jobs = tuple(job_of(f"j{n}", (3, ()), (2, (0,)), name="nightly") for n in range(400))
+            orders = client.orders(State(seq=1, clock_ms=0, cores=4, jobs=jobs))
+            assert len(orders.jobs) == 400
+            assert client.ask(Ping(seq=2)) == Pong(seq=2)
+    finally:
+        stop()
+    assert [name.startswith("parcae-heavy") for name in threads.names] == [True]
+    assert yielding._turn.loop is None
+
+
+def test_clients_that_are_not_welcomed_make_room_for_others() -> None:
+    server, stop = serve_in_thread(
+        lambda: Server(service_of(), ServerConfig(max_connections=8, max_strangers=3))
+    )
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+    try:
+        with Client("127.0.0.1", server.port) as client:
+            client.greet(Hello(protocol=2, application_id="app"))
+            assert client.ask(Ping(seq=1)) == Pong(seq=1)
+            assert server.num_connections <= 4
+    finally:
+        for connection in silent:
+            connection.close()
+        stop()
+
+
+def test_a_frame_before_the_welcome_is_small() -> None:
+    server, stop = serve_in_thread(lambda: Server(service_of(), ServerConfig()))
+    try:
+        with Client("127.0.0.1", server.port) as client:
+            client.socket.sendall(frame(b"x" * 5_000)[:4])
+            reply = client.receive()
+            assert isinstance(reply, Error)
+            assert reply.code == "too_large"
+    finally:
+        stop()
+
+
+def test_the_page_is_drawn_once_for_all_viewers() -> None:
+    service = service_of()
+    board = Board(service)
+    service.watchers.append(board)
+    app = Speaker(service)
+    app.state(4, job_of("a", (3, ())))
+    admin = Admin(Server(service, ServerConfig()), board, 0)
+    picture = admin._current()
+    app.events(1, JobArrived(job=job_of("b", (3, ()))))
+    assert admin._current() is picture  # too soon for another one
+    admin._next_s = 0.0
+    later = json.loads(admin._current())
+    assert later["clusters"][0]["num_jobs"] == 2
+
+
+def test_who_looks_at_a_cluster_does_not_wait_for_a_heavy_message() -> None:
+    service = service_of()
+    board = Board(service)
+    app = Speaker(service)
+    app.state(4, job_of("a", (3, ())))
+    before = board.snapshot()["clusters"][0]
+    with service.mirror_of("app").lock:
+        assert board.snapshot()["clusters"][0] is before
+    app.events(1, JobArrived(job=job_of("b", (3, ()))))
+    assert board.snapshot()["clusters"][0]["num_jobs"] == 2
