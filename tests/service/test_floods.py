@@ -22,6 +22,7 @@ import pytest
 from parcae.service.client import Client
 from parcae.service.frames import frame
 from parcae.service.protocol import (
+    Event,
     Events,
     Hello,
     JobArrived,
@@ -54,11 +55,13 @@ def _attacker(port: int, cores: int = 50) -> Iterator[Client]:
         yield client
 
 
-def _forever(port: int, events: Callable[[], Events]) -> None:
-    """Send a message again and again, each time as a new application."""
+def _forever(port: int, *events: Event) -> None:
+    """Send the same events again and again, each time as a new application."""
+    message = frame(encode(Events(seq=2, clock_ms=2, events=events)), 1 << 30)
     while True:
-        with _attacker(port) as client:
-            client.ask(events())
+        with contextlib.suppress(OSError), _attacker(port) as client:
+            client.socket.sendall(message)
+            client.receive()
 
 
 def _pour(port: int, message: bytes) -> None:
@@ -95,25 +98,25 @@ def flood_of_pings(port: int) -> None:
 def many_stages(port: int) -> None:
     stages = [StageMessage(stage_id=n, tasks=1 + n) for n in range(1_000)]
     arrival = JobArrived(job=_job("a", *stages))
-    _forever(port, lambda: Events(seq=2, clock_ms=2, events=(arrival,)))
+    _forever(port, arrival)
 
 
 def most_stages(port: int) -> None:
     stages = [StageMessage(stage_id=n, tasks=1 + n) for n in range(10_000)]
     arrival = JobArrived(job=_job("a", *stages))
-    _forever(port, lambda: Events(seq=2, clock_ms=2, events=(arrival,)))
+    _forever(port, arrival)
 
 
 def dense_dag(port: int) -> None:
     stages = [StageMessage(stage_id=n, tasks=3, parents=tuple(range(n))) for n in range(600)]
     arrival = JobArrived(job=_job("a", *stages))
-    _forever(port, lambda: Events(seq=2, clock_ms=2, events=(arrival,)))
+    _forever(port, arrival)
 
 
 def too_dense_dag(port: int) -> None:
     stages = [StageMessage(stage_id=n, tasks=3, parents=tuple(range(n))) for n in range(1_500)]
     arrival = JobArrived(job=_job("a", *stages))
-    _forever(port, lambda: Events(seq=2, clock_ms=2, events=(arrival,)))
+    _forever(port, arrival)
 
 
 def many_jobs(port: int) -> None:
@@ -121,7 +124,7 @@ def many_jobs(port: int) -> None:
         JobArrived(job=_job(f"a{n}", StageMessage(stage_id=n, tasks=3), name=""))
         for n in range(20_000)
     )
-    _forever(port, lambda: Events(seq=2, clock_ms=2, events=arrivals))
+    _forever(port, *arrivals)
 
 
 def whole_states(port: int) -> None:
@@ -133,7 +136,7 @@ def whole_states(port: int) -> None:
                 for k in range(10)
             ],
         )
-        for n in range(4_000)
+        for n in range(3_000)
     )
     with _attacker(port) as client:
         for seq in range(2, 10**9):
@@ -149,7 +152,7 @@ def many_cores(port: int) -> None:
 def running_tasks(port: int) -> None:
     arrival = JobArrived(job=_job("a", StageMessage(stage_id=1, tasks=10_000_000)))
     tasks = TasksReported(job_id="a", stage_id=1, started=10_000_000)
-    _forever(port, lambda: Events(seq=2, clock_ms=2, events=(arrival, tasks)))
+    _forever(port, arrival, tasks)
 
 
 def silent_connections(port: int) -> None:
@@ -231,8 +234,10 @@ def test_another_client_is_served_in_time(port: int, flood: Callable[[int], None
     try:
         time.sleep(2.0)  # the attacker starts Python
         took_ms = _victim(port, _FLOOD_S)
+        assert attacker.is_alive()
     finally:
         attacker.kill()
         attacker.join()
-    p99_ms = float(np.percentile(took_ms, 99))
-    assert p99_ms < _MOST_P99_MS, f"p50 {np.median(took_ms):.1f} ms, max {max(took_ms):.0f} ms"
+    p50_ms, p99_ms = np.percentile(took_ms, (50, 99))
+    print(f"{flood.__name__}: p50 {p50_ms:.2f}, p99 {p99_ms:.2f}, max {max(took_ms):.0f} ms")
+    assert p99_ms < _MOST_P99_MS

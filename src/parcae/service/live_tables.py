@@ -32,6 +32,9 @@ from parcae.service.tables import (
     with_more_cores,
 )
 
+#: A cluster with more jobs or stages than this is large.
+_MANY = Room(1_000, 4_000, 0)
+
 
 @dataclass
 class Counts:
@@ -203,6 +206,11 @@ class LiveTables:
     def num_cores(self) -> int:
         """Number of cores of the cluster, at least 1."""
         return int(self._now["num_executors"][0])
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the cluster has so many jobs or stages that a plan may take milliseconds."""
+        return self.num_jobs > _MANY.jobs or int(self._now["num_stages"][0]) > _MANY.stages
 
     @property
     def num_jobs(self) -> int:

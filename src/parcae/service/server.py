@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import ipaddress
 import logging
 import signal
@@ -25,7 +24,7 @@ from parcae.errors import ConfigError, ProtocolError
 from parcae.service.frames import MAX_FRAME_BYTES, FrameReader, frame
 from parcae.service.protocol import Code, Error, ServerMessage, Then, encode
 from parcae.service.session import Service, Session
-from parcae.service.yielding import apart_from
+from parcae.service.yielding import apart_from, tidy
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
@@ -33,12 +32,16 @@ _CHUNK = 1 << 16
 _FIRST_FRAME_BYTES = 4 << 10
 #: Messages above this size are handled in the second thread.
 _LARGE_BYTES = 16 << 10
-#: A client whose last message took longer than this has its next one handled there, too.
+#: A client whose last messages took longer than this has its next one handled there, too ...
 _SLOW_S = 2e-3
+#: ... if they were so many more than the quicker ones. One alone may have met a pause.
+_MOST_SLOW = 2
 #: And so has a client that needs more than this share of the event loop's time ...
 _SHARE = 0.5
 #: ... for longer than it may save up, in s.
 _SAVED_S = 0.05
+#: Time between two collections of all garbage, in s.
+_TIDY_EVERY_S = 60.0
 #: How long the event loop may wait for the interpreter while the second thread runs, in s.
 _SWITCH_S = 1e-3
 #: Shortest secret that is accepted.
@@ -155,7 +158,7 @@ class _Connection:
     writer: asyncio.StreamWriter
     config: ServerConfig
     lock: asyncio.Lock
-    took_s: float = 0.0  # time that its last message took
+    num_slow: int = 0  # slow messages, minus those that were not
     saved_s: float = _SAVED_S  # time on the event loop that it may use at once
     charged_s: float = field(default_factory=time.monotonic)
 
@@ -197,7 +200,12 @@ class _Connection:
 
     def is_heavy(self, payload: bytes) -> bool:
         """Whether a message should not be handled in the event loop's thread."""
-        return len(payload) > _LARGE_BYTES or self.took_s > _SLOW_S or self.saved_s < 0.0
+        return (
+            len(payload) > _LARGE_BYTES
+            or self.session.is_heavy
+            or self.num_slow >= _MOST_SLOW
+            or self.saved_s < 0.0
+        )
 
     def charge(self, took_s: float, *, is_heavy: bool) -> None:
         """Note how long a message took, and where."""
@@ -205,7 +213,15 @@ class _Connection:
         earned_s = _SHARE * (now_s - self.charged_s)
         self.saved_s = min(_SAVED_S, self.saved_s + earned_s) - (0.0 if is_heavy else took_s)
         self.charged_s = now_s
-        self.took_s = took_s
+        change = 1 if took_s > _SLOW_S else -1
+        self.num_slow = min(_MOST_SLOW, max(0, self.num_slow + change))
+
+
+async def _tidy_often() -> None:
+    """Collect garbage from time to time; it takes 0.1 s where clients have very large states."""
+    while True:
+        await asyncio.sleep(_TIDY_EVERY_S)
+        tidy()
 
 
 def _timed(session: Session, payload: bytes) -> tuple[list[ServerMessage], float]:
@@ -265,7 +281,7 @@ class Server:
         """
         context = self.config.ssl_context()
         sys.setswitchinterval(_SWITCH_S)
-        gc.freeze()  # what was made so far stays: it need not be looked at again
+        tidy()
         self._server = await asyncio.start_server(
             self._serve, self.config.host, self.config.port, ssl=context, limit=_CHUNK, backlog=512
         )
@@ -388,11 +404,13 @@ class Server:
             # Handlers cannot be added on Windows, nor outside the main thread.
             with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
                 loop.add_signal_handler(number, self.request_stop)
+        tidying = asyncio.create_task(_tidy_often())
         try:
             async with asyncio.timeout(for_s):
                 await self._stopped.wait()
         except TimeoutError:
             pass
+        tidying.cancel()
         await self.stop()
 
     async def stop(self) -> None:

@@ -144,7 +144,7 @@ class Service:
 
     def mirror_of(self, application: str) -> Mirror:
         """The mirror that holds the application's jobs; made if there is none."""
-        key = self._key(application)
+        key = self.key_of(application)
         if key not in self.mirrors:
             self.mirrors[key] = self.new_mirror()
         return self.mirrors[key]
@@ -163,7 +163,8 @@ class Service:
             on_end=self._ended if self.watchers else None,
         )
 
-    def _key(self, application: str) -> str:
+    def key_of(self, application: str) -> str:
+        """The key of the application's mirror in `mirrors`."""
         return "" if self.sharing is not None else application
 
     def tell(self, what: Callable[[Watcher], None]) -> None:
@@ -229,7 +230,7 @@ class Service:
 
         All applications that shared it must send `state`.
         """
-        self.mirrors.pop(self._key(application), None)
+        self.mirrors.pop(self.key_of(application), None)
         for name, session in tuple(self.sessions.items()):
             if self.sharing is not None and name != application:
                 session.needs_state = True
@@ -268,6 +269,12 @@ class Session:
     def is_open(self) -> bool:
         """Whether the client was welcomed and has not left."""
         return self._stage is _Stage.OPEN
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether any request may take milliseconds, because the cluster is large."""
+        mirror = self.service.mirrors.get(self.service.key_of(self.application))
+        return self.is_open and mirror is not None and mirror.is_large
 
     @property
     def application(self) -> str:
