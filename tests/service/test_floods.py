@@ -122,7 +122,7 @@ def too_dense_dag(port: int) -> None:
 def many_jobs(port: int) -> None:
     arrivals = tuple(
         JobArrived(job=_job(f"a{n}", StageMessage(stage_id=n, tasks=3), name=""))
-        for n in range(20_000)
+        for n in range(15_000)
     )
     _forever(port, *arrivals)
 
