@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import JsonOption, SizeOptions, WorldOption, one_size, world_of
+from parcae.cli.options import MOST, JsonOption, SizeOptions, WorldOption, one_size, world_of
 
 if TYPE_CHECKING:
     from parcae.evaluation.benchmark import CoresBenchmark
@@ -42,8 +42,12 @@ def simulator_command(
     arrivals: Annotated[
         str, typer.Option("--arrivals", help="Arrivals, as in `parcae simulate`.")
     ] = "poisson:25s",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs in a run.")] = 200,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Number of timed runs.")] = 15,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, max=MOST, help="Number of jobs in a run.")
+    ] = 200,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, max=MOST, help="Number of timed runs.")
+    ] = 15,
     as_json: JsonOption = False,
 ) -> None:
     """Measure simulated tasks per second on one core, including planning, also with 1,000 jobs.
@@ -156,7 +160,7 @@ def training_command(
     ] = "parcae,decima",
     recipe: Annotated[str, typer.Option("--recipe", help="fast | decima-2019")] = "fast",
     iterations: Annotated[
-        int, typer.Option("--iterations", min=1, help="Number of timed iterations.")
+        int, typer.Option("--iterations", min=1, max=MOST, help="Number of timed iterations.")
     ] = 5,
     as_json: JsonOption = False,
 ) -> None:
@@ -194,11 +198,15 @@ def service_command(
     policies: Annotated[
         str, typer.Option("--policies", help="Policies, separated by commas.")
     ] = "fair,tuned,parcae,decima",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs in a run.")] = 20,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, max=MOST, help="Number of jobs in a run.")
+    ] = 20,
     cores: Annotated[
         int, typer.Option("--cores", min=1, help="Number of cores of the cluster.")
     ] = 50,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Number of runs per policy.")] = 2,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, max=MOST, help="Number of runs per policy.")
+    ] = 2,
     as_json: JsonOption = False,
 ) -> None:
     """Measure the time from sending an event to receiving the orders, over loopback TCP.

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import ArrivalsOption, JobsOption, SimulatedClusterOptions, WorkloadArgument
+from parcae.cli.options import (
+    MOST,
+    ArrivalsOption,
+    JobsOption,
+    SimulatedClusterOptions,
+    WorkloadArgument,
+)
 from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -32,12 +38,16 @@ class RunOptions:
     arrivals: ArrivalsOption = "batch"
     seeds: Annotated[
         int,
-        typer.Option("--seeds", min=2, help="Number of seeds; all policies run on each of them."),
+        typer.Option(
+            "--seeds", min=2, max=MOST, help="Number of seeds; all policies run on each of them."
+        ),
     ] = 20
     seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 0
     processes: Annotated[
         int | None,
-        typer.Option("--processes", min=1, help="Number of worker processes. (default: all cores)"),
+        typer.Option(
+            "--processes", min=1, max=MOST, help="Number of worker processes. (default: all cores)"
+        ),
     ] = None
 
 

@@ -13,7 +13,7 @@ import typer
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import BudgetOption, ProgressLine, SeedOption
 from parcae.cli.learning import ObjectiveOption
-from parcae.cli.options import ClusterOptions
+from parcae.cli.options import MOST, ClusterOptions
 
 if TYPE_CHECKING:
     from parcae.learning.scenario import Scenario
@@ -32,7 +32,10 @@ class SettingOptions:
     jobs: Annotated[
         int | None,
         typer.Option(
-            "--jobs", min=1, help="Number of jobs in a run. (default: batch 20, streams 60)"
+            "--jobs",
+            min=1,
+            max=MOST,
+            help="Number of jobs in a run. (default: batch 20, streams 60)",
         ),
     ] = None
     arrivals: Annotated[
@@ -52,7 +55,9 @@ class SearchOptions:
     budget: BudgetOption = 5.0
     seeds: Annotated[
         int,
-        typer.Option("--seeds", min=2, help="Number of runs of the comparison, on unseen seeds."),
+        typer.Option(
+            "--seeds", min=2, max=MOST, help="Number of runs of the comparison, on unseen seeds."
+        ),
     ] = 40
     seed: SeedOption = 0
     start: Annotated[

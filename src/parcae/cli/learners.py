@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.options import JsonOption
+from parcae.cli.options import MOST, JsonOption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -144,6 +144,7 @@ class TrainingOptions:
         typer.Option(
             "--iterations",
             min=1,
+            max=MOST,
             help="End after this many iterations. A resumed training then ends with exactly the "
             "same weights.",
         ),

@@ -68,7 +68,12 @@ ErrorOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs in a run.")]
+#: Largest number of jobs, seeds, runs and the like in an option: more is a slip of the hand.
+MOST = 1_000_000
+
+JobsOption = Annotated[
+    int, typer.Option("--jobs", min=1, max=MOST, help="Number of jobs in a run.")
+]
 ArrivalsOption = Annotated[
     str,
     typer.Option(

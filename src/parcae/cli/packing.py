@@ -12,7 +12,7 @@ import typer
 from parcae.cli import packing_learning
 from parcae.cli.compare import OutputOptions
 from parcae.cli.groups import with_groups
-from parcae.cli.options import JsonOption
+from parcae.cli.options import MOST, JsonOption
 from parcae.cli.packing_options import (
     DrawnOptions,
     LogOptions,
@@ -68,7 +68,10 @@ class RunOptions:
     seeds: Annotated[
         int,
         typer.Option(
-            "--seeds", min=1, help="Number of job sequences; all policies run each of them."
+            "--seeds",
+            min=1,
+            max=MOST,
+            help="Number of job sequences; all policies run each of them.",
         ),
     ] = 100
     seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 1_000
@@ -80,6 +83,7 @@ class RunOptions:
         typer.Option(
             "--piece-jobs",
             min=1,
+            max=MOST,
             help="Split the log into pieces of this many jobs, each run from an empty cluster.",
         ),
     ] = None

@@ -17,7 +17,7 @@ from parcae.cli.learners import (
     TrainingOptions,
     run_training,
 )
-from parcae.cli.options import JsonOption, numbers
+from parcae.cli.options import MOST, JsonOption, numbers
 from parcae.cli.packing_options import (
     DrawnOptions,
     LogOptions,
@@ -51,6 +51,7 @@ class PieceOptions:
         typer.Option(
             "--piece-jobs",
             min=1,
+            max=MOST,
             help="Number of jobs in each piece of a log. "
             "(default: 1000, or a quarter of a short log)",
         ),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.options import MOST
+
 if TYPE_CHECKING:
     from parcae.packing.layout import Cost
     from parcae.packing.sources import DrawnSource
@@ -128,7 +130,10 @@ class DrawnOptions:
         ),
     ] = "code"
     window: Annotated[
-        int, typer.Option("--window", min=1, help="Number of time steps in which jobs arrive.")
+        int,
+        typer.Option(
+            "--window", min=1, max=MOST, help="Number of time steps in which jobs arrive."
+        ),
     ] = 50
     slots: Annotated[
         int,

@@ -13,6 +13,7 @@ import typer
 
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
+    MOST,
     ClassesOption,
     ExecutorsOption,
     ModelOption,
@@ -130,16 +131,23 @@ class EffortOptions:
     runs: Annotated[
         int | None,
         typer.Option(
-            "--runs", min=2, help="Number of runs of the evaluation. (default: the study's)"
+            "--runs",
+            min=2,
+            max=MOST,
+            help="Number of runs of the evaluation. (default: the study's)",
         ),
     ] = None
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", min=1, help="Number of jobs in a run. (default: the study's)"),
+        typer.Option(
+            "--jobs", min=1, max=MOST, help="Number of jobs in a run. (default: the study's)"
+        ),
     ] = None
     processes: Annotated[
         int | None,
-        typer.Option("--processes", min=1, help="Number of worker processes. (default: all cores)"),
+        typer.Option(
+            "--processes", min=1, max=MOST, help="Number of worker processes. (default: all cores)"
+        ),
     ] = None
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import JsonOption
+from parcae.cli.options import MOST, JsonOption
 from parcae.cli.spark_tpch import tpch_command
 
 if TYPE_CHECKING:
@@ -125,11 +125,13 @@ def conf_command(
 _THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, max=MOST, help="Jobs of a mix.")]
 Arrivals = Annotated[
     str, typer.Option("--arrivals", help="batch | poisson:2s (mean gap) | load:0.85")
 ]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Mixes; every policy gets the same.")]
+Seeds = Annotated[
+    int, typer.Option("--seeds", min=1, max=MOST, help="Mixes; every policy gets the same.")
+]
 TimeScale = Annotated[
     float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")
 ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.groups import with_groups
+from parcae.cli.options import MOST
 
 if TYPE_CHECKING:
     from parcae.evaluation.statistics import Estimate
@@ -61,7 +62,10 @@ class TpchSettingOptions:
         float, typer.Option("--load", help="Share of the cores' time that is busy under FAIR.")
     ] = 0.8
     queries: Annotated[
-        int, typer.Option("--queries", min=2, help="Queries of a run; the 22 of TPC-H repeat.")
+        int,
+        typer.Option(
+            "--queries", min=2, max=MOST, help="Queries of a run; the 22 of TPC-H repeat."
+        ),
     ] = 44
     cores: Annotated[
         int | None, typer.Option("--cores", min=1, help="Of Spark. [default: all that may be used]")
@@ -82,10 +86,11 @@ class TpchSettingOptions:
 class TpchSeedOptions:
     """The judged runs."""
 
-    seeds: Annotated[int, typer.Option("--seeds", min=0, help="0: prepare only.")] = 20
+    seeds: Annotated[int, typer.Option("--seeds", min=0, max=MOST, help="0: prepare only.")] = 20
     seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="The first seed.")] = 1000
     repeats: Annotated[
-        int, typer.Option("--repeats", min=0, help="Further runs under FAIR for every seed.")
+        int,
+        typer.Option("--repeats", min=0, max=MOST, help="Further runs under FAIR for every seed."),
     ] = 1
 
 

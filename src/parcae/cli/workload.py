@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from parcae.cli.options import JsonOption, ModelOption, WorkloadArgument, load, numbers
+from parcae.cli.options import MOST, JsonOption, ModelOption, WorkloadArgument, load, numbers
 from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -175,7 +175,9 @@ def describe_command(
 def sample_command(
     workload: WorkloadArgument,
     output: OutputOption,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs to draw.")] = 20,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, max=MOST, help="Number of jobs to draw.")
+    ] = 20,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the draws.")] = 0,
 ) -> None:
     """Draw jobs from a workload into a smaller workload file.

@@ -155,7 +155,7 @@ def ray_workers(
     if not ray.is_initialized():
         try:
             ray.init(address=None if address == "local" else address, log_to_driver=False)
-        except ConnectionError as error:
+        except (ConnectionError, ValueError) as error:
             raise ConfigError(f"--ray {address}: no Ray cluster answers there ({error})") from None
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     count = max(1, min(config.num_groups, int(resources.get("CPU", 1))))
