@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parcae.errors import ConfigError, suggestion
+from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import Workload
 
@@ -71,6 +72,39 @@ class Reader:
 _BAD_SHARE = ReaderOption(
     "max_bad_share", float, 0.01, "Fail if more than this share of the rows is invalid.", (0, 1)
 )
+_TABLE_OPTIONS = (
+    ReaderOption(
+        "unit", str, None, "Unit of times in columns whose names do not end in one: ms, s or min."
+    ),
+    ReaderOption(
+        "columns",
+        str,
+        None,
+        "Names of the columns where they differ, e.g. job=run_id,name=query,durations=times.",
+    ),
+    ReaderOption(
+        "recorded",
+        bool,
+        False,
+        "Keep every run as a separate job with its arrival time, instead of recurring jobs.",
+    ),
+    _BAD_SHARE,
+)
+
+
+def _table_reader(format_name: str, called: str, ending: str) -> Reader:
+    """The reader of a table of stages in one file format."""
+    return Reader(
+        format_name,
+        f"Import a table of stages, as {called}: one row for each stage of each run.",
+        f"The table ({ending}), with columns job, name, stage, parents, tasks, durations, arrival.",
+        f"stages{ending} -o mine.parcae",
+        f"parcae.workloads.stage_table:read_{format_name}_stages",
+        "stages",
+        options=_TABLE_OPTIONS,
+    )
+
+
 _READERS = [
     Reader(
         "spark-events",
@@ -121,6 +155,9 @@ _READERS = [
         "alibaba-2018",
         options=(_BAD_SHARE,),
     ),
+    _table_reader("csv", "CSV", ".csv"),
+    _table_reader("parquet", "Parquet", ".parquet"),
+    _table_reader("json", "JSON or JSON lines", ".json"),
 ]
 
 
@@ -185,7 +222,8 @@ def read_workload(
     if not reader.takes_many and len(paths) != 1:
         raise ConfigError(f"{format_name} is read from one path, not from {len(paths)}")
     source = list(paths) if reader.takes_many else paths[0]
-    return _function(reader)(source, name=name or reader.name, progress=progress, **options)
+    read = saying_what_reads(format_name)(_function(reader))
+    return read(source, name=name or reader.name, progress=progress, **options)
 
 
 def _function(reader: Reader) -> Read:

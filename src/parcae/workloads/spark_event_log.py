@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parcae.errors import FormatError, WorkloadError
+from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, Workload
 from parcae.workloads.recurring import counted, workload_of_jobs, workload_of_runs
@@ -32,6 +33,7 @@ class _Tally:
     dropped: Counter[str] = field(default_factory=Counter)
 
 
+@saying_what_reads("spark-events")
 def read_spark_event_logs(
     paths: Sequence[Path],
     *,
