@@ -31,14 +31,14 @@ class ReaderOption:
 
     Args:
         name: the reader's keyword argument; on the command line, with dashes for underscores.
-        type: bool, float or str.
+        type: bool, int, float or str.
         default: the value if the option is not given; None for none.
         help: what the option does.
         bounds: the smallest and the largest number.
     """
 
     name: str
-    type: type[bool] | type[float] | type[str]
+    type: type[bool] | type[int] | type[float] | type[str]
     default: Any
     help: str
     bounds: tuple[float | None, float | None] = (None, None)
@@ -57,6 +57,7 @@ class Reader:
         name: name of the workload unless another is given.
         takes_many: whether several paths can be read into one workload.
         options: its further options.
+        takes_url: whether it reads from a web address, not from a path.
     """
 
     format: str
@@ -67,10 +68,48 @@ class Reader:
     name: str
     takes_many: bool = False
     options: tuple[ReaderOption, ...] = ()
+    takes_url: bool = False
 
 
 _BAD_SHARE = ReaderOption(
     "max_bad_share", float, 0.01, "Fail if more than this share of the rows is invalid.", (0, 1)
+)
+_SPARK_OPTIONS = (
+    ReaderOption(
+        "key",
+        str,
+        None,
+        "Spark property that names the recurring job; or plan | shape: name SQL queries "
+        "by their physical plan.",
+    ),
+    ReaderOption(
+        "recorded",
+        bool,
+        False,
+        "Keep every run as a separate job with its arrival time, instead of recurring jobs.",
+    ),
+    ReaderOption(
+        "keep_first_runs",
+        bool,
+        False,
+        "Include a job's first run in each application in its profile (it is slower).",
+    ),
+    _BAD_SHARE,
+)
+_HISTORY_OPTIONS = (
+    ReaderOption(
+        "min_date", str, None, "Earliest start of an application: 2026-03-31 or 2026-03-31T18:00."
+    ),
+    ReaderOption("max_date", str, None, "Latest start of an application."),
+    ReaderOption("limit", int, None, "Read this many applications, the newest first.", (1, None)),
+    ReaderOption(
+        "applications", str, None, "Read applications whose names match this pattern: 'nightly-*'."
+    ),
+    ReaderOption("max_mib", float, 4096.0, "Download at most this many MiB.", (1, None)),
+    ReaderOption("max_minutes", float, 60.0, "Download for at most this long.", (0, None)),
+    ReaderOption(
+        "folder", str, None, "Keep the downloaded logs here, and download only those not yet there."
+    ),
 )
 _TABLE_OPTIONS = (
     ReaderOption(
@@ -114,29 +153,17 @@ _READERS = [
         "parcae.workloads.spark_event_log:read_spark_event_logs",
         "spark",
         takes_many=True,
-        options=(
-            ReaderOption(
-                "key",
-                str,
-                None,
-                "Spark property that names the recurring job; or plan | shape: name SQL queries "
-                "by their physical plan.",
-            ),
-            ReaderOption(
-                "recorded",
-                bool,
-                False,
-                "Keep every run as a separate job with its arrival time, instead of recurring "
-                "jobs.",
-            ),
-            ReaderOption(
-                "keep_first_runs",
-                bool,
-                False,
-                "Include a job's first run in each application in its profile (it is slower).",
-            ),
-            _BAD_SHARE,
-        ),
+        options=_SPARK_OPTIONS,
+    ),
+    Reader(
+        "spark-history",
+        "Import the event logs of a Spark History Server, by its REST interface.",
+        "The server's address, http://HOST:18080.",
+        "http://history:18080 -o mine.parcae --min-date 2026-03-01",
+        "parcae.workloads.spark_history:read_history_server",
+        "spark",
+        options=(*_HISTORY_OPTIONS, *_SPARK_OPTIONS),
+        takes_url=True,
     ),
     Reader(
         "tpch-profiles",
@@ -192,7 +219,7 @@ def find_reader(format_name: str) -> Reader:
 
 def read_workload(
     format_name: str,
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     *,
     name: str | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -202,7 +229,8 @@ def read_workload(
 
     Args:
         format_name: the format, e.g. "alibaba".
-        paths: the files or folders; one of them, unless the reader takes many.
+        paths: the files or folders; one of them, unless the reader takes many. A web address for a
+            reader that takes one.
         name: name of the workload; by default the reader's.
         progress: called with (amount read, amount in total, or 0 if it is unknown).
         options: the reader's further options.
