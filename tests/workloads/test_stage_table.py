@@ -220,7 +220,7 @@ def test_columns_that_are_missing_or_contradict_each_other_are_refused(
 
 def test_recorded_needs_an_arrival_of_every_run(tmp_path: Path) -> None:
     rows = [row | {"arrival_s": None} if row["job"] == "r2" else row for row in ROWS]
-    with pytest.raises(FormatError, match="s.json:3: job r2: its arrival is missing"):
+    with pytest.raises(FormatError, match=r"s.json:3: job r2: its arrival is missing"):
         _read(tmp_path / "s.json", rows, recorded=True)
     without = [{name: c for name, c in row.items() if name != "arrival_s"} for row in ROWS]
     with pytest.raises(FormatError, match="no column arrival, which --recorded needs"):

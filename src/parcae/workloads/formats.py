@@ -126,7 +126,7 @@ def _kind_of_names(names: Sequence[str]) -> FileKind | None:
     """The kind of an archive or a folder by the names in it."""
     if "manifest.npy" in names:
         return WORKLOAD
-    if any(re.search(r"adj_mat_\d+\.npy$", name) for name in names):
+    if any(re.search(r"(adj_mat_\d+\.npy|tpch_profiles\.json)$", name) for name in names):
         return TPCH
     if any(_ROLLING_PART.match(name.rpartition("/")[2]) for name in names):
         return SPARK

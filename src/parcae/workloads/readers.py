@@ -167,8 +167,8 @@ _READERS = [
     ),
     Reader(
         "tpch-profiles",
-        "Import TPC-H profiles in the format of Decima's authors (no pickle is executed).",
-        "The npy folder of Decima's authors, or the same as JSON.",
+        "Import TPC-H profiles of Decima's authors (no pickle is executed) or of ERDOS.",
+        "The npy folder of Decima's authors, its zip, the same as JSON, or profiles of ERDOS.",
         "tpch_profiles.json.gz -o tpch-decima.parcae",
         "parcae.workloads.tpch_profiles:read_tpch_profiles",
         "tpch-decima",
@@ -180,7 +180,17 @@ _READERS = [
         "batch_task.csv -o alibaba.parcae",
         "parcae.workloads.alibaba:read_alibaba",
         "alibaba-2018",
-        options=(_BAD_SHARE,),
+        options=(
+            ReaderOption(
+                "duration",
+                str,
+                "auto",
+                "How long an instance of a task takes. span: end - start of the task, with the "
+                "time that instances waited; mean: the mean of its instances (JSON lines with "
+                "duration_s); auto: the mean where the file has it, else the span.",
+            ),
+            _BAD_SHARE,
+        ),
     ),
     _table_reader("csv", "CSV", ".csv"),
     _table_reader("parquet", "Parquet", ".parquet"),
