@@ -156,6 +156,34 @@ def test_damaged_profiles_of_the_erdos_simulator_are_refused(
         read_tpch_profiles(_cloudlab(tmp_path, **changes))
 
 
+_QUERIES_YAML = """# The DAGs.
+graphs:
+  - name: Q1
+    graph:
+      - name: 0
+        children: [1]
+      - name: 1
+
+  - name: Q3
+    graph:
+      - name: 0
+        children: [2]
+      - name: 1
+        children: [2]
+      - name: 2
+"""
+
+
+def test_dags_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
+    expected = read_tpch_profiles(_cloudlab(tmp_path))[0]
+    (tmp_path / "decima" / "query_dag.json").unlink()
+    (tmp_path / "queries.yaml").write_text(_QUERIES_YAML)
+    assert fingerprint(read_tpch_profiles(tmp_path)[0]) == fingerprint(expected)
+    (tmp_path / "queries.yaml").write_text(_QUERIES_YAML + "  - nome: Q4\n")
+    with pytest.raises(FormatError, match=r"queries.yaml:16: '- nome: Q4'; expected"):
+        read_tpch_profiles(tmp_path)
+
+
 def test_profiles_without_their_dags_are_refused(tmp_path: Path) -> None:
     path = _cloudlab(tmp_path)
     dags = tmp_path / "decima" / "query_dag.json"
@@ -169,7 +197,7 @@ def test_profiles_without_their_dags_are_refused(tmp_path: Path) -> None:
         with pytest.raises(FormatError, match=message):
             read_tpch_profiles(path)
     dags.unlink()
-    with pytest.raises(FormatError, match=r"there is no query_dag.json beside them"):
+    with pytest.raises(FormatError, match=r"there is no queries.yaml or query_dag.json in or"):
         read_tpch_profiles(path)
 
 

@@ -15,18 +15,11 @@ from typing import Any
 
 from parcae.errors import FormatError, WorkloadError
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations
-from parcae.workloads.json_file import parsed_json
 from parcae.workloads.stage_cells import as_count, as_duration
+from parcae.workloads.tpch_dags import FILES, Edges, dags_beside, parents_by_stage
 
 _KEY = re.compile(r"tpch_q(\d+)_(\d+)g_maxCores_(\d+)$")
-_PAIR = re.compile(r"\(\s*(\d+)\s*,\s*(\d+)\s*\)")
-#: The file of the DAGs, and where it is, seen from the folder of the profiles.
-DAGS = "query_dag.json"
-_PLACES = (DAGS, f"../{DAGS}", f"../decima/{DAGS}", f"decima/{DAGS}")
 _PROFILE_LAYOUT = '{"tpch_q1_50g_maxCores_50": [{"num_tasks": 3, "average_runtime_ms": 9}, ...]}'
-_DAG_LAYOUT = '{"query_number": {"1": "[(0, 1), (1, 2)]", ...}}'
-
-Edges = list[tuple[int, int]]
 
 
 def is_cloudlab(data: Any) -> bool:
@@ -47,13 +40,18 @@ def cloudlab_jobs(path: Path, data: dict[str, Any]) -> tuple[list[JobSpec], tupl
     since they have other task counts.
 
     Args:
-        path: the file of the profiles; `query_dag.json` must be beside it, or in `../decima`.
+        path: the file of the profiles; its DAGs are found by `dags_beside`.
         data: its parsed content.
 
     Raises:
         FormatError: no file of DAGs, one that has other stages, or stages without the fields.
     """
-    dags = _dags(path)
+    dags = dags_beside(path.parent)
+    if dags is None:
+        raise FormatError(
+            f"{path}: these profiles have no edges, and there is no {' or '.join(FILES)} in or "
+            "beside their folder; copy it there (profiles/workload/tpch of the ERDOS simulator)"
+        )
     jobs = []
     for key, stages in data.items():
         match = _KEY.match(key)
@@ -61,9 +59,9 @@ def cloudlab_jobs(path: Path, data: dict[str, Any]) -> tuple[list[JobSpec], tupl
             raise FormatError(f"{path}: {key!r}; expected {_PROFILE_LAYOUT}")
         query, size, cores = match.groups()
         where = f"{path}: {key}"
-        if query not in dags:
+        if int(query) not in dags:
             raise FormatError(f"{where}: the file of DAGs has no query {query}")
-        specs = _stages(where, stages, dags[query])
+        specs = _stages(where, stages, dags[int(query)])
         try:
             jobs.append(JobSpec(f"q{query}-{size}g-{cores}c", specs))
         except WorkloadError as error:
@@ -75,34 +73,15 @@ def cloudlab_jobs(path: Path, data: dict[str, Any]) -> tuple[list[JobSpec], tupl
     return jobs, (note,)
 
 
-def _dags(profiles: Path) -> dict[str, Edges]:
-    """The edges of every query, from the file beside the profiles."""
-    places = [profiles.parent / place for place in _PLACES]
-    path = next((place for place in places if place.is_file()), None)
-    if path is None:
-        raise FormatError(
-            f"{profiles}: these profiles have no edges, and there is no {DAGS} beside them "
-            "(profiles/workload/tpch/decima of the ERDOS simulator has it); copy it there"
-        )
-    data = parsed_json(path, path.read_bytes(), _DAG_LAYOUT)
-    try:
-        return {
-            query: [(int(a), int(b)) for a, b in _PAIR.findall(str(edges))]
-            for query, edges in data["query_number"].items()
-        }
-    except (LookupError, TypeError, AttributeError, ValueError):
-        raise FormatError(f"{path}: expected {_DAG_LAYOUT}") from None
-
-
 def _stages(where: str, stages: list[Any], edges: Edges) -> tuple[StageSpec, ...]:
-    num_stages = 1 + max((max(edge) for edge in edges), default=0)
-    if num_stages != len(stages):
+    parents = parents_by_stage(edges)
+    if len(parents) != len(stages):
         raise FormatError(
-            f"{where}: {len(stages)} stages, but the DAG of this query has {num_stages}"
+            f"{where}: {len(stages)} stages, but the DAG of this query has {len(parents)}"
         )
     return tuple(
-        _stage(f"{where}, stage {index}", raw, tuple(a for a, b in edges if b == index))
-        for index, raw in enumerate(stages)
+        _stage(f"{where}, stage {index}", raw, of_stage)
+        for index, (raw, of_stage) in enumerate(zip(stages, parents, strict=True))
     )
 
 

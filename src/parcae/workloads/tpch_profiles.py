@@ -134,21 +134,22 @@ def _job_from_npy(folder: NpyFolder, query: int, size: str) -> JobSpec | None:
     duration_path = f"{size}/task_duration_{query}.npy"
     if matrix_path not in folder and duration_path not in folder:
         return None
-    # Row: parent stage, column: child stage.
-    matrix = np.asarray(read_object_array(*folder.read(matrix_path)))
     content, duration_path = folder.read(duration_path)
     durations = read_object_array(content, duration_path)
+    parents = _parents_by_matrix(*folder.read(matrix_path))
+    if not isinstance(durations, dict) or set(durations) != set(range(len(parents))):
+        raise FormatError(f"{duration_path}: expected durations of stages 0..{len(parents) - 1}")
+    stages = [durations[stage] for stage in range(len(parents))]
+    return _job(duration_path, f"q{query}-{size}", stages, parents)
+
+
+def _parents_by_matrix(content: bytes, where: str) -> list[tuple[int, ...]]:
+    """The parents of every stage, from a file with an adjacency matrix."""
+    # Row: parent stage, column: child stage.
+    matrix = np.asarray(read_object_array(content, where))
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise FormatError(
-            f"{matrix_path}: expected a square adjacency matrix, not shape {matrix.shape}"
-        )
-    if not isinstance(durations, dict) or set(durations) != set(range(len(matrix))):
-        raise FormatError(f"{duration_path}: expected durations of stages 0..{len(matrix) - 1}")
-    parents = [
-        tuple(int(p) for p in np.flatnonzero(matrix[:, stage])) for stage in range(len(matrix))
-    ]
-    stages = [durations[stage] for stage in range(len(matrix))]
-    return _job(str(duration_path), f"q{query}-{size}", stages, parents)
+        raise FormatError(f"{where}: expected a square adjacency matrix, not shape {matrix.shape}")
+    return [tuple(int(p) for p in np.flatnonzero(column)) for column in matrix.T]
 
 
 def _job(
