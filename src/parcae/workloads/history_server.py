@@ -150,7 +150,8 @@ class HistoryServer:
             )
         except urllib.error.HTTPError as error:
             raise self._refused(address, error) from None
-        except (OSError, http.client.HTTPException) as error:
+        # A host that no name can have is a ValueError.
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise FormatError(f"{self.url}: {_problem(error)}") from None
         return response
 
@@ -179,9 +180,13 @@ class HistoryServer:
 
 def _base(url: str) -> str:
     """The address of the server without the path of one of its pages."""
-    parts = urlsplit(url.strip())
+    expected = "expected the address of a History Server, http://HOST:18080"
+    try:
+        parts = urlsplit(url.strip())
+    except ValueError as error:
+        raise ConfigError(f"{url}: {expected} ({error})") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{url}: expected the address of a History Server, http://HOST:18080")
+        raise ConfigError(f"{url}: {expected}")
     if "@" in parts.netloc:
         raise ConfigError(
             "names and passwords in an address are not supported; "
@@ -215,4 +220,6 @@ def _problem(error: Exception) -> str:
         return f"the server did not answer for {SILENCE_S:g} s"
     if isinstance(error, urllib.error.URLError):
         return f"no server answers ({reason}); check the address and the port (18080 by default)"
+    if isinstance(error, ValueError | http.client.InvalidURL):
+        return f"this is no valid address ({error})"
     return f"the connection broke ({type(error).__name__}: {error}); try again"

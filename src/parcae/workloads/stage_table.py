@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -62,27 +62,6 @@ class _RowError(Exception):
         self.row = row
 
 
-def read_csv_stages(
-    path: Path, *, name: str = "stages", progress: Progress | None = None, **options: object
-) -> tuple[Workload, ImportReport]:
-    """Read a CSV table of stages; the options are those of `workload_of_table`."""
-    return workload_of_table(open_csv(path), name=name, progress=progress, **options)  # type: ignore[arg-type]
-
-
-def read_parquet_stages(
-    path: Path, *, name: str = "stages", progress: Progress | None = None, **options: object
-) -> tuple[Workload, ImportReport]:
-    """Read a Parquet table of stages; the options are those of `workload_of_table`."""
-    return workload_of_table(open_parquet(path), name=name, progress=progress, **options)  # type: ignore[arg-type]
-
-
-def read_json_stages(
-    path: Path, *, name: str = "stages", progress: Progress | None = None, **options: object
-) -> tuple[Workload, ImportReport]:
-    """Read a JSON table of stages; the options are those of `workload_of_table`."""
-    return workload_of_table(open_json(path), name=name, progress=progress, **options)  # type: ignore[arg-type]
-
-
 def workload_of_table(
     table: Table,
     *,
@@ -129,6 +108,25 @@ def workload_of_table(
     notes = [*_notes(found, bad_jobs, of_job), *notes]
     counts = (len(table.numbers), bad.count, bad.samples)
     return workload, ImportReport(SOURCE, 1, *counts, tuple(notes), len(workload.jobs))
+
+
+def _reader(open_table: Callable[[Path], Table]) -> Callable[..., tuple[Workload, ImportReport]]:
+    """A function of a path that reads the table which `open_table` opens.
+
+    Its options are those of `workload_of_table`.
+    """
+
+    def read(
+        path: Path, *, name: str = "stages", progress: Progress | None = None, **options: Any
+    ) -> tuple[Workload, ImportReport]:
+        return workload_of_table(open_table(path), name=name, progress=progress, **options)
+
+    return read
+
+
+read_csv_stages = _reader(open_csv)
+read_parquet_stages = _reader(open_parquet)
+read_json_stages = _reader(open_json)
 
 
 def _all_runs(
@@ -215,15 +213,21 @@ def _tasks(found: Columns, index: int) -> tuple[int, Samples]:
     num_tasks = len(durations) if is_empty(tasks) else as_count(tasks)
     if len(durations) > num_tasks:
         raise ValueError(f"{len(durations)} durations of {num_tasks} tasks")
-    if durations:
-        ms = [as_duration(one, lambda: found.unit_ms("durations")) for one in durations]
-        return num_tasks, np.rint(np.array(ms)).astype(np.int64)
-    mean_ms = as_duration(mean, lambda: found.unit_ms("duration_mean"))
+    if not durations:
+        return num_tasks, _drawn_samples(found, index)
+    ms = [as_duration(one, lambda: found.unit_ms("durations")) for one in durations]
+    return num_tasks, np.rint(np.array(ms)).astype(np.int64)
+
+
+def _drawn_samples(found: Columns, index: int) -> Samples:
+    """Samples that have the mean and the spread that a row gives."""
+    mean_ms = as_duration(
+        found.cell("duration_mean", index), lambda: found.unit_ms("duration_mean")
+    )
     spread = found.cell("duration_sd", index)
     if is_empty(spread):
-        return num_tasks, samples_of_spread(mean_ms, 0.0)
-    spread_ms = as_duration(spread, lambda: found.unit_ms("duration_sd"))
-    return num_tasks, samples_of_spread(mean_ms, spread_ms)
+        return samples_of_spread(mean_ms, 0.0)
+    return samples_of_spread(mean_ms, as_duration(spread, lambda: found.unit_ms("duration_sd")))
 
 
 def _runs(
@@ -256,6 +260,19 @@ def _runs(
 
 def _run(job: str, rows: list[_Row], *, needs_arrival: bool) -> JobRun:
     """The run of a job's rows."""
+    parents = _parents_of(rows)
+    arrival_ms = _agreed(rows, "arrival", [row.arrival_ms for row in rows])
+    if needs_arrival and arrival_ms is None:
+        raise _RowError(rows[0], "its arrival is missing, which --recorded needs")
+    name = _agreed(rows, "name", [row.name for row in rows])
+    pool = _agreed(rows, "pool", [row.pool for row in rows])
+    stages = [_stage(row, of_row) for row, of_row in zip(rows, parents, strict=True)]
+    submission_ms = _NO_ARRIVAL if arrival_ms is None else arrival_ms
+    return JobRun(name or job, submission_ms, stages, pool=pool or "")
+
+
+def _parents_of(rows: list[_Row]) -> list[frozenset[int]]:
+    """The parents of a job's rows, which are a DAG."""
     index_of: dict[str, int] = {}
     for index, row in enumerate(rows):
         if row.stage in index_of:
@@ -267,14 +284,7 @@ def _run(job: str, rows: list[_Row], *, needs_arrival: bool) -> JobRun:
     if stuck:
         names = ", ".join(rows[index].stage for index in stuck[:5])
         raise _RowError(rows[stuck[0]], f"a cycle through some of the stages {names}")
-    arrival_ms = _agreed(rows, "arrival", [row.arrival_ms for row in rows])
-    if needs_arrival and arrival_ms is None:
-        raise _RowError(rows[0], "its arrival is missing, which --recorded needs")
-    name = _agreed(rows, "name", [row.name for row in rows])
-    pool = _agreed(rows, "pool", [row.pool for row in rows])
-    stages = [_stage(row, of_row) for row, of_row in zip(rows, parents, strict=True)]
-    submission_ms = _NO_ARRIVAL if arrival_ms is None else arrival_ms
-    return JobRun(name or job, submission_ms, stages, pool=pool or "")
+    return parents
 
 
 def _parents(row: _Row, index_of: dict[str, int]) -> frozenset[int]:
