@@ -13,10 +13,13 @@ import polars as pl
 import pytest
 
 from parcae.errors import ConfigError, FormatError
+from parcae.simulation.config import SimulationConfig
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import Workload
 from parcae.workloads.readers import read_workload
+from parcae.workloads.spark_event_log import read_spark_event_logs
 from parcae.workloads.stage_cells import MAX_RELATIVE_SPREAD, samples_of_spread
+from tests.workloads.spark_log_builder import small_log
 
 #: Two runs of one job; the second scans for twice as long.
 ROWS: list[dict[str, Any]] = [
@@ -242,3 +245,26 @@ def test_damaged_files_are_refused_in_one_sentence(tmp_path: Path, kind: str) ->
         # Any other exception fails the test; a changed digit is still a table.
         with contextlib.suppress(FormatError):
             read_workload(kind, [path])
+
+
+def test_recorded_runs_of_a_log_are_the_same_as_a_table(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(small_log(runs=4))
+    of_log, _ = read_spark_event_logs([tmp_path / "log"], recorded=True)
+    rows = [
+        {"job": number, "name": job.name, "stage": index, "parents": list(stage.parents)}
+        | {"tasks": stage.num_tasks, "duration_mean_ms": stage.mean_task_ms}
+        | {"arrival_ms": 1_000_000 + (job.arrival_ms or 0)}
+        for number, job in enumerate(of_log.jobs)
+        for index, stage in enumerate(job.stages)
+    ]
+    of_table, _ = _read(tmp_path / "s.parquet", rows, recorded=True)
+
+    def content(workload: Workload) -> list[tuple[Any, ...]]:
+        return [
+            (job.name, job.arrival_ms, job.work_ms, [stage.parents for stage in job.stages])
+            for job in workload.jobs
+        ]
+
+    assert content(of_table) == content(of_log)
+    arrival_ms = of_table.draw(4, "recorded", SimulationConfig(), seed=1).arrival_ms
+    assert arrival_ms.tolist() == [0, 1_000, 2_000, 3_000]
