@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -245,6 +247,26 @@ def test_damaged_files_are_refused_in_one_sentence(tmp_path: Path, kind: str) ->
         # Any other exception fails the test; a changed digit is still a table.
         with contextlib.suppress(FormatError):
             read_workload(kind, [path])
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "json"])
+def test_folders_and_pipes_are_refused_and_compressed_text_is_bounded(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(FormatError, match="expected a file with a table"):
+            read_workload(kind, [path])
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        read_workload(kind, [tmp_path / "nowhere"])
+    if kind == "parquet":
+        return
+    packed = tmp_path / f"s.{kind}.gz"
+    packed.write_bytes(gzip.compress(_write(tmp_path / f"s.{kind}", ROWS).read_bytes()))
+    assert read_workload(kind, [packed])[1].num_rows == len(ROWS)
+    monkeypatch.setattr("parcae.workloads.stage_files.MAX_TEXT_BYTES", 100)
+    with pytest.raises(FormatError, match="more than 1 GiB"):
+        read_workload(kind, [packed])
 
 
 def test_recorded_runs_of_a_log_are_the_same_as_a_table(tmp_path: Path) -> None:

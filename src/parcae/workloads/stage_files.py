@@ -11,10 +11,11 @@ from parcae.errors import FormatError
 from parcae.units import BYTES_PER_MIB
 from parcae.workloads.formats import first_bytes
 from parcae.workloads.json_file import parsed_json
-from parcae.workloads.spark.codecs import decompressed_chunks
+from parcae.workloads.spark.codecs import GZIP_MAGIC, ZSTD_MAGIC, decompressed_chunks
 
-#: A JSON file is parsed as a whole, so its size is bounded. Larger tables are for Parquet.
-MAX_JSON_BYTES = 1024 * BYTES_PER_MIB
+#: JSON and compressed text are read as a whole. Larger tables are for Parquet.
+MAX_TEXT_BYTES = 1024 * BYTES_PER_MIB
+MAX_ROWS = 20_000_000
 _JSON_LAYOUT = '[{"job": "a", "stage": 0, ...}, ...] or one such object a line'
 
 
@@ -42,11 +43,16 @@ def open_csv(path: Path) -> Table:
     """
     import polars as pl
 
+    _check_is_file(path)
     header = first_bytes(path).partition(b"\n")[0]
     separator = max((",", ";", "\t"), key=lambda one: header.count(one.encode()))
+    with path.open("rb") as stream:
+        is_compressed = stream.read(4).startswith((GZIP_MAGIC, ZSTD_MAGIC))
+    # Decompressed here, where the size is bounded.
+    source = _content(path) if is_compressed else path
     try:
         # All cells as text: a type that is guessed from the first rows may not fit the others.
-        frame = pl.read_csv(path, separator=separator, infer_schema=False)
+        frame = pl.read_csv(source, separator=separator, infer_schema=False)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise _no_table(path, "CSV table with a header", error) from None
     return _of_frame(path, frame, 2)
@@ -61,11 +67,21 @@ def open_parquet(path: Path) -> Table:
     """
     import polars as pl
 
+    _check_is_file(path)
     try:
+        num_rows = pl.scan_parquet(path).select(pl.len()).collect().item()
+        if num_rows > MAX_ROWS:
+            raise FormatError(f"{path}: {num_rows:,} rows; at most {MAX_ROWS:,} are read")
         frame = pl.read_parquet(path)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise _no_table(path, "Parquet file", error) from None
     return _of_frame(path, frame, 1)
+
+
+def _check_is_file(path: Path) -> None:
+    """Refuse a folder, and a pipe, which would be waited for."""
+    if path.exists() and not path.is_file():
+        raise FormatError(f"{path}: expected a file with a table of stages")
 
 
 def _no_table(path: Path, expected: str, error: BaseException) -> FormatError:
@@ -86,6 +102,7 @@ def open_json(path: Path) -> Table:
         FormatError: the file is no such table, or larger than 1 GiB.
         OSError: the file cannot be read.
     """
+    _check_is_file(path)
     content = _content(path)
     if content.lstrip()[:1] == b"[":
         entries = parsed_json(path, content, _JSON_LAYOUT)
@@ -106,15 +123,19 @@ def open_json(path: Path) -> Table:
 
 
 def _content(path: Path) -> bytes:
-    """The decompressed content of a file."""
+    """The decompressed content of a file.
+
+    Raises:
+        FormatError: damaged compressed data, or more than `MAX_TEXT_BYTES`.
+    """
     chunks = []
     num_bytes = 0
     with path.open("rb") as stream:
         for chunk in decompressed_chunks(stream, str(path)):
             chunks.append(chunk)
             num_bytes += len(chunk)
-            if num_bytes > MAX_JSON_BYTES:
+            if num_bytes > MAX_TEXT_BYTES:
                 raise FormatError(
-                    f"{path}: more than 1 GiB of JSON; write the table as Parquet or CSV"
+                    f"{path}: more than 1 GiB of JSON or compressed text; write it as Parquet"
                 )
     return b"".join(chunks)
