@@ -238,9 +238,16 @@ def test_damaged_files_are_refused_in_one_sentence(tmp_path: Path, kind: str) ->
     good = _write(path, ROWS).read_bytes()
     generator = np.random.default_rng(1)
     damaged = [b"", b"\xff\xfe\x00", b"[" * 5_000, good[: len(good) // 2], good[:-9]]
-    for _ in range(60):
+    # Each Parquet file starts a process.
+    for _ in range(4 if kind == "parquet" else 60):
         changed = bytearray(good)
         changed[generator.integers(len(good))] = generator.integers(256)
+        damaged.append(bytes(changed))
+    if kind == "parquet":
+        # Polars ends its process over this one: it asks for more memory than there is.
+        changed = bytearray(good)
+        changed[46] = 15
+        changed[115] = 105
         damaged.append(bytes(changed))
     for content in damaged:
         path.write_bytes(content)

@@ -11,11 +11,11 @@ from parcae.errors import FormatError
 from parcae.units import BYTES_PER_MIB
 from parcae.workloads.formats import first_bytes
 from parcae.workloads.json_file import parsed_json
+from parcae.workloads.parquet_frame import read_parquet_frame
 from parcae.workloads.spark.codecs import GZIP_MAGIC, ZSTD_MAGIC, decompressed_chunks
 
 #: JSON and compressed text are read as a whole. Larger tables are for Parquet.
 MAX_TEXT_BYTES = 1024 * BYTES_PER_MIB
-MAX_ROWS = 20_000_000
 _JSON_LAYOUT = '[{"job": "a", "stage": 0, ...}, ...] or one such object a line'
 
 
@@ -54,7 +54,9 @@ def open_csv(path: Path) -> Table:
         # All cells as text: a type that is guessed from the first rows may not fit the others.
         frame = pl.read_csv(source, separator=separator, infer_schema=False)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise _no_table(path, "CSV table with a header", error) from None
+        reason = str(error).strip().partition("\n")[0][:120]
+        message = f"{path}: no CSV table with a header, or a damaged one ({reason})"
+        raise FormatError(message) from None
     return _of_frame(path, frame, 2)
 
 
@@ -65,28 +67,14 @@ def open_parquet(path: Path) -> Table:
         FormatError: the file is no such table.
         OSError: the file cannot be read.
     """
-    import polars as pl
-
     _check_is_file(path)
-    try:
-        num_rows = pl.scan_parquet(path).select(pl.len()).collect().item()
-        if num_rows > MAX_ROWS:
-            raise FormatError(f"{path}: {num_rows:,} rows; at most {MAX_ROWS:,} are read")
-        frame = pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise _no_table(path, "Parquet file", error) from None
-    return _of_frame(path, frame, 1)
+    return _of_frame(path, read_parquet_frame(path), 1)
 
 
 def _check_is_file(path: Path) -> None:
     """Refuse a folder, and a pipe, which would be waited for."""
     if path.exists() and not path.is_file():
         raise FormatError(f"{path}: expected a file with a table of stages")
-
-
-def _no_table(path: Path, expected: str, error: BaseException) -> FormatError:
-    first_line = str(error).strip().partition("\n")[0]
-    return FormatError(f"{path}: no {expected}, or a damaged one ({first_line[:120]})")
 
 
 def _of_frame(path: Path, frame: Any, first: int) -> Table:
