@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from parcae.workloads.catalog import BUNDLED
@@ -37,6 +39,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for copy in (folder / "event-logs" / log.name, folder / "before.zstd", folder / "after.zstd"):
         copy.write_bytes(log.read_bytes())
     (folder / "batch_task.csv").write_text(_TRACE)
+    _write_stages(folder)
     sets = {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", 0], [9, "2g", 400]]}}}
     (folder / "sets.json").write_text(json.dumps(sets))
     job_set = {
@@ -48,6 +51,16 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "spark-world.json").write_text(json.dumps(world))
     write_packing_files(folder)
     return folder
+
+
+def _write_stages(folder: Path) -> None:
+    """The table of stages of the document, and the same in the other formats."""
+    page = (REPOSITORY / "docs" / "workloads.md").read_text()
+    (table,) = re.findall(r"```\n(job,name,stage.*?)```", page, re.DOTALL)
+    (folder / "stages.csv").write_text(table)
+    rows = list(csv.DictReader(table.splitlines()))
+    (folder / "stages.json").write_text(json.dumps(rows))
+    pl.DataFrame(rows).write_parquet(folder / "stages.parquet")
 
 
 #: Commands that learn, measure or run studies take minutes if nothing is compiled yet. Commands
@@ -71,11 +84,11 @@ def test_every_command_in_the_documents_runs(user_folder: Path) -> None:
 
 
 def _runnable() -> list[str]:
-    """The commands that run here. Other tests run those that need Spark."""
+    """The commands that run here. Other tests run those that need Spark or its History Server."""
     return [
         c
         for c in _documented()
-        if not re.search("measure-tpch|parcae spark|circle|before after", c)
+        if not re.search("measure-tpch|parcae spark|spark-history|circle|before after", c)
     ]
 
 

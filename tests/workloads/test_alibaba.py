@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import FormatError
+from parcae.errors import ConfigError, FormatError
 from parcae.workloads.alibaba import SHORTEST_TASK_MS, read_alibaba
 from tests.conftest import shared_data
 
@@ -45,6 +45,27 @@ def test_bad_rows_are_counted_with_their_lines(tmp_path: Path) -> None:
     _, report = read_alibaba(path, max_bad_share=0.7)
     assert report.num_bad_rows == 2
     assert report.bad_samples[1].startswith(f"{path}:3: 2 columns")
+
+
+def test_the_span_of_a_task_or_the_mean_of_its_instances(tmp_path: Path) -> None:
+    path = tmp_path / "dags.jsonl"
+    task = {"task_name": "M1", "instance_num": 3, "start_time": 100, "end_time": 130}
+    rows = [{"job_name": "a", "tasks": [task | {"duration_s": 12.5}]}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+    def task_ms(duration: str) -> float:
+        return read_alibaba(path, duration=duration)[0].jobs[0].stages[0].mean_task_ms
+
+    assert [task_ms(way) for way in ("auto", "mean", "span")] == [12_500, 12_500, 30_000]
+    path.write_text(json.dumps({"job_name": "a", "tasks": [task]}))
+    assert task_ms("auto") == 30_000
+    with pytest.raises(FormatError, match=r"dags.jsonl:1: job a: task M1 has no duration_s"):
+        task_ms("mean")
+    with pytest.raises(ConfigError, match="did you mean 'span'"):
+        task_ms("spam")
+    rows_as_published = _csv(tmp_path, "M1,2,j_1,1,Terminated,100,110,100,0.5")
+    with pytest.raises(FormatError, match="has no durations of instances"):
+        read_alibaba(rows_as_published, duration="mean")
 
 
 def test_parents_that_are_not_in_the_file_are_left_out_with_a_note(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,107 @@ def test_the_npy_folder_reads_the_same_as_the_json(tmp_path: Path) -> None:
     from_json = read_tpch_profiles(_write(tmp_path / "p.json", stages, [[0, 1]]))[0]
     folder = _npy_folder(tmp_path, {row: _as_integers(stage) for row, stage in enumerate(stages)})
     assert fingerprint(read_tpch_profiles(folder)[0]) == fingerprint(from_json)
+
+
+def test_the_npy_folder_may_be_deeper_or_in_a_zip(tmp_path: Path) -> None:
+    stages = {0: _as_integers(_stage([], [20, 30], [7])), 1: _as_integers(_stage([], [20], []))}
+    (tmp_path / "data" / "tpch").mkdir(parents=True)
+    folder = _npy_folder(tmp_path / "data" / "tpch", stages)
+    expected = fingerprint(read_tpch_profiles(folder)[0])
+    assert fingerprint(read_tpch_profiles(tmp_path)[0]) == expected
+    archive = Path(shutil.make_archive(str(tmp_path / "tpch"), "zip", tmp_path, "data"))
+    assert fingerprint(read_tpch_profiles(archive)[0]) == expected
+    shutil.copytree(folder / "2g", tmp_path / "other" / "2g")
+    with pytest.raises(FormatError, match="several folders have profiles"):
+        read_tpch_profiles(tmp_path)
+    (folder / "2g" / "adj_mat_1.npy").unlink()
+    with pytest.raises(FormatError, match=r"2g/adj_mat_1.npy: no such file"):
+        read_tpch_profiles(folder)
+
+
+def _cloudlab(folder: Path, **changes: Any) -> Path:
+    """Profiles of the ERDOS simulator for one query of three stages."""
+    stage = {"stage_id": 0, "stage_name": "save", "num_tasks": 4, "average_runtime_ms": 99.6}
+    stages = [stage, stage | {"num_tasks": 1}, stage | {"num_tasks": 2} | changes]
+    (folder / "cloudlab").mkdir(parents=True)
+    path = folder / "cloudlab" / "cloudlab_22query_tpch_profiles.json"
+    path.write_text(json.dumps({"tpch_q3_50g_maxCores_75": stages}))
+    (folder / "decima").mkdir()
+    dags = {"workload_type": "tpch", "query_number": {"3": "[(0, 2), (1, 2)]"}}
+    (folder / "decima" / "query_dag.json").write_text(json.dumps(dags))
+    return path
+
+
+def test_profiles_of_the_erdos_simulator_are_read_with_their_dags(tmp_path: Path) -> None:
+    path = _cloudlab(tmp_path)
+    workload, report = read_tpch_profiles(path)
+    (job,) = workload.jobs
+    assert job.name == "q3-50g-75c"
+    assert [stage.num_tasks for stage in job.stages] == [4, 1, 2]
+    assert [stage.parents for stage in job.stages] == [(), (), (0, 1)]
+    assert {stage.mean_task_ms for stage in job.stages} == {100.0}
+    assert "mean duration of each stage only" in report.notes[0]
+    assert fingerprint(read_tpch_profiles(tmp_path)[0]) == fingerprint(workload)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_tasks": 0}, "stage 2: expected num_tasks and average_runtime_ms"),
+        ({"average_runtime_ms": -1}, "stage 2: .*-1 is negative"),
+        ({"average_runtime_ms": 10**400}, "stage 2: expected num_tasks"),
+    ],
+)
+def test_damaged_profiles_of_the_erdos_simulator_are_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(FormatError, match=message):
+        read_tpch_profiles(_cloudlab(tmp_path, **changes))
+
+
+_QUERIES_YAML = """# The DAGs.
+graphs:
+  - name: Q1
+    graph:
+      - name: 0
+        children: [1]
+      - name: 1
+
+  - name: Q3
+    graph:
+      - name: 0
+        children: [2]
+      - name: 1
+        children: [2]
+      - name: 2
+"""
+
+
+def test_dags_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
+    expected = read_tpch_profiles(_cloudlab(tmp_path))[0]
+    (tmp_path / "decima" / "query_dag.json").unlink()
+    (tmp_path / "queries.yaml").write_text(_QUERIES_YAML)
+    assert fingerprint(read_tpch_profiles(tmp_path)[0]) == fingerprint(expected)
+    (tmp_path / "queries.yaml").write_text(_QUERIES_YAML + "  - nome: Q4\n")
+    with pytest.raises(FormatError, match=r"queries.yaml:16: '- nome: Q4'; expected"):
+        read_tpch_profiles(tmp_path)
+
+
+def test_profiles_without_their_dags_are_refused(tmp_path: Path) -> None:
+    path = _cloudlab(tmp_path)
+    dags = tmp_path / "decima" / "query_dag.json"
+    for text, message in (
+        ('{"query_number": {"3": "[(0, 1)]"}}', "3 stages, but the DAG of this query has 2"),
+        ('{"query_number": {"4": "[(0, 1)]"}}', "the file of DAGs has no query 3"),
+        ('{"query_number": 4}', "query_dag.json: expected"),
+        ("[", "query_dag.json:1: not JSON"),
+    ):
+        dags.write_text(text)
+        with pytest.raises(FormatError, match=message):
+            read_tpch_profiles(path)
+    dags.unlink()
+    with pytest.raises(FormatError, match=r"there is no queries.yaml or query_dag.json in or"):
+        read_tpch_profiles(path)
 
 
 class _Hostile:

@@ -95,9 +95,14 @@ def _import_command(reader: Reader) -> Any:
 def _import_parameters(reader: Reader) -> list[inspect.Parameter]:
     """The parameters of the command that imports a format, the paths first."""
     argument = typer.Argument(help=reader.source, show_default=False)
-    paths = "paths" if reader.takes_many else "path"
+    if reader.takes_url:
+        source = _parameter("url", Annotated[str, argument])
+    elif reader.takes_many:
+        source = _parameter("paths", Annotated[list[Path], argument])
+    else:
+        source = _parameter("path", Annotated[Path, argument])
     parameters = [
-        _parameter(paths, Annotated[list[Path] if reader.takes_many else Path, argument]),
+        source,
         _parameter("output", OutputOption),
         _parameter("name", NameOption, None),
     ]

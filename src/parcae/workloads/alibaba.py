@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from parcae.errors import FormatError, WorkloadError
+from parcae.errors import ConfigError, FormatError, WorkloadError, suggestion
 from parcae.units import MS_PER_S
 from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, without_largest
 from parcae.workloads.import_report import BadRows, ImportReport
@@ -31,6 +31,8 @@ _CPU_UNIT = _MEMORY_UNIT = 100.0
 #: The trace's times are whole seconds: a task that starts and ends in the same second is taken to
 #: last half a second.
 SHORTEST_TASK_MS = 500
+#: The ways to take the duration of a task's instances.
+DURATIONS = ("auto", "span", "mean")
 _COLUMNS = (
     "task_name",
     "instance_num",
@@ -89,6 +91,7 @@ def read_alibaba(
     path: Path,
     *,
     name: str = "alibaba-2018",
+    duration: str = "auto",
     max_bad_share: float = 0.01,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Workload, ImportReport]:
@@ -101,6 +104,10 @@ def read_alibaba(
     Args:
         path: the file; a name that ends in .gz is decompressed.
         name: name of the workload.
+        duration: how long each instance of a task takes. "span": from the task's start to its end,
+            which includes the time that instances waited while others ran. "mean": the mean
+            duration of the instances, which is in JSON lines with `duration_s`. "auto": the mean
+            where the file has it, else the span.
         max_bad_share: largest share of bad rows that is tolerated, 0..1.
         progress: called with (bytes read, size of the file) every 10,000 rows.
 
@@ -108,8 +115,11 @@ def read_alibaba(
         The workload, with jobs in order of arrival, and the import report.
 
     Raises:
-        FormatError: more bad rows than `max_bad_share`, a truncated file, or no job at all.
+        ConfigError: no such way to take durations.
+        FormatError: more bad rows than `max_bad_share`, a truncated file, no job at all, or no mean
+            durations where they are asked for.
     """
+    _check_duration(duration, path)
     bad = BadRows(max_bad_share)
     counted = _CountingFile(path)
     stream: Any = io.BufferedReader(counted)
@@ -121,7 +131,7 @@ def read_alibaba(
         with io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="") as lines:
             is_json = _is_json(path)
             for job, task in (
-                _json_rows(lines, path, bad) if is_json else _csv_rows(lines, path, bad)
+                _json_rows(lines, path, bad, duration) if is_json else _csv_rows(lines, path, bad)
             ):
                 tasks.setdefault(job, []).append(task)
                 num_rows += 1
@@ -134,6 +144,26 @@ def read_alibaba(
     num_rows += bad.count
     bad.finish(num_rows)
     return _workload(path, name, tasks, bad, num_rows)
+
+
+def _check_duration(duration: str, path: Path) -> None:
+    if duration not in DURATIONS:
+        raise ConfigError(f"no --duration {duration!r}; {suggestion(duration, DURATIONS)}")
+    if duration == "mean" and not _is_json(path):
+        raise FormatError(
+            f"{path}: batch_task.csv has no durations of instances, only the start and the end of "
+            "each task; give JSON lines with duration_s, or leave out --duration mean"
+        )
+
+
+def _duration(row: Any, duration: str) -> Any:
+    """The mean duration of a task's instances in s; None stands for the task's span."""
+    if duration == "span":
+        return None
+    mean_s = row.get("duration_s")
+    if mean_s is None and duration == "mean":
+        raise ValueError(f"task {row['task_name']} has no duration_s")
+    return mean_s
 
 
 def _is_json(path: Path) -> bool:
@@ -180,7 +210,9 @@ def _optional(value: Any) -> float:
     return number
 
 
-def _json_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[str, _Task]]:
+def _json_rows(
+    lines: IO[str], path: Path, bad: BadRows, duration: str
+) -> Iterator[tuple[str, _Task]]:
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
@@ -198,7 +230,7 @@ def _json_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[str, 
                         row["instance_num"],
                         row["start_time"],
                         row["end_time"],
-                        row.get("duration_s"),
+                        _duration(row, duration),
                         row.get("plan_cpu"),
                         row.get("plan_mem"),
                     ),

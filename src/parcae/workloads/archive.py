@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from parcae.errors import FormatError, WorkloadError
 from parcae.files import replacing
+from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.job import NUM_WAVES, JobSpec, StageSpec, TaskDurations, Wave, Workload
 
 FORMAT = "parcae-workload"
@@ -133,6 +134,7 @@ def _flatten_durations(of_stages: list[TaskDurations]) -> dict[str, npt.NDArray[
     }
 
 
+@saying_what_reads("parcae")
 def read_workload(path: Path) -> Workload:
     """Read a workload file.
 

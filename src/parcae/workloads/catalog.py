@@ -9,6 +9,7 @@ import numpy as np
 
 from parcae.errors import ConfigError, suggestion
 from parcae.workloads.archive import read_workload
+from parcae.workloads.formats import who_reads
 from parcae.workloads.job import Workload
 from parcae.workloads.one_stage import load_mixed, synthetic_jobs
 from parcae.workloads.synthetic import RandomDags, random_dags, toy_workload
@@ -41,6 +42,9 @@ def load_workload(source: str) -> Workload:
     path = Path(source)
     if path.is_file():
         return read_workload(path)
+    if path.is_dir():
+        what = who_reads(path, "parcae") or "give a file (make one with `parcae workload import`)"
+        raise ConfigError(f"{source} is a folder, not a workload file; {what}")
     hint = suggestion(source, BUILT_IN, "built in are")
     raise ConfigError(
         f"no workload {source!r}: there is no such file, and {hint} "

@@ -13,6 +13,7 @@ import numpy as np
 
 from parcae.errors import FormatError, WorkloadError
 from parcae.workloads.arrivals import Int64Array, JobSequence
+from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.job import Workload
 from parcae.workloads.json_file import parsed_json
 
@@ -66,6 +67,7 @@ class JobSet:
         return [int(v) for v in placed]
 
 
+@saying_what_reads("job-sets")
 def read_job_sets(path: Path) -> dict[str, JobSet]:
     """Read a JSON file of job sets.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parcae.errors import ConfigError, suggestion
+from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import Workload
 
@@ -30,14 +31,14 @@ class ReaderOption:
 
     Args:
         name: the reader's keyword argument; on the command line, with dashes for underscores.
-        type: bool, float or str.
+        type: bool, int, float or str.
         default: the value if the option is not given; None for none.
         help: what the option does.
         bounds: the smallest and the largest number.
     """
 
     name: str
-    type: type[bool] | type[float] | type[str]
+    type: type[bool] | type[int] | type[float] | type[str]
     default: Any
     help: str
     bounds: tuple[float | None, float | None] = (None, None)
@@ -56,6 +57,7 @@ class Reader:
         name: name of the workload unless another is given.
         takes_many: whether several paths can be read into one workload.
         options: its further options.
+        takes_url: whether it reads from a web address, not from a path.
     """
 
     format: str
@@ -66,11 +68,82 @@ class Reader:
     name: str
     takes_many: bool = False
     options: tuple[ReaderOption, ...] = ()
+    takes_url: bool = False
 
 
 _BAD_SHARE = ReaderOption(
     "max_bad_share", float, 0.01, "Fail if more than this share of the rows is invalid.", (0, 1)
 )
+_SPARK_OPTIONS = (
+    ReaderOption(
+        "key",
+        str,
+        None,
+        "Spark property that names the recurring job; or plan | shape: name SQL queries "
+        "by their physical plan.",
+    ),
+    ReaderOption(
+        "recorded",
+        bool,
+        False,
+        "Keep every run as a separate job with its arrival time, instead of recurring jobs.",
+    ),
+    ReaderOption(
+        "keep_first_runs",
+        bool,
+        False,
+        "Include a job's first run in each application in its profile (it is slower).",
+    ),
+    _BAD_SHARE,
+)
+_HISTORY_OPTIONS = (
+    ReaderOption(
+        "min_date", str, None, "Earliest start of an application: 2026-03-31 or 2026-03-31T18:00."
+    ),
+    ReaderOption("max_date", str, None, "Latest start of an application."),
+    ReaderOption("limit", int, None, "Read this many applications, the newest first.", (1, None)),
+    ReaderOption(
+        "applications", str, None, "Read applications whose names match this pattern: 'nightly-*'."
+    ),
+    ReaderOption("max_mib", float, 4096.0, "Download at most this many MiB.", (1, None)),
+    ReaderOption("max_minutes", float, 60.0, "Download for at most this long.", (0, None)),
+    ReaderOption(
+        "folder", str, None, "Keep the downloaded logs here, and download only those not yet there."
+    ),
+)
+_TABLE_OPTIONS = (
+    ReaderOption(
+        "unit", str, None, "Unit of times in columns whose names do not end in one: ms, s or min."
+    ),
+    ReaderOption(
+        "columns",
+        str,
+        None,
+        "Names of the columns where they differ, e.g. job=run_id,name=query,durations=times.",
+    ),
+    ReaderOption(
+        "recorded",
+        bool,
+        False,
+        "Keep every run as a separate job with its arrival time, instead of recurring jobs.",
+    ),
+    _BAD_SHARE,
+)
+
+
+def _table_reader(format_name: str, called: str, ending: str) -> Reader:
+    """The reader of a table of stages in one file format."""
+    return Reader(
+        format_name,
+        f"Import a table of stages, as {called}: one row for each stage of each run.",
+        f"The table ({ending}), with columns job, name, stage, parents, tasks, durations, arrival.",
+        f"stages{ending} -o mine.parcae",
+        f"parcae.workloads.stage_table:read_{format_name}_stages",
+        "stages",
+        options=_TABLE_OPTIONS,
+    )
+
+
 _READERS = [
     Reader(
         "spark-events",
@@ -80,34 +153,22 @@ _READERS = [
         "parcae.workloads.spark_event_log:read_spark_event_logs",
         "spark",
         takes_many=True,
-        options=(
-            ReaderOption(
-                "key",
-                str,
-                None,
-                "Spark property that names the recurring job; or plan | shape: name SQL queries "
-                "by their physical plan.",
-            ),
-            ReaderOption(
-                "recorded",
-                bool,
-                False,
-                "Keep every run as a separate job with its arrival time, instead of recurring "
-                "jobs.",
-            ),
-            ReaderOption(
-                "keep_first_runs",
-                bool,
-                False,
-                "Include a job's first run in each application in its profile (it is slower).",
-            ),
-            _BAD_SHARE,
-        ),
+        options=_SPARK_OPTIONS,
+    ),
+    Reader(
+        "spark-history",
+        "Import the event logs of a Spark History Server, by its REST interface.",
+        "The server's address, http://HOST:18080.",
+        "http://history:18080 -o mine.parcae --min-date 2026-03-01",
+        "parcae.workloads.spark_history:read_history_server",
+        "spark",
+        options=(*_HISTORY_OPTIONS, *_SPARK_OPTIONS),
+        takes_url=True,
     ),
     Reader(
         "tpch-profiles",
-        "Import TPC-H profiles in the format of Decima's authors (no pickle is executed).",
-        "The npy folder of Decima's authors, or the same as JSON.",
+        "Import TPC-H profiles of Decima's authors (no pickle is executed) or of ERDOS.",
+        "The npy folder of Decima's authors, its zip, the same as JSON, or profiles of ERDOS.",
         "tpch_profiles.json.gz -o tpch-decima.parcae",
         "parcae.workloads.tpch_profiles:read_tpch_profiles",
         "tpch-decima",
@@ -119,8 +180,21 @@ _READERS = [
         "batch_task.csv -o alibaba.parcae",
         "parcae.workloads.alibaba:read_alibaba",
         "alibaba-2018",
-        options=(_BAD_SHARE,),
+        options=(
+            ReaderOption(
+                "duration",
+                str,
+                "auto",
+                "How long an instance of a task takes. span: end - start of the task, with the "
+                "time that instances waited; mean: the mean of its instances (JSON lines with "
+                "duration_s); auto: the mean where the file has it, else the span.",
+            ),
+            _BAD_SHARE,
+        ),
     ),
+    _table_reader("csv", "CSV", ".csv"),
+    _table_reader("parquet", "Parquet", ".parquet"),
+    _table_reader("json", "JSON or JSON lines", ".json"),
 ]
 
 
@@ -155,7 +229,7 @@ def find_reader(format_name: str) -> Reader:
 
 def read_workload(
     format_name: str,
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     *,
     name: str | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -165,7 +239,8 @@ def read_workload(
 
     Args:
         format_name: the format, e.g. "alibaba".
-        paths: the files or folders; one of them, unless the reader takes many.
+        paths: the files or folders; one of them, unless the reader takes many. A web address for a
+            reader that takes one.
         name: name of the workload; by default the reader's.
         progress: called with (amount read, amount in total, or 0 if it is unknown).
         options: the reader's further options.
@@ -185,7 +260,8 @@ def read_workload(
     if not reader.takes_many and len(paths) != 1:
         raise ConfigError(f"{format_name} is read from one path, not from {len(paths)}")
     source = list(paths) if reader.takes_many else paths[0]
-    return _function(reader)(source, name=name or reader.name, progress=progress, **options)
+    read = saying_what_reads(format_name)(_function(reader))
+    return read(source, name=name or reader.name, progress=progress, **options)
 
 
 def _function(reader: Reader) -> Read:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parcae.errors import FormatError, WorkloadError
-from parcae.workloads.describe import FIRST_RUNS_LEFT_OUT, spread_of_recurring_jobs
+from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.recurring import counted, workload_of_jobs, workload_of_runs
 from parcae.workloads.spark.application import UNKNOWN_SLOTS
 from parcae.workloads.spark.dag import JobRun, job_runs
 from parcae.workloads.spark.files import LogSource, find_logs
-from parcae.workloads.spark.profile import Profile, job_of_run, merge_runs
 from parcae.workloads.spark.reading import LineTally, Progress, read_applications
 
 SOURCE = "Spark event logs"
@@ -33,6 +33,7 @@ class _Tally:
     dropped: Counter[str] = field(default_factory=Counter)
 
 
+@saying_what_reads("spark-events")
 def read_spark_event_logs(
     paths: Sequence[Path],
     *,
@@ -95,10 +96,14 @@ def read_spark_event_logs(
     if not runs:
         raise FormatError(_no_jobs_message(logs.sources, tally))
     provenance = _provenance(logs.sources, tally, key)
-    if recorded:
-        workload, notes = _recorded(name, runs, provenance)
-    else:
-        workload, notes = _recurring(name, runs, provenance, keep_first_runs)
+    try:
+        workload, notes = (
+            workload_of_runs(name, runs, provenance)
+            if recorded
+            else workload_of_jobs(name, runs, provenance, keep_first_runs=keep_first_runs)
+        )
+    except WorkloadError as error:
+        raise FormatError(f"the log is inconsistent: {error}; download it again") from error
     notes = [*logs.notes, *_notes(tally, workload.jobs), *notes]
     num_files = sum(len(source.parts) for source in logs.sources)
     report = ImportReport(
@@ -113,71 +118,10 @@ def read_spark_event_logs(
     return workload, report
 
 
-def _recorded(
-    name: str, runs: Sequence[JobRun], provenance: dict[str, str]
-) -> tuple[Workload, list[str]]:
-    """A workload with every run as a separate job in order of arrival, and a note."""
-    in_order = sorted(runs, key=lambda run: run.submission_ms)
-    # Arrivals count from the first submission over all logs.
-    start_ms = in_order[0].submission_ms
-    try:
-        jobs = tuple(job_of_run(run, run.submission_ms - start_ms) for run in in_order)
-    except WorkloadError as error:
-        raise _inconsistent_log(error) from error
-    span_ms = in_order[-1].submission_ms - start_ms
-    note = f"Kept {_counted(len(runs), 'run')} with their arrivals over {span_ms} ms."
-    return Workload(name, jobs, provenance=provenance), [note]
-
-
-def _recurring(
-    name: str, runs: Sequence[JobRun], provenance: dict[str, str], keep_first_runs: bool
-) -> tuple[Workload, list[str]]:
-    """A workload of the recurring jobs, weighted by their number of runs, and notes."""
-    try:
-        profiles = merge_runs(runs, keep_first_runs=keep_first_runs)
-    except WorkloadError as error:
-        raise _inconsistent_log(error) from error
-    # Left-out first runs count for the weights, but not for the profile.
-    num_left_out = str(sum(profile.num_left_out for profile in profiles))
-    weights = tuple(float(profile.num_runs) for profile in profiles)
-    jobs = tuple(profile.job for profile in profiles)
-    workload = Workload(name, jobs, weights, {**provenance, FIRST_RUNS_LEFT_OUT: num_left_out})
-    return workload, _profile_notes(profiles, len(runs), workload)
-
-
-def _inconsistent_log(error: WorkloadError) -> FormatError:
-    return FormatError(f"the log is inconsistent: {error}; download it again")
-
-
-def _profile_notes(profiles: Sequence[Profile], num_runs: int, workload: Workload) -> list[str]:
-    """Sentences on how the recurring jobs were made."""
-    merged = f"Merged {_counted(num_runs, 'run')} into {_counted(len(profiles), 'job')}"
-    notes = [f"{merged}, matched by name, operators and DAG."]
-    if any(profile.variant > 1 for profile in profiles):
-        notes.append(
-            "A job called 'name (2)' has the same name as another job, "
-            "but another DAG or other task counts."
-        )
-    if num_left_out := sum(profile.num_left_out for profile in profiles):
-        notes.append(
-            f"Left out {_counted(num_left_out, 'first run')} of jobs that ran again in the same "
-            "application: code that is not compiled yet and cold caches make them slow; "
-            "--keep-first-runs keeps them."
-        )
-    if spread := spread_of_recurring_jobs(workload.jobs):
-        notes.append(f"Profiles are those of median runs; spread kept: {spread}.")
-    return notes
-
-
-def _counted(count: int, noun: str) -> str:
-    """The count with its noun: "1 job", "2 jobs"."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 def _no_jobs_message(sources: Sequence[LogSource], tally: _Tally) -> str:
     names = ", ".join(source.name for source in sources[:3]) + (", ..." if len(sources) > 3 else "")
     reasons = (
-        "; ".join(f"{_counted(count, 'job')} {reason}" for reason, count in tally.dropped.items())
+        "; ".join(f"{counted(count, 'job')} {reason}" for reason, count in tally.dropped.items())
         or "the log contains no job at all"
     )
     return (
@@ -200,7 +144,7 @@ def _provenance(sources: Sequence[LogSource], tally: _Tally, key: str | None) ->
 def _notes(tally: _Tally, jobs: Sequence[JobSpec]) -> list[str]:
     """Sentences for the user about the import."""
     dropped = sorted(tally.dropped.items())
-    notes = [f"Left out {_counted(count, 'job')} that {reason}." for reason, count in dropped]
+    notes = [f"Left out {counted(count, 'job')} that {reason}." for reason, count in dropped]
     lost = [f"{count:,} {what}" for what, count in tally.attempts.items() if count]
     if lost:
         notes.append(
@@ -209,13 +153,13 @@ def _notes(tally: _Tally, jobs: Sequence[JobSpec]) -> list[str]:
         )
     if tally.lines.num_truncated:
         notes.append(
-            f"{_counted(tally.lines.num_truncated, 'truncated last line')} ignored; "
+            f"{counted(tally.lines.num_truncated, 'truncated last line')} ignored; "
             "complete lines were kept."
         )
     if tally.num_unknown_slots:
         notes.append(
             "The number of cores of executors is missing in "
-            f"{_counted(tally.num_unknown_slots, 'log')}; inferred from overlapping tasks."
+            f"{counted(tally.num_unknown_slots, 'log')}; inferred from overlapping tasks."
         )
     notes.append(
         f"Task durations were measured at parallelism {', '.join(_levels(jobs))}; "

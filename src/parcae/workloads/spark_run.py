@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import FormatError
+from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import BadRows
 from parcae.workloads.recorded_run import (
     CORE_TASK,
@@ -67,6 +68,7 @@ class _Collected:
     left_out: Counter[str] = field(default_factory=Counter)
 
 
+@saying_what_reads("spark-events")
 def read_spark_run(
     paths: Sequence[Path],
     *,

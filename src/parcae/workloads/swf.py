@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError, FormatError
+from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.rigid import RigidJobs
 from parcae.workloads.swf_lines import (
@@ -128,6 +129,7 @@ class _LineFilter:
         self.is_kept &= ~is_match
 
 
+@saying_what_reads("swf")
 def read_swf(
     path: Path | str,
     *,

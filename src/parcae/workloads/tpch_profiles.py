@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import gzip
 import json
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from parcae.errors import FormatError, WorkloadError
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.npy_folder import NpyFolder
 from parcae.workloads.pickle_free import read_object_array
+from parcae.workloads.tpch_cloudlab import cloudlab_jobs, is_cloudlab, profiles_in
 
 QUERIES = range(1, 23)
 SIZES = ("2g", "5g", "10g", "20g", "50g", "80g", "100g")
 #: Degrees of parallelism between which the released simulator interpolates. The profiles also have
 #: samples at 2, which are used only to count tasks.
 LEVELS = (5, 10, 20, 40, 50, 60, 80, 100)
+
+_DECIMA = {
+    "source": "TPC-H profiles in the Decima authors' layout",
+    "measured": "Spark 2.2, by the Decima authors",
+}
 
 Lists = dict[int, list[int]]
 
@@ -34,47 +42,61 @@ def read_tpch_profiles(
     """Read the profiles of up to 22 queries x 7 input sizes; jobs are called "q9-100g".
 
     Args:
-        path: the npy folder of Decima's authors, or the same as JSON.
+        path: the npy folder of Decima's authors (also a folder above it, or a zip archive), the
+            same as JSON, or profiles of the ERDOS simulator (`parcae.workloads.tpch_cloudlab`).
         name: name of the workload.
         progress: called with (jobs read, jobs in total) at the end.
 
     Raises:
         FormatError: not such a folder or file; the message names the query and the stage.
     """
-    if path.is_dir():
-        jobs = [
-            job
-            for q in QUERIES
-            for size in SIZES
-            if (job := _job_from_npy(path, q, size)) is not None
-        ]
-        num_files = 2 * len(jobs)
-    else:
-        jobs = _jobs_from_json(path)
-        num_files = 1
+    found = _found_in(path)
+    jobs = found.jobs
     if not jobs:
         raise FormatError(
             f"{path}: no profiles; expected folders 2g..100g "
             "with adj_mat_Q.npy and task_duration_Q.npy"
         )
-    provenance = {
-        "source": "TPC-H profiles in the Decima authors' layout",
-        "measured": "Spark 2.2, by the Decima authors",
-    }
-    workload = Workload(name, tuple(jobs), provenance=provenance)
+    workload = Workload(name, tuple(jobs), provenance=found.provenance)
     if progress is not None:
         progress(len(jobs), len(jobs))
-    return workload, ImportReport(str(path), num_files, workload.num_stages, 0, (), (), len(jobs))
+    counts = (found.num_files, workload.num_stages, 0)
+    return workload, ImportReport(str(path), *counts, (), found.notes, len(jobs))
 
 
-def _jobs_from_json(path: Path) -> list[JobSpec]:
+class _Found(NamedTuple):
+    """What a path contains."""
+
+    jobs: list[JobSpec]
+    num_files: int
+    provenance: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+
+def _found_in(path: Path) -> _Found:
+    cloudlab = profiles_in(path) if path.is_dir() else None
+    if cloudlab is None and (path.is_dir() or zipfile.is_zipfile(path)):
+        jobs = _jobs_from_npy(NpyFolder(path))
+        return _Found(jobs, 2 * len(jobs), _DECIMA)
+    path = cloudlab or path
+    data = _parsed(path)
+    if not is_cloudlab(data):
+        return _Found(_jobs_from_json(path, data), 1, _DECIMA)
+    jobs, notes = cloudlab_jobs(path, data)
+    return _Found(jobs, 1, {"source": "TPC-H profiles of the ERDOS simulator (CloudLab)"}, notes)
+
+
+def _parsed(path: Path) -> Any:
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        data = json.loads(raw)
+        return json.loads(raw)
     except (OSError, EOFError, ValueError) as error:
         if isinstance(error, FileNotFoundError):
             raise
         raise FormatError(f"{path}: not (gzipped) JSON of TPC-H profiles ({error})") from None
+
+
+def _jobs_from_json(path: Path, data: Any) -> list[JobSpec]:
     if not isinstance(data, dict):
         raise FormatError(f'{path}: expected an object with keys such as "10g/q1"')
     jobs = []
@@ -102,26 +124,32 @@ def _json_job(where: str, name: str, entry: Any) -> JobSpec:
     return _job(where, name, stages, parents)
 
 
-def _job_from_npy(folder: Path, query: int, size: str) -> JobSpec | None:
-    base = folder / size
-    matrix_path = base / f"adj_mat_{query}.npy"
-    duration_path = base / f"task_duration_{query}.npy"
-    if not matrix_path.exists() and not duration_path.exists():
+def _jobs_from_npy(folder: NpyFolder) -> list[JobSpec]:
+    found = (_job_from_npy(folder, query, size) for query in QUERIES for size in SIZES)
+    return [job for job in found if job is not None]
+
+
+def _job_from_npy(folder: NpyFolder, query: int, size: str) -> JobSpec | None:
+    matrix_path = f"{size}/adj_mat_{query}.npy"
+    duration_path = f"{size}/task_duration_{query}.npy"
+    if matrix_path not in folder and duration_path not in folder:
         return None
+    content, duration_path = folder.read(duration_path)
+    durations = read_object_array(content, duration_path)
+    parents = _parents_by_matrix(*folder.read(matrix_path))
+    if not isinstance(durations, dict) or set(durations) != set(range(len(parents))):
+        raise FormatError(f"{duration_path}: expected durations of stages 0..{len(parents) - 1}")
+    stages = [durations[stage] for stage in range(len(parents))]
+    return _job(duration_path, f"q{query}-{size}", stages, parents)
+
+
+def _parents_by_matrix(content: bytes, where: str) -> list[tuple[int, ...]]:
+    """The parents of every stage, from a file with an adjacency matrix."""
     # Row: parent stage, column: child stage.
-    matrix = np.asarray(read_object_array(matrix_path.read_bytes(), str(matrix_path)))
-    durations = read_object_array(duration_path.read_bytes(), str(duration_path))
+    matrix = np.asarray(read_object_array(content, where))
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise FormatError(
-            f"{matrix_path}: expected a square adjacency matrix, not shape {matrix.shape}"
-        )
-    if not isinstance(durations, dict) or set(durations) != set(range(len(matrix))):
-        raise FormatError(f"{duration_path}: expected durations of stages 0..{len(matrix) - 1}")
-    parents = [
-        tuple(int(p) for p in np.flatnonzero(matrix[:, stage])) for stage in range(len(matrix))
-    ]
-    stages = [durations[stage] for stage in range(len(matrix))]
-    return _job(str(duration_path), f"q{query}-{size}", stages, parents)
+        raise FormatError(f"{where}: expected a square adjacency matrix, not shape {matrix.shape}")
+    return [tuple(int(p) for p in np.flatnonzero(column)) for column in matrix.T]
 
 
 def _job(

@@ -1,0 +1,129 @@
+"""Opens tables of stages: CSV, Parquet, and JSON (an array of objects, or one object a line)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parcae.errors import FormatError
+from parcae.units import BYTES_PER_MIB
+from parcae.workloads.formats import first_bytes
+from parcae.workloads.json_file import parsed_json
+from parcae.workloads.parquet_frame import read_parquet_frame
+from parcae.workloads.spark.codecs import GZIP_MAGIC, ZSTD_MAGIC, decompressed_chunks
+
+#: JSON and compressed text are read as a whole. Larger tables are for Parquet.
+MAX_TEXT_BYTES = 1024 * BYTES_PER_MIB
+_JSON_LAYOUT = '[{"job": "a", "stage": 0, ...}, ...] or one such object a line'
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a file.
+
+    Args:
+        path: the file, for messages.
+        columns: the cells of every column, by its name.
+        numbers: the number of every row in messages: its line in a text file, else counted from 1.
+    """
+
+    path: Path
+    columns: dict[str, list[Any]]
+    numbers: Sequence[int]
+
+
+def open_csv(path: Path) -> Table:
+    """Open a CSV table with a header; columns are separated by commas, semicolons or tabs.
+
+    Raises:
+        FormatError: the file is no such table.
+        OSError: the file cannot be read.
+    """
+    import polars as pl
+
+    _check_is_file(path)
+    header = first_bytes(path).partition(b"\n")[0]
+    separator = max((",", ";", "\t"), key=lambda one: header.count(one.encode()))
+    with path.open("rb") as stream:
+        is_compressed = stream.read(4).startswith((GZIP_MAGIC, ZSTD_MAGIC))
+    # Decompressed here, where the size is bounded.
+    source = _content(path) if is_compressed else path
+    try:
+        # All cells as text: a type that is guessed from the first rows may not fit the others.
+        frame = pl.read_csv(source, separator=separator, infer_schema=False)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        reason = str(error).strip().partition("\n")[0][:120]
+        message = f"{path}: no CSV table with a header, or a damaged one ({reason})"
+        raise FormatError(message) from None
+    return _of_frame(path, frame, 2)
+
+
+def open_parquet(path: Path) -> Table:
+    """Open a Parquet file.
+
+    Raises:
+        FormatError: the file is no such table.
+        OSError: the file cannot be read.
+    """
+    _check_is_file(path)
+    return _of_frame(path, read_parquet_frame(path), 1)
+
+
+def _check_is_file(path: Path) -> None:
+    """Refuse a folder, and a pipe, which would be waited for."""
+    if path.exists() and not path.is_file():
+        raise FormatError(f"{path}: expected a file with a table of stages")
+
+
+def _of_frame(path: Path, frame: Any, first: int) -> Table:
+    """The table of a polars frame; `first` is the number of its first row."""
+    columns = {name: frame.get_column(name).to_list() for name in frame.columns}
+    return Table(path, columns, range(first, first + frame.height))
+
+
+def open_json(path: Path) -> Table:
+    """Open a JSON array of objects, or JSON lines; also compressed (gzip, zstd).
+
+    Raises:
+        FormatError: the file is no such table, or larger than 1 GiB.
+        OSError: the file cannot be read.
+    """
+    _check_is_file(path)
+    content = _content(path)
+    if content.lstrip()[:1] == b"[":
+        entries = parsed_json(path, content, _JSON_LAYOUT)
+        rows = list(enumerate(entries, 1))
+    else:
+        lines = enumerate(content.split(b"\n"), 1)
+        rows = [
+            (number, parsed_json(f"{path}:{number}", line, _JSON_LAYOUT))
+            for number, line in lines
+            if line.strip()
+        ]
+    for number, row in rows:
+        if not isinstance(row, dict):
+            raise FormatError(f"{path}:{number}: not an object; expected {_JSON_LAYOUT}")
+    names = dict.fromkeys(name for _, row in rows for name in row)
+    columns = {name: [row.get(name) for _, row in rows] for name in names}
+    return Table(path, columns, [number for number, _ in rows])
+
+
+def _content(path: Path) -> bytes:
+    """The decompressed content of a file.
+
+    Raises:
+        FormatError: damaged compressed data, or more than `MAX_TEXT_BYTES`.
+    """
+    chunks = []
+    num_bytes = 0
+    with path.open("rb") as stream:
+        for chunk in decompressed_chunks(stream, str(path)):
+            chunks.append(chunk)
+            num_bytes += len(chunk)
+            if num_bytes > MAX_TEXT_BYTES:
+                raise FormatError(
+                    f"{path}: more than 1 GiB of JSON or compressed text; write it as Parquet"
+                )
+    return b"".join(chunks)

@@ -1,0 +1,299 @@
+"""Tables of stages: their columns, units and contradictions, in three formats."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from parcae.errors import ConfigError, FormatError
+from parcae.simulation.config import SimulationConfig
+from parcae.workloads.import_report import ImportReport
+from parcae.workloads.job import Workload
+from parcae.workloads.readers import read_workload
+from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.workloads.stage_cells import MAX_RELATIVE_SPREAD, samples_of_spread
+from tests.workloads.spark_log_builder import small_log
+
+#: Two runs of one job; the second scans for twice as long.
+ROWS: list[dict[str, Any]] = [
+    {"job": "r1", "name": "report", "stage": "scan", "parents": [], "tasks": 3}
+    | {"durations_ms": [100, 110, 120], "arrival_s": 0.5},
+    {"job": "r1", "name": "report", "stage": "join", "parents": ["scan"], "tasks": 2}
+    | {"durations_ms": [50, 60], "arrival_s": 0.5},
+    {"job": "r2", "name": "report", "stage": "scan", "parents": [], "tasks": 3}
+    | {"durations_ms": [200, 220, 240], "arrival_s": 60.5},
+    {"job": "r2", "name": "report", "stage": "join", "parents": ["scan"], "tasks": 2}
+    | {"durations_ms": [50, 60], "arrival_s": 60.5},
+]
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write the rows as CSV, Parquet, JSON or JSON lines, by the ending of the path."""
+    if path.suffix == ".parquet":
+        pl.DataFrame(rows).write_parquet(path)
+    elif path.suffix == ".csv":
+        text = [
+            {name: ";".join(map(str, c)) if isinstance(c, list) else c for name, c in row.items()}
+            for row in rows
+        ]
+        pl.DataFrame(text, strict=False, infer_schema_length=None).write_csv(path)
+    elif path.suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        path.write_text(json.dumps(rows))
+    return path
+
+
+def _read(path: Path, rows: list[dict[str, Any]], **options: Any) -> tuple[Workload, ImportReport]:
+    kind = {".jsonl": "json"}.get(path.suffix, path.suffix[1:])
+    return read_workload(kind, [_write(path, rows)], **options)
+
+
+@pytest.mark.parametrize("file", ["s.csv", "s.parquet", "s.json", "s.jsonl"])
+def test_runs_of_a_recurring_name_become_one_job_with_their_spread(
+    tmp_path: Path, file: str
+) -> None:
+    workload, report = _read(tmp_path / file, ROWS)
+    (job,) = workload.jobs
+    scan, join = job.stages
+    assert (job.name, job.num_runs, workload.weights) == ("report", 2, (2.0,))
+    assert (scan.num_tasks, scan.name, scan.parents) == (3, "scan", ())
+    assert (join.num_tasks, join.name, join.parents) == (2, "join", (0,))
+    assert job.work_sigma > 0
+    assert (report.num_rows, report.num_bad_rows, report.num_jobs) == (4, 0, 1)
+
+
+@pytest.mark.parametrize("file", ["s.csv", "s.parquet", "s.json", "s.jsonl"])
+def test_recorded_runs_keep_their_arrivals_and_durations(tmp_path: Path, file: str) -> None:
+    workload, _ = _read(tmp_path / file, ROWS, recorded=True)
+    assert workload.is_recorded
+    assert [job.arrival_ms for job in workload.jobs] == [0, 60_000]
+    assert workload.jobs[1].stages[0].durations.first[0].tolist() == [200, 220, 240]
+    assert workload.jobs[1].work_ms == pytest.approx(3 * 220 + 2 * 55)
+
+
+def test_a_mean_and_its_spread_stand_for_durations(tmp_path: Path) -> None:
+    row = {"job": 1, "stage": 0, "tasks": 4, "duration_mean_s": 2.0, "duration_sd_ms": 500}
+    workload, report = _read(tmp_path / "s.csv", [row])
+    (stage,) = workload.jobs[0].stages
+    samples = stage.durations.first[0]
+    assert (workload.jobs[0].name, stage.num_tasks) == ("1", 4)
+    assert samples.mean() == pytest.approx(2_000, abs=0.01)
+    assert samples.std() == pytest.approx(500, abs=0.5)
+    assert "no column parents" in report.notes[0]
+
+
+@pytest.mark.parametrize("relative", [0.01, 0.3, 1.0, MAX_RELATIVE_SPREAD])
+def test_samples_have_the_mean_and_the_spread_that_they_stand_for(relative: float) -> None:
+    samples = samples_of_spread(10_000, 10_000 * relative)
+    assert samples.min() >= 0
+    assert samples.mean() == pytest.approx(10_000, abs=0.01)
+    assert samples.std() == pytest.approx(10_000 * relative, rel=0.001)
+
+
+def test_times_of_typed_columns_need_no_unit(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"job": [1, 2], "stage": [0, 0], "durations": [[1_500], [2_500]]})
+    second = datetime(2024, 5, 1, 12, 0, 30, tzinfo=UTC)
+    frame = frame.with_columns(
+        pl.col("durations").cast(pl.List(pl.Duration("ms"))),
+        arrival=pl.Series([datetime(2024, 5, 1, 12, tzinfo=UTC), second]),
+    )
+    frame.write_parquet(tmp_path / "s.parquet")
+    workload, _ = read_workload("parquet", [tmp_path / "s.parquet"], recorded=True)
+    assert [job.arrival_ms for job in workload.jobs] == [0, 30_000]
+    assert [job.work_ms for job in workload.jobs] == [1_500, 2_500]
+
+
+def test_times_may_be_text_in_a_csv_of_another_separator(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text(
+        "Job;Stage;Parents;Durations_s;Arrival\n"
+        "a;0;;1.5 2.5;2024-05-01T12:00:00Z\n"
+        "a;1;0;4;\n"
+        "b;0;;1;2024-05-01T12:00:10+00:00\n"
+    )
+    workload, _ = read_workload("csv", [path], recorded=True)
+    assert [job.arrival_ms for job in workload.jobs] == [0, 10_000]
+    assert [stage.num_tasks for stage in workload.jobs[0].stages] == [2, 1]
+    assert workload.jobs[0].work_ms == 8_000
+
+
+def test_columns_may_have_other_names_and_further_columns_are_ignored(tmp_path: Path) -> None:
+    row = {"run_id": 7, "stage": 1, "times": "2 4", "user": "x", "job": "not this"}
+    path = tmp_path / "s.csv"
+    workload, report = _read(path, [row], columns="job=run_id,durations=times", unit="s")
+    assert (workload.jobs[0].name, workload.jobs[0].work_ms) == ("7", 6_000)
+    assert report.notes[0] == "Ignored the columns user, job."
+    with pytest.raises(ConfigError, match="did you mean 'durations'"):
+        read_workload("csv", [path], columns="duration=times")
+    with pytest.raises(ConfigError, match="no such column; did you mean 'times'"):
+        read_workload("csv", [path], columns="durations=time")
+    with pytest.raises(ConfigError, match="expected MEANING=COLUMN"):
+        read_workload("csv", [path], columns="durations")
+    with pytest.raises(ConfigError, match="no unit 'hours'"):
+        read_workload("csv", [path], unit="hours")
+
+
+def test_stages_whose_ids_go_on_counting_are_matched_by_their_dag(tmp_path: Path) -> None:
+    numbered = [
+        row | {"stage": 10 * index, "parents": [10 * (index - 1)] if row["parents"] else []}
+        for index, row in enumerate(ROWS)
+    ]
+    workload, _ = _read(tmp_path / "s.json", numbered)
+    assert [job.num_runs for job in workload.jobs] == [2]
+    single = [ROWS[0], ROWS[1] | {"job": "r2", "parents": []}, ROWS[2] | {"job": "r3"}]
+    workload, _ = _read(tmp_path / "s.json", [row | {"arrival_s": 0} for row in single])
+    assert [job.num_runs for job in workload.jobs] == [2, 1]
+
+
+def test_empty_arrivals_leave_the_runs_in_the_order_of_the_file(tmp_path: Path) -> None:
+    rows = [row | {"name": row["job"], "arrival_s": None} for row in ROWS]
+    rows[0]["arrival_s"] = 99
+    workload, _ = _read(tmp_path / "s.json", rows)
+    assert [job.name for job in workload.jobs] == ["r1", "r2"]
+
+
+BAD: list[tuple[int, dict[str, Any], str]] = [
+    (1, {"parents": ["sort"]}, r"s.json:2: job r1: stage join has the unknown parent 'sort'"),
+    (0, {"parents": ["join"]}, r"s.json:1: job r1: a cycle through some of the stages scan, join"),
+    (1, {"stage": "scan", "parents": []}, r"s.json:2: job r1: stage scan is there twice \(row 1\)"),
+    (2, {"durations_ms": [5, float("nan")]}, r"s.json:3: job r2: nan is not a finite number"),
+    (2, {"durations_ms": [5, float("inf")]}, r"s.json:3: job r2: inf is not a finite number"),
+    (2, {"durations_ms": [5, -1]}, r"s.json:3: job r2: -1 is negative"),
+    (2, {"durations_ms": [1e300]}, r"s.json:3: job r2: 1e\+300 is a duration of more than 31"),
+    (2, {"durations_ms": ["ten"]}, r"s.json:3: job r2: 'ten' is not a number"),
+    (2, {"durations_ms": [True]}, r"s.json:3: job r2: True is not a number"),
+    (2, {"durations_ms": []}, r"s.json:3: job r2: neither durations nor duration_mean"),
+    (2, {"duration_mean_ms": 5}, r"s.json:3: job r2: both durations and duration_mean"),
+    (3, {"tasks": 1}, r"s.json:4: job r2: 2 durations of 1 tasks"),
+    (3, {"tasks": 1.5}, r"s.json:4: job r2: 1.5 tasks: expected a whole number"),
+    (3, {"tasks": 10**400}, r"s.json:4: job r2: 1\d+\.\.\. is not a number"),
+    (3, {"name": "other"}, r"s.json:4: job r2: another name than in row 3"),
+    (3, {"arrival_s": 61}, r"s.json:4: job r2: another arrival than in row 3"),
+    (3, {"arrival_s": "soon"}, r"s.json:4: job r2: 'soon' is not a number"),
+    (3, {"stage": None}, r"s.json:4: job r2: the cell of stage is empty"),
+    (3, {"job": [1]}, r"s.json:4: \[1\] is not a name"),
+]
+
+
+@pytest.mark.parametrize(("index", "change", "message"), BAD)
+def test_a_bad_row_is_named_and_its_job_left_out(
+    tmp_path: Path, index: int, change: dict[str, Any], message: str
+) -> None:
+    rows = [dict(row) for row in ROWS]
+    rows[index] |= change
+    path = tmp_path / "s.json"
+    with pytest.raises(FormatError, match=message):
+        _read(path, rows)
+    workload, report = _read(path, rows, max_bad_share=0.5)
+    assert report.num_bad_rows == 1
+    if rows[index]["job"] in ("r1", "r2"):
+        assert workload.jobs[0].num_runs == 1
+        assert "Left out 1 job with bad rows" in report.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], r"no column job, stage"),
+        ([{"job": 1, "stage": 1}], r"no column durations \(or duration_mean\), tasks"),
+        ([{"job": 1, "stage": 1, "tasks": 2, "duration_sd_ms": 2}], "no column durations"),
+        ([{"job": 1, "stage": 1, "duration_mean_ms": 5}], "no column tasks"),
+        (
+            [{"job": 1, "stage": 1, "durations_ms": [5], "durations_s": [1]}],
+            "the columns 'durations_ms' and 'durations_s' both give durations",
+        ),
+        ([{"job": 1, "stage": 1, "durations": [5]}], "does not say its unit"),
+        ([5], "s.json:1: not an object"),
+    ],
+)
+def test_columns_that_are_missing_or_contradict_each_other_are_refused(
+    tmp_path: Path, rows: list[Any], message: str
+) -> None:
+    with pytest.raises(FormatError, match=message):
+        _read(tmp_path / "s.json", rows)
+
+
+def test_recorded_needs_an_arrival_of_every_run(tmp_path: Path) -> None:
+    rows = [row | {"arrival_s": None} if row["job"] == "r2" else row for row in ROWS]
+    with pytest.raises(FormatError, match=r"s.json:3: job r2: its arrival is missing"):
+        _read(tmp_path / "s.json", rows, recorded=True)
+    without = [{name: c for name, c in row.items() if name != "arrival_s"} for row in ROWS]
+    with pytest.raises(FormatError, match="no column arrival, which --recorded needs"):
+        _read(tmp_path / "s.json", without, recorded=True)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "json"])
+def test_damaged_files_are_refused_in_one_sentence(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"s.{kind}"
+    good = _write(path, ROWS).read_bytes()
+    generator = np.random.default_rng(1)
+    damaged = [b"", b"\xff\xfe\x00", b"[" * 5_000, good[: len(good) // 2], good[:-9]]
+    # Each Parquet file starts a process.
+    for _ in range(4 if kind == "parquet" else 60):
+        changed = bytearray(good)
+        changed[generator.integers(len(good))] = generator.integers(256)
+        damaged.append(bytes(changed))
+    if kind == "parquet":
+        # Polars ends its process over this one: it asks for more memory than there is.
+        changed = bytearray(good)
+        changed[46] = 15
+        changed[115] = 105
+        damaged.append(bytes(changed))
+    for content in damaged:
+        path.write_bytes(content)
+        # Any other exception fails the test; a changed digit is still a table.
+        with contextlib.suppress(FormatError):
+            read_workload(kind, [path])
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "json"])
+def test_folders_and_pipes_are_refused_and_compressed_text_is_bounded(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(FormatError, match="expected a file with a table"):
+            read_workload(kind, [path])
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        read_workload(kind, [tmp_path / "nowhere"])
+    if kind == "parquet":
+        return
+    packed = tmp_path / f"s.{kind}.gz"
+    packed.write_bytes(gzip.compress(_write(tmp_path / f"s.{kind}", ROWS).read_bytes()))
+    assert read_workload(kind, [packed])[1].num_rows == len(ROWS)
+    monkeypatch.setattr("parcae.workloads.stage_files.MAX_TEXT_BYTES", 100)
+    with pytest.raises(FormatError, match="more than 1 GiB"):
+        read_workload(kind, [packed])
+
+
+def test_recorded_runs_of_a_log_are_the_same_as_a_table(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(small_log(runs=4))
+    of_log, _ = read_spark_event_logs([tmp_path / "log"], recorded=True)
+    rows = [
+        {"job": number, "name": job.name, "stage": index, "parents": list(stage.parents)}
+        | {"tasks": stage.num_tasks, "duration_mean_ms": stage.mean_task_ms}
+        | {"arrival_ms": 1_000_000 + (job.arrival_ms or 0)}
+        for number, job in enumerate(of_log.jobs)
+        for index, stage in enumerate(job.stages)
+    ]
+    of_table, _ = _read(tmp_path / "s.parquet", rows, recorded=True)
+
+    def content(workload: Workload) -> list[tuple[Any, ...]]:
+        return [
+            (job.name, job.arrival_ms, job.work_ms, [stage.parents for stage in job.stages])
+            for job in workload.jobs
+        ]
+
+    assert content(of_table) == content(of_log)
+    arrival_ms = of_table.draw(4, "recorded", SimulationConfig(), seed=1).arrival_ms
+    assert arrival_ms.tolist() == [0, 1_000, 2_000, 3_000]
