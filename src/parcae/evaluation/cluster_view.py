@@ -20,7 +20,7 @@ from parcae.evaluation.plots import (
     jct_over_time,
     share_by_work,
 )
-from parcae.evaluation.statistics import with_half_width, with_interval
+from parcae.evaluation.statistics import with_interval
 from parcae.evaluation.who_pays import RecurringJob, recurring_jobs
 from parcae.evaluation.world import Column
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
@@ -56,7 +56,7 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
     shown = [
         Column(
             "average JCT",
-            lambda result: with_half_width(result.average_jct_s),
+            lambda result: with_interval(result.average_jct_s, "{:,.1f}".format),
             lambda result: cell(result.average_jct_s, ",.1f"),
             "s, 95% interval",
         ),
@@ -117,7 +117,7 @@ def notes(comparison: Comparison) -> list[str]:
     """Notes that a reader of the table needs."""
     first = comparison.policies[0].name
     lines = [
-        "seconds; ± and [ ] are 95% confidence intervals over the seeds; "
+        "seconds; [ ] are 95% confidence intervals over the seeds; "
         f"later: jobs that end more than {LATER - 1:.0%} later than under {first} on the same "
         f"seed; worst: largest ratio of a job's time to that under {first}"
     ]

@@ -16,6 +16,7 @@ from parcae.errors import ConfigError
 from parcae.evaluation.paired import compare_in
 from parcae.evaluation.policies import AnyPolicy, ResolvedPolicies, resolve_policies
 from parcae.evaluation.statistics import (
+    DEFAULT_METHOD,
     METHODS,
     Estimate,
     Method,
@@ -228,7 +229,7 @@ class ClusterWorld:
         resolved: ResolvedPolicies,
         runs: range,
         rows: Sequence[SeedRuns],
-        method: Method = "t",
+        method: Method = DEFAULT_METHOD,
     ) -> Comparison:
         """The comparison of the policies on these seeds."""
         settings = {
@@ -255,7 +256,7 @@ def compare(
     seed_start: int = 0,
     processes: int | None = None,
     progress: Progress | None = None,
-    intervals: Method = "t",
+    intervals: Method = DEFAULT_METHOD,
 ) -> Comparison:
     """Run every policy on the seeds seed_start .. seed_start + num_seeds - 1.
 

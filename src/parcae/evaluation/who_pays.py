@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.evaluation.statistics import Estimate, Method, share_estimate
+from parcae.evaluation.statistics import DEFAULT_METHOD, Estimate, Method, share_estimate
 from parcae.metrics.later import LATER, PROMISE, PairedRuns, count_later, worst_ratio
 from parcae.units import s_from_ms
 
@@ -69,7 +69,7 @@ class WhoPays:
 
 def who_pays(
     ratio_by_seed: Sequence[FloatArray],
-    method: Method = "t",
+    method: Method = DEFAULT_METHOD,
     rng: np.random.Generator | None = None,
 ) -> WhoPays:
     """Estimate how many jobs end later under one policy than under the first.
@@ -78,7 +78,7 @@ def who_pays(
         ratio_by_seed: for every seed float64[num_jobs], each job's JCT / that under the first
             policy; NaN where unknown.
         method: how the intervals are made; see `parcae.evaluation.statistics`.
-        rng: random generator for the bootstrap.
+        rng: random generator of the resamples.
 
     Example: two seeds with the ratios (1.0, 1.2) and (0.5, 1.07): half of the jobs are later, a
     quarter later than promised, the worst 1.2 times.
