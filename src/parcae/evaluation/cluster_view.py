@@ -132,6 +132,7 @@ def notes(comparison: Comparison) -> list[str]:
         )
     if comparison.resolved.legend():
         lines.append(f"Policies: {comparison.resolved.legend()}.")
+    lines.extend(f"Warning: {text}." for text in comparison.warnings())
     return lines
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from parcae.errors import ConfigError
+from parcae.evaluation.doubts import run_warnings, setting_warnings
 from parcae.evaluation.paired import compare_in
 from parcae.evaluation.policies import AnyPolicy, ResolvedPolicies, resolve_policies
 from parcae.evaluation.statistics import (
@@ -138,6 +139,13 @@ class Comparison(PairedComparison[PolicyResult]):
         first = self.policies[0]
         return "" if best is None or best is first else best.who_pays.describe(first.name)
 
+    def warnings(self) -> list[str]:
+        """What makes conclusions from this comparison wrong, in sentences."""
+        world = self.world
+        tuned = [f"{name}: {text}" for name, text in self.resolved.edges.items()]
+        setting = setting_warnings(world.workload, world.config, world.arrivals)
+        return [*setting, *run_warnings(self.runs), *tuned]
+
     @property
     def view(self) -> Any:
         """The module that shows these comparisons."""
@@ -147,12 +155,12 @@ class Comparison(PairedComparison[PolicyResult]):
         return cluster_view
 
     def to_json(self) -> dict[str, Any]:
-        """{"policies": {name: {...}}, "settings": {...}}"""
+        """{"policies": {name: {...}}, "settings": {...}, "warnings": [...]}"""
         variants = self.resolved.variants
         policies = {
             p.name: {"variant": variants.get(p.name, p.name), **p.to_json()} for p in self.policies
         }
-        return {"policies": policies, "settings": self.settings}
+        return {"policies": policies, "settings": self.settings, "warnings": self.warnings()}
 
     def to_frame(self) -> pl.DataFrame:
         """One row a policy; see `parcae.evaluation.frames.comparison_frame`."""
