@@ -134,6 +134,12 @@ class Comparison(PairedComparison[PolicyResult]):
         deployable = [p for p in self.policies if p.name not in self.resolved.oracles]
         return deployable or list(self.policies)
 
+    def winners(self) -> str:
+        """How many recurring jobs gain and lose under the best policy, in a sentence."""
+        from parcae.evaluation.recurring_view import gains_and_losses
+
+        return gains_and_losses(self)
+
     def remark(self, best: PolicyResult | None) -> str:
         """Who ends later under the best policy, if that is not the first."""
         first = self.policies[0]
@@ -173,6 +179,12 @@ class Comparison(PairedComparison[PolicyResult]):
         from parcae.evaluation.per_job import per_job_table
 
         return per_job_table(self)
+
+    def recurring_frame(self) -> pl.DataFrame:
+        """One row a recurring job and policy; see `parcae.evaluation.per_job.recurring_table`."""
+        from parcae.evaluation.per_job import recurring_table
+
+        return recurring_table(self)
 
 
 @dataclass(frozen=True)
