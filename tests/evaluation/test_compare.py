@@ -146,4 +146,4 @@ def test_the_report_is_one_file_that_fetches_nothing(tmp_path: Path) -> None:
     assert parser.fetched == []
     assert summary_sentence(comparison) in page
     assert "parcae compare &lt;it&gt;" in page
-    assert page.count('class="plotly-graph-div"') == 1 + len(comparison.policies) + 5
+    assert page.count('class="plotly-graph-div"') == 2 + len(comparison.policies) + 5
