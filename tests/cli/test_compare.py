@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 from parcae.cli.main import app
 from parcae.cli.tables import print_whole
 from parcae.errors import ConfigError
+from parcae.workloads.archive import write_workload
+from parcae.workloads.synthetic import toy_workload
 
 _COMMAND = [
     "compare",
@@ -35,7 +37,8 @@ def test_the_table_and_the_files_say_who_pays(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     options = ["--per-job", str(tmp_path / "jobs.parquet"), "--json", str(tmp_path / "c.json")]
-    done = CliRunner().invoke(app, [*_COMMAND, *options])
+    recurring = ["--recurring", str(tmp_path / "recurring.json")]
+    done = CliRunner().invoke(app, [*_COMMAND, *options, *recurring])
     assert done.exit_code == 0, done.output
     heading = next(line for line in done.output.splitlines() if "average JCT" in line)
     words = [
@@ -53,6 +56,10 @@ def test_the_table_and_the_files_say_who_pays(
     assert places == sorted(places)
     assert "…" not in done.output
     fifo = json.loads((tmp_path / "c.json").read_text())["policies"]["fifo"]
+    assert {row["policy"] for row in json.loads((tmp_path / "recurring.json").read_text())} == {
+        "fair",
+        "fifo",
+    }
     jobs = pl.read_parquet(tmp_path / "jobs.parquet")
     assert jobs.height == 3 * 4 * 2
     ratio = jobs.filter(pl.col("policy") == "fifo")["ratio_to_first"]
@@ -63,15 +70,18 @@ def test_the_table_and_the_files_say_who_pays(
     )
 
 
-@pytest.mark.parametrize("name", ["jobs.json", "missing/jobs.csv"])
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("--per-job", "jobs.json"), ("--per-job", "missing/jobs.csv"), ("--recurring", "jobs.txt")],
+)
 def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, name: str
 ) -> None:
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("something ran")
 
     monkeypatch.setattr("parcae.evaluation.compare.compare", never)
-    done = CliRunner().invoke(app, [*_COMMAND, "--per-job", str(tmp_path / name)])
+    done = CliRunner().invoke(app, [*_COMMAND, option, str(tmp_path / name)])
     assert isinstance(done.exception, (ConfigError, FileNotFoundError))
 
 
@@ -84,3 +94,17 @@ def test_a_table_wider_than_the_terminal_is_printed_whole(monkeypatch: pytest.Mo
     print_whole(table)
     assert "a cell that is longer than the terminal is wide" in stream.getvalue()
     assert Console().width == 20
+
+
+def test_learn_prints_its_warnings_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*args: object) -> None:
+        raise ConfigError("stopped")
+
+    monkeypatch.setattr("parcae.cli.learn._learned", stopped)
+    write_workload(toy_workload(), tmp_path / "toy.parcae")
+    options = [str(tmp_path / "toy.parcae"), "-o", str(tmp_path / "out"), "--arrivals", "load:2"]
+    done = CliRunner().invoke(app, ["learn", *options])
+    assert "warning: arrivals bring 2.00 times the work that 50 cores can do" in done.output
+    assert str(done.exception) == "stopped"

@@ -11,7 +11,7 @@ from parcae.errors import ConfigError, PolicyError
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.report import summary_sentence, write_report
 from parcae.evaluation.table import comparison_table
-from parcae.evaluation.tuning import ALPHAS, NUM_TUNING_SEEDS, average_jct_ms, tune
+from parcae.evaluation.tuning import NUM_TUNING_SEEDS, WIDE_ALPHAS, average_jct_ms, tune
 from parcae.evaluation.world import write_comparison
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
@@ -99,7 +99,7 @@ def test_tuning_finds_the_alpha_that_is_best_on_the_tuning_seeds() -> None:
     sequences = [draw_sequence(_WORKLOAD, "batch", 6, 8, RandomStreams(seed)) for seed in seeds]
     costs = {
         a: average_jct_ms(make_policy(f"weighted-fair:{a}", 8), sequences, _CONFIG, seeds)
-        for a in ALPHAS
+        for a in WIDE_ALPHAS
     }
     assert costs[alpha] == min(costs.values())
 
@@ -146,4 +146,4 @@ def test_the_report_is_one_file_that_fetches_nothing(tmp_path: Path) -> None:
     assert parser.fetched == []
     assert summary_sentence(comparison) in page
     assert "parcae compare &lt;it&gt;" in page
-    assert page.count('class="plotly-graph-div"') == 1 + len(comparison.policies) + 5
+    assert page.count('class="plotly-graph-div"') == 2 + len(comparison.policies) + 5

@@ -1,6 +1,7 @@
 """The file of every job under every policy."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,14 @@ import pytest
 from parcae.errors import ConfigError
 from parcae.evaluation import per_job as module
 from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult
-from parcae.evaluation.per_job import check_per_job, per_job_table, write_per_job
+from parcae.evaluation.per_job import (
+    RECURRING_COLUMNS,
+    check_per_job,
+    per_job_table,
+    recurring_table,
+    write_per_job,
+    write_recurring,
+)
 from parcae.evaluation.policies import ResolvedPolicies
 from parcae.evaluation.statistics import Estimate
 from parcae.evaluation.who_pays import who_pays
@@ -89,6 +97,40 @@ def test_the_file_holds_the_table(tmp_path: Path, name: str, read: object) -> No
     assert callable(read)
     assert read(tmp_path / name).rows() == _ROWS
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+#: Only q1 of the first seed completed under both policies.
+_RECURRING = [
+    ("q1", "fair", 1, 4.0, 4.0, 4.0, None, 1.0, None, None, "unclear"),
+    ("q1", "fifo", 1, 5.0, 5.0, 5.0, None, 1.25, None, None, "unclear"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("r.csv", pl.read_csv), ("r.json", pl.read_json), ("r.parquet", pl.read_parquet)],
+)
+def test_every_recurring_job_has_a_row_for_every_policy(
+    tmp_path: Path, name: str, read: object
+) -> None:
+    comparison = _comparison()
+    assert comparison.recurring_frame().rows() == _RECURRING
+    write_recurring(comparison, tmp_path / name)
+    assert callable(read)
+    written = read(tmp_path / name)
+    assert tuple(written.columns) == RECURRING_COLUMNS
+    assert written.rows() == _RECURRING
+
+
+def test_recurring_jobs_that_never_complete_leave_a_table_without_rows() -> None:
+    table = recurring_table(replace(_comparison(), runs=_RUNS[1:]))
+    assert tuple(table.columns) == RECURRING_COLUMNS
+    assert table.is_empty()
+
+
+def test_recurring_jobs_are_refused_in_another_format(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"written as \.csv or \.json or \.parquet"):
+        write_recurring(_comparison(), tmp_path / "r.txt")
 
 
 def test_what_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> None:

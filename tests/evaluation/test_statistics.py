@@ -6,6 +6,7 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.evaluation.statistics import (
+    METHODS,
     Estimate,
     Method,
     mean_estimate,
@@ -21,14 +22,14 @@ def test_the_interval_of_three_numbers_is_the_textbooks() -> None:
     assert 2.0 - estimate.low == pytest.approx(estimate.high - 2.0)
 
 
-@pytest.mark.parametrize("method", ["t", "bootstrap"])
+@pytest.mark.parametrize("method", list(METHODS))
 def test_a_policy_against_itself_has_ratio_one_without_doubt(method: Method) -> None:
     values = [3.0, 5.0, 4.0, 9.0]
     estimate = ratio_estimate(values, values, method, np.random.default_rng(0))
     assert (estimate.mean, estimate.low, estimate.high) == (1.0, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("method", ["t", "bootstrap"])
+@pytest.mark.parametrize("method", list(METHODS))
 def test_pairing_takes_out_what_the_seeds_have_in_common(method: Method) -> None:
     baseline = np.array([1.0, 10.0, 100.0, 1_000.0])
     estimate = ratio_estimate(0.8 * baseline, baseline, method, np.random.default_rng(0))
@@ -82,7 +83,7 @@ def test_the_intervals_hold_the_truth_about_as_often_as_they_say(count: int) -> 
     assert 0.92 <= held / trials <= 0.98
 
 
-@pytest.mark.parametrize("method", ["t", "bootstrap"])
+@pytest.mark.parametrize("method", list(METHODS))
 def test_one_seed_leaves_the_interval_unknown_and_the_json_valid(method: Method) -> None:
     estimate = ratio_estimate([3.0], [2.0], method, np.random.default_rng(0))
     assert json.dumps(estimate.to_json(), allow_nan=False) == '{"mean": 1.5, "ci95": [null, null]}'

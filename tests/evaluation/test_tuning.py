@@ -28,9 +28,12 @@ _WORKLOAD = random_dags(
 _CONFIG = SimulationConfig(num_executors=6)
 
 
-def test_alpha_is_swept_from_minus_two_to_two_by_tenths() -> None:
+def test_alpha_is_swept_from_minus_two_to_two_by_tenths_and_beyond() -> None:
     assert len(ALPHAS) == 41
     assert (ALPHAS[0], ALPHAS[10], ALPHAS[20], ALPHAS[-1]) == (-2.0, -1.0, 0.0, 2.0)
+    tried = [alpha for (alpha,) in SWEEPS["weighted-fair"].grid(6)]
+    assert (tried[0], tried[-1]) == (-10.0, 5.0)
+    assert tried == sorted({*tried, *ALPHAS})
 
 
 def test_caps_are_swept_over_every_number_of_executors_or_evenly_over_many() -> None:

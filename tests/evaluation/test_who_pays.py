@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from parcae.evaluation.statistics import share_estimate
-from parcae.evaluation.who_pays import RecurringJob, recurring_jobs, who_pays
+from parcae.evaluation.statistics import Estimate, ratio_estimate, share_estimate
+from parcae.evaluation.who_pays import recurring_jobs, verdict, who_pays
 from parcae.metrics.later import PairedRuns
 
 
@@ -64,15 +64,36 @@ def test_seeds_of_which_nothing_is_known_are_left_out() -> None:
 def test_recurring_jobs_are_averaged_over_all_their_runs_and_losers_come_first() -> None:
     first = _runs(("q1", "q2", "q1"), (4_000, 1_000, 6_000), (2_000, 3_000, 4_000))
     second = _runs(("q3", "q2"), (1_000, 3_000), (1_000, 3_000))
-    assert recurring_jobs([first, second], 1) == [
-        RecurringJob("q2", 2, (2.0, 3.0)),
-        RecurringJob("q3", 1, (1.0, 1.0)),
-        RecurringJob("q1", 2, (5.0, 3.0)),
+    jobs = recurring_jobs([first, second], 1)
+    assert [(job.name, job.num_runs, job.mean_jct_s) for job in jobs] == [
+        ("q2", 2, (2.0, 3.0)),
+        ("q3", 1, (1.0, 1.0)),
+        ("q1", 2, (5.0, 3.0)),
     ]
     assert recurring_jobs([first], 1)[1].ratio_to_first(1) == 0.6
 
 
 def test_runs_that_a_policy_cut_off_are_no_part_of_a_recurring_jobs_mean() -> None:
-    assert recurring_jobs([_runs(("q1", "q1", "q2"), (4_000, 5_000, 1), (2_000, -1, -1))], 1) == [
-        RecurringJob("q1", 1, (4.0, 2.0))
+    (job,) = recurring_jobs([_runs(("q1", "q1", "q2"), (4_000, 5_000, 1), (2_000, -1, -1))], 1)
+    assert (job.name, job.num_runs, job.mean_jct_s) == ("q1", 1, (4.0, 2.0))
+
+
+def test_a_recurring_job_has_its_spread_over_seeds_its_worst_run_and_a_paired_ratio() -> None:
+    runs = [
+        _runs(("q", "q"), (2_000, 4_000), (1_000, 3_000)),
+        _runs(("q",), (6_000,), (3_000,)),
     ]
+    (job,) = recurring_jobs(runs, 1)
+    # The seeds' means under the first policy are 3 and 6 s, the sums 6 and 6; the second's 4 and 3.
+    assert job.spread_s(0) == pytest.approx(3 / math.sqrt(2))
+    assert (job.worst_s(0), job.worst_s(1)) == (6.0, 3.0)
+    assert job.percentile_s(0, 50) == 4.0
+    assert job.ratio(1) == ratio_estimate([4.0, 3.0], [6.0, 6.0])
+    assert job.ratio(1).mean == pytest.approx(job.ratio_to_first(1))
+
+
+def test_a_job_gains_or_loses_only_if_the_interval_says_so() -> None:
+    assert verdict(Estimate(0.9, 0.8, 0.99)) == "gains"
+    assert verdict(Estimate(1.1, 1.01, 1.3)) == "loses"
+    assert verdict(Estimate(0.9, 0.8, 1.01)) == "unclear"
+    assert verdict(Estimate(0.9, math.nan, math.nan)) == "unclear"

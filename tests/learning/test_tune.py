@@ -1,11 +1,16 @@
+from pathlib import Path
+
 import numpy as np
 
+from parcae.cli.learning import TuneOptions
 from parcae.learning.scenario import Scenario, search_seeds
+from parcae.learning.start import start_rule
 from parcae.learning.tune import tune_rule
 from parcae.metrics.objectives import Objective
+from parcae.policies.order_rule.policy import search_start
 from parcae.policies.rule.policy import RulePolicy, start_parameters
 from parcae.policies.solo_curves import solo_curves
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.random_streams import TUNING_SEED_START
 from parcae.workloads.synthetic import RandomDags, random_dags
 
@@ -55,3 +60,14 @@ def test_tuning_for_another_objective_finds_other_parameters() -> None:
             for o in (objective, other)
         )
         assert of_objective < others
+
+
+def test_tuning_starts_from_the_shipped_rule_unless_told_otherwise() -> None:
+    scenario = Scenario(_WORKLOAD, SimulationConfig(world=WorldName.CORES), "batch", 4)
+    shipped = TuneOptions(Path("x.safetensors")).start_parameters(scenario)
+    assert shipped is not None
+    assert np.array_equal(shipped, start_rule("tuned", scenario))
+    assert not np.array_equal(shipped, search_start())
+    named = TuneOptions(Path("x.safetensors"), start="tuned:cores").start_parameters(scenario)
+    assert named is not None
+    assert TuneOptions(Path("x.safetensors"), start="scratch").start_parameters(scenario) is None

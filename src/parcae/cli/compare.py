@@ -21,6 +21,7 @@ from parcae.cli.options import (
 from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
+    from parcae.evaluation.compare import Comparison
     from parcae.evaluation.world import PairedComparison
 
 #: Policies that are compared by default, by world. The first is the baseline.
@@ -93,6 +94,33 @@ class JobsOutputOptions(OutputOptions):
             ".parquet).",
         ),
     ] = None
+    recurring: Annotated[
+        Path | None,
+        typer.Option(
+            "--recurring",
+            help="Write the times of every recurring job under every policy, and who gains and "
+            "loses, to this file (.csv, .json or .parquet).",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Check the names of the tables of jobs, before the runs, which take time."""
+        from parcae.evaluation.per_job import FORMATS, RECURRING_FORMATS, check_per_job
+
+        for path, formats in ((self.per_job, FORMATS), (self.recurring, RECURRING_FORMATS)):
+            if path is not None:
+                check_per_job(path, formats)
+
+    def write_jobs(self, comparison: Comparison) -> None:
+        """Write the tables of jobs."""
+        from parcae.evaluation.per_job import write_per_job, write_recurring
+
+        if self.per_job is not None:
+            write_per_job(comparison, self.per_job)
+            typer.echo(f"jobs: {self.per_job}")
+        if self.recurring is not None:
+            write_recurring(comparison, self.recurring)
+            typer.echo(f"recurring jobs: {self.recurring}")
 
 
 @with_groups
@@ -116,10 +144,8 @@ def compare_command(
     Example: parcae compare tpch --policies fair,fifo,srpt --cores 50 --seeds 20 --report r.html
     """
     from parcae.evaluation.compare import ClusterWorld, compare
-    from parcae.evaluation.per_job import check_per_job, write_per_job
 
-    if output.per_job is not None:
-        check_per_job(output.per_job)  # before the runs, which take time
+    output.check()
     config = cluster.config()
     loaded = cluster.load(workload)
     with progress_bar(has_counts=True) as progress:
@@ -134,6 +160,4 @@ def compare_command(
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
     output.write(comparison)
-    if output.per_job is not None:
-        write_per_job(comparison, output.per_job)
-        typer.echo(f"jobs: {output.per_job}")
+    output.write_jobs(comparison)

@@ -91,15 +91,13 @@ def _compared(a: Path, b: Path, key: str | None, max_bad_share: float) -> LogCom
 
 def _print(comparison: LogComparison) -> None:
     """Print the tables and the notes."""
-    from rich.console import Console
+    from parcae.cli.tables import print_fitted
 
-    console = Console()
-    # In a narrow terminal or a pipe, wide tables are better than cut cells.
-    console = console if console.width >= _WIDTH else Console(width=_WIDTH)
     for table in _tables(comparison):
-        console.print(table)
+        # In a narrow terminal, wide tables are better than cut cells.
+        print_fitted(table, _WIDTH)
     for note in comparison.notes:
-        console.print(f"note: {note}", markup=False, highlight=False)
+        typer.echo(f"note: {note}")
 
 
 def _tables(comparison: LogComparison) -> Iterator[Table]:

@@ -99,6 +99,7 @@ def learn_command(
     """
     from parcae.cli.tables import print_whole
     from parcae.errors import ConfigError
+    from parcae.evaluation.doubts import setting_warnings
     from parcae.evaluation.table import comparison_table
     from parcae.learning.scenario import Scenario
     from parcae.metrics.objectives import parse_objective
@@ -122,6 +123,9 @@ def learn_command(
         f"core-seconds; learning for arrivals {process}, {config.total_executors} "
         f"{config.world.value}"
     )
+    # Printed before the hours of work whose result they would change.
+    for warning in setting_warnings(workload, config, process):
+        typer.echo(f"warning: {warning}", err=True)
     count = setting.jobs or (_BATCH_JOBS if process == "batch" else _STREAM_JOBS)
     scenario = Scenario(workload, config, process, count, parse_objective(setting.objective))
     learned = _learned(scenario, folder, search)

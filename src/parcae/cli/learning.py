@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from parcae.learning.order_evolution import EvolutionLearner
     from parcae.learning.scenario import Scenario
     from parcae.learning.tune import Tuning
+    from parcae.policies.rule.policy import Parameters
 
 ObjectiveOption = Annotated[
     str,
@@ -57,6 +58,28 @@ class ScenarioOptions:
     arrivals: ArrivalsOption = "batch"
     objective: ObjectiveOption = "average-jct"
     also: AlsoOption = None
+
+
+@dataclass(frozen=True)
+class TuneOptions(SearchOptions):
+    """How a rule's parameters are searched for; by default, the search starts from what ships."""
+
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start",
+            help="Where the search starts: shipped (the rule in the package) | scratch | a "
+            "checkpoint, or a name such as tuned:batch.",
+        ),
+    ] = "shipped"
+
+    def start_parameters(self, scenario: Scenario) -> Parameters | None:
+        """The parameters to start from; None starts from scratch."""
+        from parcae.learning.start import start_rule
+
+        if self.start is None or self.start == "scratch":
+            return None
+        return start_rule("tuned" if self.start == "shipped" else self.start, scenario)
 
 
 @dataclass(frozen=True)
@@ -134,23 +157,23 @@ def tune_command(
     *,
     cluster: ClassClusterOptions,
     setting: ScenarioOptions,
-    search: SearchOptions,
+    search: TuneOptions,
 ) -> None:
     """Tune the parameters of the rule for a workload with CMA-ES.
 
     With --also, one rule is tuned for several settings. The checkpoint always
-    contains the best rule so far. Continue an interrupted search with --start.
+    contains the best rule so far. The search starts from the rule that ships;
+    continue an interrupted one with --start CHECKPOINT.
 
     Example: parcae tune tpch --arrivals batch --jobs 20 --budget 3 -o tuned.safetensors
     """
-    from parcae.learning.start import start_rule
     from parcae.learning.tune import tune_rule, tuned_checkpoint
     from parcae.policies.learned import require_durations
 
     scenario = scenario_of(workload, cluster, setting)
     require_durations(scenario.workload)
     scenarios = [scenario, *(_also(scenario, text) for text in setting.also or [])]
-    start = None if search.start is None else start_rule(search.start, scenario)
+    start = search.start_parameters(scenario)
     policies = f"fair,weighted-fair:tuned,{search.output}"
 
     def found(tuning: Tuning) -> Found:

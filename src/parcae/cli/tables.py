@@ -89,7 +89,6 @@ def print_catalog(
     """
     import json
 
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -100,7 +99,7 @@ def print_catalog(
     table = Table("policy", "what it does", "source", *more, title=escape(title))
     for entry in entries:
         table.add_row(*map(escape, entry))
-    Console().print(table)
+    print_fitted(table)
 
 
 def print_rows(
@@ -119,7 +118,6 @@ def print_rows(
         width: the table may be this wide, in characters, even if the terminal is narrower.
         caption: a text below the table.
     """
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -128,8 +126,24 @@ def print_rows(
         table.add_column(escape(column), justify="right" if number else "left")
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
+    print_fitted(table, width)
+
+
+def print_fitted(table: Table, width: int = 0) -> None:
+    """Print a table in the terminal's width; where the output is no terminal, without any cut.
+
+    Args:
+        table: the table.
+        width: the table may be this wide, in characters, even if the terminal is narrower.
+    """
+    from rich.console import Console
+
     console = Console()
-    (console if console.width >= width else Console(width=width)).print(table)
+    if not console.is_terminal:
+        # A file or a pipe has no width, but rich would cut words at 80 characters.
+        print_whole(table)
+    else:
+        (console if console.width >= width else Console(width=width)).print(table)
 
 
 def print_whole(table: Table) -> None:

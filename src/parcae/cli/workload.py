@@ -167,13 +167,10 @@ def describe_command(
     if as_json:
         typer.echo(json.dumps(description.to_json(), indent=2))
         return
-    from rich.console import Console
+    from parcae.cli.tables import description_tables, print_fitted
 
-    from parcae.cli.tables import description_tables
-
-    console = Console()
     for table in description_tables(description.to_json()):
-        console.print(table)
+        print_fitted(table)
 
 
 @app.command("sample")

@@ -11,7 +11,7 @@ from parcae.cluster.trace import Trace
 from parcae.evaluation.bounds import Bounds, lower_bounds
 from parcae.evaluation.cluster_gantt import cluster_chart
 from parcae.evaluation.gantt import MAX_ROWS, gantt_figure
-from parcae.evaluation.page import cell, figure_html, html_table, pair
+from parcae.evaluation.page import cell, figure_html, pair
 from parcae.evaluation.plots import (
     busy_over_time,
     concurrency_over_time,
@@ -20,8 +20,8 @@ from parcae.evaluation.plots import (
     jct_over_time,
     share_by_work,
 )
-from parcae.evaluation.statistics import with_half_width, with_interval
-from parcae.evaluation.who_pays import RecurringJob, recurring_jobs
+from parcae.evaluation.recurring_view import recurring_section
+from parcae.evaluation.statistics import with_interval
 from parcae.evaluation.world import Column
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
 from parcae.metrics.jobs import arrived, jct_ms
@@ -31,13 +31,6 @@ from parcae.units import MS_PER_S
 
 if TYPE_CHECKING:
     from parcae.evaluation.compare import Comparison, PolicyResult
-
-
-#: The charts' shared time axis ends at this multiple of the shortest run, so that one slow policy
-#: does not compress the charts of the others.
-_LONGEST_AXIS = 3.0
-#: The table shows this many recurring jobs that lose most, and this many that gain most.
-_MOST = 15
 
 
 def title(comparison: Comparison) -> str:
@@ -56,7 +49,7 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
     shown = [
         Column(
             "average JCT",
-            lambda result: with_half_width(result.average_jct_s),
+            lambda result: with_interval(result.average_jct_s, "{:,.1f}".format),
             lambda result: cell(result.average_jct_s, ",.1f"),
             "s, 95% interval",
         ),
@@ -117,7 +110,7 @@ def notes(comparison: Comparison) -> list[str]:
     """Notes that a reader of the table needs."""
     first = comparison.policies[0].name
     lines = [
-        "seconds; ± and [ ] are 95% confidence intervals over the seeds; "
+        "seconds; [ ] are 95% confidence intervals over the seeds; "
         f"later: jobs that end more than {LATER - 1:.0%} later than under {first} on the same "
         f"seed; worst: largest ratio of a job's time to that under {first}"
     ]
@@ -132,6 +125,7 @@ def notes(comparison: Comparison) -> list[str]:
         )
     if comparison.resolved.legend():
         lines.append(f"Policies: {comparison.resolved.legend()}.")
+    lines.extend(f"Warning: {text}." for text in comparison.warnings())
     return lines
 
 
@@ -150,95 +144,51 @@ def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]
 
 def sections(comparison: Comparison) -> list[str]:
     """The page's sections after the table, as HTML: recurring jobs, and charts of the first run."""
-    return [_recurring(comparison), *_figures(comparison, *first_runs(comparison))]
-
-
-def _recurring(comparison: Comparison) -> str:
-    """The table of recurring jobs that gain and lose under the best policy.
-
-    If the first policy is the best, the table is about the next best one.
-    """
-    policies = comparison.policies
-    if len(policies) == 1:
-        return ""
-    others = [p for p in comparison.ranked() if p is not policies[0]] or policies[1:]
-    # The first policy is the baseline: where it is the best, the next best one is shown.
-    best = min(others, key=lambda p: p.average_jct_s.mean)
-    column = policies.index(best)
-    jobs = recurring_jobs(comparison.runs, column)
-    if not jobs:
-        return ""
-    left_out = jobs[_MOST:-_MOST]
-    shown = [*jobs[:_MOST], *jobs[-_MOST:]] if left_out else jobs
-    rows = [_recurring_row(job, column) for job in shown]
-    notes = [
-        f"Sorted by the ratio: the jobs that lose most under {best.name} come first, "
-        "those that gain most come last."
+    return [
+        *_overall(comparison),
+        *recurring_section(comparison),
+        *_figures(comparison, *first_runs(comparison)),
     ]
-    if left_out:
-        notes.append(_left_out_note([job.ratio_to_first(column) for job in left_out]))
-    table = html_table(_recurring_head(comparison, best), rows, notes=notes)
-    return f"<h2>Recurring jobs: gains and losses</h2>{table}"
 
 
-def _recurring_head(comparison: Comparison, best: PolicyResult) -> list[str]:
-    """The headings of the table of recurring jobs, as HTML."""
-    names = [html.escape(policy.name) for policy in comparison.policies]
-    times = [f"{name}<small>mean JCT, s</small>" for name in names]
-    ratio = f"{html.escape(best.name)} / {names[0]}<small>ratio of means</small>"
-    return ["recurring job", "runs", *times, ratio]
-
-
-def _left_out_note(ratios: list[float]) -> str:
-    """Says which jobs the table of recurring jobs leaves out, given their ratios."""
-    return (
-        f"The table shows the {_MOST} jobs that lose most (or gain least) and the {_MOST} that "
-        f"gain most. The other {len(ratios):,}, with ratios from {min(ratios):.3f} to "
-        f"{max(ratios):.3f}, are left out."
-    )
-
-
-def _recurring_row(job: RecurringJob, column: int) -> tuple[str, ...]:
-    times = (f"{seconds:,.1f}" for seconds in job.mean_jct_s)
-    return (html.escape(job.name), f"{job.num_runs:,}", *times, f"{job.ratio_to_first(column):.3f}")
-
-
-def _figures(
-    comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds | None
-) -> list[str]:
+def _overall(comparison: Comparison) -> list[str]:
+    """The chart of averages. It is the page's first and brings the chart library."""
     results = comparison.policies
-    seed = comparison.settings["seeds"][0]
     bars = interval_bars(
         "Average job completion time, with 95% intervals",
         "average JCT (s)",
         [p.name for p in results],
         [p.average_jct_s for p in results],
     )
-    end_s = _axis_end_ms(traces) / MS_PER_S
+    return ["<h2>Over all seeds</h2>", figure_html(bars, with_library=True)]
+
+
+def _figures(
+    comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds | None
+) -> list[str]:
+    seed = comparison.settings["seeds"][0]
+    end_s = _axis_end_s(traces)
+    over_time = [concurrency_over_time(traces), jct_over_time(traces), busy_over_time(traces)]
+    for figure in over_time:
+        figure.update_xaxes(range=[0, end_s])
     return [
-        "<h2>Over all seeds</h2>",
-        figure_html(bars, with_library=True),
         f"<h2>One run (seed {seed}): which job ran where</h2>"
         f"<p class=quiet>{_gantt_note(traces)}</p>",
         *(figure_html(gantt_figure(cluster_chart(trace), end_s)) for trace in traces.values()),
         f"<h2>The same run in curves</h2>{_bounds_note(traces, bounds)}",
-        *pair(jct_cdf(traces), concurrency_over_time(traces)),
-        *pair(jct_over_time(traces), busy_over_time(traces)),
+        *pair(jct_cdf(traces), over_time[0]),
+        *pair(*over_time[1:]),
         figure_html(share_by_work(traces)),
     ]
 
 
-def _axis_end_ms(traces: Mapping[str, Trace]) -> float:
-    ends = [max(1, last_completion_ms(trace)) for trace in traces.values()]
-    return min(float(max(ends)), _LONGEST_AXIS * min(ends))
+def _axis_end_s(traces: Mapping[str, Trace]) -> float:
+    """The end of the time axis of all charts: that of the longest run."""
+    return max(1, *(last_completion_ms(trace) for trace in traces.values())) / MS_PER_S
 
 
 def _gantt_note(traces: Mapping[str, Trace]) -> str:
     largest = max(trace.num_executors for trace in traces.values())
-    late = any(last_completion_ms(trace) > _axis_end_ms(traces) for trace in traces.values())
-    beyond = (
-        " Longer runs continue beyond its end: drag along the axis to see them." if late else ""
-    )
     cut = (
         f" The charts show {MAX_ROWS} of {largest:,} executors, evenly spaced."
         if largest > MAX_ROWS
@@ -246,7 +196,7 @@ def _gantt_note(traces: Mapping[str, Trace]) -> str:
     )
     return (
         "Each colour is a job, the same in every chart. White means idle or moving. Red lines are "
-        f"job completions. All charts share one time axis.{beyond}{cut}"
+        f"job completions. All charts over time share one axis.{cut}"
     )
 
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from parcae.errors import ConfigError
+from parcae.evaluation.doubts import run_warnings, setting_warnings
 from parcae.evaluation.paired import compare_in
 from parcae.evaluation.policies import AnyPolicy, ResolvedPolicies, resolve_policies
 from parcae.evaluation.statistics import (
+    DEFAULT_METHOD,
     METHODS,
     Estimate,
     Method,
@@ -132,10 +134,23 @@ class Comparison(PairedComparison[PolicyResult]):
         deployable = [p for p in self.policies if p.name not in self.resolved.oracles]
         return deployable or list(self.policies)
 
+    def winners(self) -> str:
+        """How many recurring jobs gain and lose under the best policy, in a sentence."""
+        from parcae.evaluation.recurring_view import gains_and_losses
+
+        return gains_and_losses(self)
+
     def remark(self, best: PolicyResult | None) -> str:
         """Who ends later under the best policy, if that is not the first."""
         first = self.policies[0]
         return "" if best is None or best is first else best.who_pays.describe(first.name)
+
+    def warnings(self) -> list[str]:
+        """What makes conclusions from this comparison wrong, in sentences."""
+        world = self.world
+        tuned = [f"{name}: {text}" for name, text in self.resolved.edges.items()]
+        setting = setting_warnings(world.workload, world.config, world.arrivals)
+        return [*setting, *run_warnings(self.runs), *tuned]
 
     @property
     def view(self) -> Any:
@@ -146,12 +161,12 @@ class Comparison(PairedComparison[PolicyResult]):
         return cluster_view
 
     def to_json(self) -> dict[str, Any]:
-        """{"policies": {name: {...}}, "settings": {...}}"""
+        """{"policies": {name: {...}}, "settings": {...}, "warnings": [...]}"""
         variants = self.resolved.variants
         policies = {
             p.name: {"variant": variants.get(p.name, p.name), **p.to_json()} for p in self.policies
         }
-        return {"policies": policies, "settings": self.settings}
+        return {"policies": policies, "settings": self.settings, "warnings": self.warnings()}
 
     def to_frame(self) -> pl.DataFrame:
         """One row a policy; see `parcae.evaluation.frames.comparison_frame`."""
@@ -164,6 +179,12 @@ class Comparison(PairedComparison[PolicyResult]):
         from parcae.evaluation.per_job import per_job_table
 
         return per_job_table(self)
+
+    def recurring_frame(self) -> pl.DataFrame:
+        """One row a recurring job and policy; see `parcae.evaluation.per_job.recurring_table`."""
+        from parcae.evaluation.per_job import recurring_table
+
+        return recurring_table(self)
 
 
 @dataclass(frozen=True)
@@ -228,7 +249,7 @@ class ClusterWorld:
         resolved: ResolvedPolicies,
         runs: range,
         rows: Sequence[SeedRuns],
-        method: Method = "t",
+        method: Method = DEFAULT_METHOD,
     ) -> Comparison:
         """The comparison of the policies on these seeds."""
         settings = {
@@ -255,7 +276,7 @@ def compare(
     seed_start: int = 0,
     processes: int | None = None,
     progress: Progress | None = None,
-    intervals: Method = "t",
+    intervals: Method = DEFAULT_METHOD,
 ) -> Comparison:
     """Run every policy on the seeds seed_start .. seed_start + num_seeds - 1.
 

@@ -26,6 +26,7 @@ h1{font-size:1.75rem;letter-spacing:-.01em;margin:0 0 .15rem}
 h2{font-size:1.22rem;margin:2.8rem 0 .5rem;border-bottom:1px solid #e3e6ea;padding-bottom:.3rem}
 .lead{font-size:1.1rem;background:#f4f8fb;border-left:4px solid #0072b2;padding:.85rem 1.1rem;
   margin:1.1rem 0 1.4rem}
+.headline{font-size:1.35rem;line-height:1.35;margin:1.1rem 0 .4rem}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.9rem}
 th,td{padding:.42rem .55rem;text-align:right;border-bottom:1px solid #eceff2;white-space:nowrap}
@@ -46,7 +47,13 @@ _CONFIG = {"displayModeBar": False, "responsive": True}
 
 
 def write_page(
-    path: Path, name: str, heading: str, setting: str, sentence: str, parts: Sequence[str]
+    path: Path,
+    name: str,
+    heading: str,
+    setting: str,
+    sentence: str,
+    parts: Sequence[str],
+    headline: str = "",
 ) -> None:
     """Write a page.
 
@@ -57,17 +64,19 @@ def write_page(
         setting: one line about the setting, as text.
         sentence: the result in a sentence, as text.
         parts: the rest of the page, each part as HTML.
+        headline: the result in plain words, as text, above the sentence; or no text.
 
     Raises:
         OSError: the folder does not exist or cannot be written.
     """
     # Texts are escaped here; parts are HTML already.
+    first = f"<p class=headline>{html.escape(headline)}</p>" if headline else ""
     head = [
         "<!doctype html><html lang=en><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width'>",
         f"<title>Parcae: {html.escape(name)}</title><style>{_STYLE}</style>",
         f"<h1>{html.escape(heading)}</h1>",
-        f"<p class=quiet>{html.escape(setting)}</p>",
+        f"<p class=quiet>{html.escape(setting)}</p>{first}",
         f"<p class=lead>{html.escape(sentence)}</p>",
     ]
     write_text(path, "\n".join([*head, *parts]) + "\n")

@@ -1,7 +1,11 @@
-"""Write a table of every job under every policy of a comparison, as CSV or Parquet."""
+"""Write tables of the jobs of a comparison: of every job, and of every recurring job.
+
+`write_per_job` writes CSV or Parquet, `write_recurring` JSON, too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +13,7 @@ import numpy as np
 
 from parcae.errors import ConfigError
 from parcae.evaluation.compare import Comparison
+from parcae.evaluation.who_pays import RecurringJob, recurring_jobs, verdict
 from parcae.files import check_place, replacing
 
 if TYPE_CHECKING:
@@ -16,20 +21,25 @@ if TYPE_CHECKING:
 
     from parcae.metrics.later import PairedRuns
 
-#: Supported file name endings.
+#: File name endings of the table of every job, and of that of recurring jobs.
 FORMATS = (".csv", ".parquet")
+RECURRING_FORMATS = (".csv", ".json", ".parquet")
+RECURRING_COLUMNS = (
+    "job", "policy", "runs", "mean_jct_s", "p99_jct_s", "worst_jct_s", "sd_over_seeds_s",
+    "ratio_to_first", "ratio_low", "ratio_high", "verdict",
+)  # fmt: skip
 
 
-def check_per_job(path: Path) -> None:
-    """Check that `write_per_job` can write this file. Call it before a long run.
+def check_per_job(path: Path, formats: Sequence[str] = FORMATS) -> None:
+    """Check that a table of jobs can be written to this file. Call it before a long run.
 
     Raises:
-        ConfigError: the file's ending is not in FORMATS.
+        ConfigError: the file's ending is not one of `formats`.
         OSError: the folder does not exist or cannot be written, or the path is a folder.
     """
-    if Path(path).suffix.lower() not in FORMATS:
+    if Path(path).suffix.lower() not in formats:
         raise ConfigError(
-            f"{path}: jobs are written as {' or '.join(FORMATS)}; "
+            f"{path}: jobs are written as {' or '.join(formats)}; "
             "choose a file name with one of these endings"
         )
     check_place(path)
@@ -82,6 +92,63 @@ def _seed_table(seed: int, runs: PairedRuns, policies: list[str]) -> pl.DataFram
     )
 
 
+def recurring_table(comparison: Comparison) -> pl.DataFrame:
+    """A table with one row for every recurring job and policy, sorted by the job's name.
+
+    Columns:
+        job: the recurring job's name.
+        policy: the policy's name.
+        runs: number of occurrences over all seeds that completed under every policy.
+        mean_jct_s, p99_jct_s, worst_jct_s: mean, 99th percentile and largest JCT, in seconds.
+        sd_over_seeds_s: standard deviation over seeds of a seed's mean JCT; null for one seed.
+        ratio_to_first, ratio_low, ratio_high: mean JCT / that under the first policy, paired by
+            seed, with its 95% interval; null where it is unknown.
+        verdict: "gains", "loses" or "unclear"; see `parcae.evaluation.who_pays.verdict`.
+    """
+    import polars as pl
+
+    jobs = sorted(recurring_jobs(comparison.runs, 0), key=lambda job: job.name)
+    rows = [
+        _recurring_row(job, column, policy.name)
+        for job in jobs
+        for column, policy in enumerate(comparison.policies)
+    ]
+    # With a schema, the columns are there even if no job completed under every policy.
+    texts = dict.fromkeys(("job", "policy", "verdict"), pl.String)
+    types = {name: texts.get(name, pl.Float64) for name in RECURRING_COLUMNS}
+    return pl.DataFrame(rows, {**types, "runs": pl.Int64}).fill_nan(None)
+
+
+def _recurring_row(job: RecurringJob, column: int, policy: str) -> dict[str, object]:
+    ratio = job.ratio(column)
+    return {
+        "job": job.name,
+        "policy": policy,
+        "runs": job.num_runs,
+        "mean_jct_s": job.mean_jct_s[column],
+        "p99_jct_s": job.percentile_s(column, 99),
+        "worst_jct_s": job.worst_s(column),
+        "sd_over_seeds_s": job.spread_s(column),
+        "ratio_to_first": ratio.mean,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+        "verdict": verdict(ratio),
+    }
+
+
+def write_recurring(comparison: Comparison, path: Path) -> None:
+    """Write `recurring_table` as CSV, JSON or Parquet, depending on the file's ending.
+
+    The file appears only when it is complete.
+
+    Raises:
+        ConfigError: the file's ending is not in RECURRING_FORMATS.
+        OSError: as in `check_per_job`.
+    """
+    check_per_job(path, RECURRING_FORMATS)
+    _write(recurring_table(comparison), path)
+
+
 def write_per_job(comparison: Comparison, path: Path) -> None:
     """Write `per_job_table` as CSV or Parquet, depending on the file's ending.
 
@@ -92,9 +159,16 @@ def write_per_job(comparison: Comparison, path: Path) -> None:
         OSError: as in `check_per_job`.
     """
     check_per_job(path)
-    table = per_job_table(comparison)
+    _write(per_job_table(comparison), path)
+
+
+def _write(table: pl.DataFrame, path: Path) -> None:
+    """Write a table in the format of the file's ending."""
+    ending = Path(path).suffix.lower()
     with replacing(path) as stream:
-        if Path(path).suffix.lower() == ".csv":
+        if ending == ".csv":
             table.write_csv(stream)
+        elif ending == ".json":
+            stream.write(table.write_json().encode())
         else:
             table.write_parquet(stream)

@@ -140,6 +140,38 @@ def interval_bars(
     return figure
 
 
+def ratio_dots(title: str, names: Sequence[str], ratios: Sequence[Estimate]) -> Figure:
+    """Ratios of jobs with their intervals, below each other, and a line at 1.
+
+    Args:
+        title: title of the chart.
+        names: the jobs, the first on top.
+        ratios: the ratio of each job; dots have no interval where it is unknown.
+    """
+    figure = new_figure(title, "ratio, with 95% interval", "")
+    means, low, high = (
+        np.array([getattr(ratio, key) for ratio in ratios]) for key in ("mean", "low", "high")
+    )
+    figure.add_scatter(
+        x=means.tolist(),
+        y=list(names),
+        mode="markers",
+        marker={"color": policy_color(0), "size": 8},
+        error_x={
+            "type": "data",
+            "array": np.nan_to_num(high - means).tolist(),
+            "arrayminus": np.nan_to_num(means - low).tolist(),
+            "thickness": 1.5,
+        },
+    )
+    figure.add_vline(x=1, line_width=1, line_color="#5b6670")
+    figure.update_layout(
+        height=130 + 22 * len(names),
+        yaxis={"autorange": "reversed", "automargin": True, "type": "category", "dtick": 1},
+    )
+    return figure
+
+
 def cdf(trace: Trace) -> tuple[FloatArray, FloatArray]:
     """The distribution of JCTs over all jobs that arrived.
 

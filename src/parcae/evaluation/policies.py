@@ -16,6 +16,7 @@ from parcae.evaluation.tuning import (
     SWEEPS,
     best_in_hindsight,
     describe,
+    edge_warning,
     family_of,
     tune,
     with_values,
@@ -50,6 +51,7 @@ class ResolvedPolicies:
         variants: by name, what the name was resolved to: a shipped variant, parameter values or one
             of Spark's orders.
         guards: by name, the factor of the guard, if the policy has one.
+        edges: by name, a warning if a tuned value is at the edge of its grid.
     """
 
     policies: Mapping[str, AnyPolicy]
@@ -59,6 +61,7 @@ class ResolvedPolicies:
     tuned: Mapping[str, str] = field(default_factory=dict)
     variants: Mapping[str, str] = field(default_factory=dict)
     guards: Mapping[str, float] = field(default_factory=dict)
+    edges: Mapping[str, str] = field(default_factory=dict)
 
     def for_sequence(self, sequence: JobSequence, seed: int) -> dict[str, AnyPolicy]:
         """The policies for one sequence, in the caller's order."""
@@ -148,8 +151,9 @@ def _resolve_names(names: Sequence[str], setting: _Setting) -> ResolvedPolicies:
             tuned[name] = one.tuning_text
         variants[name] = one.variant + ("" if guard is None else f", guard {guard:g}")
     oracles = frozenset(name for name in unique_names if name not in policies)
+    edges = {name: made[bare[name]].edge for name in unique_names if made[bare[name]].edge}
     return ResolvedPolicies(
-        policies, oracles, unique_names, setting.config, tuned, variants, guards
+        policies, oracles, unique_names, setting.config, tuned, variants, guards, edges
     )
 
 
@@ -203,11 +207,13 @@ class _Resolved:
         policy: None for the best in hindsight for each sequence.
         variant: what the name was resolved to, in words.
         tuning_text: the result of tuning, in words.
+        edge: a warning if a tuned value is at the edge of its grid.
     """
 
     policy: AnyPolicy | None
     variant: str
     tuning_text: str = ""
+    edge: str = ""
 
 
 def _resolve(name: str, setting: _Setting) -> _Resolved:
@@ -245,7 +251,8 @@ def _tuned(name: str, family: str, setting: _Setting) -> _Resolved:
     sweep = tune(setting.workload, family, config, setting.arrivals, setting.num_jobs)
     variant = ":".join([family, *(f"{value:g}" for value in sweep.best)])
     policy = with_values(family, sweep.best, config, name)
-    return _Resolved(policy, _through_adapter(variant, config), describe(sweep))
+    edge = edge_warning(family, sweep, config)
+    return _Resolved(policy, _through_adapter(variant, config), describe(sweep), edge)
 
 
 def _made_by_name(name: str, setting: _Setting) -> OrderPolicy | HeuristicPolicy:

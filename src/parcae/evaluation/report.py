@@ -33,6 +33,30 @@ def summary_sentence(comparison: PairedComparison[Any]) -> str:
     return " ".join(part for part in (result, comparison.remark(best)) if part)
 
 
+def headline(comparison: PairedComparison[Any]) -> str:
+    """The result in plain words, for readers who do not know the measures.
+
+    Example: "srpt is better than fair: its average job completion time is 18% lower."
+    """
+    best = comparison.best()
+    if best is None or len(comparison.policies) == 1:
+        return ""
+    first = comparison.policies[0].name
+    ratio = comparison.ratio(best)
+    if best is comparison.policies[0]:
+        said = f"None of the other policies does better than {first}."
+    elif ratio.is_unknown:
+        said = f"One run of each policy is too little to tell whether {best.name} beats {first}."
+    elif ratio.high < 1:
+        said = (
+            f"{best.name} is better than {first}: its {comparison.measure} is "
+            f"{1 - ratio.mean:.0%} lower."
+        )
+    else:
+        said = f"It may be chance that {best.name} does better than {first}: run more to know."
+    return " ".join(part for part in (said, comparison.winners()) if part)
+
+
 def _against_first(comparison: PairedComparison[Any], won: str) -> str:
     """What the best policy gains over the first."""
     name = comparison.policies[0].name
@@ -106,6 +130,7 @@ def write_report(comparison: PairedComparison[Any], path: Path, *, command: str 
         comparison.title(),
         summary_sentence(comparison),
         parts,
+        headline(comparison),
     )
 
 

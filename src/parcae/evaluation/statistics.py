@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,23 +17,42 @@ from scipy import stats
 from parcae.errors import ConfigError
 
 FloatArray = npt.NDArray[np.float64]
-Method = Literal["t", "bootstrap"]
+#: A number and its standard error, or the values of both policies.
+Pair = tuple[FloatArray, FloatArray]
+Method = Literal["bootstrap-t", "t", "bootstrap"]
 
 CONFIDENCE = 0.95
 NUM_RESAMPLES = 10_000
+#: The percentiles at the interval's ends.
+_TAILS = (100 * (1 - CONFIDENCE) / 2, 100 * (1 + CONFIDENCE) / 2)
 #: Largest number of resampled values in memory at a time.
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
+
+#: Seed of the bootstrap's resamples where the caller passes no generator: equal values then have
+#: equal intervals, and all policies of a comparison the same resamples.
+_SEED = 20_190_819
+#: With fewer values than this, resamples repeat too few values; with more than that, the mean is
+#: as good as normal. Student's t is used in both cases.
+_FEWEST = 8
+_MOST = 2_000
+#: One value far from all others makes resamples without it nearly constant, and the bootstrap-t
+#: arbitrarily wide. So neither side is longer than this many times that of Student's t,
+#: which costs no coverage: with 2 it is that of 4 on 10 to 50 streams.
+_WIDEST = 2.0
 
 #: Descriptions of the methods for confidence intervals; every result states its method.
-#: Student's t is the default because its coverage is better. In 1,500 simulated experiments with
-#: log-normal run times, the intervals contained the true ratio in 94%, 94% and 95% of the cases
-#: (t) but in 84%, 89% and 93% (bootstrap), with 5, 10 and 20 seeds.
+#: The default is the first. `benchmarks/coverage.py` measures how often the intervals contain the
+#: truth; `docs/comparing.md` has the result.
 METHODS: dict[Method, str] = {
+    "bootstrap-t": "95% confidence intervals over seeds: bootstrap-t (studentized bootstrap, "
+    f"{NUM_RESAMPLES:,} resamples), paired by seed, for ratios of means on the logarithm; "
+    f"Student's t with fewer than {_FEWEST} seeds or more than {_MOST:,}",
     "t": "95% confidence intervals over seeds: Student's t for means; for ratios of means, the "
     "delta method on the logarithm, paired by seed, with Student's t",
     "bootstrap": "95% confidence intervals over seeds: percentile bootstrap, paired by seed "
-    f"({NUM_RESAMPLES:,} resamples); too narrow with fewer than about 20 seeds",
+    f"({NUM_RESAMPLES:,} resamples); too narrow with fewer than about 50 seeds",
 }
+DEFAULT_METHOD: Method = "bootstrap-t"
 
 
 @dataclass(frozen=True)
@@ -61,12 +80,13 @@ class Estimate:
 
 
 def with_half_width(estimate: Estimate, digits: int = 1) -> str:
-    """The mean and half the width of its interval, as text.
+    """The mean and the distance of its interval's farther end, as text.
 
-    Example: 2 with the interval [1, 3] is "2.0 ± 1.0".
+    Example: 2 with the interval [1.5, 3] is "2.0 ± 1.0".
     """
-    half = "" if estimate.is_unknown else f" ± {estimate.high - estimate.mean:,.{digits}f}"
-    return f"{estimate.mean:,.{digits}f}{half}"
+    half = max(estimate.high - estimate.mean, estimate.mean - estimate.low)
+    shown = "" if estimate.is_unknown else f" ± {half:,.{digits}f}"
+    return f"{estimate.mean:,.{digits}f}{shown}"
 
 
 def with_interval(estimate: Estimate, number: Callable[[float], str] = "{:.3f}".format) -> str:
@@ -96,77 +116,150 @@ def _seeds(
     return above, below
 
 
-def _t_half_width(spread: float, count: int) -> float:
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * spread / math.sqrt(count)
+def _t_quantile(count: int) -> float:
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
 
 
-def _bootstrap(
+def _resampled(above: FloatArray, below: FloatArray, rng: np.random.Generator) -> Iterator[Pair]:
+    """The values of both policies on resampled seeds, in chunks of [resamples, num_seeds]."""
+    rows = max(1, _CHUNK // len(above))
+    for first in range(0, NUM_RESAMPLES, rows):
+        seeds = rng.integers(0, len(above), (min(rows, NUM_RESAMPLES - first), len(above)))
+        yield above[seeds], below[seeds]
+
+
+def _percentile_interval(
     above: FloatArray, below: FloatArray, rng: np.random.Generator | None
 ) -> tuple[float, float]:
     """Percentile interval of the ratio of means over resampled seeds."""
     if rng is None:
         raise ConfigError("a bootstrap interval needs a random generator: pass rng")
-    ratios = []
-    # Resample in chunks to bound the memory.
-    rows = max(1, _CHUNK // len(above))
-    for first in range(0, NUM_RESAMPLES, rows):
-        seeds = rng.integers(0, len(above), (min(rows, NUM_RESAMPLES - first), len(above)))
-        ratios.append(above[seeds].mean(axis=1) / below[seeds].mean(axis=1))
-    tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.percentile(np.concatenate(ratios), [tail, 100 - tail])
+    ratios = [a.mean(axis=1) / b.mean(axis=1) for a, b in _resampled(above, below, rng)]
+    low, high = np.percentile(np.concatenate(ratios), _TAILS)
     return float(low), float(high)
 
 
+def _ratio_and_error(above: FloatArray, below: FloatArray) -> Pair:
+    """Ratios of means over the last axis, and their standard errors by the delta method.
+
+    Source: Cochran, Sampling Techniques (3rd ed.), section 6.5 (variance of a ratio estimator).
+    """
+    mean_below = below.mean(axis=-1)
+    ratio = above.mean(axis=-1) / mean_below
+    residuals = above - ratio[..., np.newaxis] * below
+    spread = residuals.std(axis=-1, ddof=1) / mean_below
+    return ratio, spread / math.sqrt(above.shape[-1])
+
+
+def _log_ratio_and_error(above: FloatArray, below: FloatArray) -> Pair:
+    """The same for the logarithm of the ratio."""
+    ratio, error = _ratio_and_error(above, below)
+    return np.log(ratio), error / ratio
+
+
+def _interval(
+    above: FloatArray,
+    below: FloatArray,
+    measured: Callable[[FloatArray, FloatArray], Pair],
+    method: Method,
+    rng: np.random.Generator | None,
+) -> tuple[float, float]:
+    """Interval of a number by Student's t or by the bootstrap-t.
+
+    Args:
+        above: float64[num_seeds], the values of one policy.
+        below: float64[num_seeds], those of the other.
+        measured: function (above, below) -> the number and its standard error.
+        method: "t" or "bootstrap-t".
+        rng: random generator of the resamples; without one, they are those of a fixed seed.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap, section 12.5.
+    """
+    number, error = (float(value) for value in measured(above, below))
+    quantile = _t_quantile(len(above))
+    # How many standard errors the interval extends to each side.
+    down = up = quantile
+    if method == "bootstrap-t" and _FEWEST <= len(above) <= _MOST and error > 0:
+        generator = np.random.default_rng(_SEED) if rng is None else rng
+        up, down = _studentized(above, below, measured, number, generator)
+    return number - down * error, number + up * error
+
+
+def _studentized(
+    above: FloatArray,
+    below: FloatArray,
+    measured: Callable[[FloatArray, FloatArray], Pair],
+    number: float,
+    rng: np.random.Generator,
+) -> tuple[float, float]:
+    """How many standard errors the interval extends above and below `number`.
+
+    A resample's number is off by so many of its own standard errors; the largest 2.5% of these
+    distances at either end are left out. Where resamples are far below, the truth may be far above.
+    """
+    distances = []
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for a, b in _resampled(above, below, rng):
+            resampled, error = measured(a, b)
+            distances.append((resampled - number) / error)
+    widest = _WIDEST * _t_quantile(len(above))
+    # A resample without a spread, or whose ratio has no logarithm, counts as far away.
+    bounded = np.clip(np.nan_to_num(np.concatenate(distances), nan=-widest), -widest, widest)
+    low, high = np.percentile(bounded, _TAILS)
+    return -float(low), float(high)
+
+
 def mean_estimate(
-    values: npt.ArrayLike, method: Method = "t", rng: np.random.Generator | None = None
+    values: npt.ArrayLike, method: Method = DEFAULT_METHOD, rng: np.random.Generator | None = None
 ) -> Estimate:
     """Mean over seeds with its interval.
 
-    The interval is mean +- t(0.975, n - 1) s / sqrt(n), or the percentiles of resampled means.
+    With Student's t, the interval is mean +- t(0.975, n - 1) s / sqrt(n). The bootstrap-t replaces
+    t(0.975, n - 1) by quantiles of resampled (mean* - mean) / (s* / sqrt(n)), one for each side,
+    so that it extends further to the side of the long tail.
 
     Args:
         values: float64[num_seeds].
-        method: "t" or "bootstrap".
-        rng: random generator for the bootstrap.
+        method: one of METHODS.
+        rng: random generator of the resamples; "bootstrap" needs one.
 
     Raises:
-        ConfigError: there are no values, a value is NaN, or the bootstrap has no generator.
+        ConfigError: there are no values, a value is NaN, or "bootstrap" has no generator.
 
-    Example: for 1, 2, 3 it is 2 +- 4.303 x 1 / sqrt(3) = 2 +- 2.484.
+    Example: with Student's t, for 1, 2, 3 it is 2 +- 4.303 x 1 / sqrt(3) = 2 +- 2.484.
     """
     above, below = _seeds(values)
     mean = float(above.mean())
     if len(above) < 2:
         return Estimate(mean, math.nan, math.nan)
     if method == "bootstrap":
-        return Estimate(mean, *_bootstrap(above, below, rng))
-    half = _t_half_width(float(above.std(ddof=1)), len(above))
-    return Estimate(mean, mean - half, mean + half)
+        return Estimate(mean, *_percentile_interval(above, below, rng))
+    return Estimate(mean, *_interval(above, below, _ratio_and_error, method, rng))
 
 
 def ratio_estimate(
     values: npt.ArrayLike,
     baseline: npt.ArrayLike,
-    method: Method = "t",
+    method: Method = DEFAULT_METHOD,
     rng: np.random.Generator | None = None,
 ) -> Estimate:
     """Ratio of means r = mean(a) / mean(b), paired by seed, with its interval.
 
     By the delta method, log r has the standard error
-    se = sd(a / mean(a) - b / mean(b)) / sqrt(n). The interval is r exp(+- t(0.975, n - 1) se),
-    which is always above 0.
+    se = sd(a / mean(a) - b / mean(b)) / sqrt(n). With Student's t, the interval is
+    r exp(+- t(0.975, n - 1) se); the bootstrap-t replaces t(0.975, n - 1) as in `mean_estimate`.
+    Both are always above 0.
 
     Args:
         values: float64[num_seeds], a.
         baseline: float64[num_seeds], b, with the same seeds in the same order.
-        method: "t", or "bootstrap" of the seeds.
-        rng: random generator for the bootstrap.
+        method: one of METHODS.
+        rng: random generator of the resamples; "bootstrap" needs one.
 
     Raises:
-        ConfigError: the lengths differ, a value is NaN, a baseline value is not above 0, or the
-            bootstrap has no generator.
+        ConfigError: the lengths differ, a value is NaN, a baseline value is not above 0, or
+            "bootstrap" has no generator.
 
-    Source: Cochran, Sampling Techniques (3rd ed.), section 6.5 (variance of a ratio estimator).
     Example: equal values give exactly 1 with the interval [1, 1].
     """
     above, below = _seeds(values, baseline)
@@ -174,20 +267,18 @@ def ratio_estimate(
     if len(above) < 2:
         return Estimate(ratio, math.nan, math.nan)
     if method == "bootstrap":
-        return Estimate(ratio, *_bootstrap(above, below, rng))
-    # The logarithm of the delta method needs a positive ratio.
+        return Estimate(ratio, *_percentile_interval(above, below, rng))
+    # The logarithm needs a positive ratio.
     if ratio <= 0:
         return Estimate(ratio, math.nan, math.nan)
-    half = _t_half_width(
-        float((above / above.mean() - below / below.mean()).std(ddof=1)), len(above)
-    )
-    return Estimate(ratio, ratio * math.exp(-half), ratio * math.exp(half))
+    low, high = _interval(above, below, _log_ratio_and_error, method, rng)
+    return Estimate(ratio, math.exp(low), math.exp(high))
 
 
 def mean_of_ratios(
     values: npt.ArrayLike,
     baseline: npt.ArrayLike,
-    method: Method = "t",
+    method: Method = DEFAULT_METHOD,
     rng: np.random.Generator | None = None,
 ) -> Estimate:
     """Mean over seeds of a / b, with its interval.
@@ -197,8 +288,8 @@ def mean_of_ratios(
     Args:
         values: float64[num_seeds], a.
         baseline: float64[num_seeds], b, with the same seeds in the same order.
-        method: "t" or "bootstrap".
-        rng: random generator for the bootstrap.
+        method: one of METHODS.
+        rng: random generator of the resamples; "bootstrap" needs one.
 
     Raises:
         ConfigError: as in `ratio_estimate`.
@@ -212,21 +303,22 @@ def mean_of_ratios(
 def share_estimate(
     counts: npt.ArrayLike,
     totals: npt.ArrayLike,
-    method: Method = "t",
+    method: Method = DEFAULT_METHOD,
     rng: np.random.Generator | None = None,
 ) -> Estimate:
     """The share of jobs with a property, sum(counts) / sum(totals), with its interval over seeds.
 
-    Jobs of one seed are not independent, so the seeds are the samples. The interval is
-    share +- t(0.975, n - 1) se with se = sd(counts - share x totals) / (mean(totals) sqrt(n)),
-    clipped to [0, 1]. If no seed has such a job, the interval is [0, 0]. That means that none was
-    observed, not that none exists.
+    Jobs of one seed are not independent, so the seeds are the samples. With Student's t, the
+    interval is share +- t(0.975, n - 1) se with
+    se = sd(counts - share x totals) / (mean(totals) sqrt(n)), clipped to [0, 1]; the bootstrap-t
+    replaces t(0.975, n - 1) as in `mean_estimate`. If no seed has such a job, the interval is
+    [0, 0]. That means that none was observed, not that none exists.
 
     Args:
         counts: [num_seeds], the number of jobs with the property.
         totals: [num_seeds], the number of all jobs, above 0.
-        method: "t" or "bootstrap".
-        rng: random generator for the bootstrap.
+        method: one of METHODS.
+        rng: random generator of the resamples; "bootstrap" needs one.
 
     Raises:
         ConfigError: as in `ratio_estimate`.
@@ -239,8 +331,6 @@ def share_estimate(
     if len(above) < 2:
         return Estimate(share, math.nan, math.nan)
     if method == "bootstrap":
-        return Estimate(share, *_bootstrap(above, below, rng))
-    half = _t_half_width(
-        float((above - share * below).std(ddof=1)) / float(below.mean()), len(above)
-    )
-    return Estimate(share, max(0.0, share - half), min(1.0, share + half))
+        return Estimate(share, *_percentile_interval(above, below, rng))
+    low, high = _interval(above, below, _ratio_and_error, method, rng)
+    return Estimate(share, max(0.0, low), min(1.0, high))

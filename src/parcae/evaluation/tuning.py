@@ -26,6 +26,8 @@ from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
 
 #: Decima, section 7.1: alpha from -2 to 2 in steps of 0.1.
 ALPHAS = tuple(round(-2.0 + 0.1 * step, 1) for step in range(41))
+#: Exponents beyond those of the paper: on some workloads the best one lies there.
+WIDE_ALPHAS = (-10.0, -8.0, -6.0, -5.0, -4.0, -3.0, -2.5, *ALPHAS, 3.0, 5.0)
 NUM_TUNING_SEEDS = 20
 #: A sweep over the number of executors tries at most about this many values.
 _MAX_COUNTS = 40
@@ -58,11 +60,14 @@ class Knobs:
         names: names of the parameters.
         grid: function (number of executors) -> the values to try first.
         around: function (best values of the grid) -> the values to try after that.
+        open_ended: names of the parameters for which values beyond the grid make sense. All others
+            end by their nature, such as a cap at the number of executors; so does 0.
     """
 
     names: tuple[str, ...]
     grid: Callable[[int], Iterable[Values]]
     around: Callable[[Values], Iterable[Values]] = lambda best: ()
+    open_ended: tuple[str, ...] = ()
 
 
 def _each(values: Iterable[float]) -> tuple[Values, ...]:
@@ -81,10 +86,16 @@ _TETRIS_KNOBS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0
 
 #: Policies that can be tuned.
 SWEEPS: Mapping[str, Knobs] = {
-    "weighted-fair": Knobs(("alpha",), lambda num_executors: _each(ALPHAS)),
+    "weighted-fair": Knobs(
+        ("alpha",), lambda num_executors: _each(WIDE_ALPHAS), open_ended=("alpha",)
+    ),
     "static": Knobs(("cap",), lambda num_executors: _each(_counts(num_executors))),
     "srpt-cap": Knobs(("cap",), lambda num_executors: _each(_counts(num_executors))),
-    "tetris": Knobs(("weight of remaining work",), lambda num_executors: _each(_TETRIS_KNOBS)),
+    "tetris": Knobs(
+        ("weight of remaining work",),
+        lambda num_executors: _each(_TETRIS_KNOBS),
+        open_ended=("weight of remaining work",),
+    ),
     "graphene": Knobs(
         ("alpha", "LongScore", "FragScore", "longest wait for parents"),
         lambda num_executors: itertools.product(_COARSE_ALPHAS, _LONG, _FRAG, _COARSE_WAITS_S),
@@ -94,6 +105,7 @@ SWEEPS: Mapping[str, Knobs] = {
             if abs(alpha - best[0]) < 0.25
             for wait_s in _WAITS_S
         ),
+        open_ended=("alpha",),
     ),
 }
 
@@ -148,6 +160,26 @@ def describe(sweep: Sweep) -> str:
         f"{sweep.best_words} (average JCT {sweep.costs[sweep.best] / MS_PER_S:,.1f} s) "
         f"of {len(tried)} {what}, on {NUM_TUNING_SEEDS} tuning seeds{others}"
     )
+
+
+def edge_warning(family: str, sweep: Sweep, config: SimulationConfig) -> str:
+    """A sentence that warns of a best value at the edge of its grid; no text where none is.
+
+    Args:
+        family: the policy; a name of SWEEPS.
+        sweep: the result of its sweep.
+        config: the cluster, on whose size the grid depends.
+    """
+    knobs = SWEEPS[family]
+    grid = tuple(knobs.grid(config.total_executors))
+    for column, (name, best) in enumerate(zip(sweep.names, sweep.best, strict=True)):
+        ends = {end({values[column] for values in grid}) for end in (min, max)}
+        if name in knobs.open_ended and best in ends - {0.0}:
+            return (
+                f"{name} {best:g} is at the edge of the values that were tried "
+                f"({min(ends):g} to {max(ends):g}): a better one may lie beyond it"
+            )
+    return ""
 
 
 def average_jct_ms(

@@ -10,16 +10,24 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from parcae.evaluation.statistics import Estimate, Method, share_estimate
+from parcae.evaluation.statistics import (
+    DEFAULT_METHOD,
+    Estimate,
+    Method,
+    ratio_estimate,
+    share_estimate,
+)
 from parcae.metrics.later import LATER, PROMISE, PairedRuns, count_later, worst_ratio
-from parcae.units import s_from_ms
+from parcae.units import MS_PER_S
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ class WhoPays:
 
 def who_pays(
     ratio_by_seed: Sequence[FloatArray],
-    method: Method = "t",
+    method: Method = DEFAULT_METHOD,
     rng: np.random.Generator | None = None,
 ) -> WhoPays:
     """Estimate how many jobs end later under one policy than under the first.
@@ -78,7 +86,7 @@ def who_pays(
         ratio_by_seed: for every seed float64[num_jobs], each job's JCT / that under the first
             policy; NaN where unknown.
         method: how the intervals are made; see `parcae.evaluation.statistics`.
-        rng: random generator for the bootstrap.
+        rng: random generator of the resamples.
 
     Example: two seeds with the ratios (1.0, 1.2) and (0.5, 1.07): half of the jobs are later, a
     quarter later than promised, the worst 1.2 times.
@@ -103,23 +111,58 @@ def _share_above(
     return share_estimate([later for later, _ in known], [of for _, of in known], method, rng)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RecurringJob:
-    """The mean JCT of one recurring job under every policy.
+    """The completion times of one recurring job under every policy.
 
     Args:
         name: the recurring job's name.
-        num_runs: number of its occurrences over all seeds that completed under every policy.
-        mean_jct_s: their mean JCT in seconds under each policy, in the comparison's order.
+        jct_s: float64[num_policies, num_runs], the JCTs in seconds of its occurrences that
+            completed under every policy, in the comparison's order of policies.
+        seeds: int64[num_runs], the seed's position of every occurrence.
     """
 
     name: str
-    num_runs: int
-    mean_jct_s: tuple[float, ...]
+    jct_s: FloatArray
+    seeds: IntArray
+
+    @property
+    def num_runs(self) -> int:
+        """Number of its occurrences over all seeds that completed under every policy."""
+        return len(self.seeds)
+
+    @cached_property
+    def mean_jct_s(self) -> tuple[float, ...]:
+        """Mean JCT in seconds under each policy."""
+        return tuple(self.jct_s.mean(axis=1).tolist())
 
     def ratio_to_first(self, policy: int) -> float:
         """Mean JCT under a policy (its position in the comparison) / that under the first."""
         return self.mean_jct_s[policy] / self.mean_jct_s[0]
+
+    def percentile_s(self, policy: int, percent: float) -> float:
+        """A percentile of the JCTs under a policy, in seconds."""
+        return float(np.percentile(self.jct_s[policy], percent))
+
+    def worst_s(self, policy: int) -> float:
+        """The longest JCT under a policy, in seconds."""
+        return float(self.jct_s[policy].max())
+
+    def spread_s(self, policy: int) -> float:
+        """Standard deviation over seeds of the mean JCT of a seed, in seconds; NaN for one seed."""
+        sums, counts = self._by_seed(policy)
+        return float((sums / counts).std(ddof=1)) if len(sums) > 1 else math.nan
+
+    def ratio(self, policy: int) -> Estimate:
+        """The ratio with its interval, paired by seed."""
+        above, below = (self._by_seed(row)[0] for row in (policy, 0))
+        return ratio_estimate(above, below)
+
+    def _by_seed(self, policy: int) -> tuple[FloatArray, FloatArray]:
+        """Of every seed with an occurrence: the sum of its JCTs in seconds, and their number."""
+        _, seed = np.unique(self.seeds, return_inverse=True)
+        sums: FloatArray = np.bincount(seed, self.jct_s[policy]).astype(np.float64)
+        return sums, np.bincount(seed).astype(np.float64)
 
 
 def recurring_jobs(runs: Sequence[PairedRuns], policy: int) -> list[RecurringJob]:
@@ -134,12 +177,24 @@ def recurring_jobs(runs: Sequence[PairedRuns], policy: int) -> list[RecurringJob
     ratio is 0.6.
     """
     times_by_name: defaultdict[str, list[FloatArray]] = defaultdict(list)
-    for run in runs:
-        jct_ms = np.maximum(1, run.jct_ms).astype(np.float64)
+    seeds_by_name: defaultdict[str, list[int]] = defaultdict(list)
+    for seed, run in enumerate(runs):
+        jct_s = np.maximum(1, run.jct_ms) / MS_PER_S
         for row in np.flatnonzero(run.is_complete.all(axis=0)):
-            times_by_name[run.names[row]].append(jct_ms[:, row])
+            times_by_name[run.names[row]].append(jct_s[:, row])
+            seeds_by_name[run.names[row]].append(seed)
     jobs = [
-        RecurringJob(name, len(times), tuple(s_from_ms(float(ms)) for ms in np.mean(times, axis=0)))
+        RecurringJob(name, np.array(times).T, np.array(seeds_by_name[name]))
         for name, times in times_by_name.items()
     ]
     return sorted(jobs, key=lambda job: (-job.ratio_to_first(policy), job.name))
+
+
+def verdict(ratio: Estimate) -> str:
+    """Whether a job "gains" or "loses", or "unclear" where the interval contains 1 or is unknown.
+
+    Example: the interval [0.8, 0.9] of the ratio to the first policy means that the job gains.
+    """
+    if ratio.high < 1:
+        return "gains"
+    return "loses" if ratio.low > 1 else "unclear"

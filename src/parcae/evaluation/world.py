@@ -160,6 +160,10 @@ class PairedComparison(ABC, Generic[ResultT]):
     def remark(self, best: ResultT | None) -> str:
         """A sentence to add about the best policy (None: no policy is ranked), or no text."""
 
+    def winners(self) -> str:
+        """A sentence about who gains and who loses, for the page's headline; or no text."""
+        return ""
+
     @property
     @abstractmethod
     def subject(self) -> str:

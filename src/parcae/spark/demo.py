@@ -19,7 +19,13 @@ import numpy as np
 
 from parcae.errors import ConfigError
 from parcae.evaluation.log_gantt import gantt
-from parcae.evaluation.statistics import METHODS, Estimate, mean_estimate, ratio_estimate
+from parcae.evaluation.statistics import (
+    DEFAULT_METHOD,
+    METHODS,
+    Estimate,
+    mean_estimate,
+    ratio_estimate,
+)
 from parcae.files import write_text
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.spark.applications import ReplayRequest, replay, running_service
@@ -146,7 +152,7 @@ class DemoResult:
             "policies": policies,
             "settings": asdict(self.config),
             "spark": self.spark_version,
-            "method": METHODS["t"],
+            "method": METHODS[DEFAULT_METHOD],
         }
 
 

@@ -14,7 +14,13 @@ import numpy.typing as npt
 
 from parcae.errors import ConfigError
 from parcae.evaluation.ratio_plots import ratios_and_times
-from parcae.evaluation.statistics import METHODS, Estimate, mean_estimate, ratio_estimate
+from parcae.evaluation.statistics import (
+    DEFAULT_METHOD,
+    METHODS,
+    Estimate,
+    mean_estimate,
+    ratio_estimate,
+)
 from parcae.evaluation.who_pays import WhoPays, who_pays
 from parcae.spark.tpch_calibration import calibration_of
 from parcae.spark.tpch_foretold import BySeed, foretold_of
@@ -119,7 +125,7 @@ class TpchResult:
             "spark": self.spark,
             "policies": {name: policy.to_json() for name, policy in self.policies.items()},
             "seconds": {name: seconds.tolist() for name, seconds in self.seconds.items()},
-            "method": METHODS["t"],
+            "method": METHODS[DEFAULT_METHOD],
         }
 
 

@@ -354,7 +354,7 @@ def objective_ratio(
         least = 1e-3 * max(float(below.mean()), 1e-3)
         above = above + least
         below = below + least
-    return ratio_estimate(above, below, "t", np.random.default_rng(0))
+    return ratio_estimate(above, below)
 
 
 def _best_heuristic(comparison: Comparison, objective: Objective | ObjectiveFunction) -> str:

@@ -393,7 +393,7 @@ class _Samples:
         """Mean over all jobs."""
         is_known = self.count > 0
         return (
-            ratio_estimate(self.total[is_known], self.count[is_known])
+            ratio_estimate(self.total[is_known], self.count[is_known], "t")
             if is_known.any()
             else _UNKNOWN
         )
@@ -404,7 +404,7 @@ class _Samples:
         if not is_known.any():
             return _UNKNOWN
         above, below = (one.total[is_known] / one.count[is_known].mean() for one in (self, first))
-        return ratio_estimate(above, below)
+        return ratio_estimate(above, below, "t")
 
     def correlation(self) -> float:
         """Correlation between neighbouring means (lag 1)."""

@@ -1,0 +1,119 @@
+"""Warnings where conclusions from simulated runs would be wrong.
+
+`setting_warnings` judges a workload, a cluster and its arrivals before any run; `run_warnings` what
+the runs show. `compare`, `learn` and the report print both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from parcae.metrics.later import PairedRuns
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.units import s_from_ms
+from parcae.workloads.arrivals import ArrivalProcess
+from parcae.workloads.job import Workload
+
+#: Key of a workload's provenance that only measurements of one job at a time have
+#: (`parcae workload measure-tpch`).
+_MEASURED_ALONE = "measured"
+#: A load is an expectation: only one clearly above 1 means that queues grow without end.
+_FULL = 1.001
+
+
+def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str) -> list[str]:
+    """What makes conclusions about this setting wrong, in sentences.
+
+    Args:
+        workload: the jobs.
+        config: the cluster.
+        arrivals: when jobs arrive.
+
+    Raises:
+        ConfigError: the arrivals cannot be parsed.
+    """
+    found = (
+        _long_delays(workload, config),
+        _overload(workload, config, ArrivalProcess.parse(arrivals)),
+        _measured_alone(workload),
+    )
+    return [text for text in found if text]
+
+
+def run_warnings(runs: Sequence[PairedRuns]) -> list[str]:
+    """What makes intervals over these runs wrong, in sentences; one run per seed."""
+    if len(runs) < 2 or not all(_is_same(runs[0], run) for run in runs[1:]):
+        return []
+    return [
+        f"all {len(runs)} seeds gave the same run: arrivals and durations have no randomness, so "
+        "the intervals say nothing about other days; draw arrivals (--arrivals load:0.85) or "
+        "compare recorded days one by one"
+    ]
+
+
+def _is_same(one: PairedRuns, other: PairedRuns) -> bool:
+    # Names need no look: equal jobs have equal arrivals and completions.
+    return np.array_equal(one.arrival_ms, other.arrival_ms) and np.array_equal(
+        one.completion_ms, other.completion_ms
+    )
+
+
+def _long_delays(workload: Workload, config: SimulationConfig) -> str:
+    task_ms = mean_task_ms(workload)
+    if config.world is WorldName.CORES or config.moving_delay_ms <= task_ms:
+        return ""
+    delay_s = s_from_ms(config.moving_delay_ms)
+    return (
+        f"an executor takes {delay_s:,.3g} s to move between jobs, a task only "
+        f"{s_from_ms(task_ms):,.3g} s on average: results show the delay more than the order of "
+        "jobs; choose --moving-delay-ms for your cluster, or --world cores"
+    )
+
+
+def _overload(workload: Workload, config: SimulationConfig, process: ArrivalProcess) -> str:
+    load = offered_load(workload, config, process)
+    if load <= _FULL:
+        return ""
+    unit = "cores" if config.world is WorldName.CORES else "executors"
+    return (
+        f"arrivals bring {load:.2f} times the work that {config.total_executors} {unit} can do: "
+        "the queue grows as long as jobs arrive, so averages depend on the number of jobs; take "
+        "fewer arrivals or a larger cluster"
+    )
+
+
+def _measured_alone(workload: Workload) -> str:
+    if _MEASURED_ALONE not in workload.provenance:
+        return ""
+    return (
+        f"the durations of {workload.name} were measured with one job at a time: they do not show "
+        "how tasks slow down when jobs share a cluster"
+    )
+
+
+def mean_task_ms(workload: Workload) -> float:
+    """Expected duration of a task of a drawn job, in ms.
+
+    Example: jobs of 2 tasks of 3 s and of 1 task of 6 s, equally frequent: 12 s / 3 tasks = 4 s.
+    """
+    tasks = np.average([job.num_tasks for job in workload.jobs], weights=workload.weights)
+    return workload.mean_work_ms / float(tasks)
+
+
+def offered_load(workload: Workload, config: SimulationConfig, process: ArrivalProcess) -> float:
+    """Work that arrives / work that the cluster can do in the same time; 0 for a batch.
+
+    Args:
+        workload: the jobs.
+        config: the cluster.
+        process: when jobs arrive.
+    """
+    if process.kind == "recorded":
+        times = [job.arrival_ms or 0 for job in workload.jobs]
+        span_ms = max(times) - min(times)
+        work_ms = sum(job.work_ms for job in workload.jobs)
+        return float(work_ms / (span_ms * config.total_executors)) if span_ms else 0.0
+    gap_ms = process.mean_gap_ms(workload, config.total_executors)
+    return workload.mean_work_ms / (gap_ms * config.total_executors) if gap_ms else 0.0

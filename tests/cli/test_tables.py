@@ -1,0 +1,22 @@
+"""Tables are whole where the output is no terminal."""
+
+import pytest
+
+from parcae.cli.tables import print_catalog, print_rows
+
+
+def test_a_catalogue_in_a_pipe_is_not_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    usage = "a-policy-with-a-long-name:" + "PARAMETER:" * 5
+    print_catalog("title", [(usage, "what it does in many words " * 6, "a source")], False)
+    assert usage in capsys.readouterr().out
+
+
+def test_rows_in_a_pipe_are_not_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    print_rows("title", ["job", "time"], [["x" * 60, "1.0"]])
+    assert "x" * 60 in capsys.readouterr().out

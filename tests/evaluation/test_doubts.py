@@ -1,0 +1,91 @@
+"""Warnings where conclusions would be wrong, and none where they would not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.evaluation.doubts import mean_task_ms, run_warnings, setting_warnings
+from parcae.evaluation.table import comparison_table
+from parcae.evaluation.tuning import SWEEPS, edge_warning
+from parcae.metrics.later import PairedRuns
+from parcae.policies.parameter_search import Sweep
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.workloads.job import Workload
+from tests.conftest import job
+
+#: 2 tasks of 3 s and 1 task of 6 s: 4 s a task, and a drawn job has 6 s of work.
+_WORKLOAD = Workload("w", (job("a", (2, 3_000, ())), job("b", (1, 6_000, ()))))
+_EXECUTORS = SimulationConfig(num_executors=2)
+_CORES = SimulationConfig(num_executors=2, world=WorldName.CORES)
+
+
+def _run(*completion_ms: int) -> PairedRuns:
+    ends = np.array([completion_ms], np.int64)
+    return PairedRuns(("a",) * len(completion_ms), np.zeros(2, np.int64), ends, ends[0])
+
+
+def test_delays_longer_than_tasks_are_warned_of_in_the_world_that_has_them() -> None:
+    assert mean_task_ms(_WORKLOAD) == 4_000
+    assert setting_warnings(_WORKLOAD, _EXECUTORS, "batch") == []
+    slow = _EXECUTORS.model_copy(update={"moving_delay_ms": 4_001})
+    (text,) = setting_warnings(_WORKLOAD, slow, "batch")
+    assert text.startswith("an executor takes 4 s to move between jobs, a task only 4 s")
+    same = _CORES.model_copy(update={"moving_delay_ms": 4_001})
+    assert setting_warnings(_WORKLOAD, same, "batch") == []
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "load"),
+    [("load:1.5", "1.50"), ("poisson:2s", "1.50"), ("bursts:1s", "3.00"), ("recorded", "1.20")],
+)
+def test_a_load_above_one_is_warned_of(arrivals: str, load: str) -> None:
+    first, second = _WORKLOAD.jobs
+    recorded = (replace(first, arrival_ms=0), replace(second, arrival_ms=5_000))
+    (text,) = setting_warnings(replace(_WORKLOAD, jobs=recorded), _CORES, arrivals)
+    assert text.startswith(f"arrivals bring {load} times the work that 2 cores can do")
+
+
+@pytest.mark.parametrize("arrivals", ["batch", "load:1", "poisson:3s", "load:0.85"])
+def test_a_load_up_to_one_is_not(arrivals: str) -> None:
+    assert setting_warnings(_WORKLOAD, _CORES, arrivals) == []
+
+
+def test_durations_measured_alone_are_warned_of() -> None:
+    alone = replace(_WORKLOAD, provenance={"measured": "sf1: 3 runs of 22 queries"})
+    (text,) = setting_warnings(alone, _CORES, "batch")
+    assert "measured with one job at a time" in text
+
+
+def test_seeds_that_repeat_one_run_are_warned_of() -> None:
+    same = _run(4_000, 5_000)
+    (text,) = run_warnings([same, same, same])
+    assert text.startswith("all 3 seeds gave the same run")
+    assert run_warnings([same, _run(4_000, 5_001)]) == []
+    assert run_warnings([same]) == []
+
+
+def test_a_tuned_value_at_the_edge_of_its_grid_is_warned_of() -> None:
+    lowest, *_, highest = (values[0] for values in SWEEPS["weighted-fair"].grid(2))
+
+    def warned(family: str, best: float) -> str:
+        return edge_warning(family, Sweep(SWEEPS[family].names, {(best,): 1.0}), _EXECUTORS)
+
+    assert warned("weighted-fair", lowest).startswith("alpha -10 is at the edge of the values")
+    assert "(-10 to 5)" in warned("weighted-fair", highest)
+    assert warned("weighted-fair", -2.0) == ""
+    # A weight of 0 and a cap of all executors are ends by nature.
+    assert warned("tetris", 0.0) == ""
+    assert warned("tetris", 100.0) != ""
+    assert warned("static", 2.0) == ""
+
+
+def test_a_comparison_says_its_warnings_in_the_table_and_in_the_json() -> None:
+    recorded = (replace(_WORKLOAD.jobs[0], arrival_ms=0), replace(_WORKLOAD.jobs[1], arrival_ms=1))
+    world = ClusterWorld(replace(_WORKLOAD, jobs=recorded), _CORES, "recorded", 2)
+    comparison = compare(world, ["fair", "fifo"], num_seeds=2, processes=1)
+    overload, same = comparison.to_json()["warnings"]
+    assert overload.startswith("arrivals bring")
+    assert same.startswith("all 2 seeds gave the same run")
+    assert f"Warning: {same}." in str(comparison_table(comparison).caption)
