@@ -42,7 +42,9 @@ def simulator_command(
     arrivals: Annotated[
         str, typer.Option("--arrivals", help="Arrivals, as in `parcae simulate`.")
     ] = "poisson:25s",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs in a run.")] = 200,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, max=1_000_000, help="Number of jobs in a run.")
+    ] = 200,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Number of timed runs.")] = 15,
     as_json: JsonOption = False,
 ) -> None:
@@ -194,9 +196,11 @@ def service_command(
     policies: Annotated[
         str, typer.Option("--policies", help="Policies, separated by commas.")
     ] = "fair,tuned,parcae,decima",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs in a run.")] = 20,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, max=1_000_000, help="Number of jobs in a run.")
+    ] = 20,
     cores: Annotated[
-        int, typer.Option("--cores", min=1, help="Number of cores of the cluster.")
+        int, typer.Option("--cores", min=1, max=1_000_000, help="Number of cores of the cluster.")
     ] = 50,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Number of runs per policy.")] = 2,
     as_json: JsonOption = False,

@@ -32,7 +32,12 @@ class RunOptions:
     arrivals: ArrivalsOption = "batch"
     seeds: Annotated[
         int,
-        typer.Option("--seeds", min=2, help="Number of seeds; all policies run on each of them."),
+        typer.Option(
+            "--seeds",
+            min=2,
+            max=1_000_000,
+            help="Number of seeds; all policies run on each of them.",
+        ),
     ] = 20
     seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 0
     processes: Annotated[
@@ -52,6 +57,18 @@ class OutputOptions:
         Path | None,
         typer.Option("--report", help="Write an HTML report (one self-contained file)."),
     ] = None
+
+    def check(self) -> None:
+        """Check before the runs, which take time, that the files can be written.
+
+        Raises:
+            OSError: one cannot.
+        """
+        from parcae.files import check_place
+
+        for path in (self.json_path, self.report):
+            if path is not None:
+                check_place(path)
 
     def write(self, comparison: PairedComparison[Any]) -> None:
         """Print the table of a comparison, and write the files that are given."""
@@ -108,6 +125,7 @@ def compare_command(
     from parcae.evaluation.compare import ClusterWorld, compare
     from parcae.evaluation.per_job import check_per_job, write_per_job
 
+    output.check()
     if output.per_job is not None:
         check_per_job(output.per_job)  # before the runs, which take time
     config = cluster.config()

@@ -32,7 +32,10 @@ class SettingOptions:
     jobs: Annotated[
         int | None,
         typer.Option(
-            "--jobs", min=1, help="Number of jobs in a run. (default: batch 20, streams 60)"
+            "--jobs",
+            min=1,
+            max=1_000_000,
+            help="Number of jobs in a run. (default: batch 20, streams 60)",
         ),
     ] = None
     arrivals: Annotated[
@@ -52,7 +55,12 @@ class SearchOptions:
     budget: BudgetOption = 5.0
     seeds: Annotated[
         int,
-        typer.Option("--seeds", min=2, help="Number of runs of the comparison, on unseen seeds."),
+        typer.Option(
+            "--seeds",
+            min=2,
+            max=1_000_000,
+            help="Number of runs of the comparison, on unseen seeds.",
+        ),
     ] = 40
     seed: SeedOption = 0
     start: Annotated[

@@ -68,7 +68,10 @@ class RunOptions:
     seeds: Annotated[
         int,
         typer.Option(
-            "--seeds", min=1, help="Number of job sequences; all policies run each of them."
+            "--seeds",
+            min=1,
+            max=1_000_000,
+            help="Number of job sequences; all policies run each of them.",
         ),
     ] = 100
     seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 1_000
@@ -273,6 +276,8 @@ def compare_command(
     from rich.console import Console
 
     from parcae.evaluation.packing.compare import compare_log, compare_packing
+
+    output.check()  # before the runs, which take time
 
     reject_both(reading.swf, drawn)
     is_log = reading.swf is not None

@@ -128,7 +128,10 @@ class DrawnOptions:
         ),
     ] = "code"
     window: Annotated[
-        int, typer.Option("--window", min=1, help="Number of time steps in which jobs arrive.")
+        int,
+        typer.Option(
+            "--window", min=1, max=1_000_000, help="Number of time steps in which jobs arrive."
+        ),
     ] = 50
     slots: Annotated[
         int,

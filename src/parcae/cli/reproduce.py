@@ -135,7 +135,9 @@ class EffortOptions:
     ] = None
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", min=1, help="Number of jobs in a run. (default: the study's)"),
+        typer.Option(
+            "--jobs", min=1, max=1_000_000, help="Number of jobs in a run. (default: the study's)"
+        ),
     ] = None
     processes: Annotated[
         int | None,

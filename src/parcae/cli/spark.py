@@ -125,11 +125,13 @@ def conf_command(
 _THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, max=1_000_000, help="Jobs of a mix.")]
 Arrivals = Annotated[
     str, typer.Option("--arrivals", help="batch | poisson:2s (mean gap) | load:0.85")
 ]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Mixes; every policy gets the same.")]
+Seeds = Annotated[
+    int, typer.Option("--seeds", min=1, max=1_000_000, help="Mixes; every policy gets the same.")
+]
 TimeScale = Annotated[
     float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")
 ]
@@ -144,7 +146,8 @@ class MixOptions:
     ] = "tpch"
     jobs: Jobs = 16
     cores: Annotated[
-        int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")
+        int,
+        typer.Option("--cores", min=1, max=1_000_000, help="Cores that the local Spark declares."),
     ] = 24
     arrivals: Arrivals = "poisson:750ms"
     seeds: Seeds = 5

@@ -64,7 +64,10 @@ class TpchSettingOptions:
         int, typer.Option("--queries", min=2, help="Queries of a run; the 22 of TPC-H repeat.")
     ] = 44
     cores: Annotated[
-        int | None, typer.Option("--cores", min=1, help="Of Spark. [default: all that may be used]")
+        int | None,
+        typer.Option(
+            "--cores", min=1, max=1_000_000, help="Of Spark. [default: all that may be used]"
+        ),
     ] = None
     gap: Annotated[
         float | None,
@@ -82,7 +85,9 @@ class TpchSettingOptions:
 class TpchSeedOptions:
     """The judged runs."""
 
-    seeds: Annotated[int, typer.Option("--seeds", min=0, help="0: prepare only.")] = 20
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=0, max=1_000_000, help="0: prepare only.")
+    ] = 20
     seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="The first seed.")] = 1000
     repeats: Annotated[
         int, typer.Option("--repeats", min=0, help="Further runs under FAIR for every seed.")

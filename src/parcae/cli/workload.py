@@ -175,7 +175,9 @@ def describe_command(
 def sample_command(
     workload: WorkloadArgument,
     output: OutputOption,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs to draw.")] = 20,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, max=1_000_000, help="Number of jobs to draw.")
+    ] = 20,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the draws.")] = 0,
 ) -> None:
     """Draw jobs from a workload into a smaller workload file.

@@ -33,7 +33,7 @@ def _number(text: str, argument: str, default: float | None = None) -> float:
 def _count(text: str, argument: str, default: int | None = None) -> int:
     """The argument as a number of executors."""
     value = _number(text, argument, default)
-    if value != int(value) or value < 1:
+    if not math.isfinite(value) or value != int(value) or value < 1:
         raise PolicyError(
             f"policy {text!r}: the argument must be a whole number of executors >= 1, "
             f"not {argument!r}"

@@ -12,19 +12,21 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import math
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from parcae.errors import FormatError, WorkloadError
+from parcae.files import check_regular
 from parcae.units import MS_PER_S
 from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, without_largest
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.json_file import bounded_json
 
 #: A plan_cpu of 100 is one core; plan_mem is a percentage of a machine's memory.
 _CPU_UNIT = _MEMORY_UNIT = 100.0
@@ -62,6 +64,10 @@ class _Task:
     duration_s: float
     cpu: float
     memory: float
+
+
+#: Of any number of the trace: seconds of 30,000 years.
+_LARGEST = 1e12
 
 
 class _CountingFile(io.RawIOBase):
@@ -111,6 +117,7 @@ def read_alibaba(
         FormatError: more bad rows than `max_bad_share`, a truncated file, or no job at all.
     """
     bad = BadRows(max_bad_share)
+    check_regular(path)
     counted = _CountingFile(path)
     stream: Any = io.BufferedReader(counted)
     if path.suffix == ".gz":
@@ -127,8 +134,12 @@ def read_alibaba(
                 num_rows += 1
                 if progress is not None and num_rows % 10_000 == 0:
                     progress(counted.count, path.stat().st_size)
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise FormatError(f"{path}: truncated ({error}); download the file again") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise FormatError(
+            f"{path}: truncated or damaged ({error}); download the file again"
+        ) from None
+    except csv.Error as error:
+        raise FormatError(f"{path}: not CSV ({error}); expected {', '.join(_COLUMNS)}") from None
     finally:
         counted.close()
     num_rows += bad.count
@@ -144,6 +155,8 @@ def _number(value: Any) -> float:
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"{value} is not a finite number")
+    if abs(number) > _LARGEST:
+        raise ValueError(f"{value} is larger than {_LARGEST:g}")
     return number
 
 
@@ -183,7 +196,7 @@ def _optional(value: Any) -> float:
 def _json_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[str, _Task]]:
     for number, line in enumerate(lines, 1):
         try:
-            entry = json.loads(line)
+            entry = bounded_json(line)
             job = str(entry["job_name"])
             rows = list(entry["tasks"])
         except (ValueError, KeyError, TypeError) as error:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from parcae.errors import FormatError, WorkloadError
+from parcae.files import read_file
 from parcae.workloads.arrivals import Int64Array, JobSequence
 from parcae.workloads.job import Workload
 from parcae.workloads.json_file import parsed_json
@@ -75,7 +76,7 @@ def read_job_sets(path: Path) -> dict[str, JobSet]:
     Raises:
         FormatError: not a file of job sets; the message names the set and the entry.
     """
-    data = parsed_json(path, path.read_bytes(), _LAYOUT)
+    data = parsed_json(path, read_file(path), _LAYOUT)
     sets = data.get("sets") if isinstance(data, dict) else None
     if not isinstance(sets, dict) or not sets:
         raise FormatError(f'{path}: no "sets"; expected {_LAYOUT}')

@@ -6,8 +6,6 @@ durations.
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from parcae.errors import FormatError, WorkloadError
+from parcae.files import read_file
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.json_file import parsed_json
 from parcae.workloads.pickle_free import read_object_array
 
 QUERIES = range(1, 23)
@@ -68,13 +68,7 @@ def read_tpch_profiles(
 
 
 def _jobs_from_json(path: Path) -> list[JobSpec]:
-    try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        data = json.loads(raw)
-    except (OSError, EOFError, ValueError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise FormatError(f"{path}: not (gzipped) JSON of TPC-H profiles ({error})") from None
+    data = parsed_json(path, read_file(path), "(gzipped) JSON of TPC-H profiles")
     if not isinstance(data, dict):
         raise FormatError(f'{path}: expected an object with keys such as "10g/q1"')
     jobs = []
@@ -95,7 +89,7 @@ def _json_job(where: str, name: str, entry: Any) -> JobSpec:
         parents = [
             tuple(int(a) for a, b in edges if int(b) == stage) for stage in range(num_stages)
         ]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FormatError(
             f"{where}: expected num_stages, edges and task_durations_ms ({error!r})"
         ) from None
