@@ -90,7 +90,7 @@ def _job_set(path: Path, set_id: str, entry: Any) -> JobSet:
         executors = int(entry["exec"])
         moving = int(entry.get("moving_delay", 2_000))
         warmup = int(entry.get("warmup_delay", 1_000))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FormatError(
             f"{path}: job set {set_id!r} is not "
             f'{{"exec": E, "jobs": [[query, size, arrival ms], ...]}} ({error!r})'

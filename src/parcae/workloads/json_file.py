@@ -26,18 +26,17 @@ def parsed_json(
         of_pairs: makes an object from its pairs; None: a dict.
 
     Raises:
-        FormatError: the content is not JSON, is nested too deeply, or has a number that is
-            infinite, not a number, or an integer beyond 64 bits.
+        FormatError: the content is not JSON, or is nested too deeply.
     """
     try:
-        return bounded_json(data, of_pairs)
+        return json.loads(data, object_pairs_hook=of_pairs)
     except json.JSONDecodeError as error:
         raise FormatError(
             f"{path}:{error.lineno}: not JSON ({error.msg}); expected {layout}"
         ) from None
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: not text ({error}); expected {layout}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not JSON ({str(error)[:80]}); expected {layout}") from None
 
 
