@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import math
 import re
 import zlib
@@ -26,7 +27,6 @@ from parcae.units import MS_PER_S
 from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, without_largest
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
-from parcae.workloads.json_file import bounded_json
 
 #: A plan_cpu of 100 is one core; plan_mem is a percentage of a machine's memory.
 _CPU_UNIT = _MEMORY_UNIT = 100.0
@@ -196,10 +196,10 @@ def _optional(value: Any) -> float:
 def _json_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[str, _Task]]:
     for number, line in enumerate(lines, 1):
         try:
-            entry = bounded_json(line)
+            entry = json.loads(line)
             job = str(entry["job_name"])
             rows = list(entry["tasks"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             bad.add(path, number, f"not a job with tasks ({type(error).__name__})")
             continue
         for row in rows:
@@ -216,7 +216,7 @@ def _json_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[str, 
                         row.get("plan_mem"),
                     ),
                 )
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
                 bad.add(path, number, f"job {job}: {error}")
 
 
