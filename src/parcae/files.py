@@ -1,57 +1,165 @@
-"""Writing files completely or not at all."""
+"""Writing files completely or not at all, and reading only what is a file."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import gzip
 import os
+import stat
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from parcae.errors import ConfigError, FormatError
+
+#: A file that is read as a whole has at most this many bytes, decompressed.
+MAX_FILE_BYTES = 1 << 30
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
 
 def check_place(path: Path) -> None:
-    """Check that a file can be written at `path`.
+    """Check that a file can be written at `path`. Long commands call it before they start.
 
     Raises:
         OSError: its folder does not exist or is not writable, or `path` is a folder.
     """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            errno.ENOENT, "the folder of this file does not exist; create it first", str(path)
-        )
+    path = Path(path).resolve()
     if path.is_dir():
         raise IsADirectoryError(
             errno.EISDIR, "this is a folder; give the name of a file", str(path)
         )
+    if _is_written_to(path):
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, "this is not writable", str(path))
+        return
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            errno.ENOENT, "the folder of this file does not exist; create it first", str(path)
+        )
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "the folder of this file is not writable", str(path))
+
+
+def _is_written_to(path: Path) -> bool:
+    """Whether `path` is a device, a pipe or a socket: these are written to, never replaced."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def check_regular(path: Path) -> None:
+    """Check that `path` is no pipe, device or socket, the reading of which may never end.
+
+    A path that does not exist passes: opening it says so.
+
+    Raises:
+        FormatError: it is one.
+    """
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:
+        return
+    for is_kind, kind in _KINDS:
+        if is_kind(mode):
+            raise FormatError(f"{path}: this is {kind}, not a file; copy its content to a file")
+
+
+def read_file(path: Path) -> bytes:
+    """Read a whole file; a name that ends in .gz is decompressed.
+
+    Raises:
+        FormatError: it is no regular file, is damaged, or has more than 1 GiB decompressed.
+        OSError: it cannot be opened.
+    """
+    path = Path(path)
+    check_regular(path)
+    try:
+        with path.open("rb") as stored:
+            stream = gzip.GzipFile(fileobj=stored) if path.suffix == ".gz" else stored
+            data = stream.read(MAX_FILE_BYTES + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise FormatError(
+            f"{path}: truncated or not gzip data ({error}); download the file again"
+        ) from None
+    if len(data) > MAX_FILE_BYTES:
+        raise FormatError(f"{path}: more than 1 GiB of data; give a smaller file")
+    return data
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a stream to a temporary file that replaces `path` at the end of the context.
 
-    After an exception the temporary file is deleted and `path` is unchanged.
+    After an exception the temporary file is deleted and `path` is unchanged. Where `path` is a
+    link, its target is replaced. A device or a pipe (`/dev/stdout`) is written to.
 
     Raises:
         OSError: the folder does not exist or is not writable, or `path` is a folder.
     """
-    path = Path(path)
     check_place(path)
+    # `/dev/stdout` is a link to a pipe or a terminal that has no path of its own.
+    if _is_written_to(Path(path)):
+        with Path(path).open("wb") as stream:
+            yield stream
+        return
+    path = Path(path).resolve()
     # In the same folder, since a file can be replaced atomically only within one file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
+            stream.flush()
+            # Otherwise a loss of power after the rename can leave an empty file.
+            os.fsync(stream.fileno())
         # `mkstemp` creates files that only their owner can read.
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(_new_mode(path))
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _new_mode(path: Path) -> int:
+    """The permissions of the file that is replaced, or those that the umask gives a new one."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        # The umask can only be read by setting it.
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return 0o666 & ~mask
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path, use: str) -> Iterator[None]:
+    """Hold the lock of a folder, which the system releases when the process ends, however it ends.
+
+    Raises:
+        ConfigError: another process holds it.
+        OSError: the lock file cannot be written.
+    """
+    handle = os.open(Path(folder) / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"{folder}: another process is {use} this folder; wait for its end, or give "
+                "another folder"
+            ) from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -87,8 +87,8 @@ import subprocess, sys, time
 from parcae.cli import main
 def app():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    print(child.pid, flush=True)
     try:
+        print(child.pid, flush=True)
         time.sleep(600)
     finally:
         child.kill()
@@ -108,7 +108,7 @@ def test_a_command_that_is_terminated_ends_what_it_started() -> None:
     assert _is_running(child)
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 128 + signal.SIGTERM
-    assert not _is_running(child)
+    wait_until(lambda: not _is_running(child))
 
 
 class _Dies:

@@ -202,7 +202,7 @@ def service_command(
         int, typer.Option("--jobs", min=1, max=MOST, help="Number of jobs in a run.")
     ] = 20,
     cores: Annotated[
-        int, typer.Option("--cores", min=1, help="Number of cores of the cluster.")
+        int, typer.Option("--cores", min=1, max=1_000_000, help="Number of cores of the cluster.")
     ] = 50,
     runs: Annotated[
         int, typer.Option("--runs", min=1, max=MOST, help="Number of runs per policy.")

@@ -64,6 +64,18 @@ class OutputOptions:
         typer.Option("--report", help="Write an HTML report (one self-contained file)."),
     ] = None
 
+    def check(self) -> None:
+        """Check before the runs, which take time, that the files can be written.
+
+        Raises:
+            OSError: one cannot.
+        """
+        from parcae.files import check_place
+
+        for path in (self.json_path, self.report):
+            if path is not None:
+                check_place(path)
+
     def write(self, comparison: PairedComparison[Any]) -> None:
         """Print the table of a comparison, and write the files that are given."""
         from parcae.cli.tables import print_whole

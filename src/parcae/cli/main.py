@@ -66,6 +66,10 @@ app.command("policies")(policies.policies_command)
 BAD_INPUT = 2
 # 128 + the number of SIGINT, as shells report it.
 INTERRUPTED = 130
+# A bug of Parcae, or too little memory.
+FAILED = 1
+#: Set to 1, this environment variable shows the traceback of an unexpected error.
+TRACEBACK = "PARCAE_TRACEBACK"
 
 
 def _print_version(wanted: bool) -> None:
@@ -99,6 +103,26 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+def _last_resort(error: Exception) -> str:
+    """What to tell the user about an error that Parcae did not expect."""
+    if isinstance(error, MemoryError):
+        return "the memory does not suffice for this; give smaller counts or a smaller input"
+    if isinstance(error, RecursionError):
+        return "the input is nested too deeply; give one of fewer levels"
+    message = _one_line(error)[:200]
+    return (
+        f"unexpected {type(error).__name__}: {message}; this is a bug of Parcae: please report it "
+        f"with the command and the traceback, which {TRACEBACK}=1 shows"
+    )
+
+
+def _leave_closed_pipe() -> None:
+    """Exit after the reader of a pipe has gone (`parcae ... | head`)."""
+    # Without the redirection, Python would report another error when it flushes at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(FAILED)
+
+
 def _terminate(number: int, frame: FrameType | None) -> None:
     """End the process as after Ctrl-C, so that what it started ends, too."""
     del frame
@@ -106,7 +130,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Run the command line. Bad input ends it with exit code 2 and a one-line message."""
+    """Run the command line. Bad input ends it with exit code 2, a bug with 1, both in one line."""
     # By default SIGTERM ends Python without cleaning up. `parcae serve` has a handler of its own.
     signal.signal(signal.SIGTERM, _terminate)
     from pydantic import ValidationError
@@ -119,17 +143,20 @@ def main() -> None:
     try:
         with naming_extras():
             app()
+    except BrokenPipeError:
+        _leave_closed_pipe()
     except (InputError, ValidationError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            # The reader of a pipe has gone (`parcae ... | head`). Without the redirection, Python
-            # would report another error when it flushes standard output at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
         typer.echo(f"parcae: {_one_line(error)}", err=True)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         typer.echo("parcae: interrupted", err=True)
         sys.exit(INTERRUPTED)
+    except Exception as error:
+        # The last resort: no traceback reaches a user who did not ask for it.
+        if os.environ.get(TRACEBACK) == "1":
+            raise
+        typer.echo(f"parcae: {_last_resort(error)}", err=True)
+        sys.exit(FAILED)
 
 
 if __name__ == "__main__":

@@ -34,12 +34,17 @@ WorldOption = Annotated[
 ExecutorsOption = Annotated[
     int | None,
     typer.Option(
-        "--executors", min=1, help="Number of executors (or cores) of the cluster. (default: 50)"
+        "--executors",
+        min=1,
+        max=1_000_000,
+        help="Number of executors (or cores) of the cluster. (default: 50)",
     ),
 ]
 CoresOption = Annotated[
     int | None,
-    typer.Option("--cores", min=1, help="Another name for --executors.", show_default=False),
+    typer.Option(
+        "--cores", min=1, max=1_000_000, help="Another name for --executors.", show_default=False
+    ),
 ]
 ClassesOption = Annotated[
     str | None,
@@ -101,6 +106,7 @@ MovingOption = Annotated[
     typer.Option(
         "--moving-delay-ms",
         min=0,
+        max=10**12,
         help="Time that an executor needs to move to another job, in ms. (default: 2000)",
     ),
 ]
@@ -109,6 +115,7 @@ WarmupOption = Annotated[
     typer.Option(
         "--warmup-delay-ms",
         min=0,
+        max=10**12,
         help="Extra duration of the first task of a newly moved executor, if the profile has no "
         "measured durations of such tasks, in ms. (default: 1000)",
     ),

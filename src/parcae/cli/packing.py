@@ -278,6 +278,8 @@ def compare_command(
 
     from parcae.evaluation.packing.compare import compare_log, compare_packing
 
+    output.check()  # before the runs, which take time
+
     reject_both(reading.swf, drawn)
     is_log = reading.swf is not None
     names = (policies or (DEFAULT_LOG_POLICIES if is_log else DEFAULT_POLICIES)).split(",")

@@ -47,6 +47,7 @@ class SharedClusterOptions:
         typer.Option(
             "--moving-delay-ms",
             min=0,
+            max=10**12,
             help="With --scope cluster: shortest time between two executors taken from one "
             "application.",
         ),

@@ -146,7 +146,8 @@ class MixOptions:
     ] = "tpch"
     jobs: Jobs = 16
     cores: Annotated[
-        int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")
+        int,
+        typer.Option("--cores", min=1, max=1_000_000, help="Cores that the local Spark declares."),
     ] = 24
     arrivals: Arrivals = "poisson:750ms"
     seeds: Seeds = 5

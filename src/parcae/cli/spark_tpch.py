@@ -68,7 +68,10 @@ class TpchSettingOptions:
         ),
     ] = 44
     cores: Annotated[
-        int | None, typer.Option("--cores", min=1, help="Of Spark. [default: all that may be used]")
+        int | None,
+        typer.Option(
+            "--cores", min=1, max=1_000_000, help="Of Spark. [default: all that may be used]"
+        ),
     ] = None
     gap: Annotated[
         float | None,

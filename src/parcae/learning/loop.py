@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from parcae.errors import ConfigError, DivergedError
-from parcae.files import check_place
+from parcae.files import check_place, locked_folder
 from parcae.learning.state_file import STATE_FILE, TrainingState, read_state, write_state
 from parcae.learning.stopping import ScalarLog, Stop, stopping
 from parcae.policies.checkpoint import Checkpoint, Weights, write_checkpoint
@@ -189,7 +189,11 @@ def train(learner: Learner, plan: Plan, progress: Progress | None = None) -> Tra
     Raises:
         ConfigError, FormatError, FileNotFoundError: the training cannot start or resume.
     """
-    return _Loop(learner, plan).run(progress)
+    if plan.folder is None:
+        return _Loop(learner, plan).run(progress)
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    with locked_folder(plan.folder, "training into"):
+        return _Loop(learner, plan).run(progress)
 
 
 class _Loop:
@@ -216,7 +220,6 @@ class _Loop:
                     f"{folder} already contains a training: resume it with --resume, or choose "
                     "another folder"
                 )
-            folder.mkdir(parents=True, exist_ok=True)
             check_place(folder / BEST_FILE)
         self._keep_best(self.learner.begin())
 

@@ -126,8 +126,8 @@ class SimulationConfig(BaseModel):
     world: WorldName = WorldName.EXECUTORS
     num_executors: int = Field(default=50, ge=1, le=1 << 20)
     executor_classes: tuple[ExecutorClass, ...] = ()
-    moving_delay_ms: int = Field(default=2_000, ge=0)
-    warmup_delay_ms: int = Field(default=1_000, ge=0)
+    moving_delay_ms: int = Field(default=2_000, ge=0, le=10**12)
+    warmup_delay_ms: int = Field(default=1_000, ge=0, le=10**12)
     durations: DurationMode = DurationMode.SAMPLED
     interpolation: Interpolation = Interpolation.LINEAR
     end_ms: int | None = Field(default=None, ge=1)

@@ -15,12 +15,14 @@ import io
 import json
 import math
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from parcae.errors import ConfigError, FormatError, WorkloadError, suggestion
+from parcae.files import check_regular
 from parcae.units import MS_PER_S
 from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, without_largest
 from parcae.workloads.import_report import BadRows, ImportReport
@@ -64,6 +66,10 @@ class _Task:
     duration_s: float
     cpu: float
     memory: float
+
+
+#: Of any number of the trace: seconds of 30,000 years.
+_LARGEST = 1e12
 
 
 class _CountingFile(io.RawIOBase):
@@ -121,6 +127,7 @@ def read_alibaba(
     """
     _check_duration(duration, path)
     bad = BadRows(max_bad_share)
+    check_regular(path)
     counted = _CountingFile(path)
     stream: Any = io.BufferedReader(counted)
     if path.suffix == ".gz":
@@ -137,8 +144,12 @@ def read_alibaba(
                 num_rows += 1
                 if progress is not None and num_rows % 10_000 == 0:
                     progress(counted.count, path.stat().st_size)
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise FormatError(f"{path}: truncated ({error}); download the file again") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise FormatError(
+            f"{path}: truncated or damaged ({error}); download the file again"
+        ) from None
+    except csv.Error as error:
+        raise FormatError(f"{path}: not CSV ({error}); expected {', '.join(_COLUMNS)}") from None
     finally:
         counted.close()
     num_rows += bad.count
@@ -174,6 +185,8 @@ def _number(value: Any) -> float:
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"{value} is not a finite number")
+    if abs(number) > _LARGEST:
+        raise ValueError(f"{value} is larger than {_LARGEST:g}")
     return number
 
 
@@ -218,7 +231,7 @@ def _json_rows(
             entry = json.loads(line)
             job = str(entry["job_name"])
             rows = list(entry["tasks"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             bad.add(path, number, f"not a job with tasks ({type(error).__name__})")
             continue
         for row in rows:
@@ -235,7 +248,7 @@ def _json_rows(
                         row.get("plan_mem"),
                     ),
                 )
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
                 bad.add(path, number, f"job {job}: {error}")
 
 

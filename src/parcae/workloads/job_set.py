@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from parcae.errors import FormatError, WorkloadError
+from parcae.files import read_file
 from parcae.workloads.arrivals import Int64Array, JobSequence
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.job import Workload
@@ -77,7 +78,7 @@ def read_job_sets(path: Path) -> dict[str, JobSet]:
     Raises:
         FormatError: not a file of job sets; the message names the set and the entry.
     """
-    data = parsed_json(path, path.read_bytes(), _LAYOUT)
+    data = parsed_json(path, read_file(path), _LAYOUT)
     sets = data.get("sets") if isinstance(data, dict) else None
     if not isinstance(sets, dict) or not sets:
         raise FormatError(f'{path}: no "sets"; expected {_LAYOUT}')
@@ -91,7 +92,7 @@ def _job_set(path: Path, set_id: str, entry: Any) -> JobSet:
         executors = int(entry["exec"])
         moving = int(entry.get("moving_delay", 2_000))
         warmup = int(entry.get("warmup_delay", 1_000))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FormatError(
             f"{path}: job set {set_id!r} is not "
             f'{{"exec": E, "jobs": [[query, size, arrival ms], ...]}} ({error!r})'

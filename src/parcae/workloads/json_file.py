@@ -22,7 +22,7 @@ def parsed_json(
         of_pairs: makes an object from its pairs; None: a dict.
 
     Raises:
-        FormatError: the content is not JSON.
+        FormatError: the content is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(data, object_pairs_hook=of_pairs)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from parcae.errors import ConfigError, FormatError, WorkloadError, suggestion
+from parcae.files import read_file
 from parcae.workloads.json_file import parsed_json, shown
 from parcae.workloads.rigid import RigidJobs
 
@@ -80,7 +81,7 @@ def read_packing_sets(path: Path | str, which: str = "all") -> tuple[PackingSet,
     Example: `read_packing_sets("deeprm.json", "single job")[0].jobs.arrival` is [1].
     """
     path = Path(path)
-    data = parsed_json(path, path.read_bytes(), _LAYOUT)
+    data = parsed_json(path, read_file(path), _LAYOUT)
     entries = _keys(f"{path}", data, _FILE_KEYS, ("sequences",))["sequences"]
     if not isinstance(entries, list) or not entries:
         raise FormatError(f'{path}: "sequences" must be a list of at least one; expected {_LAYOUT}')

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError, FormatError, WorkloadError
+from parcae.files import read_file
 from parcae.workloads.allocation import DEFAULT_POOL, PoolSpec
 from parcae.workloads.arrivals import Int64Array, JobSequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
@@ -112,7 +113,7 @@ def read_spark_world_sets(path: Path | str) -> dict[str, SparkWorldSet]:
 
 def _entries(path: Path) -> list[Any]:
     """The file's list of sets, at least one."""
-    data = parsed_json(path, path.read_bytes(), _LAYOUT)
+    data = parsed_json(path, read_file(path), _LAYOUT)
     if not isinstance(data, dict) or data.get("format") != SPARK_WORLD_FORMAT:
         given = shown(data.get("format")) if isinstance(data, dict) else "missing"
         raise FormatError(f'{path}: "format" is {given}; expected "{SPARK_WORLD_FORMAT}"')

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import FormatError
+from parcae.files import check_regular
 from parcae.workloads.import_report import BadRows
 
 FloatArray = npt.NDArray[np.float64]
@@ -127,6 +128,7 @@ def read_lines(path: Path, bad: BadRows) -> Lines:
 
 
 def _opened(path: Path) -> IO[bytes]:
+    check_regular(path)
     return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 

@@ -6,8 +6,6 @@ durations.
 
 from __future__ import annotations
 
-import gzip
-import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.errors import FormatError, WorkloadError
+from parcae.files import read_file
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.json_file import parsed_json
 from parcae.workloads.npy_folder import NpyFolder
 from parcae.workloads.pickle_free import read_object_array
 from parcae.workloads.tpch_cloudlab import cloudlab_jobs, is_cloudlab, profiles_in
@@ -79,21 +79,11 @@ def _found_in(path: Path) -> _Found:
         jobs = _jobs_from_npy(NpyFolder(path))
         return _Found(jobs, 2 * len(jobs), _DECIMA)
     path = cloudlab or path
-    data = _parsed(path)
+    data = parsed_json(path, read_file(path), "(gzipped) JSON of TPC-H profiles")
     if not is_cloudlab(data):
         return _Found(_jobs_from_json(path, data), 1, _DECIMA)
     jobs, notes = cloudlab_jobs(path, data)
     return _Found(jobs, 1, {"source": "TPC-H profiles of the ERDOS simulator (CloudLab)"}, notes)
-
-
-def _parsed(path: Path) -> Any:
-    try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return json.loads(raw)
-    except (OSError, EOFError, ValueError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise FormatError(f"{path}: not (gzipped) JSON of TPC-H profiles ({error})") from None
 
 
 def _jobs_from_json(path: Path, data: Any) -> list[JobSpec]:
@@ -117,7 +107,7 @@ def _json_job(where: str, name: str, entry: Any) -> JobSpec:
         parents = [
             tuple(int(a) for a, b in edges if int(b) == stage) for stage in range(num_stages)
         ]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FormatError(
             f"{where}: expected num_stages, edges and task_durations_ms ({error!r})"
         ) from None

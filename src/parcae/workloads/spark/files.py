@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from parcae.errors import FormatError
+from parcae.files import check_regular
 from parcae.units import BYTES_PER_MIB
 from parcae.workloads.spark.codecs import ByteStream, decompressed_chunks
 
@@ -20,6 +21,8 @@ ROLLING_PREFIX = "eventlog_v2_"
 ROLLING_FILE = re.compile(r"^events_(\d+)_")
 EVENT_START = re.compile(rb'^\s*\{\s*"Event"\s*:')
 MAX_LINE_BYTES = 1024 * BYTES_PER_MIB
+# As many missing parts are named in a message.
+_SHOWN_MISSING = 5
 ZIP_MAGIC = b"PK\x03\x04"
 
 
@@ -128,6 +131,7 @@ def _logs_at(path: Path) -> list[LogSource]:
             if ROLLING_FILE.match(child.name)
         ]
         return [_rolling_log(path.name, str(path), parts)]
+    check_regular(path)
     with path.open("rb") as stream:
         if stream.read(4) == ZIP_MAGIC:
             return _logs_in_zip(path)
@@ -179,11 +183,11 @@ def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
     numbers = [_number(part) for part in by_number]
     # A rolling log starts with part 1 and has no gaps.
     if numbers != list(range(1, len(numbers) + 1)):
-        missing = sorted(set(range(1, numbers[-1] + 1)) - set(numbers))
+        # Among this many numbers, one is missing; the last one may be as large as a name can say.
+        candidates = range(1, min(numbers[-1], len(numbers) + _SHOWN_MISSING) + 1)
+        missing = sorted(set(candidates) - set(numbers))[:_SHOWN_MISSING]
         what = (
-            f"parts {missing[:5]} are missing"
-            if missing
-            else f"part numbers {numbers[:9]} occur twice"
+            f"parts {missing} are missing" if missing else f"part numbers {numbers[:9]} occur twice"
         )
         raise FormatError(
             f"{label}: {what}; expected events_1_..., events_2_..., ... without gaps; "
@@ -215,6 +219,7 @@ def open_part(part: LogPart) -> BinaryIO:
         FormatError: the part cannot be opened.
     """
     try:
+        check_regular(part.path)
         if part.member is None:
             return part.path.open("rb")
         return zipfile.ZipFile(part.path).open(part.member)  # type: ignore[return-value]

@@ -1,0 +1,93 @@
+"""No command ends in a traceback, whatever it is given."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from parcae.cli import main as command_line
+from tests.cli.running import run
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "parcae simulate toy --jobs 2000000000",
+        "parcae simulate toy --jobs 99999999999999999999",
+        "parcae bounds toy --jobs 100000000000",
+        "parcae packing simulate --window 99999999999",
+        "parcae simulate toy --policy srpt-cap:1e400",
+        "parcae simulate toy --moving-delay-ms 9000000000000000000",
+        "parcae compare toy --json missing/folder.json",
+    ],
+)
+def test_bad_input_is_one_error(command: str, tmp_path: Path) -> None:
+    done = run(command, tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ZeroDivisionError("x"), "PARCAE_TRACEBACK=1"),
+        (MemoryError(), "memory"),
+        (RecursionError(), "nested"),
+    ],
+)
+def test_an_unexpected_error_is_one_line(
+    error: Exception, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(command_line, "app", fail)
+    done = run("parcae policies", tmp_path)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+_FILES = {
+    "deep.json": b"[" * 5_000,
+    "infinity.json": b'{"10g/q1": {"num_stages": Infinity}}',
+    "long.json": b'{"10g/q1": ' + b"9" * 5_000 + b"}",
+    "big.json": b'{"10g/q1": {"num_stages": 100000000000000000000}}',
+    "torn.json.gz": gzip.compress(b'{"a": 1}' * 500)[:-20],
+    "flipped.json.gz": gzip.compress(os.urandom(500)).replace(b"\x00", b"\xff"),
+}
+
+
+@pytest.mark.parametrize("name", _FILES)
+@pytest.mark.parametrize("format_name", ["tpch-profiles", "alibaba", "spark-events"])
+def test_a_damaged_file_is_refused(name: str, format_name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(_FILES[name])
+    done = run(f"parcae workload import {format_name} {name} -o out.parcae", tmp_path)
+    assert done.returncode == 2, done.stderr
+
+
+@pytest.mark.parametrize("format_name", ["alibaba", "spark-events", "tpch-profiles"])
+def test_a_pipe_is_refused(format_name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    done = run(f"parcae workload import {format_name} pipe.json -o out.parcae", tmp_path)
+    assert done.returncode == 2
+    assert "pipe" in done.stderr
+
+
+def test_a_csv_field_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x" * 200_000 + ",1,2\n")
+    done = run("parcae workload import alibaba a.csv -o out.parcae", tmp_path)
+    assert done.returncode == 2
+    assert "not CSV" in done.stderr
+
+
+def test_a_rolling_log_with_a_huge_number_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "eventlog_v2_a"
+    folder.mkdir()
+    (folder / "events_300000000_a").write_text("{}")
+    done = run("parcae workload import spark-events eventlog_v2_a -o out.parcae", tmp_path)
+    assert done.returncode == 2
+    assert "parts [1, 2, 3, 4, 5] are missing" in done.stderr

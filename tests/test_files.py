@@ -1,0 +1,79 @@
+"""Files are written completely or not at all, in the right place and with the right permissions."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from parcae.errors import ConfigError, FormatError
+from parcae.files import check_place, check_regular, locked_folder, write_text
+
+
+def test_the_target_of_a_link_is_replaced_and_not_the_link(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("old")
+    link = tmp_path / "link"
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_a_device_is_written_to(tmp_path: Path) -> None:
+    link = tmp_path / "null"
+    link.symlink_to("/dev/null")
+    write_text(link, "nothing")
+    assert link.is_symlink()
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    write_text(pipe, "text")
+    reader.join(10)
+    assert read == ["text"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_new_files_respect_the_umask_and_old_ones_keep_their_permissions(tmp_path: Path) -> None:
+    earlier = os.umask(0o027)
+    try:
+        write_text(tmp_path / "new", "text")
+    finally:
+        os.umask(earlier)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+    (tmp_path / "new").chmod(0o600)
+    write_text(tmp_path / "new", "other")
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
+
+
+def test_a_place_is_checked_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="create it first"):
+        check_place(tmp_path / "missing" / "file")
+    with pytest.raises(IsADirectoryError):
+        check_place(tmp_path)
+
+
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FormatError, match="this is a pipe, not a file"):
+        check_regular(tmp_path / "pipe")
+    with pytest.raises(FormatError, match="this is a device, not a file"):
+        check_regular(Path("/dev/zero"))
+
+
+def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:
+    with (
+        locked_folder(tmp_path, "training into"),
+        pytest.raises(ConfigError, match="another process is training into this folder"),
+        locked_folder(tmp_path, "training into"),
+    ):
+        pass
+    with locked_folder(tmp_path, "training into"):
+        pass
