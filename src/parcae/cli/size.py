@@ -183,6 +183,7 @@ def _sized(question: Question) -> Sizing:
     """Play the runs with a progress bar."""
     from parcae.evaluation.sizing import size_cluster
 
+    question.check()  # before the bar, which would put an empty line before an error
     with progress_bar(has_counts=True) as progress:
         bar = progress.add_task("simulating", total=None)
         return size_cluster(
