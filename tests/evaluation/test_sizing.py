@@ -78,7 +78,8 @@ def _sizing(times: dict[str, list[float]], load: tuple[float, ...] = (0.9, 0.6, 
 def test_the_headline_says_what_each_policy_needs_and_what_the_best_saves() -> None:
     sizing = _sizing({"fifo": [300, 200, 90], "fair": [200, 80, 50], "parcae": [70, 55, 30]})
     assert headline(sizing) == (
-        "Target p95 < 60 s: fifo meets it at no size, fair needs 64 cores, parcae needs 40 cores. "
+        "Target p95 < 60 s (mean over 20 runs): fifo meets it at no size, "
+        "fair needs 64 cores, parcae needs 40 cores. "
         "With parcae 40 cores do what fair needs 64 for. "
         "Only the given sizes were tried; --search tries those between."
     )
@@ -98,7 +99,9 @@ def test_the_limit_itself_does_not_meet_the_target() -> None:
 
 def test_nothing_is_saved_where_policies_need_the_same() -> None:
     text = headline(_sizing({"fair": [50, 40, 30], "parcae": [40, 30, 20]}))
-    assert text == "Target p95 < 60 s: fair needs 32 cores, parcae needs 32 cores."
+    assert text == (
+        "Target p95 < 60 s (mean over 20 runs): fair needs 32 cores, parcae needs 32 cores."
+    )
 
 
 def test_warnings_name_overloaded_sizes_and_ends_of_the_range() -> None:
@@ -151,6 +154,12 @@ def test_a_search_finds_the_size_that_trying_all_finds() -> None:
     assert searched.smallest("fair") == every.smallest("fair")
     sizes = {result.cores for result in searched.results}
     assert {1, 8} < sizes
+
+
+def test_policies_are_made_for_the_arrivals_as_grown() -> None:
+    assert _QUESTION.drawn_arrivals == "poisson:5s"
+    assert replace(_QUESTION, growth=2.0).drawn_arrivals == "poisson:2500.000ms"
+    assert replace(_QUESTION, arrivals="batch", growth=2.0).drawn_arrivals == "batch"
 
 
 @pytest.mark.parametrize(

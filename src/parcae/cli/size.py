@@ -19,6 +19,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class GoalOptions:
+    """What the cluster should reach, and at what price."""
+
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", help='average, p95 or p99 below a time: "p95 < 60s", "average < 2min".'
+        ),
+    ] = None
+    price: Annotated[float, typer.Option("--price", help="Price of a core for an hour.")] = 0.0
+    search: Annotated[
+        bool,
+        typer.Option("--search", help="Also try sizes between the given ones, by bisection."),
+    ] = False
+
+
+@dataclass(frozen=True)
 class ArrivalOptions:
     """The runs that are played at every size."""
 
@@ -133,17 +150,7 @@ def size_command(
     policies: Annotated[
         str, typer.Option("--policies", help="Policies, separated by commas.")
     ] = "fifo,fair,parcae",
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target", help='average, p95 or p99 below a time: "p95 < 60s", "average < 2min".'
-        ),
-    ] = None,
-    price: Annotated[float, typer.Option("--price", help="Price of a core for an hour.")] = 0.0,
-    search: Annotated[
-        bool,
-        typer.Option("--search", help="Also try sizes between the given ones, by bisection."),
-    ] = False,
+    goal: GoalOptions,
     runs: ArrivalOptions,
     play: PlayOptions,
     output: SizeOutputOptions,
@@ -157,7 +164,7 @@ def size_command(
 
     # Checked before logs are read and runs are played, which may take minutes.
     sizes = parse_cores(cores)
-    wanted = None if target is None else Target.parse(target)
+    wanted = None if goal.target is None else Target.parse(goal.target)
     check_files(output.json_path, output.csv, output.plot)
     config = play.config()
     question = Question(
@@ -165,14 +172,14 @@ def size_command(
         sizes,
         tuple(policies.split(",")),
         wanted,
-        price,
+        goal.price,
         arrivals=runs.arrivals,
         num_jobs=runs.jobs,
         block=runs.block,
         growth=runs.growth,
         num_seeds=runs.seeds,
         seed_start=runs.seed_start,
-        search=search,
+        search=goal.search,
         config=config,
         processes=play.processes,
     )

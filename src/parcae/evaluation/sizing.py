@@ -183,6 +183,19 @@ class Question:
             return None
         return default_block(self.recorded.num_jobs) if self.block is None else self.block
 
+    @property
+    def drawn_arrivals(self) -> str:
+        """The arrivals with their growth, as a process that can be drawn at any size.
+
+        Variants are chosen and rules are tuned for it.
+        """
+        if self.arrivals == "recorded":
+            return process_like(grown(self.recorded, self.growth).arrival_ms.tolist())
+        process = ArrivalProcess.parse(self.arrivals)
+        if process.kind == "batch" or self.growth == 1:
+            return self.arrivals
+        return f"{process.kind}:{max(0.001, process.value / self.growth):.3f}ms"
+
     def draw(self, seed: int) -> JobSequence:
         """The jobs of the run of a seed, the same for every size."""
         block = self.block_length
@@ -192,6 +205,26 @@ class Question:
             # No arrival process that is accepted depends on the cluster.
             drawn = self.workload.draw(self.jobs_per_run, self.arrivals, self.config, seed=seed)
         return grown(drawn, self.growth)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that is needed to repeat the runs."""
+        return {
+            "workload": self.workload.name,
+            "fingerprint": fingerprint(self.workload),
+            "cores": list(self.cores),
+            "policies": list(self.policies),
+            "target": None if self.target is None else str(self.target),
+            "price": self.price,
+            "arrivals": self.arrivals,
+            "block": self.block_length,
+            "growth": self.growth,
+            "jobs": self.jobs_per_run,
+            "seeds": [self.seed_start, self.seed_start + self.num_seeds - 1],
+            "search": self.search,
+            "config": self.config.model_dump(mode="json", exclude={"num_executors"}),
+            "intervals": METHODS["t"],
+            "version": __version__,
+        }
 
 
 def _check_arrivals(question: Question) -> None:
@@ -307,24 +340,6 @@ class Sizing:
         """{"headline":, "warnings":, "smallest":, "results":, "settings":}"""
         from parcae.evaluation.sizing_text import headline, warnings
 
-        asked = self.question
-        settings = {
-            "workload": asked.workload.name,
-            "fingerprint": fingerprint(asked.workload),
-            "cores": list(asked.cores),
-            "policies": list(asked.policies),
-            "target": None if asked.target is None else str(asked.target),
-            "price": asked.price,
-            "arrivals": asked.arrivals,
-            "block": asked.block_length,
-            "growth": asked.growth,
-            "jobs": asked.jobs_per_run,
-            "seeds": [asked.seed_start, asked.seed_start + asked.num_seeds - 1],
-            "search": asked.search,
-            "config": asked.config.model_dump(mode="json", exclude={"num_executors"}),
-            "intervals": METHODS["t"],
-            "version": __version__,
-        }
         load = {
             str(cores): None if math.isinf(one) else one for cores, one in sorted(self.load.items())
         }
@@ -334,7 +349,7 @@ class Sizing:
             "smallest": {policy: self.smallest(policy) for policy in self.policies},
             "load": load,
             "results": [result.to_json() for result in self.results],
-            "settings": settings,
+            "settings": self.question.to_json(),
         }
 
 
@@ -403,12 +418,9 @@ def _offered_cores(question: Question) -> float:
 def _played(question: Question, cores: int, progress: Progress | None) -> list[SizeResult]:
     """The results of all policies at one size."""
     config = question.config.model_copy(update={"num_executors": cores})
-    arrivals = question.arrivals
-    if arrivals == "recorded":
-        # Variants are chosen and rules are tuned for drawn arrivals of the same rate.
-        like = question.draw(question.seed_start)
-        arrivals = process_like(like.arrival_ms.tolist())
-    world = _SizedWorld(question.workload, config, arrivals, question.jobs_per_run, question)
+    world = _SizedWorld(
+        question.workload, config, question.drawn_arrivals, question.jobs_per_run, question
+    )
     comparison = compare_in(
         world,
         question.policies,

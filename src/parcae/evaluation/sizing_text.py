@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parcae.errors import ConfigError
-from parcae.evaluation.statistics import Estimate, with_half_width
+from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
 from parcae.files import check_place, replacing, write_text
 from parcae.units import s_from_ms
 
@@ -39,7 +39,8 @@ def headline(sizing: Sizing) -> str:
         f"{policy} needs {size} cores" if size is not None else f"{policy} meets it at no size"
         for policy, size in found.items()
     ]
-    sentences = [f"Target {target}: {', '.join(parts)}.", _saving(found)]
+    runs = f"mean over {sizing.question.num_seeds} runs"
+    sentences = [f"Target {target} ({runs}): {', '.join(parts)}.", _saving(found)]
     # Below the smallest given size there is nothing to search between.
     is_between = any(size not in (None, sizing.question.cores[0]) for size in found.values())
     if is_between and not sizing.question.search:
@@ -128,6 +129,11 @@ def sizing_table(sizing: Sizing) -> Table:
     return table
 
 
+def _digits(value: float) -> int:
+    """Digits after the point that show three of a small value, and two of a large one."""
+    return max(2, 2 - math.floor(math.log10(value))) if value > 0 else 2
+
+
 def _cells(sizing: Sizing, result: SizeResult) -> list[str]:
     load = sizing.load[result.cores]
     cells = [
@@ -140,15 +146,13 @@ def _cells(sizing: Sizing, result: SizeResult) -> list[str]:
         with_half_width(result.cores_busy),
         "batch" if math.isinf(load) else f"{load:.2f}",
         f"{result.cost_per_hour:,.2f}",
-        with_half_width(result.cost_per_job, 4),
+        with_half_width(result.cost_per_job, _digits(result.cost_per_job.mean)),
     ]
     target = sizing.question.target
     if target is None or result.within_target is None:
         return cells
-    share = result.within_target
-    percent = Estimate(100 * share.mean, 100 * share.low, 100 * share.high)
-    interval = "" if share.is_unknown else f" [{percent.low:.1f}, {percent.high:.1f}]"
-    return [*cells, f"{percent.mean:.1f}%{interval}", "met" if result.meets(target) else "missed"]
+    share = with_interval(result.within_target, "{:.1%}".format)
+    return [*cells, share, "met" if result.meets(target) else "missed"]
 
 
 def sizing_frame(sizing: Sizing) -> pl.DataFrame:
@@ -261,13 +265,8 @@ def _picture(sizing: Sizing) -> Figure:
     for policy in sizing.policies:
         results = sizing.of(policy)
         sizes = [result.cores for result in results]
-        for axis, name in ((times, f"{measure}_s"), (costs, "cost_per_job")):
-            estimates: list[Estimate] = [getattr(result, name) for result in results]
-            means = [one.mean for one in estimates]
-            # Intervals of few runs may reach below 0, which no time or cost does.
-            low = [one.mean - max(0.0, one.low) for one in estimates]
-            high = [one.high - one.mean for one in estimates]
-            axis.errorbar(sizes, means, yerr=[low, high], marker="o", capsize=3, label=policy)
+        _draw_line(times, sizes, [getattr(result, f"{measure}_s") for result in results], policy)
+        _draw_line(costs, sizes, [result.cost_per_job for result in results], policy)
     if target is not None:
         limit_s = s_from_ms(target.limit_ms)
         times.axhline(limit_s, linestyle="--", color="grey", label=f"target {limit_s:g} s")
@@ -276,3 +275,12 @@ def _picture(sizing: Sizing) -> Figure:
     times.set_ylim(bottom=0)
     costs.set_ylim(bottom=0)
     return picture
+
+
+def _draw_line(axis: Any, sizes: list[int], estimates: list[Estimate], label: str) -> None:
+    """Draw means by size, with their intervals."""
+    means = [one.mean for one in estimates]
+    # Intervals of few runs may reach below 0, which no time or cost does.
+    below = [one.mean - max(0.0, one.low) for one in estimates]
+    above = [one.high - one.mean for one in estimates]
+    axis.errorbar(sizes, means, yerr=[below, above], marker="o", capsize=3, label=label)
