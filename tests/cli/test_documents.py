@@ -121,6 +121,7 @@ _SMALLER = (
     ("(packing )?compare", r"--seeds \d+", "--seeds 2"),
     ("compare", r"--jobs \d+", "--jobs 5"),
     ("bounds", r"--jobs \d+", "--jobs 4"),
+    ("size", r"$", " --jobs 5 --seeds 2 --processes 1"),
     ("learn|train|tune", r"--executors \d+", "--executors 8"),
     ("learn|train|tune", r"(--|\b)jobs([ =])\d+", r"\1jobs\g<2>4"),
     ("bench decision", r"$", " --decisions 30"),

@@ -27,6 +27,7 @@ from parcae.cli import (
     reproduce,
     serve,
     simulate,
+    size,
     spark,
     spark_jar,
     workload,
@@ -50,6 +51,7 @@ app.add_typer(spark.app, name="spark")
 spark_jar.register(spark.app)
 app.add_typer(packing.app, name="packing")
 app.command("simulate")(simulate.simulate_command)
+app.command("size")(size.size_command)
 app.command("compare")(compare.compare_command)
 app.command("compare-logs")(compare_logs.compare_logs_command)
 app.command("learn")(learn.learn_command)

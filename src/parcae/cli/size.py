@@ -1,0 +1,213 @@
+"""`parcae size`: how many cores a workload needs to meet a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcae.cli.groups import with_groups
+from parcae.cli.options import DurationsOption, ErrorOption, UnknownOption
+from parcae.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from parcae.evaluation.sizing import Question, Sizing
+    from parcae.simulation.config import SimulationConfig
+    from parcae.workloads.job import Workload
+
+
+@dataclass(frozen=True)
+class GoalOptions:
+    """What the cluster should reach, and at what price."""
+
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", help='average, p95 or p99 below a time: "p95 < 60s", "average < 2min".'
+        ),
+    ] = None
+    price: Annotated[float, typer.Option("--price", help="Price of a core for an hour.")] = 0.0
+    search: Annotated[
+        bool,
+        typer.Option("--search", help="Also try sizes between the given ones, by bisection."),
+    ] = False
+
+
+@dataclass(frozen=True)
+class ArrivalOptions:
+    """The runs that are played at every size."""
+
+    arrivals: Annotated[
+        str,
+        typer.Option(
+            "--arrivals",
+            help="recorded (resampled in blocks) | poisson:25s (mean gap) | bursts:25s | batch",
+        ),
+    ] = "recorded"
+    growth: Annotated[
+        float,
+        typer.Option("--growth", help="Divide the gaps between jobs by this: 1.5 is 50% more."),
+    ] = 1.0
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            min=1,
+            max=1_000_000,
+            help="Number of jobs in a run. (default: as many as recorded, or 100 drawn ones)",
+        ),
+    ] = None
+    block: Annotated[
+        int | None,
+        typer.Option(
+            "--block",
+            min=1,
+            help="Recorded jobs in a block. (default: the square root of their number)",
+        ),
+    ] = None
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=2, max=100_000, help="Number of runs at every size.")
+    ] = 20
+    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 0
+
+
+@dataclass(frozen=True)
+class PlayOptions:
+    """What policies know, and how runs are played."""
+
+    durations: DurationsOption = "sampled"
+    unknown_share: UnknownOption = 0.0
+    estimate_error: ErrorOption = "log"
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="Number of worker processes. (default: all cores)"),
+    ] = None
+
+    def config(self) -> SimulationConfig:
+        """The simulation config that the options describe."""
+        from parcae.cli.options import SimulatedClusterOptions
+
+        return SimulatedClusterOptions(
+            world="cores",
+            unknown_share=self.unknown_share,
+            estimate_error=self.estimate_error,
+            durations=self.durations,
+        ).config()
+
+
+@dataclass(frozen=True)
+class SizeOutputOptions:
+    """Files to write."""
+
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the result as JSON to this file.")
+    ] = None
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Write a row for each size and policy.")
+    ] = None
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Draw times and costs by size (.png, .svg or .html)."),
+    ] = None
+
+    def write(self, sizing: Sizing) -> None:
+        """Print the table, the headline and the warnings, and write the files that are given."""
+        from parcae.cli.tables import print_whole
+        from parcae.evaluation import sizing_text
+
+        print_whole(sizing_text.sizing_table(sizing))
+        for text in sizing_text.warnings(sizing):
+            typer.echo(f"warning: {text}")
+        typer.echo(f"\n{sizing_text.headline(sizing)}")
+        if self.json_path is not None:
+            sizing_text.write_json(sizing, self.json_path)
+            typer.echo(f"JSON: {self.json_path}")
+        if self.csv is not None:
+            sizing_text.write_csv(sizing, self.csv)
+            typer.echo(f"CSV: {self.csv}")
+        if self.plot is not None:
+            sizing_text.write_plot(sizing, self.plot)
+            typer.echo(f"picture: {self.plot}")
+
+
+@with_groups
+def size_command(
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LOGS|WORKLOAD",
+            help="Spark event logs, or folders of them; or one workload: a name or a *.parcae "
+            "file.",
+            show_default=False,
+        ),
+    ],
+    *,
+    cores: Annotated[
+        str, typer.Option("--cores", help="Sizes to try, ascending, as in 8,16,32,64.")
+    ],
+    policies: Annotated[
+        str, typer.Option("--policies", help="Policies, separated by commas.")
+    ] = "fifo,fair,parcae",
+    goal: GoalOptions,
+    runs: ArrivalOptions,
+    play: PlayOptions,
+    output: SizeOutputOptions,
+) -> None:
+    """Find how many cores a workload needs: times and costs by size and policy, and a target.
+
+    Example: parcae size tpch --cores 8,16,32 --arrivals poisson:25s --target "p95 < 60s"
+    """
+    from parcae.evaluation.sizing import Question, Target, parse_cores
+    from parcae.evaluation.sizing_text import check_files
+
+    # Checked before logs are read and runs are played, which may take minutes.
+    sizes = parse_cores(cores)
+    wanted = None if goal.target is None else Target.parse(goal.target)
+    check_files(output.json_path, output.csv, output.plot)
+    config = play.config()
+    question = Question(
+        _read(source, recorded=runs.arrivals == "recorded"),
+        sizes,
+        tuple(policies.split(",")),
+        wanted,
+        goal.price,
+        arrivals=runs.arrivals,
+        num_jobs=runs.jobs,
+        block=runs.block,
+        growth=runs.growth,
+        num_seeds=runs.seeds,
+        seed_start=runs.seed_start,
+        search=goal.search,
+        config=config,
+        processes=play.processes,
+    )
+    output.write(_sized(question))
+
+
+def _sized(question: Question) -> Sizing:
+    """Play the runs with a progress bar."""
+    from parcae.evaluation.sizing import size_cluster
+
+    question.check()  # before the bar, which would put an empty line before an error
+    with progress_bar(has_counts=True) as progress:
+        bar = progress.add_task("simulating", total=None)
+        return size_cluster(
+            question, lambda done, total: progress.update(bar, completed=done, total=total)
+        )
+
+
+def _read(source: list[str], recorded: bool) -> Workload:
+    """The workload, or that of event logs: every run with its arrival, or the recurring jobs."""
+    from parcae.workloads.catalog import BUILT_IN, load_workload
+    from parcae.workloads.spark_event_log import read_spark_event_logs
+
+    first = source[0]
+    is_name = first in BUILT_IN or first.startswith("mixed:") or not Path(first).exists()
+    if len(source) == 1 and (is_name or first.endswith(".parcae")):
+        return load_workload(first)
+    workload, report = read_spark_event_logs([Path(one) for one in source], recorded=recorded)
+    for note in report.notes:
+        typer.echo(f"note: {note}", err=True)
+    return workload

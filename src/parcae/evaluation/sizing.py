@@ -1,0 +1,466 @@
+"""How many cores a workload needs: the same runs on clusters of several sizes.
+
+`size_cluster` plays every policy at every size in the world of cores, on the same jobs, arrivals
+and seeds, and finds the smallest size that meets a target.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from parcae.errors import ConfigError
+from parcae.evaluation.compare import ClusterWorld, Comparison
+from parcae.evaluation.paired import compare_in
+from parcae.evaluation.statistics import METHODS, Estimate, mean_estimate, share_estimate
+from parcae.evaluation.tuning import check_seeds
+from parcae.evaluation.world import Progress
+from parcae.metrics.summary import RunSummary
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.units import MS_PER_HOUR, MS_PER_MINUTE, MS_PER_S, s_from_ms
+from parcae.version import __version__
+from parcae.workloads.arrivals import ArrivalProcess, JobSequence, process_like, recorded_sequence
+from parcae.workloads.describe import fingerprint
+from parcae.workloads.job import Workload
+from parcae.workloads.resampling import check_block, default_block, grown, resampled
+
+#: Largest size and largest number of sizes.
+MOST_CORES = 1 << 20
+MOST_SIZES = 50
+#: Number of jobs in a run whose arrivals are drawn.
+_DRAWN_JOBS = 100
+_UNITS_MS = {
+    "ms": 1,
+    "s": MS_PER_S,
+    "m": MS_PER_MINUTE,
+    "min": MS_PER_MINUTE,
+    "h": MS_PER_HOUR,
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A completion time that jobs should stay below.
+
+    Args:
+        measure: "average", "p95" or "p99".
+        limit_ms: the limit in ms.
+    """
+
+    measure: str
+    limit_ms: float
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Parse a target such as "p95 < 60s", "average < 2min" or "p99 < 500ms".
+
+        Raises:
+            ConfigError: any other text; the message lists the accepted forms.
+        """
+        found = re.fullmatch(
+            r"\s*(average|p95|p99)\s*<\s*(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|min|m|h)\s*", text
+        )
+        if found is None or float(found[2]) <= 0:
+            raise ConfigError(
+                f"target {text!r} is not understood: write average, p95 or p99, then < and a time "
+                'above 0 in ms, s, min or h, as in "p95 < 60s"'
+            )
+        return cls(found[1], float(found[2]) * _UNITS_MS[found[3]])
+
+    def __str__(self) -> str:
+        return f"{self.measure} < {s_from_ms(self.limit_ms):g} s"
+
+
+def parse_cores(text: str) -> tuple[int, ...]:
+    """The sizes in a list such as "8,16,32".
+
+    Raises:
+        ConfigError: an entry is not a whole number, or `check_cores` refuses the sizes.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words):
+        raise ConfigError(f"--cores {text}: write whole numbers with commas between, as in 8,16,32")
+    cores = tuple(int(word) for word in words)
+    check_cores(cores)
+    return cores
+
+
+def check_cores(cores: Sequence[int]) -> None:
+    """Check the sizes of clusters.
+
+    Raises:
+        ConfigError: none or too many, not ascending, repeated, or out of bounds.
+    """
+    if not 1 <= len(cores) <= MOST_SIZES:
+        raise ConfigError(f"--cores: give 1 to {MOST_SIZES} sizes, not {len(cores)}")
+    if any(low >= high for low, high in itertools.pairwise(cores)):
+        raise ConfigError("--cores: give every size once, from the smallest to the largest")
+    if cores[0] < 1 or cores[-1] > MOST_CORES:
+        raise ConfigError(f"--cores: a size is outside 1..{MOST_CORES:,}")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of `size_cluster`.
+
+    Args:
+        workload: the jobs.
+        cores: numbers of cores, ascending.
+        policies: names as in `parcae policies`, for the world of cores.
+        target: the target, or None.
+        price: price of a core for an hour, in any currency.
+        arrivals: "recorded" (resampled in blocks), "batch", "poisson:25s" or "bursts:25s".
+        num_jobs: number of jobs in a run; None: all recorded jobs, or 100 drawn ones.
+        block: recorded jobs in a block; None: see `parcae.workloads.resampling.default_block`.
+        growth: how many times as many jobs arrive in the same time.
+        num_seeds: number of runs at every size.
+        seed_start: seed of the first run.
+        search: whether to search between the given sizes, by bisection.
+        config: what else is set of the cluster; its number of cores is not used.
+        processes: worker processes; see `parcae.evaluation.paired.compare_in`.
+    """
+
+    workload: Workload
+    cores: tuple[int, ...]
+    policies: tuple[str, ...] = ("fifo", "fair", "parcae")
+    target: Target | None = None
+    price: float = 0.0
+    arrivals: str = "recorded"
+    num_jobs: int | None = None
+    block: int | None = None
+    growth: float = 1.0
+    num_seeds: int = 20
+    seed_start: int = 0
+    search: bool = False
+    config: SimulationConfig = field(
+        default_factory=lambda: SimulationConfig(world=WorldName.CORES)
+    )
+    processes: int | None = None
+
+    def check(self) -> None:
+        """Check everything that can be checked before a run.
+
+        Raises:
+            ConfigError: a value is out of range, or values contradict each other.
+        """
+        check_cores(self.cores)
+        check_seeds(self.seed_start, self.num_seeds)
+        if self.num_seeds < 2:
+            raise ConfigError("an interval needs at least two runs: give --seeds 2 or more")
+        if not (math.isfinite(self.price) and self.price >= 0):
+            raise ConfigError(f"--price {self.price:g}: write a number from 0 on")
+        if not (math.isfinite(self.growth) and 0 < self.growth <= 1000):
+            raise ConfigError(f"--growth {self.growth:g}: write a number above 0, up to 1000")
+        if self.config.world is not WorldName.CORES:
+            raise ConfigError("sizes are compared in the world of cores only")
+        if self.search and self.target is None:
+            raise ConfigError("--search looks for the size that meets a target: give --target")
+        _check_arrivals(self)
+
+    @cached_property
+    def recorded(self) -> JobSequence:
+        """The recorded jobs with their arrivals."""
+        return recorded_sequence(self.workload)
+
+    @property
+    def jobs_per_run(self) -> int:
+        """Number of jobs in a run."""
+        if self.num_jobs is not None:
+            return self.num_jobs
+        return self.recorded.num_jobs if self.arrivals == "recorded" else _DRAWN_JOBS
+
+    @property
+    def block_length(self) -> int | None:
+        """Number of recorded jobs in a block; None if arrivals are drawn."""
+        if self.arrivals != "recorded":
+            return None
+        return default_block(self.recorded.num_jobs) if self.block is None else self.block
+
+    @property
+    def drawn_arrivals(self) -> str:
+        """The arrivals with their growth, as a process that can be drawn at any size.
+
+        Variants are chosen and rules are tuned for it.
+        """
+        if self.arrivals == "recorded":
+            return process_like(grown(self.recorded, self.growth).arrival_ms.tolist())
+        process = ArrivalProcess.parse(self.arrivals)
+        if process.kind == "batch" or self.growth == 1:
+            return self.arrivals
+        return f"{process.kind}:{max(0.001, process.value / self.growth):.3f}ms"
+
+    def draw(self, seed: int) -> JobSequence:
+        """The jobs of the run of a seed, the same for every size."""
+        block = self.block_length
+        if block is not None:
+            drawn = resampled(self.recorded, self.jobs_per_run, block, seed=seed)
+        else:
+            # No arrival process that is accepted depends on the cluster.
+            drawn = self.workload.draw(self.jobs_per_run, self.arrivals, self.config, seed=seed)
+        return grown(drawn, self.growth)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that is needed to repeat the runs."""
+        return {
+            "workload": self.workload.name,
+            "fingerprint": fingerprint(self.workload),
+            "cores": list(self.cores),
+            "policies": list(self.policies),
+            "target": None if self.target is None else str(self.target),
+            "price": self.price,
+            "arrivals": self.arrivals,
+            "block": self.block_length,
+            "growth": self.growth,
+            "jobs": self.jobs_per_run,
+            "seeds": [self.seed_start, self.seed_start + self.num_seeds - 1],
+            "search": self.search,
+            "config": self.config.model_dump(mode="json", exclude={"num_executors"}),
+            "intervals": METHODS["t"],
+            "version": __version__,
+        }
+
+
+def _check_arrivals(question: Question) -> None:
+    process = ArrivalProcess.parse(question.arrivals)
+    if process.kind in ("load", "trace"):
+        raise ConfigError(
+            f"--arrivals {question.arrivals}: a load refers to one size of the cluster, but the "
+            "same jobs must arrive at every size; write the gap between jobs, as in poisson:25s"
+        )
+    if process.kind == "recorded":
+        if not question.workload.is_recorded:
+            raise ConfigError(
+                f"workload {question.workload.name!r} has no recorded arrivals: give --arrivals, "
+                "as in --arrivals poisson:25s"
+            )
+        block = question.block_length
+        assert block is not None
+        check_block(block, question.recorded.num_jobs)
+    elif question.block is not None:
+        raise ConfigError("--block is for recorded arrivals: leave out --block or --arrivals")
+
+
+@dataclass(frozen=True)
+class _SizedWorld(ClusterWorld):
+    """A cluster of one size, at which the jobs of a question arrive."""
+
+    question: Question
+
+    def draw(self, seed: int) -> JobSequence:
+        """The jobs of the run of a seed."""
+        return self.question.draw(seed)
+
+
+@dataclass(frozen=True)
+class SizeResult:
+    """The results of one policy at one size, each with its interval over the runs.
+
+    Args:
+        policy: the policy's name.
+        variant: what the name became at this size.
+        cores: the size.
+        average_s, p95_s, p99_s: completion times in seconds, means over the runs.
+        cores_busy: mean number of cores that run tasks, from first arrival to last completion.
+        cost_per_hour: price of the cluster for an hour.
+        cost_per_job: price of the cluster from first arrival to last completion, for each job.
+        within_target: share of the jobs that end within the target's time; None without a target.
+    """
+
+    policy: str
+    variant: str
+    cores: int
+    average_s: Estimate
+    p95_s: Estimate
+    p99_s: Estimate
+    cores_busy: Estimate
+    cost_per_hour: float
+    cost_per_job: Estimate
+    within_target: Estimate | None
+
+    def measured_s(self, target: Target) -> Estimate:
+        """The completion time that a target limits, in seconds."""
+        estimate: Estimate = getattr(self, f"{target.measure}_s")
+        return estimate
+
+    def meets(self, target: Target) -> bool:
+        """Whether the mean over the runs is below the target's limit."""
+        return self.measured_s(target).mean < s_from_ms(target.limit_ms)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields by name; estimates as {"mean":, "ci95": [low, high]}."""
+        return {
+            name: value.to_json() if isinstance(value, Estimate) else value
+            for name, value in vars(self).items()
+        }
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """The answer of `size_cluster`.
+
+    Args:
+        question: what was asked.
+        results: one for every size and policy, by size, then in the order of the policies.
+        load: by size, the arriving work / the capacity of the cores; infinite for a batch.
+    """
+
+    question: Question
+    results: tuple[SizeResult, ...]
+    load: dict[int, float]
+
+    @property
+    def policies(self) -> list[str]:
+        """The policies' names, in the order asked for."""
+        return list(dict.fromkeys(result.policy for result in self.results))
+
+    def of(self, policy: str) -> list[SizeResult]:
+        """The results of a policy, from the smallest to the largest size."""
+        return [result for result in self.results if result.policy == policy]
+
+    def smallest(self, policy: str) -> int | None:
+        """The smallest size that meets the target, as all larger ones do; None if there is none."""
+        target = self.question.target
+        if target is None:
+            return None
+        found = None
+        for result in reversed(self.of(policy)):
+            if not result.meets(target):
+                break
+            found = result.cores
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """{"headline":, "warnings":, "smallest":, "results":, "settings":}"""
+        from parcae.evaluation.sizing_text import headline, warnings
+
+        load = {
+            str(cores): None if math.isinf(one) else one for cores, one in sorted(self.load.items())
+        }
+        return {
+            "headline": headline(self),
+            "warnings": warnings(self),
+            "smallest": {policy: self.smallest(policy) for policy in self.policies},
+            "load": load,
+            "results": [result.to_json() for result in self.results],
+            "settings": self.question.to_json(),
+        }
+
+
+def size_cluster(question: Question, progress: Progress | None = None) -> Sizing:
+    """Play every policy at every size on the same runs.
+
+    Args:
+        question: the jobs, the sizes, the policies and the target.
+        progress: called with (runs done, all runs); a search adds runs to all runs.
+
+    Raises:
+        ConfigError: a value is invalid.
+        PolicyError: a policy is unknown or does not fit the world of cores.
+
+    Example: `size_cluster(Question(workload, (8, 16), arrivals="poisson:5s"))`.
+    """
+    question.check()
+    results: dict[int, list[SizeResult]] = {}
+    planned = len(question.cores)
+
+    def play(cores: int) -> None:
+        done = len(results) * question.num_seeds
+        total = max(planned, len(results) + 1) * question.num_seeds
+        report: Progress | None = None
+        if progress is not None:
+            report = _shifted(progress, done, total)
+        results[cores] = _played(question, cores, report)
+
+    for cores in question.cores:
+        play(cores)
+    if question.search:
+        for policy in dict.fromkeys(question.policies):
+            while (between := _next_size(question, results, policy)) is not None:
+                play(between)
+    ordered = tuple(itertools.chain.from_iterable(results[cores] for cores in sorted(results)))
+    work_rate = _offered_cores(question)
+    return Sizing(question, ordered, {cores: work_rate / cores for cores in sorted(results)})
+
+
+def _shifted(progress: Progress, done: int, total: int) -> Progress:
+    """Progress of the runs of one size, as a part of all runs."""
+    return lambda of_size, _: progress(done + of_size, total)
+
+
+def _next_size(question: Question, results: dict[int, list[SizeResult]], policy: str) -> int | None:
+    """The size in the middle between the smallest that meets the target and the next below."""
+    played = tuple(itertools.chain.from_iterable(results[cores] for cores in sorted(results)))
+    smallest = Sizing(question, played, {}).smallest(policy)
+    if smallest is None:
+        return None
+    below = max((cores for cores in results if cores < smallest), default=None)
+    if below is None or smallest - below < 2:
+        return None
+    return (below + smallest) // 2
+
+
+def _offered_cores(question: Question) -> float:
+    """Work that arrives per unit of time, in cores, as a mean over the runs."""
+    runs = range(question.seed_start, question.seed_start + question.num_seeds)
+    sequences = [question.draw(seed) for seed in runs]
+    work_ms = sum(job.work_ms for sequence in sequences for job in sequence.jobs)
+    span_ms = sum(int(sequence.arrival_ms[-1]) for sequence in sequences)
+    return work_ms / span_ms if span_ms > 0 else math.inf
+
+
+def _played(question: Question, cores: int, progress: Progress | None) -> list[SizeResult]:
+    """The results of all policies at one size."""
+    config = question.config.model_copy(update={"num_executors": cores})
+    world = _SizedWorld(
+        question.workload, config, question.drawn_arrivals, question.jobs_per_run, question
+    )
+    comparison = compare_in(
+        world,
+        question.policies,
+        range(question.seed_start, question.seed_start + question.num_seeds),
+        processes=question.processes,
+        progress=progress,
+    )
+    return [
+        _result(question, comparison, column, cores) for column in range(len(comparison.policies))
+    ]
+
+
+def _result(question: Question, comparison: Comparison, column: int, cores: int) -> SizeResult:
+    """The results of the policy in a column of a comparison."""
+    policy = comparison.policies[column]
+    runs = policy.summaries
+    hourly = question.price * cores
+    jobs = question.jobs_per_run
+
+    def mean(number: Callable[[RunSummary], float]) -> Estimate:
+        return mean_estimate([number(run) for run in runs])
+
+    return SizeResult(
+        policy=policy.name,
+        variant=comparison.resolved.variants.get(policy.name, policy.name),
+        cores=cores,
+        average_s=mean(lambda run: s_from_ms(run.average_jct_ms)),
+        p95_s=mean(lambda run: s_from_ms(run.p95_jct_ms)),
+        p99_s=mean(lambda run: s_from_ms(run.p99_jct_ms)),
+        cores_busy=mean(lambda run: run.utilization * cores),
+        cost_per_hour=hourly,
+        cost_per_job=mean(lambda run: hourly * run.makespan_ms / MS_PER_HOUR / jobs),
+        within_target=_within(question.target, comparison, column),
+    )
+
+
+def _within(target: Target | None, comparison: Comparison, column: int) -> Estimate | None:
+    """The share of the jobs that end within the target's time."""
+    if target is None:
+        return None
+    times_ms = [run.jct_ms[column] for run in comparison.runs]
+    within = [int(np.count_nonzero(one < target.limit_ms)) for one in times_ms]
+    return share_estimate(within, [len(one) for one in times_ms])

@@ -1,0 +1,89 @@
+"""`parcae size` in this process: its table, its files, and logs with their recorded arrivals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from parcae.workloads.catalog import BUNDLED
+from tests.cli.running import run
+
+_COMMAND = (
+    "parcae size toy --cores 2,4 --policies fifo,fair --arrivals poisson:5s --jobs 5 --seeds 2 "
+    "--processes 1"
+)
+
+
+def test_the_table_is_whole_and_the_files_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    files = "--json s.json --csv s.csv --plot s.png"
+    done = run(f'{_COMMAND} --target "p95 < 1h" --price 0.05 {files}', tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "…" not in done.stdout
+    assert (
+        "Target p95 < 3600 s (mean over 2 runs): fifo needs 2 cores, fair needs 2 cores."
+        in done.stdout
+    )
+    result = json.loads((tmp_path / "s.json").read_text())
+    assert result["smallest"] == {"fifo": 2, "fair": 2}
+    assert [(one["cores"], one["policy"]) for one in result["results"]] == [
+        (2, "fifo"),
+        (2, "fair"),
+        (4, "fifo"),
+        (4, "fair"),
+    ]
+    rows = pl.read_csv(tmp_path / "s.csv")
+    assert rows["average_s"].to_list() == [one["average_s"]["mean"] for one in result["results"]]
+    assert rows["within_target"].to_list() == [1.0] * 4
+    assert rows["cost_per_hour"].to_list() == [0.1, 0.1, 0.2, 0.2]
+    assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("ending", ["svg", "html"])
+def test_other_pictures_are_complete_files(tmp_path: Path, ending: str) -> None:
+    done = run(f"{_COMMAND} --plot s.{ending}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / f"s.{ending}").read_text()
+    assert text.rstrip().endswith({"svg": "</svg>", "html": "</html>"}[ending])
+
+
+def test_logs_are_resampled_and_grow(tmp_path: Path) -> None:
+    log = BUNDLED / "example-event-log.zstd"
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / log.name).write_bytes(log.read_bytes())
+    loads = []
+    for growth in (1, 2):
+        done = run(
+            "parcae size logs --cores 2 --policies fair --seeds 2 --processes 1 "
+            f"--growth {growth} --json s.json",
+            tmp_path,
+        )
+        assert done.returncode == 0, done.stderr
+        result = json.loads((tmp_path / "s.json").read_text())
+        assert result["settings"]["jobs"] == 21
+        assert result["settings"]["block"] == 5
+        loads.append(result["load"]["2"])
+    assert loads[1] == pytest.approx(2 * loads[0], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        '--target "p95 > 1s"',
+        "--cores 4,2",
+        "--arrivals load:0.8",
+        "--plot s.bmp",
+        "--json missing/s.json",
+        "--price -1",
+        "--block 3",
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(tmp_path: Path, options: str) -> None:
+    done = run(f"{_COMMAND} {options}", tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,184 @@
+"""Sizing: the target, the paired sizes, the search, and what the headline says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.evaluation.sizing import (
+    Question,
+    SizeResult,
+    Sizing,
+    Target,
+    parse_cores,
+    size_cluster,
+)
+from parcae.evaluation.sizing_text import headline, warnings
+from parcae.evaluation.statistics import Estimate
+from parcae.workloads.synthetic import toy_workload
+
+_UNKNOWN = Estimate(1.0, math.nan, math.nan)
+
+
+@pytest.mark.parametrize(
+    ("text", "measure", "limit_ms"),
+    [
+        ("p95 < 60s", "p95", 60_000),
+        ("average<2min", "average", 120_000),
+        ("p99 < 500ms", "p99", 500),
+        (" p95 <  1.5 h ", "p95", 5_400_000),
+        ("p95 < 2m", "p95", 120_000),
+    ],
+)
+def test_a_target_is_parsed(text: str, measure: str, limit_ms: float) -> None:
+    assert Target.parse(text) == Target(measure, limit_ms)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "p95", "p95 > 60s", "p90 < 60s", "p95 < 60", "p95 < -1s", "p95 < 0s", "p95<1e9s"]
+)
+def test_another_target_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ConfigError, match="p95 < 60s"):
+        Target.parse(text)
+
+
+def test_sizes_are_whole_ascending_and_bounded() -> None:
+    assert parse_cores("8, 16,32") == (8, 16, 32)
+    for text in ("", "8,,16", "8,x", "1.5", "16,8", "8,8", "0,8", "8,9999999", "9" * 5000):
+        with pytest.raises(ConfigError, match="--cores"):
+            parse_cores(text)
+    with pytest.raises(ConfigError, match="1 to 50 sizes"):
+        parse_cores(",".join(map(str, range(1, 52))))
+
+
+def _result(policy: str, cores: int, p95: float, high: float | None = None) -> SizeResult:
+    estimate = Estimate(p95, p95 - 1, p95 + 1 if high is None else high)
+    return SizeResult(
+        policy, policy, cores, estimate, estimate, estimate, _UNKNOWN, 1.0, _UNKNOWN, _UNKNOWN
+    )
+
+
+def _sizing(times: dict[str, list[float]], load: tuple[float, ...] = (0.9, 0.6, 0.4)) -> Sizing:
+    """p95 of each policy at 32, 40 and 64 cores; the target is 60 s."""
+    sizes = (32, 40, 64)
+    question = Question(
+        toy_workload(), sizes, tuple(times), Target("p95", 60_000), arrivals="poisson:1s"
+    )
+    results = tuple(
+        _result(policy, cores, times[policy][place])
+        for place, cores in enumerate(sizes)
+        for policy in times
+    )
+    return Sizing(question, results, dict(zip(sizes, load, strict=True)))
+
+
+def test_the_headline_says_what_each_policy_needs_and_what_the_best_saves() -> None:
+    sizing = _sizing({"fifo": [300, 200, 90], "fair": [200, 80, 50], "parcae": [70, 55, 30]})
+    assert headline(sizing) == (
+        "Target p95 < 60 s (mean over 20 runs): fifo meets it at no size, "
+        "fair needs 64 cores, parcae needs 40 cores. "
+        "With parcae 40 cores do what fair needs 64 for. "
+        "Only the given sizes were tried; --search tries those between."
+    )
+    assert warnings(sizing) == [
+        "fifo: the largest size (64 cores) does not meet the target; give larger ones."
+    ]
+
+
+def test_a_size_counts_only_if_all_larger_ones_meet_the_target() -> None:
+    assert _sizing({"fair": [50, 80, 40]}).smallest("fair") == 64
+    assert _sizing({"fair": [50, 80, 70]}).smallest("fair") is None
+
+
+def test_the_limit_itself_does_not_meet_the_target() -> None:
+    assert _sizing({"fair": [61, 60, 59]}).smallest("fair") == 64
+
+
+def test_nothing_is_saved_where_policies_need_the_same() -> None:
+    text = headline(_sizing({"fair": [50, 40, 30], "parcae": [40, 30, 20]}))
+    assert text == (
+        "Target p95 < 60 s (mean over 20 runs): fair needs 32 cores, parcae needs 32 cores."
+    )
+
+
+def test_warnings_name_overloaded_sizes_and_ends_of_the_range() -> None:
+    texts = warnings(_sizing({"fair": [50, 40, 30]}, load=(1.25, 1.0, 0.6)))
+    assert texts[0].startswith("Overloaded sizes: 32 (load 1.25).")
+    assert texts[1].startswith("fair: the smallest size (32 cores) already meets the target")
+    assert len(texts) == 2
+
+
+def test_an_interval_that_reaches_over_the_limit_is_said() -> None:
+    sizing = _sizing({"fair": [80, 59.5, 30]})
+    assert warnings(sizing) == [
+        "fair: at 40 cores the mean meets the target, but its 95% interval ends at 60.5 s; "
+        "more runs (--seeds) tell."
+    ]
+
+
+_QUESTION = Question(
+    toy_workload(),
+    (1, 2, 4, 8),
+    ("fair", "fifo"),
+    price=0.5,
+    arrivals="poisson:5s",
+    num_jobs=8,
+    num_seeds=3,
+    processes=1,
+)
+
+
+def test_more_cores_are_not_slower_and_cost_their_price() -> None:
+    done: list[tuple[int, int]] = []
+    sizing = size_cluster(_QUESTION, lambda k, n: done.append((k, n)))
+    assert done == [(k, 12) for k in range(1, 13)]
+    fair = sizing.of("fair")
+    averages = [result.average_s.mean for result in fair]
+    assert averages == sorted(averages, reverse=True)
+    assert [result.cost_per_hour for result in fair] == [0.5, 1.0, 2.0, 4.0]
+    # The same work arrives at every size.
+    loads = [sizing.load[cores] * cores for cores in (1, 2, 4, 8)]
+    assert loads == pytest.approx([loads[0]] * 4)
+    for seed in range(3):
+        assert _QUESTION.draw(seed).arrival_ms.tolist() == _QUESTION.draw(seed).arrival_ms.tolist()
+
+
+def test_a_search_finds_the_size_that_trying_all_finds() -> None:
+    at_four = size_cluster(_QUESTION).of("fair")[2].average_s.mean
+    target = Target("average", at_four * 1_000 + 1)
+    every = size_cluster(replace(_QUESTION, cores=tuple(range(1, 9)), target=target))
+    searched = size_cluster(replace(_QUESTION, cores=(1, 8), target=target, search=True))
+    assert searched.smallest("fair") == every.smallest("fair")
+    sizes = {result.cores for result in searched.results}
+    assert {1, 8} < sizes
+
+
+def test_policies_are_made_for_the_arrivals_as_grown() -> None:
+    assert _QUESTION.drawn_arrivals == "poisson:5s"
+    assert replace(_QUESTION, growth=2.0).drawn_arrivals == "poisson:2500.000ms"
+    assert replace(_QUESTION, arrivals="batch", growth=2.0).drawn_arrivals == "batch"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"arrivals": "load:0.8"}, "refers to one size"),
+        ({"arrivals": "trace:0.8"}, "refers to one size"),
+        ({"arrivals": "recorded"}, "no recorded arrivals"),
+        ({"block": 3}, "--block is for recorded arrivals"),
+        ({"price": -1.0}, "--price"),
+        ({"price": math.nan}, "--price"),
+        ({"growth": 0.0}, "--growth"),
+        ({"cores": (8, 4)}, "--cores"),
+        ({"num_seeds": 1}, "--seeds"),
+        ({"search": True}, "--target"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_is_refused(
+    change: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        size_cluster(replace(_QUESTION, **change))  # type: ignore[arg-type]
