@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from parcae.errors import FormatError
+from parcae.files import check_regular
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,11 +98,12 @@ def first_bytes(path: Path) -> bytes:
     """The first 64 KiB of a file, decompressed if it is gzip, zstd or Spark's lz4.
 
     Raises:
-        FormatError: damaged compressed data.
+        FormatError: damaged compressed data, or a pipe, which may never end.
         OSError: the file cannot be read.
     """
     from parcae.workloads.spark.codecs import decompressed_chunks
 
+    check_regular(path)
     head = b""
     with path.open("rb") as stream:
         for chunk in decompressed_chunks(stream, str(path)):

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from parcae.errors import FormatError
+from parcae.files import read_file
 from parcae.workloads.json_file import parsed_json
 
 #: The files, and where they are, seen from the folder of the profiles.
@@ -51,7 +52,7 @@ def parents_by_stage(edges: Edges) -> list[tuple[int, ...]]:
 
 
 def _of_json(path: Path) -> dict[int, Edges]:
-    data = parsed_json(path, path.read_bytes(), _LAYOUT)
+    data = parsed_json(path, read_file(path), _LAYOUT)
     try:
         return {
             int(query): [(int(a), int(b)) for a, b in _PAIR.findall(str(edges))]

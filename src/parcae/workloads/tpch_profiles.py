@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.errors import FormatError, WorkloadError
-from parcae.files import read_file
+from parcae.files import check_regular, read_file
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.json_file import parsed_json
@@ -74,6 +74,7 @@ class _Found(NamedTuple):
 
 
 def _found_in(path: Path) -> _Found:
+    check_regular(path)
     cloudlab = profiles_in(path) if path.is_dir() else None
     if cloudlab is None and (path.is_dir() or zipfile.is_zipfile(path)):
         jobs = _jobs_from_npy(NpyFolder(path))
