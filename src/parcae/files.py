@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import gzip
 import os
 import stat
@@ -12,7 +11,12 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
+
+try:
+    import fcntl
+except ImportError:  # Windows: folders are not locked
+    fcntl = None  # type: ignore[assignment]
 
 from parcae.errors import ConfigError, FormatError
 
@@ -32,7 +36,7 @@ def check_place(path: Path) -> None:
     Raises:
         OSError: its folder does not exist or is not writable, or `path` is a folder.
     """
-    path = Path(path).resolve()
+    path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(
             errno.EISDIR, "this is a folder; give the name of a file", str(path)
@@ -41,16 +45,22 @@ def check_place(path: Path) -> None:
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, "this is not writable", str(path))
         return
-    if not path.parent.is_dir():
+    folder = path.resolve().parent
+    if not folder.is_dir():
         raise FileNotFoundError(
             errno.ENOENT, "the folder of this file does not exist; create it first", str(path)
         )
-    if not os.access(path.parent, os.W_OK | os.X_OK):
+    if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "the folder of this file is not writable", str(path))
 
 
 def _is_written_to(path: Path) -> bool:
-    """Whether `path` is a device, a pipe or a socket: these are written to, never replaced."""
+    """Whether `path` is a device, a pipe or a socket: these are written to, never replaced.
+
+    So is the name of an open file: `/dev/stdout` may be a file to which a shell directs the output.
+    """
+    if str(path).startswith(("/dev/", "/proc/")):
+        return True
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except OSError:
@@ -109,8 +119,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     check_place(path)
     # `/dev/stdout` is a link to a pipe or a terminal that has no path of its own.
     if _is_written_to(Path(path)):
-        with Path(path).open("wb") as stream:
-            yield stream
+        with Path(path).open("ab", buffering=0) as stream:
+            yield cast("BinaryIO", stream)
         return
     path = Path(path).resolve()
     # In the same folder, since a file can be replaced atomically only within one file system.
@@ -146,9 +156,12 @@ def locked_folder(folder: Path, use: str) -> Iterator[None]:
 
     Raises:
         ConfigError: another process holds it.
-        OSError: the lock file cannot be written.
+        OSError: the folder cannot be opened.
     """
-    handle = os.open(Path(folder) / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    if fcntl is None or not hasattr(fcntl, "flock"):
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

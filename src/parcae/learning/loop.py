@@ -189,8 +189,8 @@ def train(learner: Learner, plan: Plan, progress: Progress | None = None) -> Tra
     Raises:
         ConfigError, FormatError, FileNotFoundError: the training cannot start or resume.
     """
-    if plan.folder is None:
-        return _Loop(learner, plan).run(progress)
+    if plan.folder is None or (plan.is_resumed and not plan.folder.is_dir()):
+        return _Loop(learner, plan).run(progress)  # says that there is nothing to resume
     plan.folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(plan.folder, "training into"):
         return _Loop(learner, plan).run(progress)

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from parcae.errors import FormatError
+from parcae.files import check_regular
 from parcae.service.protocol import ClientMessage, ServerMessage, encode
 from parcae.service.session import Scope, Service, Session, Watcher
 from parcae.version import __version__
@@ -210,6 +211,7 @@ def read_recording(*paths: Path) -> Recording:
 
 def _content(path: Path) -> bytes:
     """The bytes of a file; a `.part` file may have been renamed since it was listed."""
+    check_regular(path)
     try:
         return path.read_bytes()
     except FileNotFoundError:

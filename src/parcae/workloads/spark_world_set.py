@@ -79,7 +79,7 @@ def holds_spark_world_sets(path: Path | str) -> bool:
         OSError: the file cannot be read.
     """
     try:
-        data = json.loads(Path(path).read_bytes())
+        data = json.loads(read_file(Path(path)))
     except (ValueError, RecursionError):
         return False
     return isinstance(data, dict) and str(data.get("format", "")).startswith("parcae spark world")
