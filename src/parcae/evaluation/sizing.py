@@ -19,7 +19,13 @@ import numpy as np
 from parcae.errors import ConfigError
 from parcae.evaluation.compare import ClusterWorld, Comparison
 from parcae.evaluation.paired import compare_in
-from parcae.evaluation.statistics import METHODS, Estimate, mean_estimate, share_estimate
+from parcae.evaluation.statistics import (
+    DEFAULT_METHOD,
+    METHODS,
+    Estimate,
+    mean_estimate,
+    share_estimate,
+)
 from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.world import Progress
 from parcae.metrics.summary import RunSummary
@@ -222,7 +228,7 @@ class Question:
             "seeds": [self.seed_start, self.seed_start + self.num_seeds - 1],
             "search": self.search,
             "config": self.config.model_dump(mode="json", exclude={"num_executors"}),
-            "intervals": METHODS["t"],
+            "intervals": METHODS[DEFAULT_METHOD],
             "version": __version__,
         }
 
