@@ -102,7 +102,7 @@ EXECUTOR = np.dtype(
         ("job", "i8"),  # the job that it is attached to; NO_JOB if none
         ("stage", "i8"),  # the stage of its current or last task; NO_STAGE while idle or moving
         ("destination", "i8"),  # the stage that it moves to; NO_STAGE while it does not move
-        ("started_ms", "i8"),  # when its current task started
+        ("started_ms", "i8"),  # when its current task, or its present move, started
         ("next_idle", "i8"),  # the next executor in its pool, which is a linked list
         ("executor_class", "i8"),
     ],
