@@ -75,9 +75,8 @@ def test_a_client_that_sends_a_byte_at_a_time_is_dropped_in_time() -> None:
     hello = frame(encode(Hello(protocol=2, application_id="drip", nonce="0123456789abcdef")))
     server, stop = serve_in_thread(lambda: Server(service_of(), ServerConfig(hello_timeout_s=0.5)))
     try:
-        with Client("127.0.0.1", server.port) as client:
-            with pytest.raises(ConnectionError):
-                _drip(client, hello)
+        with Client("127.0.0.1", server.port) as client, pytest.raises(ConnectionError):
+            _drip(client, hello)
         assert "drip" not in server.service.sessions
     finally:
         stop()
