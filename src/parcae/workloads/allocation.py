@@ -17,6 +17,7 @@ from typing import Any, Literal
 from xml.etree import ElementTree
 
 from parcae.errors import ConfigError, FormatError, suggestion
+from parcae.files import read_file
 from parcae.workloads.json_file import parsed_json
 
 Mode = Literal["FIFO", "FAIR"]
@@ -198,7 +199,7 @@ def read_allocation(path: Path | str) -> Allocation:
         OSError: the file cannot be read.
     """
     path = Path(path)
-    data = path.read_bytes()
+    data = read_file(path)
     is_xml = data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
     if path.suffix.lower() in (".xml", ".json"):
         # The extension decides; without a known one, the first character does.
