@@ -7,19 +7,27 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from parcae.evaluation.policies import resolve_policies
 from parcae.policies.policy_file import export_policy, write_policy
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.run import simulate
 from parcae.spark.applications import running_service
 from parcae.workloads.archive import write_workload
+from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.spark.machine import Machine, wait_until
 from tests.spark.test_guest import Queries
 
 _SLEEP_MS = 100
+#: Sleep for so long that the costs of a task and of a query matter little.
+_LONG_SLEEP_MS = 500
 #: (pool, tasks) of every query. The order by least remaining work is short, cheap, long, large.
 _QUERIES = {"long": ("gold", 150), "short": ("gold", 6), "cheap": ("bronze", 60)}
 _LARGE = ("floor", 300)
@@ -35,10 +43,11 @@ _ALLOCATION = """<allocations>
 
 
 class _Tenants:
-    """Queries of several pools, each in a thread."""
+    """Queries of several pools, each in a thread; their tasks sleep for `sleep_ms`."""
 
-    def __init__(self, queries: Queries) -> None:
+    def __init__(self, queries: Queries, sleep_ms: int = _SLEEP_MS) -> None:
         self.queries = queries
+        self._sleep_ms = sleep_ms
         self._threads = list[threading.Thread]()
 
     def start(self, name: str) -> None:
@@ -52,7 +61,7 @@ class _Tenants:
 
     def _run(self, name: str, pool: str, tasks: int) -> None:
         self.queries.context.setLocalProperty("spark.scheduler.pool", pool)
-        self.queries.run(name, tasks)
+        self.queries.run(name, tasks, self._sleep_ms)
 
     def _num_active(self) -> int:
         return len(self.queries.context.statusTracker().getActiveStageIds())
@@ -69,6 +78,11 @@ class _Tenants:
             count += 1
             time.sleep(0.01)
         return {pool: sums[pool] / count for pool in ("gold", "bronze", "floor")}
+
+    def join(self) -> None:
+        """Wait until all queries have ended."""
+        for thread in self._threads:
+            thread.join(60)
 
     def cancel(self) -> None:
         """End what still runs."""
@@ -134,6 +148,40 @@ def test_shares_between_pools_hold_and_the_order_is_ours_inside(
     assert machine.complaints() == []
 
 
+def _simulated_s(folder: Path, sleep_ms: int) -> dict[str, float]:
+    """When the queries end if all of them arrive at once, by the simulator."""
+    order = list(_QUERIES)
+    jobs = [
+        replace(chain(1, tasks, sleep_ms, name), pool=pool)
+        for name, (pool, tasks) in _QUERIES.items()
+    ]
+    workload = Workload("w", tuple(jobs))
+    path = folder / "simulated.json"
+    path.write_text('{"pools": {"gold": {"weight": 3}, "bronze": {}}}')
+    config = SimulationConfig(world=WorldName.CORES, num_executors=4)
+    text = f"srpt+pools:{path}"
+    policy = resolve_policies(workload, [text], config, "batch", 3).policies[text]
+    sequence = JobSequence(workload, np.arange(3), np.zeros(3, np.int64))
+    ends_ms = simulate(sequence, policy, config, 1).completion_ms
+    return {name: float(ms) / 1_000 for name, ms in zip(order, ends_ms, strict=True)}
+
+
+@pytest.mark.slow
+def test_queries_end_when_the_simulator_says(machine: Machine, tmp_path: Path) -> None:
+    with _planned_by(machine, tmp_path, "file") as queries:
+        queries.run("warm", 4, 1)
+        tenants = _Tenants(queries, _LONG_SLEEP_MS)
+        start_s = time.monotonic()
+        for name in _QUERIES:
+            tenants.start(name)
+        tenants.join()
+    found = {name: queries.end_s[name] - start_s for name in _QUERIES}
+    expected = _simulated_s(tmp_path, _LONG_SLEEP_MS)
+    # A task takes some milliseconds more than it sleeps, a query some tens more than its tasks.
+    for name in ("long", "cheap"):
+        assert found[name] == pytest.approx(expected[name], rel=0.07), (found, expected)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_pools_are_replaced_where_the_setting_says_so(machine: Machine, tmp_path: Path) -> None:
@@ -161,9 +209,9 @@ def test_a_job_of_high_priority_goes_first(machine: Machine, tmp_path: Path) -> 
         # A thread of Python inherits no local properties, so the query sets its own.
         run = queries.run
 
-        def run_first(name: str, tasks: int) -> None:
+        def run_first(name: str, tasks: int, sleep_ms: int) -> None:
             queries.context.setLocalProperty("spark.parcae.priority", "10")
-            run(name, tasks)
+            run(name, tasks, sleep_ms)
 
         queries.run = run_first  # type: ignore[method-assign,assignment]
         tenants.start("large")
