@@ -40,6 +40,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         copy.write_bytes(log.read_bytes())
     (folder / "batch_task.csv").write_text(_TRACE)
     _write_stages(folder)
+    _write_tenants(folder)
     sets = {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", 0], [9, "2g", 400]]}}}
     (folder / "sets.json").write_text(json.dumps(sets))
     job_set = {
@@ -61,6 +62,15 @@ def _write_stages(folder: Path) -> None:
     rows = list(csv.DictReader(table.splitlines()))
     (folder / "stages.json").write_text(json.dumps(rows))
     pl.DataFrame(rows).write_parquet(folder / "stages.parquet")
+
+
+def _write_tenants(folder: Path) -> None:
+    """The files of pools and priorities that the document shows."""
+    page = (REPOSITORY / "docs" / "tenants.md").read_text()
+    (pools,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    (priorities,) = re.findall(r"```csv\n(.*?)```", page, re.DOTALL)
+    (folder / "tenants.json").write_text(pools)
+    (folder / "priorities.csv").write_text(priorities)
 
 
 #: Commands that learn, measure or run studies take minutes if nothing is compiled yet. Commands

@@ -37,8 +37,8 @@ tell apart: one `done` event or one event a child (the rules' text has one); mea
 exact fractions; jobs that are not sorted by arrival and edges from a higher to a lower stage
 number (it has neither).
 
-Beyond the file: stage tiers, job limits, weights, and FAIR inside a pool (see `Job`, `Pool`,
-`ORDERS`).
+Beyond the file: stage tiers, job limits, weights, FAIR inside a pool, and any order inside pools
+and priorities (see `Job`, `Pool`, `ORDERS`, `among_tenants`).
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class Job:
     limit: int | None = None
     limits: list[int | None] | None = None
     stage_tiers: list[float] | None = None
+    priority: int = 0  # counts under `among_tenants` only
 
 
 @dataclass
@@ -270,6 +271,22 @@ def orders(world: World, stage: Stage) -> tuple[Any, ...]:
     tier = job.tier if job.stage_tiers is None else job.stage_tiers[stage.index]
     share = 0.0 if job.weight is None else world.running_of_job(stage.job) / job.weight
     return (tier, job.weight is not None, share, stage.job, stage.index)
+
+
+def among_tenants(inside: Key) -> Key:
+    """Pools as Spark's FAIR shares between them; inside a pool by priority, then by `inside`.
+
+    The pools' own modes do not count.
+    """
+
+    def key(world: World, stage: Stage) -> tuple[Any, ...]:
+        job = world.jobs[stage.job]
+        pool = world.pools.get(job.pool, Pool())
+        running = world.running_of_pool(job.pool)
+        outside = fair_key(running, pool.min_share, pool.weight, job.pool)
+        return (outside, -job.priority, *inside(world, stage))
+
+    return key
 
 
 ORDERS: dict[str, Key] = {

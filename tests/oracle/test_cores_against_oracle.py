@@ -15,13 +15,16 @@ from parcae.workloads.spark_world_set import read_spark_world_sets
 from tests.oracle.cores_runs import (
     KINDS,
     GivenOrders,
+    PlayedOrders,
+    among_tenants,
     config_of,
     orders_key,
     policy_of,
     run_kernels,
     starts,
 )
-from tests.oracle.spark_world import Job, Pool, RandomSet, random_set
+from tests.oracle.spark_world import ORDERS, Job, Pool, RandomSet, random_set
+from tests.oracle.spark_world import among_tenants as among_tenants_plainly
 from tests.oracle.spark_world import simulate as simulate_plainly
 
 
@@ -94,6 +97,49 @@ def test_orders_inside_pools() -> None:
         drawn.pools.setdefault("zz-empty", Pool())
         planner = GivenOrders(drawn.jobs, _ranks(rng, drawn.jobs), drawn.pools)
         _assert_as_the_oracle(drawn, seed, planner, orders_key(planner))
+
+
+def _with_priorities(jobs: list[Job], rng: random.Random) -> None:
+    for job in jobs:
+        job.priority = rng.choice([0, 0, 5, -1])
+
+
+@pytest.mark.parametrize("order", ["fair", "fifo", "sjf", "srpt"])
+def test_policies_order_jobs_inside_the_pools_and_priorities_of_tenants(order: str) -> None:
+    for seed in range(100):
+        rng = random.Random(seed)
+        drawn = random_set(rng)
+        for job in drawn.jobs:
+            job.limit = None
+            job.limits = None
+        if seed % 2:
+            _with_priorities(drawn.jobs, rng)
+        policy = among_tenants(policy_of(order, drawn.jobs, {}), drawn.jobs, drawn.pools)
+        _assert_as_the_oracle(drawn, seed, policy, among_tenants_plainly(ORDERS[order]))
+
+
+def test_tiers_weights_limits_and_ranks_count_inside_tenants() -> None:
+    for seed in range(200):
+        rng = random.Random(seed)
+        drawn = random_set(rng)
+        if seed % 2:
+            _with_priorities(drawn.jobs, rng)
+        ranks = _ranks(rng, drawn.jobs)
+        policy = among_tenants(PlayedOrders(drawn.jobs, ranks), drawn.jobs, drawn.pools)
+        inside = orders_key(GivenOrders(drawn.jobs, ranks))
+        _assert_as_the_oracle(drawn, seed, policy, among_tenants_plainly(inside))
+
+
+def test_without_pools_and_priorities_tenants_change_nothing() -> None:
+    for seed in range(30):
+        rng = random.Random(seed)
+        drawn = random_set(rng)
+        for job in drawn.jobs:
+            job.pool = "default"
+        ranks = _ranks(rng, drawn.jobs)
+        policy = among_tenants(PlayedOrders(drawn.jobs, ranks), drawn.jobs, {})
+        planner = GivenOrders(drawn.jobs, ranks)
+        _assert_as_the_oracle(drawn, seed, policy, orders_key(planner))
 
 
 def test_a_set_that_went_through_a_file_runs_alike(tmp_path: Path) -> None:

@@ -10,17 +10,18 @@ import pytest
 from parcae.cluster.state import MAX_POOLS
 from parcae.errors import ConfigError, FormatError, PolicyError
 from parcae.evaluation.policies import resolve_policies
+from parcae.policies.additions import split_guard
 from parcae.policies.catalog import CATALOG
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import variant_name, variants
 from parcae.policies.orders.catalog import (
+    ADDITIONS,
     ORDER_CATALOG,
     all_policies,
     make_cores_policy,
     make_order_policy,
     pool_tables,
     refuse_planners,
-    split_guard,
     title_of,
 )
 from parcae.policies.orders.kernels import OrderKind
@@ -273,5 +274,5 @@ def test_the_variant_of_a_shipped_name_is_found() -> None:
 
 def test_every_policy_of_both_catalogues_is_listed_with_its_world() -> None:
     listed = list(all_policies())
-    assert len(listed) == len(ORDER_CATALOG) + 1 + len(CATALOG)
+    assert len(listed) == len(ORDER_CATALOG) + len(ADDITIONS) + len(CATALOG)
     assert {world for *_, world in listed} == {"cores", "executors", "both"}

@@ -195,3 +195,20 @@ def test_entities_are_refused_before_they_grow(tmp_path: Path) -> None:
             FormatError, match="has a DOCTYPE, which may define entities; remove it"
         ):
             read_allocation(written(tmp_path, "p.xml", text))
+
+
+def test_json_may_name_the_file_of_spark_for_its_pools(tmp_path: Path) -> None:
+    (tmp_path / "fairscheduler.xml").write_text(
+        '<allocations><pool name="etl"><weight>3</weight></pool></allocations>'
+    )
+    path = tmp_path / "tenants.json"
+    path.write_text('{"pools": "fairscheduler.xml", "jobs": {"q*": "etl"}}')
+    allocation = read_allocation(path)
+    assert allocation.pools == (PoolSpec("etl", 3),)
+    assert allocation.pools_of(["q1", "other"]) == ("etl", "default")
+    path.write_text('{"pools": "tenants.json"}')
+    with pytest.raises(FormatError, match=r"tenants\.json: the file that \"pools\" names"):
+        read_allocation(path)
+    path.write_text('{"pools": "nowhere.xml"}')
+    with pytest.raises(FileNotFoundError):
+        read_allocation(path)

@@ -79,10 +79,10 @@ class OutputOptions:
     def write(self, comparison: PairedComparison[Any]) -> None:
         """Print the table of a comparison, and write the files that are given."""
         from parcae.cli.tables import print_whole
-        from parcae.evaluation.table import comparison_table
         from parcae.evaluation.world import write_comparison
 
-        print_whole(comparison_table(comparison))
+        for table in comparison.tables():
+            print_whole(table)
         if self.json_path is not None:
             write_comparison(comparison, self.json_path)
             typer.echo(f"JSON: {self.json_path}")

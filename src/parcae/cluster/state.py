@@ -65,6 +65,8 @@ JOB = np.dtype(
         ("num_moves", "i8"),  # executors that moved here from elsewhere so far
         ("work_ms", "f8"),  # sum over its stages of tasks x estimated mean duration
         ("remaining_ms", "f8"),  # the same for the tasks that have not started
+        # World of cores with pools: of two jobs of a pool, that of higher priority is served first.
+        ("priority", "i8"),
     ],
     align=True,
 )

@@ -22,6 +22,7 @@ from parcae.evaluation.plots import (
 )
 from parcae.evaluation.recurring_view import recurring_section
 from parcae.evaluation.statistics import with_interval
+from parcae.evaluation.tenants import pools_section
 from parcae.evaluation.world import Column
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
 from parcae.metrics.jobs import arrived, jct_ms
@@ -143,9 +144,10 @@ def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]
 
 
 def sections(comparison: Comparison) -> list[str]:
-    """The page's sections after the table, as HTML: recurring jobs, and charts of the first run."""
+    """The page's sections after the table, as HTML: pools, recurring jobs, one run's charts."""
     return [
         *_overall(comparison),
+        *pools_section(comparison),
         *recurring_section(comparison),
         *_figures(comparison, *first_runs(comparison)),
     ]

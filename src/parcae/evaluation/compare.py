@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from parcae.errors import ConfigError
-from parcae.evaluation.doubts import run_warnings, setting_warnings
+from parcae.evaluation.doubts import promise_warnings, run_warnings, setting_warnings
 from parcae.evaluation.paired import compare_in
 from parcae.evaluation.policies import AnyPolicy, ResolvedPolicies, resolve_policies
 from parcae.evaluation.statistics import (
@@ -26,7 +27,7 @@ from parcae.evaluation.statistics import (
     ratio_estimate,
 )
 from parcae.evaluation.tuning import check_seeds
-from parcae.evaluation.who_pays import WhoPays, who_pays
+from parcae.evaluation.who_pays import RecurringJob, WhoPays, who_pays
 from parcae.evaluation.world import PairedComparison, Progress, Say
 from parcae.metrics.jobs import ideal_ms
 from parcae.metrics.later import PairedRuns, paired_runs
@@ -103,11 +104,13 @@ class Comparison(PairedComparison[PolicyResult]):
         resolved: the policy objects.
         runs: per seed, the times of every job under every policy.
         world: the cluster, its workload and its arrivals.
+        pools: per seed, the pool of every job; empty if no policy has pools.
     """
 
     resolved: ResolvedPolicies
     runs: tuple[PairedRuns, ...]
     world: ClusterWorld
+    pools: tuple[tuple[str, ...], ...] = ()
 
     measure = "average job completion time"
     sampled = "seeds"
@@ -134,6 +137,19 @@ class Comparison(PairedComparison[PolicyResult]):
         deployable = [p for p in self.policies if p.name not in self.resolved.oracles]
         return deployable or list(self.policies)
 
+    @cached_property
+    def by_pool(self) -> list[RecurringJob]:
+        """The times of every pool's jobs, by name; empty if no policy has pools."""
+        from parcae.evaluation.tenants import by_pool
+
+        return by_pool(self.runs, self.pools) if self.pools else []
+
+    def tables(self) -> list[Any]:
+        """The table of policies and, if a policy has pools, that of pools; for the terminal."""
+        from parcae.evaluation.tenants import pools_table
+
+        return [*super().tables(), *([pools_table(self)] if self.by_pool else [])]
+
     def winners(self) -> str:
         """How many recurring jobs gain and lose under the best policy, in a sentence."""
         from parcae.evaluation.recurring_view import gains_and_losses
@@ -150,7 +166,8 @@ class Comparison(PairedComparison[PolicyResult]):
         world = self.world
         tuned = [f"{name}: {text}" for name, text in self.resolved.edges.items()]
         setting = setting_warnings(world.workload, world.config, world.arrivals)
-        return [*setting, *run_warnings(self.runs), *tuned]
+        promises = promise_warnings(self.resolved.texts.values())
+        return [*setting, *run_warnings(self.runs), *tuned, *promises]
 
     @property
     def view(self) -> Any:
@@ -166,6 +183,11 @@ class Comparison(PairedComparison[PolicyResult]):
         policies = {
             p.name: {"variant": variants.get(p.name, p.name), **p.to_json()} for p in self.policies
         }
+        if self.by_pool:
+            from parcae.evaluation.tenants import pools_json
+
+            for column, p in enumerate(self.policies):
+                policies[p.name]["pools"] = pools_json(self.by_pool, column)
         return {"policies": policies, "settings": self.settings, "warnings": self.warnings()}
 
     def to_frame(self) -> pl.DataFrame:
@@ -189,13 +211,14 @@ class Comparison(PairedComparison[PolicyResult]):
 
 @dataclass(frozen=True)
 class SeedRuns:
-    """What is kept of one seed: a summary per policy, and the times of the jobs.
+    """What is kept of one seed: a summary per policy, the times of the jobs, and their pools.
 
     Recorded tasks are dropped, so that memory holds those of one run at a time.
     """
 
     summaries: tuple[RunSummary, ...]
     jobs: PairedRuns
+    pools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -242,7 +265,9 @@ class ClusterWorld:
             summaries.append(summarize(trace, sequence))
             traces.append(replace(trace, tasks=None, decisions=None))
         ideal = ideal_ms(sequence, self.config.total_executors)
-        return SeedRuns(tuple(summaries), paired_runs(traces, ideal))
+        pools = resolved.tenant_pools
+        of_jobs = tuple(pools[job] for job in sequence.job_index) if pools else ()
+        return SeedRuns(tuple(summaries), paired_runs(traces, ideal), of_jobs)
 
     def compared(
         self,
@@ -265,7 +290,9 @@ class ClusterWorld:
             "version": __version__,
         }
         results = tuple(_results(resolved.names, rows, method))
-        return Comparison(results, settings, resolved, tuple(row.jobs for row in rows), self)
+        jobs = tuple(row.jobs for row in rows)
+        pools = tuple(row.pools for row in rows) if resolved.tenant_pools else ()
+        return Comparison(results, settings, resolved, jobs, self, pools)
 
 
 def compare(

@@ -6,11 +6,12 @@ the runs show. `compare`, `learn` and the report print both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from parcae.metrics.later import PairedRuns
+from parcae.policies.additions import PolicyText
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.units import s_from_ms
 from parcae.workloads.arrivals import ArrivalProcess
@@ -40,6 +41,17 @@ def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str
         _measured_alone(workload),
     )
     return [text for text in found if text]
+
+
+def promise_warnings(policies: Iterable[PolicyText]) -> list[str]:
+    """What a guard's promise is not, under pools and priorities, in sentences."""
+    return [
+        f"{text.name}{text.describe()}: the guard compares with equal shares of all cores for all "
+        "jobs, and moves a job only inside its pool and priority, so jobs of a pool with a small "
+        "share, and of a low priority, may end later than the guard promises"
+        for text in policies
+        if text.guard is not None and text.has_tenants
+    ]
 
 
 def run_warnings(runs: Sequence[PairedRuns]) -> list[str]:

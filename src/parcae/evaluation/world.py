@@ -178,6 +178,12 @@ class PairedComparison(ABC, Generic[ResultT]):
         """The setting in one line."""
         return str(self.view.title(self))
 
+    def tables(self) -> list[Any]:
+        """The tables for the terminal (`rich.table.Table`): that of policies comes first."""
+        from parcae.evaluation.table import comparison_table
+
+        return [comparison_table(self)]
+
     def columns(self) -> list[Column[ResultT]]:
         """The columns of the table of policies, after that of their names."""
         return list(self.view.columns(self))

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from parcae.errors import FormatError, PolicyError
 from parcae.files import write_text
+from parcae.policies.additions import split_guard
 from parcae.policies.learned import (
     ORDER_RULE,
     ORDER_RULE_VERSION,
@@ -25,7 +26,6 @@ from parcae.policies.learned import (
     order_parameters,
 )
 from parcae.policies.order_rule.layout import OrderParameter
-from parcae.policies.orders.catalog import split_guard
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.guess import mean_log_task_ms
 from parcae.workloads.job import JobSpec, Workload

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from xml.etree import ElementTree
 
 from parcae.errors import ConfigError, FormatError, suggestion
+from parcae.files import read_file
 from parcae.workloads.json_file import parsed_json
 
 Mode = Literal["FIFO", "FAIR"]
@@ -189,7 +190,7 @@ def read_allocation(path: Path | str) -> Allocation:
     elements, each with `<schedulingMode>`, `<weight>` and `<minShare>`; missing elements mean FIFO,
     1 and 0. JSON has the layout `{"pools": {"etl": {"weight": 2, "min_share": 4, "mode": "FAIR"}},
     "jobs": {"q1*": "etl"}}`, where "jobs" assigns the recurring jobs that match a glob pattern to a
-    pool.
+    pool. "pools" may be the path of Spark's XML file, relative to the JSON file's folder.
 
     Raises:
         FormatError: not an allocation file, an unknown key, an invalid value, a pool that is
@@ -198,7 +199,7 @@ def read_allocation(path: Path | str) -> Allocation:
         OSError: the file cannot be read.
     """
     path = Path(path)
-    data = path.read_bytes()
+    data = read_file(path)
     is_xml = data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
     if path.suffix.lower() in (".xml", ".json"):
         # The extension decides; without a known one, the first character does.
@@ -289,10 +290,13 @@ def _read_json(path: str, data: bytes) -> _Parts:
     top = _object(f"{path}", parsed_json(path, data, _LAYOUT, _Pairs), ("pools", "jobs"))
     if "pools" not in top:
         raise FormatError(f'{path}: no "pools"; expected {_LAYOUT}')
-    pools = tuple(
-        _pool(path, name, dict(_object(f"{path}: pool {name!r}", entry, _POOL_KEYS)))
-        for name, entry in _object(f'{path}: "pools"', top["pools"], None).items()
-    )
+    if isinstance(top["pools"], str):
+        pools = _pools_of_other(Path(path).parent / top["pools"])
+    else:
+        pools = tuple(
+            _pool(path, name, dict(_object(f"{path}: pool {name!r}", entry, _POOL_KEYS)))
+            for name, entry in _object(f'{path}: "pools"', top["pools"], None).items()
+        )
     job_pools = _object(f'{path}: "jobs"', top.get("jobs", _Pairs([])), None)
     for pattern, pool in job_pools.items():
         if not isinstance(pool, str) or not pattern:
@@ -301,6 +305,13 @@ def _read_json(path: str, data: bytes) -> _Parts:
                 "expected a pattern and the name of a pool"
             )
     return pools, tuple(job_pools.items())
+
+
+def _pools_of_other(path: Path) -> tuple[PoolSpec, ...]:
+    """The pools of Spark's file that a JSON file names."""
+    if path.suffix.lower() != ".xml":
+        raise FormatError(f'{path}: the file that "pools" names is Spark\'s, an XML file')
+    return _read_xml(str(path), read_file(path))[0]
 
 
 class _Pairs(list[tuple[str, Any]]):

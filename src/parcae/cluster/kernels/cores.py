@@ -58,6 +58,7 @@ def init_job_orders(state, job):  # type: ignore[no-untyped-def]
     orders.weight[job] = 0.0
     orders.limit[job] = UNLIMITED
     orders.pool[job] = 0
+    state.jobs.priority[job] = 0
     state.contenders.front[job] = NO_STAGE
     state.contenders.tier[job] = 0.0
     state.contenders.share[job] = 0.0

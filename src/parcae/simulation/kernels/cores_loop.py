@@ -260,6 +260,14 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
             _fire_followup(state, future)
 
 
+@kernel
+def _keep_pools(state, tables):  # type: ignore[no-untyped-def]
+    """Copy the pools that the run keeps between tenants; one pool if it keeps none."""
+    for pool in range(tables.pools.shape[0]):
+        state.pools[pool] = tables.pools[pool]
+    state.now.num_pools[0] = tables.pools.shape[0]
+
+
 @deferred(INTEGER)
 def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
     """Empty the cluster and run until the first plan is due.
@@ -273,6 +281,7 @@ def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
         a `Status`.
     """
     begin(state, future)
+    _keep_pools(state, tables)
     future.events.first_followup[0] = 0
     future.events.num_followups[0] = 0
     _find_next_other(state, future)

@@ -64,6 +64,9 @@ def submit(state, future, tables):  # type: ignore[no-untyped-def]
         job = job_arrived(
             state, specs, children, first, last - first, profile, arrival_ms, knowledge
         )
+    if state.now.world[0] == _CORES:
+        state.job_orders.pool[job] = tables.job_pool[profile]
+        state.jobs.priority[job] = tables.job_priority[profile]
     bits = job_bits(events.seed[0], row)
     stage_start = state.jobs.stage_start[job]
     for index in range(last - first):
