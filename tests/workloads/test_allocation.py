@@ -212,3 +212,15 @@ def test_json_may_name_the_file_of_spark_for_its_pools(tmp_path: Path) -> None:
     path.write_text('{"pools": "nowhere.xml"}')
     with pytest.raises(FileNotFoundError):
         read_allocation(path)
+
+
+def test_the_file_of_spark_may_have_pools_without_jobs_but_not_only_such(tmp_path: Path) -> None:
+    pools = "".join(f'<pool name="{name}"/>' for name in ("default", "etl", "web"))
+    path = tmp_path / "fairscheduler.xml"
+    path.write_text(f"<allocations>{pools}</allocations>")
+    read_allocation(path).check_used(["a", "b"], ["etl", None])
+    with pytest.raises(ConfigError, match="no job is assigned to pool 'etl'"):
+        read_allocation(path).check_used(["a", "b"], ["elt", None])
+    tenants = tmp_path / "tenants.json"
+    tenants.write_text('{"pools": "fairscheduler.xml", "jobs": {"a": "web"}}')
+    read_allocation(tenants).check_used(["a", "b"])

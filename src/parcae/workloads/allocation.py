@@ -95,6 +95,8 @@ class Allocation:
         pools: the pools that the file defines, in its order.
         job_pools: pairs (glob pattern of job names, pool); the first pattern that matches applies.
         source: path of the file, for messages.
+        is_sparks: whether the pools are those of Spark's own file, which serves other applications,
+            too, and so may have pools without a job here.
 
     Raises:
         ConfigError: two pools of one name, or a pattern that names a pool that is not defined.
@@ -103,6 +105,7 @@ class Allocation:
     pools: tuple[PoolSpec, ...] = ()
     job_pools: tuple[tuple[str, str], ...] = ()
     source: str = "allocation"
+    is_sparks: bool = False
 
     def __post_init__(self) -> None:
         names = [pool.name for pool in self.pools]
@@ -160,7 +163,8 @@ class Allocation:
     ) -> None:
         """Refuse pools to which none of these jobs is assigned (`default` may stay empty).
 
-        Such a pool is most likely a misspelt name.
+        Such a pool is most likely a misspelt name. In Spark's own file, one pool beside
+        `default` with a job is enough.
 
         Args:
             job_names: names of the jobs.
@@ -171,7 +175,8 @@ class Allocation:
         """
         used = {DEFAULT_POOL, *self.pools_of(job_names, recorded_pools)}
         unused = [pool.name for pool in self.pools if pool.name not in used]
-        if not unused:
+        num_named = sum(pool.name != DEFAULT_POOL for pool in self.pools)
+        if not unused or (self.is_sparks and len(unused) < num_named):
             return
         known = sorted({*job_names, *(pool for pool in recorded_pools or () if pool)})
         names = ", ".join(known[:6]) + (", ..." if len(known) > 6 else "")
@@ -204,11 +209,9 @@ def read_allocation(path: Path | str) -> Allocation:
     if path.suffix.lower() in (".xml", ".json"):
         # The extension decides; without a known one, the first character does.
         is_xml = path.suffix.lower() == ".xml"
-    pools, job_pools = (_read_xml if is_xml else _read_json)(str(path), data)
-    return Allocation(pools, job_pools, str(path))
-
-
-_Parts = tuple[tuple[PoolSpec, ...], tuple[tuple[str, str], ...]]
+    if is_xml:
+        return Allocation(_read_xml(str(path), data), source=str(path), is_sparks=True)
+    return _read_json(str(path), data)
 
 
 class _DocumentTypeError(Exception):
@@ -222,7 +225,7 @@ class _PlainTree(ElementTree.TreeBuilder):
         raise _DocumentTypeError
 
 
-def _read_xml(path: str, data: bytes) -> _Parts:
+def _read_xml(path: str, data: bytes) -> tuple[PoolSpec, ...]:
     try:
         root = ElementTree.fromstring(data, ElementTree.XMLParser(target=_PlainTree()))
     except _DocumentTypeError:
@@ -240,7 +243,7 @@ def _read_xml(path: str, data: bytes) -> _Parts:
                 f"{suggestion(element.tag, ['pool'])}"
             )
         pools.append(_xml_pool(path, row, element, {pool.name for pool in pools}))
-    return tuple(pools), ()
+    return tuple(pools)
 
 
 def _xml_pool(path: str, row: int, element: ElementTree.Element, taken: set[str]) -> PoolSpec:
@@ -286,11 +289,12 @@ def _xml_number(where: str, tag: str, text: str) -> int:
     return int(text)
 
 
-def _read_json(path: str, data: bytes) -> _Parts:
+def _read_json(path: str, data: bytes) -> Allocation:
     top = _object(f"{path}", parsed_json(path, data, _LAYOUT, _Pairs), ("pools", "jobs"))
     if "pools" not in top:
         raise FormatError(f'{path}: no "pools"; expected {_LAYOUT}')
-    if isinstance(top["pools"], str):
+    is_sparks = isinstance(top["pools"], str)
+    if is_sparks:
         pools = _pools_of_other(Path(path).parent / top["pools"])
     else:
         pools = tuple(
@@ -304,14 +308,14 @@ def _read_json(path: str, data: bytes) -> _Parts:
                 f"{path}: jobs {pattern!r} are assigned to {_shown(pool)}; "
                 "expected a pattern and the name of a pool"
             )
-    return pools, tuple(job_pools.items())
+    return Allocation(pools, tuple(job_pools.items()), path, is_sparks)
 
 
 def _pools_of_other(path: Path) -> tuple[PoolSpec, ...]:
     """The pools of Spark's file that a JSON file names."""
     if path.suffix.lower() != ".xml":
         raise FormatError(f'{path}: the file that "pools" names is Spark\'s, an XML file')
-    return _read_xml(str(path), read_file(path))[0]
+    return _read_xml(str(path), read_file(path))
 
 
 class _Pairs(list[tuple[str, Any]]):
