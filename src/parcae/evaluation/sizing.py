@@ -30,7 +30,7 @@ from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.world import Progress
 from parcae.metrics.summary import RunSummary
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.units import MS_PER_HOUR, MS_PER_MINUTE, MS_PER_S, s_from_ms
+from parcae.units import MS_PER_HOUR, UNITS_MS, s_from_ms
 from parcae.version import __version__
 from parcae.workloads.arrivals import ArrivalProcess, JobSequence, process_like, recorded_sequence
 from parcae.workloads.describe import fingerprint
@@ -42,13 +42,6 @@ MOST_CORES = 1 << 20
 MOST_SIZES = 50
 #: Number of jobs in a run whose arrivals are drawn.
 _DRAWN_JOBS = 100
-_UNITS_MS = {
-    "ms": 1,
-    "s": MS_PER_S,
-    "m": MS_PER_MINUTE,
-    "min": MS_PER_MINUTE,
-    "h": MS_PER_HOUR,
-}
 
 
 @dataclass(frozen=True)
@@ -78,7 +71,7 @@ class Target:
                 f"target {text!r} is not understood: write average, p95 or p99, then < and a time "
                 'above 0 in ms, s, min or h, as in "p95 < 60s"'
             )
-        return cls(found[1], float(found[2]) * _UNITS_MS[found[3]])
+        return cls(found[1], float(found[2]) * UNITS_MS[found[3]])
 
     def __str__(self) -> str:
         return f"{self.measure} < {s_from_ms(self.limit_ms):g} s"
