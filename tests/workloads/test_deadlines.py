@@ -29,9 +29,9 @@ def _deadlines_of(workload: Workload) -> list[int | None]:
 
 
 def test_the_first_line_that_matches_counts(tmp_path: Path) -> None:
-    path = _file(tmp_path, 'job,deadline\n"a, b",90\netl-1,1.5h\netl-*,5m\n\n*,250ms\n')
+    path = _file(tmp_path, 'job,deadline\n"a, b",90\netl-1,1.5h\netl-*,5m\n\n*,2500ms\n')
     workload = _workload("etl-1", "etl-2", "a, b", "other")
-    assert _deadlines_of(workload.with_deadlines(path)) == [5_400_000, 300_000, 90_000, 250]
+    assert _deadlines_of(workload.with_deadlines(path)) == [5_400_000, 300_000, 90_000, 2_500]
     assert read_deadlines(path).notes(workload.jobs) == []
 
 
@@ -122,3 +122,12 @@ def test_a_deadline_is_a_goal_and_no_property_of_the_workload(tmp_path: Path) ->
     assert not read_workload(tmp_path / "w.parcae").has_deadlines
     with pytest.raises(WorkloadError, match="must be above 0"):
         JobSpec("a", plain.jobs[0].stages, deadline_ms=0)
+
+
+def test_a_deadline_that_no_cluster_can_meet_is_reported(tmp_path: Path) -> None:
+    path = _file(tmp_path, "job,deadline\na,0.999\nb,1\n")
+    (note,) = read_deadlines(path).notes(_workload("a", "b").jobs)
+    assert note.endswith(
+        "no cluster is large enough for the deadlines of a: their longest path of stages takes "
+        "longer, at mean task durations"
+    )

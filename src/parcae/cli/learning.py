@@ -207,6 +207,7 @@ def _tuning_sentence(gain: str, tuning: Tuning, compared: str, setting: Scenario
         f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
         f"compare it on other runs: parcae compare {compared} "
         f"--arrivals {setting.arrivals} --jobs {setting.jobs}"
+        + ("" if setting.deadlines is None else f" --deadlines {setting.deadlines}")
     )
 
 

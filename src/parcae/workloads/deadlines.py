@@ -46,7 +46,7 @@ def parse_deadline_ms(value: float | str) -> int:
 
     Example: `parse_deadline_ms("5m")` is 300000.
     """
-    found = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,9})?)\s*([a-z]*)\s*", str(value))
+    found = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,18})?)\s*([a-z]*)\s*", str(value))
     unit_ms = UNITS_MS.get(found[2] or "s") if found else None
     if found is None or unit_ms is None or not 1 <= float(found[1]) * unit_ms <= MAX_DEADLINE_MS:
         raise ConfigError(f"deadline {str(value)[:40]!r} is not understood: {_DEADLINE_HELP}")
@@ -104,9 +104,10 @@ class Deadlines:
         return replace(workload, jobs=jobs)
 
     def notes(self, jobs: Sequence[JobSpec]) -> list[str]:
-        """What a reader of the results should know: rules without a job, jobs without a deadline.
+        """What a reader of the results should know, in sentences; `jobs` are the workload's.
 
-        `jobs` are those of the workload.
+        These are rules that are no job's, jobs without a deadline, and deadlines that no cluster
+        can meet.
         """
         names = list(dict.fromkeys(job.name for job in jobs))
         notes = [text for row in range(len(self.rules)) if (text := self._unused(row, names))]
@@ -116,7 +117,18 @@ class Deadlines:
                 f"{self.source}: {len(without)} of {len(names)} recurring jobs have no deadline: "
                 f"{_listed(without)}"
             )
+        hopeless = list(dict.fromkeys(job.name for job in jobs if self._is_hopeless(job)))
+        if hopeless:
+            notes.append(
+                f"{self.source}: no cluster is large enough for the deadlines of "
+                f"{_listed(hopeless)}: their longest path of stages takes longer, at mean task "
+                "durations"
+            )
         return notes
+
+    def _is_hopeless(self, job: JobSpec) -> bool:
+        due_ms = self.of(job.name)
+        return due_ms is not None and job.critical_path_ms > due_ms
 
     def _unused(self, row: int, names: Sequence[str]) -> str:
         """Why a rule is no job's; no text if it is one's."""
