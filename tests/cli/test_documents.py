@@ -40,6 +40,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         copy.write_bytes(log.read_bytes())
     (folder / "batch_task.csv").write_text(_TRACE)
     _write_stages(folder)
+    _write_deadlines(folder)
     sets = {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", 0], [9, "2g", 400]]}}}
     (folder / "sets.json").write_text(json.dumps(sets))
     job_set = {
@@ -61,6 +62,13 @@ def _write_stages(folder: Path) -> None:
     rows = list(csv.DictReader(table.splitlines()))
     (folder / "stages.json").write_text(json.dumps(rows))
     pl.DataFrame(rows).write_parquet(folder / "stages.parquet")
+
+
+def _write_deadlines(folder: Path) -> None:
+    """The table of deadlines of the document."""
+    page = (REPOSITORY / "docs" / "deadlines.md").read_text()
+    (table,) = re.findall(r"```\n(job,deadline.*?)```", page, re.DOTALL)
+    (folder / "deadlines.csv").write_text(table)
 
 
 #: Commands that learn, measure or run studies take minutes if nothing is compiled yet. Commands
