@@ -81,7 +81,7 @@ def _deadline_columns() -> list[Column[PolicyResult]]:
     """The columns about missed deadlines."""
     return [
         _deadlines("missed", lambda result: result.missed_share, "{:.1%}", "of deadlines"),
-        _deadlines("missed - first", _points_to_first, "{:+.1f} pp", "percentage points"),
+        _deadlines("missed - first, pp", _points_to_first, "{:+.1f}", "percentage points"),
         _deadlines("tardiness", lambda result: result.tardiness_s, "{:,.1f}", "s, 95% interval"),
     ]
 
