@@ -3,6 +3,8 @@
 MS_PER_S = 1_000
 MS_PER_MINUTE = 60 * MS_PER_S
 MS_PER_HOUR = 60 * MS_PER_MINUTE
+#: Units of times that users write, such as 90s or 5m.
+UNITS_MS = {"ms": 1, "s": MS_PER_S, "m": MS_PER_MINUTE, "min": MS_PER_MINUTE, "h": MS_PER_HOUR}
 BYTES_PER_MIB = 1 << 20
 
 

@@ -41,6 +41,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "batch_task.csv").write_text(_TRACE)
     _write_stages(folder)
     _write_tenants(folder)
+    _write_deadlines(folder)
     sets = {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", 0], [9, "2g", 400]]}}}
     (folder / "sets.json").write_text(json.dumps(sets))
     job_set = {
@@ -71,6 +72,13 @@ def _write_tenants(folder: Path) -> None:
     (priorities,) = re.findall(r"```csv\n(.*?)```", page, re.DOTALL)
     (folder / "tenants.json").write_text(pools)
     (folder / "priorities.csv").write_text(priorities)
+
+
+def _write_deadlines(folder: Path) -> None:
+    """The table of deadlines of the document."""
+    page = (REPOSITORY / "docs" / "deadlines.md").read_text()
+    (table,) = re.findall(r"```\n(job,deadline.*?)```", page, re.DOTALL)
+    (folder / "deadlines.csv").write_text(table)
 
 
 #: Commands that learn, measure or run studies take minutes if nothing is compiled yet. Commands

@@ -32,6 +32,7 @@ KINDS = {
     "fair-pools": OrderKind.POOLS,
     "sjf": OrderKind.SJF,
     "srpt": OrderKind.SRPT,
+    "edf": OrderKind.EDF,
 }
 
 
@@ -81,8 +82,16 @@ def pool_table(pools: dict[str, Pool], used: Sequence[str]) -> tuple[Any, list[s
     return table, names
 
 
+def deadline_table(jobs: Sequence[Job]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The deadlines of the jobs after arrival, by row; infinite where there is none."""
+    known = [np.inf if job.deadline_ms is None else job.deadline_ms for job in jobs]
+    return np.array([*known, np.inf], np.float64)
+
+
 def policy_of(order: str, jobs: Sequence[Job], pools: dict[str, Pool]) -> OrderPolicy:
-    """The policy of that order; `fair-pools` with the set's pools."""
+    """The policy of that order; `fair-pools` with the set's pools, `edf` with its deadlines."""
+    if order == "edf":
+        return OrderPolicy(order, KINDS[order], plan_tables(deadline_ms=deadline_table(jobs)))
     if order != "fair-pools":
         return OrderPolicy(order, KINDS[order], plan_tables())
     table, names = pool_table(pools, [job.pool for job in jobs])

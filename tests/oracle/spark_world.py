@@ -37,8 +37,8 @@ tell apart: one `done` event or one event a child (the rules' text has one); mea
 exact fractions; jobs that are not sorted by arrival and edges from a higher to a lower stage
 number (it has neither).
 
-Beyond the file: stage tiers, job limits, weights, FAIR inside a pool, and any order inside pools
-and priorities (see `Job`, `Pool`, `ORDERS`, `among_tenants`).
+Beyond the file: stage tiers, job limits, weights, deadlines, FAIR inside a pool, and any order
+inside pools and priorities (see `Job`, `Pool`, `ORDERS`, `among_tenants`).
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class Job:
     The other fields are its order. `limit` bounds the running tasks of the job, `limits` those of
     each stage (None: no bound). `stage_tiers`, if given, replace the job's `tier`. Jobs of one tier
     share by running tasks / weight; a job without a weight comes before those with one, first come.
+    `deadline_ms` counts from the arrival (None: no deadline).
     """
 
     arrival_ms: int
@@ -82,6 +83,7 @@ class Job:
     limits: list[int | None] | None = None
     stage_tiers: list[float] | None = None
     priority: int = 0  # counts under `among_tenants` only
+    deadline_ms: int | None = None
 
 
 @dataclass
@@ -266,6 +268,13 @@ def srpt(world: World, stage: Stage) -> tuple[Any, ...]:
     return (world.unstarted_work_of_job(stage.job), stage.job, stage.index)
 
 
+def edf(world: World, stage: Stage) -> tuple[Any, ...]:
+    job = world.jobs[stage.job]
+    if job.deadline_ms is None:  # after all that have one, least remaining work first
+        return (1, *srpt(world, stage))
+    return (0, job.arrival_ms + job.deadline_ms, stage.job, stage.index)
+
+
 def orders(world: World, stage: Stage) -> tuple[Any, ...]:
     job = world.jobs[stage.job]
     tier = job.tier if job.stage_tiers is None else job.stage_tiers[stage.index]
@@ -295,6 +304,7 @@ ORDERS: dict[str, Key] = {
     "fair-pools": fair_pools,
     "sjf": sjf,
     "srpt": srpt,
+    "edf": edf,
     "orders": orders,
 }
 
@@ -390,6 +400,8 @@ def random_set(rng: random.Random, max_jobs: int = 8) -> RandomSet:
         jobs.append(_random_job(rng, arrival, draw, rng.choice(used), weighted))
         if rng.random() < 0.6:
             arrival += rng.randint(0, gap)
+    for job in jobs:
+        job.deadline_ms = rng.choice([None, 10, 40, 40, rng.randint(1, 400)])
     return RandomSet(cores, jobs, pools)
 
 

@@ -14,9 +14,11 @@ from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     MOST,
     ArrivalsOption,
+    DeadlinesOption,
     JobsOption,
     SimulatedClusterOptions,
     WorkloadArgument,
+    with_deadlines,
 )
 from parcae.cli.progress import progress_bar
 
@@ -37,6 +39,7 @@ class RunOptions:
 
     jobs: JobsOption = 20
     arrivals: ArrivalsOption = "batch"
+    deadlines: DeadlinesOption = None
     seeds: Annotated[
         int,
         typer.Option(
@@ -159,7 +162,7 @@ def compare_command(
 
     output.check()
     config = cluster.config()
-    loaded = cluster.load(workload)
+    loaded = with_deadlines(cluster.load(workload), runs.deadlines)
     with progress_bar(has_counts=True) as progress:
         # The total is unknown (None) until the first progress report.
         bar = progress.add_task("simulating", total=None)

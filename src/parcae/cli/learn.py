@@ -13,7 +13,13 @@ import typer
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import BudgetOption, ProgressLine, SeedOption
 from parcae.cli.learning import ObjectiveOption
-from parcae.cli.options import MOST, ClusterOptions
+from parcae.cli.options import (
+    MOST,
+    ClusterOptions,
+    DeadlinesOption,
+    check_deadlines,
+    with_deadlines,
+)
 
 if TYPE_CHECKING:
     from parcae.learning.scenario import Scenario
@@ -45,6 +51,7 @@ class SettingOptions:
             help="batch | poisson:25s (mean gap) | load:0.85  (default: the mean rate of the logs)",
         ),
     ] = None
+    deadlines: DeadlinesOption = None
     objective: ObjectiveOption = "average-jct"
 
 
@@ -110,12 +117,14 @@ def learn_command(
     # Checked before the logs are read, which may take minutes.
     if search.start not in ("shipped", "scratch"):
         raise ConfigError(f"--start {search.start}: write shipped or scratch")
+    check_deadlines(setting.deadlines)
     config = cluster.config()
     measured, recorded = _read(logs, key)
     folder.mkdir(parents=True, exist_ok=True)
     # Written before learning, so that an interrupted command need not read the logs again.
     write_workload(measured, folder / "workload.parcae")
-    workload = with_parallelism_model(measured, cluster.parallelism_model)
+    modelled = with_parallelism_model(measured, cluster.parallelism_model)
+    workload = with_deadlines(modelled, setting.deadlines)
     process = setting.arrivals or default_arrivals(workload, recorded)
     typer.echo(
         f"{folder / 'workload.parcae'}: {len(workload.jobs)} recurring jobs, mean work "

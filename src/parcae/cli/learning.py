@@ -20,9 +20,11 @@ from parcae.cli.options import (
     ArrivalsOption,
     ClassClusterOptions,
     ClusterOptions,
+    DeadlinesOption,
     JobsOption,
     JsonOption,
     WorkloadArgument,
+    with_deadlines,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ ObjectiveOption = Annotated[
     typer.Option(
         "--objective",
         help="What to minimise: average-jct | makespan | p95-jct | mean-slowdown | "
-        "missed-deadlines",
+        "missed-deadlines | deadlines (of --deadlines)",
     ),
 ]
 AlsoOption = Annotated[
@@ -56,6 +58,7 @@ class ScenarioOptions:
 
     jobs: JobsOption = 20
     arrivals: ArrivalsOption = "batch"
+    deadlines: DeadlinesOption = None
     objective: ObjectiveOption = "average-jct"
     also: AlsoOption = None
 
@@ -143,7 +146,7 @@ def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions
             "random arrivals of a similar rate, e.g. poisson:25s or load:0.85"
         )
     return Scenario(
-        cluster.load(workload),
+        with_deadlines(cluster.load(workload), setting.deadlines),
         cluster.config(),
         setting.arrivals,
         setting.jobs,
@@ -204,6 +207,7 @@ def _tuning_sentence(gain: str, tuning: Tuning, compared: str, setting: Scenario
         f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
         f"compare it on other runs: parcae compare {compared} "
         f"--arrivals {setting.arrivals} --jobs {setting.jobs}"
+        + ("" if setting.deadlines is None else f" --deadlines {setting.deadlines}")
     )
 
 

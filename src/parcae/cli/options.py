@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -85,6 +86,14 @@ ArrivalsOption = Annotated[
         "--arrivals",
         help="batch (all at time 0) | poisson:25s (mean gap) | bursts:25s | load:0.85 (offered "
         "load) | recorded (as in the log) | trace:0.85 (pieces of the log, at this load)",
+    ),
+]
+DeadlinesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--deadlines",
+        help="Deadlines by job name: a CSV table `job,deadline` with lines such as etl-*,5m. "
+        "Missed ones are counted, and the policy edf orders by them.",
     ),
 ]
 DurationsOption = Annotated[
@@ -305,6 +314,36 @@ def load(source: str, parallelism_model: str) -> Workload:
     from parcae.workloads.parallelism import with_parallelism_model
 
     return with_parallelism_model(load_workload(source), parallelism_model)
+
+
+def check_deadlines(path: Path | None) -> None:
+    """Read a file of deadlines before work that takes time.
+
+    Raises:
+        FormatError, OSError: the file cannot be read.
+    """
+    if path is not None:
+        from parcae.workloads.deadlines import read_deadlines
+
+        read_deadlines(path)
+
+
+def with_deadlines(workload: Workload, path: Path | None) -> Workload:
+    """The workload with the deadlines of a file, which is described on the standard error output.
+
+    Raises:
+        ConfigError: no deadline matches any job.
+        FormatError, OSError: the file cannot be read.
+    """
+    if path is None:
+        return workload
+    from parcae.workloads.deadlines import read_deadlines
+
+    deadlines = read_deadlines(path)
+    applied = deadlines.applied(workload)
+    for note in deadlines.notes(workload.jobs):
+        typer.echo(f"note: {note}", err=True)
+    return applied
 
 
 def numbers(option: str, text: str) -> tuple[float, ...]:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import SOURCE_HELP, ArrivalsOption, JobsOption, SimulatedClusterOptions
+from parcae.cli.options import (
+    SOURCE_HELP,
+    ArrivalsOption,
+    DeadlinesOption,
+    JobsOption,
+    SimulatedClusterOptions,
+    with_deadlines,
+)
 from parcae.cli.runs import JobSetOptions, PlayedRun, PolicyOption, ShowOptions, policy_names
 
 if TYPE_CHECKING:
@@ -44,6 +51,7 @@ class DrawOptions:
 
     jobs: JobsOption = 20
     arrivals: ArrivalsOption = "batch"
+    deadlines: DeadlinesOption = None
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the task durations.")
     ] = 0
@@ -69,6 +77,8 @@ def simulate_command(
     """
     from parcae.errors import ConfigError
 
+    if sets.job_set is not None and draw.deadlines is not None:
+        raise ConfigError("--deadlines is for drawn jobs: leave out --deadlines or --job-set")
     has_own_jobs = sets.job_set is not None and _contains_jobs(workload, sets.job_set)
     config = cluster.config(
         # Job sets that only name jobs are those of the reference runs, in the world of executors.
@@ -87,7 +97,8 @@ def simulate_command(
         names = policy_names(policy, CONFORMANCE_POLICIES)
         runs = _run_job_sets(workload, sets, names, cluster, config, draw.seed)
     else:
-        runs = _run_drawn(cluster.load(workload), policy, config, draw, record)
+        loaded = with_deadlines(cluster.load(workload), draw.deadlines)
+        runs = _run_drawn(loaded, policy, config, draw, record)
     shown.show(runs, _print_runs, _chart)
 
 
@@ -249,9 +260,10 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
 
     `makespan_ms` is the clock at the last event, as in the reference runs. With several executor
     classes, the results include the share of memory that running tasks left unused, and the
-    utilization of each class.
+    utilization of each class; with deadlines, what `parcae.metrics.deadlines` counts.
     """
     from parcae.metrics.classes import class_utilization, memory_fragmentation
+    from parcae.metrics.deadlines import missed_and_tardiness
     from parcae.metrics.jobs import jct_ms
 
     jct = jct_ms(trace)
@@ -265,6 +277,7 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
         "tasks": trace.num_tasks,
         "work_ms": int(trace.executed_ms.sum()),
         "executors": trace.num_executors,
+        **missed_and_tardiness(trace, sequence),
     }
     fragmentation = memory_fragmentation(trace, sequence)
     if fragmentation is not None:
@@ -284,11 +297,16 @@ def _print_runs(runs: Iterator[PlayedRun]) -> None:
             if "memory_fragmentation" in result
             else ""
         )
+        missed = (
+            f"   {result['missed_deadline_share']:.1%} of {result['deadlines']} deadlines missed"
+            if "deadlines" in result
+            else ""
+        )
         typer.echo(
             f"{where}{result['policy']:<24} "
             f"average JCT {result['average_jct_ms'] / 1000:10.2f} s   "
             f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "
-            f"{result['decisions']} decisions, {result['tasks']} tasks{unused}"
+            f"{result['decisions']} decisions, {result['tasks']} tasks{unused}{missed}"
         )
 
 

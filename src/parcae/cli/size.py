@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import DurationsOption, ErrorOption, UnknownOption
+from parcae.cli.options import (
+    DeadlinesOption,
+    DurationsOption,
+    ErrorOption,
+    UnknownOption,
+    check_deadlines,
+    with_deadlines,
+)
 from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -25,9 +32,12 @@ class GoalOptions:
     target: Annotated[
         str | None,
         typer.Option(
-            "--target", help='average, p95 or p99 below a time: "p95 < 60s", "average < 2min".'
+            "--target",
+            help='average, p95 or p99 below a time ("p95 < 60s", "average < 2min"), or a share of '
+            'the deadlines ("deadlines 99%").',
         ),
     ] = None
+    deadlines: DeadlinesOption = None
     price: Annotated[float, typer.Option("--price", help="Price of a core for an hour.")] = 0.0
     search: Annotated[
         bool,
@@ -159,16 +169,19 @@ def size_command(
 
     Example: parcae size tpch --cores 8,16,32 --arrivals poisson:25s --target "p95 < 60s"
     """
-    from parcae.evaluation.sizing import Question, Target, parse_cores
+    from parcae.evaluation.size_target import parse_target
+    from parcae.evaluation.sizing import Question, parse_cores
     from parcae.evaluation.sizing_text import check_files
 
     # Checked before logs are read and runs are played, which may take minutes.
     sizes = parse_cores(cores)
-    wanted = None if goal.target is None else Target.parse(goal.target)
+    wanted = None if goal.target is None else parse_target(goal.target)
     check_files(output.json_path, output.csv, output.plot)
+    check_deadlines(goal.deadlines)
     config = play.config()
+    workload = _read(source, recorded=runs.arrivals == "recorded")
     question = Question(
-        _read(source, recorded=runs.arrivals == "recorded"),
+        with_deadlines(workload, goal.deadlines),
         sizes,
         tuple(policies.split(",")),
         wanted,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from parcae.cluster.trace import Trace
@@ -21,7 +21,7 @@ from parcae.evaluation.plots import (
     share_by_work,
 )
 from parcae.evaluation.recurring_view import recurring_section
-from parcae.evaluation.statistics import with_interval
+from parcae.evaluation.statistics import Estimate, with_interval
 from parcae.evaluation.tenants import pools_section
 from parcae.evaluation.world import Column
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
@@ -32,6 +32,7 @@ from parcae.units import MS_PER_S
 
 if TYPE_CHECKING:
     from parcae.evaluation.compare import Comparison, PolicyResult
+    from parcae.evaluation.deadlines import DeadlineResult
 
 
 def title(comparison: Comparison) -> str:
@@ -70,9 +71,38 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
         _on_page("work", "work_inflation", ".2f", "inflation"),
         _on_page("executor", "moves", ",.0f", "moves"),
     ]
+    if comparison.policies[0].deadlines is not None:
+        shown[4:4] = _deadline_columns()
     if comparison.resolved.config.executor_classes:
         shown.append(_mean("memory unused", "fragmentation", ".1%", ".1%", "share"))
     return shown
+
+
+def _deadline_columns() -> list[Column[PolicyResult]]:
+    """The columns about missed deadlines."""
+    return [
+        _deadlines("missed", lambda result: result.missed_share, "{:.1%}", "of deadlines"),
+        _deadlines("missed - first, pp", _points_to_first, "{:+.1f}", "percentage points"),
+        _deadlines("tardiness", lambda result: result.tardiness_s, "{:,.1f}", "s, 95% interval"),
+    ]
+
+
+def _points_to_first(result: DeadlineResult) -> Estimate:
+    """The difference of shares in percentage points."""
+    share = result.missed_minus_first
+    return Estimate(100 * share.mean, 100 * share.low, 100 * share.high)
+
+
+def _deadlines(
+    heading: str, field: Callable[[DeadlineResult], Estimate], text: str, small: str
+) -> Column[PolicyResult]:
+    """The column of an estimate of `DeadlineResult`; `text` formats a number."""
+
+    def shown(result: PolicyResult) -> str:
+        assert result.deadlines is not None
+        return with_interval(field(result.deadlines), text.format)
+
+    return Column(heading, shown, small=small)
 
 
 def _mean(
@@ -115,6 +145,12 @@ def notes(comparison: Comparison) -> list[str]:
         f"later: jobs that end more than {LATER - 1:.0%} later than under {first} on the same "
         f"seed; worst: largest ratio of a job's time to that under {first}"
     ]
+    if comparison.policies[0].deadlines is not None:
+        lines.append(
+            "missed: jobs that complete after their deadline, of those that have one; missed - "
+            f"first: that share less the share under {first}, in percentage points; tardiness: "
+            "mean time beyond the deadline, 0 for a job that meets it"
+        )
     if comparison.resolved.config.executor_classes:
         lines.append(
             "memory unused: share of the busy executors' memory that their tasks do not need"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from parcae.errors import ConfigError
+from parcae.evaluation.deadlines import DeadlineResult, deadline_result, fewest_missed
 from parcae.evaluation.doubts import promise_warnings, run_warnings, setting_warnings
 from parcae.evaluation.paired import compare_in
 from parcae.evaluation.policies import AnyPolicy, ResolvedPolicies, resolve_policies
@@ -29,6 +30,7 @@ from parcae.evaluation.statistics import (
 from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.who_pays import RecurringJob, WhoPays, who_pays
 from parcae.evaluation.world import PairedComparison, Progress, Say
+from parcae.metrics.deadlines import deadlines_ms
 from parcae.metrics.jobs import ideal_ms
 from parcae.metrics.later import PairedRuns, paired_runs
 from parcae.metrics.summary import RunSummary, summarize
@@ -37,6 +39,7 @@ from parcae.simulation.run import simulate
 from parcae.units import s_from_ms
 from parcae.version import __version__
 from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.deadlines import seconds_by_name
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 
@@ -58,6 +61,7 @@ class PolicyResult:
         ratio_to_first: mean average JCT / that of the first policy, paired by seed.
         mean_of_ratios: mean over seeds of the ratio, every seed with the same weight.
         who_pays: how many jobs end later than under the first policy, and by how much.
+        deadlines: how many deadlines are missed, and by how much; None without deadlines.
     """
 
     name: str
@@ -66,6 +70,7 @@ class PolicyResult:
     ratio_to_first: Estimate
     mean_of_ratios: Estimate
     who_pays: WhoPays
+    deadlines: DeadlineResult | None = None
 
     def means(self) -> dict[str, float]:
         """Mean over seeds of every number of the summaries; times in seconds."""
@@ -86,6 +91,7 @@ class PolicyResult:
             "ratio_to_first": self.ratio_to_first.to_json(),
             "mean_of_ratios_to_first": self.mean_of_ratios.to_json(),
             **self.who_pays.to_json(),
+            **({} if self.deadlines is None else {"deadlines": self.deadlines.to_json()}),
             "average_jct_s_by_seed": [s_from_ms(s.average_jct_ms) for s in self.summaries],
         }
 
@@ -157,9 +163,11 @@ class Comparison(PairedComparison[PolicyResult]):
         return gains_and_losses(self)
 
     def remark(self, best: PolicyResult | None) -> str:
-        """Who ends later under the best policy, if that is not the first."""
+        """Who ends later under the best policy, if that is not the first; who misses deadlines."""
         first = self.policies[0]
-        return "" if best is None or best is first else best.who_pays.describe(first.name)
+        later = "" if best is None or best is first else best.who_pays.describe(first.name)
+        missed = fewest_missed({one.name: one.deadlines for one in self.ranked()}, first.name)
+        return " ".join(text for text in (later, missed) if text)
 
     def warnings(self) -> list[str]:
         """What makes conclusions from this comparison wrong, in sentences."""
@@ -267,7 +275,9 @@ class ClusterWorld:
         ideal = ideal_ms(sequence, self.config.total_executors)
         pools = resolved.tenant_pools
         of_jobs = tuple(pools[job] for job in sequence.job_index) if pools else ()
-        return SeedRuns(tuple(summaries), paired_runs(traces, ideal), of_jobs)
+        return SeedRuns(
+            tuple(summaries), paired_runs(traces, ideal, deadlines_ms(sequence)), of_jobs
+        )
 
     def compared(
         self,
@@ -289,6 +299,9 @@ class ClusterWorld:
             "intervals": METHODS[method],
             "version": __version__,
         }
+        deadlines_s = seconds_by_name(self.workload.jobs)
+        if deadlines_s:
+            settings["deadlines_s"] = deadlines_s
         results = tuple(_results(resolved.names, rows, method))
         jobs = tuple(row.jobs for row in rows)
         pools = tuple(row.pools for row in rows) if resolved.tenant_pools else ()
@@ -362,4 +375,5 @@ def _results(
             ratio_to_first=ratio_estimate(jct, first, method, rng),
             mean_of_ratios=mean_of_ratios(jct, first, method, rng),
             who_pays=who_pays([ratio[column] for ratio in ratios], method, rng),
+            deadlines=deadline_result([row.jobs for row in rows], column, method, rng),
         )

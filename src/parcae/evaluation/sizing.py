@@ -19,6 +19,7 @@ import numpy as np
 from parcae.errors import ConfigError
 from parcae.evaluation.compare import ClusterWorld, Comparison
 from parcae.evaluation.paired import compare_in
+from parcae.evaluation.size_target import DeadlineTarget, SizeTarget, Target
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -30,9 +31,10 @@ from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.world import Progress
 from parcae.metrics.summary import RunSummary
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.units import MS_PER_HOUR, MS_PER_MINUTE, MS_PER_S, s_from_ms
+from parcae.units import MS_PER_HOUR, s_from_ms
 from parcae.version import __version__
 from parcae.workloads.arrivals import ArrivalProcess, JobSequence, process_like, recorded_sequence
+from parcae.workloads.deadlines import seconds_by_name
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 from parcae.workloads.resampling import check_block, default_block, grown, resampled
@@ -42,46 +44,6 @@ MOST_CORES = 1 << 20
 MOST_SIZES = 50
 #: Number of jobs in a run whose arrivals are drawn.
 _DRAWN_JOBS = 100
-_UNITS_MS = {
-    "ms": 1,
-    "s": MS_PER_S,
-    "m": MS_PER_MINUTE,
-    "min": MS_PER_MINUTE,
-    "h": MS_PER_HOUR,
-}
-
-
-@dataclass(frozen=True)
-class Target:
-    """A completion time that jobs should stay below.
-
-    Args:
-        measure: "average", "p95" or "p99".
-        limit_ms: the limit in ms.
-    """
-
-    measure: str
-    limit_ms: float
-
-    @classmethod
-    def parse(cls, text: str) -> Target:
-        """Parse a target such as "p95 < 60s", "average < 2min" or "p99 < 500ms".
-
-        Raises:
-            ConfigError: any other text; the message lists the accepted forms.
-        """
-        found = re.fullmatch(
-            r"\s*(average|p95|p99)\s*<\s*(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|min|m|h)\s*", text
-        )
-        if found is None or float(found[2]) <= 0:
-            raise ConfigError(
-                f"target {text!r} is not understood: write average, p95 or p99, then < and a time "
-                'above 0 in ms, s, min or h, as in "p95 < 60s"'
-            )
-        return cls(found[1], float(found[2]) * _UNITS_MS[found[3]])
-
-    def __str__(self) -> str:
-        return f"{self.measure} < {s_from_ms(self.limit_ms):g} s"
 
 
 def parse_cores(text: str) -> tuple[int, ...]:
@@ -136,7 +98,7 @@ class Question:
     workload: Workload
     cores: tuple[int, ...]
     policies: tuple[str, ...] = ("fifo", "fair", "parcae")
-    target: Target | None = None
+    target: SizeTarget | None = None
     price: float = 0.0
     arrivals: str = "recorded"
     num_jobs: int | None = None
@@ -168,6 +130,10 @@ class Question:
             raise ConfigError("sizes are compared in the world of cores only")
         if self.search and self.target is None:
             raise ConfigError("--search looks for the size that meets a target: give --target")
+        if isinstance(self.target, DeadlineTarget) and not self.workload.has_deadlines:
+            raise ConfigError(
+                f'--target "{self.target}" needs deadlines by job name: give --deadlines FILE'
+            )
         _check_arrivals(self)
 
     @cached_property
@@ -214,6 +180,7 @@ class Question:
 
     def to_json(self) -> dict[str, Any]:
         """Everything that is needed to repeat the runs."""
+        deadlines_s = seconds_by_name(self.workload.jobs)
         return {
             "workload": self.workload.name,
             "fingerprint": fingerprint(self.workload),
@@ -230,6 +197,7 @@ class Question:
             "config": self.config.model_dump(mode="json", exclude={"num_executors"}),
             "intervals": METHODS[DEFAULT_METHOD],
             "version": __version__,
+            **({"deadlines_s": deadlines_s} if deadlines_s else {}),
         }
 
 
@@ -276,7 +244,8 @@ class SizeResult:
         cores_busy: mean number of cores that run tasks, from first arrival to last completion.
         cost_per_hour: price of the cluster for an hour.
         cost_per_job: price of the cluster from first arrival to last completion, for each job.
-        within_target: share of the jobs that end within the target's time; None without a target.
+        within_target: share of the jobs that end within the target's time; None without one.
+        deadlines_met: share of the jobs with a deadline that meet it; None without deadlines.
     """
 
     policy: str
@@ -289,21 +258,23 @@ class SizeResult:
     cost_per_hour: float
     cost_per_job: Estimate
     within_target: Estimate | None
+    deadlines_met: Estimate | None = None
 
-    def measured_s(self, target: Target) -> Estimate:
-        """The completion time that a target limits, in seconds."""
-        estimate: Estimate = getattr(self, f"{target.measure}_s")
+    def measured(self, target: SizeTarget) -> Estimate:
+        """What a target is about, in its unit."""
+        estimate: Estimate = getattr(self, target.field)
         return estimate
 
-    def meets(self, target: Target) -> bool:
-        """Whether the mean over the runs is below the target's limit."""
-        return self.measured_s(target).mean < s_from_ms(target.limit_ms)
+    def meets(self, target: SizeTarget) -> bool:
+        """Whether the mean over the runs reaches the target."""
+        return target.is_met(self.measured(target).mean)
 
     def to_json(self) -> dict[str, Any]:
         """The fields by name; estimates as {"mean":, "ci95": [low, high]}."""
         return {
             name: value.to_json() if isinstance(value, Estimate) else value
             for name, value in vars(self).items()
+            if name != "deadlines_met" or value is not None
         }
 
 
@@ -460,12 +431,13 @@ def _result(question: Question, comparison: Comparison, column: int, cores: int)
         cost_per_hour=hourly,
         cost_per_job=mean(lambda run: hourly * run.makespan_ms / MS_PER_HOUR / jobs),
         within_target=_within(question.target, comparison, column),
+        deadlines_met=None if policy.deadlines is None else policy.deadlines.met_share,
     )
 
 
-def _within(target: Target | None, comparison: Comparison, column: int) -> Estimate | None:
-    """The share of the jobs that end within the target's time."""
-    if target is None:
+def _within(target: SizeTarget | None, comparison: Comparison, column: int) -> Estimate | None:
+    """The share of the jobs that end within the target's time; None if it limits no time."""
+    if not isinstance(target, Target):
         return None
     times_ms = [run.jct_ms[column] for run in comparison.runs]
     within = [int(np.count_nonzero(one < target.limit_ms)) for one in times_ms]

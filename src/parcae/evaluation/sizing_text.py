@@ -11,20 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parcae.errors import ConfigError
+from parcae.evaluation.size_target import Target
 from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
 from parcae.files import check_place, replacing, write_text
-from parcae.units import s_from_ms
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
     from rich.table import Table
 
+    from parcae.evaluation.size_target import SizeTarget
     from parcae.evaluation.sizing import SizeResult, Sizing
 
 #: Endings of pictures.
 PICTURES = ("png", "svg", "html")
 _ESTIMATES = ("average_s", "p95_s", "p99_s", "cores_busy", "cost_per_job", "within_target")
+#: The further one where there are deadlines.
+_DEADLINES_MET = "deadlines_met"
 #: The policy that others are compared with in the headline, if it was asked for.
 _USUAL = "fair"
 
@@ -97,13 +100,20 @@ def _target_warnings(sizing: Sizing) -> list[str]:
                 "do."
             )
         result = next(one for one in sizing.of(policy) if one.cores == found)
-        high_s = result.measured_s(target).high
-        if high_s >= s_from_ms(target.limit_ms):
+        if reach := _reach(result.measured(target), target):
             texts.append(
-                f"{policy}: at {found} cores the mean meets the target, but its 95% interval ends "
-                f"at {high_s:,.1f} s; more runs (--seeds) tell."
+                f"{policy}: at {found} cores the mean meets the target, but its 95% interval "
+                f"{reach}; more runs (--seeds) tell."
             )
     return texts
+
+
+def _reach(estimate: Estimate, target: SizeTarget) -> str:
+    """Where an interval leaves the target; no text if it does not, or is unknown."""
+    for end, word in ((estimate.high, "ends"), (estimate.low, "begins")):
+        if not estimate.is_unknown and not target.is_met(end):
+            return f"{word} at {target.text(end)}"
+    return ""
 
 
 def sizing_table(sizing: Sizing) -> Table:
@@ -119,7 +129,7 @@ def sizing_table(sizing: Sizing) -> Table:
     table = Table(title=escape(title))
     headings = ["cores", "policy", "variant", "average s", "p95 s", "p99 s", "cores busy", "load"]
     headings += ["cost/hour", "cost/job"]
-    headings += [] if asked.target is None else ["in time", "target"]
+    headings += _last_headings(sizing)
     for heading in headings:
         is_text = heading in ("policy", "variant")
         table.add_column(heading, justify="left" if is_text else "right", no_wrap=True)
@@ -127,6 +137,28 @@ def sizing_table(sizing: Sizing) -> Table:
         table.add_row(*map(escape, _cells(sizing, result)))
     table.caption = "means over runs ± half of their 95% interval"
     return table
+
+
+def _last_headings(sizing: Sizing) -> list[str]:
+    """The headings of the columns about deadlines and the target."""
+    target = sizing.question.target
+    headings = ["deadlines met"] if _has_deadlines(sizing) else []
+    headings += ["in time"] if isinstance(target, Target) else []
+    return headings + ([] if target is None else ["target"])
+
+
+def _last_cells(sizing: Sizing, result: SizeResult) -> list[str]:
+    """The cells below `_last_headings`."""
+    target = sizing.question.target
+    shares = [one for one in (result.deadlines_met, result.within_target) if one is not None]
+    cells = [with_interval(one, "{:.1%}".format) for one in shares]
+    if target is not None:
+        cells.append("met" if result.meets(target) else "missed")
+    return cells
+
+
+def _has_deadlines(sizing: Sizing) -> bool:
+    return any(result.deadlines_met is not None for result in sizing.results)
 
 
 def _digits(value: float) -> int:
@@ -148,11 +180,7 @@ def _cells(sizing: Sizing, result: SizeResult) -> list[str]:
         f"{result.cost_per_hour:,.2f}",
         with_half_width(result.cost_per_job, _digits(result.cost_per_job.mean)),
     ]
-    target = sizing.question.target
-    if target is None or result.within_target is None:
-        return cells
-    share = with_interval(result.within_target, "{:.1%}".format)
-    return [*cells, share, "met" if result.meets(target) else "missed"]
+    return [*cells, *_last_cells(sizing, result)]
 
 
 def sizing_frame(sizing: Sizing) -> pl.DataFrame:
@@ -160,11 +188,13 @@ def sizing_frame(sizing: Sizing) -> pl.DataFrame:
 
     Columns:
         cores; policy; variant; load: null for a batch; cost_per_hour; of every estimate NAME the
-        columns NAME, NAME_low and NAME_high; meets_target: null without a target.
+        columns NAME, NAME_low and NAME_high (deadlines_met: only with deadlines); meets_target:
+        null without a target.
     """
     import polars as pl
 
     target = sizing.question.target
+    names = (*_ESTIMATES, *((_DEADLINES_MET,) if _has_deadlines(sizing) else ()))
     rows: list[dict[str, Any]] = []
     for result in sizing.results:
         load = sizing.load[result.cores]
@@ -175,7 +205,7 @@ def sizing_frame(sizing: Sizing) -> pl.DataFrame:
             "load": None if math.isinf(load) else load,
             "cost_per_hour": result.cost_per_hour,
         }
-        for name in _ESTIMATES:
+        for name in names:
             one: Estimate | None = getattr(result, name)
             row[name] = None if one is None else one.mean
             row[f"{name}_low"] = None if one is None else one.low
@@ -255,22 +285,24 @@ def write_plot(sizing: Sizing, path: Path) -> None:
 
 
 def _picture(sizing: Sizing) -> Figure:
-    """Two panels: the completion time that the target limits, and the cost of a job, by size."""
+    """Two panels: what the target is about, and the cost of a job, by size."""
     from parcae.evaluation.pictures import new_picture, tidy
 
     target = sizing.question.target
-    measure = "average" if target is None else target.measure
+    field = "average_s" if target is None else target.field
+    is_time = field != _DEADLINES_MET
+    what = f"{field.removesuffix('_s')} completion time in s" if is_time else "deadlines met"
     picture = new_picture(10, 4)
     times, costs = picture.subplots(1, 2)
     for policy in sizing.policies:
         results = sizing.of(policy)
         sizes = [result.cores for result in results]
-        _draw_line(times, sizes, [getattr(result, f"{measure}_s") for result in results], policy)
+        _draw_line(times, sizes, [getattr(result, field) for result in results], policy)
         _draw_line(costs, sizes, [result.cost_per_job for result in results], policy)
     if target is not None:
-        limit_s = s_from_ms(target.limit_ms)
-        times.axhline(limit_s, linestyle="--", color="grey", label=f"target {limit_s:g} s")
-    tidy(times, ("cores", f"{measure} completion time in s"))
+        label = f"target {target.bound:g}" + (" s" if is_time else "")
+        times.axhline(target.bound, linestyle="--", color="grey", label=label)
+    tidy(times, ("cores", what))
     tidy(costs, ("cores", "cost of a job"), has_legend=False)
     times.set_ylim(bottom=0)
     costs.set_ylim(bottom=0)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -236,10 +237,14 @@ class JobSpec:
             work_sigma). 0: no spread, or not known.
         num_runs: number of runs from which the profile was made.
         pool: Spark's scheduler pool that the job ran in; "" where none was set.
+        deadline_ms: how long after its arrival a run should have completed, in ms; None: at any
+            time. It is a goal and no property of the job, so workload files and fingerprints leave
+            it out.
 
     Raises:
-        WorkloadError: no stages, a negative arrival, a sigma that is negative or not finite, no
-            runs, a parent that does not exist, or a cycle (the message names its stages).
+        WorkloadError: no stages, a negative arrival, a deadline that is not above 0, a sigma that
+            is negative or not finite, no runs, a parent that does not exist, or a cycle (the
+            message names its stages).
 
     Example: a two-stage job with 3 + 1 tasks of one second has work 4000 ms and critical path 2000
     ms.
@@ -251,6 +256,7 @@ class JobSpec:
     work_sigma: float = 0.0
     num_runs: int = 1
     pool: str = ""
+    deadline_ms: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stages", tuple(self.stages))
@@ -259,6 +265,11 @@ class JobSpec:
         if self.arrival_ms is not None and self.arrival_ms < 0:
             raise WorkloadError(
                 f"job {self.name!r} arrives at {self.arrival_ms} ms; arrivals are >= 0"
+            )
+        if self.deadline_ms is not None and self.deadline_ms <= 0:
+            raise WorkloadError(
+                f"job {self.name!r}: the deadline is {self.deadline_ms} ms after arrival; "
+                "it must be above 0"
             )
         if not _is_amount(self.work_sigma):
             raise WorkloadError(
@@ -426,3 +437,27 @@ class Workload:
     def is_recorded(self) -> bool:
         """Whether every job has a recorded arrival time."""
         return all(job.arrival_ms is not None for job in self.jobs)
+
+    @property
+    def has_deadlines(self) -> bool:
+        """Whether any job has a deadline."""
+        return any(job.deadline_ms is not None for job in self.jobs)
+
+    def with_deadlines(self, deadlines: str | Path | Mapping[str, float | str]) -> Workload:
+        """The same jobs with deadlines, which replace those that they had.
+
+        Args:
+            deadlines: the path of a file (`parcae.workloads.deadlines.read_deadlines`), or
+                deadlines after arrival by name or pattern of names: seconds, or a text such as
+                "5m". The first one that matches a job's name is the job's.
+
+        Raises:
+            ConfigError: a deadline is invalid, or none matches any job.
+            FormatError: the file is no table of deadlines.
+            OSError: the file cannot be read.
+
+        Example: `workload.with_deadlines({"etl-*": "5m", "*": "1h"})`.
+        """
+        from parcae.workloads.deadlines import as_deadlines
+
+        return as_deadlines(deadlines).applied(self)

@@ -7,10 +7,12 @@ that depend on executor classes, idle slots or moves exist in the world of execu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from parcae.errors import PolicyError
 from parcae.policies.additions import POOL_FILES, split_policy
@@ -76,6 +78,25 @@ def _gittins(text: str, argument: str, setting: PlanSetting) -> OrderPolicy:
     return OrderPolicy(text, OrderKind.GITTINS, tables)
 
 
+def _edf(text: str, argument: str, setting: PlanSetting) -> OrderPolicy:
+    if argument not in ("", "late-last"):
+        raise PolicyError(f"policy {text!r}: the argument is 'late-last' or nothing")
+    kind = OrderKind.EDF_LATE_LAST if argument else OrderKind.EDF
+    return OrderPolicy(text, kind, plan_tables(deadline_ms=_deadlines_of(text, setting.workload)))
+
+
+def _deadlines_of(text: str, workload: Workload) -> npt.NDArray[np.float64]:
+    """The table `deadline_ms` for `plan_tables`."""
+    if not workload.has_deadlines:
+        raise PolicyError(
+            f"policy {text!r} orders jobs by their deadlines, but no job of workload "
+            f"{workload.name!r} has one: give --deadlines FILE (`Workload.with_deadlines` in "
+            "Python)"
+        )
+    known = [math.inf if job.deadline_ms is None else job.deadline_ms for job in workload.jobs]
+    return np.array([*known, math.inf], np.float64)
+
+
 _SPARK = "Spark's TaskSchedulerImpl and Pool"
 
 ORDER_CATALOG: Catalogue[PlanSetting] = Catalogue("policy", "parcae policies", (
@@ -105,6 +126,11 @@ ORDER_CATALOG: Catalogue[PlanSetting] = Catalogue("policy", "parcae policies", (
                 "least attained service first"),
     PolicyEntry("gittins", "largest Gittins index first, by the spread of a recurring job's size",
                 "Gittins 1979; Scully 2018", _gittins, "largest Gittins index first"),
+    PolicyEntry("edf", "earliest deadline first (--deadlines); jobs without a deadline come last, "
+                "in the order of srpt", "Liu & Layland 1973", _edf, "earliest deadline first"),
+    PolicyEntry("edf:late-last", "as edf, but a job that would miss its deadline even with all "
+                "cores counts as a job without one", "Parcae", _edf,
+                "earliest deadline first; jobs that cannot meet theirs last"),
 ))  # fmt: skip
 
 #: What a policy's name may be followed by: (usage, summary).
