@@ -142,7 +142,7 @@ def test_a_minimum_share_comes_before_weights(tmp_path: Path) -> None:
 
 def test_a_higher_priority_comes_first_whatever_the_policy_says(tmp_path: Path) -> None:
     path = tmp_path / "priorities.csv"
-    path.write_text("name,priority\nlong,10\npage,-1\n")
+    path.write_text("job,priority\nlong,10\npage,-1\n")
     trace = _trace(f"srpt+priorities:{path}")
     # Two rounds of four tasks a job: `long` first, then `short`, then `page`.
     assert trace.completion_ms.tolist() == [10, 210, 310, 430]
@@ -152,7 +152,7 @@ def test_priorities_count_inside_pools(tmp_path: Path) -> None:
     pools = tmp_path / "pools.xml"
     pools.write_text(_XML)
     priorities = tmp_path / "priorities.csv"
-    priorities.write_text("name,priority\nlong,1\npage,99\n")
+    priorities.write_text("job,priority\nlong,1\npage,99\n")
     trace = _trace(f"srpt+pools:{pools}+priorities:{priorities}")
     assert _starts(trace) == [3, 1, 1, 1]
 

@@ -1,41 +1,27 @@
-"""Deadlines of recurring jobs: by name, from a file or a mapping.
+"""Deadlines of recurring jobs: by name, from a table or a mapping.
 
-A file is a CSV table with the columns `job` and `deadline`:
-
-    job,deadline
-    etl-*,5m
-    q21,90
-    *,1h
-
-`job` is the name of a recurring job, or a pattern of names with `*`, `?` and `[...]`. Of the lines
-that match a job, the first one counts. `deadline` is a time after the job's arrival: seconds, or a
-number with one of the units of `UNITS_MS`.
+A table has the columns `job` and `deadline` (`parcae.workloads.job_table`). A deadline is a time
+after the job's arrival: seconds, or a number with one of the units of `UNITS_MS`.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 
-from parcae.errors import ConfigError, FormatError, suggestion
-from parcae.files import read_file
+from parcae.errors import ConfigError, suggestion
 from parcae.units import MS_PER_HOUR, MS_PER_S, UNITS_MS
 from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.job_table import JobLine, listed, read_job_table, value_for
 
-COLUMNS = ("job", "deadline")
 #: A longer deadline is a mistake.
 MAX_DEADLINE_MS = 365 * 24 * MS_PER_HOUR
 _DEADLINE_HELP = (
     "write a time after the job's arrival, as in 90 (seconds), 90s, 5m or 1h; it is at least 1 ms "
     "and at most 365 days"
 )
-#: Messages name at most this many jobs.
-_MOST_NAMES = 6
 
 
 def parse_deadline_ms(value: float | str) -> int:
@@ -54,49 +40,30 @@ def parse_deadline_ms(value: float | str) -> int:
 
 
 @dataclass(frozen=True)
-class DeadlineRule:
-    """The deadline of the jobs whose name matches.
-
-    Args:
-        pattern: a name, or a pattern of names.
-        deadline_ms: time after arrival in ms.
-        where: where the rule stands, for messages.
-    """
-
-    pattern: str
-    deadline_ms: int
-    where: str
-
-    def matches(self, name: str) -> bool:
-        """Whether the rule is about a job of this name."""
-        return name == self.pattern or fnmatchcase(name, self.pattern)
-
-
-@dataclass(frozen=True)
 class Deadlines:
     """Deadlines by the names of recurring jobs.
 
     Args:
-        rules: the first one that matches a job's name is the job's.
+        lines: the first one that matches a job's name is the job's.
         source: where they come from, for messages.
     """
 
-    rules: tuple[DeadlineRule, ...]
+    lines: tuple[JobLine[int], ...]
     source: str
 
     def of(self, name: str) -> int | None:
-        """The deadline of a job in ms after its arrival; None if no rule matches."""
-        return next((rule.deadline_ms for rule in self.rules if rule.matches(name)), None)
+        """The deadline of a job in ms after its arrival; None if no line matches."""
+        return value_for(self.lines, name)
 
     def applied(self, workload: Workload) -> Workload:
         """The workload's jobs with their deadlines.
 
         Raises:
-            ConfigError: no rule matches any job.
+            ConfigError: no line matches any job.
         """
         jobs = tuple(replace(job, deadline_ms=self.of(job.name)) for job in workload.jobs)
         if all(job.deadline_ms is None for job in jobs):
-            names = _listed([job.name for job in workload.jobs])
+            names = listed([job.name for job in workload.jobs])
             raise ConfigError(
                 f"{self.source}: no deadline matches a job of workload {workload.name!r}; "
                 f"its jobs are {names} (add a line `*,1h` for all jobs)"
@@ -106,22 +73,22 @@ class Deadlines:
     def notes(self, jobs: Sequence[JobSpec]) -> list[str]:
         """What a reader of the results should know, in sentences; `jobs` are the workload's.
 
-        These are rules that are no job's, jobs without a deadline, and deadlines that no cluster
+        These are lines that are no job's, jobs without a deadline, and deadlines that no cluster
         can meet.
         """
         names = list(dict.fromkeys(job.name for job in jobs))
-        notes = [text for row in range(len(self.rules)) if (text := self._unused(row, names))]
+        notes = [text for row in range(len(self.lines)) if (text := self._unused(row, names))]
         without = [name for name in names if self.of(name) is None]
         if without:
             notes.append(
                 f"{self.source}: {len(without)} of {len(names)} recurring jobs have no deadline: "
-                f"{_listed(without)}"
+                f"{listed(without)}"
             )
         hopeless = list(dict.fromkeys(job.name for job in jobs if self._is_hopeless(job)))
         if hopeless:
             notes.append(
                 f"{self.source}: no cluster is large enough for the deadlines of "
-                f"{_listed(hopeless)}: their longest path of stages takes longer, at mean task "
+                f"{listed(hopeless)}: their longest path of stages takes longer, at mean task "
                 "durations"
             )
         return notes
@@ -131,26 +98,21 @@ class Deadlines:
         return due_ms is not None and job.critical_path_ms > due_ms
 
     def _unused(self, row: int, names: Sequence[str]) -> str:
-        """Why a rule is no job's; no text if it is one's."""
-        rule = self.rules[row]
-        matched = [name for name in names if rule.matches(name)]
+        """Why a line is no job's; no text if it is one's."""
+        line = self.lines[row]
+        matched = [name for name in names if line.matches(name)]
         if not matched:
-            hint = suggestion(rule.pattern, names, "")
+            hint = suggestion(line.pattern, names, "")
             if not hint.startswith("did you mean"):
-                hint = f"its jobs are {_listed(names)}"
-            return f"{rule.where}: {rule.pattern!r} matches no job of the workload; {hint}"
-        earlier = self.rules[:row]
+                hint = f"its jobs are {listed(names)}"
+            return f"{line.where}: {line.pattern!r} matches no job of the workload; {hint}"
+        earlier = self.lines[:row]
         if all(any(other.matches(name) for other in earlier) for name in matched):
             return (
-                f"{rule.where}: every job that {rule.pattern!r} matches has its deadline from an "
+                f"{line.where}: every job that {line.pattern!r} matches has its deadline from an "
                 "earlier line; move this line up, or remove it"
             )
         return ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first of the names, with dots if there are more."""
-    return ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
 
 
 def as_deadlines(deadlines: str | Path | Mapping[str, float | str]) -> Deadlines:
@@ -164,61 +126,22 @@ def as_deadlines(deadlines: str | Path | Mapping[str, float | str]) -> Deadlines
         return read_deadlines(Path(deadlines))
     if not deadlines:
         raise ConfigError('there are no deadlines: give some, as in {"etl-*": "5m", "*": "1h"}')
-    rules = tuple(
-        DeadlineRule(name, parse_deadline_ms(value), "deadlines")
-        for name, value in deadlines.items()
+    lines = tuple(
+        JobLine(name, parse_deadline_ms(value), "deadlines") for name, value in deadlines.items()
     )
-    return Deadlines(rules, "deadlines")
+    return Deadlines(lines, "deadlines")
 
 
 def read_deadlines(path: Path) -> Deadlines:
-    """Read a table of deadlines; the module's description has an example.
+    """Read a table of deadlines.
 
     Raises:
         FormatError: the file is no such table; the message names the line.
         OSError: the file cannot be read.
     """
     path = Path(path)
-    try:
-        # Spreadsheets begin their files with a byte order mark.
-        text = read_file(path).decode("utf-8-sig")
-        rows = list(_rows(text))
-    except UnicodeDecodeError:
-        raise FormatError(f"{path}: not UTF-8 text; save the table as CSV in UTF-8") from None
-    except csv.Error as error:
-        raise FormatError(f"{path}: not a CSV table ({error}); {_layout()}") from None
-    if not rows or tuple(cell.lower() for cell in rows[0][1]) != COLUMNS:
-        raise FormatError(f"{path}:1: the first line is not `{','.join(COLUMNS)}`; {_layout()}")
-    rules = tuple(_rule(f"{path}:{line}", cells) for line, cells in rows[1:])
-    if not rules:
-        raise FormatError(f"{path}: there is no deadline below the first line; {_layout()}")
-    return Deadlines(rules, str(path))
-
-
-def _rows(text: str) -> list[tuple[int, list[str]]]:
-    """(line, cells) of every line that is not blank."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
-    return [(line, cells) for line, cells in rows if any(cells)]
-
-
-def _rule(where: str, cells: list[str]) -> DeadlineRule:
-    if len(cells) != len(COLUMNS):
-        raise FormatError(
-            f"{where}: {len(cells)} cells instead of 2; put a name with a comma between double "
-            f"quotes; {_layout()}"
-        )
-    name, deadline = cells
-    if not name:
-        raise FormatError(f"{where}: the name of the job is empty; write * for all jobs")
-    try:
-        return DeadlineRule(name, parse_deadline_ms(deadline), where)
-    except ConfigError as error:
-        raise FormatError(f"{where}: {error}") from None
-
-
-def _layout() -> str:
-    return "expected lines such as `job,deadline` (the first), `etl-*,5m` and `*,1h`"
+    lines = read_job_table(path, "deadline", parse_deadline_ms, "`etl-*,5m` and `*,1h`")
+    return Deadlines(lines, str(path))
 
 
 def seconds_by_name(jobs: Sequence[JobSpec]) -> dict[str, float]:
