@@ -341,7 +341,7 @@ def with_deadlines(workload: Workload, path: Path | None) -> Workload:
 
     deadlines = read_deadlines(path)
     applied = deadlines.applied(workload)
-    for note in deadlines.notes(workload.jobs):
+    for note in deadlines.notes(applied):
         typer.echo(f"note: {note}", err=True)
     return applied
 

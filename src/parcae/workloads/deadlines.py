@@ -20,7 +20,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from parcae.errors import ConfigError, FormatError, suggestion
 from parcae.files import read_file
@@ -53,8 +55,7 @@ def parse_deadline_ms(value: float | str) -> int:
     return round(float(found[1]) * unit_ms)
 
 
-@dataclass(frozen=True)
-class DeadlineRule:
+class DeadlineRule(NamedTuple):
     """The deadline of the jobs whose name matches.
 
     Args:
@@ -69,7 +70,12 @@ class DeadlineRule:
 
     def matches(self, name: str) -> bool:
         """Whether the rule is about a job of this name."""
-        return name == self.pattern or fnmatchcase(name, self.pattern)
+        return name == self.pattern or (self.is_pattern and fnmatchcase(name, self.pattern))
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it can match other names than its own text."""
+        return any(sign in self.pattern for sign in "*?[")
 
 
 @dataclass(frozen=True)
@@ -84,9 +90,27 @@ class Deadlines:
     rules: tuple[DeadlineRule, ...]
     source: str
 
+    @cached_property
+    def _row_of_text(self) -> dict[str, int]:
+        """The first row of every name or pattern."""
+        return {rule.pattern: row for row, rule in reversed(list(enumerate(self.rules)))}
+
+    @cached_property
+    def _patterns(self) -> list[tuple[int, DeadlineRule]]:
+        """The rules that can match several names, with their rows."""
+        return [(row, rule) for row, rule in enumerate(self.rules) if rule.is_pattern]
+
+    def _row(self, name: str) -> int | None:
+        """The row of the rule that counts for a job."""
+        row = self._row_of_text.get(name)
+        # A file may have thousands of names: only patterns before the name's own line are tried.
+        earlier = (at for at, rule in self._patterns if row is None or at < row)
+        return next((at for at in earlier if self.rules[at].matches(name)), row)
+
     def of(self, name: str) -> int | None:
         """The deadline of a job in ms after its arrival; None if no rule matches."""
-        return next((rule.deadline_ms for rule in self.rules if rule.matches(name)), None)
+        row = self._row(name)
+        return None if row is None else self.rules[row].deadline_ms
 
     def applied(self, workload: Workload) -> Workload:
         """The workload's jobs with their deadlines.
@@ -103,21 +127,25 @@ class Deadlines:
             )
         return replace(workload, jobs=jobs)
 
-    def notes(self, jobs: Sequence[JobSpec]) -> list[str]:
-        """What a reader of the results should know, in sentences; `jobs` are the workload's.
+    def notes(self, workload: Workload) -> list[str]:
+        """What a reader of the results should know, in sentences; `workload` has the deadlines.
 
         These are rules that are no job's, jobs without a deadline, and deadlines that no cluster
         can meet.
         """
-        names = list(dict.fromkeys(job.name for job in jobs))
-        notes = [text for row in range(len(self.rules)) if (text := self._unused(row, names))]
-        without = [name for name in names if self.of(name) is None]
+        names = list(dict.fromkeys(job.name for job in workload.jobs))
+        notes = self._unused(names)
+        without = [job.name for job in workload.jobs if job.deadline_ms is None]
         if without:
             notes.append(
-                f"{self.source}: {len(without)} of {len(names)} recurring jobs have no deadline: "
-                f"{_listed(without)}"
+                f"{self.source}: {len(set(without))} of {len(names)} recurring jobs have no "
+                f"deadline: {_listed(without)}"
             )
-        hopeless = list(dict.fromkeys(job.name for job in jobs if self._is_hopeless(job)))
+        hopeless = [
+            job.name
+            for job in workload.jobs
+            if job.deadline_ms is not None and job.critical_path_ms > job.deadline_ms
+        ]
         if hopeless:
             notes.append(
                 f"{self.source}: no cluster is large enough for the deadlines of "
@@ -126,30 +154,33 @@ class Deadlines:
             )
         return notes
 
-    def _is_hopeless(self, job: JobSpec) -> bool:
-        due_ms = self.of(job.name)
-        return due_ms is not None and job.critical_path_ms > due_ms
+    def _unused(self, names: Sequence[str]) -> list[str]:
+        """Why rules are no job's, in sentences about the first of them."""
+        used = {self._row(name) for name in names}
+        unused = [rule for row, rule in enumerate(self.rules) if row not in used]
+        notes = [_why_unused(rule, names) for rule in unused[:_MOST_NAMES]]
+        if len(unused) > _MOST_NAMES:
+            more = len(unused) - _MOST_NAMES
+            notes.append(f"{self.source}: {more} more lines are no job's deadline")
+        return notes
 
-    def _unused(self, row: int, names: Sequence[str]) -> str:
-        """Why a rule is no job's; no text if it is one's."""
-        rule = self.rules[row]
-        matched = [name for name in names if rule.matches(name)]
-        if not matched:
-            hint = suggestion(rule.pattern, names, "")
-            if not hint.startswith("did you mean"):
-                hint = f"its jobs are {_listed(names)}"
-            return f"{rule.where}: {rule.pattern!r} matches no job of the workload; {hint}"
-        earlier = self.rules[:row]
-        if all(any(other.matches(name) for other in earlier) for name in matched):
-            return (
-                f"{rule.where}: every job that {rule.pattern!r} matches has its deadline from an "
-                "earlier line; move this line up, or remove it"
-            )
-        return ""
+
+def _why_unused(rule: DeadlineRule, names: Sequence[str]) -> str:
+    """Why a rule is no job's deadline."""
+    if any(rule.matches(name) for name in names):
+        return (
+            f"{rule.where}: every job that {rule.pattern!r} matches has its deadline from an "
+            "earlier line; move this line up, or remove it"
+        )
+    hint = suggestion(rule.pattern, names, "")
+    if not hint.startswith("did you mean"):
+        hint = f"its jobs are {_listed(names)}"
+    return f"{rule.where}: {rule.pattern!r} matches no job of the workload; {hint}"
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first of the names, with dots if there are more."""
+    """The first of the names, each once, with dots if there are more."""
+    names = list(dict.fromkeys(names))
     return ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
 
 
