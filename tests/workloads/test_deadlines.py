@@ -142,9 +142,7 @@ def test_many_lines_and_names_take_no_time_and_few_notes(tmp_path: Path) -> None
     lines = "".join(f"job-{row},{row + 1}\n" for row in range(20_000))
     path = _file(tmp_path, f"job,deadline\njob-7*,1h\n{lines}*,2h\n")
     workload = _workload(*(f"job-{row}" for row in range(0, 20_000, 10)))
-    due = dict(
-        zip((job.name for job in workload.jobs), _deadlines_of(workload.with_deadlines(path)))
-    )
+    due = {job.name: job.deadline_ms for job in workload.with_deadlines(path).jobs}
     assert due["job-70"] == 3_600_000
     assert due["job-600"] == 601_000
     notes = _notes(path, workload)
