@@ -8,7 +8,12 @@ import pytest
 
 from parcae.errors import ConfigError, FormatError, WorkloadError
 from parcae.workloads.archive import read_workload, write_workload
-from parcae.workloads.deadlines import parse_deadline_ms, read_deadlines
+from parcae.workloads.deadlines import (
+    deadline_notes,
+    parse_deadline_ms,
+    read_deadlines,
+    with_deadlines,
+)
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
@@ -24,6 +29,11 @@ def _file(tmp_path: Path, text: str) -> Path:
     return path
 
 
+def _notes(path: Path, workload: Workload) -> list[str]:
+    deadlines = read_deadlines(path)
+    return deadline_notes(with_deadlines(workload, deadlines), deadlines)
+
+
 def _deadlines_of(workload: Workload) -> list[int | None]:
     return [job.deadline_ms for job in workload.jobs]
 
@@ -32,7 +42,7 @@ def test_the_first_line_that_matches_counts(tmp_path: Path) -> None:
     path = _file(tmp_path, 'job,deadline\n"a, b",90\netl-1,1.5h\netl-*,5m\n\n*,2500ms\n')
     workload = _workload("etl-1", "etl-2", "a, b", "other")
     assert _deadlines_of(workload.with_deadlines(path)) == [5_400_000, 300_000, 90_000, 2_500]
-    assert read_deadlines(path).notes(workload.jobs) == []
+    assert _notes(path, workload) == []
 
 
 def test_a_mapping_does_as_a_file_does() -> None:
@@ -97,7 +107,7 @@ def test_what_is_no_deadline_is_refused(value: float | str) -> None:
 
 def test_names_that_match_nothing_are_reported(tmp_path: Path) -> None:
     path = _file(tmp_path, "job,deadline\netl-1,5m\netl*,6m\netl-1,7m\nreprot,1h\n")
-    notes = read_deadlines(path).notes(_workload("etl-1", "etl-2", "report").jobs)
+    notes = _notes(path, _workload("etl-1", "etl-2", "report"))
     assert [note.removeprefix(str(path)) for note in notes] == [
         ":4: every job that 'etl-1' matches has its deadline from an earlier line; move this line "
         "up, or remove it",
@@ -126,8 +136,20 @@ def test_a_deadline_is_a_goal_and_no_property_of_the_workload(tmp_path: Path) ->
 
 def test_a_deadline_that_no_cluster_can_meet_is_reported(tmp_path: Path) -> None:
     path = _file(tmp_path, "job,deadline\na,0.999\nb,1\n")
-    (note,) = read_deadlines(path).notes(_workload("a", "b").jobs)
+    (note,) = _notes(path, _workload("a", "b"))
     assert note.endswith(
         "no cluster is large enough for the deadlines of a: their longest path of stages takes "
         "longer, at mean task durations"
     )
+
+
+def test_many_lines_and_names_take_no_time_and_few_notes(tmp_path: Path) -> None:
+    lines = "".join(f"job-{row},{row + 1}\n" for row in range(20_000))
+    path = _file(tmp_path, f"job,deadline\njob-7*,1h\n{lines}*,2h\n")
+    workload = _workload(*(f"job-{row}" for row in range(0, 20_000, 10)))
+    due = {job.name: job.deadline_ms for job in workload.with_deadlines(path).jobs}
+    assert due["job-70"] == 3_600_000
+    assert due["job-600"] == 601_000
+    notes = _notes(path, workload)
+    assert len(notes) == 7
+    assert notes[-1].endswith("more lines are no job's deadline")

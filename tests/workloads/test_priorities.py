@@ -7,24 +7,28 @@ from pathlib import Path
 import pytest
 
 from parcae.errors import ConfigError, FormatError
-from parcae.workloads.job_table import JobLine
-from parcae.workloads.priorities import Priorities, read_priorities
+from parcae.workloads.job_table import JobLine, JobTable
+from parcae.workloads.priorities import priorities_of, read_priorities
+
+
+def _table(*lines: JobLine[int]) -> JobTable[int]:
+    return JobTable(lines, "p.csv")
 
 
 def test_the_first_pattern_that_matches_applies(tmp_path: Path) -> None:
     path = tmp_path / "priorities.csv"
     path.write_bytes(b'\xef\xbb\xbfjob, priority\r\ndash*,10\r\n\r\n"nightly, big",-5\r\n*,1\r\n')
     priorities = read_priorities(path)
-    assert priorities.of_all(["dash-1", "nightly, big", "Dash"]) == (10, -5, 1)
+    assert priorities_of(priorities, ["dash-1", "nightly, big", "Dash"]) == (10, -5, 1)
 
 
 def test_other_jobs_have_priority_0() -> None:
-    assert Priorities((JobLine("a", 3, "p.csv:2"),)).of_all(["b", "a"]) == (0, 3)
+    assert priorities_of(_table(JobLine("a", 3, "p.csv:2")), ["b", "a"]) == (0, 3)
 
 
 def test_a_pattern_without_a_job_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"p\.csv:2: no job is called 'dahs\*'; jobs are dash-1"):
-        Priorities((JobLine("dahs*", 3, "p.csv:2"),)).of_all(["dash-1"])
+        priorities_of(_table(JobLine("dahs*", 3, "p.csv:2")), ["dash-1"])
 
 
 @pytest.mark.parametrize(

@@ -337,11 +337,11 @@ def with_deadlines(workload: Workload, path: Path | None) -> Workload:
     """
     if path is None:
         return workload
-    from parcae.workloads.deadlines import read_deadlines
+    from parcae.workloads.deadlines import deadline_notes, read_deadlines, with_deadlines
 
     deadlines = read_deadlines(path)
-    applied = deadlines.applied(workload)
-    for note in deadlines.notes(workload.jobs):
+    applied = with_deadlines(workload, deadlines)
+    for note in deadline_notes(applied, deadlines):
         typer.echo(f"note: {note}", err=True)
     return applied
 

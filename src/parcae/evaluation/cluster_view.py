@@ -190,7 +190,7 @@ def sections(comparison: Comparison) -> list[str]:
 
 
 def _overall(comparison: Comparison) -> list[str]:
-    """The chart of averages. It is the page's first and brings the chart library."""
+    """The charts of averages. The first is the page's first and brings the chart library."""
     results = comparison.policies
     bars = interval_bars(
         "Average job completion time, with 95% intervals",
@@ -198,7 +198,13 @@ def _overall(comparison: Comparison) -> list[str]:
         [p.name for p in results],
         [p.average_jct_s for p in results],
     )
-    return ["<h2>Over all seeds</h2>", figure_html(bars, with_library=True)]
+    parts = ["<h2>Over all seeds</h2>", figure_html(bars, with_library=True)]
+    shares = [p.deadlines.missed_share for p in results if p.deadlines is not None]
+    # A share is unknown if no job that was drawn has a deadline.
+    if shares and not any(math.isnan(share.mean) for share in shares):
+        title = "Share of missed deadlines, with 95% intervals"
+        parts.append(figure_html(interval_bars(title, "missed", [p.name for p in results], shares)))
+    return parts
 
 
 def _figures(

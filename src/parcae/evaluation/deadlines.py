@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
@@ -19,6 +20,7 @@ from parcae.evaluation.statistics import (
 from parcae.metrics.later import PairedRuns
 from parcae.units import MS_PER_S
 
+FloatArray = npt.NDArray[np.float64]
 _UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
@@ -71,25 +73,44 @@ def deadline_result(
         method: method of the confidence intervals.
         rng: random generator of the resamples; "bootstrap" needs one.
     """
-    if any(run.deadline_ms is None for run in runs):
+    counted = _Counted.of(runs, policy)
+    first = _Counted.of(runs, 0)
+    if counted is None or first is None:
         return None
-    counts = np.array([run.has_deadline.sum(axis=1) for run in runs], np.float64)
-    missed = np.array([run.missed.sum(axis=1) for run in runs], np.float64)
-    tardy_s = np.array([run.tardiness_ms.sum(axis=1) for run in runs]) / MS_PER_S
     # A seed on which no job has a deadline says nothing.
-    known = (counts[:, 0] > 0) & (counts[:, policy] > 0)
+    known = (counted.jobs > 0) & (first.jobs > 0)
     if not known.any():
         return DeadlineResult(_UNKNOWN, _UNKNOWN, _UNKNOWN, _UNKNOWN)
-    jobs = counts[known, policy]
-    own = missed[known, policy]
-    own_s = tardy_s[known, policy]
-    tardiness_s = mean_over_jobs(own_s, jobs, method, rng)
+
+    def mean(sums: FloatArray) -> Estimate:
+        return mean_over_jobs(sums[known], counted.jobs[known], method, rng)
+
+    tardiness_s = mean(counted.tardiness_s)
     return DeadlineResult(
-        share_estimate(own, jobs, method, rng),
-        mean_over_jobs(own - missed[known, 0], jobs, method, rng),
+        share_estimate(counted.missed[known], counted.jobs[known], method, rng),
+        mean(counted.missed - first.missed),
         Estimate(tardiness_s.mean, max(0.0, tardiness_s.low), tardiness_s.high),
-        mean_over_jobs(own_s - tardy_s[known, 0], jobs, method, rng),
+        mean(counted.tardiness_s - first.tardiness_s),
     )
+
+
+class _Counted(NamedTuple):
+    """Of every seed: jobs with a deadline, how many miss it, and the sum of their tardiness."""
+
+    jobs: FloatArray
+    missed: FloatArray
+    tardiness_s: FloatArray
+
+    @classmethod
+    def of(cls, runs: Sequence[PairedRuns], policy: int) -> _Counted | None:
+        """Count under one policy; None if the runs have no deadlines."""
+        if any(run.deadline_ms is None for run in runs):
+            return None
+        return cls(
+            np.array([run.has_deadline[policy].sum() for run in runs], np.float64),
+            np.array([run.missed[policy].sum() for run in runs], np.float64),
+            np.array([run.tardiness_ms[policy].sum() for run in runs]) / MS_PER_S,
+        )
 
 
 def fewest_missed(results: Mapping[str, DeadlineResult | None], first: str) -> str:
@@ -111,13 +132,17 @@ def fewest_missed(results: Mapping[str, DeadlineResult | None], first: str) -> s
         return ""
     best = min(known, key=lambda name: known[name].missed_share.mean)
     share = known[best].missed_share
-    ends = "" if share.is_unknown else f" (95% interval {share.low:.1%} to {share.high:.1%})"
-    said = f"{best} misses the fewest deadlines: {share.mean:.1%}{ends}"
+    said = f"{best} misses the fewest deadlines: {share.mean:.1%}"
+    if not share.is_unknown:
+        said += f" (95% interval {share.low:.1%} to {share.high:.1%})"
     saved = known[best].missed_minus_first
-    if best == first or saved.mean == 0:
-        return f"{said}."
-    points = f"{-100 * saved.mean:.1f} percentage points fewer than {first}"
-    if saved.is_unknown:
-        return f"{said}, {points}."
-    interval = f"{-100 * saved.high:.1f} to {-100 * saved.low:.1f}"
-    return f"{said}, {points} (95% interval {interval})."
+    fewer = "" if best == first or saved.mean == 0 else _fewer(saved, first)
+    return f"{said}{fewer}."
+
+
+def _fewer(difference: Estimate, first: str) -> str:
+    """How many percentage points fewer than under the first policy."""
+    points = f", {-100 * difference.mean:.1f} percentage points fewer than {first}"
+    if difference.is_unknown:
+        return points
+    return f"{points} (95% interval {-100 * difference.high:.1f} to {-100 * difference.low:.1f})"

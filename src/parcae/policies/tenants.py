@@ -23,7 +23,7 @@ from parcae.policies.orders.pools import job_pools, pool_rows
 from parcae.simulation.kernels.simulations import Simulation, Simulations
 from parcae.workloads.allocation import DEFAULT_POOL, PoolSpec, read_allocation
 from parcae.workloads.job import Workload
-from parcae.workloads.priorities import read_priorities
+from parcae.workloads.priorities import priorities_of, read_priorities
 
 #: The pool of all jobs where only priorities are kept.
 _ALL = (PoolSpec(DEFAULT_POOL),)
@@ -84,7 +84,7 @@ def read_tenants(workload: Workload, pools: str, priorities: str) -> Tenants:
         FormatError, OSError: a file cannot be read.
     """
     names = [job.name for job in workload.jobs]
-    numbers = read_priorities(priorities).of_all(names) if priorities else ()
+    numbers = priorities_of(read_priorities(priorities), names) if priorities else ()
     if not pools:
         return tenants(workload, priorities=numbers)
     allocation = read_allocation(pools)

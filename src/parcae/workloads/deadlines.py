@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from parcae.errors import ConfigError, suggestion
 from parcae.units import MS_PER_HOUR, MS_PER_S, UNITS_MS
 from parcae.workloads.job import JobSpec, Workload
-from parcae.workloads.job_table import JobLine, listed, read_job_table, value_for
+from parcae.workloads.job_table import MOST_NAMED, JobLine, JobTable, listed, read_job_table
 
 #: A longer deadline is a mistake.
 MAX_DEADLINE_MS = 365 * 24 * MS_PER_HOUR
@@ -39,84 +39,78 @@ def parse_deadline_ms(value: float | str) -> int:
     return round(float(found[1]) * unit_ms)
 
 
-@dataclass(frozen=True)
-class Deadlines:
-    """Deadlines by the names of recurring jobs.
+def with_deadlines(workload: Workload, deadlines: JobTable[int]) -> Workload:
+    """The workload's jobs with their deadlines.
+
+    Raises:
+        ConfigError: no line matches any job.
+    """
+    jobs = tuple(replace(job, deadline_ms=deadlines.of(job.name)) for job in workload.jobs)
+    if all(job.deadline_ms is None for job in jobs):
+        names = listed([job.name for job in workload.jobs])
+        raise ConfigError(
+            f"{deadlines.source}: no deadline matches a job of workload {workload.name!r}; "
+            f"its jobs are {names} (add a line `*,1h` for all jobs)"
+        )
+    return replace(workload, jobs=jobs)
+
+
+def deadline_notes(workload: Workload, deadlines: JobTable[int]) -> list[str]:
+    """What a reader of the results should know, in sentences.
+
+    These are lines that are no job's, jobs without a deadline, and deadlines that no cluster can
+    meet.
 
     Args:
-        lines: the first one that matches a job's name is the job's.
-        source: where they come from, for messages.
+        workload: the jobs, with the deadlines.
+        deadlines: the table that they come from.
     """
-
-    lines: tuple[JobLine[int], ...]
-    source: str
-
-    def of(self, name: str) -> int | None:
-        """The deadline of a job in ms after its arrival; None if no line matches."""
-        return value_for(self.lines, name)
-
-    def applied(self, workload: Workload) -> Workload:
-        """The workload's jobs with their deadlines.
-
-        Raises:
-            ConfigError: no line matches any job.
-        """
-        jobs = tuple(replace(job, deadline_ms=self.of(job.name)) for job in workload.jobs)
-        if all(job.deadline_ms is None for job in jobs):
-            names = listed([job.name for job in workload.jobs])
-            raise ConfigError(
-                f"{self.source}: no deadline matches a job of workload {workload.name!r}; "
-                f"its jobs are {names} (add a line `*,1h` for all jobs)"
-            )
-        return replace(workload, jobs=jobs)
-
-    def notes(self, jobs: Sequence[JobSpec]) -> list[str]:
-        """What a reader of the results should know, in sentences; `jobs` are the workload's.
-
-        These are lines that are no job's, jobs without a deadline, and deadlines that no cluster
-        can meet.
-        """
-        names = list(dict.fromkeys(job.name for job in jobs))
-        notes = [text for row in range(len(self.lines)) if (text := self._unused(row, names))]
-        without = [name for name in names if self.of(name) is None]
-        if without:
-            notes.append(
-                f"{self.source}: {len(without)} of {len(names)} recurring jobs have no deadline: "
-                f"{listed(without)}"
-            )
-        hopeless = list(dict.fromkeys(job.name for job in jobs if self._is_hopeless(job)))
-        if hopeless:
-            notes.append(
-                f"{self.source}: no cluster is large enough for the deadlines of "
-                f"{listed(hopeless)}: their longest path of stages takes longer, at mean task "
-                "durations"
-            )
-        return notes
-
-    def _is_hopeless(self, job: JobSpec) -> bool:
-        due_ms = self.of(job.name)
-        return due_ms is not None and job.critical_path_ms > due_ms
-
-    def _unused(self, row: int, names: Sequence[str]) -> str:
-        """Why a line is no job's; no text if it is one's."""
-        line = self.lines[row]
-        matched = [name for name in names if line.matches(name)]
-        if not matched:
-            hint = suggestion(line.pattern, names, "")
-            if not hint.startswith("did you mean"):
-                hint = f"its jobs are {listed(names)}"
-            return f"{line.where}: {line.pattern!r} matches no job of the workload; {hint}"
-        earlier = self.lines[:row]
-        if all(any(other.matches(name) for other in earlier) for name in matched):
-            return (
-                f"{line.where}: every job that {line.pattern!r} matches has its deadline from an "
-                "earlier line; move this line up, or remove it"
-            )
-        return ""
+    names = list(dict.fromkeys(job.name for job in workload.jobs))
+    notes = _unused(deadlines, names)
+    without = [job.name for job in workload.jobs if job.deadline_ms is None]
+    if without:
+        notes.append(
+            f"{deadlines.source}: {len(set(without))} of {len(names)} recurring jobs have no "
+            f"deadline: {listed(without)}"
+        )
+    hopeless = [
+        job.name
+        for job in workload.jobs
+        if job.deadline_ms is not None and job.critical_path_ms > job.deadline_ms
+    ]
+    if hopeless:
+        notes.append(
+            f"{deadlines.source}: no cluster is large enough for the deadlines of "
+            f"{listed(hopeless)}: their longest path of stages takes longer, at mean task durations"
+        )
+    return notes
 
 
-def as_deadlines(deadlines: str | Path | Mapping[str, float | str]) -> Deadlines:
-    """Deadlines from a file, or from a mapping of names and patterns to deadlines.
+def _unused(deadlines: JobTable[int], names: Sequence[str]) -> list[str]:
+    """Why lines are no job's, in sentences about the first of them."""
+    unused = deadlines.unused(names)
+    notes = [_why_unused(line, names) for line in unused[:MOST_NAMED]]
+    if len(unused) > MOST_NAMED:
+        more = len(unused) - MOST_NAMED
+        notes.append(f"{deadlines.source}: {more} more lines are no job's deadline")
+    return notes
+
+
+def _why_unused(line: JobLine[int], names: Sequence[str]) -> str:
+    """Why a line is no job's deadline."""
+    if any(map(line.matches, names)):
+        return (
+            f"{line.where}: every job that {line.pattern!r} matches has its deadline from an "
+            "earlier line; move this line up, or remove it"
+        )
+    hint = suggestion(line.pattern, names, "")
+    if not hint.startswith("did you mean"):
+        hint = f"its jobs are {listed(names)}"
+    return f"{line.where}: {line.pattern!r} matches no job of the workload; {hint}"
+
+
+def as_deadlines(deadlines: str | Path | Mapping[str, float | str]) -> JobTable[int]:
+    """Deadlines in ms from a file, or from a mapping of names and patterns to deadlines.
 
     Raises:
         ConfigError: a deadline is invalid, or there is none.
@@ -129,19 +123,17 @@ def as_deadlines(deadlines: str | Path | Mapping[str, float | str]) -> Deadlines
     lines = tuple(
         JobLine(name, parse_deadline_ms(value), "deadlines") for name, value in deadlines.items()
     )
-    return Deadlines(lines, "deadlines")
+    return JobTable(lines, "deadlines")
 
 
-def read_deadlines(path: Path) -> Deadlines:
-    """Read a table of deadlines.
+def read_deadlines(path: Path) -> JobTable[int]:
+    """Read a table of deadlines, in ms.
 
     Raises:
         FormatError: the file is no such table; the message names the line.
         OSError: the file cannot be read.
     """
-    path = Path(path)
-    lines = read_job_table(path, "deadline", parse_deadline_ms, "`etl-*,5m` and `*,1h`")
-    return Deadlines(lines, str(path))
+    return read_job_table(path, "deadline", parse_deadline_ms, "`etl-*,5m` and `*,1h`")
 
 
 def seconds_by_name(jobs: Sequence[JobSpec]) -> dict[str, float]:

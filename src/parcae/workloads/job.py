@@ -458,6 +458,6 @@ class Workload:
 
         Example: `workload.with_deadlines({"etl-*": "5m", "*": "1h"})`.
         """
-        from parcae.workloads.deadlines import as_deadlines
+        from parcae.workloads.deadlines import as_deadlines, with_deadlines
 
-        return as_deadlines(deadlines).applied(self)
+        return with_deadlines(self, as_deadlines(deadlines))

@@ -18,6 +18,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -26,8 +27,8 @@ from parcae.files import read_file
 
 Value = TypeVar("Value")
 _JOB = "job"
-#: Messages name at most this many jobs.
-_MOST_NAMES = 6
+#: Messages name at most this many jobs or lines.
+MOST_NAMED = 6
 
 
 @dataclass(frozen=True)
@@ -46,22 +47,63 @@ class JobLine(Generic[Value]):
 
     def matches(self, name: str) -> bool:
         """Whether the line is about a job of this name."""
-        return name == self.pattern or fnmatchcase(name, self.pattern)
+        return name == self.pattern or (self.is_pattern and fnmatchcase(name, self.pattern))
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it can match other names than its own text."""
+        return any(sign in self.pattern for sign in "*?[")
 
 
-def value_for(lines: Sequence[JobLine[Value]], name: str) -> Value | None:
-    """What the first line that matches says about a job; None if no line matches."""
-    return next((line.value for line in lines if line.matches(name)), None)
+@dataclass(frozen=True)
+class JobTable(Generic[Value]):
+    """What is said about jobs by their names.
+
+    Args:
+        lines: the first one that matches a job's name counts.
+        source: where they come from, for messages.
+    """
+
+    lines: tuple[JobLine[Value], ...]
+    source: str
+
+    @cached_property
+    def _row_of_text(self) -> dict[str, int]:
+        """The first row of every name or pattern."""
+        return {line.pattern: row for row, line in reversed(list(enumerate(self.lines)))}
+
+    @cached_property
+    def _patterns(self) -> list[tuple[int, JobLine[Value]]]:
+        """The lines that can match several names, with their rows."""
+        return [(row, line) for row, line in enumerate(self.lines) if line.is_pattern]
+
+    def _row(self, name: str) -> int | None:
+        """The row of the line that counts for a job."""
+        row = self._row_of_text.get(name)
+        # A file may have thousands of names: only patterns before the name's own line are tried.
+        earlier = (at for at, line in self._patterns if row is None or at < row)
+        return next((at for at in earlier if self.lines[at].matches(name)), row)
+
+    def of(self, name: str) -> Value | None:
+        """What is said about a job; None if no line matches."""
+        row = self._row(name)
+        return None if row is None else self.lines[row].value
+
+    def unused(self, names: Sequence[str]) -> list[JobLine[Value]]:
+        """The lines that count for none of the jobs."""
+        used = {self._row(name) for name in names}
+        return [line for row, line in enumerate(self.lines) if row not in used]
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first of the names, with dots if there are more."""
-    return ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+    """The first of the names, each once, with dots if there are more."""
+    names = list(dict.fromkeys(names))
+    return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
 
 
 def read_job_table(
     path: Path, column: str, parse: Callable[[str], Value], example: str
-) -> tuple[JobLine[Value], ...]:
+) -> JobTable[Value]:
     """Read a table of two columns, `job` and another.
 
     Args:
@@ -87,7 +129,7 @@ def read_job_table(
     lines = tuple(_line(f"{path}:{number}", cells, parse, layout) for number, cells in rows[1:])
     if not lines:
         raise FormatError(f"{path}: there is no {column} below the first line; {layout}")
-    return lines
+    return JobTable(lines, str(path))
 
 
 def _rows(text: str) -> list[tuple[int, list[str]]]:

@@ -7,7 +7,6 @@ that depend on executor classes, idle slots or moves exist in the world of execu
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -93,8 +92,8 @@ def _deadlines_of(text: str, workload: Workload) -> npt.NDArray[np.float64]:
             f"{workload.name!r} has one: give --deadlines FILE (`Workload.with_deadlines` in "
             "Python)"
         )
-    known = [math.inf if job.deadline_ms is None else job.deadline_ms for job in workload.jobs]
-    return np.array([*known, math.inf], np.float64)
+    known = [np.inf if job.deadline_ms is None else job.deadline_ms for job in workload.jobs]
+    return np.array([*known, np.inf], np.float64)
 
 
 _SPARK = "Spark's TaskSchedulerImpl and Pool"
