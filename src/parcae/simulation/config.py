@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from parcae.cluster.state import ExecutorClass, World
 from parcae.errors import ConfigError
+from parcae.simulation.faults import Faults
 from parcae.simulation.tables import DurationMode, Interpolation
 
 #: Normalised memory of Decima's executor classes, each of one core.
@@ -115,6 +116,7 @@ class SimulationConfig(BaseModel):
             they did in the workload's log (`parcae.simulation.uncertainty`).
         corrects_estimates: world of cores: adjust the estimate of a job by the durations of its
             finished tasks.
+        faults: world of cores: what goes wrong; None for nothing.
 
     Raises:
         pydantic.ValidationError: a key is unknown or a value is out of range.
@@ -135,6 +137,7 @@ class SimulationConfig(BaseModel):
     unknown_share: float = Field(default=0.0, ge=0, le=1)
     estimate_error: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["log"] = 0.0
     corrects_estimates: bool = True
+    faults: Faults | None = None
 
     @field_validator("executor_classes", mode="before")
     @classmethod
@@ -155,6 +158,10 @@ class SimulationConfig(BaseModel):
             raise ValueError(
                 "executor classes exist in the world of executors only; leave them out or choose "
                 "world='executors'"
+            )
+        if self.faults is not None and self.world is not WorldName.CORES:
+            raise ValueError(
+                "faults exist in the world of cores only; leave them out or choose world='cores'"
             )
         if self.end_ms is not None and self.mean_episode_ms is not None:
             raise ValueError("give end_ms or mean_episode_ms, not both")

@@ -37,7 +37,22 @@ from parcae.cluster.kernels.tables import account_time
 from parcae.cluster.state import NO_STAGE, NOT_YET
 from parcae.kernels import INTEGER, deferred, inlined, kernel
 from parcae.simulation.future import NEVER_MS, Followup, Status
-from parcae.simulation.kernels.event_queue import next_executor, next_ms, pop, push
+from parcae.simulation.kernels.event_queue import (
+    KINDS,
+    follow_up,
+    next_executor,
+    next_ms,
+    pop,
+    push,
+)
+from parcae.simulation.kernels.faults import (
+    admit_job,
+    begin_faults,
+    end_attempt,
+    fire_fault,
+    only_faults_left,
+    start_attempts,
+)
 from parcae.simulation.kernels.firing import begin, draw_duration_ms, submit
 
 _NEVER = np.int64(NEVER_MS)
@@ -50,26 +65,12 @@ _BAD_ORDERS = int(Status.BAD_ORDERS)
 _REVEAL = int(Followup.REVEAL_STAGE)
 _COMPLETE_STAGE = int(Followup.COMPLETE_STAGE)
 _END_TASK = int(Followup.END_TASK)
-_KINDS = len(Followup)
 _REST = 2
 
 
 @inlined
-def _follow_up(future, kind, row):  # type: ignore[no-untyped-def]
-    """Append a follow-up event at the present time to the ring.
-
-    `row` is a stage, or an executor for END_TASK.
-    """
-    events = future.events
-    ring = future.followups
-    place = (events.first_followup[0] + events.num_followups[0]) % ring.shape[0]
-    ring[place] = row * _KINDS + kind
-    events.num_followups[0] += 1
-
-
-@inlined
 def _find_next_other(state, future):  # type: ignore[no-untyped-def]
-    """Set `next_other_ms`: the earliest of next arrival, wake-up and end of the episode."""
+    """Set `next_other_ms`: the earliest of next arrival, wake-up, fault and end."""
     events = future.events
     earliest = events.end_ms[0]
     if events.next_arrival[0] < future.arrival_ms.shape[0]:
@@ -77,15 +78,20 @@ def _find_next_other(state, future):  # type: ignore[no-untyped-def]
     # A wake-up lies at least 1 ms ahead: a policy that asks for one at once must not stop time.
     if state.now.wake_ms[0] != NOT_YET:
         earliest = min(earliest, max(state.now.wake_ms[0], state.now.clock_ms[0] + 1))
+    if future.faults.shape[0] > 0:
+        earliest = min(earliest, future.faults.next_ms[0])
     events.next_other_ms[0] = earliest
 
 
 @kernel
 def _end_task(state, future, executor):  # type: ignore[no-untyped-def]
     """End the executor's task; if it was the last of its stage, the stage completes later."""
-    stage = end_task(state, executor)
+    if future.faults.shape[0] > 0:
+        stage = end_attempt(state, future, executor)
+    else:
+        stage = end_task(state, executor)
     if stage != NO_STAGE:
-        _follow_up(future, _COMPLETE_STAGE, stage)
+        follow_up(future, _COMPLETE_STAGE, stage)
 
 
 @kernel
@@ -110,7 +116,7 @@ def _continue_core(state, future, tables):  # type: ignore[no-untyped-def]
     ended = finish_task(state, executor)
     left = state.stages.job[ended]
     if state.stages.num_finished[ended] == state.stages.num_tasks[ended]:
-        _follow_up(future, _COMPLETE_STAGE, ended)
+        follow_up(future, _COMPLETE_STAGE, ended)
     stage = next_stage(state, left)
     if stage == NO_STAGE:
         pop(future, executor)
@@ -123,7 +129,7 @@ def _continue_core(state, future, tables):  # type: ignore[no-untyped-def]
     if duration_ms > 0:
         return push(future, executor, state.now.clock_ms[0] + duration_ms)
     pop(future, executor)
-    _follow_up(future, _END_TASK, executor)
+    follow_up(future, _END_TASK, executor)
     return True
 
 
@@ -134,8 +140,8 @@ def _fire_followup(state, future):  # type: ignore[no-untyped-def]
     code = future.followups[events.first_followup[0]]
     events.first_followup[0] = (events.first_followup[0] + 1) % future.followups.shape[0]
     events.num_followups[0] -= 1
-    kind = code % _KINDS
-    row = code // _KINDS
+    kind = code % KINDS
+    row = code // KINDS
     if kind == _REVEAL:
         reveal_stage(state, row)
     elif kind == _COMPLETE_STAGE:
@@ -150,12 +156,14 @@ def _arrive(state, future, tables):  # type: ignore[no-untyped-def]
     profile = future.job_profile[future.events.next_arrival[0]]
     job = submit(state, future, tables)
     for row in range(tables.job_first_root[profile], tables.job_first_root[profile + 1]):
-        _follow_up(future, _REVEAL, state.jobs.stage_start[job] + tables.roots[row])
+        follow_up(future, _REVEAL, state.jobs.stage_start[job] + tables.roots[row])
+    if future.faults.shape[0] > 0:
+        admit_job(state, future, job)
 
 
 @kernel
 def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
-    """Fire an arrival or a wake-up. Returns False if the episode ends first."""
+    """Fire an arrival, a fault or a wake-up. Returns False if the episode ends first."""
     events = future.events
     now = state.now
     time_ms = future.events.next_other_ms[0]
@@ -168,6 +176,8 @@ def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
     ):
         events.num_fired_arrivals[0] += time_ms > 0
         _arrive(state, future, tables)
+    elif future.faults.shape[0] > 0 and future.faults.next_ms[0] == time_ms:
+        fire_fault(state, future)
     else:
         now.wake_ms[0] = NOT_YET
         now.is_plan_due[0] = 1
@@ -182,6 +192,8 @@ def _carry_out_starts(state, future, tables):  # type: ignore[no-untyped-def]
     Returns:
         False if one of them is too far away for an event key.
     """
+    if future.faults.shape[0] > 0:
+        return start_attempts(state, future, tables) != 0
     in_range = True
     commands = state.commands
     clock_ms = state.now.clock_ms[0]
@@ -196,7 +208,7 @@ def _carry_out_starts(state, future, tables):  # type: ignore[no-untyped-def]
         if duration_ms > 0:
             in_range &= push(future, executor, clock_ms + duration_ms)
         else:
-            _follow_up(future, _END_TASK, executor)
+            follow_up(future, _END_TASK, executor)
     state.now.num_commands[0] = 0
     return in_range
 
@@ -224,6 +236,7 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
     now = state.now
     events = future.events
     has_ended = False
+    has_faults = future.faults.shape[0] > 0
     while True:
         if can_plan(state, 1, 1):
             ask_for_plan(state)
@@ -239,7 +252,9 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
         time_ms = next_ms(future)
         followup_ms = now.clock_ms[0] if events.num_followups[0] > 0 else _NEVER
         if events.next_other_ms[0] <= min(time_ms, followup_ms):
-            if events.next_other_ms[0] == _NEVER:
+            if events.next_other_ms[0] == _NEVER or (
+                has_faults and only_faults_left(state, future)
+            ):
                 return _COMPLETE
             if not _fire_other(state, future, tables):
                 is_over = time_ms == _NEVER and now.num_active[0] == 0
@@ -251,7 +266,7 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
         elif time_ms <= followup_ms:
             has_ended = True
             now.clock_ms[0] = time_ms
-            if not is_plain(state):
+            if has_faults or not is_plain(state):
                 _free_core(state, future)
             elif not _continue_core(state, future, tables):
                 return _TIME_OVERFLOW
@@ -275,6 +290,8 @@ def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
     begin(state, future)
     future.events.first_followup[0] = 0
     future.events.num_followups[0] = 0
+    if future.faults.shape[0] > 0:
+        begin_faults(state, future)
     _find_next_other(state, future)
     return advance_cores(state, future, tables)
 
