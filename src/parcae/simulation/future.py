@@ -41,7 +41,7 @@ EVENTS = np.dtype(
         ("next_push", "i8"),  # push counter: events at the same time fire in push order
         ("slot_bits", "i8"),  # low bits of a key that hold the executor
         ("num_leaves", "i8"),  # leaves of the winner tree
-        # The earliest of: next arrival, end of an idle slot or wake-up, end of the episode.
+        # The earliest of: next arrival, end of an idle slot or wake-up, fault, end of the episode.
         ("next_other_ms", "i8"),
         ("next_arrival", "i8"),  # index of the next job in the sequence
         ("num_fired_arrivals", "i8"),  # arrivals after time 0; only those count as events
@@ -56,6 +56,8 @@ EVENTS = np.dtype(
         ("seed", "u8"),
         ("first_followup", "i8"),  # world of cores: index of the oldest follow-up in its ring
         ("num_followups", "i8"),  # world of cores: follow-ups that wait
+        # World of cores: loss or return of an executor, or check for tasks that run long.
+        ("next_fault_ms", "i8"),
     ],
     align=True,
 )
@@ -76,7 +78,6 @@ FAULTS = np.dtype(
         ("quantile", "f8"),  # share of a stage's tasks that have to finish first
         ("check_ms", "i8"),  # every so often tasks are checked
         ("least_ms", "i8"),  # no task that runs for a shorter time runs long
-        ("next_ms", "i8"),  # the earlier one of the next two times
         ("next_change_ms", "i8"),  # next loss or return of an executor
         ("next_check_ms", "i8"),  # next check that may find a task that runs long
         ("num_task_rows", "i8"),  # rows of `fault_tasks` in use

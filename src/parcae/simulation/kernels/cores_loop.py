@@ -49,6 +49,7 @@ from parcae.simulation.kernels.faults import (
     admit_job,
     begin_faults,
     end_attempt,
+    end_next_attempt,
     fire_fault,
     only_faults_left,
     start_attempts,
@@ -72,24 +73,19 @@ _REST = 2
 def _find_next_other(state, future):  # type: ignore[no-untyped-def]
     """Set `next_other_ms`: the earliest of next arrival, wake-up, fault and end."""
     events = future.events
-    earliest = events.end_ms[0]
+    earliest = min(events.end_ms[0], events.next_fault_ms[0])
     if events.next_arrival[0] < future.arrival_ms.shape[0]:
         earliest = min(earliest, future.arrival_ms[events.next_arrival[0]])
     # A wake-up lies at least 1 ms ahead: a policy that asks for one at once must not stop time.
     if state.now.wake_ms[0] != NOT_YET:
         earliest = min(earliest, max(state.now.wake_ms[0], state.now.clock_ms[0] + 1))
-    if future.faults.shape[0] > 0:
-        earliest = min(earliest, future.faults.next_ms[0])
     events.next_other_ms[0] = earliest
 
 
 @kernel
 def _end_task(state, future, executor):  # type: ignore[no-untyped-def]
     """End the executor's task; if it was the last of its stage, the stage completes later."""
-    if future.faults.shape[0] > 0:
-        stage = end_attempt(state, future, executor)
-    else:
-        stage = end_task(state, executor)
+    stage = end_task(state, executor)
     if stage != NO_STAGE:
         follow_up(future, _COMPLETE_STAGE, stage)
 
@@ -134,7 +130,7 @@ def _continue_core(state, future, tables):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fire_followup(state, future):  # type: ignore[no-untyped-def]
+def _fire_followup(state, future, has_faults):  # type: ignore[no-untyped-def]
     """Remove the oldest follow-up from the ring and carry it out."""
     events = future.events
     code = future.followups[events.first_followup[0]]
@@ -146,23 +142,25 @@ def _fire_followup(state, future):  # type: ignore[no-untyped-def]
         reveal_stage(state, row)
     elif kind == _COMPLETE_STAGE:
         complete_stage(state, row)
+    elif has_faults:
+        end_attempt(state, future, row)
     else:
         _end_task(state, future, row)
 
 
 @kernel
-def _arrive(state, future, tables):  # type: ignore[no-untyped-def]
+def _arrive(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
     """Add the next job; its stages without parents are revealed one by one, in Spark's order."""
     profile = future.job_profile[future.events.next_arrival[0]]
     job = submit(state, future, tables)
     for row in range(tables.job_first_root[profile], tables.job_first_root[profile + 1]):
         follow_up(future, _REVEAL, state.jobs.stage_start[job] + tables.roots[row])
-    if future.faults.shape[0] > 0:
+    if has_faults:
         admit_job(state, future, job)
 
 
 @kernel
-def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
+def _fire_other(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
     """Fire an arrival, a fault or a wake-up. Returns False if the episode ends first."""
     events = future.events
     now = state.now
@@ -175,8 +173,8 @@ def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
         and future.arrival_ms[events.next_arrival[0]] == time_ms
     ):
         events.num_fired_arrivals[0] += time_ms > 0
-        _arrive(state, future, tables)
-    elif future.faults.shape[0] > 0 and future.faults.next_ms[0] == time_ms:
+        _arrive(state, future, tables, has_faults)
+    elif has_faults and events.next_fault_ms[0] == time_ms:
         fire_fault(state, future)
     else:
         now.wake_ms[0] = NOT_YET
@@ -192,8 +190,6 @@ def _carry_out_starts(state, future, tables):  # type: ignore[no-untyped-def]
     Returns:
         False if one of them is too far away for an event key.
     """
-    if future.faults.shape[0] > 0:
-        return start_attempts(state, future, tables) != 0
     in_range = True
     commands = state.commands
     clock_ms = state.now.clock_ms[0]
@@ -221,6 +217,69 @@ def _stop(state, future):  # type: ignore[no-untyped-def]
     return _ENDED
 
 
+@inlined
+def _carry_out(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
+    """Carry out the starts of the last offer round. Returns False on an event too far away."""
+    if has_faults:
+        return start_attempts(state, future, tables) != 0
+    return _carry_out_starts(state, future, tables)
+
+
+@inlined
+def _advance(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
+    """Fire events until a plan is due or the run is over. Returns a `Status`.
+
+    `has_faults` is a constant, so that a run without faults has no code for them.
+    """
+    now = state.now
+    events = future.events
+    has_ended = False
+    while True:
+        if can_plan(state, 1, 1):
+            ask_for_plan(state)
+            return _NEEDS_DECISION
+        if now.num_idle[0] > 0 and now.num_schedulable[0] > 0:
+            dispatch(state)
+            note_stall(state, has_ended)
+        if now.num_commands[0] > 0 and not _carry_out(state, future, tables, has_faults):
+            return _TIME_OVERFLOW
+        if can_plan(state, 1, 1):
+            # Limits leave cores idle and a stage has just started its last task: plan at once.
+            continue
+        time_ms = next_ms(future)
+        followup_ms = now.clock_ms[0] if events.num_followups[0] > 0 else _NEVER
+        if events.next_other_ms[0] <= min(time_ms, followup_ms):
+            if events.next_other_ms[0] == _NEVER or (
+                has_faults and only_faults_left(state, future)
+            ):
+                return _COMPLETE
+            if not _fire_other(state, future, tables, has_faults):
+                is_over = time_ms == _NEVER and now.num_active[0] == 0
+                return (
+                    _COMPLETE
+                    if is_over and events.next_arrival[0] == future.arrival_ms.shape[0]
+                    else _stop(state, future)
+                )
+        elif time_ms <= followup_ms:
+            has_ended = True
+            now.clock_ms[0] = time_ms
+            if has_faults:
+                end_next_attempt(state, future)
+            elif not is_plain(state):
+                _free_core(state, future)
+            elif not _continue_core(state, future, tables):
+                return _TIME_OVERFLOW
+        else:
+            has_ended = True
+            _fire_followup(state, future, has_faults)
+
+
+@deferred(INTEGER)
+def _advance_with_faults(state, future, tables):  # type: ignore[no-untyped-def]
+    """As `advance_cores`, where something may go wrong."""
+    return _advance(state, future, tables, True)
+
+
 @deferred(INTEGER)
 def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
     """Fire events until a plan is due or the run is over.
@@ -233,46 +292,9 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
     Returns:
         a `Status`.
     """
-    now = state.now
-    events = future.events
-    has_ended = False
-    has_faults = future.faults.shape[0] > 0
-    while True:
-        if can_plan(state, 1, 1):
-            ask_for_plan(state)
-            return _NEEDS_DECISION
-        if now.num_idle[0] > 0 and now.num_schedulable[0] > 0:
-            dispatch(state)
-            note_stall(state, has_ended)
-        if now.num_commands[0] > 0 and not _carry_out_starts(state, future, tables):
-            return _TIME_OVERFLOW
-        if can_plan(state, 1, 1):
-            # Limits leave cores idle and a stage has just started its last task: plan at once.
-            continue
-        time_ms = next_ms(future)
-        followup_ms = now.clock_ms[0] if events.num_followups[0] > 0 else _NEVER
-        if events.next_other_ms[0] <= min(time_ms, followup_ms):
-            if events.next_other_ms[0] == _NEVER or (
-                has_faults and only_faults_left(state, future)
-            ):
-                return _COMPLETE
-            if not _fire_other(state, future, tables):
-                is_over = time_ms == _NEVER and now.num_active[0] == 0
-                return (
-                    _COMPLETE
-                    if is_over and events.next_arrival[0] == future.arrival_ms.shape[0]
-                    else _stop(state, future)
-                )
-        elif time_ms <= followup_ms:
-            has_ended = True
-            now.clock_ms[0] = time_ms
-            if has_faults or not is_plain(state):
-                _free_core(state, future)
-            elif not _continue_core(state, future, tables):
-                return _TIME_OVERFLOW
-        else:
-            has_ended = True
-            _fire_followup(state, future)
+    if future.faults.shape[0] > 0:
+        return _advance_with_faults(state, future, tables)
+    return _advance(state, future, tables, False)
 
 
 @deferred(INTEGER)

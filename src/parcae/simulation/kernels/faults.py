@@ -28,6 +28,7 @@ from parcae.simulation.future import NEVER_MS, NO_TASK, Followup
 from parcae.simulation.kernels.event_queue import (
     follow_up,
     has_event,
+    next_executor,
     next_ms,
     pop,
     push,
@@ -36,6 +37,7 @@ from parcae.simulation.kernels.firing import record_task, sample_ms
 from parcae.simulation.kernels.task_durations import task_bits
 
 _NEVER = np.int64(NEVER_MS)
+_COMPLETE_STAGE = int(Followup.COMPLETE_STAGE)
 _END_TASK = int(Followup.END_TASK)
 _REST = 2
 _HOUR_MS = 3_600_000.0
@@ -54,8 +56,9 @@ _LASTS = np.uint64(0xC6A4A7935BD1E995)
 def _update_next(future):  # type: ignore[no-untyped-def]
     """Set the time of the next fault after a change of one of its two parts."""
     faults = future.faults
-    faults.next_ms[0] = min(faults.next_change_ms[0], faults.next_check_ms[0])
-    future.events.next_other_ms[0] = min(future.events.next_other_ms[0], faults.next_ms[0])
+    events = future.events
+    events.next_fault_ms[0] = min(faults.next_change_ms[0], faults.next_check_ms[0])
+    events.next_other_ms[0] = min(events.next_other_ms[0], events.next_fault_ms[0])
 
 
 @inlined
@@ -267,7 +270,7 @@ def _lose_result(state, future, core):  # type: ignore[no-untyped-def]
 
 @kernel
 def _finish(state, future, core):  # type: ignore[no-untyped-def]
-    """Finish the task on the core, and stop its other attempt. Returns as `end_task`."""
+    """Finish the task on the core, and stop its other attempt."""
     cores = future.fault_cores
     faults = future.faults
     stage = state.executors.stage[core]
@@ -280,7 +283,8 @@ def _finish(state, future, core):  # type: ignore[no-untyped-def]
     if twin != NO_EXECUTOR:
         faults.num_copies_won[0] += cores.is_copy[core]
     _clear_attempt(future, core)
-    is_last = free_core(state, core)
+    if free_core(state, core):
+        follow_up(future, _COMPLETE_STAGE, stage)
     if twin != NO_EXECUTOR:
         faults.wasted_ms[0] += state.now.clock_ms[0] - state.executors.started_ms[twin]
         _stop_attempt(state, future, twin)
@@ -288,34 +292,45 @@ def _finish(state, future, core):  # type: ignore[no-untyped-def]
         drop_task(state, twin)
         push_idle(state, 0, twin)
     _expect_check(state, future, stage)
-    return stage if is_last else NO_STAGE
 
 
-@deferred(INTEGER)
-def end_attempt(state, future, core):  # type: ignore[no-untyped-def]
-    """End the attempt on the core as it was drawn: its task finishes, or the attempt fails.
-
-    Args:
-        state: the cluster; the core becomes idle.
-        future: the event of the core has been removed.
-        core: row of the core.
-
-    Returns:
-        The task's stage if the task was its last one (`complete_stage` is due then), else NO_STAGE.
-    """
+@kernel
+def _end_attempt(state, future, core):  # type: ignore[no-untyped-def]
+    """End the attempt on the core as it was drawn: its task finishes, or the attempt fails."""
     cores = future.fault_cores
-    if cores.num_stale[core] > 0:
-        cores.num_stale[core] -= 1
-        return NO_STAGE
     if not cores.is_failing[core]:
-        return _finish(state, future, core)
+        _finish(state, future, core)
+        return
     stage = state.executors.stage[core]
     row = future.fault_stages.first_row[stage] + cores.task[core]
     future.fault_tasks.num_failures[row] += 1
     future.faults.num_failed[0] += 1
     _lose_result(state, future, core)
     push_idle(state, 0, core)
-    return NO_STAGE
+
+
+@deferred(NOTHING)
+def end_next_attempt(state, future):  # type: ignore[no-untyped-def]
+    """End the attempt whose event is next; the offer round that follows assigns its core."""
+    core = next_executor(future)
+    pop(future, core)
+    _end_attempt(state, future, core)
+
+
+@deferred(NOTHING)
+def end_attempt(state, future, core):  # type: ignore[no-untyped-def]
+    """End an attempt of 0 ms, whose follow-up fired, unless it was stopped.
+
+    Args:
+        state: the cluster; the core becomes idle.
+        future: the follow-up has been removed.
+        core: row of the core.
+    """
+    cores = future.fault_cores
+    if cores.num_stale[core] > 0:
+        cores.num_stale[core] -= 1
+    else:
+        _end_attempt(state, future, core)
 
 
 @kernel

@@ -13,6 +13,7 @@ import numpy as np
 from parcae.cluster.kernels.transitions import job_arrived, reset
 from parcae.cluster.state import NO_PROFILE, CommandKind, World
 from parcae.kernels import inlined, kernel
+from parcae.simulation.future import NEVER_MS
 from parcae.simulation.kernels.event_queue import clear, push
 from parcae.simulation.kernels.task_durations import job_bits, task_bits, task_duration_ms
 
@@ -31,6 +32,7 @@ def begin(state, future):  # type: ignore[no-untyped-def]
     events.num_moves[0] = 0
     events.num_tasks[0] = 0
     events.stall_count[0] = -1
+    events.next_fault_ms[0] = NEVER_MS
 
 
 @kernel
