@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import DurationsOption, ErrorOption, UnknownOption
+from parcae.cli.options import DurationsOption, ErrorOption, FaultsOption, UnknownOption
 from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class PlayOptions:
     durations: DurationsOption = "sampled"
     unknown_share: UnknownOption = 0.0
     estimate_error: ErrorOption = "log"
+    faults: FaultsOption = "none"
     processes: Annotated[
         int | None,
         typer.Option("--processes", min=1, help="Number of worker processes. (default: all cores)"),
@@ -94,6 +95,7 @@ class PlayOptions:
             unknown_share=self.unknown_share,
             estimate_error=self.estimate_error,
             durations=self.durations,
+            faults=self.faults,
         ).config()
 
 

@@ -32,6 +32,7 @@ from parcae.metrics.jobs import ideal_ms
 from parcae.metrics.later import PairedRuns, paired_runs
 from parcae.metrics.summary import RunSummary, summarize
 from parcae.simulation.config import SimulationConfig
+from parcae.simulation.faults import resolve_faults
 from parcae.simulation.run import simulate
 from parcae.units import s_from_ms
 from parcae.version import __version__
@@ -264,6 +265,8 @@ class ClusterWorld:
             "intervals": METHODS[method],
             "version": __version__,
         }
+        if self.config.faults is not None:
+            settings["faults"] = str(resolve_faults(self.config.faults, self.workload))
         results = tuple(_results(resolved.names, rows, method))
         return Comparison(results, settings, resolved, tuple(row.jobs for row in rows), self)
 

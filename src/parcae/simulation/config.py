@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from parcae.cluster.state import ExecutorClass, World
 from parcae.errors import ConfigError
-from parcae.simulation.faults import Faults
+from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.tables import DurationMode, Interpolation
 
 #: Normalised memory of Decima's executor classes, each of one core.
@@ -116,11 +116,12 @@ class SimulationConfig(BaseModel):
             they did in the workload's log (`parcae.simulation.uncertainty`).
         corrects_estimates: world of cores: adjust the estimate of a job by the durations of its
             finished tasks.
-        faults: world of cores: what goes wrong; None for nothing.
+        faults: world of cores: what goes wrong; None for nothing. Also accepts text, as `--faults`
+            does.
 
     Raises:
         pydantic.ValidationError: a key is unknown or a value is out of range.
-        ConfigError: the text of `executor_classes` cannot be parsed.
+        ConfigError: the text of `executor_classes` or `faults` cannot be parsed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -147,6 +148,11 @@ class SimulationConfig(BaseModel):
             if isinstance(value, str)
             else value
         )
+
+    @field_validator("faults", mode="before")
+    @classmethod
+    def _read_faults(cls, value: Any) -> Any:
+        return parse_faults(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _checked(self) -> SimulationConfig:

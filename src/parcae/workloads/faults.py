@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parcae.errors import WorkloadError
@@ -21,7 +22,8 @@ class LoggedFaults:
         num_lost_executors: executors that were lost, not removed because they were idle.
         executor_ms: time that all executors were up, together.
         executor_cores: cores of most executors; 0 if unknown.
-        restart_ms: mean time from a loss to the next new executor; 0 if unknown.
+        num_restarts: losses after which a new executor came.
+        restarts_ms: time from those losses to the new executors, together.
 
     Raises:
         WorkloadError: a count is negative or not finite, or more attempts failed than there were.
@@ -33,7 +35,8 @@ class LoggedFaults:
     num_lost_executors: int = 0
     executor_ms: float = 0.0
     executor_cores: int = 0
-    restart_ms: float = 0.0
+    num_restarts: int = 0
+    restarts_ms: float = 0.0
 
     def __post_init__(self) -> None:
         values = [float(value) for value in vars(self).values()]
@@ -56,6 +59,11 @@ class LoggedFaults:
             return 0.0
         return self.num_lost_executors / (self.executor_ms / MS_PER_HOUR)
 
+    @property
+    def restart_ms(self) -> float:
+        """Mean time from a loss to the next new executor; 0 if none came."""
+        return self.restarts_ms / self.num_restarts if self.num_restarts else 0.0
+
     def __str__(self) -> str:
         """The counts and rates in words."""
         hours = self.executor_ms / MS_PER_HOUR
@@ -64,3 +72,18 @@ class LoggedFaults:
             f"({self.failure_rate:.2%}); {self.num_lost_executors:,} executors lost in "
             f"{hours:,.1f} executor hours; {self.num_speculative:,} speculative copies"
         )
+
+
+def combined(counts: Sequence[LoggedFaults]) -> LoggedFaults:
+    """The counts of several applications together; cores are those of the longest-running one."""
+    longest = max(counts, key=lambda one: one.executor_ms)
+    return LoggedFaults(
+        num_attempts=sum(one.num_attempts for one in counts),
+        num_failed=sum(one.num_failed for one in counts),
+        num_speculative=sum(one.num_speculative for one in counts),
+        num_lost_executors=sum(one.num_lost_executors for one in counts),
+        executor_ms=sum(one.executor_ms for one in counts),
+        executor_cores=longest.executor_cores,
+        num_restarts=sum(one.num_restarts for one in counts),
+        restarts_ms=sum(one.restarts_ms for one in counts),
+    )
