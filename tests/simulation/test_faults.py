@@ -175,6 +175,20 @@ def test_two_policies_see_the_same_failures() -> None:
     assert len(set(counts)) == 1
 
 
+def test_attempts_that_are_not_redrawn_take_as_long_as_the_first() -> None:
+    # Without redraws a finished task takes what it takes without faults, in whichever attempt.
+    config = SimulationConfig(world=WorldName.CORES, num_executors=10)
+    sequence = load_workload("tpch").draw(5, "batch", config, seed=3)
+    executed = {
+        text: simulate(
+            sequence, _FIFO, config.model_copy(update={"faults": parse_faults(text)}), 3
+        ).executed_ms.tolist()
+        for text in ("none", "failures=0.5,redraw=off", "failures=0.5")
+    }
+    assert executed["failures=0.5,redraw=off"] == executed["none"]
+    assert executed["failures=0.5"] != executed["none"]
+
+
 def test_simulators_side_by_side_give_the_same_runs() -> None:
     sequence, config = _toy("failures=0.2,lost=300,executor-cores=2,restart=1,speculation=on")
     batch = SimulatorBatch([sequence, sequence], config, [3, 4])
@@ -222,12 +236,13 @@ def test_the_summary_counts_what_went_wrong() -> None:
 def test_faults_as_text() -> None:
     assert parse_faults("none") is None
     assert parse_faults("log") == Faults(from_log=True)
-    text = "failures=0.01,lost=0.5,restart=12.5,speculation=on,multiplier=1.5"
+    text = "failures=0.01,lost=0.5,restart=12.5,redraw=off,speculation=on,multiplier=1.5"
     faults = parse_faults(text)
     assert faults == Faults(
         failure_rate=0.01,
         lost_per_hour=0.5,
         restart_s=12.5,
+        redraws=False,
         speculation=True,
         speculation_multiplier=1.5,
     )

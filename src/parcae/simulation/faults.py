@@ -19,12 +19,14 @@ KEYS = {
     "lost": "lost_per_hour",
     "executor-cores": "executor_cores",
     "restart": "restart_s",
+    "redraw": "redraws",
     "stragglers": "straggler_share",
     "factor": "straggler_factor",
     "speculation": "speculation",
     "multiplier": "speculation_multiplier",
     "quantile": "speculation_quantile",
 }
+_SWITCHES = ("redraws", "speculation")
 _SWITCH = {"on": True, "off": False}
 _HELP = (
     "write none, log, or KEY=VALUE,... with keys of "
@@ -47,11 +49,14 @@ class Faults(BaseModel):
             again; this does not count as their failure.
         executor_cores: cores of an executor, which are lost together.
         restart_s: time until a lost executor's cores are back.
+        redraws: every attempt of a task samples a duration of its own: slowness is chance. If
+            false, all attempts take as long as the first one: slowness lies in the task's data, and
+            a copy wins only against a straggler.
         straggler_share: probability that an attempt is a straggler, beyond the durations that were
             measured, which have stragglers of their own.
         straggler_factor: factor on the duration of a straggler.
-        speculation: Spark's `spark.speculation`: tasks that run long get a copy, which draws a
-            duration of its own; the first of the two to finish ends the other.
+        speculation: Spark's `spark.speculation`: tasks that run long get a copy; the first of the
+            two to finish ends the other.
         speculation_multiplier: a task runs long if it takes more than this many medians of the
             finished tasks of its stage (Spark 4: 3, Spark 3: 1.5).
         speculation_quantile: share of a stage's tasks that have to finish first (Spark 4: 0.9,
@@ -73,6 +78,7 @@ class Faults(BaseModel):
     lost_per_hour: float = Field(default=0.0, ge=0, le=1e6)
     executor_cores: int = Field(default=4, ge=1, le=1 << 20)
     restart_s: float = Field(default=30.0, ge=0.001, le=1e6)
+    redraws: bool = True
     straggler_share: float = Field(default=0.0, ge=0, le=1)
     straggler_factor: float = Field(default=5.0, ge=1, le=1e6)
     speculation: bool = False
@@ -112,7 +118,7 @@ def parse_faults(text: str) -> Faults | None:
         field = KEYS.get(key)
         if field is None or not value or field in given:
             raise ConfigError(f"--faults {text}: {word!r} cannot be read; {_HELP}")
-        given[field] = _SWITCH.get(value, value) if field == "speculation" else value
+        given[field] = _SWITCH.get(value, value) if field in _SWITCHES else value
     try:
         return Faults.model_validate(given)
     except ValidationError as error:
@@ -157,6 +163,7 @@ def put_faults(faults: Faults, future: Future) -> None:
     table.lost_per_hour[0] = faults.lost_per_hour
     table.executor_cores[0] = faults.executor_cores
     table.restart_ms[0] = ms_from_s(faults.restart_s)
+    table.redraws[0] = faults.redraws
     table.straggler_share[0] = faults.straggler_share
     table.straggler_factor[0] = faults.straggler_factor
     table.speculates[0] = faults.speculation

@@ -71,6 +71,7 @@ FAULTS = np.dtype(
         ("lost_per_hour", "f8"),  # losses of one executor per hour that it is up
         ("executor_cores", "i8"),  # executor e has the cores from e * executor_cores on
         ("restart_ms", "i8"),  # time from a loss until the executor's cores are back
+        ("redraws", "i8"),  # every attempt of a task samples its duration anew
         ("straggler_share", "f8"),  # probability that an attempt is a straggler
         ("straggler_factor", "f8"),  # factor on the duration of a straggler
         ("speculates", "i8"),  # tasks that run long get a copy, by the next four rules

@@ -188,10 +188,12 @@ def _begin_attempt(  # type: ignore[no-untyped-def]
     row = future.fault_stages.first_row[stage] + task
     attempt = future.fault_tasks.num_attempts[row]
     future.fault_tasks.num_attempts[row] = attempt + 1
-    bits = task_bits(future.stage_bits[stage], task)
+    first_bits = task_bits(future.stage_bits[stage], task)
+    bits = first_bits
     if attempt > 0:
-        bits = mix(bits + np.uint64(attempt) * _ATTEMPT_STEP)
-    duration_ms = sample_ms(future, tables, stage, task, _REST, num_cores, bits)
+        bits = mix(first_bits + np.uint64(attempt) * _ATTEMPT_STEP)
+    sample_bits = bits if faults.redraws[0] else first_bits
+    duration_ms = sample_ms(future, tables, stage, task, _REST, num_cores, sample_bits)
     if unit(mix(bits ^ _STRAGGLES)) < faults.straggler_share[0]:
         duration_ms = np.int64(math.floor(duration_ms * faults.straggler_factor[0] + 0.5))
     is_last = future.fault_tasks.num_failures[row] >= faults.max_failures[0] - 1
