@@ -87,7 +87,7 @@ def test_a_log_gives_counts_and_rates(tmp_path: Path) -> None:
     assert faults.failure_rate == pytest.approx(1 / 3)
     assert faults.lost_per_hour == pytest.approx(1 / 1.5, rel=1e-3)
     (note,) = [note for note in notes if "--faults log" in note]
-    assert "1 of 3 attempts failed (33.33%); 1 executors lost in 1.5 executor hours" in note
+    assert "failed attempts: 1 of 3 (33.33%); lost executors: 1 in 1.5 executor hours" in note
 
 
 def test_the_rates_of_the_log_are_simulated(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_workload_file_keeps_the_counts(tmp_path: Path) -> None:
     again = read_workload(tmp_path / "w.parcae")
     assert again.faults == workload.faults
     assert fingerprint(again) == fingerprint(workload)
-    assert "1 of 3 attempts failed" in describe_workload(again).faults_in_words
+    assert "failed attempts: 1 of 3" in describe_workload(again).faults_in_words
     assert describe_workload(again).to_json()["faults"]["num_lost_executors"] == 1
 
 

@@ -106,26 +106,28 @@ def parse_faults(text: str) -> Faults | None:
 
     Example: `parse_faults("failures=0.01,speculation=on")` lets one attempt in a hundred fail.
     """
-    words = [word.strip() for word in text.split(",")]
-    if words == ["none"]:
+    if text.strip() == "none":
         return None
-    given: dict[str, Any] = {}
-    if words[0] == "log":
-        given["from_log"] = True
-        words = words[1:]
-    for word in words:
-        key, _, value = word.partition("=")
-        field = KEYS.get(key)
-        if field is None or not value or field in given:
-            raise ConfigError(f"--faults {text}: {word!r} cannot be read; {_HELP}")
-        given[field] = _SWITCH.get(value, value) if field in _SWITCHES else value
     try:
-        return Faults.model_validate(given)
+        return Faults.model_validate(_fields(text))
     except ValidationError as error:
         first = error.errors()[0]
         names = {field: key for key, field in KEYS.items()}
         name = names.get(str(first["loc"][0]), str(first["loc"][0]))
         raise ConfigError(f"--faults {text}: {name}: {first['msg']}; {_HELP}") from None
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """The fields of `Faults` that the text sets, with values as text."""
+    words = [word.strip() for word in text.split(",")]
+    fields: dict[str, Any] = {"from_log": words[0] == "log"}
+    for word in words[1:] if fields["from_log"] else words:
+        key, _, value = word.partition("=")
+        field = KEYS.get(key)
+        if field is None or not value or field in fields:
+            raise ConfigError(f"--faults {text}: {word!r} cannot be read; {_HELP}")
+        fields[field] = _SWITCH.get(value, value) if field in _SWITCHES else value
+    return fields
 
 
 def resolve_faults(faults: Faults | None, workload: Workload) -> Faults | None:

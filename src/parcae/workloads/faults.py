@@ -68,9 +68,9 @@ class LoggedFaults:
         """The counts and rates in words."""
         hours = self.executor_ms / MS_PER_HOUR
         return (
-            f"{self.num_failed:,} of {self.num_attempts:,} attempts failed "
-            f"({self.failure_rate:.2%}); {self.num_lost_executors:,} executors lost in "
-            f"{hours:,.1f} executor hours; {self.num_speculative:,} speculative copies"
+            f"failed attempts: {self.num_failed:,} of {self.num_attempts:,} "
+            f"({self.failure_rate:.2%}); lost executors: {self.num_lost_executors:,} in "
+            f"{hours:,.1f} executor hours; speculative copies: {self.num_speculative:,}"
         )
 
 

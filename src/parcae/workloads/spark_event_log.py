@@ -156,7 +156,7 @@ def _notes(tally: _Tally, jobs: Sequence[JobSpec]) -> list[str]:
             "Durations are of successful task attempts; "
             f"among the attempts were: {', '.join(lost)}."
         )
-    notes.append(f"What went wrong (simulate it with --faults log): {combined(tally.faults)}.")
+    notes.append(f"Faults in the logs (--faults log simulates them): {combined(tally.faults)}.")
     if tally.lines.num_truncated:
         notes.append(
             f"{counted(tally.lines.num_truncated, 'truncated last line')} ignored; "

@@ -149,22 +149,9 @@ def _clear_attempt(future, core):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _next_task(state, future, stage, core):  # type: ignore[no-untyped-def]
-    """Return the task that the stage starts on the core.
-
-    The task that failed last comes first, then the tasks without an attempt, by index, then a copy
-    of the running task that was marked last.
-    """
-    rows = future.fault_stages
+def _copy_task(state, future, stage, core):  # type: ignore[no-untyped-def]
+    """Return the stage's task that was marked last; the core runs a copy of it."""
     cores = future.fault_cores
-    task = rows.retry[stage]
-    if task != NO_TASK:
-        rows.retry[stage] = future.fault_tasks.next_retry[rows.first_row[stage] + task]
-        return task
-    if rows.num_fresh[stage] < state.stages.num_tasks[stage]:
-        task = rows.num_fresh[stage]
-        rows.num_fresh[stage] = task + 1
-        return task
     twin = core
     for other in range(state.executors.shape[0]):
         if state.executors.stage[other] == stage and cores.mark[other] > cores.mark[twin]:
@@ -178,6 +165,44 @@ def _next_task(state, future, stage, core):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _next_task(state, future, stage, core):  # type: ignore[no-untyped-def]
+    """Return the task that the stage starts on the core.
+
+    The task that failed last comes first, then the tasks without an attempt, by index, then a copy
+    of the running task that was marked last.
+    """
+    rows = future.fault_stages
+    task = rows.retry[stage]
+    if task != NO_TASK:
+        rows.retry[stage] = future.fault_tasks.next_retry[rows.first_row[stage] + task]
+        return task
+    if rows.num_fresh[stage] < state.stages.num_tasks[stage]:
+        task = rows.num_fresh[stage]
+        rows.num_fresh[stage] = task + 1
+        return task
+    return _copy_task(state, future, stage, core)
+
+
+@inlined
+def _next_bits(future, stage, task, row):  # type: ignore[no-untyped-def]
+    """Count an attempt of the task, and return (its random bits, those of its duration).
+
+    Args:
+        future: the row of the task in `fault_tasks` is written.
+        stage: row of the stage.
+        task: index of the task within the stage.
+        row: row of the task in `fault_tasks`.
+    """
+    attempt = future.fault_tasks.num_attempts[row]
+    future.fault_tasks.num_attempts[row] = attempt + 1
+    first_bits = task_bits(future.stage_bits[stage], task)
+    bits = first_bits
+    if attempt > 0:
+        bits = mix(first_bits + np.uint64(attempt) * _ATTEMPT_STEP)
+    return bits, bits if future.faults.redraws[0] else first_bits
+
+
+@kernel
 def _begin_attempt(  # type: ignore[no-untyped-def]
     state, future, tables, core, stage, num_cores
 ):
@@ -186,13 +211,7 @@ def _begin_attempt(  # type: ignore[no-untyped-def]
     cores = future.fault_cores
     task = _next_task(state, future, stage, core)
     row = future.fault_stages.first_row[stage] + task
-    attempt = future.fault_tasks.num_attempts[row]
-    future.fault_tasks.num_attempts[row] = attempt + 1
-    first_bits = task_bits(future.stage_bits[stage], task)
-    bits = first_bits
-    if attempt > 0:
-        bits = mix(first_bits + np.uint64(attempt) * _ATTEMPT_STEP)
-    sample_bits = bits if faults.redraws[0] else first_bits
+    bits, sample_bits = _next_bits(future, stage, task, row)
     duration_ms = sample_ms(future, tables, stage, task, _REST, num_cores, sample_bits)
     if unit(mix(bits ^ _STRAGGLES)) < faults.straggler_share[0]:
         duration_ms = np.int64(math.floor(duration_ms * faults.straggler_factor[0] + 0.5))
@@ -336,18 +355,18 @@ def end_attempt(state, future, core):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _change_executor(state, future, executor):  # type: ignore[no-untyped-def]
-    """Lose the executor, or bring it back if it is lost."""
+def _lose_executor(state, future, executor, first, last):  # type: ignore[no-untyped-def]
+    """Lose the executor with the cores `first` to `last` - 1, and all that runs there.
+
+    Args:
+        state: the cluster; the cores leave it.
+        future: the attempts on the cores end without a result.
+        executor: number of the executor.
+        first: its first core.
+        last: the first core after it.
+    """
     faults = future.faults
     rows = future.fault_cores
-    clock_ms = state.now.clock_ms[0]
-    first = executor * faults.executor_cores[0]
-    last = min(first + faults.executor_cores[0], state.executors.shape[0])
-    if rows.is_down[executor]:
-        for core in range(first, last):
-            bring_core(state, core)
-        _plan_loss(future, executor, clock_ms)
-        return
     for core in range(first, last):
         if state.executors.stage[core] != NO_STAGE:
             faults.num_interrupted[0] += 1
@@ -358,7 +377,20 @@ def _change_executor(state, future, executor):  # type: ignore[no-untyped-def]
     faults.down_ms[0] += (last - first) * faults.restart_ms[0]
     rows.num_losses[executor] += 1
     rows.is_down[executor] = 1
-    rows.change_ms[executor] = clock_ms + faults.restart_ms[0]
+    rows.change_ms[executor] = state.now.clock_ms[0] + faults.restart_ms[0]
+
+
+@kernel
+def _change_executor(state, future, executor):  # type: ignore[no-untyped-def]
+    """Lose the executor, or bring it back if it is lost."""
+    first = executor * future.faults.executor_cores[0]
+    last = min(first + future.faults.executor_cores[0], state.executors.shape[0])
+    if not future.fault_cores.is_down[executor]:
+        _lose_executor(state, future, executor, first, last)
+        return
+    for core in range(first, last):
+        bring_core(state, core)
+    _plan_loss(future, executor, state.now.clock_ms[0])
 
 
 @deferred(NOTHING)
@@ -436,6 +468,14 @@ def _expect_check(state, future, stage):  # type: ignore[no-untyped-def]
             _update_next(future)
 
 
+@inlined
+def _longest_ms(state, future, stage):  # type: ignore[no-untyped-def]
+    """Return the time after which a task of the stage runs long."""
+    middle = future.fault_stages.first_row[stage] + state.stages.num_finished[stage] // 2
+    longest_ms = future.faults.multiplier[0] * future.fault_tasks.duration_ms[middle]
+    return max(longest_ms, float(future.faults.least_ms[0]))
+
+
 @kernel
 def _check_tasks(state, future):  # type: ignore[no-untyped-def]
     """Mark the tasks that run long, and find the time of the next check that may find one.
@@ -453,9 +493,7 @@ def _check_tasks(state, future):  # type: ignore[no-untyped-def]
             continue
         if not _is_checked(state, future, stage):
             continue
-        middle = future.fault_stages.first_row[stage] + state.stages.num_finished[stage] // 2
-        longest_ms = faults.multiplier[0] * future.fault_tasks.duration_ms[middle]
-        longest_ms = max(longest_ms, float(faults.least_ms[0]))
+        longest_ms = _longest_ms(state, future, stage)
         if clock_ms - state.executors.started_ms[core] > longest_ms:
             faults.num_marks[0] += 1
             cores.mark[core] = faults.num_marks[0]
