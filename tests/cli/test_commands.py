@@ -124,6 +124,13 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae simulate toy --policy srpt+guard:1", "write a factor above 1"),
         ("parcae simulate toy --policy fair:nowhere.xml", "nowhere.xml: No such file"),
         ("parcae simulate toy --estimate-error often", "write log"),
+        ("parcae simulate toy --faults often", "'often' cannot be read; write none, log"),
+        ("parcae simulate toy --faults log", "import its Spark event logs again"),
+        (
+            "parcae compare toy --world executors --faults failures=0.1",
+            "exists in the world of cores only",
+        ),
+        ("parcae size toy --cores 2 --arrivals batch --faults lost=-1", "greater than or equal"),
         ("parcae compare toy --policies fair,graphene:tuned", "--world executors"),
         ("parcae simulate", "give a workload"),
         ("parcae simulate --job-set broken.parcae", "broken.parcae:1: not JSON"),

@@ -49,7 +49,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 Key = Callable[["World", "Stage"], Any]
 
@@ -136,11 +136,15 @@ class World:
                 children[parent].add(child)
             self.stages.append(
                 [
-                    Stage(number, index, next(ids), tasks, parents[index], children[index])
+                    self.make_stage(
+                        number, index, next(ids), tasks, parents[index], children[index]
+                    )
                     for index, tasks in enumerate(job.task_ms)
                 ]
             )
             self.completion_ms.append(None)
+
+    make_stage: ClassVar[type[Stage]] = Stage
 
     def running_of_job(self, job: int) -> int:
         return sum(stage.running for stage in self.stages[job])
@@ -191,21 +195,28 @@ class World:
     def run(self) -> list[int]:
         for number, job in enumerate(self.jobs):
             self.push(job.arrival_ms, "arrive", number)
-        while self.events:
+        while self.events and not self.is_over():
             now, _, kind, what = heapq.heappop(self.events)
-            if kind == "arrive":
-                for stage in self.parentless_depth_first(what):
-                    self.push(now, "reveal", stage)
-            elif kind == "reveal":
-                self.runnable.append(what)
-            elif kind == "end":
-                self.end_task(now, what)
-            else:
-                self.reveal_children(what)
+            self.fire(now, kind, what)
             self.offer(now)
         if any(completion is None for completion in self.completion_ms):
             raise ValueError("the order stalls the cluster: some job can never end")
         return [completion for completion in self.completion_ms if completion is not None]
+
+    def is_over(self) -> bool:
+        """Whether the run ends although events are left."""
+        return False
+
+    def fire(self, now: int, kind: str, what: Any) -> None:
+        if kind == "arrive":
+            for stage in self.parentless_depth_first(what):
+                self.push(now, "reveal", stage)
+        elif kind == "reveal":
+            self.runnable.append(what)
+        elif kind == "end":
+            self.end_task(now, what)
+        else:
+            self.reveal_children(what)
 
     def end_task(self, now: int, stage: Stage) -> None:
         self.free += 1
@@ -229,11 +240,14 @@ class World:
         self.runnable = [stage for stage in self.runnable if stage.pending]
         for stage in sorted(self.runnable, key=lambda stage: self.key(self, stage)):
             for _ in range(min(self.free, self.may_start(stage))):
-                self.push(now + stage.task_ms[stage.started], "end", stage)
+                self.start_task(now, stage)
                 self.trace.append((now, stage.job, stage.index))
-                stage.started += 1
-                stage.running += 1
-                self.free -= 1
+
+    def start_task(self, now: int, stage: Stage) -> None:
+        self.push(now + stage.task_ms[stage.started], "end", stage)
+        stage.started += 1
+        stage.running += 1
+        self.free -= 1
 
 
 def fair_key(running: int, min_share: int, weight: float, name: str) -> tuple[Any, ...]:

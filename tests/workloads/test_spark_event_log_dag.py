@@ -157,7 +157,12 @@ def test_the_successful_attempt_of_a_task_counts_and_only_once() -> None:
     log = _log([*events, stage_completed(info, 0, 90), job_end(0)])
     (run,) = job_runs(log, None, Counter())
     assert sorted(np.concatenate(run.stages[0].samples.by_wave).tolist()) == [20, 40]
-    assert log.count_attempts() == {"failed": 1, "killed": 1, "speculative": 1}
+    assert log.count_attempts() == {
+        "failed": 1,
+        "killed": 1,
+        "lost with their executor": 0,
+        "speculative": 1,
+    }
 
 
 def test_a_job_without_a_successful_task_is_dropped() -> None:

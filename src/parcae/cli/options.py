@@ -73,6 +73,14 @@ ErrorOption = Annotated[
         "log-normal error of the durations that the policies know.",
     ),
 ]
+FaultsOption = Annotated[
+    str,
+    typer.Option(
+        "--faults",
+        help="none | log (at the rates of the workload's event logs) | KEY=VALUE,... such as "
+        "failures=0.01,lost=0.5,speculation=on: what goes wrong in the world of cores.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 #: Largest number of jobs, seeds, runs and the like in an option: more is a slip of the hand.
 MOST = 1_000_000
@@ -296,6 +304,25 @@ class SimulatedClusterOptions(ClassClusterOptions):
     """The simulated cluster, with the way in which task durations are drawn."""
 
     durations: DurationsOption = "sampled"
+    faults: FaultsOption = "none"
+
+    def config(self, executors_only: Mapping[str, object] | None = None) -> SimulationConfig:
+        """As `ClusterOptions.config`.
+
+        Raises:
+            ConfigError: also for faults in the world of executors.
+        """
+        from parcae.errors import ConfigError
+        from parcae.simulation.faults import parse_faults
+
+        config = super().config(executors_only)
+        faults = parse_faults(self.faults)
+        if faults is not None and config.world.value != "cores":
+            raise ConfigError(
+                f"--faults {self.faults} exists in the world of cores only: leave it out, or leave "
+                "out --world executors and the options that exist only there"
+            )
+        return config.model_copy(update={"faults": faults})
 
     def _given(self) -> dict[str, Any]:
         from parcae.errors import ConfigError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -263,6 +263,7 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
     utilization of each class; with deadlines, what `parcae.metrics.deadlines` counts.
     """
     from parcae.metrics.classes import class_utilization, memory_fragmentation
+    from parcae.metrics.cluster import wasted_share
     from parcae.metrics.deadlines import missed_and_tardiness
     from parcae.metrics.jobs import jct_ms
 
@@ -283,6 +284,8 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
     if fragmentation is not None:
         result["memory_fragmentation"] = fragmentation
         result["class_utilization"] = class_utilization(trace).tolist()
+    if trace.faults is not None:
+        result["faults"] = {**asdict(trace.faults), "wasted_share": wasted_share(trace)}
     if trace.decisions is not None:
         result["decision_trace_sha256"] = trace.decision_trace_sha256()
     return result
@@ -307,7 +310,20 @@ def _print_runs(runs: Iterator[PlayedRun]) -> None:
             f"average JCT {result['average_jct_ms'] / 1000:10.2f} s   "
             f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "
             f"{result['decisions']} decisions, {result['tasks']} tasks{unused}{missed}"
+            f"{_faults_text(result)}"
         )
+
+
+def _faults_text(result: dict[str, Any]) -> str:
+    """What went wrong in a run; no text without faults."""
+    if "faults" not in result:
+        return ""
+    faults = result["faults"]
+    ended = faults["failed"] + faults["interrupted"]
+    return (
+        f", {ended} attempts failed, {faults['lost_executors']} executors lost, "
+        f"{faults['copies']} copies, {faults['wasted_share']:.1%} of the core time wasted"
+    )
 
 
 def _chart(run: PlayedRun) -> Chart:

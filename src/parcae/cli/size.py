@@ -13,6 +13,7 @@ from parcae.cli.options import (
     DeadlinesOption,
     DurationsOption,
     ErrorOption,
+    FaultsOption,
     UnknownOption,
     check_deadlines,
     with_deadlines,
@@ -90,6 +91,7 @@ class PlayOptions:
     durations: DurationsOption = "sampled"
     unknown_share: UnknownOption = 0.0
     estimate_error: ErrorOption = "log"
+    faults: FaultsOption = "none"
     processes: Annotated[
         int | None,
         typer.Option("--processes", min=1, help="Number of worker processes. (default: all cores)"),
@@ -104,6 +106,7 @@ class PlayOptions:
             unknown_share=self.unknown_share,
             estimate_error=self.estimate_error,
             durations=self.durations,
+            faults=self.faults,
         ).config()
 
 

@@ -27,6 +27,7 @@ from parcae.evaluation.world import Column
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
 from parcae.metrics.jobs import arrived, jct_ms
 from parcae.metrics.later import LATER
+from parcae.simulation.faults import resolve_faults
 from parcae.simulation.run import simulate
 from parcae.units import MS_PER_S
 
@@ -75,6 +76,10 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
         shown[4:4] = _deadline_columns()
     if comparison.resolved.config.executor_classes:
         shown.append(_mean("memory unused", "fragmentation", ".1%", ".1%", "share"))
+    if comparison.resolved.config.faults is not None:
+        shown.append(_on_page("failed", "failed_attempts", ",.1f", "attempts"))
+        shown.append(_on_page("copies", "speculative_copies", ",.1f", "of tasks"))
+        shown.append(_on_page("wasted", "wasted_share", ".1%", "core time"))
     return shown
 
 
@@ -155,6 +160,7 @@ def notes(comparison: Comparison) -> list[str]:
         lines.append(
             "memory unused: share of the busy executors' memory that their tasks do not need"
         )
+    lines.extend(_faults_note(comparison))
     cut = sum(s.unfinished for result in comparison.policies for s in result.summaries)
     if cut:
         lines.append(
@@ -164,6 +170,18 @@ def notes(comparison: Comparison) -> list[str]:
         lines.append(f"Policies: {comparison.resolved.legend()}.")
     lines.extend(f"Warning: {text}." for text in comparison.warnings())
     return lines
+
+
+def _faults_note(comparison: Comparison) -> list[str]:
+    """What goes wrong in the runs, and the core time that it costs; no note without faults."""
+    faults = comparison.resolved.config.faults
+    if faults is None:
+        return []
+    wasted = (f"{p.name} {p.means()['wasted_share']:.1%}" for p in comparison.policies)
+    return [
+        f"with faults: {resolve_faults(faults, comparison.world.workload)}; "
+        f"core time without a result: {', '.join(wasted)}"
+    ]
 
 
 def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]:

@@ -35,6 +35,7 @@ from parcae.metrics.jobs import ideal_ms
 from parcae.metrics.later import PairedRuns, paired_runs
 from parcae.metrics.summary import RunSummary, summarize
 from parcae.simulation.config import SimulationConfig
+from parcae.simulation.faults import resolve_faults
 from parcae.simulation.run import simulate
 from parcae.units import s_from_ms
 from parcae.version import __version__
@@ -302,6 +303,8 @@ class ClusterWorld:
         deadlines_s = seconds_by_name(self.workload.jobs)
         if deadlines_s:
             settings["deadlines_s"] = deadlines_s
+        if self.config.faults is not None:
+            settings["faults"] = str(resolve_faults(self.config.faults, self.workload))
         results = tuple(_results(resolved.names, rows, method))
         jobs = tuple(row.jobs for row in rows)
         pools = tuple(row.pools for row in rows) if resolved.tenant_pools else ()

@@ -13,6 +13,7 @@ import numpy as np
 from parcae.metrics.later import PairedRuns
 from parcae.policies.additions import PolicyText
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.faults import resolve_faults
 from parcae.units import s_from_ms
 from parcae.workloads.arrivals import ArrivalProcess
 from parcae.workloads.job import Workload
@@ -22,6 +23,8 @@ from parcae.workloads.job import Workload
 _MEASURED_ALONE = "measured"
 #: A load is an expectation: only one clearly above 1 means that queues grow without end.
 _FULL = 1.001
+#: Share of jobs that failing tasks may end before a warning.
+_MANY_ENDED = 0.01
 
 
 def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str) -> list[str]:
@@ -39,6 +42,7 @@ def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str
         _long_delays(workload, config),
         _overload(workload, config, ArrivalProcess.parse(arrivals)),
         _measured_alone(workload),
+        _ended_by_failures(workload, config),
     )
     return [text for text in found if text]
 
@@ -102,6 +106,23 @@ def _measured_alone(workload: Workload) -> str:
     return (
         f"the durations of {workload.name} were measured with one job at a time: they do not show "
         "how tasks slow down when jobs share a cluster"
+    )
+
+
+def _ended_by_failures(workload: Workload, config: SimulationConfig) -> str:
+    faults = resolve_faults(config.faults, workload)
+    if faults is None or faults.failure_rate == 0:
+        return ""
+    # A task that fails `max_failures` times in a row ends its job in Spark, but not here.
+    survives = 1.0 - faults.failure_rate**faults.max_failures
+    ended = [1.0 - survives**job.num_tasks for job in workload.jobs]
+    share = float(np.average(ended, weights=workload.weights))
+    if share < _MANY_ENDED:
+        return ""
+    return (
+        f"with failures={faults.failure_rate:g} and {faults.max_failures} failures allowed, Spark "
+        f"would end {share:.0%} of the jobs; here the last attempt of a task succeeds, so the "
+        "times are those of jobs that Spark would not complete"
     )
 
 

@@ -14,6 +14,7 @@ from parcae.errors import ConfigError
 from parcae.evaluation.size_target import Target
 from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
 from parcae.files import check_place, replacing, write_text
+from parcae.simulation.faults import resolve_faults
 
 if TYPE_CHECKING:
     import polars as pl
@@ -136,6 +137,8 @@ def sizing_table(sizing: Sizing) -> Table:
     for result in sizing.results:
         table.add_row(*map(escape, _cells(sizing, result)))
     table.caption = "means over runs ± half of their 95% interval"
+    if (faults := asked.config.faults) is not None:
+        table.caption += f"; with faults: {resolve_faults(faults, asked.workload)}"
     return table
 
 

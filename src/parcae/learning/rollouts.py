@@ -110,7 +110,11 @@ class RolloutWorker:
             count, scenario.config.classes, num_jobs, num_stages, num_edges, world
         )
         prepare_state(self.states, scenario.config, scenario.workload)
-        self.futures = allocate_future(count, executors, num_jobs, num_stages, 0, 0, world)
+        most_tasks = max(job.num_tasks for job in scenario.workload.jobs)
+        fault_tasks = num_jobs * most_tasks if scenario.config.faults is not None else 0
+        self.futures = allocate_future(
+            count, executors, num_jobs, num_stages, 0, 0, world, fault_tasks
+        )
         self._works, self._records = self.family.allocate(count, capacity)
         self._status = np.zeros(count, np.int64)
 

@@ -30,7 +30,20 @@ def utilization(trace: Trace) -> float:
     The time is that from the first arrival to the last completion.
     """
     available = trace.num_executors * makespan_ms(trace)
-    return float(trace.executed_ms.sum()) / available if available > 0 else 0.0
+    wasted = 0 if trace.faults is None else trace.faults.wasted_ms
+    return (float(trace.executed_ms.sum()) + wasted) / available if available > 0 else 0.0
+
+
+def wasted_share(trace: Trace) -> float | None:
+    """Return the share of the core time of all attempts of tasks that brought no result.
+
+    These are attempts that failed, whose executor was lost, or whose task finished elsewhere. None
+    for a cluster without faults.
+    """
+    if trace.faults is None:
+        return None
+    ran_ms = float(trace.executed_ms.sum()) + trace.faults.wasted_ms
+    return trace.faults.wasted_ms / ran_ms if ran_ms > 0 else 0.0
 
 
 def work_inflation(trace: Trace, sequence: JobSequence) -> float:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from parcae.cluster.state import ExecutorClass, World
 from parcae.errors import ConfigError
+from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.tables import DurationMode, Interpolation
 
 #: Normalised memory of Decima's executor classes, each of one core.
@@ -115,10 +116,12 @@ class SimulationConfig(BaseModel):
             they did in the workload's log (`parcae.simulation.uncertainty`).
         corrects_estimates: world of cores: adjust the estimate of a job by the durations of its
             finished tasks.
+        faults: world of cores: what goes wrong; None for nothing. Also accepts text, as `--faults`
+            does.
 
     Raises:
         pydantic.ValidationError: a key is unknown or a value is out of range.
-        ConfigError: the text of `executor_classes` cannot be parsed.
+        ConfigError: the text of `executor_classes` or `faults` cannot be parsed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -135,6 +138,7 @@ class SimulationConfig(BaseModel):
     unknown_share: float = Field(default=0.0, ge=0, le=1)
     estimate_error: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["log"] = 0.0
     corrects_estimates: bool = True
+    faults: Faults | None = None
 
     @field_validator("executor_classes", mode="before")
     @classmethod
@@ -144,6 +148,11 @@ class SimulationConfig(BaseModel):
             if isinstance(value, str)
             else value
         )
+
+    @field_validator("faults", mode="before")
+    @classmethod
+    def _read_faults(cls, value: Any) -> Any:
+        return parse_faults(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _checked(self) -> SimulationConfig:
@@ -155,6 +164,10 @@ class SimulationConfig(BaseModel):
             raise ValueError(
                 "executor classes exist in the world of executors only; leave them out or choose "
                 "world='executors'"
+            )
+        if self.faults is not None and self.world is not WorldName.CORES:
+            raise ValueError(
+                "faults exist in the world of cores only; leave them out or choose world='cores'"
             )
         if self.end_ms is not None and self.mean_episode_ms is not None:
             raise ValueError("give end_ms or mean_episode_ms, not both")

@@ -41,7 +41,7 @@ EVENTS = np.dtype(
         ("next_push", "i8"),  # push counter: events at the same time fire in push order
         ("slot_bits", "i8"),  # low bits of a key that hold the executor
         ("num_leaves", "i8"),  # leaves of the winner tree
-        # The earliest of: next arrival, end of an idle slot or wake-up, end of the episode.
+        # The earliest of: next arrival, end of an idle slot or wake-up, fault, end of the episode.
         ("next_other_ms", "i8"),
         ("next_arrival", "i8"),  # index of the next job in the sequence
         ("num_fired_arrivals", "i8"),  # arrivals after time 0; only those count as events
@@ -56,9 +56,78 @@ EVENTS = np.dtype(
         ("seed", "u8"),
         ("first_followup", "i8"),  # world of cores: index of the oldest follow-up in its ring
         ("num_followups", "i8"),  # world of cores: follow-ups that wait
+        # World of cores: loss or return of an executor, or check for tasks that run long.
+        ("next_fault_ms", "i8"),
     ],
     align=True,
 )
+
+
+#: What goes wrong in the world of cores: parameters, times of the next events, and counts.
+FAULTS = np.dtype(
+    [
+        ("failure_rate", "f8"),  # probability that an attempt of a task fails
+        ("max_failures", "i8"),  # a task that failed this often, less one, fails no more
+        ("lost_per_hour", "f8"),  # losses of one executor per hour that it is up
+        ("executor_cores", "i8"),  # executor e has the cores from e * executor_cores on
+        ("restart_ms", "i8"),  # time from a loss until the executor's cores are back
+        ("redraws", "i8"),  # every attempt of a task samples its duration anew
+        ("straggler_share", "f8"),  # probability that an attempt is a straggler
+        ("straggler_factor", "f8"),  # factor on the duration of a straggler
+        ("speculates", "i8"),  # tasks that run long get a copy, by the next four rules
+        ("multiplier", "f8"),  # a task runs long if it takes this many medians of its stage
+        ("quantile", "f8"),  # share of a stage's tasks that have to finish first
+        ("check_ms", "i8"),  # every so often tasks are checked
+        ("least_ms", "i8"),  # no task that runs for a shorter time runs long
+        ("next_change_ms", "i8"),  # next loss or return of an executor
+        ("next_check_ms", "i8"),  # next check that may find a task that runs long
+        ("num_task_rows", "i8"),  # rows of `fault_tasks` in use
+        ("num_marks", "i8"),  # tasks that were ever found to run long
+        ("num_failed", "i8"),  # attempts that failed
+        ("num_interrupted", "i8"),  # attempts that ended with the loss of their executor
+        ("num_copies", "i8"),  # attempts that were copies of running tasks
+        ("num_copies_won", "i8"),  # copies that finished before the first attempt
+        ("num_losses", "i8"),  # executors lost
+        ("wasted_ms", "i8"),  # core time of the attempts without a result
+        ("down_ms", "i8"),  # core time that the cluster lacked because of losses
+    ],
+    align=True,
+)
+#: The attempt on a core. The last three fields of row e belong to executor e.
+CORE_FAULTS = np.dtype(
+    [
+        ("task", "i8"),  # index of the task within its stage
+        ("is_failing", "i8"),  # the attempt will fail when its event fires
+        ("is_copy", "i8"),  # the attempt began while another one of its task ran
+        ("twin", "i8"),  # the core that runs another attempt of the task; NO_EXECUTOR if none
+        ("mark", "i8"),  # > 0: the task runs long and waits for a copy; later marks are larger
+        ("num_stale", "i8"),  # END_TASK follow-ups of stopped attempts that are still in the ring
+        ("record", "i8"),  # its row in `tasks`
+        ("change_ms", "i8"),  # next loss or return of the executor
+        ("is_down", "i8"),  # the executor is lost and not back yet
+        ("num_losses", "i8"),  # losses of the executor so far
+    ],
+    align=True,
+)
+STAGE_FAULTS = np.dtype(
+    [
+        ("first_row", "i8"),  # row in `fault_tasks` of its first task
+        ("num_fresh", "i8"),  # its tasks that have had an attempt
+        ("retry", "i8"),  # the task that is started again first; NO_TASK if none
+    ],
+    align=True,
+)
+TASK_FAULTS = np.dtype(
+    [
+        ("num_attempts", "i8"),
+        ("num_failures", "i8"),
+        ("next_retry", "i8"),  # the task of its stage that is started again after it, or NO_TASK
+        # Row i of a stage holds the i-th smallest duration of its finished tasks.
+        ("duration_ms", "i8"),
+    ],
+    align=True,
+)
+NO_TASK = -1
 
 
 class Future(NamedTuple):
@@ -79,6 +148,11 @@ class Future(NamedTuple):
     # float64[num_stages], real duration / profiled duration; stages in order of arrival.
     run_factor: Any
     followups: Any  # int64[capacity], a ring of Followup + 3 * row; empty in the world of executors
+    # What goes wrong (world of cores); all four are empty if nothing does.
+    faults: Any  # FAULTS[1]
+    fault_cores: Any  # CORE_FAULTS[num_executors]
+    fault_stages: Any  # STAGE_FAULTS[num_stages]
+    fault_tasks: Any  # TASK_FAULTS[num_tasks], every stage's tasks one after another
 
 
 def num_leaves(num_executors: int) -> int:
@@ -97,6 +171,7 @@ def allocate_future(
     num_recorded_tasks: int,
     num_recorded_decisions: int,
     world: World = World.EXECUTORS,
+    num_fault_tasks: int = 0,
 ) -> Future:
     """Allocate the `Future` tables of several simulators.
 
@@ -108,10 +183,13 @@ def allocate_future(
         num_recorded_tasks: rows for recorded tasks; 0 to record none.
         num_recorded_decisions: rows for recorded decisions; 0 to record none.
         world: only the world of cores needs the ring of follow-ups.
+        num_fault_tasks: tasks of all jobs of a sequence, at most; 0 if nothing goes wrong.
     """
     leaves = num_leaves(num_executors)
-    # At one time, every stage can be revealed or complete and every core can end a task of 0 ms.
-    num_followups = num_stages + num_executors + 1 if world is World.CORES else 0
+    # At one time, every stage can be revealed or complete and every core can end a task of 0 ms,
+    # after the follow-up of a stopped attempt on the same core.
+    num_followups = num_stages + 2 * num_executors + 1 if world is World.CORES else 0
+    has_faults = int(num_fault_tasks > 0)
     future = Future(
         np.zeros((num_simulators, 1), EVENTS).view(np.recarray),
         np.zeros((num_simulators, 2 * leaves), np.int64),
@@ -124,6 +202,10 @@ def allocate_future(
         np.zeros((num_simulators, num_recorded_decisions), DECISION_RECORD).view(np.recarray),
         np.ones((num_simulators, num_stages), np.float64),
         np.zeros((num_simulators, num_followups), np.int64),
+        np.zeros((num_simulators, has_faults), FAULTS).view(np.recarray),
+        np.zeros((num_simulators, has_faults * num_executors), CORE_FAULTS).view(np.recarray),
+        np.zeros((num_simulators, has_faults * num_stages), STAGE_FAULTS).view(np.recarray),
+        np.zeros((num_simulators, num_fault_tasks), TASK_FAULTS).view(np.recarray),
     )
     future.events.num_leaves[:] = leaves
     future.events.slot_bits[:] = leaves.bit_length() - 1

@@ -11,6 +11,7 @@ from parcae.cluster.state import ClusterState, ExecutorClass, World, allocate, s
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError, WorkloadError
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.faults import put_faults, read_counts, resolve_faults
 from parcae.simulation.future import Future, Status, allocate_future
 from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import start, step
@@ -28,6 +29,9 @@ NO_ORDERS = (
 )
 #: Rows for recorded decisions, per stage: a generous bound on how often a run needs a decision.
 _DECISIONS_PER_STAGE = 64
+#: Rows for recorded tasks where attempts may fail: so many per task, and so many more.
+_ATTEMPTS_PER_TASK = 8
+_MORE_ATTEMPTS = 10_000
 
 
 class Simulator:
@@ -66,6 +70,10 @@ class Simulator:
         stage_rows = np.concatenate([np.arange(first[p], first[p + 1]) for p in profiles])
         num_edges = int(self.tables.specs.num_children[stage_rows].sum())
         num_tasks = int(self.tables.specs.num_tasks[stage_rows].sum())
+        # With faults, tasks run in several attempts, and each of them is recorded.
+        recorded_tasks = num_tasks
+        if config.faults is not None:
+            recorded_tasks = _ATTEMPTS_PER_TASK * num_tasks + _MORE_ATTEMPTS
         world = config.world.world
         # In the world of cores policies give orders, not decisions: only tasks are recorded.
         keeps_decisions = record and world is World.EXECUTORS
@@ -82,9 +90,10 @@ class Simulator:
             config.total_executors,
             len(profiles),
             num_stages,
-            num_tasks if record else 0,
+            recorded_tasks if record else 0,
             recorded_decisions,
             world,
+            num_tasks if config.faults is not None else 0,
         )
         self.future: Future = Future(*(table[0] for table in many))
         self.future.job_profile[:] = profiles
@@ -177,6 +186,9 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
     future.knowledge[:] = draw_knowledge(sequence, config.estimate_error, config.unknown_share, rng)
     factors = draw_run_factors(sequence, config.estimate_error, rng)
     future.run_factor[: len(factors)] = factors
+    faults = resolve_faults(config.faults, sequence.workload)
+    if faults is not None:
+        put_faults(faults, future)
 
 
 def check_fits(sequence: JobSequence, config: SimulationConfig) -> None:
@@ -274,6 +286,11 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
             f"the policy made {num_decisions} decisions, but only {len(future.decisions)} can be "
             "recorded: run it without recording"
         )
+    if 0 < len(future.tasks) < num_tasks:
+        raise PolicyError(
+            f"{num_tasks} attempts of tasks ran, but only {len(future.tasks)} can be recorded: "
+            "run it without recording, or with fewer faults"
+        )
     return Trace(
         policy=policy,
         num_executors=len(state.executors),
@@ -294,4 +311,5 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
             ExecutorClass(int(c.num_executors), float(c.cpu), float(c.memory))
             for c in state.classes
         ),
+        faults=read_counts(future),
     )

@@ -10,6 +10,7 @@ import json
 import tokenize
 import zipfile
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from parcae.errors import FormatError, WorkloadError
 from parcae.files import replacing
+from parcae.workloads.faults import LoggedFaults
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.job import NUM_WAVES, JobSpec, StageSpec, TaskDurations, Wave, Workload
 
@@ -79,6 +81,9 @@ def write_workload(workload: Workload, path: Path) -> None:
     if any(not _is_plain(job) for job in workload.jobs):
         manifest |= {"version": VERSION, "job_pools": [job.pool for job in workload.jobs]}
         arrays |= _flatten_spread(workload)
+    if workload.faults is not None:
+        # Versions of Parcae that do not know this entry ignore it.
+        manifest["faults"] = asdict(workload.faults)
     arrays["manifest"] = np.frombuffer(json.dumps(manifest).encode(), np.uint8)
     with replacing(path) as stream:
         np.savez_compressed(stream, allow_pickle=False, **arrays)
@@ -175,8 +180,13 @@ def _check_manifest(path: Path, manifest: Any) -> None:
 def _rebuild(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Workload:
     weights = manifest["weights"]
     jobs = _jobs(manifest, arrays, _stages(manifest, arrays))
+    faults = manifest.get("faults")
     return Workload(
-        manifest["name"], jobs, tuple(weights) if weights else None, manifest["provenance"]
+        manifest["name"],
+        jobs,
+        tuple(weights) if weights else None,
+        manifest["provenance"],
+        None if faults is None else LoggedFaults(**faults),
     )
 
 

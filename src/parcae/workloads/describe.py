@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -114,6 +114,8 @@ class WorkloadDescription:
     recorded_span_s: float | None
     runs: SpreadOfRuns | None
     runs_in_words: str
+    faults: dict[str, Any] | None
+    faults_in_words: str
     provenance: dict[str, str]
     jobs: tuple[dict[str, Any], ...]
 
@@ -197,6 +199,8 @@ def describe_workload(workload: Workload) -> WorkloadDescription:
         recorded_span_s=_recorded_span_s(workload),
         runs=spread_of_recurring_jobs(jobs),
         runs_in_words=_runs_in_words(workload),
+        faults=None if workload.faults is None else asdict(workload.faults),
+        faults_in_words=str(workload.faults or "not known"),
         provenance=dict(workload.provenance),
         jobs=tuple(_row(job) for job in jobs),
     )
@@ -268,4 +272,5 @@ def sample_workload(workload: Workload, num_jobs: int, rng: np.random.Generator)
     )
     rows = np.sort(rng.choice(len(workload.jobs), size=num_jobs, p=probabilities))
     provenance = {**workload.provenance, "sampled": f"{num_jobs} of {len(workload.jobs)} jobs"}
-    return Workload(workload.name, tuple(workload.jobs[row] for row in rows), provenance=provenance)
+    jobs = tuple(workload.jobs[row] for row in rows)
+    return replace(workload, jobs=jobs, weights=None, provenance=provenance)

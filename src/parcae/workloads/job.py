@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from parcae.errors import WorkloadError
 from parcae.workloads.dag import children_of, longest_paths, topological_order
+from parcae.workloads.faults import LoggedFaults
 
 if TYPE_CHECKING:
     from parcae.workloads.arrivals import JobSequence
@@ -361,6 +362,7 @@ class Workload:
         weights: relative frequency of each job, or None if all are equally frequent.
         provenance: where the workload came from and how it was made (text to text); it is saved
             with the workload.
+        faults: what went wrong in the logs that it was made of; None if that is not known.
 
     Raises:
         WorkloadError: no jobs, or weights that are negative, not finite, all zero or not one for
@@ -371,6 +373,7 @@ class Workload:
     jobs: tuple[JobSpec, ...]
     weights: tuple[float, ...] | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
+    faults: LoggedFaults | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", tuple(self.jobs))

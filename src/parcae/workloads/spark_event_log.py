@@ -6,16 +6,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parcae.errors import FormatError, WorkloadError
+from parcae.workloads.faults import LoggedFaults, combined
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, Workload
 from parcae.workloads.recurring import counted, workload_of_jobs, workload_of_runs
 from parcae.workloads.spark.application import UNKNOWN_SLOTS
 from parcae.workloads.spark.dag import JobRun, job_runs
+from parcae.workloads.spark.faults import logged_faults
 from parcae.workloads.spark.files import LogSource, find_logs
 from parcae.workloads.spark.reading import LineTally, Progress, read_applications
 
@@ -31,6 +33,7 @@ class _Tally:
     versions: set[str] = field(default_factory=set)
     attempts: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
+    faults: list[LoggedFaults] = field(default_factory=list)
 
 
 @saying_what_reads("spark-events")
@@ -90,6 +93,7 @@ def read_spark_event_logs(
         tally.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
         tally.versions.add(log.version or "unknown")
         tally.attempts.update(log.count_attempts())
+        tally.faults.append(logged_faults(log))
     lines = tally.lines
     # Refuse too many bad lines before any merging.
     lines.bad.finish(lines.num_rows)
@@ -104,6 +108,7 @@ def read_spark_event_logs(
         )
     except WorkloadError as error:
         raise FormatError(f"the log is inconsistent: {error}; download it again") from error
+    workload = replace(workload, faults=combined(tally.faults))
     notes = [*logs.notes, *_notes(tally, workload.jobs), *notes]
     num_files = sum(len(source.parts) for source in logs.sources)
     report = ImportReport(
@@ -151,6 +156,7 @@ def _notes(tally: _Tally, jobs: Sequence[JobSpec]) -> list[str]:
             "Durations are of successful task attempts; "
             f"among the attempts were: {', '.join(lost)}."
         )
+    notes.append(f"Faults in the logs (--faults log simulates them): {combined(tally.faults)}.")
     if tally.lines.num_truncated:
         notes.append(
             f"{counted(tally.lines.num_truncated, 'truncated last line')} ignored; "

@@ -239,9 +239,9 @@ def _collect_executors(log: ApplicationLog, into: _Collected) -> None:
     into.is_cores_known &= bool(log.executors) and UNKNOWN_SLOTS not in log.slots_of_executor()
     for name, added in log.executors.items():
         into.is_cores_known &= added.time_ms >= 0 and added.cores > 0
-        into.presence.append(
-            _Presence(added.time_ms, log.removed_ms.get(name, last_ms), log.slots_of(name))
-        )
+        removed = log.removed.get(name)
+        until_ms = last_ms if removed is None else removed.time_ms
+        into.presence.append(_Presence(added.time_ms, until_ms, log.slots_of(name)))
 
 
 def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedRun:
