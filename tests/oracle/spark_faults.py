@@ -8,7 +8,9 @@ Written from Spark's TaskSetManager and the rules below, and from nothing of `pa
    ended without a result goes on top, unless another attempt of it runs. Below that stack lies the
    stack of the running tasks that wait for a copy. Both count as pending.
 3. An attempt fails with probability `failures`, at floor(share x duration), unless its task has
-   failed `max_failures` - 1 times. A failed attempt makes its core free.
+   failed `max_failures` - 1 times. A failed attempt makes its core free. That the task is to start
+   again is an event of its own, after all that was made before; but if the task waits for a copy,
+   it is on the stack at once.
 4. An executor that is up is lost after 1 + floor(x) ms, x exponential with `lost_per_hour`. Its
    attempts end, its cores are gone, and come back after `restart_ms`.
 5. Every `check_ms`, in order of the cores: a task with one attempt and without a place in the stack
@@ -145,6 +147,8 @@ class FaultyWorld(World):
         elif kind == "check":
             self.check(now)
             self.push_first(now + self.rules.check_ms, (_CHECK, 0), "check", None)
+        elif kind == "retry":
+            self.retry(*what)
         elif kind != "end":
             super().fire(now, kind, what)
         elif self.running.get(what.core) is what:
@@ -194,7 +198,7 @@ class FaultyWorld(World):
         if attempt.fails:
             stage.failures[attempt.task] += 1
             self.counts["failed"] += 1
-            self.lose_result(now, attempt)
+            self.lose_result(now, attempt, is_known=False)
             self.set_free(attempt.core)
             return
         rivals = self.others(attempt)
@@ -214,17 +218,25 @@ class FaultyWorld(World):
             if all(other.ended == len(other.task_ms) for other in self.stages[stage.job]):
                 self.completion_ms[stage.job] = now
 
-    def lose_result(self, now: int, attempt: Attempt) -> None:
+    def retry(self, stage: FaultyStage, task: int) -> None:
+        stage.to_start.append(task)
+        if stage not in self.runnable:
+            self.runnable.append(stage)
+
+    def lose_result(self, now: int, attempt: Attempt, is_known: bool) -> None:
         self.counts["wasted_ms"] += now - attempt.started_ms
         stage = attempt.stage
         has_rival = bool(self.others(attempt))
         self.stop(attempt)
         if attempt.task in stage.to_copy:
             stage.to_copy.remove(attempt.task)
-        if not has_rival:
-            stage.to_start.append(attempt.task)
-            if stage not in self.runnable:
-                self.runnable.append(stage)
+            is_known = True
+        if has_rival:
+            return
+        if is_known:
+            self.retry(stage, attempt.task)
+        else:
+            self.push(now, "retry", (stage, attempt.task))
 
     def plan_loss(self, now: int, executor: int) -> None:
         if not self.rules.lost_per_hour:
@@ -246,7 +258,7 @@ class FaultyWorld(World):
         for core in cores:
             if core in self.running:
                 self.counts["interrupted"] += 1
-                self.lose_result(now, self.running[core])
+                self.lose_result(now, self.running[core], is_known=True)
             else:
                 self.idle.remove(core)
                 self.free -= 1

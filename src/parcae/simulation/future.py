@@ -22,6 +22,7 @@ class Followup(IntEnum):
     REVEAL_STAGE = 0  # a stage without parents of a new job becomes runnable
     COMPLETE_STAGE = 1  # the scheduler learns that the last task of a stage has ended
     END_TASK = 2  # a task with a duration of 0 ms ends
+    RETRY_TASK = 3  # the scheduler learns that an attempt of a task has failed
 
 
 class Status(IntEnum):
@@ -119,6 +120,7 @@ STAGE_FAULTS = np.dtype(
 )
 TASK_FAULTS = np.dtype(
     [
+        ("stage", "i8"),
         ("num_attempts", "i8"),
         ("num_failures", "i8"),
         ("next_retry", "i8"),  # the task of its stage that is started again after it, or NO_TASK
@@ -147,7 +149,7 @@ class Future(NamedTuple):
     decisions: Any  # DECISION_RECORD[capacity], or empty if decisions are not recorded
     # float64[num_stages], real duration / profiled duration; stages in order of arrival.
     run_factor: Any
-    followups: Any  # int64[capacity], a ring of Followup + 3 * row; empty in the world of executors
+    followups: Any  # int64[capacity], a ring of Followup + 4 * row; empty in the world of executors
     # What goes wrong (world of cores); all four are empty if nothing does.
     faults: Any  # FAULTS[1]
     fault_cores: Any  # CORE_FAULTS[num_executors]
@@ -186,9 +188,9 @@ def allocate_future(
         num_fault_tasks: tasks of all jobs of a sequence, at most; 0 if nothing goes wrong.
     """
     leaves = num_leaves(num_executors)
-    # At one time, every stage can be revealed or complete and every core can end a task of 0 ms,
-    # after the follow-up of a stopped attempt on the same core.
-    num_followups = num_stages + 2 * num_executors + 1 if world is World.CORES else 0
+    # At one time, every stage can be revealed or complete, and every core can end a task of 0 ms,
+    # after a stopped attempt and one that failed on the same core.
+    num_followups = num_stages + 3 * num_executors + 1 if world is World.CORES else 0
     has_faults = int(num_fault_tasks > 0)
     future = Future(
         np.zeros((num_simulators, 1), EVENTS).view(np.recarray),

@@ -48,9 +48,9 @@ from parcae.simulation.kernels.event_queue import (
 from parcae.simulation.kernels.faults import (
     admit_job,
     begin_faults,
-    end_attempt,
     end_next_attempt,
     fire_fault,
+    follow_up_attempt,
     only_faults_left,
     start_attempts,
 )
@@ -143,7 +143,7 @@ def _fire_followup(state, future, has_faults):  # type: ignore[no-untyped-def]
     elif kind == _COMPLETE_STAGE:
         complete_stage(state, row)
     elif has_faults:
-        end_attempt(state, future, row)
+        follow_up_attempt(state, future, kind, row)
     else:
         _end_task(state, future, row)
 

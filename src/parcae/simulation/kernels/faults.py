@@ -39,6 +39,7 @@ from parcae.simulation.kernels.task_durations import task_bits
 _NEVER = np.int64(NEVER_MS)
 _COMPLETE_STAGE = int(Followup.COMPLETE_STAGE)
 _END_TASK = int(Followup.END_TASK)
+_RETRY_TASK = int(Followup.RETRY_TASK)
 _REST = 2
 _HOUR_MS = 3_600_000.0
 #: Executors that would last longer than this (285,000 years) are never lost.
@@ -133,6 +134,7 @@ def admit_job(state, future, job):  # type: ignore[no-untyped-def]
         rows.first_row[stage] = row
         rows.num_fresh[stage] = 0
         rows.retry[stage] = NO_TASK
+        tasks.stage[row:end] = stage
         tasks.num_attempts[row:end] = 0
         tasks.num_failures[row:end] = 0
         future.faults.num_task_rows[0] = end
@@ -266,13 +268,35 @@ def _stop_attempt(state, future, core):  # type: ignore[no-untyped-def]
         future.tasks.finish_ms[record] = state.now.clock_ms[0]
 
 
-@kernel
-def _lose_result(state, future, core):  # type: ignore[no-untyped-def]
-    """End the attempt on the core without a result; its task starts again unless it has a twin."""
-    cores = future.fault_cores
+@inlined
+def _put_first(future, row):  # type: ignore[no-untyped-def]
+    """Let the task, given by its row in `fault_tasks`, be the next of its stage that starts."""
     rows = future.fault_stages
+    stage = future.fault_tasks.stage[row]
+    future.fault_tasks.next_retry[row] = rows.retry[stage]
+    rows.retry[stage] = row - rows.first_row[stage]
+
+
+@kernel
+def _retry(state, future, row):  # type: ignore[no-untyped-def]
+    """Let a task without an attempt that runs, given by its row in `fault_tasks`, start again."""
+    _put_first(future, row)
+    change_pending(state, future.fault_tasks.stage[row], 1)
+
+
+@kernel
+def _lose_result(state, future, core, is_known):  # type: ignore[no-untyped-def]
+    """End the attempt on the core without a result; its task starts again unless it has a twin.
+
+    Args:
+        state: the cluster; the core is in no pool then.
+        future: the attempt is removed.
+        core: row of the core.
+        is_known: whether the scheduler knows at once; else it offers the core before it does.
+    """
+    cores = future.fault_cores
     stage = state.executors.stage[core]
-    task = cores.task[core]
+    row = future.fault_stages.first_row[stage] + cores.task[core]
     twin = cores.twin[core]
     was_waiting = cores.mark[core] > 0
     future.faults.wasted_ms[0] += state.now.clock_ms[0] - state.executors.started_ms[core]
@@ -281,12 +305,12 @@ def _lose_result(state, future, core):  # type: ignore[no-untyped-def]
     if twin != NO_EXECUTOR:
         cores.twin[twin] = NO_EXECUTOR
         _expect_check(state, future, stage)
-        return
-    future.fault_tasks.next_retry[rows.first_row[stage] + task] = rows.retry[stage]
-    rows.retry[stage] = task
-    # A task that waits for its copy counts as one to start already.
-    if not was_waiting:
-        change_pending(state, stage, 1)
+    elif was_waiting:
+        _put_first(future, row)  # it counts as one to start already
+    elif is_known:
+        _retry(state, future, row)
+    else:
+        follow_up(future, _RETRY_TASK, row)
 
 
 @kernel
@@ -326,7 +350,7 @@ def _end_attempt(state, future, core):  # type: ignore[no-untyped-def]
     row = future.fault_stages.first_row[stage] + cores.task[core]
     future.fault_tasks.num_failures[row] += 1
     future.faults.num_failed[0] += 1
-    _lose_result(state, future, core)
+    _lose_result(state, future, core, False)
     push_idle(state, 0, core)
 
 
@@ -339,19 +363,22 @@ def end_next_attempt(state, future):  # type: ignore[no-untyped-def]
 
 
 @deferred(NOTHING)
-def end_attempt(state, future, core):  # type: ignore[no-untyped-def]
-    """End an attempt of 0 ms, whose follow-up fired, unless it was stopped.
+def follow_up_attempt(state, future, kind, row):  # type: ignore[no-untyped-def]
+    """Carry out a follow-up: let a task start again, or end an attempt of 0 ms unless it stopped.
 
     Args:
-        state: the cluster; the core becomes idle.
+        state: the cluster; the core of an attempt becomes idle.
         future: the follow-up has been removed.
-        core: row of the core.
+        kind: RETRY_TASK or END_TASK.
+        row: row of the task in `fault_tasks`, or row of the core.
     """
     cores = future.fault_cores
-    if cores.num_stale[core] > 0:
-        cores.num_stale[core] -= 1
+    if kind == _RETRY_TASK:
+        _retry(state, future, row)
+    elif cores.num_stale[row] > 0:
+        cores.num_stale[row] -= 1
     else:
-        _end_attempt(state, future, core)
+        _end_attempt(state, future, row)
 
 
 @kernel
@@ -371,7 +398,7 @@ def _lose_executor(state, future, executor, first, last):  # type: ignore[no-unt
         if state.executors.stage[core] != NO_STAGE:
             faults.num_interrupted[0] += 1
             _stop_attempt(state, future, core)
-            _lose_result(state, future, core)
+            _lose_result(state, future, core, True)
         take_core(state, core)
     faults.num_losses[0] += 1
     faults.down_ms[0] += (last - first) * faults.restart_ms[0]
