@@ -63,6 +63,8 @@ class Trace:
         decisions: DECISION_RECORD[num_decisions], or None if they were not recorded.
         classes: the executor classes; executors are numbered class by class. Empty if the sizes of
             the executors are unknown.
+        held_ms: elastic clusters: core time that was held, that is of cores up or starting; None if
+            the size was fixed.
     """
 
     policy: str
@@ -79,6 +81,7 @@ class Trace:
     tasks: npt.NDArray[np.void] | None = None
     decisions: npt.NDArray[np.void] | None = None
     classes: tuple[ExecutorClass, ...] = ()
+    held_ms: int | None = None
 
     @property
     def is_complete(self) -> bool:

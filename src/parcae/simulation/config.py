@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from parcae.cluster.state import ExecutorClass, World
 from parcae.errors import ConfigError
+from parcae.simulation.elastic import Elastic, check_whole
 from parcae.simulation.tables import DurationMode, Interpolation
 
 #: Normalised memory of Decima's executor classes, each of one core.
@@ -115,6 +116,8 @@ class SimulationConfig(BaseModel):
             they did in the workload's log (`parcae.simulation.uncertainty`).
         corrects_estimates: world of cores: adjust the estimate of a job by the durations of its
             finished tasks.
+        elastic: world of cores: the cluster grows to `num_executors` cores and shrinks, by Spark's
+            dynamic allocation; None for a fixed size.
 
     Raises:
         pydantic.ValidationError: a key is unknown or a value is out of range.
@@ -135,6 +138,7 @@ class SimulationConfig(BaseModel):
     unknown_share: float = Field(default=0.0, ge=0, le=1)
     estimate_error: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["log"] = 0.0
     corrects_estimates: bool = True
+    elastic: Elastic | None = None
 
     @field_validator("executor_classes", mode="before")
     @classmethod
@@ -156,9 +160,24 @@ class SimulationConfig(BaseModel):
                 "executor classes exist in the world of executors only; leave them out or choose "
                 "world='executors'"
             )
+        if self.elastic is not None:
+            self._check_elastic(self.elastic)
         if self.end_ms is not None and self.mean_episode_ms is not None:
             raise ValueError("give end_ms or mean_episode_ms, not both")
         return self
+
+    def _check_elastic(self, elastic: Elastic) -> None:
+        if self.world is not WorldName.CORES:
+            raise ValueError(
+                "elastic clusters exist in the world of cores only; leave elastic out or choose "
+                "world='cores'"
+            )
+        check_whole(self.num_executors, elastic.cores_per_executor)
+        if elastic.first_cores > self.num_executors:
+            raise ValueError(
+                f"an elastic cluster of at most {self.num_executors} cores cannot begin with "
+                f"{elastic.first_cores}"
+            )
 
     @property
     def classes(self) -> tuple[ExecutorClass, ...]:

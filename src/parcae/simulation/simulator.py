@@ -11,6 +11,7 @@ from parcae.cluster.state import ClusterState, ExecutorClass, World, allocate, s
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError, WorkloadError
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.elastic import held_core_ms, with_elastic
 from parcae.simulation.future import Future, Status, allocate_future
 from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import start, step
@@ -86,6 +87,7 @@ class Simulator:
             recorded_decisions,
             world,
         )
+        many = with_elastic(many, config.elastic, config.total_executors)
         self.future: Future = Future(*(table[0] for table in many))
         self.future.job_profile[:] = profiles
         self.future.arrival_ms[:] = sequence.arrival_ms
@@ -294,4 +296,5 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
             ExecutorClass(int(c.num_executors), float(c.cpu), float(c.memory))
             for c in state.classes
         ),
+        held_ms=held_core_ms(future, int(now.clock_ms[0])),
     )

@@ -1,7 +1,8 @@
 """The event loop of the world of cores: fires events until the policy must plan.
 
-Events at the same time fire in this order: arrivals and wake-ups, then ends of tasks, then the
-follow-ups of those events, oldest first. After every single event there is an offer round.
+Events at the same time fire in this order: arrivals, events of an elastic cluster
+(`parcae.simulation.kernels.elastic`) and wake-ups, then ends of tasks, then the follow-ups of those
+events, oldest first. After every single event there is an offer round.
 
 Every public kernel takes the same three tables and writes the first two:
 
@@ -37,6 +38,13 @@ from parcae.cluster.kernels.tables import account_time
 from parcae.cluster.state import NO_STAGE, NOT_YET
 from parcae.kernels import INTEGER, deferred, inlined, kernel
 from parcae.simulation.future import NEVER_MS, Followup, Status
+from parcae.simulation.kernels.elastic import (
+    begin_elastic,
+    fire_elastic,
+    is_all_done,
+    note_backlog,
+    note_idle,
+)
 from parcae.simulation.kernels.event_queue import next_executor, next_ms, pop, push
 from parcae.simulation.kernels.firing import begin, draw_duration_ms, submit
 
@@ -69,9 +77,11 @@ def _follow_up(future, kind, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def _find_next_other(state, future):  # type: ignore[no-untyped-def]
-    """Set `next_other_ms`: the earliest of next arrival, wake-up and end of the episode."""
+    """Set `next_other_ms`: the earliest of next arrival, wake-up, elastic event and end."""
     events = future.events
     earliest = events.end_ms[0]
+    if future.elastic.shape[0] > 0:
+        earliest = min(earliest, future.elastic.next_ms[0])
     if events.next_arrival[0] < future.arrival_ms.shape[0]:
         earliest = min(earliest, future.arrival_ms[events.next_arrival[0]])
     # A wake-up lies at least 1 ms ahead: a policy that asks for one at once must not stop time.
@@ -128,7 +138,7 @@ def _continue_core(state, future, tables):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fire_followup(state, future):  # type: ignore[no-untyped-def]
+def _fire_followup(state, future, is_elastic):  # type: ignore[no-untyped-def]
     """Remove the oldest follow-up from the ring and carry it out."""
     events = future.events
     code = future.followups[events.first_followup[0]]
@@ -141,6 +151,8 @@ def _fire_followup(state, future):  # type: ignore[no-untyped-def]
     elif kind == _COMPLETE_STAGE:
         complete_stage(state, row)
     else:
+        if is_elastic:
+            note_idle(state, future, row)
         _end_task(state, future, row)
 
 
@@ -154,8 +166,8 @@ def _arrive(state, future, tables):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
-    """Fire an arrival or a wake-up. Returns False if the episode ends first."""
+def _fire_other(state, future, tables, is_elastic):  # type: ignore[no-untyped-def]
+    """Fire an arrival, an elastic event or a wake-up. Returns False if the episode ends first."""
     events = future.events
     now = state.now
     time_ms = future.events.next_other_ms[0]
@@ -168,6 +180,8 @@ def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
     ):
         events.num_fired_arrivals[0] += time_ms > 0
         _arrive(state, future, tables)
+    elif is_elastic and future.elastic.next_ms[0] == time_ms:
+        fire_elastic(state, future)
     else:
         now.wake_ms[0] = NOT_YET
         now.is_plan_due[0] = 1
@@ -209,17 +223,11 @@ def _stop(state, future):  # type: ignore[no-untyped-def]
     return _ENDED
 
 
-@deferred(INTEGER)
-def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
-    """Fire events until a plan is due or the run is over.
+@inlined
+def _advance(state, future, tables, is_elastic):  # type: ignore[no-untyped-def]
+    """Fire events until a plan is due or the run is over. Returns a `Status`.
 
-    Args:
-        state: the cluster; its transitions are applied.
-        future: pending events; fired ones are removed, new ones are pushed.
-        tables: the workload; read only.
-
-    Returns:
-        a `Status`.
+    `is_elastic` is a constant, so that a run of a fixed cluster has no code for elastic ones.
     """
     now = state.now
     events = future.events
@@ -233,15 +241,17 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
             note_stall(state, has_ended)
         if now.num_commands[0] > 0 and not _carry_out_starts(state, future, tables):
             return _TIME_OVERFLOW
+        if is_elastic:
+            note_backlog(state, future)
         if can_plan(state, 1, 1):
             # Limits leave cores idle and a stage has just started its last task: plan at once.
             continue
         time_ms = next_ms(future)
         followup_ms = now.clock_ms[0] if events.num_followups[0] > 0 else _NEVER
         if events.next_other_ms[0] <= min(time_ms, followup_ms):
-            if events.next_other_ms[0] == _NEVER:
+            if events.next_other_ms[0] == _NEVER or (is_elastic and is_all_done(state, future)):
                 return _COMPLETE
-            if not _fire_other(state, future, tables):
+            if not _fire_other(state, future, tables, is_elastic):
                 is_over = time_ms == _NEVER and now.num_active[0] == 0
                 return (
                     _COMPLETE
@@ -251,13 +261,38 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
         elif time_ms <= followup_ms:
             has_ended = True
             now.clock_ms[0] = time_ms
+            if is_elastic:
+                note_idle(state, future, next_executor(future))
             if not is_plain(state):
                 _free_core(state, future)
             elif not _continue_core(state, future, tables):
                 return _TIME_OVERFLOW
         else:
             has_ended = True
-            _fire_followup(state, future)
+            _fire_followup(state, future, is_elastic)
+
+
+@deferred(INTEGER)
+def _advance_elastic(state, future, tables):  # type: ignore[no-untyped-def]
+    """As `advance_cores`, on an elastic cluster."""
+    return _advance(state, future, tables, True)
+
+
+@deferred(INTEGER)
+def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
+    """Fire events until a plan is due or the run is over.
+
+    Args:
+        state: the cluster; its transitions are applied.
+        future: pending events; fired ones are removed, new ones are pushed.
+        tables: the workload; read only.
+
+    Returns:
+        a `Status`.
+    """
+    if future.elastic.shape[0] > 0:
+        return _advance_elastic(state, future, tables)
+    return _advance(state, future, tables, False)
 
 
 @kernel
@@ -284,6 +319,8 @@ def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
     _keep_pools(state, tables)
     future.events.first_followup[0] = 0
     future.events.num_followups[0] = 0
+    if future.elastic.shape[0] > 0:
+        begin_elastic(state, future)
     _find_next_other(state, future)
     return advance_cores(state, future, tables)
 
