@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.elastic import ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     MOST,
@@ -140,6 +141,7 @@ def compare_command(
     workload: WorkloadArgument,
     *,
     cluster: SimulatedClusterOptions,
+    elastic: ElasticOptions,
     runs: RunOptions,
     output: JobsOutputOptions,
     policies: Annotated[
@@ -158,7 +160,7 @@ def compare_command(
     from parcae.evaluation.compare import ClusterWorld, compare
 
     output.check()
-    config = cluster.config()
+    config = elastic.applied(cluster.config(), cluster.cores)
     loaded = cluster.load(workload)
     with progress_bar(has_counts=True) as progress:
         # The total is unknown (None) until the first progress report.

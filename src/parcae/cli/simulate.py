@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.elastic import ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import SOURCE_HELP, ArrivalsOption, JobsOption, SimulatedClusterOptions
 from parcae.cli.runs import JobSetOptions, PlayedRun, PolicyOption, ShowOptions, policy_names
@@ -57,11 +58,14 @@ def simulate_command(
     sets: JobSetOptions,
     workload: OptionalWorkload = None,
     policy: PolicyOption = "fair",
+    elastic: ElasticOptions,
     shown: ShowOptions,
 ) -> None:
     """Simulate a workload under one or more policies.
 
     Example: parcae simulate tpch --policy fair --cores 50 --jobs 20 --arrivals batch --seed 1
+
+    Example: parcae simulate tpch --cores 0..64 --arrivals poisson:25s --idle-timeout 30s
 
     Example: parcae simulate tpch.parcae --job-set sets.json --policy all --reference-semantics
 
@@ -74,6 +78,7 @@ def simulate_command(
         # Job sets that only name jobs are those of the reference runs, in the world of executors.
         {"--job-set with sets of named jobs": sets.job_set is not None and not has_own_jobs}
     )
+    config = elastic.applied(config, cluster.cores)
     # A Gantt chart needs the record of all tasks; recording takes time and memory.
     record = shown.gantt is not None
     if sets.job_set is not None and has_own_jobs:
@@ -249,9 +254,10 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
 
     `makespan_ms` is the clock at the last event, as in the reference runs. With several executor
     classes, the results include the share of memory that running tasks left unused, and the
-    utilization of each class.
+    utilization of each class; those of an elastic cluster include the cores that were held.
     """
     from parcae.metrics.classes import class_utilization, memory_fragmentation
+    from parcae.metrics.cluster import core_hours_per_job, cores_held, utilization
     from parcae.metrics.jobs import jct_ms
 
     jct = jct_ms(trace)
@@ -270,6 +276,10 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
     if fragmentation is not None:
         result["memory_fragmentation"] = fragmentation
         result["class_utilization"] = class_utilization(trace).tolist()
+    if trace.held_ms is not None:
+        result["cores_held"] = cores_held(trace)
+        result["core_hours_per_job"] = core_hours_per_job(trace)
+        result["utilization"] = utilization(trace)
     if trace.decisions is not None:
         result["decision_trace_sha256"] = trace.decision_trace_sha256()
     return result
@@ -288,8 +298,15 @@ def _print_runs(runs: Iterator[PlayedRun]) -> None:
             f"{where}{result['policy']:<24} "
             f"average JCT {result['average_jct_ms'] / 1000:10.2f} s   "
             f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "
-            f"{result['decisions']} decisions, {result['tasks']} tasks{unused}"
+            f"{result['decisions']} decisions, {result['tasks']} tasks{unused}{_held_text(result)}"
         )
+
+
+def _held_text(result: dict[str, Any]) -> str:
+    """The cores that an elastic cluster held in a run; no text for a fixed cluster."""
+    if "cores_held" not in result:
+        return ""
+    return f", {result['cores_held']:.1f} cores held, {result['utilization']:.0%} busy"
 
 
 def _chart(run: PlayedRun) -> Chart:

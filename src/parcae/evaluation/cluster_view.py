@@ -40,7 +40,7 @@ def title(comparison: Comparison) -> str:
     config = comparison.resolved.config
     return (
         f"{s['workload']}: {s['jobs']} jobs, {s['arrivals']}, "
-        f"{config.total_executors} {config.world.value}, "
+        f"{config.size_text}, "
         f"seeds {s['seeds'][0]}-{s['seeds'][1]}"
     )
 
@@ -72,6 +72,9 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
     ]
     if comparison.resolved.config.executor_classes:
         shown.append(_mean("memory unused", "fragmentation", ".1%", ".1%", "share"))
+    if comparison.resolved.config.elastic is not None:
+        shown.append(_mean("held", "cores_held", ",.1f", ",.1f", "cores"))
+        shown.append(_mean("core hours", "core_hours_per_job", ".3g", ".3g", "a job"))
     return shown
 
 
@@ -118,6 +121,11 @@ def notes(comparison: Comparison) -> list[str]:
     if comparison.resolved.config.executor_classes:
         lines.append(
             "memory unused: share of the busy executors' memory that their tasks do not need"
+        )
+    if comparison.resolved.config.elastic is not None:
+        lines.append(
+            "held: cores up or starting, on average; busy: share of the cores held that run tasks; "
+            "core hours: held for each job"
         )
     cut = sum(s.unfinished for result in comparison.policies for s in result.summaries)
     if cut:

@@ -8,7 +8,14 @@ import numpy as np
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.metrics.classes import memory_fragmentation
-from parcae.metrics.cluster import last_completion_ms, makespan_ms, utilization, work_inflation
+from parcae.metrics.cluster import (
+    core_hours_per_job,
+    cores_held,
+    last_completion_ms,
+    makespan_ms,
+    utilization,
+    work_inflation,
+)
 from parcae.metrics.jobs import arrived, bounded_slowdown, jct_ms, jct_percentiles_ms, slowdown
 from parcae.metrics.objectives import DEADLINE_SLOWDOWN
 from parcae.workloads.arrivals import JobSequence
@@ -38,6 +45,9 @@ class RunSummary:
             duration.
         fragmentation: share of the busy executors' memory that their tasks did not need; None if
             the tasks were not recorded or the executors have no stated memory.
+        cores_held: mean number of cores that were up or starting; None, as the next, for a cluster
+            of a fixed size.
+        core_hours_per_job: core hours held / jobs.
     """
 
     average_jct_ms: float
@@ -57,6 +67,8 @@ class RunSummary:
     unfinished: int
     missed_deadlines: float
     fragmentation: float | None = None
+    cores_held: float | None = None
+    core_hours_per_job: float | None = None
 
     def to_json(self) -> dict[str, float]:
         """Return the metrics by name, times in ms; unknown ones are left out."""
@@ -94,4 +106,6 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
         unfinished=int(np.count_nonzero(has_arrived & (trace.completion_ms == NOT_COMPLETED))),
         missed_deadlines=float((slowdowns > DEADLINE_SLOWDOWN).mean()),
         fragmentation=memory_fragmentation(trace, sequence),
+        cores_held=cores_held(trace),
+        core_hours_per_job=core_hours_per_job(trace),
     )

@@ -191,6 +191,12 @@ class SimulationConfig(BaseModel):
         """Number of executors in all classes together."""
         return sum(c.num_executors for c in self.classes)
 
+    @property
+    def size_text(self) -> str:
+        """The size in words: "64 cores", or "8..64 cores" for an elastic cluster."""
+        least = "" if self.elastic is None else f"{self.elastic.min_cores}.."
+        return f"{least}{self.total_executors} {self.world.value}"
+
     def resized(self, num_executors: int) -> SimulationConfig:
         """The same cluster with another number of executors.
 
