@@ -9,11 +9,11 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.evaluation.size_target import DeadlineTarget, Target, parse_target
+from parcae.evaluation.sizes import parse_cores
 from parcae.evaluation.sizing import (
     Question,
     SizeResult,
     Sizing,
-    parse_cores,
     size_cluster,
 )
 from parcae.evaluation.sizing_text import headline, sizing_frame, warnings
@@ -71,7 +71,18 @@ def test_sizes_are_whole_ascending_and_bounded() -> None:
 def _result(policy: str, cores: int, p95: float, high: float | None = None) -> SizeResult:
     estimate = Estimate(p95, p95 - 1, p95 + 1 if high is None else high)
     return SizeResult(
-        policy, policy, cores, estimate, estimate, estimate, _UNKNOWN, 1.0, _UNKNOWN, _UNKNOWN
+        policy=policy,
+        variant=policy,
+        cores=cores,
+        size=str(cores),
+        average_s=estimate,
+        p95_s=estimate,
+        p99_s=estimate,
+        cores_busy=_UNKNOWN,
+        cores_held=None,
+        cost_per_hour=1.0,
+        cost_per_job=_UNKNOWN,
+        within_target=_UNKNOWN,
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.elastic import ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     MOST,
@@ -143,6 +144,7 @@ def compare_command(
     workload: WorkloadArgument,
     *,
     cluster: SimulatedClusterOptions,
+    elastic: ElasticOptions,
     runs: RunOptions,
     output: JobsOutputOptions,
     policies: Annotated[
@@ -161,7 +163,7 @@ def compare_command(
     from parcae.evaluation.compare import ClusterWorld, compare
 
     output.check()
-    config = cluster.config()
+    config = elastic.applied(cluster.config(), cluster.cores)
     loaded = with_deadlines(cluster.load(workload), runs.deadlines)
     with progress_bar(has_counts=True) as progress:
         # The total is unknown (None) until the first progress report.

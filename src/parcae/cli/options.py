@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.elastic import parse_cores
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -45,6 +47,17 @@ CoresOption = Annotated[
     int | None,
     typer.Option(
         "--cores", min=1, max=1_000_000, help="Another name for --executors.", show_default=False
+    ),
+]
+CoresOrRangeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--cores",
+        parser=parse_cores,
+        metavar="N|MIN..MAX",
+        help="Another name for --executors; or MIN..MAX for an elastic cluster (Spark's dynamic "
+        "allocation).",
+        show_default=False,
     ),
 ]
 ClassesOption = Annotated[
@@ -303,6 +316,8 @@ class ClassClusterOptions(ClusterOptions):
 class SimulatedClusterOptions(ClassClusterOptions):
     """The simulated cluster, with the way in which task durations are drawn."""
 
+    # Whole numbers and, for an elastic cluster, a `CoreRange`.
+    cores: CoresOrRangeOption = None
     durations: DurationsOption = "sampled"
     faults: FaultsOption = "none"
 

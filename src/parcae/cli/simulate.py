@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.elastic import ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     SOURCE_HELP,
@@ -65,11 +66,14 @@ def simulate_command(
     sets: JobSetOptions,
     workload: OptionalWorkload = None,
     policy: PolicyOption = "fair",
+    elastic: ElasticOptions,
     shown: ShowOptions,
 ) -> None:
     """Simulate a workload under one or more policies.
 
     Example: parcae simulate tpch --policy fair --cores 50 --jobs 20 --arrivals batch --seed 1
+
+    Example: parcae simulate tpch --cores 0..64 --arrivals poisson:25s --idle-timeout 30s
 
     Example: parcae simulate tpch.parcae --job-set sets.json --policy all --reference-semantics
 
@@ -84,6 +88,7 @@ def simulate_command(
         # Job sets that only name jobs are those of the reference runs, in the world of executors.
         {"--job-set with sets of named jobs": sets.job_set is not None and not has_own_jobs}
     )
+    config = elastic.applied(config, cluster.cores)
     # A Gantt chart needs the record of all tasks; recording takes time and memory.
     record = shown.gantt is not None
     if sets.job_set is not None and has_own_jobs:
@@ -260,10 +265,11 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
 
     `makespan_ms` is the clock at the last event, as in the reference runs. With several executor
     classes, the results include the share of memory that running tasks left unused, and the
-    utilization of each class; with deadlines, what `parcae.metrics.deadlines` counts.
+    utilization of each class; those of an elastic cluster include the cores that were held; with
+    deadlines, what `parcae.metrics.deadlines` counts.
     """
     from parcae.metrics.classes import class_utilization, memory_fragmentation
-    from parcae.metrics.cluster import wasted_share
+    from parcae.metrics.cluster import core_hours_per_job, cores_held, utilization, wasted_share
     from parcae.metrics.deadlines import missed_and_tardiness
     from parcae.metrics.jobs import jct_ms
 
@@ -286,6 +292,10 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
         result["class_utilization"] = class_utilization(trace).tolist()
     if trace.faults is not None:
         result["faults"] = {**asdict(trace.faults), "wasted_share": wasted_share(trace)}
+    if trace.held_ms is not None:
+        result["cores_held"] = cores_held(trace)
+        result["core_hours_per_job"] = core_hours_per_job(trace)
+        result["utilization"] = utilization(trace)
     if trace.decisions is not None:
         result["decision_trace_sha256"] = trace.decision_trace_sha256()
     return result
@@ -310,7 +320,7 @@ def _print_runs(runs: Iterator[PlayedRun]) -> None:
             f"average JCT {result['average_jct_ms'] / 1000:10.2f} s   "
             f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "
             f"{result['decisions']} decisions, {result['tasks']} tasks{unused}{missed}"
-            f"{_faults_text(result)}"
+            f"{_faults_text(result)}{_held_text(result)}"
         )
 
 
@@ -324,6 +334,13 @@ def _faults_text(result: dict[str, Any]) -> str:
         f", {ended} attempts failed, {faults['lost_executors']} executors lost, "
         f"{faults['copies']} copies, {faults['wasted_share']:.1%} of the core time wasted"
     )
+
+
+def _held_text(result: dict[str, Any]) -> str:
+    """The cores that an elastic cluster held in a run; no text for a fixed cluster."""
+    if "cores_held" not in result:
+        return ""
+    return f", {result['cores_held']:.1f} cores held, {result['utilization']:.0%} busy"
 
 
 def _chart(run: PlayedRun) -> Chart:

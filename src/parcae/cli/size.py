@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.elastic import ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     DeadlinesOption,
@@ -21,6 +22,7 @@ from parcae.cli.options import (
 from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
+    from parcae.evaluation.sizes import ElasticSize
     from parcae.evaluation.sizing import Question, Sizing
     from parcae.simulation.config import SimulationConfig
     from parcae.workloads.job import Workload
@@ -158,7 +160,11 @@ def size_command(
     ],
     *,
     cores: Annotated[
-        str, typer.Option("--cores", help="Sizes to try, ascending, as in 8,16,32,64.")
+        str,
+        typer.Option(
+            "--cores",
+            help="Sizes to try, ascending, as in 8,16,32,64; and elastic clusters, as in 64,8..64.",
+        ),
     ],
     policies: Annotated[
         str, typer.Option("--policies", help="Policies, separated by commas.")
@@ -166,6 +172,7 @@ def size_command(
     goal: GoalOptions,
     runs: ArrivalOptions,
     play: PlayOptions,
+    elastic: ElasticOptions,
     output: SizeOutputOptions,
 ) -> None:
     """Find how many cores a workload needs: times and costs by size and policy, and a target.
@@ -173,15 +180,15 @@ def size_command(
     Example: parcae size tpch --cores 8,16,32 --arrivals poisson:25s --target "p95 < 60s"
     """
     from parcae.evaluation.size_target import parse_target
-    from parcae.evaluation.sizing import Question, parse_cores
+    from parcae.evaluation.sizing import Question
     from parcae.evaluation.sizing_text import check_files
 
     # Checked before logs are read and runs are played, which may take minutes.
-    sizes = parse_cores(cores)
+    config = play.config()
+    sizes, ranges = _sizes(cores, elastic, config)
     wanted = None if goal.target is None else parse_target(goal.target)
     check_files(output.json_path, output.csv, output.plot)
     check_deadlines(goal.deadlines)
-    config = play.config()
     workload = _read(source, recorded=runs.arrivals == "recorded")
     question = Question(
         with_deadlines(workload, goal.deadlines),
@@ -198,8 +205,38 @@ def size_command(
         search=goal.search,
         config=config,
         processes=play.processes,
+        elastic=ranges,
     )
     output.write(_sized(question))
+
+
+def _sizes(
+    text: str, options: ElasticOptions, config: SimulationConfig
+) -> tuple[tuple[int, ...], tuple[ElasticSize, ...]]:
+    """The fixed sizes and the elastic clusters of a text such as "8,64,8..64".
+
+    Raises:
+        ConfigError: a size cannot be parsed or is out of bounds, or there is no fixed one.
+    """
+    from parcae.cli.elastic import core_range
+    from parcae.errors import ConfigError
+    from parcae.evaluation.sizes import ElasticSize, parse_cores
+
+    words = text.split(",")
+    ranges = [found for word in words if (found := core_range(word)) is not None]
+    fixed = [word for word in words if core_range(word) is None]
+    if not ranges:
+        options.check_unused()
+    elif not fixed:
+        raise ConfigError(
+            f"--cores {text}: give a fixed size to compare with, as in {int(ranges[-1])},{text}"
+        )
+    elastic = []
+    for cores in ranges:
+        settings = options.applied(config, cores).elastic
+        assert settings is not None
+        elastic.append(ElasticSize(int(cores), settings))
+    return parse_cores(",".join(fixed)), tuple(elastic)
 
 
 def _sized(question: Question) -> Sizing:

@@ -203,6 +203,10 @@ NOW = np.dtype(
         ("guess_ms", "f8"),  # typical duration of a task: geometric mean over the workload's jobs
         # The guard's bound: time in the system / time under fair sharing of any job; 0: no guard.
         ("guard", "f8"),
+        ("is_elastic", "i8"),  # `num_executors` changes during the run
+        # Elastic clusters: integral over time of `num_executors`, up to `core_until_ms`.
+        ("core_ms", "i8"),
+        ("core_until_ms", "i8"),
     ],
     align=True,
 )
@@ -248,6 +252,8 @@ VIRTUAL_NOW = np.dtype(
         ("clock_ms", "f8"),  # time that the virtual run has reached
         ("num_members", "i8"),  # jobs that are in its system
         ("num_jobs", "i8"),  # jobs that arrived in it: rows 0..num_jobs-1
+        ("num_cores", "f8"),
+        ("core_ms", "i8"),  # elastic clusters: the state's integral at the last advance
     ],
     align=True,
 )

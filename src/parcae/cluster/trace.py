@@ -87,6 +87,8 @@ class Trace:
         classes: the executor classes; executors are numbered class by class. Empty if the sizes of
             the executors are unknown.
         faults: what went wrong, or None if the simulated cluster has no faults.
+        held_ms: elastic clusters: core time that was held, that is of cores up or starting; None if
+            the size was fixed.
     """
 
     policy: str
@@ -104,6 +106,7 @@ class Trace:
     decisions: npt.NDArray[np.void] | None = None
     classes: tuple[ExecutorClass, ...] = ()
     faults: FaultCounts | None = None
+    held_ms: int | None = None
 
     @property
     def is_complete(self) -> bool:

@@ -42,7 +42,7 @@ def title(comparison: Comparison) -> str:
     config = comparison.resolved.config
     return (
         f"{s['workload']}: {s['jobs']} jobs, {s['arrivals']}, "
-        f"{config.total_executors} {config.world.value}, "
+        f"{config.size_text}, "
         f"seeds {s['seeds'][0]}-{s['seeds'][1]}"
     )
 
@@ -80,6 +80,9 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
         shown.append(_on_page("failed", "failed_attempts", ",.1f", "attempts"))
         shown.append(_on_page("copies", "speculative_copies", ",.1f", "of tasks"))
         shown.append(_on_page("wasted", "wasted_share", ".1%", "core time"))
+    if comparison.resolved.config.elastic is not None:
+        shown.append(_mean("held", "cores_held", ",.1f", ",.1f", "cores"))
+        shown.append(_mean("core hours", "core_hours_per_job", ".3g", ".3g", "a job"))
     return shown
 
 
@@ -161,6 +164,11 @@ def notes(comparison: Comparison) -> list[str]:
             "memory unused: share of the busy executors' memory that their tasks do not need"
         )
     lines.extend(_faults_note(comparison))
+    if comparison.resolved.config.elastic is not None:
+        lines.append(
+            "held: cores up or starting, on average; busy: share of the cores held that run tasks; "
+            "core hours: held for each job"
+        )
     cut = sum(s.unfinished for result in comparison.policies for s in result.summaries)
     if cut:
         lines.append(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,6 +19,7 @@ from parcae.errors import ConfigError
 from parcae.evaluation.compare import ClusterWorld, Comparison
 from parcae.evaluation.paired import compare_in
 from parcae.evaluation.size_target import DeadlineTarget, SizeTarget, Target
+from parcae.evaluation.sizes import ElasticSize, check_cores
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -31,6 +31,7 @@ from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.world import Progress
 from parcae.metrics.summary import RunSummary
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.elastic import Elastic
 from parcae.units import MS_PER_HOUR, s_from_ms
 from parcae.version import __version__
 from parcae.workloads.arrivals import ArrivalProcess, JobSequence, process_like, recorded_sequence
@@ -39,39 +40,8 @@ from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 from parcae.workloads.resampling import check_block, default_block, grown, resampled
 
-#: Largest size and largest number of sizes.
-MOST_CORES = 1 << 20
-MOST_SIZES = 50
 #: Number of jobs in a run whose arrivals are drawn.
 _DRAWN_JOBS = 100
-
-
-def parse_cores(text: str) -> tuple[int, ...]:
-    """The sizes in a list such as "8,16,32".
-
-    Raises:
-        ConfigError: an entry is not a whole number, or `check_cores` refuses the sizes.
-    """
-    words = [word.strip() for word in text.split(",")]
-    if not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words):
-        raise ConfigError(f"--cores {text}: write whole numbers with commas between, as in 8,16,32")
-    cores = tuple(int(word) for word in words)
-    check_cores(cores)
-    return cores
-
-
-def check_cores(cores: Sequence[int]) -> None:
-    """Check the sizes of clusters.
-
-    Raises:
-        ConfigError: none or too many, not ascending, repeated, or out of bounds.
-    """
-    if not 1 <= len(cores) <= MOST_SIZES:
-        raise ConfigError(f"--cores: give 1 to {MOST_SIZES} sizes, not {len(cores)}")
-    if any(low >= high for low, high in itertools.pairwise(cores)):
-        raise ConfigError("--cores: give every size once, from the smallest to the largest")
-    if cores[0] < 1 or cores[-1] > MOST_CORES:
-        raise ConfigError(f"--cores: a size is outside 1..{MOST_CORES:,}")
 
 
 @dataclass(frozen=True)
@@ -93,6 +63,7 @@ class Question:
         search: whether to search between the given sizes, by bisection.
         config: what else is set of the cluster; its number of cores is not used.
         processes: worker processes; see `parcae.evaluation.paired.compare_in`.
+        elastic: elastic clusters to try as well.
     """
 
     workload: Workload
@@ -111,6 +82,7 @@ class Question:
         default_factory=lambda: SimulationConfig(world=WorldName.CORES)
     )
     processes: int | None = None
+    elastic: tuple[ElasticSize, ...] = ()
 
     def check(self) -> None:
         """Check everything that can be checked before a run.
@@ -185,6 +157,9 @@ class Question:
             "workload": self.workload.name,
             "fingerprint": fingerprint(self.workload),
             "cores": list(self.cores),
+            "elastic": [
+                {"cores": size.cores, **size.elastic.model_dump()} for size in self.elastic
+            ],
             "policies": list(self.policies),
             "target": None if self.target is None else str(self.target),
             "price": self.price,
@@ -239,22 +214,27 @@ class SizeResult:
     Args:
         policy: the policy's name.
         variant: what the name became at this size.
-        cores: the size.
+        cores: the size; the most cores of an elastic cluster.
+        size: the size in words: "64", or "8..64" for an elastic cluster.
         average_s, p95_s, p99_s: completion times in seconds, means over the runs.
         cores_busy: mean number of cores that run tasks, from first arrival to last completion.
-        cost_per_hour: price of the cluster for an hour.
-        cost_per_job: price of the cluster from first arrival to last completion, for each job.
-        within_target: share of the jobs that end within the target's time; None without one.
+        cores_held: elastic clusters: mean number of cores up or starting; None for fixed sizes.
+        cost_per_hour: price of the cluster for an hour; of the cores held on average if elastic.
+        cost_per_job: price of the cluster from first arrival to last completion, for each job; of
+            the core hours held if elastic.
+        within_target: share of the jobs that end within the target's time; None without a target.
         deadlines_met: share of the jobs with a deadline that meet it; None without deadlines.
     """
 
     policy: str
     variant: str
     cores: int
+    size: str
     average_s: Estimate
     p95_s: Estimate
     p99_s: Estimate
     cores_busy: Estimate
+    cores_held: Estimate | None
     cost_per_hour: float
     cost_per_job: Estimate
     within_target: Estimate | None
@@ -285,12 +265,14 @@ class Sizing:
     Args:
         question: what was asked.
         results: one for every size and policy, by size, then in the order of the policies.
+        elastic: the same for the elastic clusters.
         load: by size, the arriving work / the capacity of the cores; infinite for a batch.
     """
 
     question: Question
     results: tuple[SizeResult, ...]
     load: dict[int, float]
+    elastic: tuple[SizeResult, ...] = ()
 
     @property
     def policies(self) -> list[str]:
@@ -326,6 +308,7 @@ class Sizing:
             "smallest": {policy: self.smallest(policy) for policy in self.policies},
             "load": load,
             "results": [result.to_json() for result in self.results],
+            "elastic": [result.to_json() for result in self.elastic],
             "settings": self.question.to_json(),
         }
 
@@ -345,25 +328,31 @@ def size_cluster(question: Question, progress: Progress | None = None) -> Sizing
     """
     question.check()
     results: dict[int, list[SizeResult]] = {}
-    planned = len(question.cores)
+    elastic: list[SizeResult] = []
+    planned = len(question.cores) + len(question.elastic)
+    num_played = 0
 
-    def play(cores: int) -> None:
-        done = len(results) * question.num_seeds
-        total = max(planned, len(results) + 1) * question.num_seeds
-        report: Progress | None = None
-        if progress is not None:
-            report = _shifted(progress, done, total)
-        results[cores] = _played(question, cores, report)
+    def played(cores: int, settings: Elastic | None = None) -> list[SizeResult]:
+        nonlocal num_played
+        done = num_played * question.num_seeds
+        num_played += 1
+        total = max(planned, num_played) * question.num_seeds
+        report = None if progress is None else _shifted(progress, done, total)
+        return _played(question, cores, settings, report)
 
     for cores in question.cores:
-        play(cores)
+        results[cores] = played(cores)
+    for size in question.elastic:
+        elastic += played(size.cores, size.elastic)
     if question.search:
         for policy in dict.fromkeys(question.policies):
             while (between := _next_size(question, results, policy)) is not None:
-                play(between)
+                results[between] = played(between)
     ordered = tuple(itertools.chain.from_iterable(results[cores] for cores in sorted(results)))
     work_rate = _offered_cores(question)
-    return Sizing(question, ordered, {cores: work_rate / cores for cores in sorted(results)})
+    sizes = sorted({*results, *(size.cores for size in question.elastic)})
+    loads = {cores: work_rate / cores for cores in sizes}
+    return Sizing(question, ordered, loads, tuple(elastic))
 
 
 def _shifted(progress: Progress, done: int, total: int) -> Progress:
@@ -392,9 +381,11 @@ def _offered_cores(question: Question) -> float:
     return work_ms / span_ms if span_ms > 0 else math.inf
 
 
-def _played(question: Question, cores: int, progress: Progress | None) -> list[SizeResult]:
-    """The results of all policies at one size."""
-    config = question.config.model_copy(update={"num_executors": cores})
+def _played(
+    question: Question, cores: int, elastic: Elastic | None, progress: Progress | None
+) -> list[SizeResult]:
+    """The results of all policies at one size, the largest one of an elastic cluster."""
+    config = question.config.model_copy(update={"num_executors": cores, "elastic": elastic})
     world = _SizedWorld(
         question.workload, config, question.drawn_arrivals, question.jobs_per_run, question
     )
@@ -414,22 +405,31 @@ def _result(question: Question, comparison: Comparison, column: int, cores: int)
     """The results of the policy in a column of a comparison."""
     policy = comparison.policies[column]
     runs = policy.summaries
-    hourly = question.price * cores
+    is_elastic = runs[0].cores_held is not None
     jobs = question.jobs_per_run
 
     def mean(number: Callable[[RunSummary], float]) -> Estimate:
         return mean_estimate([number(run) for run in runs])
 
+    def held(run: RunSummary) -> float:
+        return cores if run.cores_held is None else run.cores_held
+
+    def core_hours(run: RunSummary) -> float:
+        of_fixed = cores * run.makespan_ms / MS_PER_HOUR / jobs
+        return of_fixed if run.core_hours_per_job is None else run.core_hours_per_job
+
     return SizeResult(
         policy=policy.name,
         variant=comparison.resolved.variants.get(policy.name, policy.name),
         cores=cores,
+        size=comparison.world.config.size_text.removesuffix(f" {WorldName.CORES}"),
         average_s=mean(lambda run: s_from_ms(run.average_jct_ms)),
         p95_s=mean(lambda run: s_from_ms(run.p95_jct_ms)),
         p99_s=mean(lambda run: s_from_ms(run.p99_jct_ms)),
-        cores_busy=mean(lambda run: run.utilization * cores),
-        cost_per_hour=hourly,
-        cost_per_job=mean(lambda run: hourly * run.makespan_ms / MS_PER_HOUR / jobs),
+        cores_busy=mean(lambda run: run.utilization * held(run)),
+        cores_held=mean(held) if is_elastic else None,
+        cost_per_hour=question.price * mean(held).mean,
+        cost_per_job=mean(lambda run: question.price * core_hours(run)),
         within_target=_within(question.target, comparison, column),
         deadlines_met=None if policy.deadlines is None else policy.deadlines.met_share,
     )

@@ -7,6 +7,7 @@ import html
 import io
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
 
 #: Endings of pictures.
 PICTURES = ("png", "svg", "html")
-_ESTIMATES = ("average_s", "p95_s", "p99_s", "cores_busy", "cost_per_job", "within_target")
+_ESTIMATES = (
+    "average_s",
+    "p95_s",
+    "p99_s",
+    "cores_busy",
+    "cores_held",
+    "cost_per_job",
+    "within_target",
+)
 #: The further one where there are deadlines.
 _DEADLINES_MET = "deadlines_met"
 #: The policy that others are compared with in the headline, if it was asked for.
@@ -49,7 +58,18 @@ def headline(sizing: Sizing) -> str:
     is_between = any(size not in (None, sizing.question.cores[0]) for size in found.values())
     if is_between and not sizing.question.search:
         sentences.append("Only the given sizes were tried; --search tries those between.")
+    sentences.extend(_held_text(result, result.meets(target)) for result in sizing.elastic)
     return " ".join(filter(None, sentences))
+
+
+def _held_text(result: SizeResult, meets_target: bool) -> str:
+    """Whether an elastic cluster meets the target, and what it holds, in a sentence."""
+    assert result.cores_held is not None
+    verb = "meets" if meets_target else "misses"
+    return (
+        f"Elastic {result.size} cores: {result.policy} {verb} it and holds "
+        f"{result.cores_held.mean:,.1f} cores on average."
+    )
 
 
 def _saving(found: dict[str, int | None]) -> str:
@@ -128,13 +148,14 @@ def sizing_table(sizing: Sizing) -> Table:
         f"{asked.arrivals}, growth {asked.growth:g}"
     )
     table = Table(title=escape(title))
-    headings = ["cores", "policy", "variant", "average s", "p95 s", "p99 s", "cores busy", "load"]
-    headings += ["cost/hour", "cost/job"]
+    headings = ["cores", "policy", "variant", "average s", "p95 s", "p99 s", "cores busy"]
+    headings += ["cores held"] if sizing.elastic else []
+    headings += ["load", "cost/hour", "cost/job"]
     headings += _last_headings(sizing)
     for heading in headings:
         is_text = heading in ("policy", "variant")
         table.add_column(heading, justify="left" if is_text else "right", no_wrap=True)
-    for result in sizing.results:
+    for result in (*sizing.results, *sizing.elastic):
         table.add_row(*map(escape, _cells(sizing, result)))
     table.caption = "means over runs ± half of their 95% interval"
     if (faults := asked.config.faults) is not None:
@@ -171,14 +192,16 @@ def _digits(value: float) -> int:
 
 def _cells(sizing: Sizing, result: SizeResult) -> list[str]:
     load = sizing.load[result.cores]
+    held = str(result.cores) if result.cores_held is None else with_half_width(result.cores_held)
     cells = [
-        str(result.cores),
+        result.size,
         result.policy,
         result.variant,
         with_half_width(result.average_s),
         with_half_width(result.p95_s),
         with_half_width(result.p99_s),
         with_half_width(result.cores_busy),
+        *([held] if sizing.elastic else []),
         "batch" if math.isinf(load) else f"{load:.2f}",
         f"{result.cost_per_hour:,.2f}",
         with_half_width(result.cost_per_job, _digits(result.cost_per_job.mean)),
@@ -190,19 +213,20 @@ def sizing_frame(sizing: Sizing) -> pl.DataFrame:
     """One row a size and policy.
 
     Columns:
-        cores; policy; variant; load: null for a batch; cost_per_hour; of every estimate NAME the
-        columns NAME, NAME_low and NAME_high (deadlines_met: only with deadlines); meets_target:
-        null without a target.
+        cores: the most, of an elastic cluster; size: as in 8 or 8..64; policy; variant; load: null
+        for a batch; cost_per_hour; of every estimate NAME the columns NAME, NAME_low and NAME_high
+        (deadlines_met: only with deadlines); meets_target: null without a target.
     """
     import polars as pl
 
     target = sizing.question.target
     names = (*_ESTIMATES, *((_DEADLINES_MET,) if _has_deadlines(sizing) else ()))
     rows: list[dict[str, Any]] = []
-    for result in sizing.results:
+    for result in (*sizing.results, *sizing.elastic):
         load = sizing.load[result.cores]
         row: dict[str, Any] = {
             "cores": result.cores,
+            "size": result.size,
             "policy": result.policy,
             "variant": result.variant,
             "load": None if math.isinf(load) else load,
@@ -302,6 +326,12 @@ def _picture(sizing: Sizing) -> Figure:
         sizes = [result.cores for result in results]
         _draw_line(times, sizes, [getattr(result, field) for result in results], policy)
         _draw_line(costs, sizes, [result.cost_per_job for result in results], policy)
+    for result in sizing.elastic:
+        assert result.cores_held is not None
+        held = [result.cores_held.mean]
+        label = f"{result.policy}, {result.size} (cores held)"
+        _draw_line(times, held, [getattr(result, field)], label)
+        _draw_line(costs, held, [result.cost_per_job], label)
     if target is not None:
         label = f"target {target.bound:g}" + (" s" if is_time else "")
         times.axhline(target.bound, linestyle="--", color="grey", label=label)
@@ -312,7 +342,7 @@ def _picture(sizing: Sizing) -> Figure:
     return picture
 
 
-def _draw_line(axis: Any, sizes: list[int], estimates: list[Estimate], label: str) -> None:
+def _draw_line(axis: Any, sizes: Sequence[float], estimates: list[Estimate], label: str) -> None:
     """Draw means by size, with their intervals."""
     means = [one.mean for one in estimates]
     # Intervals of few runs may reach below 0, which no time or cost does.

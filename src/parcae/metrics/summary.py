@@ -9,6 +9,8 @@ import numpy as np
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.metrics.classes import memory_fragmentation
 from parcae.metrics.cluster import (
+    core_hours_per_job,
+    cores_held,
     last_completion_ms,
     makespan_ms,
     utilization,
@@ -49,6 +51,9 @@ class RunSummary:
         lost_executors: executors lost.
         speculative_copies: copies of running tasks.
         wasted_share: share of the core time of all attempts that brought no result.
+        cores_held: mean number of cores that were up or starting; None, as the next, for a cluster
+            of a fixed size.
+        core_hours_per_job: core hours held / jobs.
     """
 
     average_jct_ms: float
@@ -73,6 +78,8 @@ class RunSummary:
     lost_executors: int | None = None
     speculative_copies: int | None = None
     wasted_share: float | None = None
+    cores_held: float | None = None
+    core_hours_per_job: float | None = None
 
     def to_json(self) -> dict[str, float]:
         """Return the metrics by name, times in ms; unknown ones are left out."""
@@ -116,4 +123,6 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
         lost_executors=None if faults is None else faults.lost_executors,
         speculative_copies=None if faults is None else faults.copies,
         wasted_share=wasted_share(trace),
+        cores_held=cores_held(trace),
+        core_hours_per_job=core_hours_per_job(trace),
     )

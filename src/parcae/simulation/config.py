@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from parcae.cluster.state import ExecutorClass, World
 from parcae.errors import ConfigError
+from parcae.simulation.elastic import Elastic, check_whole
 from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.tables import DurationMode, Interpolation
 
@@ -118,6 +119,8 @@ class SimulationConfig(BaseModel):
             finished tasks.
         faults: world of cores: what goes wrong; None for nothing. Also accepts text, as `--faults`
             does.
+        elastic: world of cores: the cluster grows to `num_executors` cores and shrinks, by Spark's
+            dynamic allocation; None for a fixed size.
 
     Raises:
         pydantic.ValidationError: a key is unknown or a value is out of range.
@@ -139,6 +142,7 @@ class SimulationConfig(BaseModel):
     estimate_error: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["log"] = 0.0
     corrects_estimates: bool = True
     faults: Faults | None = None
+    elastic: Elastic | None = None
 
     @field_validator("executor_classes", mode="before")
     @classmethod
@@ -169,9 +173,24 @@ class SimulationConfig(BaseModel):
             raise ValueError(
                 "faults exist in the world of cores only; leave them out or choose world='cores'"
             )
+        if self.elastic is not None:
+            self._check_elastic(self.elastic)
         if self.end_ms is not None and self.mean_episode_ms is not None:
             raise ValueError("give end_ms or mean_episode_ms, not both")
         return self
+
+    def _check_elastic(self, elastic: Elastic) -> None:
+        if self.world is not WorldName.CORES:
+            raise ValueError(
+                "elastic clusters exist in the world of cores only; leave elastic out or choose "
+                "world='cores'"
+            )
+        check_whole(self.num_executors, elastic.cores_per_executor)
+        if elastic.first_cores > self.num_executors:
+            raise ValueError(
+                f"an elastic cluster of at most {self.num_executors} cores cannot begin with "
+                f"{elastic.first_cores}"
+            )
 
     @property
     def classes(self) -> tuple[ExecutorClass, ...]:
@@ -184,6 +203,12 @@ class SimulationConfig(BaseModel):
     def total_executors(self) -> int:
         """Number of executors in all classes together."""
         return sum(c.num_executors for c in self.classes)
+
+    @property
+    def size_text(self) -> str:
+        """The size in words: "64 cores", or "8..64 cores" for an elastic cluster."""
+        least = "" if self.elastic is None else f"{self.elastic.min_cores}.."
+        return f"{least}{self.total_executors} {self.world.value}"
 
     def resized(self, num_executors: int) -> SimulationConfig:
         """The same cluster with another number of executors.

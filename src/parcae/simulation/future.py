@@ -42,7 +42,8 @@ EVENTS = np.dtype(
         ("next_push", "i8"),  # push counter: events at the same time fire in push order
         ("slot_bits", "i8"),  # low bits of a key that hold the executor
         ("num_leaves", "i8"),  # leaves of the winner tree
-        # The earliest of: next arrival, end of an idle slot or wake-up, fault, end of the episode.
+        # The earliest of: next arrival, end of an idle slot or wake-up, fault, change of an elastic
+        # cluster, end of the episode.
         ("next_other_ms", "i8"),
         ("next_arrival", "i8"),  # index of the next job in the sequence
         ("num_fired_arrivals", "i8"),  # arrivals after time 0; only those count as events
@@ -130,6 +131,38 @@ TASK_FAULTS = np.dtype(
     align=True,
 )
 NO_TASK = -1
+#: The resource manager of an elastic cluster: its settings, and what it knows. Times in ms.
+ELASTIC = np.dtype(
+    [
+        ("executor_cores", "i8"),  # executor e has the cores from e * executor_cores on
+        ("min_executors", "i8"),
+        ("max_executors", "i8"),
+        ("initial_executors", "i8"),
+        ("backlog_ms", "i8"),  # tasks wait so long before the first executor is requested
+        ("sustained_ms", "i8"),  # and so long before each further request
+        ("idle_ms", "i8"),  # an executor that is idle for so long may be removed
+        ("start_ms", "i8"),  # from the request of an executor until it can run tasks
+        ("target", "i8"),  # executors that should be up or starting
+        ("num_to_add", "i8"),  # executors that the next request adds: 1, 2, 4, ...
+        ("add_ms", "i8"),  # time of the next request; NOT_YET while no task waits
+        ("is_initializing", "i8"),  # no stage was runnable and no executor idle for long so far
+        ("num_up", "i8"),  # executors that can run tasks
+        ("num_starting", "i8"),  # executors that are requested and not up yet
+        ("next_check_ms", "i8"),  # next check of target and idle executors that changes something
+        ("next_ms", "i8"),  # the earlier of that and the next start of an executor
+        ("held_ms", "i8"),  # integral over time of the cores up or starting, up to `held_until_ms`
+        ("held_until_ms", "i8"),
+    ],
+    align=True,
+)
+#: An executor of an elastic cluster.
+ELASTIC_EXECUTOR = np.dtype(
+    [
+        ("is_up", "i8"),
+        ("ready_ms", "i8"),  # when it will be up; NOT_YET unless it is starting
+    ],
+    align=True,
+)
 
 
 class Future(NamedTuple):
@@ -155,6 +188,10 @@ class Future(NamedTuple):
     fault_cores: Any  # CORE_FAULTS[num_executors]
     fault_stages: Any  # STAGE_FAULTS[num_stages]
     fault_tasks: Any  # TASK_FAULTS[num_tasks], every stage's tasks one after another
+    # Elastic clusters only; otherwise these tables are empty.
+    elastic: Any  # ELASTIC[1]
+    elastic_executors: Any  # ELASTIC_EXECUTOR[num_executors]
+    core_idle_ms: Any  # int64[num_cores], when the core last became idle
 
 
 def num_leaves(num_executors: int) -> int:
@@ -208,6 +245,9 @@ def allocate_future(
         np.zeros((num_simulators, has_faults * num_executors), CORE_FAULTS).view(np.recarray),
         np.zeros((num_simulators, has_faults * num_stages), STAGE_FAULTS).view(np.recarray),
         np.zeros((num_simulators, num_fault_tasks), TASK_FAULTS).view(np.recarray),
+        np.zeros((num_simulators, 0), ELASTIC).view(np.recarray),
+        np.zeros((num_simulators, 0), ELASTIC_EXECUTOR).view(np.recarray),
+        np.zeros((num_simulators, 0), np.int64),
     )
     future.events.num_leaves[:] = leaves
     future.events.slot_bits[:] = leaves.bit_length() - 1

@@ -13,6 +13,7 @@ from parcae.cluster.state import allocate, select
 from parcae.cluster.trace import Trace
 from parcae.errors import ConfigError
 from parcae.simulation.config import SimulationConfig
+from parcae.simulation.elastic import with_elastic
 from parcae.simulation.future import Future, allocate_future
 from parcae.simulation.kernels.simulations import Simulations
 from parcae.simulation.simulator import (
@@ -78,6 +79,7 @@ class SimulatorBatch:
             world,
             max(t for _, _, t in sizes) if config.faults is not None else 0,
         )
+        self.futures = with_elastic(self.futures, config.elastic, config.total_executors)
         for row, (sequence, seed) in enumerate(zip(sequences, seeds, strict=True)):
             check_fits(sequence, config)
             future = self.future(row)

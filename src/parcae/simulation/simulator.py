@@ -9,8 +9,9 @@ from parcae.cluster.observation import Observation, observe
 from parcae.cluster.orders import Orders, objection_to_orders, put
 from parcae.cluster.state import ClusterState, ExecutorClass, World, allocate, select
 from parcae.cluster.trace import Trace
-from parcae.errors import PolicyError, WorkloadError
+from parcae.errors import ConfigError, PolicyError, WorkloadError
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.elastic import held_core_ms, with_elastic
 from parcae.simulation.faults import put_faults, read_counts, resolve_faults
 from parcae.simulation.future import Future, Status, allocate_future
 from parcae.simulation.kernels.cores_loop import follow_orders
@@ -95,6 +96,7 @@ class Simulator:
             world,
             num_tasks if config.faults is not None else 0,
         )
+        many = with_elastic(many, config.elastic, config.total_executors)
         self.future: Future = Future(*(table[0] for table in many))
         self.future.job_profile[:] = profiles
         self.future.arrival_ms[:] = sequence.arrival_ms
@@ -188,6 +190,11 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
     future.run_factor[: len(factors)] = factors
     faults = resolve_faults(config.faults, sequence.workload)
     if faults is not None:
+        if config.elastic is not None and faults.lost_per_hour > 0:
+            raise ConfigError(
+                "losses of executors are simulated on clusters of a fixed size only: give --faults "
+                "with lost=0, or a number of cores instead of a range"
+            )
         put_faults(faults, future)
 
 
@@ -312,4 +319,5 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
             for c in state.classes
         ),
         faults=read_counts(future),
+        held_ms=held_core_ms(future, int(now.clock_ms[0])),
     )

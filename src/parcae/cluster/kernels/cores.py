@@ -43,6 +43,7 @@ def reset_cores(state):  # type: ignore[no-untyped-def]
     state.pools.is_fair[0] = 0
     now.has_limits[0] = 0
     now.num_planned[0] = 0
+    now.is_elastic[0] = 0
     state.virtual_now.num_jobs[0] = 0
     state.virtual_now.num_members[0] = 0
     state.virtual_now.clock_ms[0] = 0.0

@@ -1,4 +1,4 @@
-"""Transitions of the world of cores when something goes wrong: tasks without a result, lost cores.
+"""Transitions of the world of cores when something goes wrong: tasks without a result.
 
 `state` is a `ClusterState`; stages and executors (cores) are given as row numbers.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from parcae.cluster.kernels.cores import set_counts
 from parcae.cluster.kernels.dispatch import count_running, refresh_contender
-from parcae.cluster.kernels.tables import push_idle
-from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_STAGE
+from parcae.cluster.state import NO_JOB, NO_STAGE
 from parcae.kernels import kernel
 
 
@@ -42,36 +41,3 @@ def change_pending(state, stage, step):  # type: ignore[no-untyped-def]
         stages.num_started[stage] - step,
         stages.num_finished[stage],
     )
-
-
-@kernel
-def take_core(state, executor):  # type: ignore[no-untyped-def]
-    """Take a core that runs no task away from the cluster. A plan is due."""
-    sources = state.sources
-    executors = state.executors
-    now = state.now
-    before = NO_EXECUTOR
-    core = sources.idle_head[0] if sources.num_idle[0] > 0 else NO_EXECUTOR
-    while core != NO_EXECUTOR and core != executor:
-        before = core
-        core = executors.next_idle[core]
-    # A core whose task was dropped just now is in no pool.
-    if core == executor:
-        if before == NO_EXECUTOR:
-            sources.idle_head[0] = executors.next_idle[core]
-        else:
-            executors.next_idle[before] = executors.next_idle[core]
-        if sources.idle_tail[0] == core:
-            sources.idle_tail[0] = before
-        sources.num_idle[0] -= 1
-        now.num_idle[0] -= 1
-    now.num_executors[0] -= 1
-    now.is_plan_due[0] = 1
-
-
-@kernel
-def bring_core(state, executor):  # type: ignore[no-untyped-def]
-    """Add a core to the cluster, behind the other idle cores. A plan is due."""
-    state.now.num_executors[0] += 1
-    push_idle(state, 0, executor)
-    state.now.is_plan_due[0] = 1

@@ -1,7 +1,8 @@
 """The event loop of the world of cores: fires events until the policy must plan.
 
-Events at the same time fire in this order: arrivals and wake-ups, then ends of tasks, then the
-follow-ups of those events, oldest first. After every single event there is an offer round.
+Events at the same time fire in this order: arrivals, events of an elastic cluster
+(`parcae.simulation.kernels.elastic`) and wake-ups, then ends of tasks, then the follow-ups of those
+events, oldest first. After every single event there is an offer round.
 
 Every public kernel takes the same three tables and writes the first two:
 
@@ -37,6 +38,13 @@ from parcae.cluster.kernels.tables import account_time
 from parcae.cluster.state import NO_STAGE, NOT_YET
 from parcae.kernels import INTEGER, deferred, inlined, kernel
 from parcae.simulation.future import NEVER_MS, Followup, Status
+from parcae.simulation.kernels.elastic import (
+    begin_elastic,
+    fire_elastic,
+    is_all_done,
+    note_backlog,
+    note_idle,
+)
 from parcae.simulation.kernels.event_queue import (
     KINDS,
     follow_up,
@@ -71,9 +79,11 @@ _REST = 2
 
 @inlined
 def _find_next_other(state, future):  # type: ignore[no-untyped-def]
-    """Set `next_other_ms`: the earliest of next arrival, wake-up, fault and end."""
+    """Set `next_other_ms`: the earliest of next arrival, wake-up, fault, elastic event and end."""
     events = future.events
     earliest = min(events.end_ms[0], events.next_fault_ms[0])
+    if future.elastic.shape[0] > 0:
+        earliest = min(earliest, future.elastic.next_ms[0])
     if events.next_arrival[0] < future.arrival_ms.shape[0]:
         earliest = min(earliest, future.arrival_ms[events.next_arrival[0]])
     # A wake-up lies at least 1 ms ahead: a policy that asks for one at once must not stop time.
@@ -130,7 +140,7 @@ def _continue_core(state, future, tables):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fire_followup(state, future, has_faults):  # type: ignore[no-untyped-def]
+def _fire_followup(state, future, has_faults, is_elastic):  # type: ignore[no-untyped-def]
     """Remove the oldest follow-up from the ring and carry it out."""
     events = future.events
     code = future.followups[events.first_followup[0]]
@@ -142,10 +152,13 @@ def _fire_followup(state, future, has_faults):  # type: ignore[no-untyped-def]
         reveal_stage(state, row)
     elif kind == _COMPLETE_STAGE:
         complete_stage(state, row)
-    elif has_faults:
-        follow_up_attempt(state, future, kind, row)
     else:
-        _end_task(state, future, row)
+        if is_elastic and kind == _END_TASK:
+            note_idle(state, future, row)
+        if has_faults:
+            follow_up_attempt(state, future, kind, row)
+        else:
+            _end_task(state, future, row)
 
 
 @kernel
@@ -160,8 +173,12 @@ def _arrive(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fire_other(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
-    """Fire an arrival, a fault or a wake-up. Returns False if the episode ends first."""
+def _fire_other(state, future, tables, has_faults, is_elastic):  # type: ignore[no-untyped-def]
+    """Fire an arrival, a fault, an elastic event or a wake-up.
+
+    Returns:
+        False if the episode ends first.
+    """
     events = future.events
     now = state.now
     time_ms = future.events.next_other_ms[0]
@@ -176,6 +193,8 @@ def _fire_other(state, future, tables, has_faults):  # type: ignore[no-untyped-d
         _arrive(state, future, tables, has_faults)
     elif has_faults and events.next_fault_ms[0] == time_ms:
         fire_fault(state, future)
+    elif is_elastic and future.elastic.next_ms[0] == time_ms:
+        fire_elastic(state, future)
     else:
         now.wake_ms[0] = NOT_YET
         now.is_plan_due[0] = 1
@@ -226,10 +245,31 @@ def _carry_out(state, future, tables, has_faults):  # type: ignore[no-untyped-de
 
 
 @inlined
-def _advance(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
+def _is_over(state, future, has_faults, is_elastic):  # type: ignore[no-untyped-def]
+    """Whether no event is left but those that go on for ever."""
+    if future.events.next_other_ms[0] == _NEVER or (is_elastic and is_all_done(state, future)):
+        return True
+    return has_faults and not is_elastic and only_faults_left(state, future)
+
+
+@inlined
+def _end_next_task(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
+    """End the next task. Returns False on an event too far away."""
+    if has_faults:
+        end_next_attempt(state, future)
+    elif not is_plain(state):
+        _free_core(state, future)
+    else:
+        return _continue_core(state, future, tables)
+    return True
+
+
+@inlined
+def _advance(state, future, tables, has_faults, is_elastic):  # type: ignore[no-untyped-def]
     """Fire events until a plan is due or the run is over. Returns a `Status`.
 
-    `has_faults` is a constant, so that a run without faults has no code for them.
+    `has_faults` and `is_elastic` are constants, so that a run without faults on a cluster of a
+    fixed size has no code for them.
     """
     now = state.now
     events = future.events
@@ -243,17 +283,17 @@ def _advance(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
             note_stall(state, has_ended)
         if now.num_commands[0] > 0 and not _carry_out(state, future, tables, has_faults):
             return _TIME_OVERFLOW
+        if is_elastic:
+            note_backlog(state, future)
         if can_plan(state, 1, 1):
             # Limits leave cores idle and a stage has just started its last task: plan at once.
             continue
         time_ms = next_ms(future)
         followup_ms = now.clock_ms[0] if events.num_followups[0] > 0 else _NEVER
         if events.next_other_ms[0] <= min(time_ms, followup_ms):
-            if events.next_other_ms[0] == _NEVER or (
-                has_faults and only_faults_left(state, future)
-            ):
+            if _is_over(state, future, has_faults, is_elastic):
                 return _COMPLETE
-            if not _fire_other(state, future, tables, has_faults):
+            if not _fire_other(state, future, tables, has_faults, is_elastic):
                 is_over = time_ms == _NEVER and now.num_active[0] == 0
                 return (
                     _COMPLETE
@@ -263,21 +303,31 @@ def _advance(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
         elif time_ms <= followup_ms:
             has_ended = True
             now.clock_ms[0] = time_ms
-            if has_faults:
-                end_next_attempt(state, future)
-            elif not is_plain(state):
-                _free_core(state, future)
-            elif not _continue_core(state, future, tables):
+            if is_elastic:
+                note_idle(state, future, next_executor(future))
+            if not _end_next_task(state, future, tables, has_faults):
                 return _TIME_OVERFLOW
         else:
             has_ended = True
-            _fire_followup(state, future, has_faults)
+            _fire_followup(state, future, has_faults, is_elastic)
 
 
 @deferred(INTEGER)
 def _advance_with_faults(state, future, tables):  # type: ignore[no-untyped-def]
     """As `advance_cores`, where something may go wrong."""
-    return _advance(state, future, tables, True)
+    return _advance(state, future, tables, True, False)
+
+
+@deferred(INTEGER)
+def _advance_elastic(state, future, tables):  # type: ignore[no-untyped-def]
+    """As `advance_cores`, on an elastic cluster."""
+    return _advance(state, future, tables, False, True)
+
+
+@deferred(INTEGER)
+def _advance_elastic_with_faults(state, future, tables):  # type: ignore[no-untyped-def]
+    """As `advance_cores`, on an elastic cluster where something may go wrong."""
+    return _advance(state, future, tables, True, True)
 
 
 @deferred(INTEGER)
@@ -292,9 +342,14 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
     Returns:
         a `Status`.
     """
-    if future.faults.shape[0] > 0:
+    has_faults = future.faults.shape[0] > 0
+    if future.elastic.shape[0] > 0:
+        if has_faults:
+            return _advance_elastic_with_faults(state, future, tables)
+        return _advance_elastic(state, future, tables)
+    if has_faults:
         return _advance_with_faults(state, future, tables)
-    return _advance(state, future, tables, False)
+    return _advance(state, future, tables, False, False)
 
 
 @kernel
@@ -323,6 +378,8 @@ def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
     future.events.num_followups[0] = 0
     if future.faults.shape[0] > 0:
         begin_faults(state, future)
+    if future.elastic.shape[0] > 0:
+        begin_elastic(state, future)
     _find_next_other(state, future)
     return advance_cores(state, future, tables)
 

@@ -19,12 +19,14 @@ import math
 
 import numpy as np
 
+from parcae.cluster.kernels.changes import add_cores, remove_cores
 from parcae.cluster.kernels.dispatch import free_core
-from parcae.cluster.kernels.faults import bring_core, change_pending, drop_task, take_core
+from parcae.cluster.kernels.faults import change_pending, drop_task
 from parcae.cluster.kernels.tables import push_idle
 from parcae.cluster.state import NO_EXECUTOR, NO_STAGE, NOT_YET
 from parcae.kernels import INTEGER, NOTHING, deferred, inlined, kernel, mix, unit
 from parcae.simulation.future import NEVER_MS, NO_TASK, Followup
+from parcae.simulation.kernels.elastic import note_idle
 from parcae.simulation.kernels.event_queue import (
     follow_up,
     has_event,
@@ -266,6 +268,8 @@ def _stop_attempt(state, future, core):  # type: ignore[no-untyped-def]
     record = future.fault_cores.record[core]
     if record < future.tasks.shape[0]:
         future.tasks.finish_ms[record] = state.now.clock_ms[0]
+    if future.core_idle_ms.shape[0] > 0:
+        note_idle(state, future, core)
 
 
 @inlined
@@ -399,7 +403,7 @@ def _lose_executor(state, future, executor, first, last):  # type: ignore[no-unt
             faults.num_interrupted[0] += 1
             _stop_attempt(state, future, core)
             _lose_result(state, future, core, True)
-        take_core(state, core)
+    remove_cores(state, first, last - first)
     faults.num_losses[0] += 1
     faults.down_ms[0] += (last - first) * faults.restart_ms[0]
     rows.num_losses[executor] += 1
@@ -415,8 +419,7 @@ def _change_executor(state, future, executor):  # type: ignore[no-untyped-def]
     if not future.fault_cores.is_down[executor]:
         _lose_executor(state, future, executor, first, last)
         return
-    for core in range(first, last):
-        bring_core(state, core)
+    add_cores(state, first, last - first)
     _plan_loss(future, executor, state.now.clock_ms[0])
 
 
