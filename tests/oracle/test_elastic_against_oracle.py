@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from parcae.cluster.trace import Trace
+from parcae.errors import ConfigError
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.elastic import Elastic
+from parcae.simulation.faults import Faults
 from parcae.simulation.run import simulate
 from tests.oracle.cores_runs import (
     KINDS,
@@ -76,3 +79,64 @@ def test_many_sets_on_elastic_clusters() -> None:
         for order in sorted(KINDS):
             policy = policy_of(order, drawn.jobs, drawn.pools)
             _assert_as_the_oracle(allocation, drawn, seed, policy, order)
+
+
+_OFTEN = Faults(
+    failure_rate=0.2,
+    straggler_share=0.2,
+    straggler_factor=20.0,
+    speculation=True,
+    speculation_quantile=0.5,
+    speculation_interval_ms=4,
+    speculation_least_ms=0,
+)
+
+
+def _played(drawn: RandomSet, config: SimulationConfig) -> Trace:
+    policy = policy_of("fair", drawn.jobs, drawn.pools)
+    trace: Trace = simulate(sequence_of(drawn.jobs), policy, config, 1, record=True)
+    return trace
+
+
+def test_faults_that_never_happen_change_nothing_on_elastic_clusters() -> None:
+    for seed in range(60):
+        rng = random.Random(seed)
+        allocation, drawn = random_allocation(rng, random_set(rng))
+        config = elastic_config(allocation)
+        trace = _played(drawn, config.model_copy(update={"faults": Faults(speculation=False)}))
+        without = _played(drawn, config)
+        assert starts(trace) == starts(without), f"seed {seed}"
+        assert trace.held_ms == without.held_ms, f"seed {seed}"
+
+
+def test_faults_on_elastic_clusters_that_never_shrink_are_those_of_fixed_ones() -> None:
+    copies = 0
+    for seed in range(60):
+        drawn = random_set(random.Random(seed))
+        fixed = config_of(drawn.cores).model_copy(update={"faults": _OFTEN})
+        elastic = Elastic(min_cores=drawn.cores, cores_per_executor=1)
+        trace = _played(drawn, fixed)
+        assert starts(_played(drawn, fixed.model_copy(update={"elastic": elastic}))) == starts(
+            trace
+        )
+        assert trace.faults is not None
+        copies += trace.faults.copies
+    assert copies > 10
+
+
+def test_runs_with_faults_on_elastic_clusters_end_and_hold_what_they_use() -> None:
+    for seed in range(60):
+        rng = random.Random(seed)
+        allocation, drawn = random_allocation(rng, random_set(rng))
+        trace = _played(drawn, elastic_config(allocation).model_copy(update={"faults": _OFTEN}))
+        assert trace.is_complete
+        assert trace.faults is not None
+        assert trace.held_ms is not None
+        assert trace.executed_ms.sum() + trace.faults.wasted_ms <= trace.held_ms
+
+
+def test_losses_of_executors_are_refused_on_elastic_clusters() -> None:
+    allocation, drawn = random_allocation(random.Random(0), random_set(random.Random(0)))
+    config = elastic_config(allocation).model_copy(update={"faults": Faults(lost_per_hour=1.0)})
+    with pytest.raises(ConfigError, match="fixed size only"):
+        _played(drawn, config)

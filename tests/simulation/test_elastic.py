@@ -14,8 +14,12 @@ from parcae.cluster.state import allocate_virtual
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError
 from parcae.evaluation.policies import resolve_policies
+from parcae.policies.orders.kernels import OrderKind
+from parcae.policies.orders.play import play_many
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Elastic
+from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
 from parcae.simulation.tables import DurationMode
@@ -149,6 +153,31 @@ def test_a_virtual_run_has_the_cores_that_were_up() -> None:
     late = allocate_virtual(2, 2)
     advance_virtual_run(simulator.state, late)
     assert late.stages.attained_ms.sum() == pytest.approx(1_000)
+
+
+@pytest.mark.parametrize("end_ms", [1, 1_000, 5_050, 10**9])
+def test_a_run_that_is_cut_off_holds_cores_up_to_its_end(end_ms: int) -> None:
+    config = _config(64).model_copy(update={"end_ms": end_ms})
+    trace = _run([_job(0, tasks=20, task_s=100)], config)
+    assert trace.clock_ms == min(end_ms, 110_000)
+    # Requests of 1, 2, 4, 8 and 5 executors at 1 to 5 s.
+    requests = zip((1, 2, 4, 8, 5), range(1_000, 6_000, 1_000), strict=True)
+    assert trace.held_ms == sum(n * max(0, trace.clock_ms - at_ms) for n, at_ms in requests)
+
+
+def test_runs_of_a_batch_are_those_of_single_simulators_and_can_be_played_again() -> None:
+    workload = load_workload("toy")
+    config = SimulationConfig(
+        world=WorldName.CORES, num_executors=8, elastic=Elastic(cores_per_executor=2, idle_ms=900)
+    )
+    sequences = [workload.draw(9, "poisson:3s", config, seed=seed) for seed in range(3)]
+    policy = OrderPolicy("fair", OrderKind.FAIR, plan_tables())
+    batch = SimulatorBatch(sequences, config, range(3))
+    kind, tables = policy.arguments(9, batch.states.stages.shape[1])
+    held = [simulate(one, policy, config, seed).held_ms for seed, one in enumerate(sequences)]
+    for _ in range(2):
+        batch.run(lambda runs, first, last: play_many(runs, kind, tables, first, last), 1)
+        assert [batch.trace(row, "fair").held_ms for row in range(3)] == held
 
 
 @pytest.mark.parametrize(
