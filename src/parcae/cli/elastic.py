@@ -184,12 +184,11 @@ def _ms(option: str, text: str | None) -> int | None:
         ConfigError: the text has another form.
     """
     from parcae.errors import ConfigError
-    from parcae.units import MS_PER_HOUR, MS_PER_MINUTE, MS_PER_S
+    from parcae.units import ms_from_text
 
     if text is None:
         return None
-    units = {"ms": 1, "s": MS_PER_S, "m": MS_PER_MINUTE, "min": MS_PER_MINUTE, "h": MS_PER_HOUR}
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|min|m|h)", text)
-    if found is None:
+    found_ms = ms_from_text(text)
+    if found_ms is None:
         raise ConfigError(f"{option} {text}: write a time in ms, s, m or h, as in 30s")
-    return round(float(found[1]) * units[found[2]])
+    return round(found_ms)

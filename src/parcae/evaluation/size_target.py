@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from parcae.errors import ConfigError
-from parcae.units import UNITS_MS, s_from_ms
+from parcae.units import ms_from_text, s_from_ms
 
 _HELP = (
     "write average, p95 or p99, then < and a time above 0 in ms, s, min or h, as in "
@@ -107,9 +107,8 @@ def parse_target(text: str) -> SizeTarget:
     share = re.fullmatch(r"\s*deadlines\s+(\d{1,3}(?:\.\d{1,6})?)\s*%\s*", text)
     if share is not None and 0 < float(share[1]) <= 100:
         return DeadlineTarget(float(share[1]) / 100)
-    found = re.fullmatch(
-        r"\s*(average|p95|p99)\s*<\s*(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|min|m|h)\s*", text
-    )
-    if found is None or float(found[2]) <= 0:
+    found = re.fullmatch(r"\s*(average|p95|p99)\s*<(.*)", text)
+    limit_ms = ms_from_text(found[2]) if found else None
+    if found is None or not limit_ms:
         raise ConfigError(f"target {text!r} is not understood: {_HELP}")
-    return Target(found[1], float(found[2]) * UNITS_MS[found[3]])
+    return Target(found[1], limit_ms)

@@ -1,18 +1,17 @@
 """Deadlines of recurring jobs: by name, from a table or a mapping.
 
 A table has the columns `job` and `deadline` (`parcae.workloads.job_table`). A deadline is a time
-after the job's arrival: seconds, or a number with one of the units of `UNITS_MS`.
+after the job's arrival: seconds, or a number with a unit (`parcae.units.UNITS_MS`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from parcae.errors import ConfigError, suggestion
-from parcae.units import MS_PER_HOUR, MS_PER_S, UNITS_MS
+from parcae.units import MS_PER_HOUR, MS_PER_S, ms_from_text
 from parcae.workloads.job import JobSpec, Workload
 from parcae.workloads.job_table import MOST_NAMED, JobLine, JobTable, listed, read_job_table
 
@@ -32,11 +31,10 @@ def parse_deadline_ms(value: float | str) -> int:
 
     Example: `parse_deadline_ms("5m")` is 300000.
     """
-    found = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,18})?)\s*([a-z]*)\s*", str(value))
-    unit_ms = UNITS_MS.get(found[2] or "s") if found else None
-    if found is None or unit_ms is None or not 1 <= float(found[1]) * unit_ms <= MAX_DEADLINE_MS:
+    found_ms = ms_from_text(str(value), "s")
+    if found_ms is None or not 1 <= found_ms <= MAX_DEADLINE_MS:
         raise ConfigError(f"deadline {str(value)[:40]!r} is not understood: {_DEADLINE_HELP}")
-    return round(float(found[1]) * unit_ms)
+    return round(found_ms)
 
 
 def with_deadlines(workload: Workload, deadlines: JobTable[int]) -> Workload:

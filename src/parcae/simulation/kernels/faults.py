@@ -9,8 +9,9 @@ see the same faults. The first attempt of a task has the duration that it has wi
 
 In all kernels `state` is the `ClusterState` and `future` the `Future` of the same simulator.
 
-Source: Spark's TaskSetManager (resourceOffer, handleFailedTask, executorLost,
-checkSpeculatableTasks).
+`parcae.simulation.kernels.speculation` says which tasks get a copy.
+
+Source: Spark's TaskSetManager (resourceOffer, handleFailedTask, executorLost).
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ from parcae.simulation.kernels.event_queue import (
     push,
 )
 from parcae.simulation.kernels.firing import record_task, sample_ms
+from parcae.simulation.kernels.speculation import (
+    LONGEST_MS,
+    check_tasks,
+    expect_check,
+    note_duration,
+    update_next_fault,
+)
 from parcae.simulation.kernels.task_durations import task_bits
 
 _NEVER = np.int64(NEVER_MS)
@@ -44,8 +52,6 @@ _END_TASK = int(Followup.END_TASK)
 _RETRY_TASK = int(Followup.RETRY_TASK)
 _REST = 2
 _HOUR_MS = 3_600_000.0
-#: Executors that would last longer than this (285,000 years) are never lost.
-_LONGEST_MS = 9e15
 _ATTEMPT_STEP = np.uint64(0xA24BAED4963EE407)
 _EXECUTOR_STEP = np.uint64(0x9FB21C651E98DF25)
 # Each kind of draw has random bits of its own.
@@ -53,15 +59,6 @@ _FAILS = np.uint64(0x8CB92BA72F3D8DD7)
 _FAILS_AT = np.uint64(0xD6E8FEB86659FD93)
 _STRAGGLES = np.uint64(0xE7037ED1A0B428DB)
 _LASTS = np.uint64(0xC6A4A7935BD1E995)
-
-
-@inlined
-def _update_next(future):  # type: ignore[no-untyped-def]
-    """Set the time of the next fault after a change of one of its two parts."""
-    faults = future.faults
-    events = future.events
-    events.next_fault_ms[0] = min(faults.next_change_ms[0], faults.next_check_ms[0])
-    events.next_other_ms[0] = min(events.next_other_ms[0], events.next_fault_ms[0])
 
 
 @inlined
@@ -82,7 +79,7 @@ def _plan_loss(future, executor, clock_ms):  # type: ignore[no-untyped-def]
         bits = mix(future.events.seed[0] ^ _LASTS) + np.uint64(executor) * _EXECUTOR_STEP
         bits = mix(bits + np.uint64(rows.num_losses[executor]))
         lasts_ms = -math.log(1.0 - unit(bits)) * _HOUR_MS / faults.lost_per_hour[0]
-        if lasts_ms < _LONGEST_MS:
+        if lasts_ms < LONGEST_MS:
             rows.change_ms[executor] = clock_ms + 1 + np.int64(lasts_ms)
 
 
@@ -93,7 +90,7 @@ def _find_next_change(state, future):  # type: ignore[no-untyped-def]
     for executor in range(_num_lost_together(state, future)):
         earliest = min(earliest, future.fault_cores.change_ms[executor])
     future.faults.next_change_ms[0] = earliest
-    _update_next(future)
+    update_next_fault(future)
 
 
 @deferred(NOTHING)
@@ -228,7 +225,7 @@ def _begin_attempt(  # type: ignore[no-untyped-def]
     if cores.record[core] < future.tasks.shape[0]:
         record_task(state, future, core, stage, task, duration_ms)
     future.events.num_tasks[0] += 1
-    _expect_check(state, future, stage)
+    expect_check(state, future, stage)
     return duration_ms
 
 
@@ -308,7 +305,7 @@ def _lose_result(state, future, core, is_known):  # type: ignore[no-untyped-def]
     drop_task(state, core)
     if twin != NO_EXECUTOR:
         cores.twin[twin] = NO_EXECUTOR
-        _expect_check(state, future, stage)
+        expect_check(state, future, stage)
     elif was_waiting:
         _put_first(future, row)  # it counts as one to start already
     elif is_known:
@@ -327,7 +324,7 @@ def _finish(state, future, core):  # type: ignore[no-untyped-def]
     if cores.mark[core] > 0:
         change_pending(state, stage, -1)
     if faults.speculates[0]:
-        _note_duration(state, future, stage, core)
+        note_duration(state, future, stage, core)
     # An attempt that outlived its twin is no winner of a race.
     if twin != NO_EXECUTOR:
         faults.num_copies_won[0] += cores.is_copy[core]
@@ -340,7 +337,7 @@ def _finish(state, future, core):  # type: ignore[no-untyped-def]
         _clear_attempt(future, twin)
         drop_task(state, twin)
         push_idle(state, 0, twin)
-    _expect_check(state, future, stage)
+    expect_check(state, future, stage)
 
 
 @kernel
@@ -431,7 +428,7 @@ def fire_fault(state, future):  # type: ignore[no-untyped-def]
     """
     clock_ms = state.now.clock_ms[0]
     if future.faults.next_check_ms[0] <= clock_ms:
-        _check_tasks(state, future)
+        check_tasks(state, future)
         return
     executor = 0
     while future.fault_cores.change_ms[executor] > clock_ms:
@@ -457,79 +454,3 @@ def only_faults_left(state, future):  # type: ignore[no-untyped-def]
         return 1
     is_held = now.num_idle[0] > 0 and now.wake_ms[0] == NOT_YET and events.end_ms[0] == _NEVER
     return 1 if is_held else 0
-
-
-@kernel
-def _note_duration(state, future, stage, core):  # type: ignore[no-untyped-def]
-    """Insert the duration of the attempt that finishes into the sorted durations of its stage."""
-    durations = future.fault_tasks.duration_ms
-    first = future.fault_stages.first_row[stage]
-    duration_ms = state.now.clock_ms[0] - state.executors.started_ms[core]
-    row = first + state.stages.num_finished[stage]
-    while row > first and durations[row - 1] > duration_ms:
-        durations[row] = durations[row - 1]
-        row -= 1
-    durations[row] = duration_ms
-
-
-@inlined
-def _is_checked(state, future, stage):  # type: ignore[no-untyped-def]
-    """Whether enough tasks of the stage have finished for its running tasks to be checked."""
-    num_tasks = state.stages.num_tasks[stage]
-    least = max(np.int64(math.floor(future.faults.quantile[0] * num_tasks)), 1)
-    return num_tasks > 1 and state.stages.num_finished[stage] >= least
-
-
-@inlined
-def _check_after(future, time_ms):  # type: ignore[no-untyped-def]
-    """Return the time of the first check at or after `time_ms`."""
-    check_ms = future.faults.check_ms[0]
-    return (time_ms + check_ms - 1) // check_ms * check_ms
-
-
-@inlined
-def _expect_check(state, future, stage):  # type: ignore[no-untyped-def]
-    """Make the next check count after a change of the stage's running or finished tasks."""
-    faults = future.faults
-    if faults.speculates[0] and _is_checked(state, future, stage):
-        check_ms = _check_after(future, state.now.clock_ms[0] + 1)
-        if check_ms < faults.next_check_ms[0]:
-            faults.next_check_ms[0] = check_ms
-            _update_next(future)
-
-
-@inlined
-def _longest_ms(state, future, stage):  # type: ignore[no-untyped-def]
-    """Return the time after which a task of the stage runs long."""
-    middle = future.fault_stages.first_row[stage] + state.stages.num_finished[stage] // 2
-    longest_ms = future.faults.multiplier[0] * future.fault_tasks.duration_ms[middle]
-    return max(longest_ms, float(future.faults.least_ms[0]))
-
-
-@kernel
-def _check_tasks(state, future):  # type: ignore[no-untyped-def]
-    """Mark the tasks that run long, and find the time of the next check that may find one.
-
-    A task runs long if it has no other attempt and runs for longer than `multiplier` medians of its
-    stage's finished tasks. Between two checks that may find a task, checks are skipped.
-    """
-    faults = future.faults
-    cores = future.fault_cores
-    clock_ms = state.now.clock_ms[0]
-    earliest = _NEVER
-    for core in range(state.executors.shape[0]):
-        stage = state.executors.stage[core]
-        if stage == NO_STAGE or cores.twin[core] != NO_EXECUTOR or cores.mark[core] > 0:
-            continue
-        if not _is_checked(state, future, stage):
-            continue
-        longest_ms = _longest_ms(state, future, stage)
-        if clock_ms - state.executors.started_ms[core] > longest_ms:
-            faults.num_marks[0] += 1
-            cores.mark[core] = faults.num_marks[0]
-            change_pending(state, stage, 1)
-        elif longest_ms < _LONGEST_MS:
-            is_long_ms = state.executors.started_ms[core] + np.int64(longest_ms) + 1
-            earliest = min(earliest, _check_after(future, is_long_ms))
-    faults.next_check_ms[0] = earliest
-    _update_next(future)
