@@ -220,18 +220,20 @@ def simulate(
 def random_allocation(rng: random.Random, drawn: RandomSet) -> tuple[Allocation, RandomSet]:
     """Settings that matter for the set, and the set with times to which they matter.
 
-    Durations and gaps are stretched, so that time-outs end within jobs.
+    Durations and gaps are stretched, so that time-outs end within jobs, and stages have more tasks,
+    so that requests double and some are cancelled.
     """
-    most = rng.choice([1, 2, 3, 6, 9])
+    most = rng.choice([1, 2, 6, 15, 40])
     least = rng.choice([0, 0, 1, most // 2])
-    stretch = rng.choice([1, 7, 60])
+    stretch = rng.choice([1, 7, 60, 200])
+    copies = rng.choice([1, 1, 4])
     for job in drawn.jobs:
         job.arrival_ms *= stretch * rng.choice([1, 1, 1, 20])
-        job.task_ms = [[task * stretch for task in tasks] for tasks in job.task_ms]
+        job.task_ms = [[task * stretch for task in tasks] * copies for tasks in job.task_ms]
     arrivals = sorted(job.arrival_ms for job in drawn.jobs)
     for job, arrival in zip(drawn.jobs, arrivals, strict=True):
         job.arrival_ms = arrival
-    backlog_ms = rng.choice([1, 100, 150, 1_000])
+    backlog_ms = rng.choice([1, 100, 100, 150, 1_000])
     allocation = Allocation(
         rng.choice([1, 1, 2, 3]),
         least,
@@ -240,6 +242,6 @@ def random_allocation(rng: random.Random, drawn: RandomSet) -> tuple[Allocation,
         backlog_ms,
         rng.choice([backlog_ms, 1, 250]),
         rng.choice([1, 99, 300, 1_000, 60_000]),
-        rng.choice([0, 1, 30, 200, 730]),
+        rng.choice([0, 1, 30, 200, 730, 1_500]),
     )
     return allocation, drawn
