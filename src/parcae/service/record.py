@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from parcae.errors import FormatError
-from parcae.files import check_regular
+from parcae.loader import read_file
 from parcae.service.protocol import ClientMessage, ServerMessage, encode
 from parcae.service.session import Scope, Service, Session, Watcher
 from parcae.version import __version__
@@ -211,13 +211,12 @@ def read_recording(*paths: Path) -> Recording:
 
 def _content(path: Path) -> bytes:
     """The bytes of a file; a `.part` file may have been renamed since it was listed."""
-    check_regular(path)
     try:
-        return path.read_bytes()
+        return read_file(path)
     except FileNotFoundError:
         if not path.name.endswith(PART):
             raise
-        return path.with_name(path.name.removesuffix(PART)).read_bytes()
+        return read_file(path.with_name(path.name.removesuffix(PART)))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -17,8 +17,7 @@ from typing import Any, Literal
 from xml.etree import ElementTree
 
 from parcae.errors import ConfigError, FormatError, suggestion
-from parcae.files import read_file
-from parcae.workloads.json_file import parsed_json
+from parcae.loader import parsed_json, read_file
 
 Mode = Literal["FIFO", "FAIR"]
 

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from parcae.errors import ConfigError, FormatError
-from parcae.files import read_file
+from parcae.loader import read_file
 
 COLUMNS = ("name", "priority")
 _LAYOUT = "name,priority and below it lines such as dashboard*,10"

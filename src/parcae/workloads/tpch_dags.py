@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from parcae.errors import FormatError
-from parcae.files import read_file
-from parcae.workloads.json_file import parsed_json
+from parcae.loader import parsed_json, read_file
 
 #: The files, and where they are, seen from the folder of the profiles.
 FILES = ("queries.yaml", "query_dag.json")
@@ -66,7 +65,7 @@ def _of_yaml(path: Path) -> dict[int, Edges]:
     """Read the few forms of lines that the file has; no library of YAML is needed for them."""
     dags: dict[int, Edges] = {}
     query = stage = -1
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+    for number, line in enumerate(read_file(path).decode(errors="replace").splitlines(), 1):
         if found := _QUERY_LINE.match(line):
             query = int(found[1])
             dags[query] = []

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.errors import FormatError, WorkloadError
-from parcae.files import check_regular, read_file
+from parcae.files import check_regular
+from parcae.loader import parsed_json, read_file
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
-from parcae.workloads.json_file import parsed_json
 from parcae.workloads.npy_folder import NpyFolder
 from parcae.workloads.pickle_free import read_object_array
 from parcae.workloads.tpch_cloudlab import cloudlab_jobs, is_cloudlab, profiles_in
