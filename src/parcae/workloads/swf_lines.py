@@ -52,6 +52,8 @@ MISSING = -1
 #: Characters of a line of numbers, and the syntax of one number.
 _NUMERIC = re.compile(rb"[-+.\deE\s]+")
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+#: Of a number in the header. Larger ones are out of range after the cut as well.
+_MOST_DIGITS = 20
 _HEADER_KEY = re.compile(r"(\w+):(?:\s+(.*))?$")
 
 
@@ -76,7 +78,8 @@ class SwfHeader:
         None if there is none, as in `; MaxNodes: -1`.
         """
         match = re.match(r"\d+", self.text(key) or "")
-        return int(match[0]) if match else None
+        # A number of thousands of digits takes Python long, or is refused; no reader needs it.
+        return int(match[0][:_MOST_DIGITS]) if match else None
 
 
 class Lines(NamedTuple):
