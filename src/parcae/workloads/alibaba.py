@@ -50,7 +50,7 @@ DECIMA_STEPS: tuple[Step, ...] = (
     in_memory_units(0.999),
     with_cpu_at_most(1.0),
 )
-_DAG_NAME = re.compile(r"[A-Za-z]+(\d+)((?:_\d+)*)(?:_Stg\d+)?$")
+_DAG_NAME = re.compile(r"[A-Za-z]+(\d{1,18})((?:_\d{1,18})*)(?:_Stg\d+)?$")
 
 
 @dataclass(frozen=True)

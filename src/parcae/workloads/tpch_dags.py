@@ -16,7 +16,7 @@ _LAYOUT = '{"query_number": {"1": "[(0, 1), (1, 2)]", ...}}'
 # The lines of queries.yaml: a query, one of its stages, the stages that follow this one.
 _QUERY_LINE = re.compile(r"\s*- name: Q(\d{1,9})\s*$")
 _STAGE_LINE = re.compile(r"\s*- name: (\d{1,9})\s*$")
-_CHILDREN_LINE = re.compile(r"\s*children: \[((?:\s*\d{1,9}\s*,?)*\s*)\]\s*$")
+_CHILDREN_LINE = re.compile(r"\s*children: \[(\s*(?:\d{1,9}\s*(?:,\s*|(?=\])))*)\]\s*$")
 _OTHER_LINE = re.compile(r"\s*(#.*|graphs?:\s*)?$")
 
 #: No query has nearly as many stages.
