@@ -156,7 +156,7 @@ def _checked(path: Path, head: Any, weights: Weights) -> Checkpoint:
             dict(head["settings"]),
             dict(head["card"]),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise FormatError(
             f"{path}: the checkpoint's model card is incomplete; train the policy again"
         ) from None
