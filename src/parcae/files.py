@@ -1,14 +1,12 @@
-"""Writing files completely or not at all, and reading only what is a file."""
+"""Writing files completely or not at all, and checks of places before long work."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import gzip
 import os
 import stat
 import tempfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -20,8 +18,6 @@ except ImportError:  # Windows: folders are not locked
 
 from parcae.errors import ConfigError, FormatError
 
-#: A file that is read as a whole has at most this many bytes, decompressed.
-MAX_FILE_BYTES = 1 << 30
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISCHR, "a device"),
@@ -82,28 +78,6 @@ def check_regular(path: Path) -> None:
     for is_kind, kind in _KINDS:
         if is_kind(mode):
             raise FormatError(f"{path}: this is {kind}, not a file; copy its content to a file")
-
-
-def read_file(path: Path) -> bytes:
-    """Read a whole file; a name that ends in .gz is decompressed.
-
-    Raises:
-        FormatError: it is no regular file, is damaged, or has more than 1 GiB decompressed.
-        OSError: it cannot be opened.
-    """
-    path = Path(path)
-    check_regular(path)
-    try:
-        with path.open("rb") as stored:
-            stream = gzip.GzipFile(fileobj=stored) if path.suffix == ".gz" else stored
-            data = stream.read(MAX_FILE_BYTES + 1)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(
-            f"{path}: truncated or not gzip data ({error}); download the file again"
-        ) from None
-    if len(data) > MAX_FILE_BYTES:
-        raise FormatError(f"{path}: more than 1 GiB of data; give a smaller file")
-    return data
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ def test_bad_rows_are_counted_with_their_lines(tmp_path: Path) -> None:
         "M2,nan,j_1,1,Terminated,100,110,100,0.5",
         "M3,1",
     )
-    with pytest.raises(FormatError, match=r"batch_task.csv:2: nan"):
+    with pytest.raises(FormatError, match=r'batch_task.csv:2: instance_num is "nan"'):
         read_alibaba(path)
     _, report = read_alibaba(path, max_bad_share=0.7)
     assert report.num_bad_rows == 2

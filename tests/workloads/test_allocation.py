@@ -151,7 +151,7 @@ _POOL = '<allocations><pool name="p">%s</pool></allocations>'
         ("p.xml", _POOL % "<schedulingMode>LIFO</schedulingMode>", "mode is 'LIFO'"),
         ("p.json", "", "not JSON"),
         ("p.json", "<allocations/>", "not JSON"),
-        ("p.json", "[" * 100_000, "not JSON"),
+        ("p.json", "[" * 100_000, "nested too deeply"),
         ("p.json", "[]", "not an object"),
         ("p.json", "{}", 'no "pools"'),
         ("p.json", '{"pools": []}', '"pools": not an object'),

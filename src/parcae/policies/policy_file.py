@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from parcae.errors import FormatError, PolicyError
 from parcae.files import write_text
+from parcae.loader import read_file
 from parcae.policies.additions import split_guard
 from parcae.policies.learned import (
     ORDER_RULE,
@@ -208,7 +209,7 @@ def read_policy(path: Path) -> PolicyFile:
         OSError: the file cannot be read.
     """
     try:
-        return PolicyFile.model_validate_json(Path(path).read_bytes())
+        return PolicyFile.model_validate_json(read_file(path))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"

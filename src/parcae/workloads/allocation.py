@@ -17,8 +17,7 @@ from typing import Any, Literal
 from xml.etree import ElementTree
 
 from parcae.errors import ConfigError, FormatError, suggestion
-from parcae.files import read_file
-from parcae.workloads.json_file import parsed_json
+from parcae.loader import parsed_json, read_file
 
 Mode = Literal["FIFO", "FAIR"]
 
@@ -295,7 +294,7 @@ def _read_json(path: str, data: bytes) -> Allocation:
         raise FormatError(f'{path}: no "pools"; expected {_LAYOUT}')
     is_sparks = isinstance(top["pools"], str)
     if is_sparks:
-        pools = _pools_of_other(Path(path).parent / top["pools"])
+        pools = _pools_of_other(path, top["pools"])
     else:
         pools = tuple(
             _pool(path, name, dict(_object(f"{path}: pool {name!r}", entry, _POOL_KEYS)))
@@ -311,11 +310,14 @@ def _read_json(path: str, data: bytes) -> Allocation:
     return Allocation(pools, tuple(job_pools.items()), path, is_sparks)
 
 
-def _pools_of_other(path: Path) -> tuple[PoolSpec, ...]:
-    """The pools of Spark's file that a JSON file names."""
-    if path.suffix.lower() != ".xml":
-        raise FormatError(f'{path}: the file that "pools" names is Spark\'s, an XML file')
-    return _read_xml(str(path), read_file(path))
+def _pools_of_other(path: str, name: str) -> tuple[PoolSpec, ...]:
+    """The pools of Spark's file that a JSON file at `path` names."""
+    other = Path(path).parent / name
+    if other.suffix.lower() != ".xml" or "\0" in name:
+        raise FormatError(
+            f'{path}: "pools" names {name[:60]!r}; it is the path of Spark\'s file, an XML file'
+        )
+    return _read_xml(str(other), read_file(other))
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -19,11 +19,14 @@ import numpy.typing as npt
 
 from parcae.errors import FormatError, WorkloadError
 from parcae.files import replacing
+from parcae.loader import members, parsed_json
 from parcae.workloads.faults import LoggedFaults
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.job import NUM_WAVES, JobSpec, StageSpec, TaskDurations, Wave, Workload
 
 FORMAT = "parcae-workload"
+#: The arrays of a file have at most this many bytes (Alibaba's whole trace has a third of it).
+MAX_ARCHIVE_BYTES = 4 << 30
 #: Version 2 adds the spread of a recurring job's runs, its pool, and input bytes. A workload
 #: without any of these is written as version 1, which older versions of Parcae can read.
 PLAIN_VERSION = 1
@@ -149,8 +152,9 @@ def read_workload(path: Path) -> Workload:
     """
     path = Path(path)
     try:
+        _check_size(path)
         with np.load(path, allow_pickle=False) as archive:
-            manifest = json.loads(archive["manifest"].tobytes())
+            manifest = parsed_json(path, archive["manifest"].tobytes(), "a manifest")
             _check_manifest(path, manifest)
             added = _SPREAD_ARRAYS if manifest["version"] >= VERSION else ()
             arrays = {name: archive[name] for name in (*_ARRAYS, *added)}
@@ -164,6 +168,18 @@ def read_workload(path: Path) -> Workload:
             f"{path}: not a Parcae workload file, or a truncated one ({type(error).__name__}); "
             "import the workload again"
         ) from None
+
+
+def _check_size(path: Path) -> None:
+    """Refuse an archive with arrays that would fill the memory.
+
+    A member never has more content than the archive says.
+    """
+    num_bytes = sum(info.file_size for info in members(path))
+    if num_bytes > MAX_ARCHIVE_BYTES:
+        raise FormatError(
+            f"{path}: {num_bytes:,} bytes when decompressed; at most {MAX_ARCHIVE_BYTES:,} are read"
+        )
 
 
 def _check_manifest(path: Path, manifest: Any) -> None:
@@ -193,6 +209,7 @@ def _rebuild(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> W
 def _stages(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> list[StageSpec]:
     """The stages of all jobs, job after job."""
     tables = _duration_tables(arrays)
+    _check_rows(arrays, len(tables))
     starts = np.concatenate([[0], np.cumsum(arrays["num_parents"])])
     columns = [
         arrays[name].tolist() for name in ("num_tasks", "law", "demands", "task_ms", "parents")
@@ -214,6 +231,19 @@ def _stages(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> li
         )
         for i, stage_name in enumerate(manifest["stage_names"])
     ]
+
+
+def _check_rows(arrays: dict[str, npt.NDArray[Any]], num_tables: int) -> None:
+    """Refuse negative counts, and rows of tables that do not exist.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+    limits = {"num_parents": len(arrays["parents"]), "job_stages": len(arrays["num_tasks"])}
+    for name, most in {**limits, "law": num_tables - 1}.items():
+        values = arrays[name]
+        if values.ndim != 1 or (values.size and not 0 <= values.min() <= values.max() <= most):
+            raise ValueError(f"{name} is out of range")
 
 
 def _jobs(
@@ -249,7 +279,10 @@ def _duration_tables(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]
 
     A table has `law_levels` sample lists for each of its waves, wave after wave.
     """
-    ends = np.cumsum(arrays["sample_counts"]).tolist()
+    counts = arrays["sample_counts"]
+    if counts.size and (counts.min() < 0 or counts.sum() != len(arrays["samples"])):
+        raise ValueError("sample_counts is out of range")
+    ends = np.cumsum(counts).tolist()
     lists = [arrays["samples"][a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     tables = []
     level_row = 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import WorkloadError
+from parcae.loader import shown
 from parcae.workloads.dag import children_of, longest_paths, topological_order
 from parcae.workloads.faults import LoggedFaults
 
@@ -25,6 +27,14 @@ if TYPE_CHECKING:
     from parcae.workloads.arrivals import JobSequence
 
 Samples = npt.NDArray[np.int64]
+
+
+#: Larger numbers are mistakes, or damage of a file; the kernels' sums of them would overflow.
+LARGEST_DURATION_MS = 1 << 40  # 35 years
+LARGEST_ARRIVAL_MS = 1 << 50
+LARGEST_WORK_MS = 1 << 60
+LARGEST_LEVEL = 100_000
+MOST_TASKS = 10_000_000
 
 
 class HasExecutors(Protocol):
@@ -47,7 +57,10 @@ NUM_WAVES = len(Wave)
 
 
 def _as_samples(values: npt.ArrayLike, what: str) -> Samples:
-    array = np.asarray(values, dtype=np.float64) if not isinstance(values, np.ndarray) else values
+    try:
+        array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=np.float64)
+    except (OverflowError, ValueError, TypeError) as error:
+        raise WorkloadError(f"{what}: durations must be numbers ({error})") from None
     if array.ndim != 1:
         raise WorkloadError(
             f"{what}: durations must be a flat list of numbers, not shape {array.shape}"
@@ -58,6 +71,13 @@ def _as_samples(values: npt.ArrayLike, what: str) -> Samples:
                 f"{what}: a duration is NaN or infinite; durations are milliseconds >= 0"
             )
         array = np.rint(array)
+    if array.dtype.kind not in "fiu":
+        raise WorkloadError(f"{what}: durations must be numbers, not {array.dtype}")
+    if array.size and array.max() > LARGEST_DURATION_MS:
+        raise WorkloadError(
+            f"{what}: a duration is {array.max():g} ms; at most {LARGEST_DURATION_MS:g} ms "
+            "(35 years) is a duration"
+        )
     samples = array.astype(np.int64)
     if samples.size and samples.min() < 0:
         raise WorkloadError(
@@ -83,7 +103,7 @@ def _wave_samples(
 
 def _is_amount(value: float) -> bool:
     """Whether a value is a finite number >= 0."""
-    return math.isfinite(value) and value >= 0
+    return 0 <= value <= sys.float_info.max
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +138,10 @@ class TaskDurations:
         if not levels or not is_ascending or levels[0] < 1:
             raise WorkloadError(
                 f"parallelism levels must be positive and ascending, not {list(self.levels)}"
+            )
+        if levels[-1] > LARGEST_LEVEL:
+            raise WorkloadError(
+                f"a parallelism level is {shown(levels[-1])}; at most {LARGEST_LEVEL:,} is one"
             )
         object.__setattr__(self, "levels", levels)
         for name in ("fresh", "first", "rest"):
@@ -191,7 +215,12 @@ class StageSpec:
     input_bytes: float = 0.0
 
     def __post_init__(self) -> None:
-        if int(self.num_tasks) != self.num_tasks or self.num_tasks < 1:
+        if self.num_tasks > MOST_TASKS:
+            raise WorkloadError(
+                f"stage {self.name!r}: {shown(self.num_tasks)} tasks; a stage has at most "
+                f"{MOST_TASKS:,}"
+            )
+        if not self.num_tasks >= 1 or int(self.num_tasks) != self.num_tasks:
             raise WorkloadError(
                 f"stage {self.name!r}: an empty stage ({self.num_tasks} tasks); "
                 "a stage needs >= 1 task"
@@ -272,6 +301,11 @@ class JobSpec:
                 f"job {self.name!r}: the deadline is {self.deadline_ms} ms after arrival; "
                 "it must be above 0"
             )
+        if self.arrival_ms is not None and self.arrival_ms > LARGEST_ARRIVAL_MS:
+            raise WorkloadError(
+                f"job {self.name!r} arrives at {shown(self.arrival_ms)} ms; at most "
+                f"{LARGEST_ARRIVAL_MS:g} ms is a time"
+            )
         if not _is_amount(self.work_sigma):
             raise WorkloadError(
                 f"job {self.name!r}: the work sigma is {self.work_sigma}; it must be a number >= 0"
@@ -282,6 +316,11 @@ class JobSpec:
             )
         self._check_parents()
         object.__setattr__(self, "topological_order", self._topological_order())
+        if self.work_ms > LARGEST_WORK_MS:
+            raise WorkloadError(
+                f"job {self.name!r} has {self.work_ms:g} ms of work; at most "
+                f"{LARGEST_WORK_MS:g} ms can be summed"
+            )
 
     def _check_parents(self) -> None:
         for index, stage in enumerate(self.stages):

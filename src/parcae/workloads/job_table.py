@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from parcae.errors import ConfigError, FormatError
-from parcae.files import read_file
+from parcae.loader import read_file
 
 Value = TypeVar("Value")
 _JOB = "job"
