@@ -353,7 +353,7 @@ def size_cluster(question: Question, progress: Progress | None = None) -> Sizing
         report: Progress | None = None
         if progress is not None:
             report = _shifted(progress, done, total)
-        results[cores] = _played(question, cores, report)
+        results[cores] = results_at(question, play_at(question, cores, report), cores)
 
     for cores in question.cores:
         play(cores)
@@ -392,22 +392,40 @@ def _offered_cores(question: Question) -> float:
     return work_ms / span_ms if span_ms > 0 else math.inf
 
 
-def _played(question: Question, cores: int, progress: Progress | None) -> list[SizeResult]:
-    """The results of all policies at one size."""
+def play_at(question: Question, cores: int, progress: Progress | None = None) -> Comparison:
+    """Play every policy at one size, on the runs that `size_cluster` plays.
+
+    Args:
+        question: the jobs, the policies and the runs.
+        cores: the size.
+        progress: called with (runs done, all runs).
+
+    Raises:
+        PolicyError: a policy is unknown or does not fit the world of cores.
+    """
     config = question.config.model_copy(update={"num_executors": cores})
     world = _SizedWorld(
         question.workload, config, question.drawn_arrivals, question.jobs_per_run, question
     )
-    comparison = compare_in(
+    return compare_in(
         world,
         question.policies,
         range(question.seed_start, question.seed_start + question.num_seeds),
         processes=question.processes,
         progress=progress,
     )
-    return [
-        _result(question, comparison, column, cores) for column in range(len(comparison.policies))
-    ]
+
+
+def results_at(question: Question, comparison: Comparison, cores: int) -> list[SizeResult]:
+    """The results of all policies at one size.
+
+    Args:
+        question: what was asked.
+        comparison: the runs, as `play_at` returns them.
+        cores: the size.
+    """
+    columns = range(len(comparison.policies))
+    return [_result(question, comparison, column, cores) for column in columns]
 
 
 def _result(question: Question, comparison: Comparison, column: int, cores: int) -> SizeResult:
