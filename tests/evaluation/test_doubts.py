@@ -57,6 +57,8 @@ def test_durations_measured_alone_are_warned_of() -> None:
     alone = replace(_WORKLOAD, provenance={"measured": "sf1: 3 runs of 22 queries"})
     (text,) = setting_warnings(alone, _CORES, "batch")
     assert "measured with one job at a time" in text
+    one_by_one = replace(_WORKLOAD, provenance={"measured_alone": "6 runs"})
+    assert setting_warnings(one_by_one, _CORES, "batch") == [text]
 
 
 def test_seeds_that_repeat_one_run_are_warned_of() -> None:

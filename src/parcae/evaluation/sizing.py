@@ -338,7 +338,8 @@ def size_cluster(question: Question, progress: Progress | None = None) -> Sizing
         num_played += 1
         total = max(planned, num_played) * question.num_seeds
         report = None if progress is None else _shifted(progress, done, total)
-        return _played(question, cores, settings, report)
+        comparison = play_at(question, cores, settings, report)
+        return results_at(question, comparison, cores)
 
     for cores in question.cores:
         results[cores] = played(cores)
@@ -381,24 +382,46 @@ def _offered_cores(question: Question) -> float:
     return work_ms / span_ms if span_ms > 0 else math.inf
 
 
-def _played(
-    question: Question, cores: int, elastic: Elastic | None, progress: Progress | None
-) -> list[SizeResult]:
-    """The results of all policies at one size, the largest one of an elastic cluster."""
+def play_at(
+    question: Question,
+    cores: int,
+    elastic: Elastic | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Play every policy at one size, on the runs that `size_cluster` plays.
+
+    Args:
+        question: the jobs, the policies and the runs.
+        cores: the size; the largest one of an elastic cluster.
+        elastic: how an elastic cluster grows and shrinks; None for a fixed size.
+        progress: called with (runs done, all runs).
+
+    Raises:
+        PolicyError: a policy is unknown or does not fit the world of cores.
+    """
     config = question.config.model_copy(update={"num_executors": cores, "elastic": elastic})
     world = _SizedWorld(
         question.workload, config, question.drawn_arrivals, question.jobs_per_run, question
     )
-    comparison = compare_in(
+    return compare_in(
         world,
         question.policies,
         range(question.seed_start, question.seed_start + question.num_seeds),
         processes=question.processes,
         progress=progress,
     )
-    return [
-        _result(question, comparison, column, cores) for column in range(len(comparison.policies))
-    ]
+
+
+def results_at(question: Question, comparison: Comparison, cores: int) -> list[SizeResult]:
+    """The results of all policies at one size.
+
+    Args:
+        question: what was asked.
+        comparison: the runs, as `play_at` returns them.
+        cores: the size.
+    """
+    columns = range(len(comparison.policies))
+    return [_result(question, comparison, column, cores) for column in columns]
 
 
 def _result(question: Question, comparison: Comparison, column: int, cores: int) -> SizeResult:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parcae.errors import ConfigError
+from parcae.evaluation.doubts import measured_alone_warning
 from parcae.evaluation.size_target import Target
 from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
 from parcae.files import check_place, replacing, write_text
@@ -87,7 +88,9 @@ def _saving(found: dict[str, int | None]) -> str:
 
 def warnings(sizing: Sizing) -> list[str]:
     """Where a conclusion would be wrong, one sentence each."""
-    return [*_load_warnings(sizing), *_target_warnings(sizing)]
+    alone = measured_alone_warning(sizing.question.workload)
+    durations = [f"{alone[0].upper()}{alone[1:]}."] if alone else []
+    return [*_load_warnings(sizing), *durations, *_target_warnings(sizing)]
 
 
 def _load_warnings(sizing: Sizing) -> list[str]:

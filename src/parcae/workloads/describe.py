@@ -21,6 +21,8 @@ from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Wave, Worklo
 #: as
 #: in "23% of the jobs contain 82% of the total work" (Decima, section 7.2).
 TOP_SHARE = 0.23
+#: Key in a workload's provenance: event logs in which hardly two jobs ran at the same time.
+MEASURED_ALONE = "measured_alone"
 #: Key in a workload's provenance: the number of first runs that the import left out.
 FIRST_RUNS_LEFT_OUT = "first_runs_left_out"
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parcae.errors import FormatError, WorkloadError
+from parcae.workloads.describe import MEASURED_ALONE
 from parcae.workloads.faults import LoggedFaults, combined
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, Workload
 from parcae.workloads.recurring import counted, workload_of_jobs, workload_of_runs
 from parcae.workloads.spark.application import UNKNOWN_SLOTS
-from parcae.workloads.spark.dag import JobRun, job_runs
+from parcae.workloads.spark.dag import JobRun, are_one_at_a_time, job_runs
 from parcae.workloads.spark.faults import logged_faults
 from parcae.workloads.spark.files import LogSource, find_logs
 from parcae.workloads.spark.reading import LineTally, Progress, read_applications
@@ -100,6 +101,8 @@ def read_spark_event_logs(
     if not runs:
         raise FormatError(_no_jobs_message(logs.sources, tally))
     provenance = _provenance(logs.sources, tally, key)
+    if are_one_at_a_time(runs):
+        provenance[MEASURED_ALONE] = f"{counted(len(runs), 'run')}, hardly two at the same time"
     try:
         workload, notes = (
             workload_of_runs(name, runs, provenance)
@@ -110,6 +113,11 @@ def read_spark_event_logs(
         raise FormatError(f"the log is inconsistent: {error}; download it again") from error
     workload = replace(workload, faults=combined(tally.faults))
     notes = [*logs.notes, *_notes(tally, workload.jobs), *notes]
+    if MEASURED_ALONE in provenance:
+        notes.append(
+            "Jobs ran one at a time: their durations do not show how tasks slow down when jobs "
+            "share a cluster."
+        )
     num_files = sum(len(source.parts) for source in logs.sources)
     report = ImportReport(
         SOURCE,

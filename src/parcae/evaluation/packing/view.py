@@ -94,6 +94,7 @@ def notes(comparison: PackingComparison) -> list[str]:
             f"neighbouring blocks are correlated (up to {max(known):.2f}): "
             "the intervals are too narrow"
         )
+    lines.extend(f"Warning: {text}." for text in comparison.warnings())
     return lines
 
 

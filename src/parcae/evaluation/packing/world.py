@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError
+from parcae.evaluation.doubts import packing_warnings
 from parcae.evaluation.packing.policies import ResolvedPacking, Tuning, resolve_packing
 from parcae.evaluation.statistics import Estimate, Method, ratio_estimate
 from parcae.evaluation.world import PairedComparison, Say
@@ -163,12 +164,14 @@ class PackingComparison(PairedComparison[PackingResult]):
         outcomes: the first run of every policy, for the charts.
         curves: by learned policy, [iteration, seconds, cost on the selection runs] for each
             measurement of its training.
+        doubts: what makes conclusions from this comparison wrong, in sentences.
     """
 
     measure_key: str
     sizes: SizeGroups
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     curves: Mapping[str, list[list[float]]] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
 
     subject = "rigid jobs"
 
@@ -227,6 +230,10 @@ class PackingComparison(PairedComparison[PackingResult]):
         names = ", ".join(p.name for p in self.policies if not p.is_complete)
         return f"Not ranked, because some of their jobs never started: {names}." if names else ""
 
+    def warnings(self) -> list[str]:
+        """What makes conclusions from this comparison wrong, in sentences."""
+        return list(self.doubts)
+
     @property
     def view(self) -> Any:
         """The module that shows these comparisons."""
@@ -235,10 +242,14 @@ class PackingComparison(PairedComparison[PackingResult]):
         return view
 
     def to_json(self) -> dict[str, Any]:
-        """{"policies": {name: {...}}, "measure": ..., "settings": {...}}"""
+        """{"policies": {name: {...}}, "measure": ..., "settings": {...}, "warnings": [...]}"""
         key = self.measure_key
-        policies = {p.name: p.to_json(self.sizes, key) for p in self.policies}
-        return {"policies": policies, "measure": key, "settings": self.settings}
+        return {
+            "policies": {p.name: p.to_json(self.sizes, key) for p in self.policies},
+            "measure": key,
+            "settings": self.settings,
+            "warnings": self.warnings(),
+        }
 
 
 @dataclass(frozen=True)
@@ -251,6 +262,7 @@ class PackingWorld:
         setting: the setting for which the nearest variant of a learned policy is chosen.
         tuning: how policies are tuned.
         card: what is needed to repeat the comparison, besides the policies.
+        load: work that arrives / work that the cluster can do, of its busiest resource.
     """
 
     sequences: Sequence[RigidJobs]
@@ -258,6 +270,7 @@ class PackingWorld:
     setting: PackingSetting
     tuning: Tuning
     card: Mapping[str, Any]
+    load: float = 0.0
 
     plays_in_threads = True
 
@@ -300,7 +313,11 @@ class PackingWorld:
         )
         settings = self._settings(resolved, results)
         shown = dict(zip(resolved.names, rows[0], strict=True))
-        return PackingComparison(results, settings, measure, sizes, shown, resolved.curves)
+        edges = (f"{name}: {text}" for name, text in resolved.edges.items())
+        warnings = (*packing_warnings(self.sequences, self.load), *edges)
+        return PackingComparison(
+            results, settings, measure, sizes, shown, resolved.curves, warnings
+        )
 
     def _settings(
         self, resolved: ResolvedPacking, results: Sequence[PackingResult]
