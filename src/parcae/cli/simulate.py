@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.checks import Only, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import SOURCE_HELP, ArrivalsOption, JobsOption, SimulatedClusterOptions
 from parcae.cli.runs import JobSetOptions, PlayedRun, PolicyOption, ShowOptions, policy_names
@@ -49,6 +50,14 @@ class DrawOptions:
     ] = 0
 
 
+@refusing(
+    Only(("set_id",), lambda given: given["job_set"] is not None, "with --job-set"),
+    Only(
+        ("jobs", "arrivals"),
+        lambda given: given["job_set"] is None,
+        "to jobs that are drawn (--job-set says which jobs arrive when)",
+    ),
+)
 @with_groups
 def simulate_command(
     *,

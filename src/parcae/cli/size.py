@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.checks import Only, file_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import DurationsOption, ErrorOption, UnknownOption
 from parcae.cli.progress import progress_bar
@@ -102,14 +103,22 @@ class SizeOutputOptions:
     """Files to write."""
 
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the result as JSON to this file.")
+        Path | None,
+        typer.Option(
+            "--json", help="Write the result as JSON to this file.", callback=file_to_write
+        ),
     ] = None
     csv: Annotated[
-        Path | None, typer.Option("--csv", help="Write a row for each size and policy.")
+        Path | None,
+        typer.Option("--csv", help="Write a row for each size and policy.", callback=file_to_write),
     ] = None
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", help="Draw times and costs by size (.png, .svg or .html)."),
+        typer.Option(
+            "--plot",
+            help="Draw times and costs by size (.png, .svg or .html).",
+            callback=file_to_write,
+        ),
     ] = None
 
     def write(self, sizing: Sizing) -> None:
@@ -132,6 +141,11 @@ class SizeOutputOptions:
             typer.echo(f"picture: {self.plot}")
 
 
+@refusing(
+    Only(("search",), lambda given: given["target"] is not None, "with --target"),
+    Only(("block",), lambda given: given["arrivals"] == "recorded", "to recorded arrivals"),
+    Only(("growth",), lambda given: given["arrivals"] != "batch", "to jobs that arrive over time"),
+)
 @with_groups
 def size_command(
     source: Annotated[
