@@ -7,9 +7,10 @@ import errno
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 try:
     import fcntl
@@ -18,6 +19,8 @@ except ImportError:  # Windows: folders are not locked
 
 from parcae.errors import ConfigError, FormatError
 
+#: A pipe that is written to has to be read by then.
+_READER_S = 10.0
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISCHR, "a device"),
@@ -48,6 +51,21 @@ def check_place(path: Path) -> None:
         )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "the folder of this file is not writable", str(path))
+
+
+def check_folder(path: Path) -> None:
+    """Check that files can be written in the folder `path`, which may have to be made first.
+
+    Raises:
+        OSError: it, or the nearest folder above it that exists, is no folder or is not writable.
+    """
+    folder = Path(path).resolve()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a folder", str(path))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, f"the folder {folder} is not writable", str(path))
 
 
 def _is_written_to(path: Path) -> bool:
@@ -93,7 +111,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     check_place(path)
     # `/dev/stdout` is a link to a pipe or a terminal that has no path of its own.
     if _is_written_to(Path(path)):
-        with Path(path).open("ab", buffering=0) as stream:
+        with _opened_for_writing(Path(path)) as stream:
             yield cast("BinaryIO", stream)
         return
     path = Path(path).resolve()
@@ -111,6 +129,24 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _opened_for_writing(path: Path) -> Any:
+    """Open a device or a pipe; a pipe that no program reads would be waited for without end."""
+    if not stat.S_ISFIFO(path.stat().st_mode):
+        return path.open("ab", buffering=0)
+    end = time.monotonic() + _READER_S
+    while True:
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > end:
+                why = "no program reads this pipe"
+                raise OSError(error.errno, why, str(path)) from None
+            time.sleep(0.05)
+        else:
+            os.set_blocking(handle, True)
+            return os.fdopen(handle, "ab", buffering=0)
 
 
 def _new_mode(path: Path) -> int:

@@ -106,7 +106,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae simulate nothing", "no workload 'nothing'"),
         ("parcae simulate toy --policy fiar", "did you mean 'fair'"),
         ("parcae simulate toy --gantt g.gif", "g.gif: charts are written as .html, .png"),
-        ("parcae tune toy -o nowhere/x.safetensors", "give a file in an existing folder"),
+        ("parcae tune toy -o nowhere/x.safetensors", "the folder of this file does not exist"),
         ("parcae simulate toy --arrivals sometimes", "poisson:25s"),
         ("parcae simulate toy --durations often", "sampled, first, mean"),
         ("parcae simulate toy --arrivals recorded", "no recorded arrivals"),
@@ -182,7 +182,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae train toy --world executors --device cuda -o x.parcae", "finds no CUDA device"),
         (
             "parcae train toy --world cores --recipe fast -o x.parcae",
-            "--recipe does not apply to parcae in the world of cores",
+            "--recipe has no effect here",
         ),
         (
             "parcae train toy --world cores --rule tuned:classes -o x.parcae",

@@ -393,7 +393,7 @@ READERS: tuple[Subject, ...] = (
     Subject("packing sets", _json(_PACKING), JSON, read_packing_sets, "sets.json"),
     Subject("allocation xml", lambda: (_POOLS_XML,), TEXT, read_allocation, "fair.xml"),
     Subject("allocation json", _json(_POOLS_JSON), JSON, read_allocation, "fair.json"),
-    Subject("priorities", lambda: (b"name,priority\ndash*,10\n*,-5\n",), TEXT, read_priorities,
+    Subject("priorities", lambda: (b"job,priority\ndash*,10\n*,-5\n",), TEXT, read_priorities,
             "priorities.csv"),
     Subject(".parcae", _parcae_files,
             (by.members_damaged(by.damaged_bytes), *[by.members_damaged(by.damaged_array)] * 3,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.elastic import ElasticOptions
+from parcae.cli.checks import file_to_write, refusing
+from parcae.cli.elastic import FOR_ELASTIC, ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     MOST,
@@ -61,24 +62,19 @@ class OutputOptions:
     """Files to write."""
 
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the result as JSON to this file.")
+        Path | None,
+        typer.Option(
+            "--json", help="Write the result as JSON to this file.", callback=file_to_write
+        ),
     ] = None
     report: Annotated[
         Path | None,
-        typer.Option("--report", help="Write an HTML report (one self-contained file)."),
+        typer.Option(
+            "--report",
+            help="Write an HTML report (one self-contained file).",
+            callback=file_to_write,
+        ),
     ] = None
-
-    def check(self) -> None:
-        """Check before the runs, which take time, that the files can be written.
-
-        Raises:
-            OSError: one cannot.
-        """
-        from parcae.files import check_place
-
-        for path in (self.json_path, self.report):
-            if path is not None:
-                check_place(path)
 
     def write(self, comparison: PairedComparison[Any]) -> None:
         """Print the table of a comparison, and write the files that are given."""
@@ -119,7 +115,7 @@ class JobsOutputOptions(OutputOptions):
         ),
     ] = None
 
-    def check(self) -> None:
+    def check_tables(self) -> None:
         """Check the names of the tables of jobs, before the runs, which take time."""
         from parcae.evaluation.per_job import FORMATS, RECURRING_FORMATS, check_per_job
 
@@ -139,6 +135,7 @@ class JobsOutputOptions(OutputOptions):
             typer.echo(f"recurring jobs: {self.recurring}")
 
 
+@refusing(FOR_ELASTIC)
 @with_groups
 def compare_command(
     workload: WorkloadArgument,
@@ -162,7 +159,7 @@ def compare_command(
     """
     from parcae.evaluation.compare import ClusterWorld, compare
 
-    output.check()
+    output.check_tables()
     config = elastic.applied(cluster.config(), cluster.cores)
     loaded = with_deadlines(cluster.load(workload), runs.deadlines)
     with progress_bar(has_counts=True) as progress:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.checks import Only
+
 if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
     from parcae.simulation.elastic import Elastic
@@ -113,7 +115,7 @@ class ElasticOptions:
             cores: value of `--cores`: a `CoreRange` for an elastic cluster.
 
         Raises:
-            ConfigError: an option does not apply, or values contradict each other.
+            ConfigError: values contradict each other.
         """
         from pydantic import ValidationError
 
@@ -121,7 +123,6 @@ class ElasticOptions:
         from parcae.simulation.config import SimulationConfig, WorldName
 
         if not isinstance(cores, CoreRange):
-            self.check_unused()
             return config
         if config.world is not WorldName.CORES:
             raise ConfigError(
@@ -155,26 +156,13 @@ class ElasticOptions:
         }
         return Elastic(**{key: value for key, value in given.items() if value is not None})
 
-    def check_unused(self) -> None:
-        """Check that no option is given, for a cluster of a fixed size.
 
-        Raises:
-            ConfigError: one is given.
-        """
-        from parcae.errors import ConfigError
-
-        options = {
-            "--cores-per-executor": self.cores_per_executor,
-            "--executor-start": self.executor_start,
-            "--backlog-timeout": self.backlog_timeout,
-            "--idle-timeout": self.idle_timeout,
-        }
-        for option, value in options.items():
-            if value is not None:
-                raise ConfigError(
-                    f"{option} is for elastic clusters only: leave it out, or give --cores "
-                    "MIN..MAX, as in 8..64"
-                )
+#: The options of `ElasticOptions` have no effect on clusters of fixed sizes.
+FOR_ELASTIC = Only(
+    ("cores_per_executor", "executor_start", "backlog_timeout", "idle_timeout"),
+    lambda given: ".." in str(given["cores"]),
+    "to elastic clusters (--cores MIN..MAX, as in 8..64)",
+)
 
 
 def _ms(option: str, text: str | None) -> int | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.checks import Only, folder_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import BudgetOption, ProgressLine, SeedOption
 from parcae.cli.learning import ObjectiveOption
@@ -18,6 +19,7 @@ from parcae.cli.options import (
     ClusterOptions,
     DeadlinesOption,
     check_deadlines,
+    in_cores,
     with_deadlines,
 )
 
@@ -77,6 +79,14 @@ class SearchOptions:
     device: Annotated[str, typer.Option("--device", help="cpu | cuda")] = "cpu"
 
 
+@refusing(
+    Only(("key",), lambda given: not _is_workload(given["logs"]), "to event logs"),
+    Only(
+        ("device",),
+        lambda given: not in_cores(given),
+        "to --world executors (policies of the world of cores are trained without PyTorch)",
+    ),
+)
 @with_groups
 def learn_command(
     logs: Annotated[
@@ -89,7 +99,10 @@ def learn_command(
     folder: Annotated[
         Path,
         typer.Option(
-            "-o", "--output", help="Folder for the policy, the comparison and the report."
+            "-o",
+            "--output",
+            help="Folder for the policy, the comparison and the report.",
+            callback=folder_to_write,
         ),
     ],
     *,
@@ -162,13 +175,17 @@ def _learned(scenario: Scenario, folder: Path, search: SearchOptions) -> Learned
     return learned
 
 
+def _is_workload(paths: list[Path]) -> bool:
+    return len(paths) == 1 and paths[0].suffix == ".parcae"
+
+
 def _read(paths: list[Path], key: str | None) -> tuple[Workload, Workload | None]:
     """The recurring jobs, and their recorded runs with arrivals (None for a workload file)."""
     from parcae.workloads.archive import read_workload
     from parcae.workloads.spark_event_log import read_spark_event_logs
 
     # A workload file contains recurring jobs without arrivals of runs.
-    if len(paths) == 1 and paths[0].suffix == ".parcae":
+    if _is_workload(paths):
         return read_workload(paths[0]), None
     workload, report = read_spark_event_logs(paths, key=key)
     for note in report.notes:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.checks import Only, Values, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import (
     Found,
@@ -24,6 +25,7 @@ from parcae.cli.options import (
     JobsOption,
     JsonOption,
     WorkloadArgument,
+    in_cores,
     with_deadlines,
 )
 
@@ -272,6 +274,24 @@ def _changes(text: str) -> dict[str, str]:
     return changes
 
 
+def _is_evolved(given: Values) -> bool:
+    return bool(given["network"] == "parcae" and in_cores(given))
+
+
+@refusing(
+    Only(
+        ("settings", "decima", "device", "ray", "recipe"),
+        lambda given: not _is_evolved(given),
+        "to trainings by policy gradients (parcae in the world of cores is trained by an "
+        "evolution strategy; choose --world executors or --network decima)",
+    ),
+    Only(("decima",), lambda given: given["network"] == "decima", "with --network decima"),
+    Only(
+        ("also",),
+        _is_evolved,
+        "with --world cores --network parcae: training by policy gradients uses one setting",
+    ),
+)
 @with_groups
 def train_command(
     workload: WorkloadArgument,
@@ -308,7 +328,6 @@ def _evolution_learner(
     from parcae.learning.order_evolution import EvolutionLearner
     from parcae.learning.start import start_order_network, start_order_rule
 
-    _refuse_gradients(net)
     return EvolutionLearner(
         [scenario, *(_also(scenario, text) for text in setting.also or [])],
         start_order_rule(net.rule, scenario),
@@ -317,31 +336,10 @@ def _evolution_learner(
     )
 
 
-def _refuse_gradients(net: NetworkOptions) -> None:
-    """Raise an error if an option was given that exists only for training by gradients."""
-    from parcae.errors import ConfigError
-
-    given = {
-        "--decima": net.decima,
-        "--device": net.device,
-        "--ray": net.ray,
-        "--recipe": net.recipe,
-        "--set": net.settings,
-    }
-    for option, value in given.items():
-        # These options have no defaults, so that a value means that the user gave it.
-        if value:
-            raise ConfigError(
-                f"{option} does not apply to parcae in the world of cores, which is trained by an "
-                "evolution strategy: leave it out, or choose --world executors or --network decima"
-            )
-
-
 def _gradient_learner(
     scenario: Scenario, setting: ScenarioOptions, net: NetworkOptions, seed: int
 ) -> GradientLearner:
     """The learner of a network that is trained by policy gradients."""
-    from parcae.errors import ConfigError
     from parcae.learning.config import override
     from parcae.learning.gradients import gradient_learner
     from parcae.learning.recipes import parse_recipe, recipe_config
@@ -349,11 +347,6 @@ def _gradient_learner(
     from parcae.learning.start import start_rule, start_weights
     from parcae.policies.decima.layout import DecimaSettings
 
-    if setting.also:
-        raise ConfigError(
-            "--also needs `parcae train --world cores --network parcae`: training by policy "
-            "gradients uses one setting"
-        )
     recipe = parse_recipe(net.recipe or "fast")
     config = override(recipe_config(recipe, scenario, net.network), net.settings or [])
     needs_rule = net.network == "parcae" or config.imitation > 0

@@ -191,6 +191,15 @@ def world_of(world: str | None, executors_only: Mapping[str, object]) -> WorldNa
     return WorldName(world)
 
 
+def in_cores(given: Mapping[str, Any]) -> bool:
+    """Whether a command with these values of its parameters runs in the world of cores."""
+    if given["world"] is not None:
+        return bool(given["world"] == "cores")
+    implying = ("moving_delay_ms", "warmup_delay_ms", "executor_classes")
+    is_implied = given["reference_semantics"] or given["parallelism_model"] != _NO_MODEL
+    return not is_implied and all(given.get(name) is None for name in implying)
+
+
 def one_size(executors: int | None, cores: int | None) -> int | None:
     """The number that `--executors` or `--cores` gives, or None.
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.elastic import ElasticOptions
+from parcae.cli.checks import Only, refusing
+from parcae.cli.elastic import FOR_ELASTIC, ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     SOURCE_HELP,
@@ -58,6 +59,15 @@ class DrawOptions:
     ] = 0
 
 
+@refusing(
+    Only(("set_id",), lambda given: given["job_set"] is not None, "with --job-set"),
+    Only(
+        ("jobs", "arrivals"),
+        lambda given: given["job_set"] is None,
+        "to jobs that are drawn (--job-set says which jobs arrive when)",
+    ),
+    FOR_ELASTIC,
+)
 @with_groups
 def simulate_command(
     *,

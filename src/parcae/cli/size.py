@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcae.cli.elastic import ElasticOptions
+from parcae.cli.checks import Only, file_to_write, refusing
+from parcae.cli.elastic import FOR_ELASTIC, ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     DeadlinesOption,
@@ -117,14 +118,22 @@ class SizeOutputOptions:
     """Files to write."""
 
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the result as JSON to this file.")
+        Path | None,
+        typer.Option(
+            "--json", help="Write the result as JSON to this file.", callback=file_to_write
+        ),
     ] = None
     csv: Annotated[
-        Path | None, typer.Option("--csv", help="Write a row for each size and policy.")
+        Path | None,
+        typer.Option("--csv", help="Write a row for each size and policy.", callback=file_to_write),
     ] = None
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", help="Draw times and costs by size (.png, .svg or .html)."),
+        typer.Option(
+            "--plot",
+            help="Draw times and costs by size (.png, .svg or .html).",
+            callback=file_to_write,
+        ),
     ] = None
 
     def write(self, sizing: Sizing) -> None:
@@ -147,6 +156,12 @@ class SizeOutputOptions:
             typer.echo(f"picture: {self.plot}")
 
 
+@refusing(
+    Only(("search",), lambda given: given["target"] is not None, "with --target"),
+    Only(("block",), lambda given: given["arrivals"] == "recorded", "to recorded arrivals"),
+    Only(("growth",), lambda given: given["arrivals"] != "batch", "to jobs that arrive over time"),
+    FOR_ELASTIC,
+)
 @with_groups
 def size_command(
     source: Annotated[
@@ -225,9 +240,7 @@ def _sizes(
     words = text.split(",")
     ranges = [found for word in words if (found := core_range(word)) is not None]
     fixed = [word for word in words if core_range(word) is None]
-    if not ranges:
-        options.check_unused()
-    elif not fixed:
+    if not fixed:
         raise ConfigError(
             f"--cores {text}: give a fixed size to compare with, as in {int(ranges[-1])},{text}"
         )

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from parcae.errors import FormatError, WorkloadError
 from parcae.files import replacing
-from parcae.loader import members, parsed_json
+from parcae.loader import members, open_file, parsed_json
 from parcae.workloads.faults import LoggedFaults
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.job import NUM_WAVES, JobSpec, StageSpec, TaskDurations, Wave, Workload
@@ -174,7 +174,14 @@ def _check_size(path: Path) -> None:
     """Refuse an archive with arrays that would fill the memory.
 
     A member never has more content than the archive says.
+
+    Raises:
+        ValueError: it is no zip archive.
+        FormatError: its members are too large, or it is damaged.
     """
+    with open_file(path) as stream:
+        if not zipfile.is_zipfile(stream):
+            raise ValueError("no zip archive")
     num_bytes = sum(info.file_size for info in members(path))
     if num_bytes > MAX_ARCHIVE_BYTES:
         raise FormatError(

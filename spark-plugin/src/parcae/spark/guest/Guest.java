@@ -313,7 +313,8 @@ public final class Guest implements DriverPlugin {
     boolean isFair = root.schedulingMode() == SchedulingMode.FAIR();
     if (!setting.isEmpty() && !setting.equals(KEEP) && !setting.equals(REPLACE)) {
       throw new PolicyException(
-          POOLS + " is " + setting + "; set it to " + KEEP + " or " + REPLACE + ", or leave it out");
+          POOLS + " is " + setting + "; set it to " + KEEP + " or " + REPLACE
+              + ", or leave it out");
     }
     if (setting.equals(KEEP) && !isFair) {
       throw new PolicyException(
