@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from parcae.evaluation.statistics import Estimate, ratio_estimate
+from parcae.evaluation.statistics import UNKNOWN, Estimate, ratio_estimate
 
 FloatArray = npt.NDArray[np.float64]
 #: For its intervals, a single run is divided into this many consecutive blocks of jobs.
 NUM_BLOCKS = 20
-_UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -33,14 +32,14 @@ class Samples:
         return (
             ratio_estimate(self.total[is_known], self.count[is_known], "t")
             if is_known.any()
-            else _UNKNOWN
+            else UNKNOWN
         )
 
     def ratio(self, first: Samples) -> Estimate:
         """Ratio of the means over all jobs; runs in which no job started in both are left out."""
         is_known = (self.count > 0) & (first.count > 0)
         if not is_known.any():
-            return _UNKNOWN
+            return UNKNOWN
         above, below = (one.total[is_known] / one.count[is_known].mean() for one in (self, first))
         return ratio_estimate(above, below, "t")
 
