@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from parcae.errors import ConfigError, FormatError, WorkloadError, suggestion
 from parcae.loader import lines, number, parsed_json
 from parcae.units import MS_PER_S
-from parcae.workloads.alibaba_instances import mean_durations_s
+from parcae.workloads.alibaba_instances import TaskName, mean_durations_s
 from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, without_largest
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
@@ -146,36 +146,39 @@ def _with_instances(
     bad = BadRows(max_bad_share)
     names = [(job.name, stage.name) for job in workload.jobs for stage in job.stages]
     means_s, num_rows = mean_durations_s(path, names, bad, progress)
-    tables: dict[int, TaskDurations] = {}
-
-    def job_of(job: JobSpec) -> JobSpec:
-        stages = []
-        for stage in job.stages:
-            mean_s = means_s.get((job.name, stage.name))
-            if mean_s is not None:
-                durations = _constant_durations(mean_s, tables)
-                stage = replace(stage, durations=durations, mean_task_ms=-1.0)
-            stages.append(stage)
-        return replace(job, stages=tuple(stages))
-
-    source = f"{workload.provenance['source']}, durations of batch_instance"
-    provenance = {**workload.provenance, "source": source}
-    jobs = tuple(job_of(job) for job in workload.jobs)
-    notes = report.notes
+    notes = list(report.notes)
     if num_spans := len(names) - len(means_s):
-        notes = (
-            *notes,
+        notes.append(
             f"{num_spans:,} of {len(names):,} tasks have no completed instance in {path.name}; "
-            "their spans (end - start) are taken",
+            "their spans (end - start) are taken"
         )
-    return replace(workload, jobs=jobs, provenance=provenance), replace(
+    on_both = replace(
         report,
         num_files=2,
         num_rows=report.num_rows + num_rows,
         num_bad_rows=report.num_bad_rows + bad.count,
         bad_samples=(*report.bad_samples, *bad.samples),
-        notes=notes,
+        notes=tuple(notes),
     )
+    return _with_means(workload, means_s), on_both
+
+
+def _with_means(workload: Workload, means_s: Mapping[TaskName, float]) -> Workload:
+    """The workload with these durations of tasks, in s; other tasks keep theirs."""
+    tables: dict[int, TaskDurations] = {}
+
+    def stage_of(job: JobSpec, stage: StageSpec) -> StageSpec:
+        mean_s = means_s.get((job.name, stage.name))
+        if mean_s is None:
+            return stage
+        return replace(stage, durations=_constant_durations(mean_s, tables), mean_task_ms=-1.0)
+
+    jobs = tuple(
+        replace(job, stages=tuple(stage_of(job, stage) for stage in job.stages))
+        for job in workload.jobs
+    )
+    source = f"{workload.provenance['source']}, durations of batch_instance"
+    return replace(workload, jobs=jobs, provenance={**workload.provenance, "source": source})
 
 
 class _Reading:

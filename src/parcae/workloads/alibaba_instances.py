@@ -9,7 +9,7 @@ Source: Alibaba cluster-trace-v2018, batch_instance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from parcae.errors import FormatError
@@ -41,6 +41,8 @@ _TASK, _JOB, _STATUS, _START, _END = (
 _COMPLETED = "Terminated"
 #: An instance that starts and ends in the same second is taken to last half a second.
 _SHORTEST_S = 0.5
+#: Progress is reported every so many rows.
+_ROWS_A_REPORT = 100_000
 #: Of any time of the trace: seconds of 30,000 years.
 _LARGEST = 1e12
 
@@ -101,25 +103,13 @@ def mean_durations_s(
         FormatError: too many bad rows, damaged compressed data, or no instance of these tasks.
     """
     durations = InstanceDurations(tasks)
-    num_bytes = 0
     num_rows = 0
-
-    def count(more: int) -> None:
-        nonlocal num_bytes
-        num_bytes += more
-
-    for line_number, (line, _) in enumerate(lines(path, count), 1):
-        cells = line.decode("utf-8", "replace").rstrip("\r").split(",")
-        is_header = line_number == 1 and cells[0] == COLUMNS[0]
-        if cells == [""] or is_header:
-            continue
+    for line_number, cells in _rows(path, progress):
         num_rows += 1
         try:
             durations.add(cells)
         except (FormatError, ValueError) as error:
             bad.add(path, line_number, str(error))
-        if progress is not None and num_rows % 100_000 == 0:
-            progress(num_bytes, path.stat().st_size)
     bad.finish(num_rows)
     means_s = durations.means_s()
     if not means_s:
@@ -128,3 +118,22 @@ def mean_durations_s(
             "batch_instance.csv of the same trace"
         )
     return means_s, num_rows
+
+
+def _rows(
+    path: Path, progress: Callable[[int, int], None] | None
+) -> Iterator[tuple[int, list[str]]]:
+    """The rows of the file with the numbers of their lines, without blank lines and a header."""
+    num_bytes = 0
+
+    def count(more: int) -> None:
+        nonlocal num_bytes
+        num_bytes += more
+
+    for line_number, (line, _) in enumerate(lines(path, count), 1):
+        if progress is not None and line_number % _ROWS_A_REPORT == 0:
+            progress(num_bytes, path.stat().st_size)
+        cells = line.decode("utf-8", "replace").rstrip("\r").split(",")
+        is_header = line_number == 1 and cells[0] == COLUMNS[0]
+        if cells != [""] and not is_header:
+            yield line_number, cells
