@@ -192,11 +192,14 @@ def _run_drawn(
     workload: Workload, policy: str, config: SimulationConfig, draw: DrawOptions, record: bool
 ) -> Iterator[PlayedRun]:
     """Run jobs that are drawn from a workload; `record` keeps every task in the traces."""
+    from parcae.evaluation.doubts import delay_warning
     from parcae.evaluation.policies import resolve_policies
 
     sequence = workload.draw(draw.jobs, draw.arrivals, config, seed=draw.seed)
     names = _policy_names(policy, config)
     resolved = resolve_policies(workload, names, config, draw.arrivals, draw.jobs)
+    if warning := delay_warning(workload, config):
+        typer.echo(f"warning: {warning}", err=True)
     # The metrics of executor classes need the record, too.
     record = record or bool(config.executor_classes)
     for labels, trace in _played(resolved, sequence, draw.seed, record):

@@ -41,7 +41,7 @@ def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str
         ConfigError: the arrivals cannot be parsed.
     """
     found = (
-        _long_delays(workload, config),
+        delay_warning(workload, config),
         _overload(workload, config, ArrivalProcess.parse(arrivals)),
         measured_alone_warning(workload),
         _ended_by_failures(workload, config),
@@ -89,7 +89,8 @@ def _is_same(one: PairedRuns, other: PairedRuns) -> bool:
     )
 
 
-def _long_delays(workload: Workload, config: SimulationConfig) -> str:
+def delay_warning(workload: Workload, config: SimulationConfig) -> str:
+    """A sentence if executors take longer to move than tasks take; else no text."""
     task_ms = mean_task_ms(workload)
     if config.world is WorldName.CORES or config.moving_delay_ms <= task_ms:
         return ""

@@ -187,7 +187,8 @@ def _check_arrivals(question: Question) -> None:
         if not question.workload.is_recorded:
             raise ConfigError(
                 f"workload {question.workload.name!r} has no recorded arrivals: give --arrivals, "
-                "as in --arrivals poisson:25s"
+                "as in --arrivals poisson:25s, or event logs in place of the workload, or import "
+                "them with --recorded"
             )
         block = question.block_length
         assert block is not None
