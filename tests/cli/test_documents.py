@@ -28,6 +28,12 @@ _TRACE = "".join(
     f"R2_1,3,j_{at},1,Terminated,{at + 10},{at + 30},50,1\n"
     for at in (100, 200, 300)
 )
+#: An instance of each of its tasks.
+_INSTANCES = "".join(
+    f"i,{task},j_{at},1,Terminated,{at},{at + 5},m_1,1,1,50,90,0.1,0.2\n"
+    for at in (100, 200, 300)
+    for task in ("M1", "R2_1")
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +45,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for copy in (folder / "event-logs" / log.name, folder / "before.zstd", folder / "after.zstd"):
         copy.write_bytes(log.read_bytes())
     (folder / "batch_task.csv").write_text(_TRACE)
+    (folder / "batch_instance.csv").write_text(_INSTANCES)
     _write_stages(folder)
     _write_tenants(folder)
     _write_deadlines(folder)

@@ -17,7 +17,7 @@ def _stage(kind: str, num_tasks: int, *parents: int) -> StageRun:
         np.array(values, np.int64) for values in ([], [num_tasks], [num_tasks] * (num_tasks - 1))
     )
     return StageRun(
-        kind, kind, num_tasks, frozenset(parents), frozenset(), StageSamples(2, samples, num_tasks)
+        kind, kind, num_tasks, frozenset(parents), frozenset(), StageSamples(2, samples)
     )
 
 

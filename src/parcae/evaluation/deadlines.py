@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
+    UNKNOWN,
     Estimate,
     Method,
     mean_over_jobs,
@@ -21,7 +22,6 @@ from parcae.metrics.later import PairedRuns
 from parcae.units import MS_PER_S
 
 FloatArray = npt.NDArray[np.float64]
-_UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def deadline_result(
     # A seed on which no job has a deadline says nothing.
     known = (counted.jobs > 0) & (first.jobs > 0)
     if not known.any():
-        return DeadlineResult(_UNKNOWN, _UNKNOWN, _UNKNOWN, _UNKNOWN)
+        return DeadlineResult(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
 
     def mean(sums: FloatArray) -> Estimate:
         return mean_over_jobs(sums[known], counted.jobs[known], method, rng)

@@ -80,6 +80,10 @@ class Estimate:
         return {"mean": mean, "ci95": [low, high]}
 
 
+#: The estimate of what no run shows.
+UNKNOWN = Estimate(math.nan, math.nan, math.nan)
+
+
 def with_half_width(estimate: Estimate, digits: int = 1) -> str:
     """The mean and the distance of its interval's farther end, as text.
 

@@ -52,7 +52,7 @@ def pools_json(pools: Sequence[RecurringJob], policy: int) -> dict[str, Any]:
 
 
 def later_share(pool: RecurringJob, policy: int) -> float:
-    """Share of the pool's jobs that end more than LATER times as late as under the first policy."""
+    """Share of a pool's jobs that take more than LATER times their time under the first policy."""
     return float(np.mean(pool.jct_s[policy] / pool.jct_s[0] > LATER))
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
+    UNKNOWN,
     Estimate,
     Method,
     ratio_estimate,
@@ -107,7 +108,7 @@ def _share_above(
     counts = [count_later(ratio, threshold) for ratio in ratio_by_seed]
     known = [(later, of) for later, of in counts if of]
     if not known:
-        return Estimate(math.nan, math.nan, math.nan)
+        return UNKNOWN
     return share_estimate([later for later, _ in known], [of for _, of in known], method, rng)
 
 

@@ -1,7 +1,7 @@
 """What comparing, tables and reports know of a world: of a kind of cluster and its policies.
 
 A `World` resolves policy names, plays runs under the policies and makes results of them. The
-clusters of Spark jobs (`parcae.evaluation.cluster`) and those of rigid jobs
+clusters of Spark jobs (`parcae.evaluation.compare`) and those of rigid jobs
 (`parcae.evaluation.packing.world`) are worlds. `PairedComparison` is what every comparison offers,
 whatever its world.
 """

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -166,15 +166,8 @@ def run_sizing_fidelity(
     question = _question(config, cores, profile)
     question.check()
     real = _RealRuns(cluster, question, sleeping_mixes(question, costs), progress)
-    errors = list[SizeError]()
-    for size in cores:
-        predicted = play_at(question, size)
-        results = results_at(question, predicted, size)
-        for column, result in enumerate(results):
-            jct_ms = real.jct_ms(config.policies[column], size)
-            errors.append(_error(predicted, column, result, jct_ms))
-            progress(_line(errors[-1]))
-    return SizingFidelity(config, question, profile, costs, tuple(errors), spark.version)
+    errors = tuple(error for size in cores for error in _errors_at(size, real))
+    return SizingFidelity(config, question, profile, costs, errors, spark.version)
 
 
 def _costs(cluster: MeasuredCluster, progress: Progress) -> ClusterCosts:
@@ -258,6 +251,16 @@ class _RealRuns:
             times = [(finished - submitted).tolist() for submitted, finished in done]
             write_text(file, json.dumps(times))
         return [np.array(times, np.float64) for times in json.loads(file.read_text())]
+
+
+def _errors_at(cores: int, real: _RealRuns) -> Iterator[SizeError]:
+    """The errors of every policy at a size."""
+    predicted = play_at(real.question, cores)
+    for column, result in enumerate(results_at(real.question, predicted, cores)):
+        jct_ms = real.jct_ms(real.cluster.config.policies[column], cores)
+        error = _error(predicted, column, result, jct_ms)
+        real.progress(_line(error))
+        yield error
 
 
 def _hash(mixes: Sequence[dict[str, Any]], jar: Path) -> str:

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from parcae.errors import ConfigError, FormatError, WorkloadError, suggestion
 from parcae.loader import lines, number, parsed_json
 from parcae.units import MS_PER_S
+from parcae.workloads.alibaba_instances import TaskName, mean_durations_s
 from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, without_largest
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
@@ -72,6 +73,7 @@ def read_alibaba(
     *,
     name: str = "alibaba-2018",
     duration: str = "auto",
+    instances: str | None = None,
     max_bad_share: float = 0.01,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Workload, ImportReport]:
@@ -86,8 +88,10 @@ def read_alibaba(
         name: name of the workload.
         duration: how long each instance of a task takes. "span": from the task's start to its end,
             which includes the time that instances waited while others ran. "mean": the mean
-            duration of the instances, which is in JSON lines with `duration_s`. "auto": the mean
-            where the file has it, else the span.
+            duration of the instances, which is in JSON lines with `duration_s`, or computed from
+            `instances`. "auto": the mean where there is one, else the span.
+        instances: the trace's batch_instance.csv, for the mean durations of a batch_task.csv. It is
+            read as a stream. A task none of whose instances completed keeps its span.
         max_bad_share: largest share of bad rows that is tolerated, 0..1.
         progress: called with (bytes read, size of the file) every 10,000 rows.
 
@@ -95,11 +99,11 @@ def read_alibaba(
         The workload, with jobs in order of arrival, and the import report.
 
     Raises:
-        ConfigError: no such way to take durations.
+        ConfigError: no such way to take durations, or instances that would not be used.
         FormatError: more bad rows than `max_bad_share`, a truncated file, no job at all, or no mean
             durations where they are asked for.
     """
-    _check_duration(duration, path)
+    _check_duration(duration, path, instances)
     bad = BadRows(max_bad_share)
     reading = _Reading(path, progress)
     texts = reading.texts()
@@ -117,7 +121,64 @@ def read_alibaba(
         raise FormatError(f"{path}: not CSV ({error}); expected {', '.join(_COLUMNS)}") from None
     num_rows += bad.count
     bad.finish(num_rows)
-    return _workload(path, name, tasks, bad, num_rows)
+    workload, report = _workload(path, name, tasks, bad, num_rows)
+    if instances is None:
+        return workload, report
+    return _with_instances(workload, report, Path(instances), max_bad_share, progress)
+
+
+def _with_instances(
+    workload: Workload,
+    report: ImportReport,
+    path: Path,
+    max_bad_share: float,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[Workload, ImportReport]:
+    """The workload with the mean durations of its tasks' instances, and the report on both files.
+
+    Args:
+        workload: the workload, with the spans of tasks as durations.
+        report: the report on its file.
+        path: batch_instance.csv.
+        max_bad_share: largest share of its bad rows that is tolerated, 0..1.
+        progress: called with (bytes read, size of the file).
+    """
+    bad = BadRows(max_bad_share)
+    names = [(job.name, stage.name) for job in workload.jobs for stage in job.stages]
+    means_s, num_rows = mean_durations_s(path, names, bad, progress)
+    notes = list(report.notes)
+    if num_spans := len(names) - len(means_s):
+        notes.append(
+            f"{num_spans:,} of {len(names):,} tasks have no completed instance in {path.name}; "
+            "their spans (end - start) are taken"
+        )
+    on_both = replace(
+        report,
+        num_files=2,
+        num_rows=report.num_rows + num_rows,
+        num_bad_rows=report.num_bad_rows + bad.count,
+        bad_samples=(*report.bad_samples, *bad.samples),
+        notes=tuple(notes),
+    )
+    return _with_means(workload, means_s), on_both
+
+
+def _with_means(workload: Workload, means_s: Mapping[TaskName, float]) -> Workload:
+    """The workload with these durations of tasks, in s; other tasks keep theirs."""
+    tables: dict[int, TaskDurations] = {}
+
+    def stage_of(job: JobSpec, stage: StageSpec) -> StageSpec:
+        mean_s = means_s.get((job.name, stage.name))
+        if mean_s is None:
+            return stage
+        return replace(stage, durations=_constant_durations(mean_s, tables), mean_task_ms=-1.0)
+
+    jobs = tuple(
+        replace(job, stages=tuple(stage_of(job, stage) for stage in job.stages))
+        for job in workload.jobs
+    )
+    source = f"{workload.provenance['source']}, durations of batch_instance"
+    return replace(workload, jobs=jobs, provenance={**workload.provenance, "source": source})
 
 
 class _Reading:
@@ -142,13 +203,20 @@ class _Reading:
             self._progress(self._num_bytes, self._path.stat().st_size)
 
 
-def _check_duration(duration: str, path: Path) -> None:
+def _check_duration(duration: str, path: Path, instances: str | None) -> None:
     if duration not in DURATIONS:
         raise ConfigError(f"no --duration {duration!r}; {suggestion(duration, DURATIONS)}")
-    if duration == "mean" and not _is_json(path):
+    if instances is not None and (duration == "span" or _is_json(path)):
+        why = "--duration span" if duration == "span" else "JSON lines"
+        raise ConfigError(
+            f"--instances {instances}: {why} would not use it; it gives the mean durations for "
+            "batch_task.csv"
+        )
+    if duration == "mean" and instances is None and not _is_json(path):
         raise FormatError(
             f"{path}: batch_task.csv has no durations of instances, only the start and the end of "
-            "each task; give JSON lines with duration_s, or leave out --duration mean"
+            "each task; give --instances batch_instance.csv or JSON lines with duration_s, or "
+            "leave out --duration mean"
         )
 
 

@@ -189,8 +189,14 @@ _READERS = [
                 str,
                 "auto",
                 "How long an instance of a task takes. span: end - start of the task, with the "
-                "time that instances waited; mean: the mean of its instances (JSON lines with "
-                "duration_s); auto: the mean where the file has it, else the span.",
+                "time that instances waited; mean: the mean of its instances (--instances, or "
+                "JSON lines with duration_s); auto: the mean where there is one, else the span.",
+            ),
+            ReaderOption(
+                "instances",
+                str,
+                None,
+                "The trace's batch_instance.csv, for the mean durations; read as a stream.",
             ),
             _BAD_SHARE,
         ),

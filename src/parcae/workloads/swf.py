@@ -373,8 +373,15 @@ def _jobs(
         resources=("processors", "memory")[: len(capacity)],
         step="s",
         ids=values[rows, Field.JOB_NUMBER].astype(np.int64),
+        users=_users(values[rows, Field.USER]),
     )
     return jobs, int(arrival[0])
+
+
+def _users(column: FloatArray) -> npt.NDArray[np.int64]:
+    """The users of the jobs; empty if the log names at most one."""
+    users = column.astype(np.int64)
+    return users if len(np.unique(users)) > 1 else users[:0]
 
 
 def _note_changes(line_filter: _LineFilter, values: FloatArray, estimates: str) -> None:

@@ -21,7 +21,6 @@ from parcae.loader import (
     split_lines,
 )
 
-ROLLING_PREFIX = "eventlog_v2_"
 ROLLING_FILE = re.compile(r"^events_(\d+)_")
 EVENT_START = re.compile(rb'^\s*\{\s*"Event"\s*:')
 # As many missing parts are named in a message.
