@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,26 @@ def test_pipes_and_devices_are_refused(tmp_path: Path) -> None:
         for read in (open_file, read_file, members, lambda one: list(lines(one))):
             with pytest.raises(FormatError, match="this is a"):
                 read(path)
+
+
+def test_a_secret_may_come_through_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "_WRITER_S", 0.1)
+    (tmp_path / "file").write_bytes(b"x")
+    assert loader.read_short(tmp_path / "file") == b"x"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FormatError, match="nothing comes through this pipe"):
+        loader.read_short(pipe)
+    monkeypatch.setattr(loader, "_WRITER_S", 5.0)
+    with ThreadPoolExecutor() as pool:
+        written = pool.submit(pipe.write_bytes, b"secret")
+        assert loader.read_short(pipe) == b"secret"
+        written.result()
+    (tmp_path / "file").write_bytes(b"x" * 70_000)
+    with pytest.raises(FormatError, match="more than 64 KiB"):
+        loader.read_short(tmp_path / "file")
+    with pytest.raises(FormatError, match="this is a device"):
+        loader.read_short(Path("/dev/zero"))
 
 
 def _zip(path: Path, content: bytes) -> Path:
