@@ -81,10 +81,10 @@ def _is_written_to(path: Path) -> bool:
         return False
 
 
-def check_regular(path: Path) -> None:
+def check_regular(path: Path, *, may_be_pipe: bool = False) -> None:
     """Check that `path` is no pipe, device or socket, the reading of which may never end.
 
-    A path that does not exist passes: opening it says so.
+    A path that does not exist passes: opening it says so. A pipe passes with `may_be_pipe`.
 
     Raises:
         FormatError: it is one.
@@ -94,7 +94,7 @@ def check_regular(path: Path) -> None:
     except OSError:
         return
     for is_kind, kind in _KINDS:
-        if is_kind(mode):
+        if is_kind(mode) and not (may_be_pipe and kind == "a pipe"):
             raise FormatError(f"{path}: this is {kind}, not a file; copy its content to a file")
 
 

@@ -2,7 +2,7 @@
 
 A file may be anything: a pipe that never ends, a few kilobytes that decompress to terabytes, a
 list that is nested a million times, a number of 5,000 digits. What is read here is a regular file
-(never a pipe: no reader of Parcae takes one), decompressed by its first bytes (gzip, zstd, Spark's
+(never a pipe, except for secrets), decompressed by its first bytes (gzip, zstd, Spark's
 lz4), and bounded: `MAX_FILE_BYTES` for what is read as a whole, `MAX_LINE_BYTES` for one line of
 what is read as a stream. Every error is one line that names the file.
 """
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import select
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +29,9 @@ from parcae.units import BYTES_PER_MIB
 MAX_FILE_BYTES = 1024 * BYTES_PER_MIB
 #: A line of what is read line by line has at most this many bytes.
 MAX_LINE_BYTES = 256 * BYTES_PER_MIB
+#: A secret has at most this many bytes; a pipe that it comes through is waited for this long.
+_SHORT_BYTES = 64 * 1024
+_WRITER_S = 10.0
 #: An archive has at most this many members.
 MAX_MEMBERS = 100_000
 #: What libraries raise on damaged archives and members of archives.
@@ -89,6 +94,29 @@ def read_file(path: Path, max_bytes: int | None = None) -> bytes:
         if num_bytes > most:
             raise FormatError(f"{path}: more than {_size(most)} of data; give a smaller file")
     return b"".join(read)
+
+
+def read_short(path: Path) -> bytes:
+    """Read a secret, from a file or a pipe: a shell's `<(command)` keeps it off the disk.
+
+    Raises:
+        FormatError: it is a device or a socket, has more than 64 KiB, or is a pipe through which
+            nothing comes for ten seconds.
+        OSError: it cannot be read.
+    """
+    path = Path(path)
+    check_regular(path, may_be_pipe=True)
+    content = b""
+    # Opening a pipe that nobody writes to would wait; with this flag, only reading waits.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as stream:
+        while len(content) <= _SHORT_BYTES:
+            if not select.select([stream], [], [], _WRITER_S)[0]:
+                raise FormatError(f"{path}: nothing comes through this pipe; write to it")
+            piece = stream.read(_SHORT_BYTES + 1)
+            if not piece:
+                return content
+            content += piece
+    raise FormatError(f"{path}: more than 64 KiB; this is no secret")
 
 
 def lines(

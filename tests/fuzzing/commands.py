@@ -28,34 +28,34 @@ _BASES = {
     "size": "toy --cores 2,4 --jobs 3 --arrivals poisson:5s --seeds 2 --processes 1",
     "compare": "toy --jobs 3 --cores 4 --seeds 2 --processes 1 --policies fifo,fair",
     "compare-logs": "log log",
-    "learn": "log -o learned --budget 0.001 --jobs 2 --seeds 2",
+    "learn": "log -o learned --budget 0.01 --jobs 2 --seeds 2",
     "reproduce": "no-such-study",
-    "tune": "toy -o t.safetensors --budget 0.001 --jobs 2 --cores 4",
-    "train": "toy -o trained --budget 0.001 --iterations 1 --jobs 2 --cores 4",
+    "tune": "toy -o t.safetensors --budget 0.01 --jobs 2 --cores 4",
+    "train": "toy -o trained --budget 0.01 --iterations 1 --jobs 2 --cores 4",
     "serve": "--port 0 --admin-port 0 --for 0.1 --cores 4",
     "replay": "missing.jsonl --workload toy",
-    "export": "toy -o p.json",
+    "export": "srpt toy -o p.json",
     "bounds": "toy --jobs 3 --cores 4",
     "workload describe": "toy",
     "workload sample": "toy -o s.parcae --jobs 2",
     "workload prepare": "toy -o s.parcae --most-cpu 1",
     "bench simulator": "--workload toy --jobs 2 --runs 1",
     "bench decision": "--workload toy --decisions 10 --policies fair",
-    "spark conf": "",
+    "spark conf": "--service localhost:1",
     "spark jar": "",
     "spark doctor": "",
-    "packing train": "set -o trained --budget 0.001 --iterations 1 --window 10",
-    "packing tune": "tetris -o t.safetensors --budget 0.001 --window 10 --generations 1",
-    "packing simulate": "--window 10",
-    "packing compare": "--window 10 --seeds 2 --policies sjf,packer",
+    "packing train": "set -o trained --load 1 --budget 0.01 --iterations 1 --window 10",
+    "packing tune": "tetris --load 1 -o t.safetensors --budget 0.01 --window 10 --generations 1",
+    "packing simulate": "--load 1 --window 10",
+    "packing compare": "--load 1 --window 10 --seeds 2 --policies sjf,packer",
     "packing describe": "--swf log.swf",
     "workload import spark-events": "log -o w.parcae",
     "workload import csv": "s.csv -o w.parcae",
-    "workload import alibaba": "s.csv -o w.parcae",
-    "workload import tpch-profiles": "folder -o w.parcae",
-    "workload import json": "s.csv -o w.parcae",
+    "workload import alibaba": "batch_task.csv -o w.parcae",
+    "workload import tpch-profiles": "tpch.json -o w.parcae",
+    "workload import json": "s.json -o w.parcae",
     "workload import parquet": "s.csv -o w.parcae",
-    "workload import history-server": "http://127.0.0.1:9 -o w.parcae",
+    "workload import spark-history": "http://127.0.0.1:9 -o w.parcae",
 }
 #: Values that are wrong for most options. No valid number is large: it would be obeyed for hours.
 _VALUES = (
@@ -93,7 +93,9 @@ def generated(number: int, params_of: dict[str, list[Any]]) -> list[str]:
     """The words of call `number`."""
     random = Random(f"call {number}")
     name = random.choice(sorted(params_of))
-    words = [*name.split(), *_BASES.get(name, "").split()]
+    # A folder of a training is used once.
+    base = _BASES.get(name, "").replace("trained", f"trained-{number}")
+    words = [*name.split(), *base.split()]
     options = [param for param in params_of[name] if param.opts[0].startswith("-")]
     for _ in range(random.choice((0, 1, 1, 2, 3))):
         if not options:
@@ -113,6 +115,13 @@ def prepare(folder: Path) -> None:
     (folder / "log").write_bytes(small_log(runs=2))
     (folder / "log.swf").write_text("; MaxProcs: 8\n1 0 5 9 4 -1 -1 4 20 -1 1 1 1 1 1 1 -1 -1\n")
     (folder / "s.csv").write_text("job,name,stage,parents,tasks,durations_ms\nr,r,s,,2,5;6\n")
+    (folder / "s.json").write_text(
+        '[{"job": "r", "stage": "s", "parents": [], "tasks": 2, "durations_ms": [5, 6]}]'
+    )
+    (folder / "batch_task.csv").write_text("M1,2,j_1,1,Terminated,100,110,100,0.5\n")
+    stage = {wave: {"5": [9]} for wave in ("fresh_durations", "first_wave", "rest_wave")}
+    query = {"num_stages": 1, "edges": [], "task_durations_ms": {"0": stage}}
+    (folder / "tpch.json").write_text(json.dumps({"2g/q1": query}))
     (folder / "folder").mkdir()
     os.mkfifo(folder / "pipe")
 

@@ -384,7 +384,7 @@ READERS: tuple[Subject, ...] = (
             _PACKED),
     Subject("json lines", lambda: (b"\n".join(json.dumps(row).encode() for row in ROWS),),
             JSON_LINES, _importing("json"), "s.jsonl", _PACKED),
-    Subject("parquet", _stages_parquet, BYTES, _importing("parquet"), "s.parquet", share=0.01),
+    Subject("parquet", _stages_parquet, BYTES, _importing("parquet"), "s.parquet", share=0.02),
     Subject("swf", lambda: (_SWF,), TEXT, lambda path: read_swf(path, max_bad_share=1.0),
             "l.swf"),
     Subject("swf.gz", lambda: (_SWF,), TEXT, read_swf, "l.swf.gz", (by.gz,)),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from parcae.errors import ConfigError, InputError
+from parcae.loader import read_short
 from parcae.policies.policy_file import read_policy
 from parcae.service.probe import greet
 from parcae.spark.build import find_jar, read_jar_note
@@ -367,7 +368,7 @@ def _check_policy(path: Path | None) -> Check:
 
 
 def _check_service(service: str, secret_file: Path | None, tls_ca: Path | None) -> Check:
-    secret = secret_file.read_bytes().rstrip() if secret_file else None
+    secret = read_short(secret_file).rstrip() if secret_file else None
     greeting = greet(service, secret, tls_ca)
     text = f"{service} schedules by {greeting.policy}"
     if greeting.has_secret:
