@@ -37,6 +37,7 @@ from parcae.simulation.config import SimulationConfig
 from parcae.workloads.allocation import read_allocation
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.catalog import load_workload
+from parcae.workloads.deadlines import read_deadlines
 from parcae.workloads.job import Workload
 from parcae.workloads.job_set import read_job_sets
 from parcae.workloads.packing_sets import read_packing_sets
@@ -395,6 +396,8 @@ READERS: tuple[Subject, ...] = (
     Subject("allocation json", _json(_POOLS_JSON), JSON, read_allocation, "fair.json"),
     Subject("priorities", lambda: (b"job,priority\ndash*,10\n*,-5\n",), TEXT, read_priorities,
             "priorities.csv"),
+    Subject("deadlines", lambda: (b"job,deadline\netl-*,5m\nq21,90\n*,1.5h\n",), TEXT,
+            read_deadlines, "deadlines.csv"),
     Subject(".parcae", _parcae_files,
             (by.members_damaged(by.damaged_bytes), *[by.members_damaged(by.damaged_array)] * 3,
              by.damaged_bytes), read_workload, "w.parcae", share=2),
