@@ -18,6 +18,8 @@ from parcae.cli.options import (
     ArrivalsOption,
     DeadlinesOption,
     JobsOption,
+    ProcessesOption,
+    SeedStartOption,
     SimulatedClusterOptions,
     WorkloadArgument,
     with_deadlines,
@@ -48,13 +50,8 @@ class RunOptions:
             "--seeds", min=2, max=MOST, help="Number of seeds; all policies run on each of them."
         ),
     ] = 20
-    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 0
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes", min=1, max=MOST, help="Number of worker processes. (default: all cores)"
-        ),
-    ] = None
+    seed_start: SeedStartOption = 0
+    processes: ProcessesOption = None
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,13 @@ MOST = 1_000_000
 JobsOption = Annotated[
     int, typer.Option("--jobs", min=1, max=MOST, help="Number of jobs in a run.")
 ]
+SeedStartOption = Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")]
+ProcessesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--processes", min=1, max=MOST, help="Number of worker processes. (default: all cores)"
+    ),
+]
 ArrivalsOption = Annotated[
     str,
     typer.Option(

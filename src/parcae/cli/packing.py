@@ -13,7 +13,7 @@ from parcae.cli import packing_learning
 from parcae.cli.checks import Only, refusing
 from parcae.cli.compare import OutputOptions
 from parcae.cli.groups import with_groups
-from parcae.cli.options import MOST, JsonOption
+from parcae.cli.options import MOST, JsonOption, SeedStartOption
 from parcae.cli.packing_options import (
     ONE_SOURCE,
     DrawnOptions,
@@ -76,7 +76,7 @@ class RunOptions:
             help="Number of job sequences; all policies run each of them.",
         ),
     ] = 100
-    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 1_000
+    seed_start: SeedStartOption = 1_000
     part: Annotated[
         str, typer.Option("--part", help="Part of the log: second (half) | first | all")
     ] = "second"

@@ -19,6 +19,7 @@ from parcae.cli.options import (
     ExecutorsOption,
     ModelOption,
     MovingOption,
+    ProcessesOption,
     WarmupOption,
     load,
 )
@@ -133,12 +134,7 @@ class EffortOptions:
             "--jobs", min=1, max=MOST, help="Number of jobs in a run. (default: the study's)"
         ),
     ] = None
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes", min=1, max=MOST, help="Number of worker processes. (default: all cores)"
-        ),
-    ] = None
+    processes: ProcessesOption = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from parcae.cli.options import (
     DurationsOption,
     ErrorOption,
     FaultsOption,
+    ProcessesOption,
+    SeedStartOption,
     UnknownOption,
     check_deadlines,
     with_deadlines,
@@ -84,7 +86,7 @@ class ArrivalOptions:
     seeds: Annotated[
         int, typer.Option("--seeds", min=2, max=100_000, help="Number of runs at every size.")
     ] = 20
-    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 0
+    seed_start: SeedStartOption = 0
 
 
 @dataclass(frozen=True)
@@ -95,10 +97,7 @@ class PlayOptions:
     unknown_share: UnknownOption = 0.0
     estimate_error: ErrorOption = "log"
     faults: FaultsOption = "none"
-    processes: Annotated[
-        int | None,
-        typer.Option("--processes", min=1, help="Number of worker processes. (default: all cores)"),
-    ] = None
+    processes: ProcessesOption = None
 
     def config(self) -> SimulationConfig:
         """The simulation config that the options describe."""
@@ -196,13 +195,14 @@ def size_command(
     """
     from parcae.evaluation.size_target import parse_target
     from parcae.evaluation.sizing import Question
-    from parcae.evaluation.sizing_text import check_files
+    from parcae.evaluation.sizing_text import picture_format
 
     # Checked before logs are read and runs are played, which may take minutes.
     config = play.config()
     sizes, ranges = _sizes(cores, elastic, config)
     wanted = None if goal.target is None else parse_target(goal.target)
-    check_files(output.json_path, output.csv, output.plot)
+    if output.plot is not None:
+        picture_format(output.plot)
     check_deadlines(goal.deadlines)
     workload = _read(source, recorded=runs.arrivals == "recorded")
     question = Question(

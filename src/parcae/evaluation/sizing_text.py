@@ -15,7 +15,7 @@ from parcae.errors import ConfigError
 from parcae.evaluation.doubts import measured_alone_warning
 from parcae.evaluation.size_target import Target
 from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
-from parcae.files import check_place, replacing, write_text
+from parcae.files import replacing, write_text
 from parcae.simulation.faults import resolve_faults
 
 if TYPE_CHECKING:
@@ -255,25 +255,6 @@ def picture_format(path: Path) -> str:
     if ending not in PICTURES:
         raise ConfigError(f"{path}: give the picture one of the endings .{', .'.join(PICTURES)}")
     return ending
-
-
-def check_files(json_path: Path | None, csv: Path | None, plot: Path | None) -> None:
-    """Check that the files can be written, before runs that take time.
-
-    Args:
-        json_path: the JSON file, or None.
-        csv: the CSV file, or None.
-        plot: the picture, or None.
-
-    Raises:
-        ConfigError: the picture's ending is unknown.
-        OSError: a file cannot be written.
-    """
-    if plot is not None:
-        picture_format(plot)
-    for path in (json_path, csv, plot):
-        if path is not None:
-            check_place(path)
 
 
 def write_json(sizing: Sizing, path: Path) -> None:

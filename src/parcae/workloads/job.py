@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from parcae.errors import WorkloadError
 from parcae.loader import shown
+from parcae.workloads import limits
 from parcae.workloads.dag import children_of, longest_paths, topological_order
 from parcae.workloads.faults import LoggedFaults
 
@@ -27,14 +28,6 @@ if TYPE_CHECKING:
     from parcae.workloads.arrivals import JobSequence
 
 Samples = npt.NDArray[np.int64]
-
-
-#: Larger numbers are mistakes, or damage of a file; the kernels' sums of them would overflow.
-LARGEST_DURATION_MS = 1 << 40  # 35 years
-LARGEST_ARRIVAL_MS = 1 << 50
-LARGEST_WORK_MS = 1 << 60
-LARGEST_LEVEL = 100_000
-MOST_TASKS = 10_000_000
 
 
 class HasExecutors(Protocol):
@@ -73,9 +66,9 @@ def _as_samples(values: npt.ArrayLike, what: str) -> Samples:
         array = np.rint(array)
     if array.dtype.kind not in "fiu":
         raise WorkloadError(f"{what}: durations must be numbers, not {array.dtype}")
-    if array.size and array.max() > LARGEST_DURATION_MS:
+    if array.size and array.max() > limits.LARGEST_DURATION_MS:
         raise WorkloadError(
-            f"{what}: a duration is {array.max():g} ms; at most {LARGEST_DURATION_MS:g} ms "
+            f"{what}: a duration is {array.max():g} ms; at most {limits.LARGEST_DURATION_MS:g} ms "
             "(35 years) is a duration"
         )
     samples = array.astype(np.int64)
@@ -139,9 +132,9 @@ class TaskDurations:
             raise WorkloadError(
                 f"parallelism levels must be positive and ascending, not {list(self.levels)}"
             )
-        if levels[-1] > LARGEST_LEVEL:
+        if levels[-1] > limits.LARGEST_LEVEL:
             raise WorkloadError(
-                f"a parallelism level is {shown(levels[-1])}; at most {LARGEST_LEVEL:,} is one"
+                f"a parallelism level is {shown(levels[-1])}; at most {limits.LARGEST_LEVEL:,} is one"
             )
         object.__setattr__(self, "levels", levels)
         for name in ("fresh", "first", "rest"):
@@ -215,10 +208,10 @@ class StageSpec:
     input_bytes: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.num_tasks > MOST_TASKS:
+        if self.num_tasks > limits.MOST_TASKS:
             raise WorkloadError(
                 f"stage {self.name!r}: {shown(self.num_tasks)} tasks; a stage has at most "
-                f"{MOST_TASKS:,}"
+                f"{limits.MOST_TASKS:,}"
             )
         if not self.num_tasks >= 1 or int(self.num_tasks) != self.num_tasks:
             raise WorkloadError(
@@ -301,10 +294,10 @@ class JobSpec:
                 f"job {self.name!r}: the deadline is {self.deadline_ms} ms after arrival; "
                 "it must be above 0"
             )
-        if self.arrival_ms is not None and self.arrival_ms > LARGEST_ARRIVAL_MS:
+        if self.arrival_ms is not None and self.arrival_ms > limits.LARGEST_ARRIVAL_MS:
             raise WorkloadError(
                 f"job {self.name!r} arrives at {shown(self.arrival_ms)} ms; at most "
-                f"{LARGEST_ARRIVAL_MS:g} ms is a time"
+                f"{limits.LARGEST_ARRIVAL_MS:g} ms is a time"
             )
         if not _is_amount(self.work_sigma):
             raise WorkloadError(
@@ -316,10 +309,10 @@ class JobSpec:
             )
         self._check_parents()
         object.__setattr__(self, "topological_order", self._topological_order())
-        if self.work_ms > LARGEST_WORK_MS:
+        if self.work_ms > limits.LARGEST_WORK_MS:
             raise WorkloadError(
                 f"job {self.name!r} has {self.work_ms:g} ms of work; at most "
-                f"{LARGEST_WORK_MS:g} ms can be summed"
+                f"{limits.LARGEST_WORK_MS:g} ms can be summed"
             )
 
     def _check_parents(self) -> None:

@@ -17,7 +17,8 @@ from parcae.errors import FormatError, WorkloadError
 from parcae.files import check_regular
 from parcae.loader import parsed_json, read_file, whole_number
 from parcae.workloads.import_report import ImportReport
-from parcae.workloads.job import LARGEST_DURATION_MS, JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.limits import LARGEST_DURATION_MS
 from parcae.workloads.npy_folder import NpyFolder
 from parcae.workloads.pickle_free import read_object_array
 from parcae.workloads.tpch_cloudlab import cloudlab_jobs, is_cloudlab, profiles_in
