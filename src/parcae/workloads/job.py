@@ -134,7 +134,8 @@ class TaskDurations:
             )
         if levels[-1] > limits.LARGEST_LEVEL:
             raise WorkloadError(
-                f"a parallelism level is {shown(levels[-1])}; at most {limits.LARGEST_LEVEL:,} is one"
+                f"a parallelism level is {shown(levels[-1])}; "
+                f"at most {limits.LARGEST_LEVEL:,} is one"
             )
         object.__setattr__(self, "levels", levels)
         for name in ("fresh", "first", "rest"):
