@@ -1,17 +1,16 @@
-"""Writing files completely or not at all, and reading only what is a file."""
+"""Writing files completely or not at all, and checks of places before long work."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import gzip
 import os
 import stat
 import tempfile
-import zlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 try:
     import fcntl
@@ -20,8 +19,8 @@ except ImportError:  # Windows: folders are not locked
 
 from parcae.errors import ConfigError, FormatError
 
-#: A file that is read as a whole has at most this many bytes, decompressed.
-MAX_FILE_BYTES = 1 << 30
+#: A pipe that is written to has to be read by then.
+_READER_S = 10.0
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISCHR, "a device"),
@@ -54,6 +53,21 @@ def check_place(path: Path) -> None:
         raise PermissionError(errno.EACCES, "the folder of this file is not writable", str(path))
 
 
+def check_folder(path: Path) -> None:
+    """Check that files can be written in the folder `path`, which may have to be made first.
+
+    Raises:
+        OSError: it, or the nearest folder above it that exists, is no folder or is not writable.
+    """
+    folder = Path(path).resolve()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a folder", str(path))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, f"the folder {folder} is not writable", str(path))
+
+
 def _is_written_to(path: Path) -> bool:
     """Whether `path` is a device, a pipe or a socket: these are written to, never replaced.
 
@@ -67,10 +81,10 @@ def _is_written_to(path: Path) -> bool:
         return False
 
 
-def check_regular(path: Path) -> None:
+def check_regular(path: Path, *, may_be_pipe: bool = False) -> None:
     """Check that `path` is no pipe, device or socket, the reading of which may never end.
 
-    A path that does not exist passes: opening it says so.
+    A path that does not exist passes: opening it says so. A pipe passes with `may_be_pipe`.
 
     Raises:
         FormatError: it is one.
@@ -80,30 +94,8 @@ def check_regular(path: Path) -> None:
     except OSError:
         return
     for is_kind, kind in _KINDS:
-        if is_kind(mode):
+        if is_kind(mode) and not (may_be_pipe and kind == "a pipe"):
             raise FormatError(f"{path}: this is {kind}, not a file; copy its content to a file")
-
-
-def read_file(path: Path) -> bytes:
-    """Read a whole file; a name that ends in .gz is decompressed.
-
-    Raises:
-        FormatError: it is no regular file, is damaged, or has more than 1 GiB decompressed.
-        OSError: it cannot be opened.
-    """
-    path = Path(path)
-    check_regular(path)
-    try:
-        with path.open("rb") as stored:
-            stream = gzip.GzipFile(fileobj=stored) if path.suffix == ".gz" else stored
-            data = stream.read(MAX_FILE_BYTES + 1)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(
-            f"{path}: truncated or not gzip data ({error}); download the file again"
-        ) from None
-    if len(data) > MAX_FILE_BYTES:
-        raise FormatError(f"{path}: more than 1 GiB of data; give a smaller file")
-    return data
 
 
 @contextlib.contextmanager
@@ -119,7 +111,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     check_place(path)
     # `/dev/stdout` is a link to a pipe or a terminal that has no path of its own.
     if _is_written_to(Path(path)):
-        with Path(path).open("ab", buffering=0) as stream:
+        with _opened_for_writing(Path(path)) as stream:
             yield cast("BinaryIO", stream)
         return
     path = Path(path).resolve()
@@ -137,6 +129,24 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _opened_for_writing(path: Path) -> Any:
+    """Open a device or a pipe; a pipe that no program reads would be waited for without end."""
+    if not stat.S_ISFIFO(path.stat().st_mode):
+        return path.open("ab", buffering=0)
+    end = time.monotonic() + _READER_S
+    while True:
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > end:
+                why = "no program reads this pipe"
+                raise OSError(error.errno, why, str(path)) from None
+            time.sleep(0.05)
+        else:
+            os.set_blocking(handle, True)
+            return os.fdopen(handle, "ab", buffering=0)
 
 
 def _new_mode(path: Path) -> int:

@@ -106,7 +106,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae simulate nothing", "no workload 'nothing'"),
         ("parcae simulate toy --policy fiar", "did you mean 'fair'"),
         ("parcae simulate toy --gantt g.gif", "g.gif: charts are written as .html, .png"),
-        ("parcae tune toy -o nowhere/x.safetensors", "give a file in an existing folder"),
+        ("parcae tune toy -o nowhere/x.safetensors", "the folder of this file does not exist"),
         ("parcae simulate toy --arrivals sometimes", "poisson:25s"),
         ("parcae simulate toy --durations often", "sampled, first, mean"),
         ("parcae simulate toy --arrivals recorded", "no recorded arrivals"),
@@ -124,6 +124,13 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae simulate toy --policy srpt+guard:1", "write a factor above 1"),
         ("parcae simulate toy --policy fair:nowhere.xml", "nowhere.xml: No such file"),
         ("parcae simulate toy --estimate-error often", "write log"),
+        ("parcae simulate toy --faults often", "'often' cannot be read; write none, log"),
+        ("parcae simulate toy --faults log", "import its Spark event logs again"),
+        (
+            "parcae compare toy --world executors --faults failures=0.1",
+            "exists in the world of cores only",
+        ),
+        ("parcae size toy --cores 2 --arrivals batch --faults lost=-1", "greater than or equal"),
         ("parcae compare toy --policies fair,graphene:tuned", "--world executors"),
         ("parcae simulate", "give a workload"),
         ("parcae simulate --job-set broken.parcae", "broken.parcae:1: not JSON"),
@@ -175,7 +182,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae train toy --world executors --device cuda -o x.parcae", "finds no CUDA device"),
         (
             "parcae train toy --world cores --recipe fast -o x.parcae",
-            "--recipe does not apply to parcae in the world of cores",
+            "--recipe has no effect here",
         ),
         (
             "parcae train toy --world cores --rule tuned:classes -o x.parcae",

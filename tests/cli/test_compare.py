@@ -108,3 +108,20 @@ def test_learn_prints_its_warnings_before_it_begins(
     done = CliRunner().invoke(app, ["learn", *options])
     assert "warning: arrivals bring 2.00 times the work that 50 cores can do" in done.output
     assert str(done.exception) == "stopped"
+
+
+def test_a_comparison_says_what_goes_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    path = tmp_path / "c.json"
+    faults = ["--faults", "failures=0.2,lost=60,restart=1,speculation=on"]
+    done = CliRunner().invoke(app, [*_COMMAND, *faults, "--json", str(path)])
+    assert done.exit_code == 0, done.output
+    assert "with faults: failures=0.2,lost=60,restart=1,speculation=on; " in done.output
+    result = json.loads(path.read_text())
+    assert result["settings"]["faults"] == faults[1]
+    for policy in result["policies"].values():
+        assert 0 < policy["wasted_share"] < 1
+        assert policy["failed_attempts"] > 0
+    plain = CliRunner().invoke(app, [*_COMMAND, "--json", str(path)])
+    assert "with faults" not in plain.output
+    assert "wasted_share" not in json.loads(path.read_text())["policies"]["fair"]

@@ -28,6 +28,12 @@ _TRACE = "".join(
     f"R2_1,3,j_{at},1,Terminated,{at + 10},{at + 30},50,1\n"
     for at in (100, 200, 300)
 )
+#: An instance of each of its tasks.
+_INSTANCES = "".join(
+    f"i,{task},j_{at},1,Terminated,{at},{at + 5},m_1,1,1,50,90,0.1,0.2\n"
+    for at in (100, 200, 300)
+    for task in ("M1", "R2_1")
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +45,10 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for copy in (folder / "event-logs" / log.name, folder / "before.zstd", folder / "after.zstd"):
         copy.write_bytes(log.read_bytes())
     (folder / "batch_task.csv").write_text(_TRACE)
+    (folder / "batch_instance.csv").write_text(_INSTANCES)
     _write_stages(folder)
+    _write_tenants(folder)
+    _write_deadlines(folder)
     sets = {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", 0], [9, "2g", 400]]}}}
     (folder / "sets.json").write_text(json.dumps(sets))
     job_set = {
@@ -61,6 +70,22 @@ def _write_stages(folder: Path) -> None:
     rows = list(csv.DictReader(table.splitlines()))
     (folder / "stages.json").write_text(json.dumps(rows))
     pl.DataFrame(rows).write_parquet(folder / "stages.parquet")
+
+
+def _write_tenants(folder: Path) -> None:
+    """The files of pools and priorities that the document shows."""
+    page = (REPOSITORY / "docs" / "tenants.md").read_text()
+    (pools,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    (priorities,) = re.findall(r"```csv\n(.*?)```", page, re.DOTALL)
+    (folder / "tenants.json").write_text(pools)
+    (folder / "priorities.csv").write_text(priorities)
+
+
+def _write_deadlines(folder: Path) -> None:
+    """The table of deadlines of the document."""
+    page = (REPOSITORY / "docs" / "deadlines.md").read_text()
+    (table,) = re.findall(r"```\n(job,deadline.*?)```", page, re.DOTALL)
+    (folder / "deadlines.csv").write_text(table)
 
 
 #: Commands that learn, measure or run studies take minutes if nothing is compiled yet. Commands

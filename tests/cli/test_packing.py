@@ -220,7 +220,7 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
         ),
         ("tune sjf --load 1 -o x.safetensors", "'sjf' cannot be tuned"),
         ("tune tetris --load 1 -o x.txt", "with a name that ends in .safetensors"),
-        ("tune tetris --load 1 -o nowhere/x.safetensors", "give a file in an existing folder"),
+        ("tune tetris --load 1 -o nowhere/x.safetensors", "the folder of this file does not exist"),
         ("train foo --load 1 -o x", "no learner 'foo'"),
         ("train set --load 1 -o x --recipe slow", "recipe 'slow'"),
         ("train set --load 1 -o x --start deeprm.json", "not a checkpoint"),

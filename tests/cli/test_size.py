@@ -87,3 +87,14 @@ def test_what_cannot_be_done_is_refused_in_one_line(tmp_path: Path, options: str
     done = run(f"{_COMMAND} {options}", tmp_path)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_faults_make_jobs_longer_at_every_size(tmp_path: Path) -> None:
+    averages = []
+    for faults in ("none", "failures=0.4"):
+        done = run(f"{_COMMAND} --json s.json --faults {faults}", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert ("with faults: failures=0.4" in done.stdout) == (faults != "none")
+        results = json.loads((tmp_path / "s.json").read_text())["results"]
+        averages.append([one["average_s"]["mean"] for one in results])
+    assert all(faulty > plain for plain, faulty in zip(*averages, strict=True))

@@ -19,6 +19,7 @@ from parcae.simulation.config import WorldName
 from parcae.workloads.archive import write_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from tests.cli.running import run
 
 #: Two jobs on two cores: a short job that arrives at 10, and a long job of two stages.
 _SET: dict[str, Any] = {
@@ -203,7 +204,7 @@ def test_options_of_training_by_gradients_are_refused_where_the_network_evolves(
     given: str, tmp_path: Path
 ) -> None:
     words = ["train", "toy", "--world", "cores", "-o", str(tmp_path / "x"), *given.split()]
-    assert f"{given.split()[0]} does not apply to parcae in the world of cores" in _refused(*words)
+    assert f"{given.split()[0]} has no effect here" in _refused(*words)
     assert not (tmp_path / "x").exists()
 
 
@@ -357,3 +358,14 @@ def test_the_speed_of_the_world_of_cores() -> None:
         assert speed["long_tasks"] > speed["tasks"]
     text = CliRunner().invoke(app, list(words[:-1])).stdout
     assert "million tasks/s (median of 1" in text
+
+
+def test_simulate_warns_of_delays_that_outweigh_the_tasks(tmp_path: Path) -> None:
+    done = run("parcae simulate tpch --world executors --jobs 2", tmp_path)
+    assert done.returncode == 0
+    assert (
+        "warning: an executor takes 2 s to move between jobs, a task only 0.0437 s" in done.stderr
+    )
+    small = run("parcae simulate tpch --moving-delay-ms 20 --jobs 2", tmp_path)
+    assert small.returncode == 0
+    assert "warning" not in small.stderr

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parcae.cluster.kernels.cores import complete_stage, reveal_stage
+from parcae.cluster.kernels.cores import complete_stage, reveal_stage, set_counts
 from parcae.cluster.kernels.serving import (
     add_stage,
     durations_changed,
@@ -16,7 +16,6 @@ from parcae.cluster.kernels.serving import (
     job_ended,
     rerun_tasks,
     resize,
-    set_counts,
     share_out_cores,
     stages_added,
     tasks_ended,

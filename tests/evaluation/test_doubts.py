@@ -12,6 +12,7 @@ from parcae.evaluation.tuning import SWEEPS, edge_warning
 from parcae.metrics.later import PairedRuns
 from parcae.policies.parameter_search import Sweep
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import Workload
 from tests.conftest import job
 
@@ -56,6 +57,8 @@ def test_durations_measured_alone_are_warned_of() -> None:
     alone = replace(_WORKLOAD, provenance={"measured": "sf1: 3 runs of 22 queries"})
     (text,) = setting_warnings(alone, _CORES, "batch")
     assert "measured with one job at a time" in text
+    one_by_one = replace(_WORKLOAD, provenance={"measured_alone": "6 runs"})
+    assert setting_warnings(one_by_one, _CORES, "batch") == [text]
 
 
 def test_seeds_that_repeat_one_run_are_warned_of() -> None:
@@ -89,3 +92,16 @@ def test_a_comparison_says_its_warnings_in_the_table_and_in_the_json() -> None:
     assert overload.startswith("arrivals bring")
     assert same.startswith("all 2 seeds gave the same run")
     assert f"Warning: {same}." in str(comparison_table(comparison).caption)
+
+
+def test_failures_that_would_end_jobs_are_warned_of() -> None:
+    config = SimulationConfig(world=WorldName.CORES, faults="failures=0.5,max-failures=2")
+    # The toy's jobs have several tasks; one in four of them would fail twice.
+    (warning,) = [
+        text
+        for text in setting_warnings(load_workload("toy"), config, "batch")
+        if text.startswith("with failures=0.5 and 2 failures allowed, Spark would end ")
+    ]
+    assert "here the last attempt of a task succeeds" in warning
+    rare = SimulationConfig(world=WorldName.CORES, faults="failures=0.01")
+    assert not setting_warnings(load_workload("toy"), rare, "batch")

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from parcae.errors import ConfigError
+from parcae.evaluation.size_target import DeadlineTarget, Target, parse_target
+from parcae.evaluation.sizes import parse_cores
 from parcae.evaluation.sizing import (
     Question,
     SizeResult,
     Sizing,
-    Target,
-    parse_cores,
     size_cluster,
 )
-from parcae.evaluation.sizing_text import headline, warnings
+from parcae.evaluation.sizing_text import headline, sizing_frame, warnings
 from parcae.evaluation.statistics import Estimate
 from parcae.workloads.synthetic import toy_workload
 
@@ -34,15 +34,29 @@ _UNKNOWN = Estimate(1.0, math.nan, math.nan)
     ],
 )
 def test_a_target_is_parsed(text: str, measure: str, limit_ms: float) -> None:
-    assert Target.parse(text) == Target(measure, limit_ms)
+    assert parse_target(text) == Target(measure, limit_ms)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "p95", "p95 > 60s", "p90 < 60s", "p95 < 60", "p95 < -1s", "p95 < 0s", "p95<1e9s"]
+    "text",
+    [
+        "",
+        "p95",
+        "p95 > 60s",
+        "p90 < 60s",
+        "p95 < 60",
+        "p95 < -1s",
+        "p95 < 0s",
+        "p95<1e9s",
+        "deadlines",
+        "deadlines 0%",
+        "deadlines 101%",
+        "deadlines 0.99",
+    ],
 )
 def test_another_target_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match="p95 < 60s"):
-        Target.parse(text)
+        parse_target(text)
 
 
 def test_sizes_are_whole_ascending_and_bounded() -> None:
@@ -57,7 +71,18 @@ def test_sizes_are_whole_ascending_and_bounded() -> None:
 def _result(policy: str, cores: int, p95: float, high: float | None = None) -> SizeResult:
     estimate = Estimate(p95, p95 - 1, p95 + 1 if high is None else high)
     return SizeResult(
-        policy, policy, cores, estimate, estimate, estimate, _UNKNOWN, 1.0, _UNKNOWN, _UNKNOWN
+        policy=policy,
+        variant=policy,
+        cores=cores,
+        size=str(cores),
+        average_s=estimate,
+        p95_s=estimate,
+        p99_s=estimate,
+        cores_busy=_UNKNOWN,
+        cores_held=None,
+        cost_per_hour=1.0,
+        cost_per_job=_UNKNOWN,
+        within_target=_UNKNOWN,
     )
 
 
@@ -182,3 +207,39 @@ def test_a_question_that_cannot_be_answered_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         size_cluster(replace(_QUESTION, **change))  # type: ignore[arg-type]
+
+
+def test_a_share_of_deadlines_is_a_target() -> None:
+    assert parse_target("deadlines 99.5%") == DeadlineTarget(0.995)
+    assert parse_target(" deadlines  100 % ") == DeadlineTarget(1.0)
+    with pytest.raises(ConfigError, match="give --deadlines FILE"):
+        replace(_QUESTION, target=DeadlineTarget(0.9)).check()
+
+
+def test_a_size_meets_a_share_of_deadlines() -> None:
+    met = {2: Estimate(0.80, 0.7, 0.9), 4: Estimate(0.99, 0.98, 1.0), 8: Estimate(1.0, 1.0, 1.0)}
+    results = tuple(
+        replace(_result("fair", cores, 1.0), deadlines_met=share) for cores, share in met.items()
+    )
+    question = replace(_QUESTION, cores=(2, 4, 8), target=DeadlineTarget(0.99))
+    sizing = Sizing(question, results, dict.fromkeys(met, 0.5))
+    assert sizing.smallest("fair") == 4
+    assert headline(sizing).startswith("Target deadlines 99% (mean over")
+    assert warnings(sizing) == [
+        "fair: at 4 cores the mean meets the target, but its 95% interval begins at 98.0%; "
+        "more runs (--seeds) tell."
+    ]
+
+
+def test_more_cores_meet_more_deadlines() -> None:
+    workload = toy_workload().with_deadlines({"*": "10s"})
+    question = replace(_QUESTION, workload=workload, target=DeadlineTarget(0.5), cores=(1, 4))
+    sizing = size_cluster(question)
+    shares = [result.deadlines_met for result in sizing.of(question.policies[0])]
+    assert shares[0] is not None
+    assert shares[1] is not None
+    assert shares[0].mean < shares[1].mean <= 1.0
+    frame = sizing_frame(sizing)
+    assert frame["deadlines_met"].to_list()[0] == shares[0].mean
+    assert sizing.to_json()["settings"]["deadlines_s"][workload.jobs[0].name] == 10.0
+    assert all(result.within_target is None for result in sizing.results)

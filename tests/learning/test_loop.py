@@ -108,6 +108,14 @@ def test_ctrl_c_between_two_iterations_measures_and_saves(tmp_path: Path) -> Non
     assert read_checkpoint(tmp_path / STATE_FILE).settings["iteration"] == 3
 
 
+def test_a_training_that_diverges_at_once_leaves_the_checkpoint_that_it_names(
+    tmp_path: Path,
+) -> None:
+    result = train(_Counting(goal=9, diverges_at=1), Plan(60, 9, tmp_path))
+    assert result.ending != "done"
+    assert read_checkpoint(tmp_path / BEST_FILE).kind == result.checkpoint.kind
+
+
 def test_a_training_that_diverges_keeps_the_best_so_far(tmp_path: Path) -> None:
     result = train(_Counting(goal=9, diverges_at=4), Plan(60, 9, tmp_path))
     assert (result.ending, result.iterations, _best(result)) == ("too far", 3, 2)

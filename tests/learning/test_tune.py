@@ -1,12 +1,15 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from parcae.cli.learning import TuneOptions
+from parcae.errors import ConfigError
 from parcae.learning.scenario import Scenario, search_seeds
 from parcae.learning.start import start_rule
 from parcae.learning.tune import tune_rule
-from parcae.metrics.objectives import Objective
+from parcae.metrics.objectives import Objective, missed_and_tardy
 from parcae.policies.order_rule.policy import search_start
 from parcae.policies.rule.policy import RulePolicy, start_parameters
 from parcae.policies.solo_curves import solo_curves
@@ -71,3 +74,24 @@ def test_tuning_starts_from_the_shipped_rule_unless_told_otherwise() -> None:
     named = TuneOptions(Path("x.safetensors"), start="tuned:cores").start_parameters(scenario)
     assert named is not None
     assert TuneOptions(Path("x.safetensors"), start="scratch").start_parameters(scenario) is None
+
+
+def test_tuning_for_deadlines_misses_fewer_than_fair_sharing() -> None:
+    config = SimulationConfig(world=WorldName.CORES, num_executors=10)
+    workload = _WORKLOAD.with_deadlines(
+        {job.name: 3 * job.critical_path_ms / 1_000 + 0.001 for job in _WORKLOAD.jobs}
+    )
+    scenario = Scenario(workload, config, "load:0.9", 12, missed_and_tardy)
+    tuned = tune_rule(
+        scenario, budget_s=60, max_generations=3, runs_per_generation=8, num_selection=20
+    )
+    assert tuned.ratio_to_fair < 1
+    card = scenario.card()
+    assert card["objective"] == "deadlines"
+    assert card["deadlines_s"].keys() == {job.name for job in workload.jobs}
+    assert (
+        scenario.identity()
+        != replace(scenario, workload=_WORKLOAD.with_deadlines({"*": 9})).identity()
+    )
+    with pytest.raises(ConfigError, match="objective deadlines needs deadlines"):
+        Scenario(_WORKLOAD, config, "batch", 4, missed_and_tardy)

@@ -8,14 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Observation, observe
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import POOL
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.policies.tenants import TenantPolicy, tenants
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.future import Status
+from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
+from parcae.simulation.kernels.simulations import Simulation
 from parcae.simulation.run import simulate
 from parcae.simulation.tables import DurationMode
+from parcae.workloads.allocation import Mode, PoolSpec
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from tests.oracle.spark_world import Job, Pool, World, fair_key
@@ -27,6 +32,7 @@ KINDS = {
     "fair-pools": OrderKind.POOLS,
     "sjf": OrderKind.SJF,
     "srpt": OrderKind.SRPT,
+    "edf": OrderKind.EDF,
 }
 
 
@@ -76,8 +82,16 @@ def pool_table(pools: dict[str, Pool], used: Sequence[str]) -> tuple[Any, list[s
     return table, names
 
 
+def deadline_table(jobs: Sequence[Job]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The deadlines of the jobs after arrival, by row; infinite where there is none."""
+    known = [np.inf if job.deadline_ms is None else job.deadline_ms for job in jobs]
+    return np.array([*known, np.inf], np.float64)
+
+
 def policy_of(order: str, jobs: Sequence[Job], pools: dict[str, Pool]) -> OrderPolicy:
-    """The policy of that order; `fair-pools` with the set's pools."""
+    """The policy of that order; `fair-pools` with the set's pools, `edf` with its deadlines."""
+    if order == "edf":
+        return OrderPolicy(order, KINDS[order], plan_tables(deadline_ms=deadline_table(jobs)))
     if order != "fair-pools":
         return OrderPolicy(order, KINDS[order], plan_tables())
     table, names = pool_table(pools, [job.pool for job in jobs])
@@ -127,6 +141,48 @@ class GivenOrders:
                 orders.stages.limit[stage] = limit
             if self.ranks:
                 orders.stages.rank[stage] = self.ranks[row][index]
+
+
+@dataclass
+class PlayedOrders:
+    """The orders of the jobs, written into the tables of a run that the kernels play.
+
+    Args:
+        jobs: by row.
+        ranks: of every job's stages.
+    """
+
+    jobs: Sequence[Job]
+    ranks: Sequence[Sequence[float]]
+    name: str = "played"
+
+    def play(self, simulation: Simulation) -> int:
+        """Play the run; its pools stay as they are."""
+        planner = GivenOrders(self.jobs, self.ranks)
+        state = simulation.state
+        status = start_cores(*simulation)
+        while status == Status.NEEDS_DECISION:
+            orders = planner.plan(observe(state))
+            pools = state.job_orders.pool.copy()
+            state.job_orders[: len(orders.jobs)] = orders.jobs
+            state.job_orders.pool[:] = pools
+            state.stage_orders[: len(orders.stages)] = orders.stages
+            status = follow_orders(*simulation)
+        return int(status)
+
+
+def among_tenants(policy: Any, jobs: Sequence[Job], pools: dict[str, Pool]) -> TenantPolicy:
+    """The policy inside the pools and priorities of the jobs."""
+    names = sorted({*pools, *(job.pool for job in jobs)})
+    specs = [_spec(name, pools.get(name, Pool())) for name in names]
+    priorities = [job.priority for job in jobs]
+    kept = tenants(sequence_of(jobs).workload, specs, [job.pool for job in jobs], priorities)
+    return TenantPolicy(f"{policy.name} among tenants", policy, kept)
+
+
+def _spec(name: str, pool: Pool) -> PoolSpec:
+    mode: Mode = "FAIR" if pool.mode == "FAIR" else "FIFO"
+    return PoolSpec(name, pool.weight, pool.min_share, mode)
 
 
 def orders_key(planner: GivenOrders) -> Any:

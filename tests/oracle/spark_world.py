@@ -37,8 +37,8 @@ tell apart: one `done` event or one event a child (the rules' text has one); mea
 exact fractions; jobs that are not sorted by arrival and edges from a higher to a lower stage
 number (it has neither).
 
-Beyond the file: stage tiers, job limits, weights, and FAIR inside a pool (see `Job`, `Pool`,
-`ORDERS`).
+Beyond the file: stage tiers, job limits, weights, deadlines, FAIR inside a pool, and any order
+inside pools and priorities (see `Job`, `Pool`, `ORDERS`, `among_tenants`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 Key = Callable[["World", "Stage"], Any]
 
@@ -70,6 +70,7 @@ class Job:
     The other fields are its order. `limit` bounds the running tasks of the job, `limits` those of
     each stage (None: no bound). `stage_tiers`, if given, replace the job's `tier`. Jobs of one tier
     share by running tasks / weight; a job without a weight comes before those with one, first come.
+    `deadline_ms` counts from the arrival (None: no deadline).
     """
 
     arrival_ms: int
@@ -81,6 +82,8 @@ class Job:
     limit: int | None = None
     limits: list[int | None] | None = None
     stage_tiers: list[float] | None = None
+    priority: int = 0  # counts under `among_tenants` only
+    deadline_ms: int | None = None
 
 
 @dataclass
@@ -133,11 +136,15 @@ class World:
                 children[parent].add(child)
             self.stages.append(
                 [
-                    Stage(number, index, next(ids), tasks, parents[index], children[index])
+                    self.make_stage(
+                        number, index, next(ids), tasks, parents[index], children[index]
+                    )
                     for index, tasks in enumerate(job.task_ms)
                 ]
             )
             self.completion_ms.append(None)
+
+    make_stage: ClassVar[type[Stage]] = Stage
 
     def running_of_job(self, job: int) -> int:
         return sum(stage.running for stage in self.stages[job])
@@ -188,21 +195,28 @@ class World:
     def run(self) -> list[int]:
         for number, job in enumerate(self.jobs):
             self.push(job.arrival_ms, "arrive", number)
-        while self.events:
+        while self.events and not self.is_over():
             now, _, kind, what = heapq.heappop(self.events)
-            if kind == "arrive":
-                for stage in self.parentless_depth_first(what):
-                    self.push(now, "reveal", stage)
-            elif kind == "reveal":
-                self.runnable.append(what)
-            elif kind == "end":
-                self.end_task(now, what)
-            else:
-                self.reveal_children(what)
+            self.fire(now, kind, what)
             self.offer(now)
         if any(completion is None for completion in self.completion_ms):
             raise ValueError("the order stalls the cluster: some job can never end")
         return [completion for completion in self.completion_ms if completion is not None]
+
+    def is_over(self) -> bool:
+        """Whether the run ends although events are left."""
+        return False
+
+    def fire(self, now: int, kind: str, what: Any) -> None:
+        if kind == "arrive":
+            for stage in self.parentless_depth_first(what):
+                self.push(now, "reveal", stage)
+        elif kind == "reveal":
+            self.runnable.append(what)
+        elif kind == "end":
+            self.end_task(now, what)
+        else:
+            self.reveal_children(what)
 
     def end_task(self, now: int, stage: Stage) -> None:
         self.free += 1
@@ -226,11 +240,14 @@ class World:
         self.runnable = [stage for stage in self.runnable if stage.pending]
         for stage in sorted(self.runnable, key=lambda stage: self.key(self, stage)):
             for _ in range(min(self.free, self.may_start(stage))):
-                self.push(now + stage.task_ms[stage.started], "end", stage)
+                self.start_task(now, stage)
                 self.trace.append((now, stage.job, stage.index))
-                stage.started += 1
-                stage.running += 1
-                self.free -= 1
+
+    def start_task(self, now: int, stage: Stage) -> None:
+        self.push(now + stage.task_ms[stage.started], "end", stage)
+        stage.started += 1
+        stage.running += 1
+        self.free -= 1
 
 
 def fair_key(running: int, min_share: int, weight: float, name: str) -> tuple[Any, ...]:
@@ -265,11 +282,34 @@ def srpt(world: World, stage: Stage) -> tuple[Any, ...]:
     return (world.unstarted_work_of_job(stage.job), stage.job, stage.index)
 
 
+def edf(world: World, stage: Stage) -> tuple[Any, ...]:
+    job = world.jobs[stage.job]
+    if job.deadline_ms is None:  # after all that have one, least remaining work first
+        return (1, *srpt(world, stage))
+    return (0, job.arrival_ms + job.deadline_ms, stage.job, stage.index)
+
+
 def orders(world: World, stage: Stage) -> tuple[Any, ...]:
     job = world.jobs[stage.job]
     tier = job.tier if job.stage_tiers is None else job.stage_tiers[stage.index]
     share = 0.0 if job.weight is None else world.running_of_job(stage.job) / job.weight
     return (tier, job.weight is not None, share, stage.job, stage.index)
+
+
+def among_tenants(inside: Key) -> Key:
+    """Pools as Spark's FAIR shares between them; inside a pool by priority, then by `inside`.
+
+    The pools' own modes do not count.
+    """
+
+    def key(world: World, stage: Stage) -> tuple[Any, ...]:
+        job = world.jobs[stage.job]
+        pool = world.pools.get(job.pool, Pool())
+        running = world.running_of_pool(job.pool)
+        outside = fair_key(running, pool.min_share, pool.weight, job.pool)
+        return (outside, -job.priority, *inside(world, stage))
+
+    return key
 
 
 ORDERS: dict[str, Key] = {
@@ -278,6 +318,7 @@ ORDERS: dict[str, Key] = {
     "fair-pools": fair_pools,
     "sjf": sjf,
     "srpt": srpt,
+    "edf": edf,
     "orders": orders,
 }
 
@@ -373,6 +414,8 @@ def random_set(rng: random.Random, max_jobs: int = 8) -> RandomSet:
         jobs.append(_random_job(rng, arrival, draw, rng.choice(used), weighted))
         if rng.random() < 0.6:
             arrival += rng.randint(0, gap)
+    for job in jobs:
+        job.deadline_ms = rng.choice([None, 10, 40, 40, rng.randint(1, 400)])
     return RandomSet(cores, jobs, pools)
 
 

@@ -10,17 +10,18 @@ import pytest
 from parcae.cluster.state import MAX_POOLS
 from parcae.errors import ConfigError, FormatError, PolicyError
 from parcae.evaluation.policies import resolve_policies
+from parcae.policies.additions import split_guard
 from parcae.policies.catalog import CATALOG
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import variant_name, variants
 from parcae.policies.orders.catalog import (
+    ADDITIONS,
     ORDER_CATALOG,
     all_policies,
     make_cores_policy,
     make_order_policy,
     pool_tables,
     refuse_planners,
-    split_guard,
     title_of,
 )
 from parcae.policies.orders.kernels import OrderKind
@@ -33,12 +34,12 @@ from parcae.workloads.random_streams import RandomStreams
 from tests.conftest import batch, job
 
 _JOBS = tuple(
-    JobSpec(name, (StageSpec(4, TaskDurations.constant(ms)),), pool=pool)
-    for name, ms, pool in (
-        ("etl-1", 400, ""),
-        ("etl-2", 100, ""),
-        ("adhoc", 300, "web"),
-        ("other", 200, ""),
+    JobSpec(name, (StageSpec(4, TaskDurations.constant(ms)),), pool=pool, deadline_ms=due)
+    for name, ms, pool, due in (
+        ("etl-1", 400, "", 3_000),
+        ("etl-2", 100, "", 2_000),
+        ("adhoc", 300, "web", None),
+        ("other", 200, "", None),
     )
 )
 _WORKLOAD = Workload("four", _JOBS)
@@ -273,5 +274,40 @@ def test_the_variant_of_a_shipped_name_is_found() -> None:
 
 def test_every_policy_of_both_catalogues_is_listed_with_its_world() -> None:
     listed = list(all_policies())
-    assert len(listed) == len(ORDER_CATALOG) + 1 + len(CATALOG)
+    assert len(listed) == len(ORDER_CATALOG) + len(ADDITIONS) + len(CATALOG)
     assert {world for *_, world in listed} == {"cores", "executors", "both"}
+
+
+def test_the_earliest_deadline_comes_first_and_jobs_without_one_last() -> None:
+    # One core; each job has four tasks. The first job to arrive starts one; then etl-2 (2 s) comes
+    # before etl-1 (3 s), and after them the least remaining work.
+    config = _CORES.model_copy(update={"num_executors": 1})
+    trace = simulate(batch(*_JOBS), make_order_policy("edf", _WORKLOAD, config), config, 1)
+    assert trace.completion_ms.tolist() == [2_000, 800, 4_000, 2_800]
+
+
+def test_a_job_that_cannot_meet_its_deadline_lets_the_others_go() -> None:
+    # One core. "early" needs 8 s until its deadline at 5 s; "late" could meet its own at 6 s.
+    # The first job to arrive starts one task.
+    jobs = tuple(
+        JobSpec(name, (StageSpec(8, TaskDurations.constant(ms)),), deadline_ms=due)
+        for name, ms, due in (("early", 1_000, 5_000), ("late", 500, 6_000))
+    )
+    workload = Workload("two", jobs)
+    config = _CORES.model_copy(update={"num_executors": 1})
+    ends = {
+        name: simulate(batch(*jobs), make_order_policy(name, workload, config), config, 1)
+        for name in ("edf", "edf:late-last")
+    }
+    assert ends["edf"].completion_ms.tolist() == [8_000, 12_000]
+    assert ends["edf:late-last"].completion_ms.tolist() == [12_000, 5_000]
+
+
+def test_the_earliest_deadline_first_needs_deadlines() -> None:
+    workload = Workload("plain", _JOBS[2:])
+    with pytest.raises(PolicyError, match="no job of workload 'plain' has one: give --deadlines"):
+        make_order_policy("edf", workload, _CORES)
+    with pytest.raises(PolicyError, match="the argument is 'late-last' or nothing"):
+        make_order_policy("edf:later", _WORKLOAD, _CORES)
+    with pytest.raises(PolicyError, match="exists in the world of cores only"):
+        refuse_planners("edf")

@@ -96,7 +96,18 @@ def test_a_whole_installation_is_right(
         ([f"spark.plugins {_PLUGIN}"], State.WRONG, "names the plugin and no jar"),
         (["spark.master local-parcae[4]"], State.WRONG, "another scheduler"),
         (["spark.submit.deployMode cluster"], State.WARNING, "not tested"),
-        (["spark.scheduler.allocation.file /pools.xml"], State.WARNING, "overrides your pools"),
+        (["spark.scheduler.allocation.file /p.xml"], State.WARNING, "does not use your pools"),
+        (
+            [
+                "spark.scheduler.allocation.file /p.xml",
+                "spark.scheduler.mode FAIR",
+                "spark.parcae.pools replace",
+            ],
+            State.WARNING,
+            "overrides your pools",
+        ),
+        (["spark.parcae.pools keep"], State.WRONG, "is keep and spark.scheduler.mode is not FAIR"),
+        (["spark.parcae.pools on"], State.WRONG, "is on, with which the plugin stays off"),
         (["spark.parcae.polcy /x"], State.WARNING, "no setting spark.parcae.polcy"),
         (
             ["spark.jars /nowhere/parcae-spark.jar", f"spark.plugins a.B, {_PLUGIN}"],

@@ -161,7 +161,7 @@ _ALLOCATION = """<allocations>
 
 
 @pytest.mark.slow
-def test_pools_stay_and_the_order_goes_first(
+def test_pools_stay_and_the_order_decides_inside_them(
     machine: Machine, policy: Path, tmp_path: Path
 ) -> None:
     pools = tmp_path / "pools.xml"

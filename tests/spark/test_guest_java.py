@@ -90,14 +90,50 @@ def test_nothing_that_fails_gets_out_of_the_guest(class_path: str) -> None:
     assert "ok errors of all kinds" in run_java(class_path, "guest.GuestTest")
 
 
-def test_limits_hold_on_a_real_spark(
-    class_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def _opened_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open Java's packages to Spark, as its launchers do."""
+    opened = " ".join(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED)
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", opened)
+
+
+@pytest.mark.usefixtures("_opened_packages")
+def test_limits_hold_on_a_real_spark(class_path: str, tmp_path: Path) -> None:
     write_policy(export_policy("srpt", load_workload("toy")), tmp_path / "policy.json")
-    monkeypatch.setenv(
-        "JDK_JAVA_OPTIONS",
-        " ".join(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
-    )
     said = run_java(class_path, "guest.LimitsTest", tmp_path / "policy.json")
     assert "ok a limit of 1 holds, and what it leaves others take" in said
     assert "ok an error lifts limits" in said
+
+
+_POOLS = """<allocations>
+  <pool name="one"><weight>1</weight></pool>
+  <pool name="three"><schedulingMode>FAIR</schedulingMode><weight>3</weight></pool>
+  <pool name="floor"><minShare>2</minShare></pool>
+</allocations>"""
+
+
+@pytest.mark.usefixtures("_opened_packages")
+@pytest.mark.parametrize(
+    ("has_file", "setting", "keeps_pools"),
+    [
+        (True, "-", True),
+        pytest.param(True, "replace", False, marks=pytest.mark.slow),
+        pytest.param(False, "-", False, marks=pytest.mark.slow),
+    ],
+)
+def test_pools_and_priorities_hold_under_an_order(
+    class_path: str, tmp_path: Path, has_file: bool, setting: str, keeps_pools: bool
+) -> None:
+    write_policy(export_policy("srpt", load_workload("toy")), tmp_path / "policy.json")
+    pools = tmp_path / "pools.xml"
+    pools.write_text(_POOLS)
+    said = run_java(
+        class_path,
+        "guest.PoolsTest",
+        tmp_path / "policy.json",
+        pools if has_file else "-",
+        setting,
+        str(keeps_pools).lower(),
+    )
+    assert ("ok pools keep their shares" in said) == keeps_pools
+    assert "ok priorities go first" in said

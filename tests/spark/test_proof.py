@@ -130,7 +130,9 @@ _LESS = {
     "local[4]": "local[2]",
     "/path/to/": "",
     "spark demo --seeds 3": "spark demo --seeds 1 --policies spark-fair,srpt " + " ".join(_SMALL),
-    "spark fidelity": "spark fidelity --alone 2 --seeds 1 --time-scale 0.2",
+    "spark fidelity --json": "spark fidelity --json --alone 2 --seeds 1 --time-scale 0.2",
+    "--cores 8,16,24 --time-scale 4 --seeds 8": "--cores 2,4 --time-scale 0.1 --seeds 2 --jobs 2 "
+    "--policies srpt",
 }
 
 

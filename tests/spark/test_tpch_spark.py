@@ -70,9 +70,8 @@ def test_the_commands_of_the_document_run_and_merge(tmp_path: Path) -> None:
         command = re.sub(r"^taskset -c \S+ ", "", line)
         if command.startswith("parcae"):
             own = [*_LESS, *_QUICK, *(["--seeds", "1"] if "--seeds 0" not in command else [])]
-            foretell = [] if "--merge" in command else ["--foretell"]
-            rest = command.split()[1:]
-            words = [*_PARCAE, *rest, *own, *foretell]
+            is_run = "--merge" not in command
+            words = [*_PARCAE, *command.split()[1:], *([*own, "--foretell"] if is_run else [])]
         else:
             words = command.split()
         options: Any = {"capture_output": True, "text": True, "timeout": 600}

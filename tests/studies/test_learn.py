@@ -6,7 +6,7 @@ import pytest
 from parcae.errors import ConfigError
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.learning.scenario import Scenario
-from parcae.metrics.objectives import Objective
+from parcae.metrics.objectives import Objective, missed_and_tardy
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.studies.learn import (
@@ -86,3 +86,18 @@ def test_arrivals_are_those_of_the_logs() -> None:
     assert default_arrivals(_WORKLOAD, recorded) == "poisson:4000ms"
     assert default_arrivals(_WORKLOAD, None) == "batch"
     assert default_arrivals(_WORKLOAD, Workload("one", (job("j", (1, 10, ())).at(0),))) == "batch"
+
+
+def test_savings_in_missed_deadlines_are_against_the_best_heuristic_by_deadline() -> None:
+    config = SimulationConfig(world=WorldName.CORES, num_executors=4)
+    workload = _WORKLOAD.with_deadlines({"*": 8})
+    comparison = compare(
+        ClusterWorld(workload, config, "batch", 5),
+        ["fair", "fifo", "srpt", "edf"],
+        num_seeds=4,
+        processes=1,
+    )
+    ratio = objective_ratio(comparison, missed_and_tardy, "edf", "fair")
+    assert ratio.low <= ratio.mean <= ratio.high
+    text = savings_paragraph(comparison, missed_and_tardy, "srpt")
+    assert "the learned policy's share of missed deadlines plus relative tardiness is" in text

@@ -197,4 +197,4 @@ def test_the_command_refuses_the_options_of_another_world(tmp_path: Path) -> Non
     app = typer.Typer()
     app.command()(reproduce_command)
     done = CliRunner().invoke(app, ["deeprm-fig7", "--executors", "3", "-o", str(tmp_path)])
-    assert "has a fixed cluster" in str(done.exception)
+    assert "it applies only to studies of Decima's cluster" in str(done.exception)

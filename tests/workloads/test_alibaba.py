@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from parcae.errors import ConfigError, FormatError
 from parcae.workloads.alibaba import SHORTEST_TASK_MS, read_alibaba
+from parcae.workloads.alibaba_instances import InstanceDurations
 from tests.conftest import shared_data
 
 
@@ -40,7 +42,7 @@ def test_bad_rows_are_counted_with_their_lines(tmp_path: Path) -> None:
         "M2,nan,j_1,1,Terminated,100,110,100,0.5",
         "M3,1",
     )
-    with pytest.raises(FormatError, match=r"batch_task.csv:2: nan"):
+    with pytest.raises(FormatError, match=r'batch_task.csv:2: instance_num is "nan"'):
         read_alibaba(path)
     _, report = read_alibaba(path, max_bad_share=0.7)
     assert report.num_bad_rows == 2
@@ -105,3 +107,95 @@ def test_an_empty_or_torn_file_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(FormatError, match="truncated"):
         read_alibaba(torn)
+
+
+_INSTANCE_COLUMNS = (
+    "instance_name,task_name,job_name,task_type,status,start_time,end_time,"
+    "machine_id,seq_no,total_seq_no,cpu_avg,cpu_max,mem_avg,mem_max"
+)
+
+
+def _instance(task: str, job: str, start: object, end: object, status: str = "Terminated") -> str:
+    return f"i_1,{task},{job},1,{status},{start},{end},m_1,1,1,50,90,0.1,0.2"
+
+
+def _instances(tmp_path: Path, *rows: str) -> str:
+    path = tmp_path / "batch_instance.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return str(path)
+
+
+_TWO_TASKS = (
+    "M1,3,j_1,1,Terminated,100,160,100,0.5",
+    "R2_1,2,j_1,1,Terminated,160,200,50,1",
+)
+
+
+def test_the_mean_duration_of_instances_is_read_from_their_file(tmp_path: Path) -> None:
+    path = _csv(tmp_path, *_TWO_TASKS)
+    rows = [
+        _instance("M1", "j_1", 100, 110),
+        _instance("R2_1", "j_1", 160, 160),
+        _instance("M1", "j_1", 110, 120),
+        _instance("M1", "other", 0, 10_000),
+        _instance("M1", "j_1", 100, 100_000, "Failed"),
+        _instance("M1", "j_1", 120, 160),
+        _instance("R2_1", "j_1", 161, 163),
+    ]
+    for header in ((), (_INSTANCE_COLUMNS,)):
+        instances = _instances(tmp_path, *header, *rows)
+        for duration in ("auto", "mean"):
+            workload, report = read_alibaba(path, duration=duration, instances=instances)
+            stages = workload.jobs[0].stages
+            assert [stage.mean_task_ms for stage in stages] == [20_000, 1_250]
+            assert [stage.num_tasks for stage in stages] == [3, 2]
+            assert (report.num_files, report.num_rows, report.num_bad_rows) == (2, 9, 0)
+            assert report.notes == ()
+            assert "batch_instance" in workload.provenance["source"]
+
+
+def test_a_task_without_completed_instances_keeps_its_span(tmp_path: Path) -> None:
+    path = _csv(tmp_path, *_TWO_TASKS)
+    instances = _instances(tmp_path, _instance("M1", "j_1", 100, 107))
+    workload, report = read_alibaba(path, instances=instances)
+    assert [stage.mean_task_ms for stage in workload.jobs[0].stages] == [7_000, 40_000]
+    (note,) = report.notes
+    assert note.startswith("1 of 2 tasks have no completed instance in batch_instance.csv")
+
+
+def test_bad_rows_of_instances_are_counted_and_refused(tmp_path: Path) -> None:
+    path = _csv(tmp_path, *_TWO_TASKS)
+    bad = (_instance("M1", "j_1", "x", 107), "1,2", _instance("M1", "j_1", 9, 7))
+    instances = _instances(tmp_path, _instance("M1", "j_1", 100, 107), *bad)
+    with pytest.raises(FormatError, match=r"batch_instance.csv:2: start_time"):
+        read_alibaba(path, instances=instances)
+    _, report = read_alibaba(path, instances=instances, max_bad_share=0.8)
+    assert report.num_bad_rows == 3
+    assert report.bad_samples[1].startswith(f"{instances}:3: 2 columns, expected 14")
+    with pytest.raises(FormatError, match="no completed instance of any task"):
+        read_alibaba(path, instances=_instances(tmp_path, _instance("M1", "other", 1, 2)))
+
+
+def test_instances_that_would_not_be_used_are_refused(tmp_path: Path) -> None:
+    path = _csv(tmp_path, *_TWO_TASKS)
+    instances = _instances(tmp_path, _instance("M1", "j_1", 100, 107))
+    with pytest.raises(ConfigError, match="--duration span would not use it"):
+        read_alibaba(path, duration="span", instances=instances)
+    with pytest.raises(ConfigError, match="JSON lines would not use it"):
+        read_alibaba(tmp_path / "dags.jsonl", instances=instances)
+
+
+def test_what_is_kept_of_instances_does_not_grow_with_their_number() -> None:
+    durations = InstanceDurations([("j", "M1")])
+    row = _instance("M1", "j", 1, 5).split(",")
+    other = _instance("M2", "j", 1, 5).split(",")
+    tracemalloc.start()
+    try:
+        for _ in range(20_000):
+            durations.add(row)
+            durations.add(other)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000
+    assert durations.means_s() == {("j", "M1"): 4.0}

@@ -151,7 +151,7 @@ _POOL = '<allocations><pool name="p">%s</pool></allocations>'
         ("p.xml", _POOL % "<schedulingMode>LIFO</schedulingMode>", "mode is 'LIFO'"),
         ("p.json", "", "not JSON"),
         ("p.json", "<allocations/>", "not JSON"),
-        ("p.json", "[" * 100_000, "not JSON"),
+        ("p.json", "[" * 100_000, "nested too deeply"),
         ("p.json", "[]", "not an object"),
         ("p.json", "{}", 'no "pools"'),
         ("p.json", '{"pools": []}', '"pools": not an object'),
@@ -195,3 +195,32 @@ def test_entities_are_refused_before_they_grow(tmp_path: Path) -> None:
             FormatError, match="has a DOCTYPE, which may define entities; remove it"
         ):
             read_allocation(written(tmp_path, "p.xml", text))
+
+
+def test_json_may_name_the_file_of_spark_for_its_pools(tmp_path: Path) -> None:
+    (tmp_path / "fairscheduler.xml").write_text(
+        '<allocations><pool name="etl"><weight>3</weight></pool></allocations>'
+    )
+    path = tmp_path / "tenants.json"
+    path.write_text('{"pools": "fairscheduler.xml", "jobs": {"q*": "etl"}}')
+    allocation = read_allocation(path)
+    assert allocation.pools == (PoolSpec("etl", 3),)
+    assert allocation.pools_of(["q1", "other"]) == ("etl", "default")
+    path.write_text('{"pools": "tenants.json"}')
+    with pytest.raises(FormatError, match="it is the path of Spark's file"):
+        read_allocation(path)
+    path.write_text('{"pools": "nowhere.xml"}')
+    with pytest.raises(FileNotFoundError):
+        read_allocation(path)
+
+
+def test_the_file_of_spark_may_have_pools_without_jobs_but_not_only_such(tmp_path: Path) -> None:
+    pools = "".join(f'<pool name="{name}"/>' for name in ("default", "etl", "web"))
+    path = tmp_path / "fairscheduler.xml"
+    path.write_text(f"<allocations>{pools}</allocations>")
+    read_allocation(path).check_used(["a", "b"], ["etl", None])
+    with pytest.raises(ConfigError, match="no job is assigned to pool 'etl'"):
+        read_allocation(path).check_used(["a", "b"], ["elt", None])
+    tenants = tmp_path / "tenants.json"
+    tenants.write_text('{"pools": "fairscheduler.xml", "jobs": {"a": "web"}}')
+    read_allocation(tenants).check_used(["a", "b"])

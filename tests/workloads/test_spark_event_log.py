@@ -122,6 +122,18 @@ def test_recorded_runs_keep_their_arrivals(tmp_path: Path) -> None:
     assert workload.is_recorded
 
 
+@pytest.mark.parametrize(("gap", "is_alone"), [(700, True), (60, False)])
+def test_logs_in_which_jobs_ran_one_at_a_time_say_so(
+    gap: int, is_alone: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(small_log(runs=3, gap=gap))
+    for recorded in (False, True):
+        workload, report = read_spark_event_logs([path], recorded=recorded)
+        assert ("measured_alone" in workload.provenance) is is_alone
+        assert any("Jobs ran one at a time" in note for note in report.notes) is is_alone
+
+
 def test_jobs_of_one_name_with_another_dag_are_distinguished(tmp_path: Path) -> None:
     one = stage_info(0, 4)
     two = stage_info(1, 4, scope="sort")

@@ -157,7 +157,12 @@ def test_the_successful_attempt_of_a_task_counts_and_only_once() -> None:
     log = _log([*events, stage_completed(info, 0, 90), job_end(0)])
     (run,) = job_runs(log, None, Counter())
     assert sorted(np.concatenate(run.stages[0].samples.by_wave).tolist()) == [20, 40]
-    assert log.count_attempts() == {"failed": 1, "killed": 1, "speculative": 1}
+    assert log.count_attempts() == {
+        "failed": 1,
+        "killed": 1,
+        "lost with their executor": 0,
+        "speculative": 1,
+    }
 
 
 def test_a_job_without_a_successful_task_is_dropped() -> None:
@@ -178,7 +183,7 @@ def test_a_retried_stage_keeps_the_task_count_of_its_first_attempt() -> None:
     ]
     run = _only_run([*events, stage_completed(retry, 40, 50), job_end(0)])
     assert run.stages[0].num_tasks == 3
-    assert run.stages[0].samples.num_successful == 3
+    assert sum(wave.size for wave in run.stages[0].samples.by_wave) == 3
 
 
 def test_a_spark_job_that_was_cancelled_inside_a_successful_query_does_not_fail_it() -> None:

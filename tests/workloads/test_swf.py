@@ -307,7 +307,7 @@ def test_compressed_logs_are_read_and_torn_ones_refused(tmp_path: Path) -> None:
     assert (len(read_swf(path).jobs), read_swf(path).jobs.name) == (500, "log")
     for content in (packed[:-20], b"; no gzip data", packed[:40] + b"\xff" * 40 + packed[80:]):
         path.write_bytes(content)
-        with pytest.raises(FormatError, match=r"log\.swf\.gz: truncated or not gzip data"):
+        with pytest.raises(FormatError, match=r"log\.swf\.gz: .* gzip data"):
             read_swf(path)
 
 

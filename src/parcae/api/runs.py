@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from parcae.api.policies import PolicyLike, resolve
 from parcae.cluster.trace import Trace
 from parcae.extras import naming_extras
+from parcae.metrics.deadlines import missed_and_tardiness
 from parcae.metrics.summary import RunSummary, summarize
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate as play
@@ -63,6 +64,14 @@ class Run:
     def utilization(self) -> float:
         """Share of the cores' time in which they ran tasks."""
         return self.summary.utilization
+
+    @property
+    def deadlines(self) -> dict[str, float | int]:
+        """How the run did against its deadlines; empty if the workload has none.
+
+        See `parcae.metrics.deadlines.missed_and_tardiness`.
+        """
+        return missed_and_tardiness(self.trace, self.jobs)
 
     def to_frame(self) -> pl.DataFrame:
         """One row a job; see `parcae.evaluation.frames.jobs_frame`."""

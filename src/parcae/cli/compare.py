@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.checks import file_to_write, refusing
+from parcae.cli.elastic import FOR_ELASTIC, ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     MOST,
     ArrivalsOption,
+    DeadlinesOption,
     JobsOption,
+    ProcessesOption,
+    SeedStartOption,
     SimulatedClusterOptions,
     WorkloadArgument,
+    with_deadlines,
 )
 from parcae.cli.progress import progress_bar
 
@@ -37,19 +43,15 @@ class RunOptions:
 
     jobs: JobsOption = 20
     arrivals: ArrivalsOption = "batch"
+    deadlines: DeadlinesOption = None
     seeds: Annotated[
         int,
         typer.Option(
             "--seeds", min=2, max=MOST, help="Number of seeds; all policies run on each of them."
         ),
     ] = 20
-    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 0
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes", min=1, max=MOST, help="Number of worker processes. (default: all cores)"
-        ),
-    ] = None
+    seed_start: SeedStartOption = 0
+    processes: ProcessesOption = None
 
 
 @dataclass(frozen=True)
@@ -57,32 +59,27 @@ class OutputOptions:
     """Files to write."""
 
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the result as JSON to this file.")
+        Path | None,
+        typer.Option(
+            "--json", help="Write the result as JSON to this file.", callback=file_to_write
+        ),
     ] = None
     report: Annotated[
         Path | None,
-        typer.Option("--report", help="Write an HTML report (one self-contained file)."),
+        typer.Option(
+            "--report",
+            help="Write an HTML report (one self-contained file).",
+            callback=file_to_write,
+        ),
     ] = None
-
-    def check(self) -> None:
-        """Check before the runs, which take time, that the files can be written.
-
-        Raises:
-            OSError: one cannot.
-        """
-        from parcae.files import check_place
-
-        for path in (self.json_path, self.report):
-            if path is not None:
-                check_place(path)
 
     def write(self, comparison: PairedComparison[Any]) -> None:
         """Print the table of a comparison, and write the files that are given."""
         from parcae.cli.tables import print_whole
-        from parcae.evaluation.table import comparison_table
         from parcae.evaluation.world import write_comparison
 
-        print_whole(comparison_table(comparison))
+        for table in comparison.tables():
+            print_whole(table)
         if self.json_path is not None:
             write_comparison(comparison, self.json_path)
             typer.echo(f"JSON: {self.json_path}")
@@ -115,7 +112,7 @@ class JobsOutputOptions(OutputOptions):
         ),
     ] = None
 
-    def check(self) -> None:
+    def check_tables(self) -> None:
         """Check the names of the tables of jobs, before the runs, which take time."""
         from parcae.evaluation.per_job import FORMATS, RECURRING_FORMATS, check_per_job
 
@@ -135,11 +132,13 @@ class JobsOutputOptions(OutputOptions):
             typer.echo(f"recurring jobs: {self.recurring}")
 
 
+@refusing(FOR_ELASTIC)
 @with_groups
 def compare_command(
     workload: WorkloadArgument,
     *,
     cluster: SimulatedClusterOptions,
+    elastic: ElasticOptions,
     runs: RunOptions,
     output: JobsOutputOptions,
     policies: Annotated[
@@ -157,9 +156,9 @@ def compare_command(
     """
     from parcae.evaluation.compare import ClusterWorld, compare
 
-    output.check()
-    config = cluster.config()
-    loaded = cluster.load(workload)
+    output.check_tables()
+    config = elastic.applied(cluster.config(), cluster.cores)
+    loaded = with_deadlines(cluster.load(workload), runs.deadlines)
     with progress_bar(has_counts=True) as progress:
         # The total is unknown (None) until the first progress report.
         bar = progress.add_task("simulating", total=None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.checks import file_to_write
 from parcae.cli.options import JsonOption
 from parcae.cli.progress import progress_bar
 
@@ -40,7 +41,9 @@ def compare_logs_command(
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot", help="Draw the cores over time of both runs (*.html, *.png, *.svg or *.pdf)."
+            "--plot",
+            help="Draw the cores over time of both runs (*.html, *.png, *.svg or *.pdf).",
+            callback=file_to_write,
         ),
     ] = None,
     as_json: JsonOption = False,

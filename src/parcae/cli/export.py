@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from parcae.cli.checks import file_to_write
 from parcae.cli.options import SOURCE_HELP
 
 _POLICY_HELP = (
@@ -21,7 +22,10 @@ def export_command(
         str, typer.Argument(metavar="NAME|FILE", help=SOURCE_HELP, show_default=False)
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The policy file to write (*.json).")
+        Path,
+        typer.Option(
+            "-o", "--output", help="The policy file to write (*.json).", callback=file_to_write
+        ),
     ],
     world: Annotated[
         str, typer.Option("--world", help="The world of the policy; only cores can be exported.")

@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.checks import Only, folder_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import BudgetOption, ProgressLine, SeedOption
 from parcae.cli.learning import ObjectiveOption
-from parcae.cli.options import MOST, ClusterOptions
+from parcae.cli.options import (
+    MOST,
+    ClusterOptions,
+    DeadlinesOption,
+    check_deadlines,
+    in_cores,
+    with_deadlines,
+)
 
 if TYPE_CHECKING:
     from parcae.learning.scenario import Scenario
@@ -45,6 +53,7 @@ class SettingOptions:
             help="batch | poisson:25s (mean gap) | load:0.85  (default: the mean rate of the logs)",
         ),
     ] = None
+    deadlines: DeadlinesOption = None
     objective: ObjectiveOption = "average-jct"
 
 
@@ -70,6 +79,14 @@ class SearchOptions:
     device: Annotated[str, typer.Option("--device", help="cpu | cuda")] = "cpu"
 
 
+@refusing(
+    Only(("key",), lambda given: not _is_workload(given["logs"]), "to event logs"),
+    Only(
+        ("device",),
+        lambda given: not in_cores(given),
+        "to --world executors (policies of the world of cores are trained without PyTorch)",
+    ),
+)
 @with_groups
 def learn_command(
     logs: Annotated[
@@ -82,7 +99,10 @@ def learn_command(
     folder: Annotated[
         Path,
         typer.Option(
-            "-o", "--output", help="Folder for the policy, the comparison and the report."
+            "-o",
+            "--output",
+            help="Folder for the policy, the comparison and the report.",
+            callback=folder_to_write,
         ),
     ],
     *,
@@ -110,12 +130,14 @@ def learn_command(
     # Checked before the logs are read, which may take minutes.
     if search.start not in ("shipped", "scratch"):
         raise ConfigError(f"--start {search.start}: write shipped or scratch")
+    check_deadlines(setting.deadlines)
     config = cluster.config()
     measured, recorded = _read(logs, key)
     folder.mkdir(parents=True, exist_ok=True)
     # Written before learning, so that an interrupted command need not read the logs again.
     write_workload(measured, folder / "workload.parcae")
-    workload = with_parallelism_model(measured, cluster.parallelism_model)
+    modelled = with_parallelism_model(measured, cluster.parallelism_model)
+    workload = with_deadlines(modelled, setting.deadlines)
     process = setting.arrivals or default_arrivals(workload, recorded)
     typer.echo(
         f"{folder / 'workload.parcae'}: {len(workload.jobs)} recurring jobs, mean work "
@@ -153,13 +175,17 @@ def _learned(scenario: Scenario, folder: Path, search: SearchOptions) -> Learned
     return learned
 
 
+def _is_workload(paths: list[Path]) -> bool:
+    return len(paths) == 1 and paths[0].suffix == ".parcae"
+
+
 def _read(paths: list[Path], key: str | None) -> tuple[Workload, Workload | None]:
     """The recurring jobs, and their recorded runs with arrivals (None for a workload file)."""
     from parcae.workloads.archive import read_workload
     from parcae.workloads.spark_event_log import read_spark_event_logs
 
     # A workload file contains recurring jobs without arrivals of runs.
-    if len(paths) == 1 and paths[0].suffix == ".parcae":
+    if _is_workload(paths):
         return read_workload(paths[0]), None
     workload, report = read_spark_event_logs(paths, key=key)
     for note in report.notes:

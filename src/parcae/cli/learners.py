@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.checks import file_to_write, folder_to_write
 from parcae.cli.options import MOST, JsonOption
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ TrainingFolder = Annotated[
         "-o",
         "--output",
         help="Folder for the state, the best policy (best.safetensors) and TensorBoard.",
+        callback=folder_to_write,
     ),
 ]
 SettingsOption = Annotated[
@@ -84,7 +86,13 @@ class SearchOptions:
     """How a policy's parameters are searched for, and where they go."""
 
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The checkpoint to write (*.safetensors).")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The checkpoint to write (*.safetensors).",
+            callback=file_to_write,
+        ),
     ]
     budget: BudgetOption = 3.0
     start: Annotated[
@@ -111,16 +119,13 @@ class SearchOptions:
                 that a killed search leaves that one behind.
 
         Raises:
-            ConfigError: the name of the checkpoint has another ending, or its folder is missing.
+            ConfigError: the name of the checkpoint has another ending.
         """
         from parcae.errors import ConfigError
         from parcae.policies.checkpoint import SUFFIX, write_checkpoint
 
-        if self.output.suffix != SUFFIX or not self.output.parent.is_dir():
-            raise ConfigError(
-                f"-o {self.output}: give a file in an existing folder, with a name that ends in "
-                f"{SUFFIX}"
-            )
+        if self.output.suffix != SUFFIX:
+            raise ConfigError(f"-o {self.output}: give a file with a name that ends in {SUFFIX}")
         line = ProgressLine(self.budget_s)
 
         def save(found: Found) -> None:
@@ -193,7 +198,7 @@ def run_training(learner: Learner, plan: Plan, objective: str, as_json: bool) ->
         raise typer.Exit(130)
     # The best policy is written, but a script should notice that the training failed.
     if result.ending != "done":
-        typer.echo(f"parcae: {result.ending}", err=True)
+        typer.echo(f"parcae: {result.ending}; {summary['output']} is the best policy", err=True)
         raise typer.Exit(1)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.checks import Only, Values, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import (
     Found,
@@ -20,9 +21,12 @@ from parcae.cli.options import (
     ArrivalsOption,
     ClassClusterOptions,
     ClusterOptions,
+    DeadlinesOption,
     JobsOption,
     JsonOption,
     WorkloadArgument,
+    in_cores,
+    with_deadlines,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ ObjectiveOption = Annotated[
     typer.Option(
         "--objective",
         help="What to minimise: average-jct | makespan | p95-jct | mean-slowdown | "
-        "missed-deadlines",
+        "missed-deadlines | deadlines (of --deadlines)",
     ),
 ]
 AlsoOption = Annotated[
@@ -56,6 +60,7 @@ class ScenarioOptions:
 
     jobs: JobsOption = 20
     arrivals: ArrivalsOption = "batch"
+    deadlines: DeadlinesOption = None
     objective: ObjectiveOption = "average-jct"
     also: AlsoOption = None
 
@@ -143,7 +148,7 @@ def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions
             "random arrivals of a similar rate, e.g. poisson:25s or load:0.85"
         )
     return Scenario(
-        cluster.load(workload),
+        with_deadlines(cluster.load(workload), setting.deadlines),
         cluster.config(),
         setting.arrivals,
         setting.jobs,
@@ -204,6 +209,7 @@ def _tuning_sentence(gain: str, tuning: Tuning, compared: str, setting: Scenario
         f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
         f"compare it on other runs: parcae compare {compared} "
         f"--arrivals {setting.arrivals} --jobs {setting.jobs}"
+        + ("" if setting.deadlines is None else f" --deadlines {setting.deadlines}")
     )
 
 
@@ -268,6 +274,24 @@ def _changes(text: str) -> dict[str, str]:
     return changes
 
 
+def _is_evolved(given: Values) -> bool:
+    return bool(given["network"] == "parcae" and in_cores(given))
+
+
+@refusing(
+    Only(
+        ("settings", "decima", "device", "ray", "recipe"),
+        lambda given: not _is_evolved(given),
+        "to trainings by policy gradients (parcae in the world of cores is trained by an "
+        "evolution strategy; choose --world executors or --network decima)",
+    ),
+    Only(("decima",), lambda given: given["network"] == "decima", "with --network decima"),
+    Only(
+        ("also",),
+        _is_evolved,
+        "with --world cores --network parcae: training by policy gradients uses one setting",
+    ),
+)
 @with_groups
 def train_command(
     workload: WorkloadArgument,
@@ -304,7 +328,6 @@ def _evolution_learner(
     from parcae.learning.order_evolution import EvolutionLearner
     from parcae.learning.start import start_order_network, start_order_rule
 
-    _refuse_gradients(net)
     return EvolutionLearner(
         [scenario, *(_also(scenario, text) for text in setting.also or [])],
         start_order_rule(net.rule, scenario),
@@ -313,31 +336,10 @@ def _evolution_learner(
     )
 
 
-def _refuse_gradients(net: NetworkOptions) -> None:
-    """Raise an error if an option was given that exists only for training by gradients."""
-    from parcae.errors import ConfigError
-
-    given = {
-        "--decima": net.decima,
-        "--device": net.device,
-        "--ray": net.ray,
-        "--recipe": net.recipe,
-        "--set": net.settings,
-    }
-    for option, value in given.items():
-        # These options have no defaults, so that a value means that the user gave it.
-        if value:
-            raise ConfigError(
-                f"{option} does not apply to parcae in the world of cores, which is trained by an "
-                "evolution strategy: leave it out, or choose --world executors or --network decima"
-            )
-
-
 def _gradient_learner(
     scenario: Scenario, setting: ScenarioOptions, net: NetworkOptions, seed: int
 ) -> GradientLearner:
     """The learner of a network that is trained by policy gradients."""
-    from parcae.errors import ConfigError
     from parcae.learning.config import override
     from parcae.learning.gradients import gradient_learner
     from parcae.learning.recipes import parse_recipe, recipe_config
@@ -345,11 +347,6 @@ def _gradient_learner(
     from parcae.learning.start import start_rule, start_weights
     from parcae.policies.decima.layout import DecimaSettings
 
-    if setting.also:
-        raise ConfigError(
-            "--also needs `parcae train --world cores --network parcae`: training by policy "
-            "gradients uses one setting"
-        )
     recipe = parse_recipe(net.recipe or "fast")
     config = override(recipe_config(recipe, scenario, net.network), net.settings or [])
     needs_rule = net.network == "parcae" or config.imitation > 0

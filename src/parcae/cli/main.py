@@ -72,6 +72,8 @@ INTERRUPTED = 130
 FAILED = 1
 #: Set to 1, this environment variable shows the traceback of an unexpected error.
 TRACEBACK = "PARCAE_TRACEBACK"
+# As many characters of a message: a damaged file may have very long names in it.
+_MOST_SHOWN = 2_000
 
 
 def _print_version(wanted: bool) -> None:
@@ -102,7 +104,8 @@ def _one_line(error: Exception) -> str:
         )
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())
+    message = " ".join(str(error).split())
+    return message if len(message) <= _MOST_SHOWN else f"{message[:_MOST_SHOWN]}..."
 
 
 def _last_resort(error: Exception) -> str:

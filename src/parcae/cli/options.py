@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from parcae.cli.elastic import parse_cores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +49,17 @@ CoresOption = Annotated[
         "--cores", min=1, max=1_000_000, help="Another name for --executors.", show_default=False
     ),
 ]
+CoresOrRangeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--cores",
+        parser=parse_cores,
+        metavar="N|MIN..MAX",
+        help="Another name for --executors; or MIN..MAX for an elastic cluster (Spark's dynamic "
+        "allocation).",
+        show_default=False,
+    ),
+]
 ClassesOption = Annotated[
     str | None,
     typer.Option(
@@ -72,6 +86,14 @@ ErrorOption = Annotated[
         "log-normal error of the durations that the policies know.",
     ),
 ]
+FaultsOption = Annotated[
+    str,
+    typer.Option(
+        "--faults",
+        help="none | log (at the rates of the workload's event logs) | KEY=VALUE,... such as "
+        "failures=0.01,lost=0.5,speculation=on: what goes wrong in the world of cores.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 #: Largest number of jobs, seeds, runs and the like in an option: more is a slip of the hand.
 MOST = 1_000_000
@@ -79,12 +101,27 @@ MOST = 1_000_000
 JobsOption = Annotated[
     int, typer.Option("--jobs", min=1, max=MOST, help="Number of jobs in a run.")
 ]
+SeedStartOption = Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")]
+ProcessesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--processes", min=1, max=MOST, help="Number of worker processes. (default: all cores)"
+    ),
+]
 ArrivalsOption = Annotated[
     str,
     typer.Option(
         "--arrivals",
         help="batch (all at time 0) | poisson:25s (mean gap) | bursts:25s | load:0.85 (offered "
         "load) | recorded (as in the log) | trace:0.85 (pieces of the log, at this load)",
+    ),
+]
+DeadlinesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--deadlines",
+        help="Deadlines by job name: a CSV table `job,deadline` with lines such as etl-*,5m. "
+        "Missed ones are counted, and the policy edf orders by them.",
     ),
 ]
 DurationsOption = Annotated[
@@ -159,6 +196,15 @@ def world_of(world: str | None, executors_only: Mapping[str, object]) -> WorldNa
             "executors"
         )
     return WorldName(world)
+
+
+def in_cores(given: Mapping[str, Any]) -> bool:
+    """Whether a command with these values of its parameters runs in the world of cores."""
+    if given["world"] is not None:
+        return bool(given["world"] == "cores")
+    implying = ("moving_delay_ms", "warmup_delay_ms", "executor_classes")
+    is_implied = given["reference_semantics"] or given["parallelism_model"] != _NO_MODEL
+    return not is_implied and all(given.get(name) is None for name in implying)
 
 
 def one_size(executors: int | None, cores: int | None) -> int | None:
@@ -286,7 +332,28 @@ class ClassClusterOptions(ClusterOptions):
 class SimulatedClusterOptions(ClassClusterOptions):
     """The simulated cluster, with the way in which task durations are drawn."""
 
+    # Whole numbers and, for an elastic cluster, a `CoreRange`.
+    cores: CoresOrRangeOption = None
     durations: DurationsOption = "sampled"
+    faults: FaultsOption = "none"
+
+    def config(self, executors_only: Mapping[str, object] | None = None) -> SimulationConfig:
+        """As `ClusterOptions.config`.
+
+        Raises:
+            ConfigError: also for faults in the world of executors.
+        """
+        from parcae.errors import ConfigError
+        from parcae.simulation.faults import parse_faults
+
+        config = super().config(executors_only)
+        faults = parse_faults(self.faults)
+        if faults is not None and config.world.value != "cores":
+            raise ConfigError(
+                f"--faults {self.faults} exists in the world of cores only: leave it out, or leave "
+                "out --world executors and the options that exist only there"
+            )
+        return config.model_copy(update={"faults": faults})
 
     def _given(self) -> dict[str, Any]:
         from parcae.errors import ConfigError
@@ -305,6 +372,36 @@ def load(source: str, parallelism_model: str) -> Workload:
     from parcae.workloads.parallelism import with_parallelism_model
 
     return with_parallelism_model(load_workload(source), parallelism_model)
+
+
+def check_deadlines(path: Path | None) -> None:
+    """Read a file of deadlines before work that takes time.
+
+    Raises:
+        FormatError, OSError: the file cannot be read.
+    """
+    if path is not None:
+        from parcae.workloads.deadlines import read_deadlines
+
+        read_deadlines(path)
+
+
+def with_deadlines(workload: Workload, path: Path | None) -> Workload:
+    """The workload with the deadlines of a file, which is described on the standard error output.
+
+    Raises:
+        ConfigError: no deadline matches any job.
+        FormatError, OSError: the file cannot be read.
+    """
+    if path is None:
+        return workload
+    from parcae.workloads.deadlines import deadline_notes, read_deadlines, with_deadlines
+
+    deadlines = read_deadlines(path)
+    applied = with_deadlines(workload, deadlines)
+    for note in deadline_notes(applied, deadlines):
+        typer.echo(f"note: {note}", err=True)
+    return applied
 
 
 def numbers(option: str, text: str) -> tuple[float, ...]:

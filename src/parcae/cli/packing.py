@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli import packing_learning
+from parcae.cli.checks import Only, refusing
 from parcae.cli.compare import OutputOptions
 from parcae.cli.groups import with_groups
-from parcae.cli.options import MOST, JsonOption
+from parcae.cli.options import MOST, JsonOption, SeedStartOption
 from parcae.cli.packing_options import (
+    ONE_SOURCE,
     DrawnOptions,
     LogOptions,
     ObjectiveOption,
@@ -74,7 +76,7 @@ class RunOptions:
             help="Number of job sequences; all policies run each of them.",
         ),
     ] = 100
-    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 1_000
+    seed_start: SeedStartOption = 1_000
     part: Annotated[
         str, typer.Option("--part", help="Part of the log: second (half) | first | all")
     ] = "second"
@@ -90,6 +92,15 @@ class RunOptions:
 
 
 @app.command("simulate")
+@refusing(
+    *ONE_SOURCE,
+    Only(("set_id",), lambda given: given["job_set"] is not None, "with --job-set"),
+    Only(
+        ("seed",),
+        lambda given: given["swf"] is None and given["job_set"] is None,
+        "to jobs that are drawn (--load, --rate)",
+    ),
+)
 @with_groups
 def simulate_command(
     *,
@@ -244,6 +255,7 @@ def _chart(run: PlayedRun) -> Chart:
 
 
 @app.command("compare")
+@refusing(*ONE_SOURCE)
 @with_groups
 def compare_command(
     *,
@@ -277,8 +289,6 @@ def compare_command(
     from rich.console import Console
 
     from parcae.evaluation.packing.compare import compare_log, compare_packing
-
-    output.check()  # before the runs, which take time
 
     reject_both(reading.swf, drawn)
     is_log = reading.swf is not None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.checks import refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import (
     Found,
@@ -19,6 +20,7 @@ from parcae.cli.learners import (
 )
 from parcae.cli.options import MOST, JsonOption, numbers
 from parcae.cli.packing_options import (
+    ONE_SOURCE,
     DrawnOptions,
     LogOptions,
     ObjectiveOption,
@@ -133,6 +135,7 @@ def _source(drawn: DrawnOptions, reading: LogOptions, pieces: PieceOptions) -> P
     return sources[0] if len(sources) == 1 else MixedSource(tuple(sources))
 
 
+@refusing(*ONE_SOURCE)
 @with_groups
 def train_command(
     kind: Annotated[
@@ -174,6 +177,7 @@ def train_command(
     run_training(learner, training.plan(folder), cost.name.lower(), as_json)
 
 
+@refusing(*ONE_SOURCE)
 @with_groups
 def tune_command(
     rule: Annotated[

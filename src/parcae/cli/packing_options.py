@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.checks import Only
 from parcae.cli.options import MOST
 
 if TYPE_CHECKING:
@@ -232,6 +233,21 @@ def reject_both(swf: Path | None, drawn: DrawnOptions) -> None:
             "--swf runs the jobs of a log, --load and --rate are for drawn jobs: give only one of "
             "them"
         )
+
+
+#: Options of the packing commands that apply only to logs, or only to jobs that are drawn.
+_OF_LOGS = ("processors", "memory", "estimates", "cancelled", "partitions", "max_bad_share")
+_OF_LOGS_TOO = ("also_swf", "piece_jobs", "speeds", "part")
+_OF_DRAWN = ("mix", "window", "slots", "backlog", "horizon", "units", "resources")
+_OF_DRAWN_TOO = ("seeds", "seed_start")
+ONE_SOURCE = (
+    Only((*_OF_LOGS, *_OF_LOGS_TOO), lambda given: given["swf"] is not None, "to logs (--swf)"),
+    Only(
+        (*_OF_DRAWN, *_OF_DRAWN_TOO),
+        lambda given: given["swf"] is None and given.get("job_set") is None,
+        "to jobs that are drawn (--load, --rate)",
+    ),
+)
 
 
 def log_json(log: SwfLog) -> dict[str, Any]:

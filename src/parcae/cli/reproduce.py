@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.checks import Only, Values, folder_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     MOST,
@@ -18,6 +19,7 @@ from parcae.cli.options import (
     ExecutorsOption,
     ModelOption,
     MovingOption,
+    ProcessesOption,
     WarmupOption,
     load,
 )
@@ -97,17 +99,6 @@ def _cluster_settings(
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _refuse_cluster_options(study: str, *given: object) -> None:
-    """Raise an error if an option of executors was given for a study of the packing world."""
-    from parcae.errors import ConfigError
-
-    if any(value is not None for value in given):
-        raise ConfigError(
-            f"{study} has a fixed cluster: leave out --executors, --executor-classes, --trace, "
-            "--moving-delay-ms, --warmup-delay-ms, --arrivals and --jobs"
-        )
-
-
 @dataclass(frozen=True)
 class EffortOptions:
     """How much a study runs and trains."""
@@ -143,12 +134,7 @@ class EffortOptions:
             "--jobs", min=1, max=MOST, help="Number of jobs in a run. (default: the study's)"
         ),
     ] = None
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes", min=1, max=MOST, help="Number of worker processes. (default: all cores)"
-        ),
-    ] = None
+    processes: ProcessesOption = None
 
 
 @dataclass(frozen=True)
@@ -176,6 +162,33 @@ class StudyClusterOptions:
     parallelism_model: ModelOption = "none"
 
 
+def _is_packing(given: Values) -> bool:
+    from parcae.studies.reproduce.catalog import PACKING_STUDIES
+
+    return given["study"] in PACKING_STUDIES
+
+
+@refusing(
+    Only(
+        (
+            "executors",
+            "executor_classes",
+            "trace",
+            "moving_delay_ms",
+            "warmup_delay_ms",
+            "arrivals",
+            "jobs",
+            "parallelism_model",
+        ),
+        lambda given: not _is_packing(given),
+        "to studies of Decima's cluster (the clusters of the others are fixed)",
+    ),
+    Only(
+        ("workload",),
+        lambda given: not _is_packing(given) or given["workload"].endswith((".swf", ".swf.gz")),
+        "with a log (*.swf) to studies of rigid jobs",
+    ),
+)
 @with_groups
 def reproduce_command(
     study: Annotated[
@@ -202,7 +215,13 @@ def reproduce_command(
         ),
     ] = "tpch",
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder for the table, the picture and the JSON.")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Folder for the table, the picture and the JSON.",
+            callback=folder_to_write,
+        ),
     ] = Path("reproduced"),
     policy: Annotated[
         str | None,
@@ -275,18 +294,7 @@ class _Given:
 def _packing_request(given: _Given, say: Callable[[str], None]) -> PackingRequest:
     from parcae.studies.reproduce.study import PackingRequest
 
-    cluster = given.cluster
     effort = given.effort
-    _refuse_cluster_options(
-        given.study,
-        cluster.executors,
-        cluster.executor_classes,
-        cluster.trace,
-        cluster.moving_delay_ms,
-        cluster.warmup_delay_ms,
-        cluster.arrivals,
-        effort.jobs,
-    )
     default_recipe = "fast" if given.study.startswith("a2c") else "fresh"
     is_log = given.workload.endswith((".swf", ".swf.gz"))
     return PackingRequest(

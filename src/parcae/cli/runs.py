@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from parcae.cli.checks import file_to_write
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -71,6 +73,7 @@ class ShowOptions:
         typer.Option(
             "--gantt",
             help="Draw the runs of the first job sequence (*.html, *.png, *.svg or *.pdf).",
+            callback=file_to_write,
         ),
     ] = None
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.checks import Only, refusing
+from parcae.cli.elastic import FOR_ELASTIC, ElasticOptions
 from parcae.cli.groups import with_groups
-from parcae.cli.options import SOURCE_HELP, ArrivalsOption, JobsOption, SimulatedClusterOptions
+from parcae.cli.options import (
+    SOURCE_HELP,
+    ArrivalsOption,
+    DeadlinesOption,
+    JobsOption,
+    SimulatedClusterOptions,
+    with_deadlines,
+)
 from parcae.cli.runs import JobSetOptions, PlayedRun, PolicyOption, ShowOptions, policy_names
 
 if TYPE_CHECKING:
@@ -44,11 +53,21 @@ class DrawOptions:
 
     jobs: JobsOption = 20
     arrivals: ArrivalsOption = "batch"
+    deadlines: DeadlinesOption = None
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the task durations.")
     ] = 0
 
 
+@refusing(
+    Only(("set_id",), lambda given: given["job_set"] is not None, "with --job-set"),
+    Only(
+        ("jobs", "arrivals"),
+        lambda given: given["job_set"] is None,
+        "to jobs that are drawn (--job-set says which jobs arrive when)",
+    ),
+    FOR_ELASTIC,
+)
 @with_groups
 def simulate_command(
     *,
@@ -57,11 +76,14 @@ def simulate_command(
     sets: JobSetOptions,
     workload: OptionalWorkload = None,
     policy: PolicyOption = "fair",
+    elastic: ElasticOptions,
     shown: ShowOptions,
 ) -> None:
     """Simulate a workload under one or more policies.
 
     Example: parcae simulate tpch --policy fair --cores 50 --jobs 20 --arrivals batch --seed 1
+
+    Example: parcae simulate tpch --cores 0..64 --arrivals poisson:25s --idle-timeout 30s
 
     Example: parcae simulate tpch.parcae --job-set sets.json --policy all --reference-semantics
 
@@ -69,11 +91,14 @@ def simulate_command(
     """
     from parcae.errors import ConfigError
 
+    if sets.job_set is not None and draw.deadlines is not None:
+        raise ConfigError("--deadlines is for drawn jobs: leave out --deadlines or --job-set")
     has_own_jobs = sets.job_set is not None and _contains_jobs(workload, sets.job_set)
     config = cluster.config(
         # Job sets that only name jobs are those of the reference runs, in the world of executors.
         {"--job-set with sets of named jobs": sets.job_set is not None and not has_own_jobs}
     )
+    config = elastic.applied(config, cluster.cores)
     # A Gantt chart needs the record of all tasks; recording takes time and memory.
     record = shown.gantt is not None
     if sets.job_set is not None and has_own_jobs:
@@ -87,7 +112,8 @@ def simulate_command(
         names = policy_names(policy, CONFORMANCE_POLICIES)
         runs = _run_job_sets(workload, sets, names, cluster, config, draw.seed)
     else:
-        runs = _run_drawn(cluster.load(workload), policy, config, draw, record)
+        loaded = with_deadlines(cluster.load(workload), draw.deadlines)
+        runs = _run_drawn(loaded, policy, config, draw, record)
     shown.show(runs, _print_runs, _chart)
 
 
@@ -176,11 +202,14 @@ def _run_drawn(
     workload: Workload, policy: str, config: SimulationConfig, draw: DrawOptions, record: bool
 ) -> Iterator[PlayedRun]:
     """Run jobs that are drawn from a workload; `record` keeps every task in the traces."""
+    from parcae.evaluation.doubts import delay_warning
     from parcae.evaluation.policies import resolve_policies
 
     sequence = workload.draw(draw.jobs, draw.arrivals, config, seed=draw.seed)
     names = _policy_names(policy, config)
     resolved = resolve_policies(workload, names, config, draw.arrivals, draw.jobs)
+    if warning := delay_warning(workload, config):
+        typer.echo(f"warning: {warning}", err=True)
     # The metrics of executor classes need the record, too.
     record = record or bool(config.executor_classes)
     for labels, trace in _played(resolved, sequence, draw.seed, record):
@@ -249,9 +278,12 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
 
     `makespan_ms` is the clock at the last event, as in the reference runs. With several executor
     classes, the results include the share of memory that running tasks left unused, and the
-    utilization of each class.
+    utilization of each class; those of an elastic cluster include the cores that were held; with
+    deadlines, what `parcae.metrics.deadlines` counts.
     """
     from parcae.metrics.classes import class_utilization, memory_fragmentation
+    from parcae.metrics.cluster import core_hours_per_job, cores_held, utilization, wasted_share
+    from parcae.metrics.deadlines import missed_and_tardiness
     from parcae.metrics.jobs import jct_ms
 
     jct = jct_ms(trace)
@@ -265,11 +297,18 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
         "tasks": trace.num_tasks,
         "work_ms": int(trace.executed_ms.sum()),
         "executors": trace.num_executors,
+        **missed_and_tardiness(trace, sequence),
     }
     fragmentation = memory_fragmentation(trace, sequence)
     if fragmentation is not None:
         result["memory_fragmentation"] = fragmentation
         result["class_utilization"] = class_utilization(trace).tolist()
+    if trace.faults is not None:
+        result["faults"] = {**asdict(trace.faults), "wasted_share": wasted_share(trace)}
+    if trace.held_ms is not None:
+        result["cores_held"] = cores_held(trace)
+        result["core_hours_per_job"] = core_hours_per_job(trace)
+        result["utilization"] = utilization(trace)
     if trace.decisions is not None:
         result["decision_trace_sha256"] = trace.decision_trace_sha256()
     return result
@@ -284,12 +323,37 @@ def _print_runs(runs: Iterator[PlayedRun]) -> None:
             if "memory_fragmentation" in result
             else ""
         )
+        missed = (
+            f"   {result['missed_deadline_share']:.1%} of {result['deadlines']} deadlines missed"
+            if "deadlines" in result
+            else ""
+        )
         typer.echo(
             f"{where}{result['policy']:<24} "
             f"average JCT {result['average_jct_ms'] / 1000:10.2f} s   "
             f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "
-            f"{result['decisions']} decisions, {result['tasks']} tasks{unused}"
+            f"{result['decisions']} decisions, {result['tasks']} tasks{unused}{missed}"
+            f"{_faults_text(result)}{_held_text(result)}"
         )
+
+
+def _faults_text(result: dict[str, Any]) -> str:
+    """What went wrong in a run; no text without faults."""
+    if "faults" not in result:
+        return ""
+    faults = result["faults"]
+    ended = faults["failed"] + faults["interrupted"]
+    return (
+        f", {ended} attempts failed, {faults['lost_executors']} executors lost, "
+        f"{faults['copies']} copies, {faults['wasted_share']:.1%} of the core time wasted"
+    )
+
+
+def _held_text(result: dict[str, Any]) -> str:
+    """The cores that an elastic cluster held in a run; no text for a fixed cluster."""
+    if "cores_held" not in result:
+        return ""
+    return f", {result['cores_held']:.1f} cores held, {result['utilization']:.0%} busy"
 
 
 def _chart(run: PlayedRun) -> Chart:

@@ -8,11 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.checks import Only, file_to_write, refusing
+from parcae.cli.elastic import FOR_ELASTIC, ElasticOptions
 from parcae.cli.groups import with_groups
-from parcae.cli.options import DurationsOption, ErrorOption, UnknownOption
+from parcae.cli.options import (
+    DeadlinesOption,
+    DurationsOption,
+    ErrorOption,
+    FaultsOption,
+    ProcessesOption,
+    SeedStartOption,
+    UnknownOption,
+    check_deadlines,
+    with_deadlines,
+)
 from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
+    from parcae.evaluation.sizes import ElasticSize
     from parcae.evaluation.sizing import Question, Sizing
     from parcae.simulation.config import SimulationConfig
     from parcae.workloads.job import Workload
@@ -25,9 +38,12 @@ class GoalOptions:
     target: Annotated[
         str | None,
         typer.Option(
-            "--target", help='average, p95 or p99 below a time: "p95 < 60s", "average < 2min".'
+            "--target",
+            help='average, p95 or p99 below a time ("p95 < 60s", "average < 2min"), or a share of '
+            'the deadlines ("deadlines 99%").',
         ),
     ] = None
+    deadlines: DeadlinesOption = None
     price: Annotated[float, typer.Option("--price", help="Price of a core for an hour.")] = 0.0
     search: Annotated[
         bool,
@@ -70,7 +86,7 @@ class ArrivalOptions:
     seeds: Annotated[
         int, typer.Option("--seeds", min=2, max=100_000, help="Number of runs at every size.")
     ] = 20
-    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 0
+    seed_start: SeedStartOption = 0
 
 
 @dataclass(frozen=True)
@@ -80,10 +96,8 @@ class PlayOptions:
     durations: DurationsOption = "sampled"
     unknown_share: UnknownOption = 0.0
     estimate_error: ErrorOption = "log"
-    processes: Annotated[
-        int | None,
-        typer.Option("--processes", min=1, help="Number of worker processes. (default: all cores)"),
-    ] = None
+    faults: FaultsOption = "none"
+    processes: ProcessesOption = None
 
     def config(self) -> SimulationConfig:
         """The simulation config that the options describe."""
@@ -94,6 +108,7 @@ class PlayOptions:
             unknown_share=self.unknown_share,
             estimate_error=self.estimate_error,
             durations=self.durations,
+            faults=self.faults,
         ).config()
 
 
@@ -102,14 +117,22 @@ class SizeOutputOptions:
     """Files to write."""
 
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the result as JSON to this file.")
+        Path | None,
+        typer.Option(
+            "--json", help="Write the result as JSON to this file.", callback=file_to_write
+        ),
     ] = None
     csv: Annotated[
-        Path | None, typer.Option("--csv", help="Write a row for each size and policy.")
+        Path | None,
+        typer.Option("--csv", help="Write a row for each size and policy.", callback=file_to_write),
     ] = None
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", help="Draw times and costs by size (.png, .svg or .html)."),
+        typer.Option(
+            "--plot",
+            help="Draw times and costs by size (.png, .svg or .html).",
+            callback=file_to_write,
+        ),
     ] = None
 
     def write(self, sizing: Sizing) -> None:
@@ -132,6 +155,12 @@ class SizeOutputOptions:
             typer.echo(f"picture: {self.plot}")
 
 
+@refusing(
+    Only(("search",), lambda given: given["target"] is not None, "with --target"),
+    Only(("block",), lambda given: given["arrivals"] == "recorded", "to recorded arrivals"),
+    Only(("growth",), lambda given: given["arrivals"] != "batch", "to jobs that arrive over time"),
+    FOR_ELASTIC,
+)
 @with_groups
 def size_command(
     source: Annotated[
@@ -145,7 +174,11 @@ def size_command(
     ],
     *,
     cores: Annotated[
-        str, typer.Option("--cores", help="Sizes to try, ascending, as in 8,16,32,64.")
+        str,
+        typer.Option(
+            "--cores",
+            help="Sizes to try, ascending, as in 8,16,32,64; and elastic clusters, as in 64,8..64.",
+        ),
     ],
     policies: Annotated[
         str, typer.Option("--policies", help="Policies, separated by commas.")
@@ -153,22 +186,27 @@ def size_command(
     goal: GoalOptions,
     runs: ArrivalOptions,
     play: PlayOptions,
+    elastic: ElasticOptions,
     output: SizeOutputOptions,
 ) -> None:
     """Find how many cores a workload needs: times and costs by size and policy, and a target.
 
     Example: parcae size tpch --cores 8,16,32 --arrivals poisson:25s --target "p95 < 60s"
     """
-    from parcae.evaluation.sizing import Question, Target, parse_cores
-    from parcae.evaluation.sizing_text import check_files
+    from parcae.evaluation.size_target import parse_target
+    from parcae.evaluation.sizing import Question
+    from parcae.evaluation.sizing_text import picture_format
 
     # Checked before logs are read and runs are played, which may take minutes.
-    sizes = parse_cores(cores)
-    wanted = None if goal.target is None else Target.parse(goal.target)
-    check_files(output.json_path, output.csv, output.plot)
     config = play.config()
+    sizes, ranges = _sizes(cores, elastic, config)
+    wanted = None if goal.target is None else parse_target(goal.target)
+    if output.plot is not None:
+        picture_format(output.plot)
+    check_deadlines(goal.deadlines)
+    workload = _read(source, recorded=runs.arrivals == "recorded")
     question = Question(
-        _read(source, recorded=runs.arrivals == "recorded"),
+        with_deadlines(workload, goal.deadlines),
         sizes,
         tuple(policies.split(",")),
         wanted,
@@ -182,8 +220,36 @@ def size_command(
         search=goal.search,
         config=config,
         processes=play.processes,
+        elastic=ranges,
     )
     output.write(_sized(question))
+
+
+def _sizes(
+    text: str, options: ElasticOptions, config: SimulationConfig
+) -> tuple[tuple[int, ...], tuple[ElasticSize, ...]]:
+    """The fixed sizes and the elastic clusters of a text such as "8,64,8..64".
+
+    Raises:
+        ConfigError: a size cannot be parsed or is out of bounds, or there is no fixed one.
+    """
+    from parcae.cli.elastic import core_range
+    from parcae.errors import ConfigError
+    from parcae.evaluation.sizes import ElasticSize, parse_cores
+
+    words = text.split(",")
+    ranges = [found for word in words if (found := core_range(word)) is not None]
+    fixed = [word for word in words if core_range(word) is None]
+    if not fixed:
+        raise ConfigError(
+            f"--cores {text}: give a fixed size to compare with, as in {int(ranges[-1])},{text}"
+        )
+    elastic = []
+    for cores in ranges:
+        settings = options.applied(config, cores).elastic
+        assert settings is not None
+        elastic.append(ElasticSize(int(cores), settings))
+    return parse_cores(",".join(fixed)), tuple(elastic)
 
 
 def _sized(question: Question) -> Sizing:

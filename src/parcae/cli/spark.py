@@ -12,9 +12,11 @@ import typer
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST, JsonOption
 from parcae.cli.spark_tpch import tpch_command
+from parcae.errors import ConfigError
 
 if TYPE_CHECKING:
     from parcae.spark.demo import DemoResult
+    from parcae.spark.fidelity import FidelityConfig
     from parcae.spark.launch import PluginSettings
 
 app = typer.Typer(help="Turn Parcae on in an Apache Spark.", no_args_is_help=True)
@@ -145,10 +147,6 @@ class MixOptions:
         str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")
     ] = "tpch"
     jobs: Jobs = 16
-    cores: Annotated[
-        int,
-        typer.Option("--cores", min=1, max=1_000_000, help="Cores that the local Spark declares."),
-    ] = 24
     arrivals: Arrivals = "poisson:750ms"
     seeds: Seeds = 5
     seed_start: Annotated[
@@ -158,9 +156,27 @@ class MixOptions:
 
 
 @dataclass(frozen=True)
-class FidelityMixOptions(MixOptions):
-    """The mixes of jobs that a real Spark and the simulator run."""
+class DemoMixOptions(MixOptions):
+    """The mixes of jobs that a real Spark runs, and on how many cores."""
 
+    cores: Annotated[
+        int,
+        typer.Option("--cores", min=1, max=1_000_000, help="Cores that the local Spark declares."),
+    ] = 24
+
+
+@dataclass(frozen=True)
+class FidelityMixOptions(MixOptions):
+    """The mixes of jobs that a real Spark and the simulator run, and on how many cores."""
+
+    cores: Annotated[
+        str,
+        typer.Option(
+            "--cores",
+            help="Cores that the local Spark declares; several (8,16,24) hold `parcae size` "
+            "against it.",
+        ),
+    ] = "24"
     jobs: Jobs = 12
     arrivals: Arrivals = "load:0.7"
     seeds: Seeds = 4
@@ -193,7 +209,6 @@ def submit_command(
     import signal
     import subprocess
 
-    from parcae.errors import ConfigError
     from parcae.spark.build import build_plugin
     from parcae.spark.home import find_spark
     from parcae.spark.launch import environment, spark_arguments
@@ -221,7 +236,7 @@ def submit_command(
 @with_groups
 def demo_command(
     *,
-    mix: MixOptions,
+    mix: DemoMixOptions,
     policies: Annotated[
         str,
         typer.Option(
@@ -267,7 +282,7 @@ def demo_command(
     _print_demo(mix, result)
 
 
-def _print_demo(mix: MixOptions, result: DemoResult) -> None:
+def _print_demo(mix: DemoMixOptions, result: DemoResult) -> None:
     # Imported here, since JSON needs no tables.
     from parcae.cli.tables import print_rows
     from parcae.evaluation.statistics import with_interval
@@ -305,25 +320,36 @@ def fidelity_command(
             help="Policies in the simulator and on Spark: fifo, fair, and others as in the demo.",
         ),
     ] = "fifo,fair,srpt",
-    work: Annotated[Path, typer.Option("--work", help="Event logs and the picture.")] = Path(
-        "parcae-spark-fidelity"
-    ),
+    work: Annotated[
+        Path,
+        typer.Option(
+            "--work",
+            help="Event logs, results; with several sizes, a stopped command continues there.",
+        ),
+    ] = Path("parcae-spark-fidelity"),
     spark_home: Home = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", help="With several sizes: write the table here, as Markdown."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run jobs on a local Spark and in the simulator, alone and together, and compare their times.
 
     Example: parcae spark fidelity --json
+
+    With several numbers of cores, compare what `parcae size` says with what Spark takes:
+    parcae spark fidelity --cores 8,16,24
     """
-    from parcae.spark.build import build_plugin
-    from parcae.spark.fidelity import FidelityConfig, run_fidelity
-    from parcae.spark.home import find_spark
+    from parcae.evaluation.sizes import parse_cores
+    from parcae.spark.fidelity import FidelityConfig
 
     names = tuple(part.strip() for part in policies.split(",") if part.strip())
+    cores = parse_cores(mix.cores)
     config = FidelityConfig(
         mix.workload,
         names,
-        mix.cores,
+        cores[0],
         mix.jobs,
         mix.arrivals,
         mix.seeds,
@@ -331,6 +357,22 @@ def fidelity_command(
         mix.time_scale,
         mix.alone,
     )
+    if len(cores) > 1:
+        _hold_sizing(config, cores, work, spark_home, page, as_json)
+        return
+    if page is not None:
+        raise ConfigError("--page is for several sizes, as in --cores 8,16,24")
+    _hold_simulator(config, work, spark_home, as_json)
+
+
+def _hold_simulator(
+    config: FidelityConfig, work: Path, spark_home: Path | None, as_json: bool
+) -> None:
+    """Compare the simulator with Spark at one size, and print the errors."""
+    from parcae.spark.build import build_plugin
+    from parcae.spark.fidelity import run_fidelity
+    from parcae.spark.home import find_spark
+
     spark = find_spark(spark_home)
     result = run_fidelity(
         config, spark, build_plugin(spark), work, lambda line: typer.echo(line, err=True)
@@ -354,8 +396,48 @@ def fidelity_command(
         for name, part in parts.items()
     ]
     print_rows(
-        f"Simulator against Spark {result.spark_version}, {mix.cores} cores",
+        f"Simulator against Spark {result.spark_version}, {config.cores} cores",
         ("", "jobs", "mean error", "p95", "signed"),
         rows,
     )
     typer.echo(f"picture: {result.picture}")
+
+
+def _hold_sizing(
+    config: FidelityConfig,
+    cores: tuple[int, ...],
+    work: Path,
+    spark_home: Path | None,
+    page: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare `parcae size` with Spark at several sizes, and print and write the errors."""
+    import shlex
+    import sys
+
+    from parcae.cli.tables import print_rows
+    from parcae.files import check_place, write_text
+    from parcae.spark.build import build_plugin
+    from parcae.spark.home import find_spark
+    from parcae.spark.sizing_fidelity import run_sizing_fidelity
+    from parcae.spark.sizing_fidelity_page import COLUMNS, page_text, rows, summary
+
+    if config.alone is not None:
+        raise ConfigError("--alone is for one size; with several, no job runs alone")
+    if page is not None:
+        check_place(page)
+    spark = find_spark(spark_home)
+    result = run_sizing_fidelity(
+        config, cores, spark, build_plugin(spark), work, lambda line: typer.echo(line, err=True)
+    )
+    text = json.dumps(result.to_json(), indent=2)
+    write_text(work / "sizing-fidelity.json", text + "\n")
+    if page is not None:
+        write_text(page, page_text(result, shlex.join(["parcae", *sys.argv[1:]])))
+    if as_json:
+        typer.echo(text)
+        return
+    headings = [heading.replace("`", "") for heading in COLUMNS]
+    print_rows(f"parcae size against Spark {result.spark_version}", headings, rows(result))
+    typer.echo(summary(result))
+    typer.echo(f"JSON: {work / 'sizing-fidelity.json'}")

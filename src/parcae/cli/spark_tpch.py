@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.checks import Only, file_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST
 
@@ -138,13 +139,28 @@ class TpchOutputOptions:
         bool, typer.Option("--foretell/--no-foretell", help="Also simulate the same runs.")
     ] = True
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the result as JSON to this file.")
+        Path | None,
+        typer.Option(
+            "--json", help="Write the result as JSON to this file.", callback=file_to_write
+        ),
     ] = None
     picture: Annotated[
-        Path | None, typer.Option("--picture", help="[default: ratios.png in --work]")
+        Path | None,
+        typer.Option("--picture", help="[default: ratios.png in --work]", callback=file_to_write),
     ] = None
 
 
+@refusing(
+    Only(
+        tuple(
+            field.name
+            for group in (TpchSettingOptions, TpchSeedOptions, PreparationOptions, SparkOptions)
+            for field in fields(group)
+        ),
+        lambda given: not given["merge"],
+        "to runs (--merge runs nothing)",
+    ),
+)
 @with_groups
 def tpch_command(
     *,
@@ -171,14 +187,9 @@ def tpch_command(
     Example: parcae spark tpch --seeds 8 --work tpch-work --json tpch.json
     """
     from parcae.errors import ConfigError
-    from parcae.files import check_place
     from parcae.spark.tpch_plan import TpchConfig, usable_cores
     from parcae.spark.tpch_result import draw, read_result
 
-    # A file that cannot be written must be reported before hours of runs.
-    for path in (output.json_path, output.picture):
-        if path is not None:
-            check_place(path)
     if not merge:
         config = TpchConfig(
             policies=tuple(name.strip() for name in policies.split(",") if name.strip()),

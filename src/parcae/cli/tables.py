@@ -39,6 +39,7 @@ def _facts_table(described: dict[str, Any]) -> Table:
         ("parallelism measured", _first(map(str, described["parallelism_levels"]))),
         ("duration samples", ", ".join(f"{count:,} {wave}" for wave, count in by_wave)),
         ("spread of runs", described["runs_in_words"]),
+        ("faults in the logs", described["faults_in_words"]),
         ("DAG depth: jobs", _first(f"{d}: {n}" for d, n in described["depth"].items())),
         *described["provenance"].items(),
     ):

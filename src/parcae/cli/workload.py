@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from parcae.cli.checks import Only, check_options, file_to_write
 from parcae.cli.options import MOST, JsonOption, ModelOption, WorkloadArgument, load, numbers
 from parcae.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from parcae.workloads.import_report import ImportReport
     from parcae.workloads.job import Workload
-    from parcae.workloads.readers import Reader
+    from parcae.workloads.readers import Reader, ReaderOption
 
 app = typer.Typer(
     help="Import, prepare, describe, sample and measure workloads.", no_args_is_help=True
@@ -60,7 +61,10 @@ def _formats() -> None:
 
 
 OutputOption = Annotated[
-    Path, typer.Option("-o", "--output", help="The workload file to write (*.parcae).")
+    Path,
+    typer.Option(
+        "-o", "--output", help="The workload file to write (*.parcae).", callback=file_to_write
+    ),
 ]
 NameOption = Annotated[
     str | None,
@@ -72,8 +76,10 @@ def _import_command(reader: Reader) -> Any:
     """The command that imports a format: its paths, -o, --name, and the reader's own options."""
     parameters = _import_parameters(reader)
     source = parameters[0].name
+    rules = tuple(_rule(option) for option in reader.options if option.useless_with is not None)
 
-    def command(output: Path, **options: Any) -> None:
+    def command(_context: typer.Context, output: Path, **options: Any) -> None:
+        check_options(_context, options, rules)
         from parcae.workloads.readers import read_workload
 
         given = options.pop(source)
@@ -85,11 +91,19 @@ def _import_command(reader: Reader) -> Any:
 
     example = f"parcae workload import {reader.format} {reader.example}"
     command.__doc__ = f"{reader.summary}\n\nExample: {example}"
+    parameters.append(_parameter("_context", typer.Context))
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     alone = typer.Typer(add_completion=False)
     alone.command(reader.format)(command)
     return typer.main.get_command(alone)
+
+
+def _rule(option: ReaderOption) -> Only:
+    """The rule that an option of a reader has no effect with another one."""
+    other = str(option.useless_with)
+    words = f"without --{other.replace('_', '-')}"
+    return Only((option.name,), lambda given: not given[other], words)
 
 
 def _import_parameters(reader: Reader) -> list[inspect.Parameter]:

@@ -69,9 +69,14 @@ def blank_orders(num_jobs: int, num_stages: int) -> Orders:
     stages = np.zeros(num_stages, STAGE_ORDER).view(np.recarray)
     jobs.limit[:] = UNLIMITED
     stages.limit[:] = UNLIMITED
+    return Orders(jobs, stages, one_pool(), np.full(1, NOT_YET, np.int64))
+
+
+def one_pool() -> Any:
+    """The table of a single pool of mode FIFO, which has no effect: POOL[1]."""
     pools = np.zeros(1, POOL).view(np.recarray)
     pools.weight[:] = 1.0
-    return Orders(jobs, stages, pools, np.full(1, NOT_YET, np.int64))
+    return pools
 
 
 def put(orders: Orders, state: ClusterState) -> None:

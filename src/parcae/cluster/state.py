@@ -65,6 +65,8 @@ JOB = np.dtype(
         ("num_moves", "i8"),  # executors that moved here from elsewhere so far
         ("work_ms", "f8"),  # sum over its stages of tasks x estimated mean duration
         ("remaining_ms", "f8"),  # the same for the tasks that have not started
+        # World of cores with pools: of two jobs of a pool, that of higher priority is served first.
+        ("priority", "i8"),
     ],
     align=True,
 )
@@ -201,6 +203,10 @@ NOW = np.dtype(
         ("guess_ms", "f8"),  # typical duration of a task: geometric mean over the workload's jobs
         # The guard's bound: time in the system / time under fair sharing of any job; 0: no guard.
         ("guard", "f8"),
+        ("is_elastic", "i8"),  # `num_executors` changes during the run
+        # Elastic clusters: integral over time of `num_executors`, up to `core_until_ms`.
+        ("core_ms", "i8"),
+        ("core_until_ms", "i8"),
     ],
     align=True,
 )
@@ -246,6 +252,8 @@ VIRTUAL_NOW = np.dtype(
         ("clock_ms", "f8"),  # time that the virtual run has reached
         ("num_members", "i8"),  # jobs that are in its system
         ("num_jobs", "i8"),  # jobs that arrived in it: rows 0..num_jobs-1
+        ("num_cores", "f8"),
+        ("core_ms", "i8"),  # elastic clusters: the state's integral at the last advance
     ],
     align=True,
 )

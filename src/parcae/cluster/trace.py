@@ -43,6 +43,29 @@ DECISION_RECORD = np.dtype(
 )
 
 
+@dataclass(frozen=True)
+class FaultCounts:
+    """What went wrong in one run.
+
+    Args:
+        failed: attempts of tasks that failed.
+        interrupted: attempts that ended because their executor was lost.
+        lost_executors: executors lost.
+        copies: copies of running tasks.
+        copies_won: copies that finished first.
+        wasted_ms: core time of attempts without a result.
+        down_ms: core time that the cluster lacked between losses and restarts.
+    """
+
+    failed: int
+    interrupted: int
+    lost_executors: int
+    copies: int
+    copies_won: int
+    wasted_ms: int
+    down_ms: int
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """The record of one run of `num_jobs` jobs on `num_executors` executors; times in simulated ms.
@@ -63,6 +86,9 @@ class Trace:
         decisions: DECISION_RECORD[num_decisions], or None if they were not recorded.
         classes: the executor classes; executors are numbered class by class. Empty if the sizes of
             the executors are unknown.
+        faults: what went wrong, or None if the simulated cluster has no faults.
+        held_ms: elastic clusters: core time that was held, that is of cores up or starting; None if
+            the size was fixed.
     """
 
     policy: str
@@ -79,6 +105,8 @@ class Trace:
     tasks: npt.NDArray[np.void] | None = None
     decisions: npt.NDArray[np.void] | None = None
     classes: tuple[ExecutorClass, ...] = ()
+    faults: FaultCounts | None = None
+    held_ms: int | None = None
 
     @property
     def is_complete(self) -> bool:

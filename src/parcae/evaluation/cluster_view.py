@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from parcae.cluster.trace import Trace
@@ -21,16 +21,19 @@ from parcae.evaluation.plots import (
     share_by_work,
 )
 from parcae.evaluation.recurring_view import recurring_section
-from parcae.evaluation.statistics import with_interval
+from parcae.evaluation.statistics import Estimate, with_interval
+from parcae.evaluation.tenants import pools_section
 from parcae.evaluation.world import Column
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
 from parcae.metrics.jobs import arrived, jct_ms
 from parcae.metrics.later import LATER
+from parcae.simulation.faults import resolve_faults
 from parcae.simulation.run import simulate
 from parcae.units import MS_PER_S
 
 if TYPE_CHECKING:
     from parcae.evaluation.compare import Comparison, PolicyResult
+    from parcae.evaluation.deadlines import DeadlineResult
 
 
 def title(comparison: Comparison) -> str:
@@ -39,7 +42,7 @@ def title(comparison: Comparison) -> str:
     config = comparison.resolved.config
     return (
         f"{s['workload']}: {s['jobs']} jobs, {s['arrivals']}, "
-        f"{config.total_executors} {config.world.value}, "
+        f"{config.size_text}, "
         f"seeds {s['seeds'][0]}-{s['seeds'][1]}"
     )
 
@@ -69,9 +72,45 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
         _on_page("work", "work_inflation", ".2f", "inflation"),
         _on_page("executor", "moves", ",.0f", "moves"),
     ]
+    if comparison.policies[0].deadlines is not None:
+        shown[4:4] = _deadline_columns()
     if comparison.resolved.config.executor_classes:
         shown.append(_mean("memory unused", "fragmentation", ".1%", ".1%", "share"))
+    if comparison.resolved.config.faults is not None:
+        shown.append(_on_page("failed", "failed_attempts", ",.1f", "attempts"))
+        shown.append(_on_page("copies", "speculative_copies", ",.1f", "of tasks"))
+        shown.append(_on_page("wasted", "wasted_share", ".1%", "core time"))
+    if comparison.resolved.config.elastic is not None:
+        shown.append(_mean("held", "cores_held", ",.1f", ",.1f", "cores"))
+        shown.append(_mean("core hours", "core_hours_per_job", ".3g", ".3g", "a job"))
     return shown
+
+
+def _deadline_columns() -> list[Column[PolicyResult]]:
+    """The columns about missed deadlines."""
+    return [
+        _deadlines("missed", lambda result: result.missed_share, "{:.1%}", "of deadlines"),
+        _deadlines("missed - first, pp", _points_to_first, "{:+.1f}", "percentage points"),
+        _deadlines("tardiness", lambda result: result.tardiness_s, "{:,.1f}", "s, 95% interval"),
+    ]
+
+
+def _points_to_first(result: DeadlineResult) -> Estimate:
+    """The difference of shares in percentage points."""
+    share = result.missed_minus_first
+    return Estimate(100 * share.mean, 100 * share.low, 100 * share.high)
+
+
+def _deadlines(
+    heading: str, field: Callable[[DeadlineResult], Estimate], text: str, small: str
+) -> Column[PolicyResult]:
+    """The column of an estimate of `DeadlineResult`; `text` formats a number."""
+
+    def shown(result: PolicyResult) -> str:
+        assert result.deadlines is not None
+        return with_interval(field(result.deadlines), text.format)
+
+    return Column(heading, shown, small=small)
 
 
 def _mean(
@@ -114,9 +153,21 @@ def notes(comparison: Comparison) -> list[str]:
         f"later: jobs that end more than {LATER - 1:.0%} later than under {first} on the same "
         f"seed; worst: largest ratio of a job's time to that under {first}"
     ]
+    if comparison.policies[0].deadlines is not None:
+        lines.append(
+            "missed: jobs that complete after their deadline, of those that have one; missed - "
+            f"first: that share less the share under {first}, in percentage points; tardiness: "
+            "mean time beyond the deadline, 0 for a job that meets it"
+        )
     if comparison.resolved.config.executor_classes:
         lines.append(
             "memory unused: share of the busy executors' memory that their tasks do not need"
+        )
+    lines.extend(_faults_note(comparison))
+    if comparison.resolved.config.elastic is not None:
+        lines.append(
+            "held: cores up or starting, on average; busy: share of the cores held that run tasks; "
+            "core hours: held for each job"
         )
     cut = sum(s.unfinished for result in comparison.policies for s in result.summaries)
     if cut:
@@ -127,6 +178,18 @@ def notes(comparison: Comparison) -> list[str]:
         lines.append(f"Policies: {comparison.resolved.legend()}.")
     lines.extend(f"Warning: {text}." for text in comparison.warnings())
     return lines
+
+
+def _faults_note(comparison: Comparison) -> list[str]:
+    """What goes wrong in the runs, and the core time that it costs; no note without faults."""
+    faults = comparison.resolved.config.faults
+    if faults is None:
+        return []
+    wasted = (f"{p.name} {p.means()['wasted_share']:.1%}" for p in comparison.policies)
+    return [
+        f"with faults: {resolve_faults(faults, comparison.world.workload)}; "
+        f"core time without a result: {', '.join(wasted)}"
+    ]
 
 
 def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]:
@@ -143,16 +206,17 @@ def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]
 
 
 def sections(comparison: Comparison) -> list[str]:
-    """The page's sections after the table, as HTML: recurring jobs, and charts of the first run."""
+    """The page's sections after the table, as HTML: pools, recurring jobs, one run's charts."""
     return [
         *_overall(comparison),
+        *pools_section(comparison),
         *recurring_section(comparison),
         *_figures(comparison, *first_runs(comparison)),
     ]
 
 
 def _overall(comparison: Comparison) -> list[str]:
-    """The chart of averages. It is the page's first and brings the chart library."""
+    """The charts of averages. The first is the page's first and brings the chart library."""
     results = comparison.policies
     bars = interval_bars(
         "Average job completion time, with 95% intervals",
@@ -160,7 +224,13 @@ def _overall(comparison: Comparison) -> list[str]:
         [p.name for p in results],
         [p.average_jct_s for p in results],
     )
-    return ["<h2>Over all seeds</h2>", figure_html(bars, with_library=True)]
+    parts = ["<h2>Over all seeds</h2>", figure_html(bars, with_library=True)]
+    shares = [p.deadlines.missed_share for p in results if p.deadlines is not None]
+    # A share is unknown if no job that was drawn has a deadline.
+    if shares and not any(math.isnan(share.mean) for share in shares):
+        title = "Share of missed deadlines, with 95% intervals"
+        parts.append(figure_html(interval_bars(title, "missed", [p.name for p in results], shares)))
+    return parts
 
 
 def _figures(

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from parcae.errors import ConfigError
-from parcae.evaluation.doubts import run_warnings, setting_warnings
+from parcae.evaluation.deadlines import DeadlineResult, deadline_result, fewest_missed
+from parcae.evaluation.doubts import promise_warnings, run_warnings, setting_warnings
 from parcae.evaluation.paired import compare_in
 from parcae.evaluation.policies import AnyPolicy, ResolvedPolicies, resolve_policies
 from parcae.evaluation.statistics import (
@@ -26,16 +28,19 @@ from parcae.evaluation.statistics import (
     ratio_estimate,
 )
 from parcae.evaluation.tuning import check_seeds
-from parcae.evaluation.who_pays import WhoPays, who_pays
+from parcae.evaluation.who_pays import RecurringJob, WhoPays, who_pays
 from parcae.evaluation.world import PairedComparison, Progress, Say
+from parcae.metrics.deadlines import deadlines_ms
 from parcae.metrics.jobs import ideal_ms
 from parcae.metrics.later import PairedRuns, paired_runs
 from parcae.metrics.summary import RunSummary, summarize
 from parcae.simulation.config import SimulationConfig
+from parcae.simulation.faults import resolve_faults
 from parcae.simulation.run import simulate
 from parcae.units import s_from_ms
 from parcae.version import __version__
 from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.deadlines import seconds_by_name
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 
@@ -57,6 +62,7 @@ class PolicyResult:
         ratio_to_first: mean average JCT / that of the first policy, paired by seed.
         mean_of_ratios: mean over seeds of the ratio, every seed with the same weight.
         who_pays: how many jobs end later than under the first policy, and by how much.
+        deadlines: how many deadlines are missed, and by how much; None without deadlines.
     """
 
     name: str
@@ -65,6 +71,7 @@ class PolicyResult:
     ratio_to_first: Estimate
     mean_of_ratios: Estimate
     who_pays: WhoPays
+    deadlines: DeadlineResult | None = None
 
     def means(self) -> dict[str, float]:
         """Mean over seeds of every number of the summaries; times in seconds."""
@@ -85,6 +92,7 @@ class PolicyResult:
             "ratio_to_first": self.ratio_to_first.to_json(),
             "mean_of_ratios_to_first": self.mean_of_ratios.to_json(),
             **self.who_pays.to_json(),
+            **({} if self.deadlines is None else {"deadlines": self.deadlines.to_json()}),
             "average_jct_s_by_seed": [s_from_ms(s.average_jct_ms) for s in self.summaries],
         }
 
@@ -103,11 +111,13 @@ class Comparison(PairedComparison[PolicyResult]):
         resolved: the policy objects.
         runs: per seed, the times of every job under every policy.
         world: the cluster, its workload and its arrivals.
+        pools: per seed, the pool of every job; empty if no policy has pools.
     """
 
     resolved: ResolvedPolicies
     runs: tuple[PairedRuns, ...]
     world: ClusterWorld
+    pools: tuple[tuple[str, ...], ...] = ()
 
     measure = "average job completion time"
     sampled = "seeds"
@@ -134,6 +144,19 @@ class Comparison(PairedComparison[PolicyResult]):
         deployable = [p for p in self.policies if p.name not in self.resolved.oracles]
         return deployable or list(self.policies)
 
+    @cached_property
+    def by_pool(self) -> list[RecurringJob]:
+        """The times of every pool's jobs, by name; empty if no policy has pools."""
+        from parcae.evaluation.tenants import by_pool
+
+        return by_pool(self.runs, self.pools) if self.pools else []
+
+    def tables(self) -> list[Any]:
+        """The table of policies and, if a policy has pools, that of pools; for the terminal."""
+        from parcae.evaluation.tenants import pools_table
+
+        return [*super().tables(), *([pools_table(self)] if self.by_pool else [])]
+
     def winners(self) -> str:
         """How many recurring jobs gain and lose under the best policy, in a sentence."""
         from parcae.evaluation.recurring_view import gains_and_losses
@@ -141,16 +164,19 @@ class Comparison(PairedComparison[PolicyResult]):
         return gains_and_losses(self)
 
     def remark(self, best: PolicyResult | None) -> str:
-        """Who ends later under the best policy, if that is not the first."""
+        """Who ends later under the best policy, if that is not the first; who misses deadlines."""
         first = self.policies[0]
-        return "" if best is None or best is first else best.who_pays.describe(first.name)
+        later = "" if best is None or best is first else best.who_pays.describe(first.name)
+        missed = fewest_missed({one.name: one.deadlines for one in self.ranked()}, first.name)
+        return " ".join(text for text in (later, missed) if text)
 
     def warnings(self) -> list[str]:
         """What makes conclusions from this comparison wrong, in sentences."""
         world = self.world
         tuned = [f"{name}: {text}" for name, text in self.resolved.edges.items()]
         setting = setting_warnings(world.workload, world.config, world.arrivals)
-        return [*setting, *run_warnings(self.runs), *tuned]
+        promises = promise_warnings(self.resolved.texts.values())
+        return [*setting, *run_warnings(self.runs), *tuned, *promises]
 
     @property
     def view(self) -> Any:
@@ -166,6 +192,11 @@ class Comparison(PairedComparison[PolicyResult]):
         policies = {
             p.name: {"variant": variants.get(p.name, p.name), **p.to_json()} for p in self.policies
         }
+        if self.by_pool:
+            from parcae.evaluation.tenants import pools_json
+
+            for column, p in enumerate(self.policies):
+                policies[p.name]["pools"] = pools_json(self.by_pool, column)
         return {"policies": policies, "settings": self.settings, "warnings": self.warnings()}
 
     def to_frame(self) -> pl.DataFrame:
@@ -189,13 +220,14 @@ class Comparison(PairedComparison[PolicyResult]):
 
 @dataclass(frozen=True)
 class SeedRuns:
-    """What is kept of one seed: a summary per policy, and the times of the jobs.
+    """What is kept of one seed: a summary per policy, the times of the jobs, and their pools.
 
     Recorded tasks are dropped, so that memory holds those of one run at a time.
     """
 
     summaries: tuple[RunSummary, ...]
     jobs: PairedRuns
+    pools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -242,7 +274,11 @@ class ClusterWorld:
             summaries.append(summarize(trace, sequence))
             traces.append(replace(trace, tasks=None, decisions=None))
         ideal = ideal_ms(sequence, self.config.total_executors)
-        return SeedRuns(tuple(summaries), paired_runs(traces, ideal))
+        pools = resolved.tenant_pools
+        of_jobs = tuple(pools[job] for job in sequence.job_index) if pools else ()
+        return SeedRuns(
+            tuple(summaries), paired_runs(traces, ideal, deadlines_ms(sequence)), of_jobs
+        )
 
     def compared(
         self,
@@ -264,8 +300,15 @@ class ClusterWorld:
             "intervals": METHODS[method],
             "version": __version__,
         }
+        deadlines_s = seconds_by_name(self.workload.jobs)
+        if deadlines_s:
+            settings["deadlines_s"] = deadlines_s
+        if self.config.faults is not None:
+            settings["faults"] = str(resolve_faults(self.config.faults, self.workload))
         results = tuple(_results(resolved.names, rows, method))
-        return Comparison(results, settings, resolved, tuple(row.jobs for row in rows), self)
+        jobs = tuple(row.jobs for row in rows)
+        pools = tuple(row.pools for row in rows) if resolved.tenant_pools else ()
+        return Comparison(results, settings, resolved, jobs, self, pools)
 
 
 def compare(
@@ -335,4 +378,5 @@ def _results(
             ratio_to_first=ratio_estimate(jct, first, method, rng),
             mean_of_ratios=mean_of_ratios(jct, first, method, rng),
             who_pays=who_pays([ratio[column] for ratio in ratios], method, rng),
+            deadlines=deadline_result([row.jobs for row in rows], column, method, rng),
         )

@@ -1,26 +1,32 @@
 """Warnings where conclusions from simulated runs would be wrong.
 
 `setting_warnings` judges a workload, a cluster and its arrivals before any run; `run_warnings` what
-the runs show. `compare`, `learn` and the report print both.
+the runs show. `compare`, `learn` and the report print both. `packing_warnings` judges rigid jobs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from parcae.metrics.later import PairedRuns
+from parcae.policies.additions import PolicyText
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.faults import resolve_faults
 from parcae.units import s_from_ms
 from parcae.workloads.arrivals import ArrivalProcess
+from parcae.workloads.describe import MEASURED_ALONE
 from parcae.workloads.job import Workload
+from parcae.workloads.rigid import RigidJobs
 
-#: Key of a workload's provenance that only measurements of one job at a time have
-#: (`parcae workload measure-tpch`).
-_MEASURED_ALONE = "measured"
+#: Keys of a workload's provenance that only measurements of one job at a time have: those of
+#: `parcae workload measure-tpch`, and event logs in which hardly two jobs overlap.
+_MEASURED_ALONE = {"measured", MEASURED_ALONE}
 #: A load is an expectation: only one clearly above 1 means that queues grow without end.
 _FULL = 1.001
+#: Share of jobs that failing tasks may end before a warning.
+_MANY_ENDED = 0.01
 
 
 def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str) -> list[str]:
@@ -35,11 +41,34 @@ def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str
         ConfigError: the arrivals cannot be parsed.
     """
     found = (
-        _long_delays(workload, config),
+        delay_warning(workload, config),
         _overload(workload, config, ArrivalProcess.parse(arrivals)),
-        _measured_alone(workload),
+        measured_alone_warning(workload),
+        _ended_by_failures(workload, config),
     )
     return [text for text in found if text]
+
+
+def packing_warnings(sequences: Sequence[RigidJobs], load: float) -> list[str]:
+    """What makes conclusions from runs of rigid jobs wrong, in sentences.
+
+    Args:
+        sequences: the job sequences of the runs.
+        load: work that arrives / work that the cluster can do, of its busiest resource.
+    """
+    found = (_packing_overload(load), _repeated_sequences(sequences), _shared_jobs(sequences))
+    return [text for text in found if text]
+
+
+def promise_warnings(policies: Iterable[PolicyText]) -> list[str]:
+    """What a guard's promise is not, under pools and priorities, in sentences."""
+    return [
+        f"{text.name}{text.describe()}: the guard compares with equal shares of all cores for all "
+        "jobs, and moves a job only inside its pool and priority, so jobs of a pool with a small "
+        "share, and of a low priority, may end later than the guard promises"
+        for text in policies
+        if text.guard is not None and text.has_tenants
+    ]
 
 
 def run_warnings(runs: Sequence[PairedRuns]) -> list[str]:
@@ -60,7 +89,8 @@ def _is_same(one: PairedRuns, other: PairedRuns) -> bool:
     )
 
 
-def _long_delays(workload: Workload, config: SimulationConfig) -> str:
+def delay_warning(workload: Workload, config: SimulationConfig) -> str:
+    """A sentence if executors take longer to move than tasks take; else no text."""
     task_ms = mean_task_ms(workload)
     if config.world is WorldName.CORES or config.moving_delay_ms <= task_ms:
         return ""
@@ -84,12 +114,68 @@ def _overload(workload: Workload, config: SimulationConfig, process: ArrivalProc
     )
 
 
-def _measured_alone(workload: Workload) -> str:
-    if _MEASURED_ALONE not in workload.provenance:
+def _packing_overload(load: float) -> str:
+    if load <= _FULL:
+        return ""
+    return (
+        f"arrivals bring {load:.2f} times the work that the cluster can do: the queue grows as "
+        "long as jobs arrive, so means depend on how long that is"
+    )
+
+
+def _repeated_sequences(sequences: Sequence[RigidJobs]) -> str:
+    first = sequences[0]
+    if len(sequences) < 2 or not all(_are_same_jobs(first, jobs) for jobs in sequences[1:]):
+        return ""
+    return (
+        f"all {len(sequences)} runs have the same jobs, so the intervals say nothing about other "
+        "days; compare different seeds, or a log in pieces"
+    )
+
+
+def _are_same_jobs(one: RigidJobs, other: RigidJobs) -> bool:
+    columns = ("arrival", "duration", "demand", "estimate")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in columns)
+
+
+def _shared_jobs(sequences: Sequence[RigidJobs]) -> str:
+    """Whether pieces of a log overlap; ids of drawn jobs are no identities."""
+    if len(sequences) < 2 or sequences[0].step != "s":
+        return ""
+    _, counts = np.unique(np.concatenate([jobs.ids for jobs in sequences]), return_counts=True)
+    share = float((counts > 1).mean())
+    if share == 0 or _repeated_sequences(sequences):
+        return ""
+    return (
+        f"{share:.0%} of the jobs are in more than one of the {len(sequences)} pieces of the log: "
+        "the pieces are not independent, so the intervals are too narrow; take fewer pieces"
+    )
+
+
+def measured_alone_warning(workload: Workload) -> str:
+    """A sentence if the durations were measured with one job at a time; else no text."""
+    if not _MEASURED_ALONE & workload.provenance.keys():
         return ""
     return (
         f"the durations of {workload.name} were measured with one job at a time: they do not show "
         "how tasks slow down when jobs share a cluster"
+    )
+
+
+def _ended_by_failures(workload: Workload, config: SimulationConfig) -> str:
+    faults = resolve_faults(config.faults, workload)
+    if faults is None or faults.failure_rate == 0:
+        return ""
+    # A task that fails `max_failures` times in a row ends its job in Spark, but not here.
+    survives = 1.0 - faults.failure_rate**faults.max_failures
+    ended = [1.0 - survives**job.num_tasks for job in workload.jobs]
+    share = float(np.average(ended, weights=workload.weights))
+    if share < _MANY_ENDED:
+        return ""
+    return (
+        f"with failures={faults.failure_rate:g} and {faults.max_failures} failures allowed, Spark "
+        f"would end {share:.0%} of the jobs; here the last attempt of a task succeeds, so the "
+        "times are those of jobs that Spark would not complete"
     )
 
 

@@ -80,6 +80,8 @@ def comparison_frame(comparison: Comparison) -> pl.DataFrame:
         average_jct_low_s, average_jct_high_s: the 95% interval of average_jct_s;
         ratio_to_first, ratio_low, ratio_high: average JCT / the first policy's, paired by seed;
         later_share: jobs that end more than 5% later than under the first policy.
+    With deadlines, also of every estimate of `parcae.evaluation.deadlines.DeadlineResult` the
+    columns NAME, NAME_low and NAME_high.
     """
     rows = []
     for policy in comparison.policies:
@@ -96,6 +98,7 @@ def comparison_frame(comparison: Comparison) -> pl.DataFrame:
                 "ratio_low": ratio.low,
                 "ratio_high": ratio.high,
                 "later_share": policy.who_pays.later_share.mean,
+                **({} if policy.deadlines is None else policy.deadlines.to_columns()),
             }
         )
     return pl.DataFrame(rows)

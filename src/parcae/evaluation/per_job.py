@@ -29,6 +29,9 @@ RECURRING_COLUMNS = (
     "ratio_to_first", "ratio_low", "ratio_high", "verdict",
 )  # fmt: skip
 
+#: Further columns of recurring jobs where there are deadlines.
+DEADLINE_COLUMNS = ("deadline_s", "missed_share", "tardiness_s")
+
 
 def check_per_job(path: Path, formats: Sequence[str] = FORMATS) -> None:
     """Check that a table of jobs can be written to this file. Call it before a long run.
@@ -56,6 +59,8 @@ def per_job_table(comparison: Comparison) -> pl.DataFrame:
         policy: the policy's name.
         completion_ms, jct_ms: simulated ms; null if the run ended before the job.
         ratio_to_first: jct_ms / that under the first policy; null if either run ended first.
+        deadline_ms, missed: only with deadlines: the deadline after arrival, and whether the job
+            misses it; null for a job without one.
     """
     import polars as pl
 
@@ -86,6 +91,12 @@ def _seed_table(seed: int, runs: PairedRuns, policies: list[str]) -> pl.DataFram
             "ratio_to_first": runs.ratio_to_first.T.ravel(),
         }
     )
+    if runs.deadline_ms is not None:
+        due = pl.Series(runs.has_deadline.T.ravel())
+        table = table.with_columns(
+            pl.Series("deadline_ms", np.repeat(runs.deadline_ms, num_policies)),
+            pl.Series("missed", runs.missed.T.ravel()),
+        ).with_columns(pl.when(due).then(pl.col("deadline_ms", "missed")))
     return table.with_columns(
         pl.when(known).then(pl.col("completion_ms", "jct_ms")),
         pl.when(both_known).then(pl.col("ratio_to_first")),
@@ -104,6 +115,9 @@ def recurring_table(comparison: Comparison) -> pl.DataFrame:
         ratio_to_first, ratio_low, ratio_high: mean JCT / that under the first policy, paired by
             seed, with its 95% interval; null where it is unknown.
         verdict: "gains", "loses" or "unclear"; see `parcae.evaluation.who_pays.verdict`.
+        deadline_s, missed_share, tardiness_s: only with deadlines: the deadline after arrival, the
+            share of the occurrences that miss it, and their mean time beyond it; null for a job
+            without one.
     """
     import polars as pl
 
@@ -115,13 +129,15 @@ def recurring_table(comparison: Comparison) -> pl.DataFrame:
     ]
     # With a schema, the columns are there even if no job completed under every policy.
     texts = dict.fromkeys(("job", "policy", "verdict"), pl.String)
-    types = {name: texts.get(name, pl.Float64) for name in RECURRING_COLUMNS}
+    has_deadlines = comparison.policies[0].deadlines is not None
+    columns = (*RECURRING_COLUMNS, *(DEADLINE_COLUMNS if has_deadlines else ()))
+    types = {name: texts.get(name, pl.Float64) for name in columns}
     return pl.DataFrame(rows, {**types, "runs": pl.Int64}).fill_nan(None)
 
 
 def _recurring_row(job: RecurringJob, column: int, policy: str) -> dict[str, object]:
     ratio = job.ratio(column)
-    return {
+    row: dict[str, object] = {
         "job": job.name,
         "policy": policy,
         "runs": job.num_runs,
@@ -134,6 +150,13 @@ def _recurring_row(job: RecurringJob, column: int, policy: str) -> dict[str, obj
         "ratio_high": ratio.high,
         "verdict": verdict(ratio),
     }
+    if job.deadline_s is not None:
+        row |= {
+            "deadline_s": job.deadline_s,
+            "missed_share": job.missed_share(column),
+            "tardiness_s": job.tardiness_s(column),
+        }
+    return row
 
 
 def write_recurring(comparison: Comparison, path: Path) -> None:

@@ -22,13 +22,17 @@ from parcae.evaluation.tuning import (
     with_values,
 )
 from parcae.evaluation.world import tuned_last
+from parcae.policies.additions import PolicyText, own_pools, split_policy
 from parcae.policies.catalog import make_policy
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import is_learned, learned_policy, variant_name
-from parcae.policies.orders.catalog import make_cores_policy, refuse_planners, split_guard, title_of
+from parcae.policies.orders.catalog import make_cores_policy, refuse_planners, title_of
 from parcae.policies.orders.policy import OrderPolicy
+from parcae.policies.orders.pools import job_pools
+from parcae.policies.tenants import TenantPolicy, Tenants, read_tenants
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import CompiledPolicy
+from parcae.workloads.allocation import read_allocation
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload
 
@@ -50,8 +54,11 @@ class ResolvedPolicies:
         tuned: by name, the result of tuning in words, for the report.
         variants: by name, what the name was resolved to: a shipped variant, parameter values or one
             of Spark's orders.
-        guards: by name, the factor of the guard, if the policy has one.
+        texts: by name, the policy and what the name adds to it.
+        tenants: by name, the pools and priorities that are kept, if the name adds them.
         edges: by name, a warning if a tuned value is at the edge of its grid.
+        tenant_pools: the pool of every recurring job of the workload, by the first policy that has
+            pools; empty if none has.
     """
 
     policies: Mapping[str, AnyPolicy]
@@ -60,8 +67,10 @@ class ResolvedPolicies:
     config: SimulationConfig
     tuned: Mapping[str, str] = field(default_factory=dict)
     variants: Mapping[str, str] = field(default_factory=dict)
-    guards: Mapping[str, float] = field(default_factory=dict)
+    texts: Mapping[str, PolicyText] = field(default_factory=dict)
+    tenants: Mapping[str, Tenants] = field(default_factory=dict)
     edges: Mapping[str, str] = field(default_factory=dict)
+    tenant_pools: tuple[str, ...] = ()
 
     def for_sequence(self, sequence: JobSequence, seed: int) -> dict[str, AnyPolicy]:
         """The policies for one sequence, in the caller's order."""
@@ -70,8 +79,9 @@ class ResolvedPolicies:
     def _for_sequence(self, name: str, sequence: JobSequence, seed: int) -> AnyPolicy:
         if name not in self.oracles:
             return self.policies[name]
-        best: AnyPolicy = best_in_hindsight(sequence, self.config, seed, split_guard(name)[0])
-        return guarded(name, best, self.guards[name]) if name in self.guards else best
+        text = self.texts[name]
+        best: AnyPolicy = best_in_hindsight(sequence, self.config, seed, text.name)
+        return with_additions(name, best, text.guard, self.tenants.get(name))
 
     def legend(self) -> str:
         """One line that says what names were resolved to, for those that changed."""
@@ -94,8 +104,8 @@ def resolve_policies(
     Args:
         workload: the jobs that policies are bound to and tuned on.
         policies: policy objects, names of the world's catalogue, or paths of checkpoints. Policies
-            of SWEEPS accept `:tuned` and `:oracle`. In the cores world names accept a guard
-            (`NAME+guard:1.1`).
+            of SWEEPS accept `:tuned` and `:oracle`. In the cores world names accept additions
+            (`NAME+guard:1.1`; see `parcae.policies.additions`).
         config: the cluster and its world.
         arrivals: when jobs arrive.
         num_jobs: number of jobs in each run.
@@ -105,7 +115,9 @@ def resolve_policies(
 
     Raises:
         PolicyError: a policy is unknown or belongs to the other world.
-        ConfigError: two policy objects, or an object and a name, are called the same.
+        ConfigError: two policy objects, or an object and a name, are called the same; or a pool
+            or a pattern of priorities has no job.
+        FormatError, OSError: a file of pools or priorities cannot be read.
     """
     objects = _objects(policies)
     names = [policy if isinstance(policy, str) else policy.name for policy in policies]
@@ -137,47 +149,65 @@ def _objects(policies: Sequence[str | AnyPolicy]) -> dict[str, AnyPolicy]:
 def _resolve_names(names: Sequence[str], setting: _Setting) -> ResolvedPolicies:
     """Make the policies of the given names."""
     unique_names = tuple(dict.fromkeys(names))
-    bare, guards = _without_guards(unique_names, setting.config)
-    made = _made_in_order(dict.fromkeys(bare.values()), setting)
+    texts = _split_names(unique_names, setting.config)
+    tenants = _tenants(texts, setting.workload)
+    made = _made_in_order(dict.fromkeys(text.name for text in texts.values()), setting)
     policies = {}
     tuned = {}
     variants = {}
-    for name, bare_name in bare.items():
-        one = made[bare_name]
-        guard = guards.get(name)
+    for name, text in texts.items():
+        one = made[text.name]
         if one.policy is not None:
-            policies[name] = one.policy if guard is None else guarded(name, one.policy, guard)
+            policies[name] = with_additions(name, one.policy, text.guard, tenants.get(name))
         if one.tuning_text:
             tuned[name] = one.tuning_text
-        variants[name] = one.variant + ("" if guard is None else f", guard {guard:g}")
-    oracles = frozenset(name for name in unique_names if name not in policies)
-    edges = {name: made[bare[name]].edge for name in unique_names if made[bare[name]].edge}
+        variants[name] = one.variant + text.describe()
     return ResolvedPolicies(
-        policies, oracles, unique_names, setting.config, tuned, variants, guards, edges
+        policies,
+        oracles=frozenset(name for name in unique_names if name not in policies),
+        names=unique_names,
+        config=setting.config,
+        tuned=tuned,
+        variants=variants,
+        texts=texts,
+        tenants=tenants,
+        edges={name: one.edge for name in texts if (one := made[texts[name].name]).edge},
+        tenant_pools=_tenant_pools(texts, setting.workload),
     )
 
 
-def _without_guards(
-    names: Sequence[str], config: SimulationConfig
-) -> tuple[dict[str, str], dict[str, float]]:
-    """By name, the name without its guard; and the factor of the guard where there is one.
+def _split_names(names: Sequence[str], config: SimulationConfig) -> dict[str, PolicyText]:
+    """By name, the policy and what the name adds to it.
 
     Raises:
         PolicyError: a policy plans, and the config's world has decisions.
     """
-    bare = {}
-    guards = {}
-    for name in names:
-        if config.world is WorldName.EXECUTORS:
+    if config.world is WorldName.EXECUTORS:
+        for name in names:
             refuse_planners(name)
-        bare[name], factor = split_guard(name)
-        if factor is not None:
-            guards[name] = factor
-    return bare, guards
+    return {name: split_policy(name) for name in names}
+
+
+def _tenants(texts: Mapping[str, PolicyText], workload: Workload) -> dict[str, Tenants]:
+    """By name, the pools and priorities that are kept; read before anything is tuned."""
+    return {
+        name: read_tenants(workload, text.pools, text.priorities)
+        for name, text in texts.items()
+        if text.has_tenants
+    }
+
+
+def _tenant_pools(texts: Mapping[str, PolicyText], workload: Workload) -> tuple[str, ...]:
+    """The pool of every recurring job, by the first policy that has pools."""
+    for text in texts.values():
+        path = text.pools or own_pools(text.name)
+        if path:
+            return job_pools(read_allocation(path), workload)
+    return ()
 
 
 def _made_in_order(names: Iterable[str], setting: _Setting) -> dict[str, _Resolved]:
-    """Resolve names without guards. Tuned policies come last: a misspelt name then fails at once.
+    """Resolve names without additions. Tuned ones come last: a misspelt name then fails at once.
 
     The families of tuned policies are made first, without tuning, which checks their names.
     """
@@ -217,7 +247,7 @@ class _Resolved:
 
 
 def _resolve(name: str, setting: _Setting) -> _Resolved:
-    """Resolve a name without a guard."""
+    """Resolve a name without additions."""
     workload = setting.workload
     config = setting.config
     family, how = family_of(name)
@@ -273,17 +303,21 @@ def _through_adapter(variant: str, config: SimulationConfig) -> str:
     )
 
 
-def guarded(name: str, policy: AnyPolicy, factor: float) -> AnyPolicy:
-    """Add a guard to a policy.
-
-    A job that is about to need more than `factor` times its time under fair sharing goes first.
+def with_additions(
+    name: str, policy: AnyPolicy, guard: float | None, tenants: Tenants | None
+) -> AnyPolicy:
+    """Return the policy with a guard, pools and priorities, as far as they are given.
 
     Args:
-        name: name of the guarded policy.
-        policy: the policy to guard.
-        factor: the guard's factor.
+        name: name of the policy with its additions.
+        policy: the policy.
+        guard: factor of the guard: a job that is about to need more than this many times its time
+            under fair sharing goes first; None: no guard.
+        tenants: the pools and priorities; None: none are kept.
     """
     from parcae.policies.guard import Guarded
 
-    guard: AnyPolicy = Guarded(name, policy, factor)
-    return guard
+    made: AnyPolicy = policy
+    if tenants is not None:
+        made = TenantPolicy(name, made, tenants)
+    return made if guard is None else Guarded(name, made, guard)

@@ -69,8 +69,9 @@ def recurring_section(comparison: Comparison) -> list[str]:
     ]
     if left_out:
         notes.append(_left_out_note([job.ratio_to_first(column) for job in left_out]))
-    head = _head([policy.name for policy in comparison.policies], best.name)
-    table = html_table(head, [_row(job, column) for job in shown], notes=notes)
+    has_deadlines = comparison.policies[0].deadlines is not None
+    head = _head([policy.name for policy in comparison.policies], best.name, has_deadlines)
+    table = html_table(head, [_row(job, column, has_deadlines) for job in shown], notes=notes)
     chart = ratio_dots(
         f"Completion time under {best.name} / under {comparison.policies[0].name}",
         [job.name for job in shown],
@@ -108,8 +109,10 @@ def _worst_table(jobs: Sequence[RecurringJob], column: int, name: str) -> str:
     return html_table(["recurring job", *kinds], rows, notes=notes)
 
 
-def _head(policies: Sequence[str], best: str) -> list[str]:
+def _head(policies: Sequence[str], best: str, has_deadlines: bool) -> list[str]:
     """The headings of the table of recurring jobs, as HTML."""
+    deadlines = ["deadline<small>s</small>", "missed<small>first policy</small>"]
+    deadlines.append(f"missed<small>{html.escape(best)}</small>")
     names = [html.escape(name) for name in policies]
     times = [f"{name}<small>mean JCT, s</small>" for name in names]
     ratio = f"{html.escape(best)} / {names[0]}<small>95% interval</small>"
@@ -117,6 +120,7 @@ def _head(policies: Sequence[str], best: str) -> list[str]:
     return [
         "recurring job", "runs", *times, ratio, "verdict", spread,
         "p99<small>JCT, s</small>", "worst<small>JCT, s</small>",
+        *(deadlines if has_deadlines else ()),
     ]  # fmt: skip
 
 
@@ -129,7 +133,11 @@ def _left_out_note(ratios: list[float]) -> str:
     )
 
 
-def _row(job: RecurringJob, column: int) -> tuple[str, ...]:
+def _row(job: RecurringJob, column: int, has_deadlines: bool) -> tuple[str, ...]:
+    missed: tuple[str, ...] = ("–",) * 3
+    if job.deadline_s is not None:
+        shares = (f"{job.missed_share(policy):.1%}" for policy in (0, column))
+        missed = (f"{job.deadline_s:,g}", *shares)
     times = (f"{seconds:,.1f}" for seconds in job.mean_jct_s)
     ratio = job.ratio(column)
     return (
@@ -141,4 +149,5 @@ def _row(job: RecurringJob, column: int) -> tuple[str, ...]:
         f"{job.spread_s(column):,.1f}",
         f"{job.percentile_s(column, 99):,.1f}",
         f"{job.worst_s(column):,.1f}",
+        *(missed if has_deadlines else ()),
     )

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,6 +18,8 @@ import numpy as np
 from parcae.errors import ConfigError
 from parcae.evaluation.compare import ClusterWorld, Comparison
 from parcae.evaluation.paired import compare_in
+from parcae.evaluation.size_target import DeadlineTarget, SizeTarget, Target
+from parcae.evaluation.sizes import ElasticSize, check_cores
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -30,86 +31,17 @@ from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.world import Progress
 from parcae.metrics.summary import RunSummary
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.units import MS_PER_HOUR, MS_PER_MINUTE, MS_PER_S, s_from_ms
+from parcae.simulation.elastic import Elastic
+from parcae.units import MS_PER_HOUR, s_from_ms
 from parcae.version import __version__
 from parcae.workloads.arrivals import ArrivalProcess, JobSequence, process_like, recorded_sequence
+from parcae.workloads.deadlines import seconds_by_name
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 from parcae.workloads.resampling import check_block, default_block, grown, resampled
 
-#: Largest size and largest number of sizes.
-MOST_CORES = 1 << 20
-MOST_SIZES = 50
 #: Number of jobs in a run whose arrivals are drawn.
 _DRAWN_JOBS = 100
-_UNITS_MS = {
-    "ms": 1,
-    "s": MS_PER_S,
-    "m": MS_PER_MINUTE,
-    "min": MS_PER_MINUTE,
-    "h": MS_PER_HOUR,
-}
-
-
-@dataclass(frozen=True)
-class Target:
-    """A completion time that jobs should stay below.
-
-    Args:
-        measure: "average", "p95" or "p99".
-        limit_ms: the limit in ms.
-    """
-
-    measure: str
-    limit_ms: float
-
-    @classmethod
-    def parse(cls, text: str) -> Target:
-        """Parse a target such as "p95 < 60s", "average < 2min" or "p99 < 500ms".
-
-        Raises:
-            ConfigError: any other text; the message lists the accepted forms.
-        """
-        found = re.fullmatch(
-            r"\s*(average|p95|p99)\s*<\s*(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|min|m|h)\s*", text
-        )
-        if found is None or float(found[2]) <= 0:
-            raise ConfigError(
-                f"target {text!r} is not understood: write average, p95 or p99, then < and a time "
-                'above 0 in ms, s, min or h, as in "p95 < 60s"'
-            )
-        return cls(found[1], float(found[2]) * _UNITS_MS[found[3]])
-
-    def __str__(self) -> str:
-        return f"{self.measure} < {s_from_ms(self.limit_ms):g} s"
-
-
-def parse_cores(text: str) -> tuple[int, ...]:
-    """The sizes in a list such as "8,16,32".
-
-    Raises:
-        ConfigError: an entry is not a whole number, or `check_cores` refuses the sizes.
-    """
-    words = [word.strip() for word in text.split(",")]
-    if not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words):
-        raise ConfigError(f"--cores {text}: write whole numbers with commas between, as in 8,16,32")
-    cores = tuple(int(word) for word in words)
-    check_cores(cores)
-    return cores
-
-
-def check_cores(cores: Sequence[int]) -> None:
-    """Check the sizes of clusters.
-
-    Raises:
-        ConfigError: none or too many, not ascending, repeated, or out of bounds.
-    """
-    if not 1 <= len(cores) <= MOST_SIZES:
-        raise ConfigError(f"--cores: give 1 to {MOST_SIZES} sizes, not {len(cores)}")
-    if any(low >= high for low, high in itertools.pairwise(cores)):
-        raise ConfigError("--cores: give every size once, from the smallest to the largest")
-    if cores[0] < 1 or cores[-1] > MOST_CORES:
-        raise ConfigError(f"--cores: a size is outside 1..{MOST_CORES:,}")
 
 
 @dataclass(frozen=True)
@@ -131,12 +63,13 @@ class Question:
         search: whether to search between the given sizes, by bisection.
         config: what else is set of the cluster; its number of cores is not used.
         processes: worker processes; see `parcae.evaluation.paired.compare_in`.
+        elastic: elastic clusters to try as well.
     """
 
     workload: Workload
     cores: tuple[int, ...]
     policies: tuple[str, ...] = ("fifo", "fair", "parcae")
-    target: Target | None = None
+    target: SizeTarget | None = None
     price: float = 0.0
     arrivals: str = "recorded"
     num_jobs: int | None = None
@@ -149,6 +82,7 @@ class Question:
         default_factory=lambda: SimulationConfig(world=WorldName.CORES)
     )
     processes: int | None = None
+    elastic: tuple[ElasticSize, ...] = ()
 
     def check(self) -> None:
         """Check everything that can be checked before a run.
@@ -168,6 +102,10 @@ class Question:
             raise ConfigError("sizes are compared in the world of cores only")
         if self.search and self.target is None:
             raise ConfigError("--search looks for the size that meets a target: give --target")
+        if isinstance(self.target, DeadlineTarget) and not self.workload.has_deadlines:
+            raise ConfigError(
+                f'--target "{self.target}" needs deadlines by job name: give --deadlines FILE'
+            )
         _check_arrivals(self)
 
     @cached_property
@@ -214,10 +152,14 @@ class Question:
 
     def to_json(self) -> dict[str, Any]:
         """Everything that is needed to repeat the runs."""
+        deadlines_s = seconds_by_name(self.workload.jobs)
         return {
             "workload": self.workload.name,
             "fingerprint": fingerprint(self.workload),
             "cores": list(self.cores),
+            "elastic": [
+                {"cores": size.cores, **size.elastic.model_dump()} for size in self.elastic
+            ],
             "policies": list(self.policies),
             "target": None if self.target is None else str(self.target),
             "price": self.price,
@@ -230,6 +172,7 @@ class Question:
             "config": self.config.model_dump(mode="json", exclude={"num_executors"}),
             "intervals": METHODS[DEFAULT_METHOD],
             "version": __version__,
+            **({"deadlines_s": deadlines_s} if deadlines_s else {}),
         }
 
 
@@ -244,7 +187,8 @@ def _check_arrivals(question: Question) -> None:
         if not question.workload.is_recorded:
             raise ConfigError(
                 f"workload {question.workload.name!r} has no recorded arrivals: give --arrivals, "
-                "as in --arrivals poisson:25s"
+                "as in --arrivals poisson:25s, or event logs in place of the workload, or import "
+                "them with --recorded"
             )
         block = question.block_length
         assert block is not None
@@ -271,39 +215,47 @@ class SizeResult:
     Args:
         policy: the policy's name.
         variant: what the name became at this size.
-        cores: the size.
+        cores: the size; the most cores of an elastic cluster.
+        size: the size in words: "64", or "8..64" for an elastic cluster.
         average_s, p95_s, p99_s: completion times in seconds, means over the runs.
         cores_busy: mean number of cores that run tasks, from first arrival to last completion.
-        cost_per_hour: price of the cluster for an hour.
-        cost_per_job: price of the cluster from first arrival to last completion, for each job.
+        cores_held: elastic clusters: mean number of cores up or starting; None for fixed sizes.
+        cost_per_hour: price of the cluster for an hour; of the cores held on average if elastic.
+        cost_per_job: price of the cluster from first arrival to last completion, for each job; of
+            the core hours held if elastic.
         within_target: share of the jobs that end within the target's time; None without a target.
+        deadlines_met: share of the jobs with a deadline that meet it; None without deadlines.
     """
 
     policy: str
     variant: str
     cores: int
+    size: str
     average_s: Estimate
     p95_s: Estimate
     p99_s: Estimate
     cores_busy: Estimate
+    cores_held: Estimate | None
     cost_per_hour: float
     cost_per_job: Estimate
     within_target: Estimate | None
+    deadlines_met: Estimate | None = None
 
-    def measured_s(self, target: Target) -> Estimate:
-        """The completion time that a target limits, in seconds."""
-        estimate: Estimate = getattr(self, f"{target.measure}_s")
+    def measured(self, target: SizeTarget) -> Estimate:
+        """What a target is about, in its unit."""
+        estimate: Estimate = getattr(self, target.field)
         return estimate
 
-    def meets(self, target: Target) -> bool:
-        """Whether the mean over the runs is below the target's limit."""
-        return self.measured_s(target).mean < s_from_ms(target.limit_ms)
+    def meets(self, target: SizeTarget) -> bool:
+        """Whether the mean over the runs reaches the target."""
+        return target.is_met(self.measured(target).mean)
 
     def to_json(self) -> dict[str, Any]:
         """The fields by name; estimates as {"mean":, "ci95": [low, high]}."""
         return {
             name: value.to_json() if isinstance(value, Estimate) else value
             for name, value in vars(self).items()
+            if name != "deadlines_met" or value is not None
         }
 
 
@@ -314,12 +266,14 @@ class Sizing:
     Args:
         question: what was asked.
         results: one for every size and policy, by size, then in the order of the policies.
+        elastic: the same for the elastic clusters.
         load: by size, the arriving work / the capacity of the cores; infinite for a batch.
     """
 
     question: Question
     results: tuple[SizeResult, ...]
     load: dict[int, float]
+    elastic: tuple[SizeResult, ...] = ()
 
     @property
     def policies(self) -> list[str]:
@@ -355,6 +309,7 @@ class Sizing:
             "smallest": {policy: self.smallest(policy) for policy in self.policies},
             "load": load,
             "results": [result.to_json() for result in self.results],
+            "elastic": [result.to_json() for result in self.elastic],
             "settings": self.question.to_json(),
         }
 
@@ -374,25 +329,32 @@ def size_cluster(question: Question, progress: Progress | None = None) -> Sizing
     """
     question.check()
     results: dict[int, list[SizeResult]] = {}
-    planned = len(question.cores)
+    elastic: list[SizeResult] = []
+    planned = len(question.cores) + len(question.elastic)
+    num_played = 0
 
-    def play(cores: int) -> None:
-        done = len(results) * question.num_seeds
-        total = max(planned, len(results) + 1) * question.num_seeds
-        report: Progress | None = None
-        if progress is not None:
-            report = _shifted(progress, done, total)
-        results[cores] = _played(question, cores, report)
+    def played(cores: int, settings: Elastic | None = None) -> list[SizeResult]:
+        nonlocal num_played
+        done = num_played * question.num_seeds
+        num_played += 1
+        total = max(planned, num_played) * question.num_seeds
+        report = None if progress is None else _shifted(progress, done, total)
+        comparison = play_at(question, cores, settings, report)
+        return results_at(question, comparison, cores)
 
     for cores in question.cores:
-        play(cores)
+        results[cores] = played(cores)
+    for size in question.elastic:
+        elastic += played(size.cores, size.elastic)
     if question.search:
         for policy in dict.fromkeys(question.policies):
             while (between := _next_size(question, results, policy)) is not None:
-                play(between)
+                results[between] = played(between)
     ordered = tuple(itertools.chain.from_iterable(results[cores] for cores in sorted(results)))
     work_rate = _offered_cores(question)
-    return Sizing(question, ordered, {cores: work_rate / cores for cores in sorted(results)})
+    sizes = sorted({*results, *(size.cores for size in question.elastic)})
+    loads = {cores: work_rate / cores for cores in sizes}
+    return Sizing(question, ordered, loads, tuple(elastic))
 
 
 def _shifted(progress: Progress, done: int, total: int) -> Progress:
@@ -421,51 +383,85 @@ def _offered_cores(question: Question) -> float:
     return work_ms / span_ms if span_ms > 0 else math.inf
 
 
-def _played(question: Question, cores: int, progress: Progress | None) -> list[SizeResult]:
-    """The results of all policies at one size."""
-    config = question.config.model_copy(update={"num_executors": cores})
+def play_at(
+    question: Question,
+    cores: int,
+    elastic: Elastic | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Play every policy at one size, on the runs that `size_cluster` plays.
+
+    Args:
+        question: the jobs, the policies and the runs.
+        cores: the size; the largest one of an elastic cluster.
+        elastic: how an elastic cluster grows and shrinks; None for a fixed size.
+        progress: called with (runs done, all runs).
+
+    Raises:
+        PolicyError: a policy is unknown or does not fit the world of cores.
+    """
+    config = question.config.model_copy(update={"num_executors": cores, "elastic": elastic})
     world = _SizedWorld(
         question.workload, config, question.drawn_arrivals, question.jobs_per_run, question
     )
-    comparison = compare_in(
+    return compare_in(
         world,
         question.policies,
         range(question.seed_start, question.seed_start + question.num_seeds),
         processes=question.processes,
         progress=progress,
     )
-    return [
-        _result(question, comparison, column, cores) for column in range(len(comparison.policies))
-    ]
+
+
+def results_at(question: Question, comparison: Comparison, cores: int) -> list[SizeResult]:
+    """The results of all policies at one size.
+
+    Args:
+        question: what was asked.
+        comparison: the runs, as `play_at` returns them.
+        cores: the size.
+    """
+    columns = range(len(comparison.policies))
+    return [_result(question, comparison, column, cores) for column in columns]
 
 
 def _result(question: Question, comparison: Comparison, column: int, cores: int) -> SizeResult:
     """The results of the policy in a column of a comparison."""
     policy = comparison.policies[column]
     runs = policy.summaries
-    hourly = question.price * cores
+    is_elastic = runs[0].cores_held is not None
     jobs = question.jobs_per_run
 
     def mean(number: Callable[[RunSummary], float]) -> Estimate:
         return mean_estimate([number(run) for run in runs])
 
+    def held(run: RunSummary) -> float:
+        return cores if run.cores_held is None else run.cores_held
+
+    def core_hours(run: RunSummary) -> float:
+        of_fixed = cores * run.makespan_ms / MS_PER_HOUR / jobs
+        return of_fixed if run.core_hours_per_job is None else run.core_hours_per_job
+
     return SizeResult(
         policy=policy.name,
         variant=comparison.resolved.variants.get(policy.name, policy.name),
         cores=cores,
+        size=comparison.world.config.size_text.removesuffix(f" {WorldName.CORES}"),
         average_s=mean(lambda run: s_from_ms(run.average_jct_ms)),
         p95_s=mean(lambda run: s_from_ms(run.p95_jct_ms)),
         p99_s=mean(lambda run: s_from_ms(run.p99_jct_ms)),
-        cores_busy=mean(lambda run: run.utilization * cores),
-        cost_per_hour=hourly,
-        cost_per_job=mean(lambda run: hourly * run.makespan_ms / MS_PER_HOUR / jobs),
+        cores_busy=mean(lambda run: run.utilization * held(run)),
+        cores_held=mean(held) if is_elastic else None,
+        cost_per_hour=question.price * mean(held).mean,
+        cost_per_job=mean(lambda run: question.price * core_hours(run)),
         within_target=_within(question.target, comparison, column),
+        deadlines_met=None if policy.deadlines is None else policy.deadlines.met_share,
     )
 
 
-def _within(target: Target | None, comparison: Comparison, column: int) -> Estimate | None:
-    """The share of the jobs that end within the target's time."""
-    if target is None:
+def _within(target: SizeTarget | None, comparison: Comparison, column: int) -> Estimate | None:
+    """The share of the jobs that end within the target's time; None if it limits no time."""
+    if not isinstance(target, Target):
         return None
     times_ms = [run.jct_ms[column] for run in comparison.runs]
     within = [int(np.count_nonzero(one < target.limit_ms)) for one in times_ms]

@@ -7,24 +7,38 @@ import html
 import io
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parcae.errors import ConfigError
+from parcae.evaluation.doubts import measured_alone_warning
+from parcae.evaluation.size_target import Target
 from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
-from parcae.files import check_place, replacing, write_text
-from parcae.units import s_from_ms
+from parcae.files import replacing, write_text
+from parcae.simulation.faults import resolve_faults
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
     from rich.table import Table
 
+    from parcae.evaluation.size_target import SizeTarget
     from parcae.evaluation.sizing import SizeResult, Sizing
 
 #: Endings of pictures.
 PICTURES = ("png", "svg", "html")
-_ESTIMATES = ("average_s", "p95_s", "p99_s", "cores_busy", "cost_per_job", "within_target")
+_ESTIMATES = (
+    "average_s",
+    "p95_s",
+    "p99_s",
+    "cores_busy",
+    "cores_held",
+    "cost_per_job",
+    "within_target",
+)
+#: The further one where there are deadlines.
+_DEADLINES_MET = "deadlines_met"
 #: The policy that others are compared with in the headline, if it was asked for.
 _USUAL = "fair"
 
@@ -45,7 +59,18 @@ def headline(sizing: Sizing) -> str:
     is_between = any(size not in (None, sizing.question.cores[0]) for size in found.values())
     if is_between and not sizing.question.search:
         sentences.append("Only the given sizes were tried; --search tries those between.")
+    sentences.extend(_held_text(result, result.meets(target)) for result in sizing.elastic)
     return " ".join(filter(None, sentences))
+
+
+def _held_text(result: SizeResult, meets_target: bool) -> str:
+    """Whether an elastic cluster meets the target, and what it holds, in a sentence."""
+    assert result.cores_held is not None
+    verb = "meets" if meets_target else "misses"
+    return (
+        f"Elastic {result.size} cores: {result.policy} {verb} it and holds "
+        f"{result.cores_held.mean:,.1f} cores on average."
+    )
 
 
 def _saving(found: dict[str, int | None]) -> str:
@@ -63,7 +88,9 @@ def _saving(found: dict[str, int | None]) -> str:
 
 def warnings(sizing: Sizing) -> list[str]:
     """Where a conclusion would be wrong, one sentence each."""
-    return [*_load_warnings(sizing), *_target_warnings(sizing)]
+    alone = measured_alone_warning(sizing.question.workload)
+    durations = [f"{alone[0].upper()}{alone[1:]}."] if alone else []
+    return [*_load_warnings(sizing), *durations, *_target_warnings(sizing)]
 
 
 def _load_warnings(sizing: Sizing) -> list[str]:
@@ -97,13 +124,20 @@ def _target_warnings(sizing: Sizing) -> list[str]:
                 "do."
             )
         result = next(one for one in sizing.of(policy) if one.cores == found)
-        high_s = result.measured_s(target).high
-        if high_s >= s_from_ms(target.limit_ms):
+        if reach := _reach(result.measured(target), target):
             texts.append(
-                f"{policy}: at {found} cores the mean meets the target, but its 95% interval ends "
-                f"at {high_s:,.1f} s; more runs (--seeds) tell."
+                f"{policy}: at {found} cores the mean meets the target, but its 95% interval "
+                f"{reach}; more runs (--seeds) tell."
             )
     return texts
+
+
+def _reach(estimate: Estimate, target: SizeTarget) -> str:
+    """Where an interval leaves the target; no text if it does not, or is unknown."""
+    for end, word in ((estimate.high, "ends"), (estimate.low, "begins")):
+        if not estimate.is_unknown and not target.is_met(end):
+            return f"{word} at {target.text(end)}"
+    return ""
 
 
 def sizing_table(sizing: Sizing) -> Table:
@@ -117,16 +151,41 @@ def sizing_table(sizing: Sizing) -> Table:
         f"{asked.arrivals}, growth {asked.growth:g}"
     )
     table = Table(title=escape(title))
-    headings = ["cores", "policy", "variant", "average s", "p95 s", "p99 s", "cores busy", "load"]
-    headings += ["cost/hour", "cost/job"]
-    headings += [] if asked.target is None else ["in time", "target"]
+    headings = ["cores", "policy", "variant", "average s", "p95 s", "p99 s", "cores busy"]
+    headings += ["cores held"] if sizing.elastic else []
+    headings += ["load", "cost/hour", "cost/job"]
+    headings += _last_headings(sizing)
     for heading in headings:
         is_text = heading in ("policy", "variant")
         table.add_column(heading, justify="left" if is_text else "right", no_wrap=True)
-    for result in sizing.results:
+    for result in (*sizing.results, *sizing.elastic):
         table.add_row(*map(escape, _cells(sizing, result)))
     table.caption = "means over runs ± half of their 95% interval"
+    if (faults := asked.config.faults) is not None:
+        table.caption += f"; with faults: {resolve_faults(faults, asked.workload)}"
     return table
+
+
+def _last_headings(sizing: Sizing) -> list[str]:
+    """The headings of the columns about deadlines and the target."""
+    target = sizing.question.target
+    headings = ["deadlines met"] if _has_deadlines(sizing) else []
+    headings += ["in time"] if isinstance(target, Target) else []
+    return headings + ([] if target is None else ["target"])
+
+
+def _last_cells(sizing: Sizing, result: SizeResult) -> list[str]:
+    """The cells below `_last_headings`."""
+    target = sizing.question.target
+    shares = [one for one in (result.deadlines_met, result.within_target) if one is not None]
+    cells = [with_interval(one, "{:.1%}".format) for one in shares]
+    if target is not None:
+        cells.append("met" if result.meets(target) else "missed")
+    return cells
+
+
+def _has_deadlines(sizing: Sizing) -> bool:
+    return any(result.deadlines_met is not None for result in sizing.results)
 
 
 def _digits(value: float) -> int:
@@ -136,46 +195,47 @@ def _digits(value: float) -> int:
 
 def _cells(sizing: Sizing, result: SizeResult) -> list[str]:
     load = sizing.load[result.cores]
+    held = str(result.cores) if result.cores_held is None else with_half_width(result.cores_held)
     cells = [
-        str(result.cores),
+        result.size,
         result.policy,
         result.variant,
         with_half_width(result.average_s),
         with_half_width(result.p95_s),
         with_half_width(result.p99_s),
         with_half_width(result.cores_busy),
+        *([held] if sizing.elastic else []),
         "batch" if math.isinf(load) else f"{load:.2f}",
         f"{result.cost_per_hour:,.2f}",
         with_half_width(result.cost_per_job, _digits(result.cost_per_job.mean)),
     ]
-    target = sizing.question.target
-    if target is None or result.within_target is None:
-        return cells
-    share = with_interval(result.within_target, "{:.1%}".format)
-    return [*cells, share, "met" if result.meets(target) else "missed"]
+    return [*cells, *_last_cells(sizing, result)]
 
 
 def sizing_frame(sizing: Sizing) -> pl.DataFrame:
     """One row a size and policy.
 
     Columns:
-        cores; policy; variant; load: null for a batch; cost_per_hour; of every estimate NAME the
-        columns NAME, NAME_low and NAME_high; meets_target: null without a target.
+        cores: the most, of an elastic cluster; size: as in 8 or 8..64; policy; variant; load: null
+        for a batch; cost_per_hour; of every estimate NAME the columns NAME, NAME_low and NAME_high
+        (deadlines_met: only with deadlines); meets_target: null without a target.
     """
     import polars as pl
 
     target = sizing.question.target
+    names = (*_ESTIMATES, *((_DEADLINES_MET,) if _has_deadlines(sizing) else ()))
     rows: list[dict[str, Any]] = []
-    for result in sizing.results:
+    for result in (*sizing.results, *sizing.elastic):
         load = sizing.load[result.cores]
         row: dict[str, Any] = {
             "cores": result.cores,
+            "size": result.size,
             "policy": result.policy,
             "variant": result.variant,
             "load": None if math.isinf(load) else load,
             "cost_per_hour": result.cost_per_hour,
         }
-        for name in _ESTIMATES:
+        for name in names:
             one: Estimate | None = getattr(result, name)
             row[name] = None if one is None else one.mean
             row[f"{name}_low"] = None if one is None else one.low
@@ -195,25 +255,6 @@ def picture_format(path: Path) -> str:
     if ending not in PICTURES:
         raise ConfigError(f"{path}: give the picture one of the endings .{', .'.join(PICTURES)}")
     return ending
-
-
-def check_files(json_path: Path | None, csv: Path | None, plot: Path | None) -> None:
-    """Check that the files can be written, before runs that take time.
-
-    Args:
-        json_path: the JSON file, or None.
-        csv: the CSV file, or None.
-        plot: the picture, or None.
-
-    Raises:
-        ConfigError: the picture's ending is unknown.
-        OSError: a file cannot be written.
-    """
-    if plot is not None:
-        picture_format(plot)
-    for path in (json_path, csv, plot):
-        if path is not None:
-            check_place(path)
 
 
 def write_json(sizing: Sizing, path: Path) -> None:
@@ -255,29 +296,37 @@ def write_plot(sizing: Sizing, path: Path) -> None:
 
 
 def _picture(sizing: Sizing) -> Figure:
-    """Two panels: the completion time that the target limits, and the cost of a job, by size."""
+    """Two panels: what the target is about, and the cost of a job, by size."""
     from parcae.evaluation.pictures import new_picture, tidy
 
     target = sizing.question.target
-    measure = "average" if target is None else target.measure
+    field = "average_s" if target is None else target.field
+    is_time = field != _DEADLINES_MET
+    what = f"{field.removesuffix('_s')} completion time in s" if is_time else "deadlines met"
     picture = new_picture(10, 4)
     times, costs = picture.subplots(1, 2)
     for policy in sizing.policies:
         results = sizing.of(policy)
         sizes = [result.cores for result in results]
-        _draw_line(times, sizes, [getattr(result, f"{measure}_s") for result in results], policy)
+        _draw_line(times, sizes, [getattr(result, field) for result in results], policy)
         _draw_line(costs, sizes, [result.cost_per_job for result in results], policy)
+    for result in sizing.elastic:
+        assert result.cores_held is not None
+        held = [result.cores_held.mean]
+        label = f"{result.policy}, {result.size} (cores held)"
+        _draw_line(times, held, [getattr(result, field)], label)
+        _draw_line(costs, held, [result.cost_per_job], label)
     if target is not None:
-        limit_s = s_from_ms(target.limit_ms)
-        times.axhline(limit_s, linestyle="--", color="grey", label=f"target {limit_s:g} s")
-    tidy(times, ("cores", f"{measure} completion time in s"))
+        label = f"target {target.bound:g}" + (" s" if is_time else "")
+        times.axhline(target.bound, linestyle="--", color="grey", label=label)
+    tidy(times, ("cores", what))
     tidy(costs, ("cores", "cost of a job"), has_legend=False)
     times.set_ylim(bottom=0)
     costs.set_ylim(bottom=0)
     return picture
 
 
-def _draw_line(axis: Any, sizes: list[int], estimates: list[Estimate], label: str) -> None:
+def _draw_line(axis: Any, sizes: Sequence[float], estimates: list[Estimate], label: str) -> None:
     """Draw means by size, with their intervals."""
     means = [one.mean for one in estimates]
     # Intervals of few runs may reach below 0, which no time or cost does.

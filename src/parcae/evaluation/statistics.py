@@ -1,6 +1,7 @@
 """Paired statistics over seeds, with 95% confidence intervals.
 
-`mean_estimate`, `ratio_estimate`, `mean_of_ratios` and `share_estimate` return an `Estimate`.
+`mean_estimate`, `ratio_estimate`, `mean_of_ratios`, `mean_over_jobs` and `share_estimate` return an
+`Estimate`.
 """
 
 from __future__ import annotations
@@ -77,6 +78,10 @@ class Estimate:
             None if math.isnan(value) else value for value in (self.mean, self.low, self.high)
         )
         return {"mean": mean, "ci95": [low, high]}
+
+
+#: The estimate of what no run shows.
+UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
 def with_half_width(estimate: Estimate, digits: int = 1) -> str:
@@ -300,6 +305,40 @@ def mean_of_ratios(
     return mean_estimate(above / below, method, rng)
 
 
+def mean_over_jobs(
+    sums: npt.ArrayLike,
+    totals: npt.ArrayLike,
+    method: Method = DEFAULT_METHOD,
+    rng: np.random.Generator | None = None,
+) -> Estimate:
+    """The mean over the jobs of all seeds, sum(sums) / sum(totals), with its interval over seeds.
+
+    Jobs of one seed are not independent, so the seeds are the samples. With Student's t, the
+    interval is mean +- t(0.975, n - 1) se with
+    se = sd(sums - mean x totals) / (mean(totals) sqrt(n)); the bootstrap-t replaces t(0.975, n - 1)
+    as in `mean_estimate`.
+
+    Args:
+        sums: [num_seeds], the sum of a value over a seed's jobs.
+        totals: [num_seeds], the number of its jobs, above 0.
+        method: one of METHODS.
+        rng: random generator of the resamples; "bootstrap" needs one.
+
+    Raises:
+        ConfigError: as in `ratio_estimate`.
+
+    Source: Cochran, Sampling Techniques (3rd ed.), chapter 3 (means in cluster sampling).
+    Example: sums of 1, 2 and 3 over 10 jobs each: 0.2 +- 4.303 x 0.1 / sqrt(3).
+    """
+    above, below = _seeds(sums, totals)
+    mean = float(above.sum() / below.sum())
+    if len(above) < 2:
+        return Estimate(mean, math.nan, math.nan)
+    if method == "bootstrap":
+        return Estimate(mean, *_percentile_interval(above, below, rng))
+    return Estimate(mean, *_interval(above, below, _ratio_and_error, method, rng))
+
+
 def share_estimate(
     counts: npt.ArrayLike,
     totals: npt.ArrayLike,
@@ -308,10 +347,7 @@ def share_estimate(
 ) -> Estimate:
     """The share of jobs with a property, sum(counts) / sum(totals), with its interval over seeds.
 
-    Jobs of one seed are not independent, so the seeds are the samples. With Student's t, the
-    interval is share +- t(0.975, n - 1) se with
-    se = sd(counts - share x totals) / (mean(totals) sqrt(n)), clipped to [0, 1]; the bootstrap-t
-    replaces t(0.975, n - 1) as in `mean_estimate`. If no seed has such a job, the interval is
+    The interval is that of `mean_over_jobs`, clipped to [0, 1]. If no seed has such a job, it is
     [0, 0]. That means that none was observed, not that none exists.
 
     Args:
@@ -323,14 +359,9 @@ def share_estimate(
     Raises:
         ConfigError: as in `ratio_estimate`.
 
-    Source: Cochran, Sampling Techniques (3rd ed.), chapter 3 (proportions in cluster sampling).
     Example: 1, 2 and 3 of 10 jobs each: 0.2 +- 4.303 x 0.1 / sqrt(3), clipped to 0 below.
     """
-    above, below = _seeds(counts, totals)
-    share = float(above.sum() / below.sum())
-    if len(above) < 2:
-        return Estimate(share, math.nan, math.nan)
-    if method == "bootstrap":
-        return Estimate(share, *_percentile_interval(above, below, rng))
-    low, high = _interval(above, below, _ratio_and_error, method, rng)
-    return Estimate(share, max(0.0, low), min(1.0, high))
+    share = mean_over_jobs(counts, totals, method, rng)
+    if share.is_unknown or method == "bootstrap":
+        return share
+    return Estimate(share.mean, max(0.0, share.low), min(1.0, share.high))

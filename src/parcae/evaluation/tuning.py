@@ -175,11 +175,22 @@ def edge_warning(family: str, sweep: Sweep, config: SimulationConfig) -> str:
     for column, (name, best) in enumerate(zip(sweep.names, sweep.best, strict=True)):
         ends = {end({values[column] for values in grid}) for end in (min, max)}
         if name in knobs.open_ended and best in ends - {0.0}:
-            return (
-                f"{name} {best:g} is at the edge of the values that were tried "
-                f"({min(ends):g} to {max(ends):g}): a better one may lie beyond it"
-            )
+            return edge_text(name, best, (min(ends), max(ends)))
     return ""
+
+
+def edge_text(name: str, best: float, ends: tuple[float, float]) -> str:
+    """The warning of a best value at the edge of its grid.
+
+    Args:
+        name: of the tuned parameter.
+        best: its best value.
+        ends: the smallest and the largest value that were tried.
+    """
+    return (
+        f"{name} {best:g} is at the edge of the values that were tried "
+        f"({ends[0]:g} to {ends[1]:g}): a better one may lie beyond it"
+    )
 
 
 def average_jct_ms(

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
+    UNKNOWN,
     Estimate,
     Method,
     ratio_estimate,
@@ -107,7 +108,7 @@ def _share_above(
     counts = [count_later(ratio, threshold) for ratio in ratio_by_seed]
     known = [(later, of) for later, of in counts if of]
     if not known:
-        return Estimate(math.nan, math.nan, math.nan)
+        return UNKNOWN
     return share_estimate([later for later, _ in known], [of for _, of in known], method, rng)
 
 
@@ -120,11 +121,13 @@ class RecurringJob:
         jct_s: float64[num_policies, num_runs], the JCTs in seconds of its occurrences that
             completed under every policy, in the comparison's order of policies.
         seeds: int64[num_runs], the seed's position of every occurrence.
+        deadline_s: its deadline after arrival, in seconds; None if it has none.
     """
 
     name: str
     jct_s: FloatArray
     seeds: IntArray
+    deadline_s: float | None = None
 
     @property
     def num_runs(self) -> int:
@@ -147,6 +150,18 @@ class RecurringJob:
     def worst_s(self, policy: int) -> float:
         """The longest JCT under a policy, in seconds."""
         return float(self.jct_s[policy].max())
+
+    def missed_share(self, policy: int) -> float:
+        """Share of its occurrences that miss the deadline under a policy; 0 without a deadline."""
+        return float((self.jct_s[policy] > self._due_s).mean())
+
+    def tardiness_s(self, policy: int) -> float:
+        """Mean time beyond the deadline under a policy, in seconds; 0 without a deadline."""
+        return float(np.maximum(0.0, self.jct_s[policy] - self._due_s).mean())
+
+    @property
+    def _due_s(self) -> float:
+        return math.inf if self.deadline_s is None else self.deadline_s
 
     def spread_s(self, policy: int) -> float:
         """Standard deviation over seeds of the mean JCT of a seed, in seconds; NaN for one seed."""
@@ -178,13 +193,18 @@ def recurring_jobs(runs: Sequence[PairedRuns], policy: int) -> list[RecurringJob
     """
     times_by_name: defaultdict[str, list[FloatArray]] = defaultdict(list)
     seeds_by_name: defaultdict[str, list[int]] = defaultdict(list)
+    deadline_by_name: dict[str, float] = {}
     for seed, run in enumerate(runs):
         jct_s = np.maximum(1, run.jct_ms) / MS_PER_S
         for row in np.flatnonzero(run.is_complete.all(axis=0)):
             times_by_name[run.names[row]].append(jct_s[:, row])
             seeds_by_name[run.names[row]].append(seed)
+            if run.deadline_ms is not None and np.isfinite(run.deadline_ms[row]):
+                deadline_by_name[run.names[row]] = float(run.deadline_ms[row]) / MS_PER_S
     jobs = [
-        RecurringJob(name, np.array(times).T, np.array(seeds_by_name[name]))
+        RecurringJob(
+            name, np.array(times).T, np.array(seeds_by_name[name]), deadline_by_name.get(name)
+        )
         for name, times in times_by_name.items()
     ]
     return sorted(jobs, key=lambda job: (-job.ratio_to_first(policy), job.name))

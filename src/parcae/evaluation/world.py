@@ -1,7 +1,7 @@
 """What comparing, tables and reports know of a world: of a kind of cluster and its policies.
 
 A `World` resolves policy names, plays runs under the policies and makes results of them. The
-clusters of Spark jobs (`parcae.evaluation.cluster`) and those of rigid jobs
+clusters of Spark jobs (`parcae.evaluation.compare`) and those of rigid jobs
 (`parcae.evaluation.packing.world`) are worlds. `PairedComparison` is what every comparison offers,
 whatever its world.
 """
@@ -177,6 +177,12 @@ class PairedComparison(ABC, Generic[ResultT]):
     def title(self) -> str:
         """The setting in one line."""
         return str(self.view.title(self))
+
+    def tables(self) -> list[Any]:
+        """The tables for the terminal (`rich.table.Table`): that of policies comes first."""
+        from parcae.evaluation.table import comparison_table
+
+        return [comparison_table(self)]
 
     def columns(self) -> list[Column[ResultT]]:
         """The columns of the table of policies, after that of their names."""

@@ -240,6 +240,7 @@ class _Loop:
                     ending = "interrupted"
             except DivergedError as error:
                 ending = str(error)
+                self._save_best()
         return TrainResult(
             self._checkpoint(),
             self.iteration,
@@ -335,6 +336,11 @@ class _Loop:
             **learner.identity(),
         }
 
+    def _save_best(self) -> None:
+        """Write the best policy so far; that of a training that diverged early is its start."""
+        if self.plan.folder is not None:
+            write_checkpoint(self._checkpoint(), self.plan.folder / BEST_FILE)
+
     def _save(self) -> None:
         if self.plan.folder is None:
             return
@@ -347,7 +353,7 @@ class _Loop:
         }
         state = TrainingState(learner.weights(), self.best_weights, learner.state(), progress)
         write_state(state, self._identity(), learner.feature_version, self.plan.folder)
-        write_checkpoint(self._checkpoint(), self.plan.folder / BEST_FILE)
+        self._save_best()
 
     def _resume(self) -> None:
         if self.plan.folder is None:

@@ -22,6 +22,7 @@ from parcae.learning.family import Family, Rollout
 from parcae.learning.scenario import Scenario
 from parcae.metrics.objectives import DEADLINE_SLOWDOWN, Objective
 from parcae.policies.networks.kernels import Recordings, Teacher
+from parcae.simulation.elastic import with_elastic
 from parcae.simulation.future import NEVER_MS, Future, Status, allocate_future
 from parcae.simulation.kernels.costs import Costing, CostKind
 from parcae.simulation.kernels.simulations import Simulations
@@ -110,7 +111,10 @@ class RolloutWorker:
             count, scenario.config.classes, num_jobs, num_stages, num_edges, world
         )
         prepare_state(self.states, scenario.config, scenario.workload)
-        self.futures = allocate_future(count, executors, num_jobs, num_stages, 0, 0, world)
+        most_tasks = max(job.num_tasks for job in scenario.workload.jobs)
+        fault_tasks = num_jobs * most_tasks if scenario.config.faults is not None else 0
+        futures = allocate_future(count, executors, num_jobs, num_stages, 0, 0, world, fault_tasks)
+        self.futures = with_elastic(futures, scenario.config.elastic, executors)
         self._works, self._records = self.family.allocate(count, capacity)
         self._status = np.zeros(count, np.int64)
 

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.errors import ConfigError
+from parcae.metrics.deadlines import deadlines_ms
 from parcae.metrics.jobs import ideal_ms
 from parcae.metrics.objectives import (
+    NEEDS_DEADLINES,
     FinishedJobs,
     Objective,
     ObjectiveFunction,
+    missed_and_tardy,
     objective_cost,
     objective_name,
 )
@@ -21,6 +25,7 @@ from parcae.policies.learned import setting_card
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import PlayMany, SimulatorBatch
 from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.deadlines import seconds_by_name
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import TUNING_SEED_START
@@ -37,6 +42,9 @@ class Scenario:
         num_jobs: jobs of one run.
         objective: what to minimise: a named objective, or a function of the finished jobs. Training
             by policy gradients needs a named one.
+
+    Raises:
+        ConfigError: the objective is `deadlines`, and the workload has none.
     """
 
     workload: Workload
@@ -44,6 +52,10 @@ class Scenario:
     arrivals: str
     num_jobs: int
     objective: Objective | ObjectiveFunction = Objective.AVERAGE_JCT
+
+    def __post_init__(self) -> None:
+        if self.objective is missed_and_tardy and not self.workload.has_deadlines:
+            raise ConfigError(NEEDS_DEADLINES)
 
     @property
     def objective_name(self) -> str:
@@ -53,6 +65,7 @@ class Scenario:
     def identity(self) -> dict[str, Any]:
         """What must not change when a training for the scenario is resumed, as plain JSON."""
         return {
+            **self._deadlines(),
             "fingerprint": fingerprint(self.workload),
             "scenario": [self.arrivals, self.num_jobs, self.objective_name],
             "cluster": self.config.model_dump(mode="json"),
@@ -61,7 +74,12 @@ class Scenario:
     def card(self) -> dict[str, Any]:
         """The part of a model card that describes the scenario."""
         setting = setting_card(self.workload, self.config, self.arrivals, self.num_jobs)
-        return {**setting, "objective": self.objective_name}
+        return {**setting, "objective": self.objective_name, **self._deadlines()}
+
+    def _deadlines(self) -> dict[str, Any]:
+        """The deadlines in seconds by name of the recurring job; empty without deadlines."""
+        found = seconds_by_name(self.workload.jobs)
+        return {"deadlines_s": found} if found else {}
 
     def sequence(self, seed: int) -> JobSequence:
         """Draw the job sequence of the run with this seed."""
@@ -92,6 +110,8 @@ class Runs:
             if needs_ideal
             else np.ones_like(self._arrival_ms)
         )
+        due_ms = [one for s in self.sequences if (one := deadlines_ms(s)) is not None]
+        self._deadline_ms = np.array(due_ms) if due_ms else None
 
     def cost(self, play_many: PlayMany) -> npt.NDArray[np.float64]:
         """Run a policy, and return the objective of every run, float64[num_runs].
@@ -106,7 +126,7 @@ class Runs:
         # A job that did not finish (-1) counts as if it ended now.
         unfinished = end_ms < 0
         end_ms = np.where(unfinished, np.maximum(states.now.clock_ms, self._arrival_ms), end_ms)
-        jobs = FinishedJobs(self._arrival_ms, end_ms, self._ideal_ms)
+        jobs = FinishedJobs(self._arrival_ms, end_ms, self._ideal_ms, self._deadline_ms)
         return objective_cost(self.scenario.objective, jobs)
 
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.errors import ConfigError
 from parcae.metrics.jobs import arrived
+from parcae.units import MS_PER_HOUR
 from parcae.workloads.arrivals import JobSequence
 
 Int64Array = npt.NDArray[np.int64]
@@ -27,10 +28,37 @@ def makespan_ms(trace: Trace) -> int:
 def utilization(trace: Trace) -> float:
     """Return the share of the executors' time in which they ran tasks.
 
-    The time is that from the first arrival to the last completion.
+    The time is that from the first arrival to the last completion; on an elastic cluster, the time
+    for which cores were held.
     """
-    available = trace.num_executors * makespan_ms(trace)
-    return float(trace.executed_ms.sum()) / available if available > 0 else 0.0
+    fixed_ms = trace.num_executors * makespan_ms(trace)
+    available = fixed_ms if trace.held_ms is None else trace.held_ms
+    wasted = 0 if trace.faults is None else trace.faults.wasted_ms
+    return (float(trace.executed_ms.sum()) + wasted) / available if available > 0 else 0.0
+
+
+def wasted_share(trace: Trace) -> float | None:
+    """Return the share of the core time of all attempts of tasks that brought no result.
+
+    These are attempts that failed, whose executor was lost, or whose task finished elsewhere. None
+    for a cluster without faults.
+    """
+    if trace.faults is None:
+        return None
+    ran_ms = float(trace.executed_ms.sum()) + trace.faults.wasted_ms
+    return trace.faults.wasted_ms / ran_ms if ran_ms > 0 else 0.0
+
+
+def cores_held(trace: Trace) -> float | None:
+    """Return the mean number of cores up or starting during the run; None for a fixed cluster."""
+    return None if trace.held_ms is None else trace.held_ms / max(1, trace.clock_ms)
+
+
+def core_hours_per_job(trace: Trace) -> float | None:
+    """Return the core hours held / jobs of the run; None for a fixed cluster."""
+    if trace.held_ms is None:
+        return None
+    return trace.held_ms / MS_PER_HOUR / len(trace.arrival_ms)
 
 
 def work_inflation(trace: Trace, sequence: JobSequence) -> float:

@@ -31,6 +31,8 @@ class PairedRuns:
         completion_ms: int64[num_policies, num_jobs]; NOT_COMPLETED if the run ended first.
         clock_ms: int64[num_policies], when each run ended.
         ideal_ms: float64[num_jobs], ideal durations; None if they are not needed.
+        deadline_ms: float64[num_jobs], deadlines after arrival, infinite for a job without one;
+            None if there are no deadlines.
     """
 
     names: tuple[str, ...]
@@ -38,6 +40,7 @@ class PairedRuns:
     completion_ms: Int64Array
     clock_ms: Int64Array
     ideal_ms: FloatArray | None = None
+    deadline_ms: FloatArray | None = None
 
     @property
     def is_complete(self) -> npt.NDArray[np.bool_]:
@@ -68,11 +71,43 @@ class PairedRuns:
         jct_ms = np.maximum(1, self.jct_ms)
         return np.asarray(np.where(self.is_complete[0], jct_ms / jct_ms[0], np.nan), np.float64)
 
+    @property
+    def has_deadline(self) -> npt.NDArray[np.bool_]:
+        """Which jobs have a deadline and arrived before the end, bool[num_policies, num_jobs]."""
+        has_arrived = self.is_complete | (self.arrival_ms <= self.clock_ms[:, None])
+        return has_arrived & np.isfinite(self._due_ms)
 
-def paired_runs(traces: Sequence[Trace], ideal_ms: FloatArray | None = None) -> PairedRuns:
+    @property
+    def tardiness_ms(self) -> FloatArray:
+        """Time by which jobs complete after their deadline, float64[num_policies, num_jobs].
+
+        0 for jobs that meet it or have none. A lower bound for jobs that are not complete.
+        """
+        return np.maximum(0.0, self.jct_ms - self._due_ms)
+
+    @property
+    def missed(self) -> npt.NDArray[np.bool_]:
+        """Which jobs miss their deadline, bool[num_policies, num_jobs]."""
+        return self.tardiness_ms > 0
+
+    @property
+    def _due_ms(self) -> FloatArray:
+        return np.full(len(self.names), np.inf) if self.deadline_ms is None else self.deadline_ms
+
+
+def paired_runs(
+    traces: Sequence[Trace],
+    ideal_ms: FloatArray | None = None,
+    deadline_ms: FloatArray | None = None,
+) -> PairedRuns:
     """Pair the runs of one job sequence; the first trace is that of the first policy.
 
     Only arrays are kept, not the traces.
+
+    Args:
+        traces: one run per policy.
+        ideal_ms: float64[num_jobs], ideal durations; None if they are not needed.
+        deadline_ms: float64[num_jobs], deadlines after arrival (infinite: none), or None.
 
     Raises:
         ConfigError: no run, or runs of different jobs.
@@ -92,6 +127,7 @@ def paired_runs(traces: Sequence[Trace], ideal_ms: FloatArray | None = None) -> 
         np.stack([trace.completion_ms for trace in traces]).astype(np.int64),
         np.array([trace.clock_ms for trace in traces], np.int64),
         ideal_ms,
+        deadline_ms,
     )
 
 

@@ -1,7 +1,8 @@
 """Objectives: what a policy is tuned or trained for, as one number per run; smaller is better.
 
-The named objectives are the members of `Objective`, with a row each in one table.
-`register_objective` gives a name to a function from outside the package.
+The named objectives are the members of `Objective`, with a row each in one table, and the function
+`missed_and_tardy`, called `deadlines`. `register_objective` gives a name to a function from outside
+the package.
 
 Source: Decima, section 8 ("other objectives"): average JCT, makespan, tail, deadlines.
 """
@@ -49,11 +50,14 @@ class FinishedJobs:
         end_ms: float64[num_runs, num_jobs], time of completion; the end of the run for a job that
             did not complete.
         ideal_ms: float64[num_runs, num_jobs], ideal durations (`parcae.metrics.jobs.ideal_ms`).
+        deadline_ms: float64[num_runs, num_jobs], deadlines after arrival, infinite for a job
+            without one; None if the workload has none.
     """
 
     arrival_ms: FloatArray
     end_ms: FloatArray
     ideal_ms: FloatArray
+    deadline_ms: FloatArray | None = None
 
     @property
     def jct_ms(self) -> FloatArray:
@@ -117,8 +121,41 @@ _TABLE: Mapping[Objective, ObjectiveEntry] = {
         _missed_deadlines, "missed_deadlines", "MISSED", True
     ),
 }
-#: Functions from outside the package, by name.
-_REGISTERED: dict[str, ObjectiveFunction] = {}
+#: The name of the objective for given deadlines (`parcae.workloads.deadlines`).
+DEADLINES = "deadlines"
+NEEDS_DEADLINES = (
+    f"objective {DEADLINES} needs deadlines by job name: give --deadlines FILE "
+    "(`Workload.with_deadlines` in Python)"
+)
+#: A job that takes twice as long as its deadline allows counts as no worse if it takes longer, so
+#: that a few hopeless jobs do not hide the others.
+_MOST_TARDINESS = 1.0
+
+
+def missed_and_tardy(jobs: FinishedJobs) -> FloatArray:
+    """The objective `deadlines`: share of missed deadlines + mean relative tardiness, capped at 1.
+
+    The share alone is flat: a policy that misses every deadline by less is no better. So every job
+    with a deadline adds 1 if it misses it, and its time beyond the deadline / the deadline, at most
+    1. The sum is divided by the number of these jobs; 0 for a run without any.
+
+    Raises:
+        ConfigError: the jobs have no deadlines.
+
+    Example: of two jobs with deadlines of 10 s that take 8 s and 15 s, the second adds 1 + 0.5; the
+    objective is 0.75.
+    """
+    if jobs.deadline_ms is None:
+        raise ConfigError(NEEDS_DEADLINES)
+    has_deadline = np.isfinite(jobs.deadline_ms)
+    late_ms = np.where(has_deadline, np.maximum(0.0, jobs.jct_ms - jobs.deadline_ms), 0.0)
+    missed = np.count_nonzero(late_ms > 0, axis=1)
+    tardiness = np.minimum(_MOST_TARDINESS, late_ms / jobs.deadline_ms).sum(axis=1)
+    return np.asarray((missed + tardiness) / np.maximum(1, has_deadline.sum(axis=1)))
+
+
+#: Functions by name: that for deadlines, and those from outside the package.
+_REGISTERED: dict[str, ObjectiveFunction] = {DEADLINES: missed_and_tardy}
 
 
 def register_objective(name: str, function: ObjectiveFunction) -> None:

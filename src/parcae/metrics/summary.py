@@ -8,7 +8,15 @@ import numpy as np
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.metrics.classes import memory_fragmentation
-from parcae.metrics.cluster import last_completion_ms, makespan_ms, utilization, work_inflation
+from parcae.metrics.cluster import (
+    core_hours_per_job,
+    cores_held,
+    last_completion_ms,
+    makespan_ms,
+    utilization,
+    wasted_share,
+    work_inflation,
+)
 from parcae.metrics.jobs import arrived, bounded_slowdown, jct_ms, jct_percentiles_ms, slowdown
 from parcae.metrics.objectives import DEADLINE_SLOWDOWN
 from parcae.workloads.arrivals import JobSequence
@@ -38,6 +46,14 @@ class RunSummary:
             duration.
         fragmentation: share of the busy executors' memory that their tasks did not need; None if
             the tasks were not recorded or the executors have no stated memory.
+        failed_attempts: attempts of tasks that failed; None, as the next four, without faults.
+        interrupted_attempts: attempts that ended because their executor was lost.
+        lost_executors: executors lost.
+        speculative_copies: copies of running tasks.
+        wasted_share: share of the core time of all attempts that brought no result.
+        cores_held: mean number of cores that were up or starting; None, as the next, for a cluster
+            of a fixed size.
+        core_hours_per_job: core hours held / jobs.
     """
 
     average_jct_ms: float
@@ -57,6 +73,13 @@ class RunSummary:
     unfinished: int
     missed_deadlines: float
     fragmentation: float | None = None
+    failed_attempts: int | None = None
+    interrupted_attempts: int | None = None
+    lost_executors: int | None = None
+    speculative_copies: int | None = None
+    wasted_share: float | None = None
+    cores_held: float | None = None
+    core_hours_per_job: float | None = None
 
     def to_json(self) -> dict[str, float]:
         """Return the metrics by name, times in ms; unknown ones are left out."""
@@ -76,6 +99,7 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
     has_arrived = arrived(trace)
     slowdowns = slowdown(trace, sequence)[has_arrived]
     p50, p95, p99 = jct_percentiles_ms(trace, (50, 95, 99))
+    faults = trace.faults
     return RunSummary(
         average_jct_ms=float(jct_ms(trace)[has_arrived].mean()),
         median_jct_ms=p50,
@@ -94,4 +118,11 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
         unfinished=int(np.count_nonzero(has_arrived & (trace.completion_ms == NOT_COMPLETED))),
         missed_deadlines=float((slowdowns > DEADLINE_SLOWDOWN).mean()),
         fragmentation=memory_fragmentation(trace, sequence),
+        failed_attempts=None if faults is None else faults.failed,
+        interrupted_attempts=None if faults is None else faults.interrupted,
+        lost_executors=None if faults is None else faults.lost_executors,
+        speculative_copies=None if faults is None else faults.copies,
+        wasted_share=wasted_share(trace),
+        cores_held=cores_held(trace),
+        core_hours_per_job=core_hours_per_job(trace),
     )

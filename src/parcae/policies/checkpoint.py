@@ -21,6 +21,7 @@ from safetensors.numpy import save
 
 from parcae.errors import FormatError, PolicyError, suggestion
 from parcae.files import write_bytes
+from parcae.loader import MAX_FILE_BYTES, parsed_json
 from parcae.version import __version__
 
 FORMAT = "parcae-policy"
@@ -115,12 +116,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(2, "no such checkpoint", str(path))
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise FormatError(f"{path}: more than 1 GiB; this is no checkpoint of a policy")
     try:
         with safe_open(path, "numpy") as file:
-            head = json.loads((file.metadata() or {}).get("parcae", "null"))
+            head = parsed_json(
+                path, (file.metadata() or {}).get("parcae", "null").encode(), "a header"
+            )
             # `file` is not a dict: it can only be iterated through `keys`.
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, ValueError, TypeError) as error:
+    except (SafetensorError, FormatError, ValueError, TypeError, AttributeError) as error:
         raise FormatError(
             f"{path}: not a checkpoint, or an incomplete one ({type(error).__name__}); "
             "train the policy again"
@@ -151,7 +156,7 @@ def _checked(path: Path, head: Any, weights: Weights) -> Checkpoint:
             dict(head["settings"]),
             dict(head["card"]),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise FormatError(
             f"{path}: the checkpoint's model card is incomplete; train the policy again"
         ) from None

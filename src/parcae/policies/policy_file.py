@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from parcae.errors import FormatError, PolicyError
 from parcae.files import write_text
+from parcae.loader import read_file
+from parcae.policies.additions import split_guard
 from parcae.policies.learned import (
     ORDER_RULE,
     ORDER_RULE_VERSION,
@@ -25,7 +27,6 @@ from parcae.policies.learned import (
     order_parameters,
 )
 from parcae.policies.order_rule.layout import OrderParameter
-from parcae.policies.orders.catalog import split_guard
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.guess import mean_log_task_ms
 from parcae.workloads.job import JobSpec, Workload
@@ -208,7 +209,7 @@ def read_policy(path: Path) -> PolicyFile:
         OSError: the file cannot be read.
     """
     try:
-        return PolicyFile.model_validate_json(Path(path).read_bytes())
+        return PolicyFile.model_validate_json(read_file(path))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from parcae.cluster.kernels.cores import complete_stage, reveal_stage
+from parcae.cluster.kernels.cores import complete_stage, reveal_stage, set_counts
 from parcae.cluster.kernels.serving import (
     add_stage,
     durations_changed,
     hide_stage,
     job_ended,
     rerun_tasks,
-    set_counts,
     stages_added,
     tasks_ended,
     tasks_started,

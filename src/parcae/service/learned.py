@@ -16,6 +16,7 @@ import orjson
 
 from parcae.errors import ConfigError, FormatError
 from parcae.files import replacing
+from parcae.loader import parsed_json, read_file
 
 _LOG = logging.getLogger(__name__)
 FORMAT_VERSION = 1
@@ -162,8 +163,8 @@ def read_learned(path: Path) -> Learned:
     """
     remedy = "move it away to learn afresh, or name another file"
     try:
-        data: Any = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError as error:
+        data: Any = parsed_json(path, read_file(path), "durations")
+    except FormatError as error:
         raise FormatError(
             f"{path}: not a file of `parcae serve --learned` ({error}); {remedy}"
         ) from None

@@ -19,10 +19,11 @@ from parcae.cluster.observation import observe
 from parcae.cluster.orders import Planner, objection_to_orders, orders_of, put
 from parcae.cluster.state import NOT_YET, ClusterState, VirtualRun
 from parcae.errors import PolicyError
+from parcae.policies.additions import split_guard
 from parcae.policies.corrector.policy import ParcaePolicy
 from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.learned import is_learned, learned_policy
-from parcae.policies.orders.catalog import make_cores_policy, split_guard
+from parcae.policies.orders.catalog import make_cores_policy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.planning import CompiledPlanner

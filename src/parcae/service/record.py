@@ -18,13 +18,15 @@ from typing import Any, BinaryIO
 import orjson
 
 from parcae.errors import FormatError
-from parcae.files import check_regular
+from parcae.loader import read_file, whole_number
 from parcae.service.protocol import ClientMessage, ServerMessage, encode
 from parcae.service.session import Scope, Service, Session, Watcher
 from parcae.version import __version__
 
 _LOG = logging.getLogger(__name__)
 FORMAT_VERSION = 2
+#: As many cores can be simulated.
+_MOST_CORES = 1_000_000
 PART = ".part"
 #: A file that is larger than this is full.
 MAX_FILE_BYTES = 64 << 20
@@ -179,10 +181,14 @@ def find_recordings(paths: Sequence[Path]) -> list[Path]:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording in memory: the head of its first file and the lines of all its files."""
+    """A recording in memory: the head of its first file and the lines of all its files.
+
+    `source` names the files in messages.
+    """
 
     head: dict[str, Any]
     lines: list[dict[str, Any]]
+    source: str = "recording"
 
 
 def read_recording(*paths: Path) -> Recording:
@@ -204,20 +210,30 @@ def read_recording(*paths: Path) -> Recording:
                 f"{path}: recording version {rows[0]['parcae_recording']}; this Parcae reads "
                 f"{FORMAT_VERSION}: update Parcae"
             )
-        heads.append(rows[0])
+        heads.append(_checked_head(path, rows[0]))
         lines.extend(rows[1:])
-    return Recording(heads[0], lines)
+    if not heads:
+        raise FormatError("no recording is given; give its files, or their folder")
+    return Recording(heads[0], lines, ", ".join(map(str, paths[:3])))
+
+
+def _checked_head(path: Path, head: dict[str, Any]) -> dict[str, Any]:
+    """The first line of a file, with the keys that are read."""
+    if not isinstance(head.get("policy"), str) or not isinstance(head.get("learned", {}), dict):
+        raise FormatError(f"{path}:1: no policy, or no learned durations; was the file edited?")
+    if head.get("cores") is not None:
+        whole_number(f"{path}:1: cores", head["cores"], 1, _MOST_CORES)
+    return head
 
 
 def _content(path: Path) -> bytes:
     """The bytes of a file; a `.part` file may have been renamed since it was listed."""
-    check_regular(path)
     try:
-        return path.read_bytes()
+        return read_file(path)
     except FileNotFoundError:
         if not path.name.endswith(PART):
             raise
-        return path.with_name(path.name.removesuffix(PART)).read_bytes()
+        return read_file(path.with_name(path.name.removesuffix(PART)))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -231,6 +247,6 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             if number == len(parts):
                 return  # incomplete: the service was killed while it wrote
             raise FormatError(f"{path}:{number}: not a line of a recording") from None
-        if not isinstance(row, dict):
+        if not isinstance(row, dict) or not isinstance(row.get("message", {}), dict):
             raise FormatError(f"{path}:{number}: not a line of a recording")
         yield row

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
@@ -37,7 +37,9 @@ from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
+T = TypeVar("T")
 _REQUEST: TypeAdapter[State | Events] = TypeAdapter(State | Events)
+_ORDERS: TypeAdapter[Orders] = TypeAdapter(Orders)
 #: Number of differences in the result.
 _NUM_LISTED = 20
 #: Number of first jobs that are compared and listed.
@@ -156,7 +158,7 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
     policy_for = policies_for(policy, workload)
     policy_for(1)  # raises an error now if the policy does not exist
     duration_model = DurationModel(workload)
-    _restore(duration_model, recording.head.get("learned", {}))
+    _restore(duration_model, recording)
     mirror = Mirror(policy_for, duration_model, LiveSettings(num_cores=recording.head.get("cores")))
     recorded = _RecordedJobs()
     compared = _Comparison()
@@ -175,13 +177,13 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
     )
 
 
-def _restore(duration_model: DurationModel, learned: Any) -> None:
+def _restore(duration_model: DurationModel, recording: Recording) -> None:
     """Restore the durations that the service had learned before the recording."""
     try:
-        duration_model.learned.restore(**learned)
-    except (TypeError, ValueError):
+        duration_model.learned.restore(**recording.head.get("learned", {}))
+    except (TypeError, ValueError, OverflowError):
         raise FormatError(
-            "the recording's `learned` has a wrong form; was the file edited?"
+            f"{recording.source}: `learned` has a wrong form; was the file edited?"
         ) from None
 
 
@@ -200,10 +202,10 @@ def _follow(
             mirror.settle()
         elif line.get("from") == "service" and kind == "orders" and message.get("seq") is not None:
             if application not in waiting:
-                orders = Orders.model_validate_json(orjson.dumps(message))
+                orders = _parsed(recording, _ORDERS, message)
                 compared.add(mirror.clock_ms, orders, mirror.orders(application))
         elif line.get("from") == "client" and kind in ("state", "events"):
-            request = _request(message)
+            request = _parsed(recording, _REQUEST, message)
             is_useless = application in waiting and not isinstance(request, State)
             if is_useless or not _is_accepted(mirror, application, request):
                 num_lost += 1
@@ -214,12 +216,13 @@ def _follow(
     return num_lost
 
 
-def _request(message: dict[str, Any]) -> State | Events:
+def _parsed(recording: Recording, adapter: TypeAdapter[T], message: dict[str, Any]) -> T:
     try:
-        return _REQUEST.validate_json(orjson.dumps(message))
+        return adapter.validate_json(orjson.dumps(message))
     except ValidationError:
         raise FormatError(
-            f"a recorded {message.get('type')} is not a message of protocol 2; was the file edited?"
+            f"{recording.source}: a recorded {message.get('type')} is not a message of protocol 2; "
+            "was the file edited?"
         ) from None
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parcae.errors import ConfigError, ProtocolError
+from parcae.loader import read_short
 from parcae.service.frames import MAX_FRAME_BYTES, FrameReader, frame
 from parcae.service.protocol import Code, Error, ServerMessage, Then, encode
 from parcae.service.session import Service, Session
@@ -133,7 +134,7 @@ def read_secret(path: Path) -> bytes:
         ConfigError: the secret is shorter than 16 bytes.
         OSError: the file cannot be read.
     """
-    secret = path.read_bytes().rstrip()
+    secret = read_short(path).rstrip()
     if len(secret) < _MIN_SECRET_BYTES:
         raise ConfigError(
             f"{path}: a secret of {len(secret)} bytes; it needs {_MIN_SECRET_BYTES} at least "

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from parcae.cluster.state import ExecutorClass, World
 from parcae.errors import ConfigError
+from parcae.simulation.elastic import Elastic, check_whole
+from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.tables import DurationMode, Interpolation
 
 #: Normalised memory of Decima's executor classes, each of one core.
@@ -115,10 +117,14 @@ class SimulationConfig(BaseModel):
             they did in the workload's log (`parcae.simulation.uncertainty`).
         corrects_estimates: world of cores: adjust the estimate of a job by the durations of its
             finished tasks.
+        faults: world of cores: what goes wrong; None for nothing. Also accepts text, as `--faults`
+            does.
+        elastic: world of cores: the cluster grows to `num_executors` cores and shrinks, by Spark's
+            dynamic allocation; None for a fixed size.
 
     Raises:
         pydantic.ValidationError: a key is unknown or a value is out of range.
-        ConfigError: the text of `executor_classes` cannot be parsed.
+        ConfigError: the text of `executor_classes` or `faults` cannot be parsed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -135,6 +141,8 @@ class SimulationConfig(BaseModel):
     unknown_share: float = Field(default=0.0, ge=0, le=1)
     estimate_error: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["log"] = 0.0
     corrects_estimates: bool = True
+    faults: Faults | None = None
+    elastic: Elastic | None = None
 
     @field_validator("executor_classes", mode="before")
     @classmethod
@@ -144,6 +152,11 @@ class SimulationConfig(BaseModel):
             if isinstance(value, str)
             else value
         )
+
+    @field_validator("faults", mode="before")
+    @classmethod
+    def _read_faults(cls, value: Any) -> Any:
+        return parse_faults(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _checked(self) -> SimulationConfig:
@@ -156,9 +169,28 @@ class SimulationConfig(BaseModel):
                 "executor classes exist in the world of executors only; leave them out or choose "
                 "world='executors'"
             )
+        if self.faults is not None and self.world is not WorldName.CORES:
+            raise ValueError(
+                "faults exist in the world of cores only; leave them out or choose world='cores'"
+            )
+        if self.elastic is not None:
+            self._check_elastic(self.elastic)
         if self.end_ms is not None and self.mean_episode_ms is not None:
             raise ValueError("give end_ms or mean_episode_ms, not both")
         return self
+
+    def _check_elastic(self, elastic: Elastic) -> None:
+        if self.world is not WorldName.CORES:
+            raise ValueError(
+                "elastic clusters exist in the world of cores only; leave elastic out or choose "
+                "world='cores'"
+            )
+        check_whole(self.num_executors, elastic.cores_per_executor)
+        if elastic.first_cores > self.num_executors:
+            raise ValueError(
+                f"an elastic cluster of at most {self.num_executors} cores cannot begin with "
+                f"{elastic.first_cores}"
+            )
 
     @property
     def classes(self) -> tuple[ExecutorClass, ...]:
@@ -171,6 +203,12 @@ class SimulationConfig(BaseModel):
     def total_executors(self) -> int:
         """Number of executors in all classes together."""
         return sum(c.num_executors for c in self.classes)
+
+    @property
+    def size_text(self) -> str:
+        """The size in words: "64 cores", or "8..64 cores" for an elastic cluster."""
+        least = "" if self.elastic is None else f"{self.elastic.min_cores}.."
+        return f"{least}{self.total_executors} {self.world.value}"
 
     def resized(self, num_executors: int) -> SimulationConfig:
         """The same cluster with another number of executors.

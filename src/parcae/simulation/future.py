@@ -22,6 +22,7 @@ class Followup(IntEnum):
     REVEAL_STAGE = 0  # a stage without parents of a new job becomes runnable
     COMPLETE_STAGE = 1  # the scheduler learns that the last task of a stage has ended
     END_TASK = 2  # a task with a duration of 0 ms ends
+    RETRY_TASK = 3  # the scheduler learns that an attempt of a task has failed
 
 
 class Status(IntEnum):
@@ -41,7 +42,8 @@ EVENTS = np.dtype(
         ("next_push", "i8"),  # push counter: events at the same time fire in push order
         ("slot_bits", "i8"),  # low bits of a key that hold the executor
         ("num_leaves", "i8"),  # leaves of the winner tree
-        # The earliest of: next arrival, end of an idle slot or wake-up, end of the episode.
+        # The earliest of: next arrival, end of an idle slot or wake-up, fault, change of an elastic
+        # cluster, end of the episode.
         ("next_other_ms", "i8"),
         ("next_arrival", "i8"),  # index of the next job in the sequence
         ("num_fired_arrivals", "i8"),  # arrivals after time 0; only those count as events
@@ -56,6 +58,108 @@ EVENTS = np.dtype(
         ("seed", "u8"),
         ("first_followup", "i8"),  # world of cores: index of the oldest follow-up in its ring
         ("num_followups", "i8"),  # world of cores: follow-ups that wait
+        # World of cores: loss or return of an executor, or check for tasks that run long.
+        ("next_fault_ms", "i8"),
+    ],
+    align=True,
+)
+
+
+#: What goes wrong in the world of cores: parameters, times of the next events, and counts.
+FAULTS = np.dtype(
+    [
+        ("failure_rate", "f8"),  # probability that an attempt of a task fails
+        ("max_failures", "i8"),  # a task that failed this often, less one, fails no more
+        ("lost_per_hour", "f8"),  # losses of one executor per hour that it is up
+        ("executor_cores", "i8"),  # executor e has the cores from e * executor_cores on
+        ("restart_ms", "i8"),  # time from a loss until the executor's cores are back
+        ("redraws", "i8"),  # every attempt of a task samples its duration anew
+        ("straggler_share", "f8"),  # probability that an attempt is a straggler
+        ("straggler_factor", "f8"),  # factor on the duration of a straggler
+        ("speculates", "i8"),  # tasks that run long get a copy, by the next four rules
+        ("multiplier", "f8"),  # a task runs long if it takes this many medians of its stage
+        ("quantile", "f8"),  # share of a stage's tasks that have to finish first
+        ("check_ms", "i8"),  # every so often tasks are checked
+        ("least_ms", "i8"),  # no task that runs for a shorter time runs long
+        ("next_change_ms", "i8"),  # next loss or return of an executor
+        ("next_check_ms", "i8"),  # next check that may find a task that runs long
+        ("num_task_rows", "i8"),  # rows of `fault_tasks` in use
+        ("num_marks", "i8"),  # tasks that were ever found to run long
+        ("num_failed", "i8"),  # attempts that failed
+        ("num_interrupted", "i8"),  # attempts that ended with the loss of their executor
+        ("num_copies", "i8"),  # attempts that were copies of running tasks
+        ("num_copies_won", "i8"),  # copies that finished before the first attempt
+        ("num_losses", "i8"),  # executors lost
+        ("wasted_ms", "i8"),  # core time of the attempts without a result
+        ("down_ms", "i8"),  # core time that the cluster lacked because of losses
+    ],
+    align=True,
+)
+#: The attempt on a core. The last three fields of row e belong to executor e.
+CORE_FAULTS = np.dtype(
+    [
+        ("task", "i8"),  # index of the task within its stage
+        ("is_failing", "i8"),  # the attempt will fail when its event fires
+        ("is_copy", "i8"),  # the attempt began while another one of its task ran
+        ("twin", "i8"),  # the core that runs another attempt of the task; NO_EXECUTOR if none
+        ("mark", "i8"),  # > 0: the task runs long and waits for a copy; later marks are larger
+        ("num_stale", "i8"),  # END_TASK follow-ups of stopped attempts that are still in the ring
+        ("record", "i8"),  # its row in `tasks`
+        ("change_ms", "i8"),  # next loss or return of the executor
+        ("is_down", "i8"),  # the executor is lost and not back yet
+        ("num_losses", "i8"),  # losses of the executor so far
+    ],
+    align=True,
+)
+STAGE_FAULTS = np.dtype(
+    [
+        ("first_row", "i8"),  # row in `fault_tasks` of its first task
+        ("num_fresh", "i8"),  # its tasks that have had an attempt
+        ("retry", "i8"),  # the task that is started again first; NO_TASK if none
+    ],
+    align=True,
+)
+TASK_FAULTS = np.dtype(
+    [
+        ("stage", "i8"),
+        ("num_attempts", "i8"),
+        ("num_failures", "i8"),
+        ("next_retry", "i8"),  # the task of its stage that is started again after it, or NO_TASK
+        # Row i of a stage holds the i-th smallest duration of its finished tasks.
+        ("duration_ms", "i8"),
+    ],
+    align=True,
+)
+NO_TASK = -1
+#: The resource manager of an elastic cluster: its settings, and what it knows. Times in ms.
+ELASTIC = np.dtype(
+    [
+        ("executor_cores", "i8"),  # executor e has the cores from e * executor_cores on
+        ("min_executors", "i8"),
+        ("max_executors", "i8"),
+        ("initial_executors", "i8"),
+        ("backlog_ms", "i8"),  # tasks wait so long before the first executor is requested
+        ("sustained_ms", "i8"),  # and so long before each further request
+        ("idle_ms", "i8"),  # an executor that is idle for so long may be removed
+        ("start_ms", "i8"),  # from the request of an executor until it can run tasks
+        ("target", "i8"),  # executors that should be up or starting
+        ("num_to_add", "i8"),  # executors that the next request adds: 1, 2, 4, ...
+        ("add_ms", "i8"),  # time of the next request; NOT_YET while no task waits
+        ("is_initializing", "i8"),  # no stage was runnable and no executor idle for long so far
+        ("num_up", "i8"),  # executors that can run tasks
+        ("num_starting", "i8"),  # executors that are requested and not up yet
+        ("next_check_ms", "i8"),  # next check of target and idle executors that changes something
+        ("next_ms", "i8"),  # the earlier of that and the next start of an executor
+        ("held_ms", "i8"),  # integral over time of the cores up or starting, up to `held_until_ms`
+        ("held_until_ms", "i8"),
+    ],
+    align=True,
+)
+#: An executor of an elastic cluster.
+ELASTIC_EXECUTOR = np.dtype(
+    [
+        ("is_up", "i8"),
+        ("ready_ms", "i8"),  # when it will be up; NOT_YET unless it is starting
     ],
     align=True,
 )
@@ -78,7 +182,16 @@ class Future(NamedTuple):
     decisions: Any  # DECISION_RECORD[capacity], or empty if decisions are not recorded
     # float64[num_stages], real duration / profiled duration; stages in order of arrival.
     run_factor: Any
-    followups: Any  # int64[capacity], a ring of Followup + 3 * row; empty in the world of executors
+    followups: Any  # int64[capacity], a ring of Followup + 4 * row; empty in the world of executors
+    # What goes wrong (world of cores); all four are empty if nothing does.
+    faults: Any  # FAULTS[1]
+    fault_cores: Any  # CORE_FAULTS[num_executors]
+    fault_stages: Any  # STAGE_FAULTS[num_stages]
+    fault_tasks: Any  # TASK_FAULTS[num_tasks], every stage's tasks one after another
+    # Elastic clusters only; otherwise these tables are empty.
+    elastic: Any  # ELASTIC[1]
+    elastic_executors: Any  # ELASTIC_EXECUTOR[num_executors]
+    core_idle_ms: Any  # int64[num_cores], when the core last became idle
 
 
 def num_leaves(num_executors: int) -> int:
@@ -97,6 +210,7 @@ def allocate_future(
     num_recorded_tasks: int,
     num_recorded_decisions: int,
     world: World = World.EXECUTORS,
+    num_fault_tasks: int = 0,
 ) -> Future:
     """Allocate the `Future` tables of several simulators.
 
@@ -108,10 +222,13 @@ def allocate_future(
         num_recorded_tasks: rows for recorded tasks; 0 to record none.
         num_recorded_decisions: rows for recorded decisions; 0 to record none.
         world: only the world of cores needs the ring of follow-ups.
+        num_fault_tasks: tasks of all jobs of a sequence, at most; 0 if nothing goes wrong.
     """
     leaves = num_leaves(num_executors)
-    # At one time, every stage can be revealed or complete and every core can end a task of 0 ms.
-    num_followups = num_stages + num_executors + 1 if world is World.CORES else 0
+    # At one time, every stage can be revealed or complete, and every core can end a task of 0 ms,
+    # after a stopped attempt and one that failed on the same core.
+    num_followups = num_stages + 3 * num_executors + 1 if world is World.CORES else 0
+    has_faults = int(num_fault_tasks > 0)
     future = Future(
         np.zeros((num_simulators, 1), EVENTS).view(np.recarray),
         np.zeros((num_simulators, 2 * leaves), np.int64),
@@ -124,6 +241,13 @@ def allocate_future(
         np.zeros((num_simulators, num_recorded_decisions), DECISION_RECORD).view(np.recarray),
         np.ones((num_simulators, num_stages), np.float64),
         np.zeros((num_simulators, num_followups), np.int64),
+        np.zeros((num_simulators, has_faults), FAULTS).view(np.recarray),
+        np.zeros((num_simulators, has_faults * num_executors), CORE_FAULTS).view(np.recarray),
+        np.zeros((num_simulators, has_faults * num_stages), STAGE_FAULTS).view(np.recarray),
+        np.zeros((num_simulators, num_fault_tasks), TASK_FAULTS).view(np.recarray),
+        np.zeros((num_simulators, 0), ELASTIC).view(np.recarray),
+        np.zeros((num_simulators, 0), ELASTIC_EXECUTOR).view(np.recarray),
+        np.zeros((num_simulators, 0), np.int64),
     )
     future.events.num_leaves[:] = leaves
     future.events.slot_bits[:] = leaves.bit_length() - 1

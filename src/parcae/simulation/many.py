@@ -13,6 +13,7 @@ from parcae.cluster.state import allocate, select
 from parcae.cluster.trace import Trace
 from parcae.errors import ConfigError
 from parcae.simulation.config import SimulationConfig
+from parcae.simulation.elastic import with_elastic
 from parcae.simulation.future import Future, allocate_future
 from parcae.simulation.kernels.simulations import Simulations
 from parcae.simulation.simulator import (
@@ -61,16 +62,24 @@ class SimulatorBatch:
             workload, config.durations, config.interpolation, config.world.world
         )
         sizes = [self._sizes(sequence) for sequence in sequences]
-        num_stages = max(s for s, _ in sizes)
-        num_edges = max(1, max(e for _, e in sizes))
+        num_stages = max(s for s, _, _ in sizes)
+        num_edges = max(1, max(e for _, e, _ in sizes))
         world = config.world.world
         self.states = allocate(
             len(sequences), config.classes, num_jobs, num_stages, num_edges, world
         )
         prepare_state(self.states, config, workload)
         self.futures = allocate_future(
-            len(sequences), config.total_executors, num_jobs, num_stages, 0, 0, world
+            len(sequences),
+            config.total_executors,
+            num_jobs,
+            num_stages,
+            0,
+            0,
+            world,
+            max(t for _, _, t in sizes) if config.faults is not None else 0,
         )
+        self.futures = with_elastic(self.futures, config.elastic, config.total_executors)
         for row, (sequence, seed) in enumerate(zip(sequences, seeds, strict=True)):
             check_fits(sequence, config)
             future = self.future(row)
@@ -78,11 +87,12 @@ class SimulatorBatch:
             future.arrival_ms[:] = sequence.arrival_ms
             prepare(future, sequence, config, seed)
 
-    def _sizes(self, sequence: JobSequence) -> tuple[int, int]:
-        """(stages, edges) of all jobs of a sequence."""
+    def _sizes(self, sequence: JobSequence) -> tuple[int, int, int]:
+        """(stages, edges, tasks) of all jobs of a sequence."""
         first = self.tables.job_first_stage
         rows = np.concatenate([np.arange(first[p], first[p + 1]) for p in sequence.job_index])
-        return len(rows), int(self.tables.specs.num_children[rows].sum())
+        specs = self.tables.specs
+        return len(rows), int(specs.num_children[rows].sum()), int(specs.num_tasks[rows].sum())
 
     def __len__(self) -> int:
         return len(self.sequences)

@@ -9,8 +9,10 @@ from parcae.cluster.observation import Observation, observe
 from parcae.cluster.orders import Orders, objection_to_orders, put
 from parcae.cluster.state import ClusterState, ExecutorClass, World, allocate, select
 from parcae.cluster.trace import Trace
-from parcae.errors import PolicyError, WorkloadError
+from parcae.errors import ConfigError, PolicyError, WorkloadError
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.elastic import held_core_ms, with_elastic
+from parcae.simulation.faults import put_faults, read_counts, resolve_faults
 from parcae.simulation.future import Future, Status, allocate_future
 from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import start, step
@@ -28,6 +30,9 @@ NO_ORDERS = (
 )
 #: Rows for recorded decisions, per stage: a generous bound on how often a run needs a decision.
 _DECISIONS_PER_STAGE = 64
+#: Rows for recorded tasks where attempts may fail: so many per task, and so many more.
+_ATTEMPTS_PER_TASK = 8
+_MORE_ATTEMPTS = 10_000
 
 
 class Simulator:
@@ -66,6 +71,10 @@ class Simulator:
         stage_rows = np.concatenate([np.arange(first[p], first[p + 1]) for p in profiles])
         num_edges = int(self.tables.specs.num_children[stage_rows].sum())
         num_tasks = int(self.tables.specs.num_tasks[stage_rows].sum())
+        # With faults, tasks run in several attempts, and each of them is recorded.
+        recorded_tasks = num_tasks
+        if config.faults is not None:
+            recorded_tasks = _ATTEMPTS_PER_TASK * num_tasks + _MORE_ATTEMPTS
         world = config.world.world
         # In the world of cores policies give orders, not decisions: only tasks are recorded.
         keeps_decisions = record and world is World.EXECUTORS
@@ -82,10 +91,12 @@ class Simulator:
             config.total_executors,
             len(profiles),
             num_stages,
-            num_tasks if record else 0,
+            recorded_tasks if record else 0,
             recorded_decisions,
             world,
+            num_tasks if config.faults is not None else 0,
         )
+        many = with_elastic(many, config.elastic, config.total_executors)
         self.future: Future = Future(*(table[0] for table in many))
         self.future.job_profile[:] = profiles
         self.future.arrival_ms[:] = sequence.arrival_ms
@@ -177,6 +188,14 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
     future.knowledge[:] = draw_knowledge(sequence, config.estimate_error, config.unknown_share, rng)
     factors = draw_run_factors(sequence, config.estimate_error, rng)
     future.run_factor[: len(factors)] = factors
+    faults = resolve_faults(config.faults, sequence.workload)
+    if faults is not None:
+        if config.elastic is not None and faults.lost_per_hour > 0:
+            raise ConfigError(
+                "losses of executors are simulated on clusters of a fixed size only: give --faults "
+                "with lost=0, or a number of cores instead of a range"
+            )
+        put_faults(faults, future)
 
 
 def check_fits(sequence: JobSequence, config: SimulationConfig) -> None:
@@ -274,6 +293,11 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
             f"the policy made {num_decisions} decisions, but only {len(future.decisions)} can be "
             "recorded: run it without recording"
         )
+    if 0 < len(future.tasks) < num_tasks:
+        raise PolicyError(
+            f"{num_tasks} attempts of tasks ran, but only {len(future.tasks)} can be recorded: "
+            "run it without recording, or with fewer faults"
+        )
     return Trace(
         policy=policy,
         num_executors=len(state.executors),
@@ -294,4 +318,6 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
             ExecutorClass(int(c.num_executors), float(c.cpu), float(c.memory))
             for c in state.classes
         ),
+        faults=read_counts(future),
+        held_ms=held_core_ms(future, int(now.clock_ms[0])),
     )

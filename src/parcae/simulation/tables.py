@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from parcae.cluster.orders import one_pool
 from parcae.cluster.state import STAGE_SPEC, World
 from parcae.errors import WorkloadError
 from parcae.workloads.dag import spark_roots
@@ -66,6 +67,11 @@ class WorkloadTables(NamedTuple):
     job_first_root: Any  # int64[num_jobs + 1], first root of each job
     # int64[num_roots], stages without parents, numbered within the job, in Spark's order.
     roots: Any
+    # World of cores: the pools that every order keeps, and the pool and priority of each job.
+    # `parcae.policies.tenants` sets them; otherwise there is one pool, and priorities are 0.
+    pools: Any  # POOL[num_pools]
+    job_pool: Any  # int64[num_jobs]
+    job_priority: Any  # int64[num_jobs]
 
 
 def _grid(levels: tuple[int, ...], interpolation: Interpolation) -> npt.NDArray[np.void]:
@@ -277,4 +283,7 @@ def _build(
         np.concatenate(builder.samples),
         np.cumsum([0, *(len(job_roots) for job_roots in roots)]),
         np.array([stage for job_roots in roots for stage in job_roots], np.int64),
+        one_pool(),
+        np.zeros(len(workload.jobs), np.int64),
+        np.zeros(len(workload.jobs), np.int64),
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from parcae.errors import ConfigError, InputError
+from parcae.loader import read_short
 from parcae.policies.policy_file import read_policy
 from parcae.service.probe import greet
 from parcae.spark.build import find_jar, read_jar_note
@@ -28,6 +29,7 @@ _POLICY = "spark.parcae.policy"
 _SERVICE = "spark.parcae.service"
 _SECRET = "spark.parcae.secretFile"
 _TLS_CA = "spark.parcae.tls.ca"
+_POOLS = "spark.parcae.pools"
 _PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*?)\s*")
 _JAR_NAME = re.compile(r"parcae-spark.*\.jar")
 #: The oldest and the newest Java that Spark's documentation names, from this version of Spark on.
@@ -323,14 +325,31 @@ def _clashes(values: Mapping[str, str], jar: Path | None) -> Iterator[tuple[str,
     if values.get("spark.submit.deployMode") == "cluster":
         advice = "make sure that the driver's machine has the jar and the policy file"
         yield "spark.submit.deployMode is cluster, which is not tested", State.WARNING, advice
-    if "spark.scheduler.allocation.file" in values:
-        advice = "leave the plugin out if minimum shares and weights of pools must hold"
-        yield "the plugin's order overrides your pools", State.WARNING, advice
+    yield from _clashes_of_pools(values)
     if jar is not None:
         known = known_settings(jar)
         for unknown in sorted(key for key in values if key.startswith("spark.parcae.")):
             if unknown not in known:
                 yield f"the plugin has no setting {unknown}", State.WARNING, "correct or remove it"
+
+
+def _clashes_of_pools(values: Mapping[str, str]) -> Iterator[tuple[str, State, str]]:
+    """Settings of pools that do not do what they say, as (text, state, advice)."""
+    how = values.get(_POOLS, "")
+    is_fair = values.get("spark.scheduler.mode", "FIFO").upper() == "FAIR"
+    has_file = "spark.scheduler.allocation.file" in values
+    if how not in ("", "keep", "replace"):
+        text = f"{_POOLS} is {how}, with which the plugin stays off"
+        yield text, State.WRONG, "set it to keep or replace, or leave it out"
+    elif how == "keep" and not is_fair:
+        text = f"{_POOLS} is keep and spark.scheduler.mode is not FAIR: the plugin stays off"
+        yield text, State.WRONG, "set spark.scheduler.mode to FAIR"
+    elif has_file and not is_fair:
+        text = "spark.scheduler.mode is not FAIR, so Spark does not use your pools"
+        yield text, State.WARNING, "set spark.scheduler.mode to FAIR"
+    elif has_file and how == "replace":
+        text = "the plugin's order overrides your pools"
+        yield text, State.WARNING, f"leave {_POOLS} out if weights and minimum shares must hold"
 
 
 def _check_policy(path: Path | None) -> Check:
@@ -349,7 +368,7 @@ def _check_policy(path: Path | None) -> Check:
 
 
 def _check_service(service: str, secret_file: Path | None, tls_ca: Path | None) -> Check:
-    secret = secret_file.read_bytes().rstrip() if secret_file else None
+    secret = read_short(secret_file).rstrip() if secret_file else None
     greeting = greet(service, secret, tls_ca)
     text = f"{service} schedules by {greeting.policy}"
     if greeting.has_secret:

@@ -177,7 +177,7 @@ def run_fidelity(
     """
     work.mkdir(parents=True, exist_ok=True)
     warm = warm_workload(load_workload(config.workload), config.time_scale)
-    cluster = _Cluster(config, spark, jar, work)
+    cluster = MeasuredCluster(config, spark, jar, work)
     progress(
         "measuring the overheads of the cluster: about "
         f"{START_S + 2 * _REPETITIONS * 2 * _LENGTH * _SLEEP_MS / MS_PER_S:.0f} s"
@@ -217,7 +217,7 @@ def _draw_pairs(comparisons: dict[str, Comparison], picture: Path) -> None:
     )
 
 
-class _Cluster:
+class MeasuredCluster:
     """Runs jobs on the real cluster and in the simulator."""
 
     def __init__(self, config: FidelityConfig, spark: SparkHome, jar: Path, work: Path) -> None:

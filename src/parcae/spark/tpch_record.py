@@ -10,6 +10,7 @@ from typing import Any
 
 from parcae.errors import ConfigError, FormatError
 from parcae.files import write_text
+from parcae.loader import parsed_json, read_file
 from parcae.spark.tpch_log import CoreUse
 from parcae.spark.tpch_plan import RunKey, TpchConfig
 from parcae.spark.tpch_spark import SILENCE, Ending
@@ -92,14 +93,14 @@ def read_record(path: Path) -> RunRecord:
         FormatError: the file is not a record of this version.
     """
     try:
-        fields = json.loads(path.read_text())
+        fields = parsed_json(path, read_file(path), "a record of a run")
         fields["key"] = RunKey(**fields["key"])
         fields["endings"] = tuple(Ending(**ending) for ending in fields["endings"])
         fields["use"] = CoreUse(**fields["use"])
         for name in ("wrong", "load", "plugin_lines"):
             fields[name] = tuple(fields[name])
         return RunRecord(**fields)
-    except (ValueError, TypeError, KeyError) as error:
+    except (FormatError, ValueError, TypeError, KeyError) as error:
         problem = f"{path} is no record of a run of this version ({error})"
         raise FormatError(f"{problem}; remove it to run it again") from error
 
@@ -137,7 +138,8 @@ def read_settings(work: Path) -> dict[str, Any]:
         ConfigError: the folder is not a work folder.
     """
     try:
-        settings: dict[str, Any] = json.loads((work / SETTINGS).read_text())
+        path = work / SETTINGS
+        settings: dict[str, Any] = parsed_json(path, read_file(path), "settings")
     except FileNotFoundError as error:
         what = f"{work} is no work folder of `parcae spark tpch`"
         raise ConfigError(f"{what}: it has no {SETTINGS}") from error

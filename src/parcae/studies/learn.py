@@ -6,7 +6,7 @@ paragraph that says what the policy would save.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,10 +28,12 @@ from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Runs, Scenario
 from parcae.learning.start import start_order_network, start_rule, start_weights
 from parcae.learning.tune import Tuning, is_planned, tune_rule, tuned_checkpoint
+from parcae.metrics.later import PairedRuns
 from parcae.metrics.objectives import (
     FinishedJobs,
     Objective,
     ObjectiveFunction,
+    missed_and_tardy,
     objective_cost,
     objective_name,
 )
@@ -56,6 +58,8 @@ BASELINES = {
     WorldName.CORES: ("fair", "fifo", "sjf", "srpt", "fsp", "psbs"),
     WorldName.EXECUTORS: ("fifo", "fair", "sjf-cp", "weighted-fair:tuned", "srpt-cap:tuned"),
 }
+#: The same in the world of cores where jobs have deadlines.
+_BY_DEADLINE = ("edf", "edf:late-last")
 #: The shipped policies. They are in the table if learning starts from them.
 _SHIPPED = ("tuned", "parcae")
 #: Descriptions of the stock orders in each world. Decima's FIFO and fair sharing differ from
@@ -176,9 +180,11 @@ def _compared(request: LearnRequest, best: Path) -> list[str]:
     world = request.scenario.config.world
     ships = _SHIPPED if request.start == "shipped" else ()
     learned = [str(request.folder / "tuned.safetensors"), str(best)]
+    has_deadlines = request.scenario.workload.has_deadlines
+    by_deadline = _BY_DEADLINE if world is WorldName.CORES and has_deadlines else ()
     # Guards exist in the cores world only.
     guarded = [f"{best}+guard:1.1"] if world is WorldName.CORES else []
-    return [*BASELINES[world], *ships, *learned, *guarded]
+    return [*BASELINES[world], *by_deadline, *ships, *learned, *guarded]
 
 
 def _against_shipped(
@@ -321,10 +327,17 @@ def _values(
                 arrival_ms,
                 arrival_ms + np.array([run.jct_ms[row] for run in runs]),
                 np.array([run.ideal_ms for run in runs], np.float64),
+                _deadlines(runs),
             )
             cost = objective_cost(objective, jobs)
         values[result.name] = cost
     return values
+
+
+def _deadlines(runs: Sequence[PairedRuns]) -> npt.NDArray[np.float64] | None:
+    """The deadlines of the jobs of every seed, float64[num_seeds, num_jobs]; None without any."""
+    due_ms = [run.deadline_ms for run in runs if run.deadline_ms is not None]
+    return np.array(due_ms) if due_ms else None
 
 
 def objective_ratio(
@@ -360,7 +373,7 @@ def objective_ratio(
 def _best_heuristic(comparison: Comparison, objective: Objective | ObjectiveFunction) -> str:
     """The heuristic with the least objective on the compared runs, which favours it."""
     values = _values(comparison, objective)
-    baselines = BASELINES[comparison.resolved.config.world]
+    baselines = (*BASELINES[comparison.resolved.config.world], *_BY_DEADLINE)
     heuristics = [p.name for p in comparison.policies if p.name in baselines]
     return min(heuristics, key=lambda heuristic: float(values[heuristic].mean()))
 
@@ -417,6 +430,8 @@ def savings_paragraph(
 
 
 def _in_words(objective: Objective | ObjectiveFunction) -> str:
+    if objective is missed_and_tardy:
+        return "share of missed deadlines plus relative tardiness"
     return (
         objective_name(objective)
         .replace("-", " ")

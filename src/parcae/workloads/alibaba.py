@@ -10,20 +10,16 @@ Source: Alibaba cluster-trace-v2018, batch_task; Decima, section 7.3.
 from __future__ import annotations
 
 import csv
-import gzip
-import io
-import json
-import math
 import re
-import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from parcae.errors import ConfigError, FormatError, WorkloadError, suggestion
-from parcae.files import check_regular
+from parcae.loader import lines, number, parsed_json
 from parcae.units import MS_PER_S
+from parcae.workloads.alibaba_instances import TaskName, mean_durations_s
 from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, without_largest
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
@@ -55,7 +51,7 @@ DECIMA_STEPS: tuple[Step, ...] = (
     in_memory_units(0.999),
     with_cpu_at_most(1.0),
 )
-_DAG_NAME = re.compile(r"[A-Za-z]+(\d+)((?:_\d+)*)(?:_Stg\d+)?$")
+_DAG_NAME = re.compile(r"[A-Za-z]+(\d{1,18})((?:_\d{1,18})*)(?:_Stg\d+)?$")
 
 
 @dataclass(frozen=True)
@@ -72,32 +68,12 @@ class _Task:
 _LARGEST = 1e12
 
 
-class _CountingFile(io.RawIOBase):
-    """Counts the bytes that are read from a file, for progress reports."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = path.open("rb")
-        self.count = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.file.read(len(buffer))
-        buffer[: len(data)] = data
-        self.count += len(data)
-        return len(data)
-
-    def close(self) -> None:
-        self.file.close()
-        super().close()
-
-
 def read_alibaba(
     path: Path,
     *,
     name: str = "alibaba-2018",
     duration: str = "auto",
+    instances: str | None = None,
     max_bad_share: float = 0.01,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Workload, ImportReport]:
@@ -112,8 +88,10 @@ def read_alibaba(
         name: name of the workload.
         duration: how long each instance of a task takes. "span": from the task's start to its end,
             which includes the time that instances waited while others ran. "mean": the mean
-            duration of the instances, which is in JSON lines with `duration_s`. "auto": the mean
-            where the file has it, else the span.
+            duration of the instances, which is in JSON lines with `duration_s`, or computed from
+            `instances`. "auto": the mean where there is one, else the span.
+        instances: the trace's batch_instance.csv, for the mean durations of a batch_task.csv. It is
+            read as a stream. A task none of whose instances completed keeps its span.
         max_bad_share: largest share of bad rows that is tolerated, 0..1.
         progress: called with (bytes read, size of the file) every 10,000 rows.
 
@@ -121,49 +99,124 @@ def read_alibaba(
         The workload, with jobs in order of arrival, and the import report.
 
     Raises:
-        ConfigError: no such way to take durations.
+        ConfigError: no such way to take durations, or instances that would not be used.
         FormatError: more bad rows than `max_bad_share`, a truncated file, no job at all, or no mean
             durations where they are asked for.
     """
-    _check_duration(duration, path)
+    _check_duration(duration, path, instances)
     bad = BadRows(max_bad_share)
-    check_regular(path)
-    counted = _CountingFile(path)
-    stream: Any = io.BufferedReader(counted)
-    if path.suffix == ".gz":
-        stream = gzip.GzipFile(fileobj=stream)
+    reading = _Reading(path, progress)
+    texts = reading.texts()
+    is_json = _is_json(path)
+    rows = _json_rows(texts, path, bad, duration) if is_json else _csv_rows(texts, path, bad)
     tasks: dict[str, list[_Task]] = {}
     num_rows = 0
     try:
-        with io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="") as lines:
-            is_json = _is_json(path)
-            for job, task in (
-                _json_rows(lines, path, bad, duration) if is_json else _csv_rows(lines, path, bad)
-            ):
-                tasks.setdefault(job, []).append(task)
-                num_rows += 1
-                if progress is not None and num_rows % 10_000 == 0:
-                    progress(counted.count, path.stat().st_size)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(
-            f"{path}: truncated or damaged ({error}); download the file again"
-        ) from None
+        for job, task in rows:
+            tasks.setdefault(job, []).append(task)
+            num_rows += 1
+            if num_rows % 10_000 == 0:
+                reading.report()
     except csv.Error as error:
         raise FormatError(f"{path}: not CSV ({error}); expected {', '.join(_COLUMNS)}") from None
-    finally:
-        counted.close()
     num_rows += bad.count
     bad.finish(num_rows)
-    return _workload(path, name, tasks, bad, num_rows)
+    workload, report = _workload(path, name, tasks, bad, num_rows)
+    if instances is None:
+        return workload, report
+    return _with_instances(workload, report, Path(instances), max_bad_share, progress)
 
 
-def _check_duration(duration: str, path: Path) -> None:
+def _with_instances(
+    workload: Workload,
+    report: ImportReport,
+    path: Path,
+    max_bad_share: float,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[Workload, ImportReport]:
+    """The workload with the mean durations of its tasks' instances, and the report on both files.
+
+    Args:
+        workload: the workload, with the spans of tasks as durations.
+        report: the report on its file.
+        path: batch_instance.csv.
+        max_bad_share: largest share of its bad rows that is tolerated, 0..1.
+        progress: called with (bytes read, size of the file).
+    """
+    bad = BadRows(max_bad_share)
+    names = [(job.name, stage.name) for job in workload.jobs for stage in job.stages]
+    means_s, num_rows = mean_durations_s(path, names, bad, progress)
+    notes = list(report.notes)
+    if num_spans := len(names) - len(means_s):
+        notes.append(
+            f"{num_spans:,} of {len(names):,} tasks have no completed instance in {path.name}; "
+            "their spans (end - start) are taken"
+        )
+    on_both = replace(
+        report,
+        num_files=2,
+        num_rows=report.num_rows + num_rows,
+        num_bad_rows=report.num_bad_rows + bad.count,
+        bad_samples=(*report.bad_samples, *bad.samples),
+        notes=tuple(notes),
+    )
+    return _with_means(workload, means_s), on_both
+
+
+def _with_means(workload: Workload, means_s: Mapping[TaskName, float]) -> Workload:
+    """The workload with these durations of tasks, in s; other tasks keep theirs."""
+    tables: dict[int, TaskDurations] = {}
+
+    def stage_of(job: JobSpec, stage: StageSpec) -> StageSpec:
+        mean_s = means_s.get((job.name, stage.name))
+        if mean_s is None:
+            return stage
+        return replace(stage, durations=_constant_durations(mean_s, tables), mean_task_ms=-1.0)
+
+    jobs = tuple(
+        replace(job, stages=tuple(stage_of(job, stage) for stage in job.stages))
+        for job in workload.jobs
+    )
+    source = f"{workload.provenance['source']}, durations of batch_instance"
+    return replace(workload, jobs=jobs, provenance={**workload.provenance, "source": source})
+
+
+class _Reading:
+    """The lines of a file as text, and how much of it has been read."""
+
+    def __init__(self, path: Path, progress: Callable[[int, int], None] | None) -> None:
+        self._path = path
+        self._progress = progress
+        self._num_bytes = 0
+
+    def texts(self) -> Iterator[str]:
+        """The lines of the file with their ends."""
+        for line, is_whole in lines(self._path, self._add):
+            yield line.decode("utf-8", "replace") + ("\n" if is_whole else "")
+
+    def _add(self, num_bytes: int) -> None:
+        self._num_bytes += num_bytes
+
+    def report(self) -> None:
+        """Call `progress` with (bytes read, size of the file)."""
+        if self._progress is not None:
+            self._progress(self._num_bytes, self._path.stat().st_size)
+
+
+def _check_duration(duration: str, path: Path, instances: str | None) -> None:
     if duration not in DURATIONS:
         raise ConfigError(f"no --duration {duration!r}; {suggestion(duration, DURATIONS)}")
-    if duration == "mean" and not _is_json(path):
+    if instances is not None and (duration == "span" or _is_json(path)):
+        why = "--duration span" if duration == "span" else "JSON lines"
+        raise ConfigError(
+            f"--instances {instances}: {why} would not use it; it gives the mean durations for "
+            "batch_task.csv"
+        )
+    if duration == "mean" and instances is None and not _is_json(path):
         raise FormatError(
             f"{path}: batch_task.csv has no durations of instances, only the start and the end of "
-            "each task; give JSON lines with duration_s, or leave out --duration mean"
+            "each task; give --instances batch_instance.csv or JSON lines with duration_s, or "
+            "leave out --duration mean"
         )
 
 
@@ -181,26 +234,17 @@ def _is_json(path: Path) -> bool:
     return ".json" in "".join(path.suffixes)
 
 
-def _number(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{value} is not a finite number")
-    if abs(number) > _LARGEST:
-        raise ValueError(f"{value} is larger than {_LARGEST:g}")
-    return number
-
-
 def _task(
     name: str, instances: Any, start: Any, end: Any, duration: Any, cpu: Any, memory: Any
 ) -> _Task:
-    count = _number(instances)
-    start_s = _number(start)
-    end_s = _number(end)
+    count = number("instance_num", instances, -_LARGEST, _LARGEST)
+    start_s = number("start_time", start, -_LARGEST, _LARGEST)
+    end_s = number("end_time", end, -_LARGEST, _LARGEST)
     if count < 1 or count != int(count):
         raise ValueError(f"instance_num is {instances}, not a whole number >= 1")
     if start_s <= 0:
         raise ValueError(f"start_time is {start}: the task never started")
-    duration_s = end_s - start_s if duration is None else _number(duration)
+    duration_s = end_s - start_s if duration is None else _mean(duration)
     if duration_s < 0:
         raise ValueError(f"it ends {-duration_s:g} s before it starts")
     return _Task(
@@ -217,22 +261,23 @@ def _optional(value: Any) -> float:
     """The number, or 0 where the trace leaves the field empty."""
     if value in ("", None):
         return 0.0
-    number = _number(value)
-    if number < 0:
-        raise ValueError(f"a demand of {value} is negative")
-    return number
+    return number("a demand", value, 0, _LARGEST)
+
+
+def _mean(duration: Any) -> float:
+    return number("duration_s", duration, -_LARGEST, _LARGEST)
 
 
 def _json_rows(
-    lines: IO[str], path: Path, bad: BadRows, duration: str
+    texts: Iterable[str], path: Path, bad: BadRows, duration: str
 ) -> Iterator[tuple[str, _Task]]:
-    for number, line in enumerate(lines, 1):
+    for row_number, line in enumerate(texts, 1):
         try:
-            entry = json.loads(line)
+            entry = parsed_json(path, line.encode(), "a job")
             job = str(entry["job_name"])
             rows = list(entry["tasks"])
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            bad.add(path, number, f"not a job with tasks ({type(error).__name__})")
+        except (FormatError, ValueError, KeyError, TypeError) as error:
+            bad.add(path, row_number, f"not a job with tasks ({type(error).__name__})")
             continue
         for row in rows:
             try:
@@ -248,25 +293,24 @@ def _json_rows(
                         row.get("plan_mem"),
                     ),
                 )
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-                bad.add(path, number, f"job {job}: {error}")
+            except (FormatError, ValueError, KeyError, TypeError, AttributeError) as error:
+                bad.add(path, row_number, f"job {job}: {error}")
 
 
-def _csv_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[str, _Task]]:
-    for number, row in enumerate(csv.reader(lines), 1):
+def _csv_rows(texts: Iterable[str], path: Path, bad: BadRows) -> Iterator[tuple[str, _Task]]:
+    for row_number, row in enumerate(csv.reader(texts), 1):
         # Blank lines and a header are skipped.
-        if not row or (number == 1 and row[0] == "task_name"):
+        if not row or (row_number == 1 and row[0] == "task_name"):
             continue
         if len(row) != len(_COLUMNS):
-            bad.add(
-                path, number, f"{len(row)} columns, expected {len(_COLUMNS)}: {', '.join(_COLUMNS)}"
-            )
+            what = f"{len(row)} columns, expected {len(_COLUMNS)}: {', '.join(_COLUMNS)}"
+            bad.add(path, row_number, what)
             continue
         name, instances, job, _, _, start, end, cpu, memory = row
         try:
             yield job, _task(name, instances, start, end, None, cpu, memory)
-        except ValueError as error:
-            bad.add(path, number, str(error))
+        except (FormatError, ValueError) as error:
+            bad.add(path, row_number, str(error))
 
 
 def _workload(

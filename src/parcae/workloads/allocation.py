@@ -17,7 +17,7 @@ from typing import Any, Literal
 from xml.etree import ElementTree
 
 from parcae.errors import ConfigError, FormatError, suggestion
-from parcae.workloads.json_file import parsed_json
+from parcae.loader import parsed_json, read_file
 
 Mode = Literal["FIFO", "FAIR"]
 
@@ -94,6 +94,8 @@ class Allocation:
         pools: the pools that the file defines, in its order.
         job_pools: pairs (glob pattern of job names, pool); the first pattern that matches applies.
         source: path of the file, for messages.
+        is_sparks: whether the pools are those of Spark's own file, which serves other applications,
+            too, and so may have pools without a job here.
 
     Raises:
         ConfigError: two pools of one name, or a pattern that names a pool that is not defined.
@@ -102,6 +104,7 @@ class Allocation:
     pools: tuple[PoolSpec, ...] = ()
     job_pools: tuple[tuple[str, str], ...] = ()
     source: str = "allocation"
+    is_sparks: bool = False
 
     def __post_init__(self) -> None:
         names = [pool.name for pool in self.pools]
@@ -159,7 +162,8 @@ class Allocation:
     ) -> None:
         """Refuse pools to which none of these jobs is assigned (`default` may stay empty).
 
-        Such a pool is most likely a misspelt name.
+        Such a pool is most likely a misspelt name. In Spark's own file, one pool beside
+        `default` with a job is enough.
 
         Args:
             job_names: names of the jobs.
@@ -170,7 +174,8 @@ class Allocation:
         """
         used = {DEFAULT_POOL, *self.pools_of(job_names, recorded_pools)}
         unused = [pool.name for pool in self.pools if pool.name not in used]
-        if not unused:
+        num_named = sum(pool.name != DEFAULT_POOL for pool in self.pools)
+        if not unused or (self.is_sparks and len(unused) < num_named):
             return
         known = sorted({*job_names, *(pool for pool in recorded_pools or () if pool)})
         names = ", ".join(known[:6]) + (", ..." if len(known) > 6 else "")
@@ -189,7 +194,7 @@ def read_allocation(path: Path | str) -> Allocation:
     elements, each with `<schedulingMode>`, `<weight>` and `<minShare>`; missing elements mean FIFO,
     1 and 0. JSON has the layout `{"pools": {"etl": {"weight": 2, "min_share": 4, "mode": "FAIR"}},
     "jobs": {"q1*": "etl"}}`, where "jobs" assigns the recurring jobs that match a glob pattern to a
-    pool.
+    pool. "pools" may be the path of Spark's XML file, relative to the JSON file's folder.
 
     Raises:
         FormatError: not an allocation file, an unknown key, an invalid value, a pool that is
@@ -198,16 +203,14 @@ def read_allocation(path: Path | str) -> Allocation:
         OSError: the file cannot be read.
     """
     path = Path(path)
-    data = path.read_bytes()
+    data = read_file(path)
     is_xml = data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
     if path.suffix.lower() in (".xml", ".json"):
         # The extension decides; without a known one, the first character does.
         is_xml = path.suffix.lower() == ".xml"
-    pools, job_pools = (_read_xml if is_xml else _read_json)(str(path), data)
-    return Allocation(pools, job_pools, str(path))
-
-
-_Parts = tuple[tuple[PoolSpec, ...], tuple[tuple[str, str], ...]]
+    if is_xml:
+        return Allocation(_read_xml(str(path), data), source=str(path), is_sparks=True)
+    return _read_json(str(path), data)
 
 
 class _DocumentTypeError(Exception):
@@ -221,7 +224,7 @@ class _PlainTree(ElementTree.TreeBuilder):
         raise _DocumentTypeError
 
 
-def _read_xml(path: str, data: bytes) -> _Parts:
+def _read_xml(path: str, data: bytes) -> tuple[PoolSpec, ...]:
     try:
         root = ElementTree.fromstring(data, ElementTree.XMLParser(target=_PlainTree()))
     except _DocumentTypeError:
@@ -239,7 +242,7 @@ def _read_xml(path: str, data: bytes) -> _Parts:
                 f"{suggestion(element.tag, ['pool'])}"
             )
         pools.append(_xml_pool(path, row, element, {pool.name for pool in pools}))
-    return tuple(pools), ()
+    return tuple(pools)
 
 
 def _xml_pool(path: str, row: int, element: ElementTree.Element, taken: set[str]) -> PoolSpec:
@@ -285,14 +288,18 @@ def _xml_number(where: str, tag: str, text: str) -> int:
     return int(text)
 
 
-def _read_json(path: str, data: bytes) -> _Parts:
+def _read_json(path: str, data: bytes) -> Allocation:
     top = _object(f"{path}", parsed_json(path, data, _LAYOUT, _Pairs), ("pools", "jobs"))
     if "pools" not in top:
         raise FormatError(f'{path}: no "pools"; expected {_LAYOUT}')
-    pools = tuple(
-        _pool(path, name, dict(_object(f"{path}: pool {name!r}", entry, _POOL_KEYS)))
-        for name, entry in _object(f'{path}: "pools"', top["pools"], None).items()
-    )
+    is_sparks = isinstance(top["pools"], str)
+    if is_sparks:
+        pools = _pools_of_other(path, top["pools"])
+    else:
+        pools = tuple(
+            _pool(path, name, dict(_object(f"{path}: pool {name!r}", entry, _POOL_KEYS)))
+            for name, entry in _object(f'{path}: "pools"', top["pools"], None).items()
+        )
     job_pools = _object(f'{path}: "jobs"', top.get("jobs", _Pairs([])), None)
     for pattern, pool in job_pools.items():
         if not isinstance(pool, str) or not pattern:
@@ -300,7 +307,17 @@ def _read_json(path: str, data: bytes) -> _Parts:
                 f"{path}: jobs {pattern!r} are assigned to {_shown(pool)}; "
                 "expected a pattern and the name of a pool"
             )
-    return pools, tuple(job_pools.items())
+    return Allocation(pools, tuple(job_pools.items()), path, is_sparks)
+
+
+def _pools_of_other(path: str, name: str) -> tuple[PoolSpec, ...]:
+    """The pools of Spark's file that a JSON file at `path` names."""
+    other = Path(path).parent / name
+    if other.suffix.lower() != ".xml" or "\0" in name:
+        raise FormatError(
+            f'{path}: "pools" names {name[:60]!r}; it is the path of Spark\'s file, an XML file'
+        )
+    return _read_xml(str(other), read_file(other))
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -10,6 +10,7 @@ import json
 import tokenize
 import zipfile
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,14 @@ import numpy.typing as npt
 
 from parcae.errors import FormatError, WorkloadError
 from parcae.files import replacing
+from parcae.loader import members, open_file, parsed_json
+from parcae.workloads.faults import LoggedFaults
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.job import NUM_WAVES, JobSpec, StageSpec, TaskDurations, Wave, Workload
 
 FORMAT = "parcae-workload"
+#: The arrays of a file have at most this many bytes (Alibaba's whole trace has a third of it).
+MAX_ARCHIVE_BYTES = 4 << 30
 #: Version 2 adds the spread of a recurring job's runs, its pool, and input bytes. A workload
 #: without any of these is written as version 1, which older versions of Parcae can read.
 PLAIN_VERSION = 1
@@ -79,6 +84,9 @@ def write_workload(workload: Workload, path: Path) -> None:
     if any(not _is_plain(job) for job in workload.jobs):
         manifest |= {"version": VERSION, "job_pools": [job.pool for job in workload.jobs]}
         arrays |= _flatten_spread(workload)
+    if workload.faults is not None:
+        # Versions of Parcae that do not know this entry ignore it.
+        manifest["faults"] = asdict(workload.faults)
     arrays["manifest"] = np.frombuffer(json.dumps(manifest).encode(), np.uint8)
     with replacing(path) as stream:
         np.savez_compressed(stream, allow_pickle=False, **arrays)
@@ -144,8 +152,9 @@ def read_workload(path: Path) -> Workload:
     """
     path = Path(path)
     try:
+        _check_size(path)
         with np.load(path, allow_pickle=False) as archive:
-            manifest = json.loads(archive["manifest"].tobytes())
+            manifest = parsed_json(path, archive["manifest"].tobytes(), "a manifest")
             _check_manifest(path, manifest)
             added = _SPREAD_ARRAYS if manifest["version"] >= VERSION else ()
             arrays = {name: archive[name] for name in (*_ARRAYS, *added)}
@@ -159,6 +168,25 @@ def read_workload(path: Path) -> Workload:
             f"{path}: not a Parcae workload file, or a truncated one ({type(error).__name__}); "
             "import the workload again"
         ) from None
+
+
+def _check_size(path: Path) -> None:
+    """Refuse an archive with arrays that would fill the memory.
+
+    A member never has more content than the archive says.
+
+    Raises:
+        ValueError: it is no zip archive.
+        FormatError: its members are too large, or it is damaged.
+    """
+    with open_file(path) as stream:
+        if not zipfile.is_zipfile(stream):
+            raise ValueError("no zip archive")
+    num_bytes = sum(info.file_size for info in members(path))
+    if num_bytes > MAX_ARCHIVE_BYTES:
+        raise FormatError(
+            f"{path}: {num_bytes:,} bytes when decompressed; at most {MAX_ARCHIVE_BYTES:,} are read"
+        )
 
 
 def _check_manifest(path: Path, manifest: Any) -> None:
@@ -175,14 +203,20 @@ def _check_manifest(path: Path, manifest: Any) -> None:
 def _rebuild(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Workload:
     weights = manifest["weights"]
     jobs = _jobs(manifest, arrays, _stages(manifest, arrays))
+    faults = manifest.get("faults")
     return Workload(
-        manifest["name"], jobs, tuple(weights) if weights else None, manifest["provenance"]
+        manifest["name"],
+        jobs,
+        tuple(weights) if weights else None,
+        manifest["provenance"],
+        None if faults is None else LoggedFaults(**faults),
     )
 
 
 def _stages(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> list[StageSpec]:
     """The stages of all jobs, job after job."""
     tables = _duration_tables(arrays)
+    _check_rows(arrays, len(tables))
     starts = np.concatenate([[0], np.cumsum(arrays["num_parents"])])
     columns = [
         arrays[name].tolist() for name in ("num_tasks", "law", "demands", "task_ms", "parents")
@@ -204,6 +238,19 @@ def _stages(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> li
         )
         for i, stage_name in enumerate(manifest["stage_names"])
     ]
+
+
+def _check_rows(arrays: dict[str, npt.NDArray[Any]], num_tables: int) -> None:
+    """Refuse negative counts, and rows of tables that do not exist.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+    limits = {"num_parents": len(arrays["parents"]), "job_stages": len(arrays["num_tasks"])}
+    for name, most in {**limits, "law": num_tables - 1}.items():
+        values = arrays[name]
+        if values.ndim != 1 or (values.size and not 0 <= values.min() <= values.max() <= most):
+            raise ValueError(f"{name} is out of range")
 
 
 def _jobs(
@@ -239,7 +286,10 @@ def _duration_tables(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]
 
     A table has `law_levels` sample lists for each of its waves, wave after wave.
     """
-    ends = np.cumsum(arrays["sample_counts"]).tolist()
+    counts = arrays["sample_counts"]
+    if counts.size and (counts.min() < 0 or counts.sum() != len(arrays["samples"])):
+        raise ValueError("sample_counts is out of range")
+    ends = np.cumsum(counts).tolist()
     lists = [arrays["samples"][a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     tables = []
     level_row = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Wave, Worklo
 #: as
 #: in "23% of the jobs contain 82% of the total work" (Decima, section 7.2).
 TOP_SHARE = 0.23
+#: Key in a workload's provenance: event logs in which hardly two jobs ran at the same time.
+MEASURED_ALONE = "measured_alone"
 #: Key in a workload's provenance: the number of first runs that the import left out.
 FIRST_RUNS_LEFT_OUT = "first_runs_left_out"
 
@@ -114,6 +116,8 @@ class WorkloadDescription:
     recorded_span_s: float | None
     runs: SpreadOfRuns | None
     runs_in_words: str
+    faults: dict[str, Any] | None
+    faults_in_words: str
     provenance: dict[str, str]
     jobs: tuple[dict[str, Any], ...]
 
@@ -197,6 +201,8 @@ def describe_workload(workload: Workload) -> WorkloadDescription:
         recorded_span_s=_recorded_span_s(workload),
         runs=spread_of_recurring_jobs(jobs),
         runs_in_words=_runs_in_words(workload),
+        faults=None if workload.faults is None else asdict(workload.faults),
+        faults_in_words=str(workload.faults or "not known"),
         provenance=dict(workload.provenance),
         jobs=tuple(_row(job) for job in jobs),
     )
@@ -268,4 +274,5 @@ def sample_workload(workload: Workload, num_jobs: int, rng: np.random.Generator)
     )
     rows = np.sort(rng.choice(len(workload.jobs), size=num_jobs, p=probabilities))
     provenance = {**workload.provenance, "sampled": f"{num_jobs} of {len(workload.jobs)} jobs"}
-    return Workload(workload.name, tuple(workload.jobs[row] for row in rows), provenance=provenance)
+    jobs = tuple(workload.jobs[row] for row in rows)
+    return replace(workload, jobs=jobs, weights=None, provenance=provenance)

@@ -6,7 +6,6 @@ The first bytes decide, decompressed where the file is compressed. Nothing is re
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from parcae.errors import FormatError
-from parcae.files import check_regular
+from parcae.loader import chunks, members, open_file
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -82,15 +81,14 @@ def guess_format(path: Path) -> FileKind | None:
             return _kind_of_folder(path)
         if not path.is_file():
             return None
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             first = stream.read(8)
-            stream.seek(0)
-            if first.startswith(b"PK\x03\x04"):
-                return _kind_of_names(zipfile.ZipFile(stream).namelist())
-            if first.startswith(b"PAR1"):
-                return PARQUET
+        if first.startswith(b"PK\x03\x04"):
+            return _kind_of_names([info.filename for info in members(path)])
+        if first.startswith(b"PAR1"):
+            return PARQUET
         return _kind_of_text(first_bytes(path))
-    except (OSError, FormatError, zipfile.BadZipFile, NotImplementedError, ValueError):
+    except (OSError, FormatError):
         return None
 
 
@@ -101,15 +99,11 @@ def first_bytes(path: Path) -> bytes:
         FormatError: damaged compressed data, or a pipe, which may never end.
         OSError: the file cannot be read.
     """
-    from parcae.workloads.spark.codecs import decompressed_chunks
-
-    check_regular(path)
     head = b""
-    with path.open("rb") as stream:
-        for chunk in decompressed_chunks(stream, str(path)):
-            head += chunk[:_HEAD_BYTES]
-            if len(head) >= _HEAD_BYTES:
-                break
+    for chunk in chunks(path):
+        head += chunk[:_HEAD_BYTES]
+        if len(head) >= _HEAD_BYTES:
+            break
     return head[:_HEAD_BYTES]
 
 

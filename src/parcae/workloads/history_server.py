@@ -17,8 +17,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from parcae.errors import ConfigError, FormatError
 from parcae.files import replacing
+from parcae.loader import parsed_json
 from parcae.units import BYTES_PER_MIB
-from parcae.workloads.json_file import parsed_json
 
 #: A server that sends nothing for this long does not answer.
 SILENCE_S = 60.0

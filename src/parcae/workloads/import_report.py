@@ -9,6 +9,8 @@ from parcae.errors import ConfigError, FormatError
 
 #: Number of bad rows that messages and reports quote.
 NUM_SAMPLES = 5
+# As many characters of each: a name in a damaged row may be long.
+_MOST_SHOWN = 400
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class BadRows:
         """
         self.count += 1
         if len(self._samples) < NUM_SAMPLES:
-            self._samples.append(f"{path}:{line}: {what}")
+            shown = what if len(what) <= _MOST_SHOWN else f"{what[:_MOST_SHOWN]}..."
+            self._samples.append(f"{path}:{line}: {shown}")
 
     @property
     def samples(self) -> tuple[str, ...]:

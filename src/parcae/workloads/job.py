@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import WorkloadError
+from parcae.loader import shown
+from parcae.workloads import limits
 from parcae.workloads.dag import children_of, longest_paths, topological_order
+from parcae.workloads.faults import LoggedFaults
 
 if TYPE_CHECKING:
     from parcae.workloads.arrivals import JobSequence
@@ -45,7 +50,10 @@ NUM_WAVES = len(Wave)
 
 
 def _as_samples(values: npt.ArrayLike, what: str) -> Samples:
-    array = np.asarray(values, dtype=np.float64) if not isinstance(values, np.ndarray) else values
+    try:
+        array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=np.float64)
+    except (OverflowError, ValueError, TypeError) as error:
+        raise WorkloadError(f"{what}: durations must be numbers ({error})") from None
     if array.ndim != 1:
         raise WorkloadError(
             f"{what}: durations must be a flat list of numbers, not shape {array.shape}"
@@ -56,6 +64,13 @@ def _as_samples(values: npt.ArrayLike, what: str) -> Samples:
                 f"{what}: a duration is NaN or infinite; durations are milliseconds >= 0"
             )
         array = np.rint(array)
+    if array.dtype.kind not in "fiu":
+        raise WorkloadError(f"{what}: durations must be numbers, not {array.dtype}")
+    if array.size and array.max() > limits.LARGEST_DURATION_MS:
+        raise WorkloadError(
+            f"{what}: a duration is {array.max():g} ms; at most {limits.LARGEST_DURATION_MS:g} ms "
+            "(35 years) is a duration"
+        )
     samples = array.astype(np.int64)
     if samples.size and samples.min() < 0:
         raise WorkloadError(
@@ -81,7 +96,7 @@ def _wave_samples(
 
 def _is_amount(value: float) -> bool:
     """Whether a value is a finite number >= 0."""
-    return math.isfinite(value) and value >= 0
+    return 0 <= value <= sys.float_info.max
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +131,11 @@ class TaskDurations:
         if not levels or not is_ascending or levels[0] < 1:
             raise WorkloadError(
                 f"parallelism levels must be positive and ascending, not {list(self.levels)}"
+            )
+        if levels[-1] > limits.LARGEST_LEVEL:
+            raise WorkloadError(
+                f"a parallelism level is {shown(levels[-1])}; "
+                f"at most {limits.LARGEST_LEVEL:,} is one"
             )
         object.__setattr__(self, "levels", levels)
         for name in ("fresh", "first", "rest"):
@@ -189,7 +209,12 @@ class StageSpec:
     input_bytes: float = 0.0
 
     def __post_init__(self) -> None:
-        if int(self.num_tasks) != self.num_tasks or self.num_tasks < 1:
+        if self.num_tasks > limits.MOST_TASKS:
+            raise WorkloadError(
+                f"stage {self.name!r}: {shown(self.num_tasks)} tasks; a stage has at most "
+                f"{limits.MOST_TASKS:,}"
+            )
+        if not self.num_tasks >= 1 or int(self.num_tasks) != self.num_tasks:
             raise WorkloadError(
                 f"stage {self.name!r}: an empty stage ({self.num_tasks} tasks); "
                 "a stage needs >= 1 task"
@@ -236,10 +261,14 @@ class JobSpec:
             work_sigma). 0: no spread, or not known.
         num_runs: number of runs from which the profile was made.
         pool: Spark's scheduler pool that the job ran in; "" where none was set.
+        deadline_ms: how long after its arrival a run should have completed, in ms; None: at any
+            time. It is a goal and no property of the job, so workload files and fingerprints leave
+            it out.
 
     Raises:
-        WorkloadError: no stages, a negative arrival, a sigma that is negative or not finite, no
-            runs, a parent that does not exist, or a cycle (the message names its stages).
+        WorkloadError: no stages, a negative arrival, a deadline that is not above 0, a sigma that
+            is negative or not finite, no runs, a parent that does not exist, or a cycle (the
+            message names its stages).
 
     Example: a two-stage job with 3 + 1 tasks of one second has work 4000 ms and critical path 2000
     ms.
@@ -251,6 +280,7 @@ class JobSpec:
     work_sigma: float = 0.0
     num_runs: int = 1
     pool: str = ""
+    deadline_ms: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stages", tuple(self.stages))
@@ -259,6 +289,16 @@ class JobSpec:
         if self.arrival_ms is not None and self.arrival_ms < 0:
             raise WorkloadError(
                 f"job {self.name!r} arrives at {self.arrival_ms} ms; arrivals are >= 0"
+            )
+        if self.deadline_ms is not None and self.deadline_ms <= 0:
+            raise WorkloadError(
+                f"job {self.name!r}: the deadline is {self.deadline_ms} ms after arrival; "
+                "it must be above 0"
+            )
+        if self.arrival_ms is not None and self.arrival_ms > limits.LARGEST_ARRIVAL_MS:
+            raise WorkloadError(
+                f"job {self.name!r} arrives at {shown(self.arrival_ms)} ms; at most "
+                f"{limits.LARGEST_ARRIVAL_MS:g} ms is a time"
             )
         if not _is_amount(self.work_sigma):
             raise WorkloadError(
@@ -270,6 +310,11 @@ class JobSpec:
             )
         self._check_parents()
         object.__setattr__(self, "topological_order", self._topological_order())
+        if self.work_ms > limits.LARGEST_WORK_MS:
+            raise WorkloadError(
+                f"job {self.name!r} has {self.work_ms:g} ms of work; at most "
+                f"{limits.LARGEST_WORK_MS:g} ms can be summed"
+            )
 
     def _check_parents(self) -> None:
         for index, stage in enumerate(self.stages):
@@ -350,6 +395,7 @@ class Workload:
         weights: relative frequency of each job, or None if all are equally frequent.
         provenance: where the workload came from and how it was made (text to text); it is saved
             with the workload.
+        faults: what went wrong in the logs that it was made of; None if that is not known.
 
     Raises:
         WorkloadError: no jobs, or weights that are negative, not finite, all zero or not one for
@@ -360,6 +406,7 @@ class Workload:
     jobs: tuple[JobSpec, ...]
     weights: tuple[float, ...] | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
+    faults: LoggedFaults | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", tuple(self.jobs))
@@ -426,3 +473,27 @@ class Workload:
     def is_recorded(self) -> bool:
         """Whether every job has a recorded arrival time."""
         return all(job.arrival_ms is not None for job in self.jobs)
+
+    @property
+    def has_deadlines(self) -> bool:
+        """Whether any job has a deadline."""
+        return any(job.deadline_ms is not None for job in self.jobs)
+
+    def with_deadlines(self, deadlines: str | Path | Mapping[str, float | str]) -> Workload:
+        """The same jobs with deadlines, which replace those that they had.
+
+        Args:
+            deadlines: the path of a file (`parcae.workloads.deadlines.read_deadlines`), or
+                deadlines after arrival by name or pattern of names: seconds, or a text such as
+                "5m". The first one that matches a job's name is the job's.
+
+        Raises:
+            ConfigError: a deadline is invalid, or none matches any job.
+            FormatError: the file is no table of deadlines.
+            OSError: the file cannot be read.
+
+        Example: `workload.with_deadlines({"etl-*": "5m", "*": "1h"})`.
+        """
+        from parcae.workloads.deadlines import as_deadlines, with_deadlines
+
+        return with_deadlines(self, as_deadlines(deadlines))

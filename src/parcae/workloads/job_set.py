@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from parcae.errors import FormatError, WorkloadError
-from parcae.files import read_file
+from parcae.loader import parsed_json, read_file, whole_number
 from parcae.workloads.arrivals import Int64Array, JobSequence
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.job import Workload
-from parcae.workloads.json_file import parsed_json
 
+#: Larger times (31 years) are mistakes; so are more executors than can be simulated.
+_LARGEST_MS = 10**12
+_MOST_EXECUTORS = 1_000_000
 _LAYOUT = '{"sets": {id: {"exec": 50, "jobs": [[9, "2g", 0]]}}}'
 
 
@@ -92,15 +94,20 @@ def _job_set(path: Path, set_id: str, entry: Any) -> JobSet:
         executors = int(entry["exec"])
         moving = int(entry.get("moving_delay", 2_000))
         warmup = int(entry.get("warmup_delay", 1_000))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FormatError(
             f"{path}: job set {set_id!r} is not "
             f'{{"exec": E, "jobs": [[query, size, arrival ms], ...]}} ({error!r})'
         ) from None
+    where = f"{path}: job set {set_id!r}"
+    if not jobs:
+        raise FormatError(f"{where} needs jobs")
+    whole_number(f"{where}: exec", executors, 1, _MOST_EXECUTORS)
+    whole_number(f"{where}: moving_delay", moving, 0, _LARGEST_MS)
+    whole_number(f"{where}: warmup_delay", warmup, 0, _LARGEST_MS)
     names = tuple(name for name, _ in jobs)
-    arrivals = [arrival for _, arrival in jobs]
-    if executors < 1 or not jobs or min(moving, warmup, *arrivals) < 0:
-        raise FormatError(
-            f"{path}: job set {set_id!r} needs jobs, executors >= 1, and delays and arrivals >= 0"
-        )
+    arrivals = [
+        whole_number(f"{where}, job {row}: the arrival", arrival, 0, _LARGEST_MS)
+        for row, (_, arrival) in enumerate(jobs)
+    ]
     return JobSet(set_id, executors, moving, warmup, names, np.array(arrivals, np.int64))

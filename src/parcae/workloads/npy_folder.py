@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from pathlib import Path
 
 from parcae.errors import FormatError
+from parcae.loader import members, read_file, read_member
 from parcae.units import BYTES_PER_MIB
 
 #: The folders of TPC-H profiles: one for each input size.
 _SIZED_FILE = re.compile(r"(?:^|(.*)/)(\d+g/[\w-]+\.npy)$")
 _DEEPEST = 6
-_MAX_FILE_BYTES = 256 * BYTES_PER_MIB
+#: The released profiles have files of less than 1 MiB.
+_MAX_FILE_BYTES = 32 * BYTES_PER_MIB
 
 
 class NpyFolder:
@@ -47,21 +47,14 @@ class NpyFolder:
         """The content of a file, and what it is called in messages.
 
         Raises:
-            FormatError: the file is not there, damaged, or larger than 256 MiB.
+            FormatError: the file is not there, damaged, or larger than 32 MiB.
         """
         label = f"{self.path}{'!' if self._is_zip else '/'}{self._prefix}{name}"
         if name not in self:
             raise FormatError(f"{label}: no such file")
         if not self._is_zip:
-            return (self.path / f"{self._prefix}{name}").read_bytes(), label
-        try:
-            with zipfile.ZipFile(self.path) as archive, archive.open(self._prefix + name) as file:
-                content = file.read(_MAX_FILE_BYTES + 1)
-        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
-            raise FormatError(f"{label}: damaged ({error}); download it again") from None
-        if len(content) > _MAX_FILE_BYTES:
-            raise FormatError(f"{label}: more than 256 MiB; this is no profile")
-        return content, label
+            return read_file(self.path / f"{self._prefix}{name}", _MAX_FILE_BYTES), label
+        return read_member(self.path, self._prefix + name, _MAX_FILE_BYTES), label
 
     def _names(self) -> list[str]:
         """The npy files, relative to the path."""
@@ -69,8 +62,4 @@ class NpyFolder:
             patterns = ("*/" * depth + "*.npy" for depth in range(1, _DEEPEST))
             found = [file for pattern in patterns for file in self.path.glob(pattern)]
             return [file.relative_to(self.path).as_posix() for file in found]
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                return archive.namelist()
-        except (zipfile.BadZipFile, ValueError) as error:
-            raise FormatError(f"{self.path}: damaged zip archive ({error})") from None
+        return [info.filename for info in members(self.path)]

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from parcae.errors import ConfigError, FormatError, WorkloadError, suggestion
-from parcae.files import read_file
-from parcae.workloads.json_file import parsed_json, shown
+from parcae.loader import parsed_json, read_file, shown, whole_number
 from parcae.workloads.rigid import RigidJobs
 
 _FILE_KEYS = ("sequences", "description")
@@ -26,6 +25,8 @@ _PARAMS = ("job_slots", "backlog_size", "time_horizon", "capacity")
 _MISSPELLING = 0.75
 #: Upper bound of durations and demands, so that their product stays far below the largest int64.
 _LARGEST = 1 << 31
+#: Tables have a row for each job slot, place in the backlog and step of the horizon.
+_MOST_PLACES = 1_000_000
 _LAYOUT = (
     '{"sequences": [{"name": "a", "arrival_window": 50, "params": {"job_slots": 10, '
     '"backlog_size": 60, "time_horizon": 20, "capacity": 10}, '
@@ -146,14 +147,6 @@ def _keys(
     return data
 
 
-def _whole(where: str, value: Any, least: int) -> int:
-    if type(value) is not int or not least <= value <= _LARGEST:
-        raise FormatError(
-            f"{where}: {shown(value)} is not a whole number from {least} to {_LARGEST:,}"
-        )
-    return value
-
-
 def _packing_set(where: str, entry: Any) -> PackingSet:
     data = _keys(where, entry, _SET_KEYS, _SET_KEYS[:4])
     name = data["name"]
@@ -163,10 +156,12 @@ def _packing_set(where: str, entry: Any) -> PackingSet:
     params = _keys(f"{where} params", data["params"], _PARAMS, _PARAMS, is_strict=True)
     sizes = {
         # Only the backlog may be empty (0); the other sizes are at least 1.
-        key: _whole(f"{where} params.{key}", params[key], int(key != "backlog_size"))
+        key: whole_number(
+            f"{where} params.{key}", params[key], int(key != "backlog_size"), _MOST_PLACES
+        )
         for key in _PARAMS[:3]
     }
-    window = _whole(f"{where} arrival_window", data["arrival_window"], 1)
+    window = whole_number(f"{where} arrival_window", data["arrival_window"], 1, _LARGEST)
     rows = _rows(where, data["jobs"])
     num_resources = len(rows[0]) - 2 if rows else None
     capacity = _capacity(f"{where} params.capacity", params["capacity"], num_resources)
@@ -206,7 +201,7 @@ def _rows(where: str, jobs: Any) -> list[list[int]]:
             (0, 1, *[0] * len(job)),
             strict=False,
         ):
-            _whole(f"{place} {what}", value, least)
+            whole_number(f"{place} {what}", value, least, _LARGEST)
     return jobs
 
 
@@ -225,7 +220,7 @@ def _capacity(where: str, value: Any, num_resources: int | None) -> list[int]:
         raise FormatError(
             f"{where}: {len(values)} resources, but the jobs have {num_resources or 'some'}"
         )
-    return [_whole(where, units, 1) for units in values]
+    return [whole_number(where, units, 1, _LARGEST) for units in values]
 
 
 def _check_jobs(

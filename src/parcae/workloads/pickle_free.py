@@ -210,5 +210,5 @@ def read_object_array(data: bytes, where: str) -> Any:
         return items[0] if isinstance(items, list) and len(items) == 1 else items
     try:
         return cast(Any, np.load(io.BytesIO(data), allow_pickle=False))
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, OverflowError, MemoryError) as error:
         raise FormatError(f"{where}: truncated ({error})") from None

@@ -35,6 +35,7 @@ class ReaderOption:
         default: the value if the option is not given; None for none.
         help: what the option does.
         bounds: the smallest and the largest number.
+        useless_with: name of another option, with which this one has no effect.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ReaderOption:
     default: Any
     help: str
     bounds: tuple[float | None, float | None] = (None, None)
+    useless_with: str | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ _SPARK_OPTIONS = (
         bool,
         False,
         "Include a job's first run in each application in its profile (it is slower).",
+        useless_with="recorded",
     ),
     _BAD_SHARE,
 )
@@ -186,8 +189,14 @@ _READERS = [
                 str,
                 "auto",
                 "How long an instance of a task takes. span: end - start of the task, with the "
-                "time that instances waited; mean: the mean of its instances (JSON lines with "
-                "duration_s); auto: the mean where the file has it, else the span.",
+                "time that instances waited; mean: the mean of its instances (--instances, or "
+                "JSON lines with duration_s); auto: the mean where there is one, else the span.",
+            ),
+            ReaderOption(
+                "instances",
+                str,
+                None,
+                "The trace's batch_instance.csv, for the mean durations; read as a stream.",
             ),
             _BAD_SHARE,
         ),

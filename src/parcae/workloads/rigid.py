@@ -33,6 +33,8 @@ class RigidJobs:
         resources: a name for each resource.
         step: unit of time.
         ids: int64[num_jobs], identifiers of the jobs in their source; 0, 1, ... by default.
+        users: int64[num_jobs], the users who submitted the jobs, -1 for an unknown one; empty if
+            the source names no users.
 
     Raises:
         WorkloadError: arrays of inconsistent shapes, a negative time, or a job larger than the
@@ -50,9 +52,10 @@ class RigidJobs:
     resources: tuple[str, ...] = ()
     step: str = "step"
     ids: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    users: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
-        for key in ("arrival", "duration", "demand", "capacity", "estimate", "ids"):
+        for key in ("arrival", "duration", "demand", "capacity", "estimate", "ids", "users"):
             object.__setattr__(self, key, _whole(self.name, key, getattr(self, key)))
         self._set_defaults()
         self._check_shapes()
@@ -77,10 +80,12 @@ class RigidJobs:
                 f"not {self.demand.shape}"
             )
         lengths = {count, len(self.duration), len(self.estimate), len(self.ids)}
+        if len(self.users):
+            lengths.add(len(self.users))
         if len(lengths) != 1 or len(self.resources) != num_resources:
             raise WorkloadError(
-                f"{self.name}: arrival, duration, demand, estimate and ids must have one entry a "
-                "job, resources one name for each entry of capacity"
+                f"{self.name}: arrival, duration, demand, estimate, ids and users must have one "
+                "entry a job, resources one name for each entry of capacity"
             )
 
     def _check_values(self) -> None:
@@ -160,6 +165,7 @@ class RigidJobs:
             self.resources,
             self.step,
             self.ids[rows],
+            self.users[rows],
         )
 
     def halves(self) -> tuple[RigidJobs, RigidJobs]:

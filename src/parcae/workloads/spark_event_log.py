@@ -6,16 +6,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parcae.errors import FormatError, WorkloadError
+from parcae.workloads.describe import MEASURED_ALONE
+from parcae.workloads.faults import LoggedFaults, combined
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, Workload
 from parcae.workloads.recurring import counted, workload_of_jobs, workload_of_runs
 from parcae.workloads.spark.application import UNKNOWN_SLOTS
-from parcae.workloads.spark.dag import JobRun, job_runs
+from parcae.workloads.spark.dag import JobRun, are_one_at_a_time, job_runs
+from parcae.workloads.spark.faults import logged_faults
 from parcae.workloads.spark.files import LogSource, find_logs
 from parcae.workloads.spark.reading import LineTally, Progress, read_applications
 
@@ -31,6 +34,7 @@ class _Tally:
     versions: set[str] = field(default_factory=set)
     attempts: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
+    faults: list[LoggedFaults] = field(default_factory=list)
 
 
 @saying_what_reads("spark-events")
@@ -90,12 +94,15 @@ def read_spark_event_logs(
         tally.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
         tally.versions.add(log.version or "unknown")
         tally.attempts.update(log.count_attempts())
+        tally.faults.append(logged_faults(log))
     lines = tally.lines
     # Refuse too many bad lines before any merging.
     lines.bad.finish(lines.num_rows)
     if not runs:
         raise FormatError(_no_jobs_message(logs.sources, tally))
     provenance = _provenance(logs.sources, tally, key)
+    if are_one_at_a_time(runs):
+        provenance[MEASURED_ALONE] = f"{counted(len(runs), 'run')}, hardly two at the same time"
     try:
         workload, notes = (
             workload_of_runs(name, runs, provenance)
@@ -104,7 +111,13 @@ def read_spark_event_logs(
         )
     except WorkloadError as error:
         raise FormatError(f"the log is inconsistent: {error}; download it again") from error
+    workload = replace(workload, faults=combined(tally.faults))
     notes = [*logs.notes, *_notes(tally, workload.jobs), *notes]
+    if MEASURED_ALONE in provenance:
+        notes.append(
+            "Jobs ran one at a time: their durations do not show how tasks slow down when jobs "
+            "share a cluster."
+        )
     num_files = sum(len(source.parts) for source in logs.sources)
     report = ImportReport(
         SOURCE,
@@ -151,6 +164,7 @@ def _notes(tally: _Tally, jobs: Sequence[JobSpec]) -> list[str]:
             "Durations are of successful task attempts; "
             f"among the attempts were: {', '.join(lost)}."
         )
+    notes.append(f"Faults in the logs (--faults log simulates them): {combined(tally.faults)}.")
     if tally.lines.num_truncated:
         notes.append(
             f"{counted(tally.lines.num_truncated, 'truncated last line')} ignored; "

@@ -22,6 +22,7 @@ from parcae.workloads.recorded_run import (
     RecordedJob,
     RecordedRun,
 )
+from parcae.workloads.recurring import counted
 from parcae.workloads.spark.application import UNKNOWN_SLOTS, ApplicationLog
 from parcae.workloads.spark.durations import place_tasks
 from parcae.workloads.spark.files import find_logs
@@ -108,10 +109,6 @@ def read_spark_run(
     return _run(label, collected, (*logs.notes, *_notes(lines, collected)))
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 def _no_jobs_message(label: str, collected: _Collected, key: str | None) -> str:
     outcomes = Counter(job.outcome for job in collected.jobs)
     reasons = [f"{count} {outcome}" for outcome, count in outcomes.items()]
@@ -126,17 +123,17 @@ def _no_jobs_message(label: str, collected: _Collected, key: str | None) -> str:
 
 def _notes(lines: LineTally, collected: _Collected) -> list[str]:
     notes = [
-        f"Left out {_counted(count, 'job')} that {why}."
+        f"Left out {counted(count, 'job')} that {why}."
         for why, count in sorted(collected.left_out.items())
     ]
     if lines.num_truncated:
         notes.append(
-            f"{_counted(lines.num_truncated, 'truncated last line')} ignored; "
+            f"{counted(lines.num_truncated, 'truncated last line')} ignored; "
             "complete lines were kept."
         )
     if lines.bad.count:
         notes.append(
-            f"Left out {_counted(lines.bad.count, 'unreadable line')}, "
+            f"Left out {counted(lines.bad.count, 'unreadable line')}, "
             f"such as {lines.bad.samples[0]}."
         )
     return notes
@@ -239,9 +236,9 @@ def _collect_executors(log: ApplicationLog, into: _Collected) -> None:
     into.is_cores_known &= bool(log.executors) and UNKNOWN_SLOTS not in log.slots_of_executor()
     for name, added in log.executors.items():
         into.is_cores_known &= added.time_ms >= 0 and added.cores > 0
-        into.presence.append(
-            _Presence(added.time_ms, log.removed_ms.get(name, last_ms), log.slots_of(name))
-        )
+        removed = log.removed.get(name)
+        until_ms = last_ms if removed is None else removed.time_ms
+        into.presence.append(_Presence(added.time_ms, until_ms, log.slots_of(name)))
 
 
 def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedRun:

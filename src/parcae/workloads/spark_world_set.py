@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError, FormatError, WorkloadError
-from parcae.files import read_file
+from parcae.loader import number, parsed_json, read_file, shown, whole_number
 from parcae.workloads.allocation import DEFAULT_POOL, PoolSpec
 from parcae.workloads.arrivals import Int64Array, JobSequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
-from parcae.workloads.json_file import parsed_json, shown
 
 #: The value of "format" in files of such sets.
 SPARK_WORLD_FORMAT = "parcae spark world conformance 1"
@@ -29,6 +27,8 @@ _LAYOUT = (
 _POOL_KEYS = ("weight", "min_share", "mode")
 #: Upper bound of durations, arrivals and limits, so that sums stay far below the largest int64.
 _LARGEST = 1 << 40
+#: As many cores can be simulated.
+_MOST_CORES = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +79,8 @@ def holds_spark_world_sets(path: Path | str) -> bool:
         OSError: the file cannot be read.
     """
     try:
-        data = json.loads(read_file(Path(path)))
-    except (ValueError, RecursionError):
+        data = parsed_json(path, read_file(Path(path)), _LAYOUT)
+    except FormatError:
         return False
     return isinstance(data, dict) and str(data.get("format", "")).startswith("parcae spark world")
 
@@ -141,7 +141,7 @@ def _set(path: str, row: int, entry: Any) -> SparkWorldSet:
             f"{path}: set {row}: the name is {shown(name)}; it must be a non-empty text"
         )
     where = f"{path}: set {name!r}"
-    cores = _whole(f"{where}: cores", entry.get("cores"), 1)
+    cores = whole_number(f"{where}: cores", entry.get("cores"), 1, _MOST_CORES)
     pools = _pools(where, entry.get("pools", {}))
     defined = {pool.name for pool in pools}
     jobs = _set_jobs(where, entry.get("jobs"), defined)
@@ -202,15 +202,16 @@ def _pools(where: str, entry: Any) -> tuple[PoolSpec, ...]:
 def _job(where: str, position: int, entry: Any, pools: set[str]) -> _SetJob:
     if not isinstance(entry, dict):
         raise FormatError(f"{where}: not an object; expected {_LAYOUT}")
-    arrival = _whole(f"{where}: arrival_ms", entry.get("arrival_ms"), 0)
+    arrival = whole_number(f"{where}: arrival_ms", entry.get("arrival_ms"), 0, _LARGEST)
     stages = _stages(where, entry)
     pool = entry.get("pool", DEFAULT_POOL)
     if not isinstance(pool, str) or pool not in pools | {DEFAULT_POOL}:
         known = ", ".join(sorted(pools | {DEFAULT_POOL}))
         raise FormatError(f"{where}: pool {shown(pool)} is not defined; known are {known}")
     tier = entry.get("tier", 0)
-    if isinstance(tier, bool) or not isinstance(tier, int | float) or not abs(tier) <= _LARGEST:
+    if isinstance(tier, str):
         raise FormatError(f"{where}: tier is {shown(tier)}; it must be a number")
+    tier = number(f"{where}: tier", tier, -_LARGEST, _LARGEST)
     limits = _limits(where, entry["limits"], len(stages)) if "limits" in entry else None
     try:
         spec = JobSpec(f"job-{position:03d}", stages, arrival)
@@ -269,7 +270,7 @@ def _stage(where: str, tasks: Any, parents: tuple[int, ...]) -> StageSpec:
 def _duration(where: str, value: Any) -> int:
     if value is None:
         raise WorkloadError(f"{where}: the duration is missing")
-    return _whole(f"{where}: the duration", value, 0)
+    return whole_number(f"{where}: the duration", value, 0, _LARGEST)
 
 
 def _limits(where: str, entry: Any, num_stages: int) -> tuple[int, ...]:
@@ -284,15 +285,6 @@ def _limits(where: str, entry: Any, num_stages: int) -> tuple[int, ...]:
                 "it must be >= 1"
             )
     return tuple(
-        _whole(f"{where}, stage {stage}: limit", limit, 1) for stage, limit in enumerate(entry)
+        whole_number(f"{where}, stage {stage}: limit", limit, 1, _LARGEST)
+        for stage, limit in enumerate(entry)
     )
-
-
-def _whole(what: str, value: Any, least: int) -> int:
-    # `bool` is a subclass of `int` but not a number here; 5.0 is accepted as 5.
-    is_whole = type(value) is int or (isinstance(value, float) and value.is_integer())
-    if not is_whole or not least <= value <= _LARGEST:
-        raise FormatError(
-            f"{what} is {shown(value)}; it must be a whole number from {least} to {_LARGEST:,}"
-        )
-    return int(value)

@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.units import MS_PER_S
+from parcae.workloads.limits import MOST_TASKS
 
 Samples = npt.NDArray[np.int64]
 
 #: By the end of a column's name, or the text of the option: the unit in ms.
 UNITS = {"ms": 1.0, "s": float(MS_PER_S), "min": 60.0 * MS_PER_S}
-#: Larger durations (31 years), times and task counts are mistakes; sums of them would overflow.
+#: Larger durations (31 years) and times are mistakes; sums of them would overflow.
 MAX_DURATION_MS = 10**12
 MAX_TIME_MS = 10**15
-MAX_TASKS = 10_000_000
 #: Number of samples that stand for a mean with a spread.
 NUM_DRAWN = 100
 #: Largest spread / mean that so few samples can have.
@@ -85,11 +85,11 @@ def as_count(cell: Any) -> int:
     """A number of tasks.
 
     Raises:
-        ValueError: the cell is no whole number from 1 to `MAX_TASKS`.
+        ValueError: the cell is no whole number from 1 to `MOST_TASKS`.
     """
     number = as_number(cell)
-    if number != int(number) or not 1 <= number <= MAX_TASKS:
-        raise ValueError(f"{_shown(cell)} tasks: expected a whole number from 1 to {MAX_TASKS:,}")
+    if number != int(number) or not 1 <= number <= MOST_TASKS:
+        raise ValueError(f"{_shown(cell)} tasks: expected a whole number from 1 to {MOST_TASKS:,}")
     return int(number)
 
 

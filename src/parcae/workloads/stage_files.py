@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parcae.codecs import GZIP_MAGIC, ZSTD_MAGIC
 from parcae.errors import FormatError
-from parcae.units import BYTES_PER_MIB
+from parcae.loader import open_file, parsed_json, read_file
 from parcae.workloads.formats import first_bytes
-from parcae.workloads.json_file import parsed_json
 from parcae.workloads.parquet_frame import read_parquet_frame
-from parcae.workloads.spark.codecs import GZIP_MAGIC, ZSTD_MAGIC, decompressed_chunks
 
-#: JSON and compressed text are read as a whole. Larger tables are for Parquet.
-MAX_TEXT_BYTES = 1024 * BYTES_PER_MIB
 _JSON_LAYOUT = '[{"job": "a", "stage": 0, ...}, ...] or one such object a line'
 
 
@@ -46,10 +43,10 @@ def open_csv(path: Path) -> Table:
     _check_is_file(path)
     header = first_bytes(path).partition(b"\n")[0]
     separator = max((",", ";", "\t"), key=lambda one: header.count(one.encode()))
-    with path.open("rb") as stream:
+    with open_file(path) as stream:
         is_compressed = stream.read(4).startswith((GZIP_MAGIC, ZSTD_MAGIC))
     # Decompressed here, where the size is bounded.
-    source = _content(path) if is_compressed else path
+    source = read_file(path) if is_compressed else path
     try:
         # All cells as text: a type that is guessed from the first rows may not fit the others.
         frame = pl.read_csv(source, separator=separator, infer_schema=False)
@@ -91,7 +88,7 @@ def open_json(path: Path) -> Table:
         OSError: the file cannot be read.
     """
     _check_is_file(path)
-    content = _content(path)
+    content = read_file(path)
     if content.lstrip()[:1] == b"[":
         entries = parsed_json(path, content, _JSON_LAYOUT)
         rows = list(enumerate(entries, 1))
@@ -108,22 +105,3 @@ def open_json(path: Path) -> Table:
     names = dict.fromkeys(name for _, row in rows for name in row)
     columns = {name: [row.get(name) for _, row in rows] for name in names}
     return Table(path, columns, [number for number, _ in rows])
-
-
-def _content(path: Path) -> bytes:
-    """The decompressed content of a file.
-
-    Raises:
-        FormatError: damaged compressed data, or more than `MAX_TEXT_BYTES`.
-    """
-    chunks = []
-    num_bytes = 0
-    with path.open("rb") as stream:
-        for chunk in decompressed_chunks(stream, str(path)):
-            chunks.append(chunk)
-            num_bytes += len(chunk)
-            if num_bytes > MAX_TEXT_BYTES:
-                raise FormatError(
-                    f"{path}: more than 1 GiB of JSON or compressed text; write it as Parquet"
-                )
-    return b"".join(chunks)

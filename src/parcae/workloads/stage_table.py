@@ -298,7 +298,7 @@ def _parents(row: _Row, index_of: dict[str, int]) -> frozenset[int]:
 def _stage(row: _Row, parents: frozenset[int]) -> StageRun:
     # Which tasks found a fresh executor, and how many executors there were, is not known.
     none = np.zeros(0, np.int64)
-    samples = StageSamples(1, (none, row.samples, none), row.num_tasks)
+    samples = StageSamples(1, (none, row.samples, none))
     return StageRun(row.stage, row.stage, row.num_tasks, parents, frozenset(), samples)
 
 

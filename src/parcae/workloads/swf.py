@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError, FormatError
+from parcae.loader import whole_number
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.rigid import RigidJobs
@@ -298,7 +299,8 @@ def _resources(
     """
     used = _processors(lines.values)
     used_kb = _memory(lines.values)
-    size, source = _cluster_size(lines.header, processors, used[line_filter.is_kept])
+    kept = used[line_filter.is_kept]
+    size, source = _cluster_size(line_filter.path, lines.header, processors, kept)
     remedy = "give the true number of processors"
     line_filter.refuse(
         used > size,
@@ -326,14 +328,17 @@ def _resources(
     return np.stack([used, used_kb], axis=1), [size, memory], notes
 
 
-def _cluster_size(header: SwfHeader, processors: int | None, used: FloatArray) -> tuple[int, str]:
+def _cluster_size(
+    path: Path, header: SwfHeader, processors: int | None, used: FloatArray
+) -> tuple[int, str]:
     """Processors of the cluster, and a text that says where the number is from."""
     if processors is not None:
         return processors, "given"
     for key in ("MaxProcs", "MaxNodes"):
         size = header.number(key)
         if size:
-            return size, f"{key} of the header"
+            what = f"{key} of the header"
+            return whole_number(f"{path}: {what}", size, 1, int(_LARGEST)), what
     return max(
         1, int(used.max(initial=1))
     ), "the largest job's, as the header has neither MaxProcs nor MaxNodes"
@@ -368,8 +373,15 @@ def _jobs(
         resources=("processors", "memory")[: len(capacity)],
         step="s",
         ids=values[rows, Field.JOB_NUMBER].astype(np.int64),
+        users=_users(values[rows, Field.USER]),
     )
     return jobs, int(arrival[0])
+
+
+def _users(column: FloatArray) -> npt.NDArray[np.int64]:
+    """The users of the jobs; empty if the log names at most one."""
+    users = column.astype(np.int64)
+    return users if len(np.unique(users)) > 1 else users[:0]
 
 
 def _note_changes(line_filter: _LineFilter, values: FloatArray, estimates: str) -> None:

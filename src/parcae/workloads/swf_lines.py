@@ -6,20 +6,17 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import re
-import zlib
 from array import array
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import FormatError
-from parcae.files import check_regular
+from parcae.loader import lines
 from parcae.workloads.import_report import BadRows
 
 FloatArray = npt.NDArray[np.float64]
@@ -55,6 +52,8 @@ MISSING = -1
 #: Characters of a line of numbers, and the syntax of one number.
 _NUMERIC = re.compile(rb"[-+.\deE\s]+")
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+#: Of a number in the header. Larger ones are out of range after the cut as well.
+_MOST_DIGITS = 20
 _HEADER_KEY = re.compile(r"(\w+):(?:\s+(.*))?$")
 
 
@@ -79,7 +78,8 @@ class SwfHeader:
         None if there is none, as in `; MaxNodes: -1`.
         """
         match = re.match(r"\d+", self.text(key) or "")
-        return int(match[0]) if match else None
+        # A number of thousands of digits takes Python long, or is refused; no reader needs it.
+        return int(match[0][:_MOST_DIGITS]) if match else None
 
 
 class Lines(NamedTuple):
@@ -92,44 +92,33 @@ class Lines(NamedTuple):
 
 
 def read_lines(path: Path, bad: BadRows) -> Lines:
-    """Read a log, plain or compressed as `.gz`; lines that are no numbers are added to `bad`.
+    """Read a log, plain or compressed; lines that are no numbers are added to `bad`.
 
     Raises:
-        FormatError: a truncated `.gz`.
+        FormatError: truncated or damaged compressed data, or a line of more than 256 MiB.
         FileNotFoundError: no such file.
     """
     values = array("d")
     numbers = array("q")
     truncated = ""
     comments: list[str] = []
-    try:
-        with _opened(path) as stream:
-            for number, line in enumerate(stream, 1):
-                text = line.strip()
-                if not text:
-                    continue
-                if text.startswith(b";"):
-                    comments.append(text.decode(errors="replace"))
-                    continue
-                try:
-                    values.extend(_numbers(text))
-                    numbers.append(number)
-                except ValueError as error:
-                    if line.endswith(b"\n"):
-                        bad.add(path, number, str(error))
-                    else:
-                        truncated = f"{path}:{number}: truncated: {error}"
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(
-            f"{path}: truncated or not gzip data ({error}); download the log again"
-        ) from None
+    for number, (line, is_whole) in enumerate(lines(path), 1):
+        text = line.strip()
+        if not text:
+            continue
+        if text.startswith(b";"):
+            comments.append(text.decode(errors="replace"))
+            continue
+        try:
+            values.extend(_numbers(text))
+            numbers.append(number)
+        except ValueError as error:
+            if is_whole:
+                bad.add(path, number, str(error))
+            else:
+                truncated = f"{path}:{number}: truncated: {error}"
     table = np.array(values, np.float64).reshape(-1, NUM_FIELDS)
     return Lines(_header(comments), table, np.array(numbers, np.int64), truncated)
-
-
-def _opened(path: Path) -> IO[bytes]:
-    check_regular(path)
-    return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
 def _numbers(line: bytes) -> list[float]:

@@ -74,7 +74,7 @@ def cloudlab_jobs(path: Path, data: dict[str, Any]) -> tuple[list[JobSpec], tupl
 
 
 def _stages(where: str, stages: list[Any], edges: Edges) -> tuple[StageSpec, ...]:
-    parents = parents_by_stage(edges)
+    parents = parents_by_stage(where, edges)
     if len(parents) != len(stages):
         raise FormatError(
             f"{where}: {len(stages)} stages, but the DAG of this query has {len(parents)}"

@@ -6,18 +6,17 @@ import re
 from pathlib import Path
 
 from parcae.errors import FormatError
-from parcae.files import read_file
-from parcae.workloads.json_file import parsed_json
+from parcae.loader import parsed_json, read_file
 
 #: The files, and where they are, seen from the folder of the profiles.
 FILES = ("queries.yaml", "query_dag.json")
 _FOLDERS = (".", "..", "../decima", "decima")
-_PAIR = re.compile(r"\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_PAIR = re.compile(r"\(\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\)")
 _LAYOUT = '{"query_number": {"1": "[(0, 1), (1, 2)]", ...}}'
 # The lines of queries.yaml: a query, one of its stages, the stages that follow this one.
-_QUERY_LINE = re.compile(r"\s*- name: Q(\d+)\s*$")
-_STAGE_LINE = re.compile(r"\s*- name: (\d+)\s*$")
-_CHILDREN_LINE = re.compile(r"\s*children: \[([\d,\s]*)\]\s*$")
+_QUERY_LINE = re.compile(r"\s*- name: Q(\d{1,9})\s*$")
+_STAGE_LINE = re.compile(r"\s*- name: (\d{1,9})\s*$")
+_CHILDREN_LINE = re.compile(r"\s*children: \[(\s*(?:\d{1,9}\s*(?:,\s*|(?=\])))*)\]\s*$")
 _OTHER_LINE = re.compile(r"\s*(#.*|graphs?:\s*)?$")
 
 #: No query has nearly as many stages.
@@ -43,12 +42,21 @@ def dags_beside(folder: Path) -> dict[int, Edges] | None:
     return _of_yaml(path) if path.suffix == ".yaml" else _of_json(path)
 
 
-def parents_by_stage(edges: Edges) -> list[tuple[int, ...]]:
-    """The parents of every stage; the stages are those that the edges name."""
+def parents_by_stage(where: str, edges: Edges) -> list[tuple[int, ...]]:
+    """The parents of every stage; the stages are those that the edges name.
+
+    Raises:
+        FormatError: more stages than any query has. `where` is for its message.
+    """
     num_stages = 1 + max((max(edge) for edge in edges), default=0)
     if num_stages > MAX_STAGES:
-        raise FormatError(f"a DAG of {num_stages:,} stages; at most {MAX_STAGES:,} are read")
-    return [tuple(a for a, b in edges if b == stage) for stage in range(num_stages)]
+        raise FormatError(
+            f"{where}: a DAG of {num_stages:,} stages; at most {MAX_STAGES:,} are read"
+        )
+    parents: list[list[int]] = [[] for _ in range(num_stages)]
+    for parent, child in edges:
+        parents[child].append(parent)
+    return [tuple(of_stage) for of_stage in parents]
 
 
 def _of_json(path: Path) -> dict[int, Edges]:
@@ -66,7 +74,7 @@ def _of_yaml(path: Path) -> dict[int, Edges]:
     """Read the few forms of lines that the file has; no library of YAML is needed for them."""
     dags: dict[int, Edges] = {}
     query = stage = -1
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+    for number, line in enumerate(read_file(path).decode(errors="replace").splitlines(), 1):
         if found := _QUERY_LINE.match(line):
             query = int(found[1])
             dags[query] = []

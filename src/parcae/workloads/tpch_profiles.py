@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.errors import FormatError, WorkloadError
-from parcae.files import check_regular, read_file
+from parcae.files import check_regular
+from parcae.loader import parsed_json, read_file, whole_number
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
-from parcae.workloads.json_file import parsed_json
+from parcae.workloads.limits import LARGEST_DURATION_MS
 from parcae.workloads.npy_folder import NpyFolder
 from parcae.workloads.pickle_free import read_object_array
 from parcae.workloads.tpch_cloudlab import cloudlab_jobs, is_cloudlab, profiles_in
@@ -158,11 +159,15 @@ def _job(
 
 def _lists(where: str, raw: Mapping[Any, Any], wave: str) -> Lists:
     try:
-        return {int(level): [int(ms) for ms in samples] for level, samples in raw[wave].items()}
+        lists = {int(level): [int(ms) for ms in samples] for level, samples in raw[wave].items()}
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FormatError(
             f"{where}: expected {wave} as parallelism -> list of ms ({error!r})"
         ) from None
+    for samples in lists.values():
+        for ms in (min(samples, default=0), max(samples, default=0)):
+            whole_number(f"{where}: a duration of {wave}", ms, 0, LARGEST_DURATION_MS)
+    return lists
 
 
 def _stage(where: str, raw: Any, parents: tuple[int, ...]) -> StageSpec:

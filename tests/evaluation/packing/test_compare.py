@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, PolicyError, WorkloadError
+from parcae.evaluation.packing import tuning
 from parcae.evaluation.packing.compare import compare_log, compare_packing, part_of
 from parcae.evaluation.packing.view import number
-from parcae.evaluation.packing.world import run_policy
+from parcae.evaluation.packing.world import PackingComparison, run_policy
 from parcae.metrics.packing import bounded_slowdown, slowdown
 from parcae.packing.config import PackingConfig
-from parcae.packing.sources import DrawnSource
+from parcae.packing.sources import DrawnSource, LogSource
 from parcae.policies.packing.catalog import make_packing_policy
 from parcae.workloads.random_streams import TUNING_SEED_START
 from parcae.workloads.rigid import RigidJobs
@@ -150,6 +151,49 @@ def test_the_correlation_of_blocks_is_reported_where_queues_outlive_them() -> No
     comparison = compare_log(jobs, ["fcfs"], part="all")
     assert comparison.policies[0].correlation > 0.5
     assert any("intervals are too narrow" in note for note in comparison.notes())
+
+
+def _warnings(comparison: PackingComparison) -> list[str]:
+    """The warnings, which are the same in the JSON and below the table."""
+    texts = comparison.warnings()
+    assert comparison.to_json()["warnings"] == texts
+    assert all(f"Warning: {text}." in comparison.notes() for text in texts)
+    return texts
+
+
+def test_a_load_above_one_is_warned_of() -> None:
+    (drawn,) = _warnings(compare_packing(SOURCE, ["sjf"], num_seeds=2))
+    assert drawn.startswith("arrivals bring 1.29 times the work that the cluster can do")
+    light = DrawnSource(rates=(0.5,), window=20)
+    assert _warnings(compare_packing(light, ["sjf"], num_seeds=2)) == []
+    full = RigidJobs(
+        "full", np.arange(400) * 5, np.full(400, 20), np.full((400, 1), 3), [8], step="s"
+    )
+    (of_log,) = _warnings(compare_log(full, ["fcfs"], part="all"))
+    assert of_log.startswith("arrivals bring 1.50 times")
+
+
+def test_pieces_that_share_jobs_or_are_all_the_same_are_warned_of() -> None:
+    assert _warnings(compare_log(log(), ["fcfs"], part="all", piece_jobs=60)) == []
+    overlapping = LogSource(log(), 150)
+    (shared,) = _warnings(compare_packing(overlapping, ["fcfs"], num_seeds=3))
+    assert "are in more than one of the 3 pieces of the log" in shared
+    same = LogSource(log(), None)
+    (repeated,) = _warnings(compare_packing(same, ["fcfs"], num_seeds=3))
+    assert repeated.startswith("all 3 runs have the same jobs")
+
+
+def test_a_knob_at_the_edge_of_its_sweep_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    light = DrawnSource(rates=(0.5,), window=20)
+
+    def edges(grid: tuple[float, ...]) -> list[str]:
+        monkeypatch.setattr(tuning, "knobs", lambda *_: grid)
+        return _warnings(compare_packing(light, ["sjf", "tetris"], num_seeds=2))
+
+    # The useful knobs lie between: where only larger ones are tried, the smallest is best.
+    assert edges((0.0, 1.0)) == []
+    (text,) = edges((0.001,))
+    assert text.startswith("tetris: knob 0.001 is at the edge of the values that were tried")
 
 
 def test_pieces_of_a_log_are_consecutive_and_the_rest_is_reported() -> None:

@@ -43,6 +43,7 @@ def reset_cores(state):  # type: ignore[no-untyped-def]
     state.pools.is_fair[0] = 0
     now.has_limits[0] = 0
     now.num_planned[0] = 0
+    now.is_elastic[0] = 0
     state.virtual_now.num_jobs[0] = 0
     state.virtual_now.num_members[0] = 0
     state.virtual_now.clock_ms[0] = 0.0
@@ -58,6 +59,7 @@ def init_job_orders(state, job):  # type: ignore[no-untyped-def]
     orders.weight[job] = 0.0
     orders.limit[job] = UNLIMITED
     orders.pool[job] = 0
+    state.jobs.priority[job] = 0
     state.contenders.front[job] = NO_STAGE
     state.contenders.tier[job] = 0.0
     state.contenders.share[job] = 0.0
@@ -107,6 +109,36 @@ def complete_stage(state, stage):  # type: ignore[no-untyped-def]
         account_time(state, state.now.clock_ms[0])
         jobs.completion_ms[job] = state.now.clock_ms[0]
         remove_active(state, job)
+
+
+@kernel
+def set_counts(state, stage, num_tasks, num_started, num_finished):  # type: ignore[no-untyped-def]
+    """Correct the stage's numbers of tasks; the number of running tasks must not change.
+
+    Args:
+        state: the cluster's tables; `stages`, `jobs` and `now` are written.
+        stage: row of the stage.
+        num_tasks: number of its tasks.
+        num_started: number of tasks that have started.
+        num_finished: number of tasks that have finished.
+    """
+    stages = state.stages
+    now = state.now
+    job = state.stages.job[stage]
+    had_more = stages.num_started[stage] < stages.num_tasks[stage]
+    has_more = num_started < num_tasks
+    stages.num_tasks[stage] = num_tasks
+    stages.num_started[stage] = num_started
+    stages.num_finished[stage] = num_finished
+    state.jobs.num_unstarted[job] += (1 if has_more else 0) - (1 if had_more else 0)
+    if not has_more:
+        stages.frontier_rank[stage] = -1
+    elif stages.num_parents_unsaturated[stage] == 0 and stages.frontier_rank[stage] < 0:
+        stages.frontier_rank[stage] = now.num_revealed[0]
+        now.num_revealed[0] += 1
+    refresh_saturation(state, stage)
+    now.is_plan_due[0] = 1
+    refresh_contender(state, job)
 
 
 @kernel

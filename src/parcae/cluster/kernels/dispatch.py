@@ -302,6 +302,17 @@ def _best_pool(state):  # type: ignore[no-untyped-def]
     return best
 
 
+@inlined
+def _goes_before_in_pool(state, first, second):  # type: ignore[no-untyped-def]
+    """Whether job `first` is served before job `second` of its pool; NO_JOB comes last.
+
+    The higher priority comes first; jobs of one priority go by the order in force.
+    """
+    if second != NO_JOB and state.jobs.priority[first] != state.jobs.priority[second]:
+        return state.jobs.priority[first] > state.jobs.priority[second]
+    return _goes_before(state, first, second)
+
+
 @kernel
 def _best_job_of(state, pool):  # type: ignore[no-untyped-def]
     """Return the job of a pool that is served next, or NO_JOB if none can start a task."""
@@ -311,7 +322,7 @@ def _best_job_of(state, pool):  # type: ignore[no-untyped-def]
         is_candidate = (
             state.job_orders.pool[job] == pool and state.contenders.front[job] != NO_STAGE
         )
-        if is_candidate and _goes_before(state, job, best):
+        if is_candidate and _goes_before_in_pool(state, job, best):
             best = job
     return best
 

@@ -10,13 +10,13 @@ rows are used that stand for no core: such a row runs a task or is in no pool.
 
 from __future__ import annotations
 
+from parcae.cluster.kernels.cores import set_counts
 from parcae.cluster.kernels.dispatch import begin_task, count_running, refresh_contender
 from parcae.cluster.kernels.tables import (
     account_time,
     count_schedulable_stage,
     pop_idle,
     push_idle,
-    refresh_saturation,
     remove_active,
 )
 from parcae.cluster.kernels.virtual import advance_virtual_run, find_critical_paths, predict_ends
@@ -131,36 +131,6 @@ def tasks_ended(  # type: ignore[no-untyped-def]
             stages.num_finished[stage],
         )
         durations_changed(state, job)
-    refresh_contender(state, job)
-
-
-@kernel
-def set_counts(state, stage, num_tasks, num_started, num_finished):  # type: ignore[no-untyped-def]
-    """Correct the stage's numbers of tasks; the number of running tasks must not change.
-
-    Args:
-        state: the cluster's tables; `stages`, `jobs` and `now` are written.
-        stage: row of the stage.
-        num_tasks: number of its tasks.
-        num_started: number of tasks that have started.
-        num_finished: number of tasks that have finished.
-    """
-    stages = state.stages
-    now = state.now
-    job = state.stages.job[stage]
-    had_more = stages.num_started[stage] < stages.num_tasks[stage]
-    has_more = num_started < num_tasks
-    stages.num_tasks[stage] = num_tasks
-    stages.num_started[stage] = num_started
-    stages.num_finished[stage] = num_finished
-    state.jobs.num_unstarted[job] += (1 if has_more else 0) - (1 if had_more else 0)
-    if not has_more:
-        stages.frontier_rank[stage] = -1
-    elif stages.num_parents_unsaturated[stage] == 0 and stages.frontier_rank[stage] < 0:
-        stages.frontier_rank[stage] = now.num_revealed[0]
-        now.num_revealed[0] += 1
-    refresh_saturation(state, stage)
-    now.is_plan_due[0] = 1
     refresh_contender(state, job)
 
 

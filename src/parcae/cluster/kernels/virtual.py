@@ -164,7 +164,7 @@ def _share_out(state, virtual):  # type: ignore[no-untyped-def]
     """Share the cores equally among the jobs; cores that a job cannot use go to the others."""
     now = virtual.now
     jobs = virtual.jobs
-    cores_left = float(state.now.num_executors[0])
+    cores_left = virtual.now.num_cores[0]
     num_left = 0
     for position in range(now.num_members[0]):
         jobs.rate[jobs.member[position]] = -1.0  # not settled yet
@@ -277,9 +277,29 @@ def _update_estimates(state, virtual):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _set_cores(state, virtual):  # type: ignore[no-untyped-def]
+    """Set the number of cores that the virtual run has until the present.
+
+    On an elastic cluster it is the mean number of cores that were up since the last advance.
+    """
+    now = state.now
+    cores = float(now.num_executors[0])
+    if now.is_elastic[0]:
+        core_ms = now.core_ms[0] + now.num_executors[0] * (now.clock_ms[0] - now.core_until_ms[0])
+        # A run that has not advanced yet begins at time 0.
+        before_ms = virtual.now.core_ms[0] if virtual.now.clock_ms[0] > 0.0 else 0
+        passed_ms = float(now.clock_ms[0]) - virtual.now.clock_ms[0]
+        if passed_ms > 0.0:
+            cores = (core_ms - before_ms) / passed_ms
+        virtual.now.core_ms[0] = core_ms
+    virtual.now.num_cores[0] = cores
+
+
+@kernel
 def advance_virtual_run(state, virtual):  # type: ignore[no-untyped-def]
     """Advance the virtual run to the present, arrival by arrival."""
     now = virtual.now
+    _set_cores(state, virtual)
     _update_estimates(state, virtual)
     while now.num_jobs[0] < state.now.num_jobs[0]:
         job = now.num_jobs[0]

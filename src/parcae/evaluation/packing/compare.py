@@ -20,8 +20,9 @@ from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.world import Say
 from parcae.packing.config import PackingConfig
 from parcae.packing.layout import Cost
-from parcae.packing.sources import PackingSource
+from parcae.packing.sources import DrawnSource, LogSource, PackingSource
 from parcae.policies.packing.catalog import PackingSetting
+from parcae.workloads.bernoulli import MIXES, load_of_rate
 from parcae.workloads.rigid import RigidJobs
 
 #: Parts of a log that can be compared.
@@ -84,8 +85,22 @@ def compare_packing(
         PackingSetting(rate=float(np.mean(rates)) if rates else None),
         Tuning(source, cost, tune_budget_s),
         card,
+        offered_load(source),
     )
     return compare_in(world, policies, range(len(sequences)), say=say)
+
+
+def offered_load(source: PackingSource) -> float:
+    """Work that a source's jobs bring / work that the cluster can do, of its busiest resource.
+
+    The largest of several; 0 for a source of another kind.
+    """
+    if isinstance(source, DrawnSource):
+        capacity = [source.num_units] * source.num_resources
+        return load_of_rate(MIXES[source.mix], max(source.rates), capacity)
+    if isinstance(source, LogSource):
+        return float(source.jobs.load.max()) * max(source.speeds)
+    return 0.0
 
 
 def compare_log(
@@ -138,6 +153,7 @@ def compare_log(
         PackingSetting(is_exact=True, log=log.name),
         Tuning(tuning_pieces(log.piece(0, half)), cost, tune_budget_s, where),
         _log_card(log, part, jobs, sequences, piece_jobs),
+        float(jobs.load.max()),
     )
     return compare_in(world, policies, range(len(sequences)), say=say)
 

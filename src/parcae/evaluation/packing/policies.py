@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from parcae.evaluation.packing.tuning import Tuned, tune_knob, tune_withholding
@@ -44,11 +44,13 @@ class ResolvedPacking:
         tuned: by name, the result of tuning in words.
         curves: by learned policy, [iteration, seconds, cost on the selection runs] for each
             measurement of its training.
+        edges: by name, a warning of a tuned value at the edge of those that were tried.
     """
 
     policies: Mapping[str, PackingPolicy]
     tuned: Mapping[str, str]
     curves: Mapping[str, list[list[float]]]
+    edges: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,6 +79,7 @@ def resolve_packing(
     """
     made: dict[str, PackingPolicy] = {}
     tuned: dict[str, str] = {}
+    edges: dict[str, str] = {}
     for name in tuned_last(names, lambda name: tuning is not None and name in TUNED):
         if tuning is None or name not in TUNED:
             made[name] = make_packing_policy(name, setting)
@@ -86,11 +89,14 @@ def resolve_packing(
         result = tune(name, tuning)
         made[name] = result.policy
         tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
+        if result.edge:
+            edges[name] = result.edge
     curves = {name: _curve(name, setting) for name in made}
     return ResolvedPacking(
         {name: made[name] for name in dict.fromkeys(names)},
         tuned,
         {name: curve for name, curve in curves.items() if curve},
+        edges,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.evaluation.tuning import edge_text
 from parcae.metrics.packing import BY_JOB, typical_cost
 from parcae.packing.config import TimeMode
 from parcae.packing.layout import Cost
@@ -62,12 +63,14 @@ class Tuned:
         cost: its cost on the sequences that selected it; optimistic for that reason.
         text: the result in words, for the settings.
         card: the result as plain JSON.
+        edge: a warning if a value is at the edge of those that were tried.
     """
 
     policy: HandMadePolicy
     cost: float
     text: str
     card: Mapping[str, Any] = field(default_factory=dict)
+    edge: str = ""
 
 
 def tuning_pieces(log: RigidJobs) -> LogSource:
@@ -144,7 +147,10 @@ def tune_knob(
         f"of {len(tried)} from 0 to 1, on {len(batch)} tuning sequences"
     )
     best = HandMadePolicy(name, PackingKind.TETRIS, sweep.best)
-    return Tuned(best, least, text, {"knob": sweep.best[0], "cost": least})
+    # A knob of 0 is an end by nature: alignment does not count.
+    is_at_edge = sweep.best[0] == max(tried)
+    edge = edge_text("knob", sweep.best[0], (0.0, max(tried))) if is_at_edge else ""
+    return Tuned(best, least, text, {"knob": sweep.best[0], "cost": least}, edge)
 
 
 def cost_name(cost: Cost) -> str:

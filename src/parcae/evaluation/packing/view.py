@@ -15,7 +15,8 @@ from parcae.evaluation.packing.plots import (
     slowdown_cdf,
     waiting_over_time,
 )
-from parcae.evaluation.packing.world import NUM_BLOCKS
+from parcae.evaluation.packing.samples import NUM_BLOCKS
+from parcae.evaluation.packing.users import users_section
 from parcae.evaluation.page import figure_html, pair
 from parcae.evaluation.statistics import with_interval
 from parcae.evaluation.world import Column
@@ -94,6 +95,7 @@ def notes(comparison: PackingComparison) -> list[str]:
             f"neighbouring blocks are correlated (up to {max(known):.2f}): "
             "the intervals are too narrow"
         )
+    lines.extend(f"Warning: {text}." for text in comparison.warnings())
     return lines
 
 
@@ -105,6 +107,7 @@ def sections(comparison: PackingComparison) -> list[str]:
         figure_html(slowdown_bars(comparison), with_library=True),
         *pair(slowdown_cdf(comparison), slowdown_by_size(comparison)),
         *([figure_html(learning_curves(comparison))] if comparison.curves else []),
+        *users_section(comparison),
         *_one_run(comparison),
     ]
 

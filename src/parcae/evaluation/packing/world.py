@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError
+from parcae.evaluation.doubts import packing_warnings
 from parcae.evaluation.packing.policies import ResolvedPacking, Tuning, resolve_packing
-from parcae.evaluation.statistics import Estimate, Method, ratio_estimate
+from parcae.evaluation.packing.samples import NUM_BLOCKS, Samples, samples_of
+from parcae.evaluation.statistics import Estimate, Method
 from parcae.evaluation.world import PairedComparison, Say
 from parcae.metrics.packing import (
     MEASURES,
@@ -36,8 +38,6 @@ from parcae.workloads.rigid import RigidJobs
 FloatArray = npt.NDArray[np.float64]
 #: Measures whose ratio to the first policy is reported. Waiting is not among them: it can be 0.
 _RATIOS = ("slowdown", "bounded_slowdown", "completion")
-#: For its intervals, a single run is divided into this many consecutive blocks of jobs.
-NUM_BLOCKS = 20
 _BY_RUN = (
     "95% confidence intervals: a mean over all jobs is the ratio of the {0}' sums to their numbers "
     "of jobs; ratios to the first policy are paired by {1}; delta method on the logarithm, "
@@ -163,12 +163,16 @@ class PackingComparison(PairedComparison[PackingResult]):
         outcomes: the first run of every policy, for the charts.
         curves: by learned policy, [iteration, seconds, cost on the selection runs] for each
             measurement of its training.
+        doubts: what makes conclusions from this comparison wrong, in sentences.
+        users: int64[jobs of all runs], the user of each job; empty if the source names none.
     """
 
     measure_key: str
     sizes: SizeGroups
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     curves: Mapping[str, list[list[float]]] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+    users: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     subject = "rigid jobs"
 
@@ -227,6 +231,10 @@ class PackingComparison(PairedComparison[PackingResult]):
         names = ", ".join(p.name for p in self.policies if not p.is_complete)
         return f"Not ranked, because some of their jobs never started: {names}." if names else ""
 
+    def warnings(self) -> list[str]:
+        """What makes conclusions from this comparison wrong, in sentences."""
+        return list(self.doubts)
+
     @property
     def view(self) -> Any:
         """The module that shows these comparisons."""
@@ -235,10 +243,18 @@ class PackingComparison(PairedComparison[PackingResult]):
         return view
 
     def to_json(self) -> dict[str, Any]:
-        """{"policies": {name: {...}}, "measure": ..., "settings": {...}}"""
+        """{"policies": {name: {...}}, "measure": ..., "settings": {...}, "warnings": [...]}"""
+        from parcae.evaluation.packing.users import by_user
+
         key = self.measure_key
-        policies = {p.name: p.to_json(self.sizes, key) for p in self.policies}
-        return {"policies": policies, "measure": key, "settings": self.settings}
+        users = [user.to_json() for user in by_user(self)]
+        return {
+            "policies": {p.name: p.to_json(self.sizes, key) for p in self.policies},
+            "measure": key,
+            "settings": self.settings,
+            "warnings": self.warnings(),
+            **({"users": users} if users else {}),
+        }
 
 
 @dataclass(frozen=True)
@@ -251,6 +267,7 @@ class PackingWorld:
         setting: the setting for which the nearest variant of a learned policy is chosen.
         tuning: how policies are tuned.
         card: what is needed to repeat the comparison, besides the policies.
+        load: work that arrives / work that the cluster can do, of its busiest resource.
     """
 
     sequences: Sequence[RigidJobs]
@@ -258,6 +275,7 @@ class PackingWorld:
     setting: PackingSetting
     tuning: Tuning
     card: Mapping[str, Any]
+    load: float = 0.0
 
     plays_in_threads = True
 
@@ -300,7 +318,26 @@ class PackingWorld:
         )
         settings = self._settings(resolved, results)
         shown = dict(zip(resolved.names, rows[0], strict=True))
-        return PackingComparison(results, settings, measure, sizes, shown, resolved.curves)
+        edges = (f"{name}: {text}" for name, text in resolved.edges.items())
+        warnings = (*packing_warnings(self.sequences, self.load), *edges)
+        return PackingComparison(
+            results,
+            settings,
+            measure,
+            sizes,
+            shown,
+            resolved.curves,
+            warnings,
+            self._users(),
+        )
+
+    def _users(self) -> npt.NDArray[np.int64]:
+        """The user of every job of all runs; empty if a run's source names none."""
+        users = [jobs.users for jobs in self.sequences]
+        is_known = all(
+            len(one) == len(jobs) for one, jobs in zip(users, self.sequences, strict=True)
+        )
+        return np.concatenate(users) if is_known else np.zeros(0, np.int64)
 
     def _settings(
         self, resolved: ResolvedPacking, results: Sequence[PackingResult]
@@ -332,15 +369,15 @@ def run_policy(
     return batch.outcomes()
 
 
-def _measured(outcomes: Sequence[Outcome]) -> dict[str, _Samples]:
+def _measured(outcomes: Sequence[Outcome]) -> dict[str, Samples]:
     """The samples of every measure under one policy."""
-    return {key: _samples([of(outcome) for outcome in outcomes]) for key, of in MEASURES.items()}
+    return {key: samples_of([of(outcome) for outcome in outcomes]) for key, of in MEASURES.items()}
 
 
 def _result(
     name: str,
     outcomes: Sequence[Outcome],
-    first: Mapping[str, _Samples],
+    first: Mapping[str, Samples],
     measure: str,
     sizes: SizeGroups,
     num_visible: int | None,
@@ -377,58 +414,3 @@ def _method(results: Sequence[PackingResult], sequences: Sequence[RigidJobs]) ->
     if count < 2 or not known:
         return "one run of too few jobs for confidence intervals"
     return _BY_BLOCK.format(count, min(known), max(known), 2 / math.sqrt(count))
-
-
-@dataclass(frozen=True)
-class _Samples:
-    """Sum of a measure over the jobs that started, and their number, per run or per block.
-
-    Several runs give one sample each. A single run is divided into blocks of jobs.
-    """
-
-    total: FloatArray
-    count: FloatArray
-
-    def mean(self) -> Estimate:
-        """Mean over all jobs."""
-        is_known = self.count > 0
-        return (
-            ratio_estimate(self.total[is_known], self.count[is_known], "t")
-            if is_known.any()
-            else _UNKNOWN
-        )
-
-    def ratio(self, first: _Samples) -> Estimate:
-        """Ratio of the means over all jobs; runs in which no job started in both are left out."""
-        is_known = (self.count > 0) & (first.count > 0)
-        if not is_known.any():
-            return _UNKNOWN
-        above, below = (one.total[is_known] / one.count[is_known].mean() for one in (self, first))
-        return ratio_estimate(above, below, "t")
-
-    def correlation(self) -> float:
-        """Correlation between neighbouring means (lag 1)."""
-        if len(self.total) < 3 or not (self.count > 0).all():
-            return math.nan
-        means = self.total / self.count
-        deviation = means - means.mean()
-        return (
-            float((deviation[1:] * deviation[:-1]).sum() / (deviation**2).sum())
-            if deviation.any()
-            else 0.0
-        )
-
-
-_UNKNOWN = Estimate(math.nan, math.nan, math.nan)
-
-
-def _samples(values: Sequence[FloatArray]) -> _Samples:
-    parts = (
-        values
-        if len(values) > 1
-        else np.array_split(values[0], max(1, min(NUM_BLOCKS, len(values[0]))))
-    )
-    total = np.array([np.nansum(part) for part in parts], np.float64)
-    return _Samples(
-        total, np.array([np.count_nonzero(~np.isnan(part)) for part in parts], np.float64)
-    )

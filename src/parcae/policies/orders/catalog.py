@@ -7,29 +7,24 @@ that depend on executor classes, idle slots or moves exist in the world of execu
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from parcae.cluster.state import MAX_POOLS, POOL
-from parcae.errors import ConfigError, PolicyError
+from parcae.errors import PolicyError
+from parcae.policies.additions import POOL_FILES, split_policy
 from parcae.policies.catalog import CATALOG, make_policy
 from parcae.policies.entries import Catalogue, PolicyEntry, refuse_argument
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.layout import PlanTables
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.policies.orders.pools import job_pools, pool_rows
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.allocation import DEFAULT_POOL, PoolSpec, read_allocation
 from parcae.workloads.job import Workload
-
-#: Separates a policy's name from the guard's factor.
-_GUARD = "+guard"
-_GUARD_HELP = "write a factor above 1 after the guard, e.g. srpt+guard:1.1"
-#: Suffixes of allocation files.
-_POOL_FILES = (".json", ".xml")
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ def _fifo(text: str, argument: str, setting: PlanSetting) -> OrderPolicy:
 
 
 def _fair(text: str, argument: str, setting: PlanSetting) -> OrderPolicy:
-    if argument.endswith(_POOL_FILES):
+    if argument.endswith(POOL_FILES):
         return OrderPolicy(text, OrderKind.POOLS, _read_pool_tables(argument, setting.workload))
     if argument:
         raise PolicyError(
@@ -80,6 +75,25 @@ def _gittins(text: str, argument: str, setting: PlanSetting) -> OrderPolicy:
     refuse_argument(text, argument)
     tables = plan_tables(**gittins_tables(setting.workload, setting.config))
     return OrderPolicy(text, OrderKind.GITTINS, tables)
+
+
+def _edf(text: str, argument: str, setting: PlanSetting) -> OrderPolicy:
+    if argument not in ("", "late-last"):
+        raise PolicyError(f"policy {text!r}: the argument is 'late-last' or nothing")
+    kind = OrderKind.EDF_LATE_LAST if argument else OrderKind.EDF
+    return OrderPolicy(text, kind, plan_tables(deadline_ms=_deadlines_of(text, setting.workload)))
+
+
+def _deadlines_of(text: str, workload: Workload) -> npt.NDArray[np.float64]:
+    """The table `deadline_ms` for `plan_tables`."""
+    if not workload.has_deadlines:
+        raise PolicyError(
+            f"policy {text!r} orders jobs by their deadlines, but no job of workload "
+            f"{workload.name!r} has one: give --deadlines FILE (`Workload.with_deadlines` in "
+            "Python)"
+        )
+    known = [np.inf if job.deadline_ms is None else job.deadline_ms for job in workload.jobs]
+    return np.array([*known, np.inf], np.float64)
 
 
 _SPARK = "Spark's TaskSchedulerImpl and Pool"
@@ -111,12 +125,29 @@ ORDER_CATALOG: Catalogue[PlanSetting] = Catalogue("policy", "parcae policies", (
                 "least attained service first"),
     PolicyEntry("gittins", "largest Gittins index first, by the spread of a recurring job's size",
                 "Gittins 1979; Scully 2018", _gittins, "largest Gittins index first"),
+    PolicyEntry("edf", "earliest deadline first (--deadlines); jobs without a deadline come last, "
+                "in the order of srpt", "Liu & Layland 1973", _edf, "earliest deadline first"),
+    PolicyEntry("edf:late-last", "as edf, but a job that would miss its deadline even with all "
+                "cores counts as a job without one", "Parcae", _edf,
+                "earliest deadline first; jobs that cannot meet theirs last"),
 ))  # fmt: skip
 
-GUARD_USAGE = "POLICY+guard:FACTOR"
-GUARD_SUMMARY = (
-    "the policy, but a job goes first if its time in the system would otherwise exceed FACTOR "
-    "times its time under virtual fair sharing"
+#: What a policy's name may be followed by: (usage, summary).
+ADDITIONS = (
+    (
+        "POLICY+guard:FACTOR",
+        "the policy, but a job goes first if its time in the system would otherwise exceed FACTOR "
+        "times its time under virtual fair sharing",
+    ),
+    (
+        "POLICY+pools:FILE.xml|json",
+        "the policy inside the pools of an allocation file; between pools Spark's FAIR decides by "
+        "their weights and minimum shares",
+    ),
+    (
+        "POLICY+priorities:FILE.csv",
+        "the policy among jobs of one priority; jobs of a higher priority come first",
+    ),
 )
 
 
@@ -127,46 +158,29 @@ def all_policies() -> Iterator[tuple[str, str, str, str]]:
     """
     for entry in ORDER_CATALOG:
         yield entry.usage, entry.summary, entry.source, "cores"
-    yield GUARD_USAGE, GUARD_SUMMARY, "Parcae", "cores"
+    for usage, summary in ADDITIONS:
+        yield usage, summary, "Parcae", "cores"
     for other in CATALOG:
         is_both = not other.only_executors and ORDER_CATALOG.find(other.name)[0] is None
         yield other.usage, other.summary, other.source, "both" if is_both else "executors"
-
-
-def split_guard(text: str) -> tuple[str, float | None]:
-    """Split a text into the policy and the factor of its guard (None without a guard).
-
-    Raises:
-        PolicyError: the guard has no finite factor above 1, or there are several guards.
-
-    Example: `split_guard("srpt+guard:1.1")` is ("srpt", 1.1).
-    """
-    name, mark, rest = text.partition(_GUARD)
-    if not mark:
-        return text, None
-    if _GUARD in rest:
-        raise PolicyError(f"policy {text!r} has more than one guard; write only one")
-    try:
-        factor = float(rest.removeprefix(":")) if rest.startswith(":") else math.nan
-    except ValueError:
-        factor = math.nan
-    if not math.isfinite(factor) or factor <= 1.0 or not name:
-        raise PolicyError(f"policy {text!r}: {_GUARD_HELP}")
-    return name, factor
 
 
 def refuse_planners(text: str) -> None:
     """Reject policies that exist in the world of cores only; for use in the world of executors.
 
     Raises:
-        PolicyError: `text` names such a policy, or has a guard.
+        PolicyError: `text` names such a policy, or adds a guard, pools or priorities.
     """
-    is_guarded = _GUARD in text
-    entry, argument = ORDER_CATALOG.find(text)
-    is_other = CATALOG.find(text)[0] is None or argument == "spark-jobs"
-    plans = entry is not None and (is_other or argument.endswith(_POOL_FILES))
-    if plans or is_guarded:
-        what = "the guard" if is_guarded else "it plans standing orders and"
+    parts = split_policy(text)
+    entry, argument = ORDER_CATALOG.find(parts.name)
+    is_other = CATALOG.find(parts.name)[0] is None or argument == "spark-jobs"
+    plans = entry is not None and (is_other or argument.endswith(POOL_FILES))
+    what = "it plans standing orders and" if plans else ""
+    if parts.has_tenants:
+        what = "keeping pools or priorities"
+    if parts.guard is not None:
+        what = "the guard"
+    if what:
         raise PolicyError(
             f"policy {text!r}: {what} exists in the world of cores only; choose --world cores"
         )
@@ -177,7 +191,7 @@ def make_cores_policy(
 ) -> OrderPolicy | HeuristicPolicy:
     """Return the policy that `text` names in the world of cores.
 
-    Policies with learned parameters or a guard are not made here.
+    Policies with learned parameters, and what a name adds to a policy, are not made here.
 
     Args:
         text: NAME or NAME:ARGUMENT.
@@ -235,10 +249,7 @@ def title_of(text: str) -> str:
 def _read_pool_tables(path: str, workload: Workload) -> PlanTables:
     """The tables of the pools in an allocation file."""
     allocation = read_allocation(path)
-    names = [job.name for job in workload.jobs]
-    recorded = [job.pool or None for job in workload.jobs]
-    allocation.check_used(names, recorded)
-    return pool_tables(allocation.all_pools, allocation.pools_of(names, recorded), path)
+    return pool_tables(allocation.all_pools, job_pools(allocation, workload), path)
 
 
 def pool_tables(pools: tuple[PoolSpec, ...], job_pools: tuple[str, ...], source: str) -> PlanTables:
@@ -253,23 +264,9 @@ def pool_tables(pools: tuple[PoolSpec, ...], job_pools: tuple[str, ...], source:
     Raises:
         ConfigError: there are more pools than can be simulated.
     """
-    if len(pools) > MAX_POOLS:
-        raise ConfigError(f"{source}: {len(pools)} pools; at most {MAX_POOLS} can be simulated")
-    if len(pools) == 1:
-        # The dispatcher uses pools only if there are several. With an empty second pool, a single
-        # pool can have the mode FAIR as well.
-        pools = (*pools, PoolSpec(f"not {pools[0].name}"))
-    row_of = {pool.name: row for row, pool in enumerate(pools)}
-    table = np.zeros(len(pools), POOL)
-    table["weight"] = [pool.weight for pool in pools]
-    table["min_share"] = [pool.min_share for pool in pools]
-    table["is_fair"] = [pool.mode == "FAIR" for pool in pools]
-    for rank, name in enumerate(sorted(row_of)):
-        table["name_rank"][row_of[name]] = rank
-    pool_of = np.array(
-        [*(row_of[name] for name in job_pools), row_of.get(DEFAULT_POOL, 0)], np.int64
-    )
-    return plan_tables(pool_of=pool_of, pools=table)
+    table, row_of = pool_rows(pools, source)
+    rows = [*(row_of[name] for name in job_pools), row_of.get(DEFAULT_POOL, 0)]
+    return plan_tables(pool_of=np.array(rows, np.int64), pools=table)
 
 
 def given_tables(tiers: list[float], limits: list[int]) -> PlanTables:

@@ -11,10 +11,16 @@ from enum import IntEnum
 import numpy as np
 
 from parcae.cluster.kernels.estimates import correction, remaining_ms, total_ms, unstarted_ms
+from parcae.cluster.kernels.guard import remaining_work
 from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends
 from parcae.cluster.state import NO_JOB, NOT_YET, VirtualRun
 from parcae.kernels import NOTHING, deferred, inlined, kernel
 from parcae.policies.orders.layout import GITTINS_AGES_PER_UNIT, GITTINS_SIGMAS_PER_UNIT
+
+#: Tier of the first job without a deadline. It is above the time to any deadline, and below what
+#: the guard treats as infinite.
+_LAST_TIER = 1e11
+_LARGEST_TIER = 9e11
 
 
 class OrderKind(IntEnum):
@@ -32,6 +38,8 @@ class OrderKind(IntEnum):
     LAS = 8  # least attained service first
     GITTINS = 9  # largest Gittins index first
     GIVEN = 10  # fixed tiers and limits from the tables
+    EDF = 11  # earliest deadline first; jobs without a deadline last, as SRPT
+    EDF_LATE_LAST = 12  # as EDF, but a job that cannot meet its deadline counts as without one
 
 
 @deferred(NOTHING)
@@ -149,6 +157,44 @@ def _order_by_attained(view, orders):  # type: ignore[no-untyped-def]
         orders.wake_ms[0] = view.now.clock_ms[0] + np.int64(soonest_ms) + 1
 
 
+@inlined
+def _time_to_deadline(view, tables, job):  # type: ignore[no-untyped-def]
+    """Time in ms until the job's deadline, negative after it; infinite if it has none."""
+    num_profiles = tables.deadline_ms.shape[0] - 1
+    profile = view.jobs.profile[job]
+    allowed_ms = tables.deadline_ms[profile if 0 <= profile < num_profiles else num_profiles]
+    return view.jobs.arrival_ms[job] + allowed_ms - view.now.clock_ms[0]
+
+
+@kernel
+def _alone_ms(view, virtual, job):  # type: ignore[no-untyped-def]
+    """Estimate how long the job still takes if it gets all cores, in ms."""
+    work_ms, path_ms = remaining_work(view, virtual, job)
+    return max(work_ms / view.now.num_executors[0], path_ms)
+
+
+@deferred(NOTHING)
+def _order_by_deadline(view, orders, tables, late_last):  # type: ignore[no-untyped-def]
+    """Order jobs by deadline; those without one come last, least remaining work first.
+
+    With `late_last`, a job that would miss its deadline even with all cores counts as without one.
+
+    Source: Liu and Layland, "Scheduling algorithms for multiprogramming in a hard-real-time
+    environment" (1973), for the earliest deadline first.
+    """
+    virtual = _virtual_run(tables)
+    if late_last:
+        # It keeps the critical paths of the jobs.
+        advance_virtual_run(view, virtual)
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        left_ms = _time_to_deadline(view, tables, job)
+        is_late = late_last and left_ms < math.inf and _alone_ms(view, virtual, job) > left_ms
+        if left_ms == math.inf or is_late:
+            left_ms = min(_LARGEST_TIER, _LAST_TIER + remaining_ms(view, job))
+        orders.jobs.tier[job] = left_ms
+
+
 @kernel
 def _gittins_index(view, tables, job):  # type: ignore[no-untyped-def]
     """The Gittins index of the job, given its age. Sizes are log-normal around the estimate.
@@ -192,6 +238,8 @@ def plan(view, orders, kind, tables):  # type: ignore[no-untyped-def]
         _order_by_virtual_end(view, orders, _virtual_run(tables), kind == OrderKind.PSBS)
     elif kind == OrderKind.LAS:
         _order_by_attained(view, orders)
+    elif kind in (OrderKind.EDF, OrderKind.EDF_LATE_LAST):
+        _order_by_deadline(view, orders, tables, kind == OrderKind.EDF_LATE_LAST)
     for position in range(view.now.num_active[0]):
         job = view.active[position]
         if kind == OrderKind.FAIR:

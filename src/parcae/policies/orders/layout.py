@@ -23,6 +23,8 @@ class PlanTables(NamedTuple):
     index: Any
     tiers: Any  # float64[num_jobs], fixed tiers of jobs, in order of arrival
     limits: Any  # int64[num_stages], fixed limits of stages, in order of arrival
+    # float64[num_profiles + 1], deadline of a recurring job after its arrival; inf: it has none
+    deadline_ms: Any
     # The virtual run of fair sharing, which the kernels keep between plans.
     virtual_now: Any  # VIRTUAL_NOW[1]
     virtual_jobs: Any  # VIRTUAL_JOB[num_jobs]

@@ -28,6 +28,7 @@ def plan_tables(
     index: npt.NDArray[np.float64] | None = None,
     tiers: npt.NDArray[np.float64] | None = None,
     limits: npt.NDArray[np.int64] | None = None,
+    deadline_ms: npt.NDArray[np.float64] | None = None,
 ) -> PlanTables:
     """Return the tables of a policy by formula. Tables that are left out get one row of zeros.
 
@@ -38,6 +39,8 @@ def plan_tables(
         index: float64[num_sigmas, num_ages], Gittins index by spread and age.
         tiers: float64[num_jobs], fixed tiers of jobs, in order of arrival.
         limits: int64[num_stages], fixed limits of stages, in order of arrival.
+        deadline_ms: float64[num_profiles + 1], deadline of every recurring job after its arrival;
+            inf: it has none; last: other jobs.
     """
     virtual = allocate_virtual(1, 1)
     return PlanTables(
@@ -47,6 +50,7 @@ def plan_tables(
         np.zeros((1, 1)) if index is None else index,
         np.zeros(1) if tiers is None else tiers,
         np.zeros(1, np.int64) if limits is None else limits,
+        np.zeros(1) if deadline_ms is None else deadline_ms,
         virtual.now,
         virtual.jobs,
         virtual.stages,

@@ -1,7 +1,8 @@
 """The event loop of the world of cores: fires events until the policy must plan.
 
-Events at the same time fire in this order: arrivals and wake-ups, then ends of tasks, then the
-follow-ups of those events, oldest first. After every single event there is an offer round.
+Events at the same time fire in this order: arrivals, events of an elastic cluster
+(`parcae.simulation.kernels.elastic`) and wake-ups, then ends of tasks, then the follow-ups of those
+events, oldest first. After every single event there is an offer round.
 
 Every public kernel takes the same three tables and writes the first two:
 
@@ -37,7 +38,30 @@ from parcae.cluster.kernels.tables import account_time
 from parcae.cluster.state import NO_STAGE, NOT_YET
 from parcae.kernels import INTEGER, deferred, inlined, kernel
 from parcae.simulation.future import NEVER_MS, Followup, Status
-from parcae.simulation.kernels.event_queue import next_executor, next_ms, pop, push
+from parcae.simulation.kernels.elastic import (
+    begin_elastic,
+    fire_elastic,
+    is_all_done,
+    note_backlog,
+    note_idle,
+)
+from parcae.simulation.kernels.event_queue import (
+    KINDS,
+    follow_up,
+    next_executor,
+    next_ms,
+    pop,
+    push,
+)
+from parcae.simulation.kernels.faults import (
+    admit_job,
+    begin_faults,
+    end_next_attempt,
+    fire_fault,
+    follow_up_attempt,
+    only_faults_left,
+    start_attempts,
+)
 from parcae.simulation.kernels.firing import begin, draw_duration_ms, submit
 
 _NEVER = np.int64(NEVER_MS)
@@ -50,28 +74,16 @@ _BAD_ORDERS = int(Status.BAD_ORDERS)
 _REVEAL = int(Followup.REVEAL_STAGE)
 _COMPLETE_STAGE = int(Followup.COMPLETE_STAGE)
 _END_TASK = int(Followup.END_TASK)
-_KINDS = len(Followup)
 _REST = 2
 
 
 @inlined
-def _follow_up(future, kind, row):  # type: ignore[no-untyped-def]
-    """Append a follow-up event at the present time to the ring.
-
-    `row` is a stage, or an executor for END_TASK.
-    """
-    events = future.events
-    ring = future.followups
-    place = (events.first_followup[0] + events.num_followups[0]) % ring.shape[0]
-    ring[place] = row * _KINDS + kind
-    events.num_followups[0] += 1
-
-
-@inlined
 def _find_next_other(state, future):  # type: ignore[no-untyped-def]
-    """Set `next_other_ms`: the earliest of next arrival, wake-up and end of the episode."""
+    """Set `next_other_ms`: the earliest of next arrival, wake-up, fault, elastic event and end."""
     events = future.events
-    earliest = events.end_ms[0]
+    earliest = min(events.end_ms[0], events.next_fault_ms[0])
+    if future.elastic.shape[0] > 0:
+        earliest = min(earliest, future.elastic.next_ms[0])
     if events.next_arrival[0] < future.arrival_ms.shape[0]:
         earliest = min(earliest, future.arrival_ms[events.next_arrival[0]])
     # A wake-up lies at least 1 ms ahead: a policy that asks for one at once must not stop time.
@@ -85,7 +97,7 @@ def _end_task(state, future, executor):  # type: ignore[no-untyped-def]
     """End the executor's task; if it was the last of its stage, the stage completes later."""
     stage = end_task(state, executor)
     if stage != NO_STAGE:
-        _follow_up(future, _COMPLETE_STAGE, stage)
+        follow_up(future, _COMPLETE_STAGE, stage)
 
 
 @kernel
@@ -110,7 +122,7 @@ def _continue_core(state, future, tables):  # type: ignore[no-untyped-def]
     ended = finish_task(state, executor)
     left = state.stages.job[ended]
     if state.stages.num_finished[ended] == state.stages.num_tasks[ended]:
-        _follow_up(future, _COMPLETE_STAGE, ended)
+        follow_up(future, _COMPLETE_STAGE, ended)
     stage = next_stage(state, left)
     if stage == NO_STAGE:
         pop(future, executor)
@@ -123,39 +135,50 @@ def _continue_core(state, future, tables):  # type: ignore[no-untyped-def]
     if duration_ms > 0:
         return push(future, executor, state.now.clock_ms[0] + duration_ms)
     pop(future, executor)
-    _follow_up(future, _END_TASK, executor)
+    follow_up(future, _END_TASK, executor)
     return True
 
 
 @kernel
-def _fire_followup(state, future):  # type: ignore[no-untyped-def]
+def _fire_followup(state, future, has_faults, is_elastic):  # type: ignore[no-untyped-def]
     """Remove the oldest follow-up from the ring and carry it out."""
     events = future.events
     code = future.followups[events.first_followup[0]]
     events.first_followup[0] = (events.first_followup[0] + 1) % future.followups.shape[0]
     events.num_followups[0] -= 1
-    kind = code % _KINDS
-    row = code // _KINDS
+    kind = code % KINDS
+    row = code // KINDS
     if kind == _REVEAL:
         reveal_stage(state, row)
     elif kind == _COMPLETE_STAGE:
         complete_stage(state, row)
     else:
-        _end_task(state, future, row)
+        if is_elastic and kind == _END_TASK:
+            note_idle(state, future, row)
+        if has_faults:
+            follow_up_attempt(state, future, kind, row)
+        else:
+            _end_task(state, future, row)
 
 
 @kernel
-def _arrive(state, future, tables):  # type: ignore[no-untyped-def]
+def _arrive(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
     """Add the next job; its stages without parents are revealed one by one, in Spark's order."""
     profile = future.job_profile[future.events.next_arrival[0]]
     job = submit(state, future, tables)
     for row in range(tables.job_first_root[profile], tables.job_first_root[profile + 1]):
-        _follow_up(future, _REVEAL, state.jobs.stage_start[job] + tables.roots[row])
+        follow_up(future, _REVEAL, state.jobs.stage_start[job] + tables.roots[row])
+    if has_faults:
+        admit_job(state, future, job)
 
 
 @kernel
-def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
-    """Fire an arrival or a wake-up. Returns False if the episode ends first."""
+def _fire_other(state, future, tables, has_faults, is_elastic):  # type: ignore[no-untyped-def]
+    """Fire an arrival, a fault, an elastic event or a wake-up.
+
+    Returns:
+        False if the episode ends first.
+    """
     events = future.events
     now = state.now
     time_ms = future.events.next_other_ms[0]
@@ -167,7 +190,11 @@ def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
         and future.arrival_ms[events.next_arrival[0]] == time_ms
     ):
         events.num_fired_arrivals[0] += time_ms > 0
-        _arrive(state, future, tables)
+        _arrive(state, future, tables, has_faults)
+    elif has_faults and events.next_fault_ms[0] == time_ms:
+        fire_fault(state, future)
+    elif is_elastic and future.elastic.next_ms[0] == time_ms:
+        fire_elastic(state, future)
     else:
         now.wake_ms[0] = NOT_YET
         now.is_plan_due[0] = 1
@@ -196,7 +223,7 @@ def _carry_out_starts(state, future, tables):  # type: ignore[no-untyped-def]
         if duration_ms > 0:
             in_range &= push(future, executor, clock_ms + duration_ms)
         else:
-            _follow_up(future, _END_TASK, executor)
+            follow_up(future, _END_TASK, executor)
     state.now.num_commands[0] = 0
     return in_range
 
@@ -207,6 +234,100 @@ def _stop(state, future):  # type: ignore[no-untyped-def]
     state.now.clock_ms[0] = future.events.end_ms[0]
     account_time(state, state.now.clock_ms[0])
     return _ENDED
+
+
+@inlined
+def _carry_out(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
+    """Carry out the starts of the last offer round. Returns False on an event too far away."""
+    if has_faults:
+        return start_attempts(state, future, tables) != 0
+    return _carry_out_starts(state, future, tables)
+
+
+@inlined
+def _is_over(state, future, has_faults, is_elastic):  # type: ignore[no-untyped-def]
+    """Whether no event is left but those that go on for ever."""
+    if future.events.next_other_ms[0] == _NEVER or (is_elastic and is_all_done(state, future)):
+        return True
+    return has_faults and not is_elastic and only_faults_left(state, future)
+
+
+@inlined
+def _end_next_task(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
+    """End the next task. Returns False on an event too far away."""
+    if has_faults:
+        end_next_attempt(state, future)
+    elif not is_plain(state):
+        _free_core(state, future)
+    else:
+        return _continue_core(state, future, tables)
+    return True
+
+
+@inlined
+def _advance(state, future, tables, has_faults, is_elastic):  # type: ignore[no-untyped-def]
+    """Fire events until a plan is due or the run is over. Returns a `Status`.
+
+    `has_faults` and `is_elastic` are constants, so that a run without faults on a cluster of a
+    fixed size has no code for them.
+    """
+    now = state.now
+    events = future.events
+    has_ended = False
+    while True:
+        if can_plan(state, 1, 1):
+            ask_for_plan(state)
+            return _NEEDS_DECISION
+        if now.num_idle[0] > 0 and now.num_schedulable[0] > 0:
+            dispatch(state)
+            note_stall(state, has_ended)
+        if now.num_commands[0] > 0 and not _carry_out(state, future, tables, has_faults):
+            return _TIME_OVERFLOW
+        if is_elastic:
+            note_backlog(state, future)
+        if can_plan(state, 1, 1):
+            # Limits leave cores idle and a stage has just started its last task: plan at once.
+            continue
+        time_ms = next_ms(future)
+        followup_ms = now.clock_ms[0] if events.num_followups[0] > 0 else _NEVER
+        if events.next_other_ms[0] <= min(time_ms, followup_ms):
+            if _is_over(state, future, has_faults, is_elastic):
+                return _COMPLETE
+            if not _fire_other(state, future, tables, has_faults, is_elastic):
+                is_over = time_ms == _NEVER and now.num_active[0] == 0
+                return (
+                    _COMPLETE
+                    if is_over and events.next_arrival[0] == future.arrival_ms.shape[0]
+                    else _stop(state, future)
+                )
+        elif time_ms <= followup_ms:
+            has_ended = True
+            now.clock_ms[0] = time_ms
+            if is_elastic:
+                note_idle(state, future, next_executor(future))
+            if not _end_next_task(state, future, tables, has_faults):
+                return _TIME_OVERFLOW
+        else:
+            has_ended = True
+            _fire_followup(state, future, has_faults, is_elastic)
+
+
+@deferred(INTEGER)
+def _advance_with_faults(state, future, tables):  # type: ignore[no-untyped-def]
+    """As `advance_cores`, where something may go wrong."""
+    return _advance(state, future, tables, True, False)
+
+
+@deferred(INTEGER)
+def _advance_elastic(state, future, tables):  # type: ignore[no-untyped-def]
+    """As `advance_cores`, on an elastic cluster."""
+    return _advance(state, future, tables, False, True)
+
+
+@deferred(INTEGER)
+def _advance_elastic_with_faults(state, future, tables):  # type: ignore[no-untyped-def]
+    """As `advance_cores`, on an elastic cluster where something may go wrong."""
+    return _advance(state, future, tables, True, True)
 
 
 @deferred(INTEGER)
@@ -221,43 +342,22 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
     Returns:
         a `Status`.
     """
-    now = state.now
-    events = future.events
-    has_ended = False
-    while True:
-        if can_plan(state, 1, 1):
-            ask_for_plan(state)
-            return _NEEDS_DECISION
-        if now.num_idle[0] > 0 and now.num_schedulable[0] > 0:
-            dispatch(state)
-            note_stall(state, has_ended)
-        if now.num_commands[0] > 0 and not _carry_out_starts(state, future, tables):
-            return _TIME_OVERFLOW
-        if can_plan(state, 1, 1):
-            # Limits leave cores idle and a stage has just started its last task: plan at once.
-            continue
-        time_ms = next_ms(future)
-        followup_ms = now.clock_ms[0] if events.num_followups[0] > 0 else _NEVER
-        if events.next_other_ms[0] <= min(time_ms, followup_ms):
-            if events.next_other_ms[0] == _NEVER:
-                return _COMPLETE
-            if not _fire_other(state, future, tables):
-                is_over = time_ms == _NEVER and now.num_active[0] == 0
-                return (
-                    _COMPLETE
-                    if is_over and events.next_arrival[0] == future.arrival_ms.shape[0]
-                    else _stop(state, future)
-                )
-        elif time_ms <= followup_ms:
-            has_ended = True
-            now.clock_ms[0] = time_ms
-            if not is_plain(state):
-                _free_core(state, future)
-            elif not _continue_core(state, future, tables):
-                return _TIME_OVERFLOW
-        else:
-            has_ended = True
-            _fire_followup(state, future)
+    has_faults = future.faults.shape[0] > 0
+    if future.elastic.shape[0] > 0:
+        if has_faults:
+            return _advance_elastic_with_faults(state, future, tables)
+        return _advance_elastic(state, future, tables)
+    if has_faults:
+        return _advance_with_faults(state, future, tables)
+    return _advance(state, future, tables, False, False)
+
+
+@kernel
+def _keep_pools(state, tables):  # type: ignore[no-untyped-def]
+    """Copy the pools that the run keeps between tenants; one pool if it keeps none."""
+    for pool in range(tables.pools.shape[0]):
+        state.pools[pool] = tables.pools[pool]
+    state.now.num_pools[0] = tables.pools.shape[0]
 
 
 @deferred(INTEGER)
@@ -273,8 +373,13 @@ def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
         a `Status`.
     """
     begin(state, future)
+    _keep_pools(state, tables)
     future.events.first_followup[0] = 0
     future.events.num_followups[0] = 0
+    if future.faults.shape[0] > 0:
+        begin_faults(state, future)
+    if future.elastic.shape[0] > 0:
+        begin_elastic(state, future)
     _find_next_other(state, future)
     return advance_cores(state, future, tables)
 

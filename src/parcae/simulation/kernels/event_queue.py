@@ -10,11 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from parcae.kernels import inlined, kernel
-from parcae.simulation.future import NEVER_MS, TIME_BITS
+from parcae.simulation.future import NEVER_MS, TIME_BITS, Followup
 
 _IDLE = np.int64(NEVER_MS)
 _KEY_BITS = 63
 _LARGEST_TIME = 1 << TIME_BITS
+#: A follow-up in the ring is its row times this number plus its kind.
+KINDS = len(Followup)
 
 
 @kernel
@@ -59,6 +61,12 @@ def pop(future, executor):  # type: ignore[no-untyped-def]
     (`push` replaces the old event, so a `pop` before it is not needed.)
     """
     _set_key(future, executor, _IDLE)
+
+
+@inlined
+def has_event(future, executor):  # type: ignore[no-untyped-def]
+    """Whether an event of the executor is pending."""
+    return future.keys[future.events.num_leaves[0] + executor] != _IDLE
 
 
 @inlined
@@ -140,3 +148,19 @@ def _rebase(future, time_ms):  # type: ignore[no-untyped-def]
     events.next_push[0] = count
     for node in range(leaves - 1, 0, -1):
         future.keys[node] = min(future.keys[2 * node], future.keys[2 * node + 1])
+
+
+@inlined
+def follow_up(future, kind, row):  # type: ignore[no-untyped-def]
+    """Append a follow-up event at the present time to the ring (world of cores).
+
+    Args:
+        future: its ring is written.
+        kind: a `Followup`.
+        row: a stage, or an executor for END_TASK.
+    """
+    events = future.events
+    ring = future.followups
+    place = (events.first_followup[0] + events.num_followups[0]) % ring.shape[0]
+    ring[place] = row * KINDS + kind
+    events.num_followups[0] += 1

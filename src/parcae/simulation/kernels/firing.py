@@ -13,6 +13,7 @@ import numpy as np
 from parcae.cluster.kernels.transitions import job_arrived, reset
 from parcae.cluster.state import NO_PROFILE, CommandKind, World
 from parcae.kernels import inlined, kernel
+from parcae.simulation.future import NEVER_MS
 from parcae.simulation.kernels.event_queue import clear, push
 from parcae.simulation.kernels.task_durations import job_bits, task_bits, task_duration_ms
 
@@ -31,6 +32,7 @@ def begin(state, future):  # type: ignore[no-untyped-def]
     events.num_moves[0] = 0
     events.num_tasks[0] = 0
     events.stall_count[0] = -1
+    events.next_fault_ms[0] = NEVER_MS
 
 
 @kernel
@@ -64,6 +66,9 @@ def submit(state, future, tables):  # type: ignore[no-untyped-def]
         job = job_arrived(
             state, specs, children, first, last - first, profile, arrival_ms, knowledge
         )
+    if state.now.world[0] == _CORES:
+        state.job_orders.pool[job] = tables.job_pool[profile]
+        state.jobs.priority[job] = tables.job_priority[profile]
     bits = job_bits(events.seed[0], row)
     stage_start = state.jobs.stage_start[job]
     for index in range(last - first):
@@ -71,6 +76,37 @@ def submit(state, future, tables):  # type: ignore[no-untyped-def]
         future.stage_bits[stage_start + index] = bits + (np.uint64(index) << np.uint64(32))
     events.next_arrival[0] = row + 1
     return job
+
+
+@inlined
+def sample_ms(  # type: ignore[no-untyped-def]
+    future, tables, stage, task, wave, attached, random_bits
+):
+    """Sample the duration in ms of a task, by its random bits and the factor of its stage.
+
+    Args:
+        future: the stage's profile and factor (read only).
+        tables: the workload; read only.
+        stage: row of the task's stage.
+        task: number of the task within the stage.
+        wave: the `Wave` in which the task runs.
+        attached: number of executors of the job.
+        random_bits: 64 random bits.
+    """
+    duration_ms = task_duration_ms(
+        tables,
+        future.stage_profile[stage],
+        task,
+        attached,
+        wave,
+        random_bits,
+        future.events.warmup_delay_ms[0],
+    )
+    # 1.0 is the usual case and must leave the sample exactly as it is.
+    factor = future.run_factor[stage]
+    if factor != 1.0:
+        duration_ms = np.int64(math.floor(duration_ms * factor + 0.5))
+    return duration_ms
 
 
 @inlined
@@ -89,17 +125,10 @@ def draw_duration_ms(  # type: ignore[no-untyped-def]
         wave: the `Wave` in which the task runs.
         attached: number of executors of the job.
     """
-    profile = future.stage_profile[stage]
     random_bits = task_bits(future.stage_bits[stage], task)
-    duration_ms = task_duration_ms(
-        tables, profile, task, attached, wave, random_bits, future.events.warmup_delay_ms[0]
-    )
-    # 1.0 is the usual case and must leave the sample exactly as it is.
-    factor = future.run_factor[stage]
-    if factor != 1.0:
-        duration_ms = np.int64(math.floor(duration_ms * factor + 0.5))
+    duration_ms = sample_ms(future, tables, stage, task, wave, attached, random_bits)
     if future.tasks.shape[0] > 0:
-        _record_task(state, future, executor, stage, task, duration_ms)
+        record_task(state, future, executor, stage, task, duration_ms)
     future.events.num_tasks[0] += 1
     return duration_ms
 
@@ -128,7 +157,17 @@ def schedule_task(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _record_task(state, future, executor, stage, task, duration_ms):  # type: ignore[no-untyped-def]
+def record_task(state, future, executor, stage, task, duration_ms):  # type: ignore[no-untyped-def]
+    """Record a task that starts now, in the row after those of the tasks that have started.
+
+    Args:
+        state: the cluster; read only.
+        future: its recorded tasks are written.
+        executor: row of the executor that runs the task.
+        stage: row of the task's stage.
+        task: number of the task within the stage.
+        duration_ms: how long it will run.
+    """
     tasks = future.tasks
     row = future.events.num_tasks[0]
     job = state.stages.job[stage]

@@ -6,6 +6,7 @@ These are its Spark jobs, stages, tasks, executors and SQL executions.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -127,7 +128,7 @@ class ApplicationLog:
     stages: dict[int, StageRecord] = field(default_factory=dict)
     sql: dict[int, SqlRecord] = field(default_factory=dict)
     executors: dict[str, ExecutorAdded] = field(default_factory=dict)
-    removed_ms: dict[str, int] = field(default_factory=dict)
+    removed: dict[str, ExecutorRemoved] = field(default_factory=dict)
     end_ms: int = -1
     task_cpus: dict[int, float] = field(default_factory=dict)
     executor_codes: dict[str, int] = field(default_factory=dict)
@@ -161,7 +162,7 @@ class ApplicationLog:
             case ExecutorAdded():
                 self.executors[event.executor] = event
             case ExecutorRemoved():
-                self.removed_ms[event.executor] = event.time_ms
+                self.removed[event.executor] = event
             case _:
                 self._add_setting(event)
 
@@ -232,15 +233,12 @@ class ApplicationLog:
         return float(setting) if setting.isdigit() and int(setting) > 0 else 1.0
 
     def count_attempts(self) -> dict[str, int]:
-        """Numbers of attempts that failed, were killed, or were speculative."""
+        """Numbers of attempts that failed, were killed or lost, or were speculative."""
         # Columns 5 and 6 of TaskColumns are `outcome` and `is_speculative`.
-        outcome = (
-            np.frombuffer(self._columns[5], dtype=np.int64)
-            if self._columns[5]
-            else np.zeros(0, np.int64)
-        )
+        outcomes = Counter(self._columns[5])
         return {
-            "failed": int((outcome == Outcome.FAILED).sum()),
-            "killed": int((outcome == Outcome.KILLED).sum()),
+            "failed": outcomes[Outcome.FAILED],
+            "killed": outcomes[Outcome.KILLED],
+            "lost with their executor": outcomes[Outcome.LOST],
             "speculative": sum(self._columns[6]),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,13 +11,21 @@ import numpy as np
 from parcae.workloads.spark.application import ApplicationLog, Int64Array, SqlRecord, StageRecord
 from parcae.workloads.spark.durations import PlacedTasks, StageSamples, place_tasks, stage_samples
 from parcae.workloads.spark.events import StageInfo
-from parcae.workloads.spark.groups import JobGroup, first_listing_job, job_groups, submission_ms
+from parcae.workloads.spark.groups import (
+    JobGroup,
+    completion_ms,
+    first_listing_job,
+    job_groups,
+    submission_ms,
+)
 from parcae.workloads.spark.naming import job_name, stage_kind, stage_name
 
 #: Stages submitted within this time of each other are assumed to wait for the same event.
 TOGETHER_MS = 50
 #: The property that names a job's pool in Spark's FAIR scheduler (set with `sc.setLocalProperty`).
 POOL_PROPERTY = "spark.scheduler.pool"
+#: Runs that overlap for at most this share of the time count as runs one at a time.
+_TOLERATED_OVERLAP = 0.01
 
 
 @dataclass(eq=False)
@@ -40,8 +48,9 @@ class StageRun:
 class JobRun:
     """One run of a recurring job, its stages in order of submission.
 
-    `submission_ms` is wall-clock time. `application` identifies the application (each application
-    starts cold). `pool` is Spark's scheduler pool, "" if none was set.
+    `submission_ms` and `end_ms` are wall-clock times; an unknown end is -1. `application`
+    identifies the application (each application starts cold). `pool` is Spark's scheduler pool, ""
+    if none was set.
     """
 
     name: str
@@ -49,6 +58,25 @@ class JobRun:
     stages: list[StageRun]
     application: str = ""
     pool: str = ""
+    end_ms: int = -1
+
+
+def are_one_at_a_time(runs: Sequence[JobRun]) -> bool:
+    """Whether there are several runs with known ends, and hardly ever two at the same time.
+
+    Runs of all applications count. Overlaps of 1% of the time are tolerated.
+    """
+    if len(runs) < 2 or any(run.end_ms < run.submission_ms for run in runs):
+        return False
+    in_order = sorted(runs, key=lambda run: run.submission_ms)
+    busy_until_ms = in_order[0].submission_ms
+    busy_ms = 0
+    shared_ms = 0
+    for run in in_order:
+        shared_ms += max(0, min(busy_until_ms, run.end_ms) - run.submission_ms)
+        busy_ms += max(0, run.end_ms - max(busy_until_ms, run.submission_ms))
+        busy_until_ms = max(busy_until_ms, run.end_ms)
+    return shared_ms <= _TOLERATED_OVERLAP * busy_ms
 
 
 def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> list[JobRun]:
@@ -136,8 +164,15 @@ def _job_run(
         )
         for stage_id in order
     ]
-    start_ms = submission_ms(group, [kept[s] for s in order]) or 0
-    return JobRun(name, start_ms, stages, f"{log.label} {log.app_id}", _pool(group, log))
+    records = [kept[stage_id] for stage_id in order]
+    return JobRun(
+        name,
+        submission_ms(group, records) or 0,
+        stages,
+        f"{log.label} {log.app_id}",
+        _pool(group, log),
+        completion_ms(group, log, records) or -1,
+    )
 
 
 def _stages_that_ran(

@@ -45,7 +45,6 @@ class StageSamples:
 
     level: int
     by_wave: tuple[Int64Array, ...]
-    num_successful: int
     input_bytes: float = 0.0
 
 
@@ -186,7 +185,7 @@ def stage_samples(
         by_wave[Wave.FIRST], by_wave[Wave.REST] = by_wave[Wave.REST], by_wave[Wave.FIRST]
     level = level_bucket(_slots_held(placed, np.concatenate(list(stages.values())), rows))
     input_bytes = float(tasks.input_bytes[succeeded].sum(dtype=np.float64))
-    return StageSamples(level, tuple(by_wave), int(succeeded.size), input_bytes)
+    return StageSamples(level, tuple(by_wave), input_bytes)
 
 
 def _first_successes(tasks: TaskColumns, rows: Int64Array) -> Int64Array:

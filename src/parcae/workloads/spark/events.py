@@ -26,6 +26,7 @@ class Outcome(IntEnum):
     SUCCESS = 0
     FAILED = 1
     KILLED = 2
+    LOST = 3  # its executor was lost, while it ran or with its output
 
 
 class LogStart(NamedTuple):
@@ -73,10 +74,11 @@ class ExecutorAdded(NamedTuple):
 
 
 class ExecutorRemoved(NamedTuple):
-    """A removed executor, and the time of its removal in ms."""
+    """A removed executor, the time of its removal in ms, and the reason (in words, or "")."""
 
     executor: str
     time_ms: int
+    reason: str
 
 
 class StageInfo(NamedTuple):
@@ -191,6 +193,9 @@ Event = (
 _CODEGEN_NUMBER = re.compile(r" \(\d+\)$")
 _EVENT_PREFIX = b'{"Event":"'
 _ACCUMULABLES = b'"Accumulables":['
+#: Reasons of attempts that ended with the loss of an executor; the second is for attempts whose
+#: output was lost after they had succeeded.
+_LOST_REASONS = ("ExecutorLostFailure", "Resubmitted")
 _IGNORED_METRICS = "internal.metrics."
 _METRICS = b'"Task Metrics":'
 #: The two metrics whose sum is the time in which a core works for a task.
@@ -264,6 +269,8 @@ def _outcome(info: Mapping[str, Any], reason: str) -> Outcome:
     """How a task ended, by its information and the reason of its end."""
     if reason == "Success" and not info.get("Failed", False):
         return Outcome.SUCCESS
+    if reason in _LOST_REASONS:
+        return Outcome.LOST
     is_killed = reason == "TaskKilled" or info.get("Killed", False)
     return Outcome.KILLED if is_killed else Outcome.FAILED
 
@@ -356,7 +363,11 @@ def _executor_added(data: Any) -> ExecutorAdded:
 
 
 def _executor_removed(data: Any) -> ExecutorRemoved:
-    return ExecutorRemoved(str(data["Executor ID"]), _integer(data["Timestamp"]))
+    return ExecutorRemoved(
+        str(data["Executor ID"]),
+        _integer(data["Timestamp"]),
+        str(data.get("Removed Reason", "")),
+    )
 
 
 def _resource_profile(data: Any) -> ResourceProfile:

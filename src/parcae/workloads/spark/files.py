@@ -5,22 +5,24 @@ server.
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from parcae.codecs import decompressed_chunks
 from parcae.errors import FormatError
-from parcae.files import check_regular
-from parcae.units import BYTES_PER_MIB
-from parcae.workloads.spark.codecs import ByteStream, decompressed_chunks
+from parcae.loader import (
+    Counting,
+    archive_errors,
+    members,
+    open_file,
+    open_member,
+    split_lines,
+)
 
-ROLLING_PREFIX = "eventlog_v2_"
 ROLLING_FILE = re.compile(r"^events_(\d+)_")
 EVENT_START = re.compile(rb'^\s*\{\s*"Event"\s*:')
-MAX_LINE_BYTES = 1024 * BYTES_PER_MIB
 # As many missing parts are named in a message.
 _SHOWN_MISSING = 5
 ZIP_MAGIC = b"PK\x03\x04"
@@ -131,8 +133,7 @@ def _logs_at(path: Path) -> list[LogSource]:
             if ROLLING_FILE.match(child.name)
         ]
         return [_rolling_log(path.name, str(path), parts)]
-    check_regular(path)
-    with path.open("rb") as stream:
+    with open_file(path) as stream:
         if stream.read(4) == ZIP_MAGIC:
             return _logs_in_zip(path)
     part = LogPart(path, path.stat().st_size)
@@ -144,7 +145,7 @@ def _logs_in_zip(path: Path) -> list[LogSource]:
     """The logs of a zip archive from the history server (`/api/v1/applications/<id>/logs`)."""
     rolling: dict[str, list[LogPart]] = {}
     sources: list[LogSource] = []
-    for info in _zip_members(path):
+    for info in members(path):
         part = LogPart(path, info.compress_size, info.filename)
         if ROLLING_FILE.match(part.name):
             rolling.setdefault(str(PurePosixPath(info.filename).parent), []).append(part)
@@ -157,14 +158,6 @@ def _logs_in_zip(path: Path) -> list[LogSource]:
     if not sources:
         raise FormatError(f"{path}: the zip archive contains no Spark event log")
     return sources
-
-
-def _zip_members(path: Path) -> list[zipfile.ZipInfo]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return [info for info in archive.infolist() if not info.is_dir()]
-    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise FormatError(f"{path}: damaged zip archive ({error}); download it again") from error
 
 
 def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
@@ -202,7 +195,7 @@ def _number(part: LogPart) -> int:
 
 
 def _check_is_log(part: LogPart) -> None:
-    with open_part(part) as stream:
+    with archive_errors(part.label), open_part(part) as stream:
         head = next(decompressed_chunks(stream, part.label), b"")
     if not EVENT_START.match(head[:200]):
         what = "is empty" if not head else "does not begin like a Spark event log"
@@ -219,18 +212,10 @@ def open_part(part: LogPart) -> BinaryIO:
         FormatError: the part cannot be opened.
     """
     try:
-        check_regular(part.path)
         if part.member is None:
-            return part.path.open("rb")
-        return zipfile.ZipFile(part.path).open(part.member)  # type: ignore[return-value]
-    except (
-        OSError,
-        zipfile.BadZipFile,
-        RuntimeError,
-        NotImplementedError,
-        KeyError,
-        ValueError,
-    ) as error:
+            return open_file(part.path)
+        return open_member(part.path, part.member)
+    except OSError as error:
         raise FormatError(f"{part.label}: cannot be opened ({error})") from error
 
 
@@ -243,42 +228,22 @@ def read_lines(
     the number of stored bytes read since the last call.
 
     Raises:
-        FormatError: damaged compressed data or a line longer than 1 GiB.
+        FormatError: damaged compressed data or a line longer than 256 MiB.
     """
-    rest: list[bytes] = []
-    try:
-        with open_part(part) as stream:
-            counted = _CountingStream(stream, progress)
-            for chunk in decompressed_chunks(counted, part.label):
-                # The first piece ends the line that the previous chunk began; the last piece begins
-                # a new line.
-                first, *others = chunk.split(b"\n")
-                rest.append(first)
-                if others:
-                    yield b"".join(rest), True
-                    for line in others[:-1]:
-                        yield line, True
-                    rest = [others[-1]]
-                elif sum(map(len, rest)) > MAX_LINE_BYTES:
-                    raise FormatError(
-                        f"{part.label}: a line is longer than 1 GiB; this is no Spark event log"
-                    )
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise FormatError(f"{part.label}: cannot be read ({error})") from error
-    if tail := b"".join(rest):
-        yield tail, False
+    with open_part(part) as stream:
+        counted = Counting(stream, progress)
+        yield from split_lines(_pieces(counted, part.label), part.label)
 
 
-class _CountingStream:
-    """A stream that reports how many bytes are read from it."""
-
-    def __init__(self, stream: ByteStream, progress: Callable[[int], None] | None) -> None:
-        self._stream = stream
-        self._progress = progress
-
-    def read(self, size: int = -1) -> bytes:
-        """Read up to `size` bytes of the stream."""
-        data = self._stream.read(size)
-        if self._progress and data:
-            self._progress(len(data))
-        return data
+def _pieces(stream: Counting, label: str) -> Iterator[bytes]:
+    """The decompressed content of a part; only its own errors are caught, not its reader's."""
+    pieces = decompressed_chunks(stream, label)
+    while True:
+        try:
+            with archive_errors(label):
+                piece = next(pieces, b"")
+        except OSError as error:
+            raise FormatError(f"{label}: cannot be read ({error})") from error
+        if not piece:
+            return
+        yield piece

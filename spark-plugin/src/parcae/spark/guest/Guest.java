@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.api.plugin.DriverPlugin;
@@ -15,6 +16,7 @@ import org.apache.spark.scheduler.FairSchedulableBuilder;
 import org.apache.spark.scheduler.Pool;
 import org.apache.spark.scheduler.Schedulable;
 import org.apache.spark.scheduler.SchedulableBuilder;
+import org.apache.spark.scheduler.SchedulingMode;
 import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -34,6 +36,10 @@ public final class Guest implements DriverPlugin {
   private static final String POLICY = "spark.parcae.policy";
   private static final String TRACE = "spark.parcae.trace";
   private static final String JOB_KEY = "spark.parcae.jobKey";
+  private static final String POOLS = "spark.parcae.pools";
+  private static final String KEEP = "keep";
+  private static final String REPLACE = "replace";
+  private static final String DEFAULT_POOL = "default";
 
   private final String pluginName;
   private SparkContext context;
@@ -48,6 +54,7 @@ public final class Guest implements DriverPlugin {
   private volatile boolean isWorking = true; // false for good after the first error
   private volatile Order order = Order.NONE;
   private volatile boolean mayLimit;
+  private volatile boolean hasWrongPriority; // the log says so once
 
   /** Takes the name of the plugin in `spark.plugins`. */
   public Guest(String pluginName) {
@@ -183,6 +190,16 @@ public final class Guest implements DriverPlugin {
     return isWorking && mayLimit;
   }
 
+  /** Says once in the log that a job's priority cannot be read. */
+  void checkPriority(Properties properties) {
+    if (!hasWrongPriority && Priority.isWrong(properties)) {
+      hasWrongPriority = true;
+      LOG.warn(
+          "parcae: {} is {}, not a whole number: such jobs have the priority 0",
+          Priority.PROPERTY, properties.getProperty(Priority.PROPERTY));
+    }
+  }
+
   /** Replaces the order of the policy file. */
   void setOrder(Order next) {
     boolean hadLimits = order.hasLimits();
@@ -258,13 +275,14 @@ public final class Guest implements DriverPlugin {
    * <p>Everything that another version of Spark may lack is looked up before anything is changed,
    * so that a failure leaves Spark's scheduler as it was.
    */
-  private void installPool() throws ReflectiveOperationException {
+  private void installPool() throws ReflectiveOperationException, PolicyException {
     TaskSchedulerImpl target = (TaskSchedulerImpl) context.taskScheduler();
     Field field = TaskSchedulerImpl.class.getDeclaredField("schedulableBuilder");
     field.setAccessible(true);
     Object sparkBuilder = field.get(target);
     Pool root = target.rootPool();
-    GuestPool pool = new GuestPool(this, root.schedulingMode());
+    boolean keepsPools = keepsPools(context.conf().get(POOLS, ""), root);
+    GuestPool pool = new GuestPool(this, root.schedulingMode(), keepsPools);
     GuestBuilder builder = new GuestBuilder(this, target, pool, builderLike(sparkBuilder, pool));
     synchronized (target) {
       for (Object child : root.schedulableQueue().toArray()) { // pools of the allocation file
@@ -279,7 +297,37 @@ public final class Guest implements DriverPlugin {
     }
     scheduler = target;
     LOG.info(
-        "parcae: on, {}; the scheduler mode {} decides ties", plannedBy(), root.schedulingMode());
+        "parcae: on, {}; {}the scheduler mode {} decides ties",
+        plannedBy(),
+        keepsPools ? "pools keep their weights and minimum shares; " : "",
+        root.schedulingMode());
+  }
+
+  /**
+   * Whether Spark's pools keep their weights and minimum shares, and the order applies inside them.
+   * Without a setting they do if the allocation file defines a pool.
+   *
+   * @throws PolicyException the setting has another value, or there are no pools to keep
+   */
+  private static boolean keepsPools(String setting, Pool root) throws PolicyException {
+    boolean isFair = root.schedulingMode() == SchedulingMode.FAIR();
+    if (!setting.isEmpty() && !setting.equals(KEEP) && !setting.equals(REPLACE)) {
+      throw new PolicyException(
+          POOLS + " is " + setting + "; set it to " + KEEP + " or " + REPLACE
+              + ", or leave it out");
+    }
+    if (setting.equals(KEEP) && !isFair) {
+      throw new PolicyException(
+          POOLS + " is " + KEEP + ", but spark.scheduler.mode is not FAIR: Spark has no pools");
+    }
+    if (!setting.isEmpty()) {
+      return setting.equals(KEEP);
+    }
+    boolean hasDefined = false;
+    for (Schedulable child : root.schedulableQueue()) {
+      hasDefined |= !child.name().equals(DEFAULT_POOL); // which Spark always adds
+    }
+    return isFair && hasDefined;
   }
 
   /** The planners in order of precedence, for the log line. */

@@ -57,6 +57,7 @@ final class GuestBuilder implements SchedulableBuilder {
     Schedulable added = isSwapped ? limited((TaskSetManager) manager) : manager;
     sparkBuilder.addTaskSetManager(added, properties);
     guest.attempt("showing a pool", () -> show(rootPool(), added.parent()));
+    guest.attempt("reading a priority", () -> guest.checkPriority(properties));
   }
 
   /** Replaces a task set of Spark, before its first task starts, by one that keeps limits. */

@@ -7,14 +7,19 @@ import org.apache.spark.scheduler.TaskSetManager;
 import scala.Enumeration;
 import scala.collection.mutable.ArrayBuffer;
 
-/** The pool of all task sets: sorts them as Spark does, then by the order in force if any. */
+/**
+ * The pool of all task sets: sorts them as Spark does, then by the order in force if any. If the
+ * user's pools are kept, the order sorts only inside each of them.
+ */
 final class GuestPool extends Pool {
   private final Guest guest;
+  private final boolean keepsPools;
   private Queue queue = Queue.EMPTY; // of the last offer round
 
-  GuestPool(Guest guest, Enumeration.Value mode) {
+  GuestPool(Guest guest, Enumeration.Value mode, boolean keepsPools) {
     super("parcae", mode, 0, 1);
     this.guest = guest;
+    this.keepsPools = keepsPools;
   }
 
   /** Spark's class name, so that log settings for Spark's class apply to its log lines here too. */
@@ -37,7 +42,7 @@ final class GuestPool extends Pool {
       for (int i = 0; i < sorted.size(); i++) {
         managers.add(sorted.apply(i));
       }
-      Queue ordered = new Queue(order, managers);
+      Queue ordered = new Queue(order, managers, keepsPools);
       for (int i = 0; i < ordered.size(); i++) {
         sorted.update(i, ordered.get(i));
       }

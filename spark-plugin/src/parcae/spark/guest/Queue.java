@@ -3,20 +3,27 @@ package parcae.spark.guest;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.scheduler.Pool;
 import org.apache.spark.scheduler.TaskSet;
 import org.apache.spark.scheduler.TaskSetManager;
 
 /**
  * The task sets of one offer round, sorted by an order, with the number of running tasks of each
  * job. It is used under the lock of Spark's scheduler.
+ *
+ * <p>If pools are kept, they stay in Spark's order, by minimum share and weight, and only the task
+ * sets inside a pool are sorted. Jobs of a higher priority come before others.
  */
 final class Queue {
-  static final Queue EMPTY = new Queue(Order.NONE, List.of());
+  static final Queue EMPTY = new Queue(Order.NONE, List.of(), false);
 
   private static final Comparator<Entry> BY_ORDER =
-      Comparator.<Entry>comparingDouble(entry -> entry.tier)
+      Comparator.<Entry>comparingInt(entry -> entry.pool)
+          .thenComparing(entry -> entry.job.priority, Comparator.reverseOrder())
+          .thenComparingDouble(entry -> entry.tier)
           .thenComparingDouble(entry -> entry.job.share)
           .thenComparingInt(entry -> entry.job.arrival)
           .thenComparingDouble(entry -> entry.rank);
@@ -30,6 +37,7 @@ final class Queue {
     final int arrival;
     final Order.Job order;
     final List<TaskSetManager> managers = new ArrayList<>();
+    int priority = Integer.MIN_VALUE; // the largest of its task sets
     double share;
 
     Job(int arrival, Order.Job order) {
@@ -50,20 +58,23 @@ final class Queue {
   private static final class Entry {
     final TaskSetManager manager;
     final Job job;
+    final int pool; // the place of its pool in Spark's order; 0 for all if pools are not kept
     final double tier;
     final double rank;
 
-    Entry(TaskSetManager manager, Job job, Order.Stage stage) {
+    Entry(TaskSetManager manager, Job job, int pool, Order.Stage stage) {
       this.manager = manager;
       this.job = job;
+      this.pool = pool;
       tier = job.order.tier + stage.tier;
       rank = stage.rank;
     }
   }
 
   /** Sorts task sets, which must be given in Spark's order. */
-  Queue(Order order, List<TaskSetManager> managers) {
+  Queue(Order order, List<TaskSetManager> managers, boolean keepsPools) {
     this.order = order;
+    Map<Pool, Integer> places = new IdentityHashMap<>();
     for (TaskSetManager manager : managers) {
       String key = keyOf(manager);
       Job job = jobs.get(key);
@@ -72,7 +83,9 @@ final class Queue {
         jobs.put(key, job);
       }
       job.managers.add(manager);
-      entries.add(new Entry(manager, job, order.stage(manager.stageId())));
+      job.priority = Math.max(job.priority, Priority.of(manager.taskSet().properties()));
+      int pool = keepsPools ? places.computeIfAbsent(manager.parent(), any -> places.size()) : 0;
+      entries.add(new Entry(manager, job, pool, order.stage(manager.stageId())));
     }
     for (Job job : jobs.values()) {
       job.share = job.order.weight > 0 ? job.running() / job.order.weight : 0;

@@ -1,4 +1,4 @@
-"""Decompresses Spark event logs as streams: plain, zstd, Spark's lz4 blocks, gzip.
+"""Decompresses files as streams: plain, zstd, Spark's lz4 blocks, gzip.
 
 The first bytes of a stream decide which format it has.
 """
@@ -47,10 +47,16 @@ class ByteStream(Protocol):
         """Read up to `size` bytes, or all if negative."""
 
 
-def decompressed_chunks(stream: ByteStream, label: str) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a log in pieces.
+def decompressed_chunks(
+    stream: ByteStream, label: str, *, may_be_cut: bool = True
+) -> Iterator[bytes]:
+    """Yield the decompressed bytes of a file in pieces of a few MiB.
 
-    A stream that ends early yields what it contains. `label` is for error messages.
+    Args:
+        stream: the stored bytes.
+        label: the file, for error messages.
+        may_be_cut: whether a stream that ends early yields what it contains (logs of applications
+            that were killed), or is refused. The end of zstd data is not checked.
 
     Raises:
         FormatError: damaged compressed data, or a compression that is not supported (snappy, lzf).
@@ -69,7 +75,7 @@ def decompressed_chunks(stream: ByteStream, label: str) -> Iterator[bytes]:
     elif head.startswith(LZ4_BLOCK_MAGIC):
         yield from _lz4_chunks(stream, head, label)
     elif head.startswith(GZIP_MAGIC):
-        yield from _gzip_chunks(stream, head, label)
+        yield from _gzip_chunks(stream, head, label, may_be_cut)
     else:
         yield from _raw_chunks(stream, head)
 
@@ -91,27 +97,32 @@ def _zstd_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]
                 yield chunk
     except zstandard.ZstdError as error:
         raise FormatError(
-            f"{label}: damaged zstd data ({error}); download the log again"
+            f"{label}: damaged zstd data ({error}); download the file again"
         ) from error
 
 
-def _gzip_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
+def _gzip_chunks(stream: ByteStream, head: bytes, label: str, may_be_cut: bool) -> Iterator[bytes]:
     decompressor = zlib.decompressobj(wbits=31)
+    is_between_members = False
     try:
         for compressed in _raw_chunks(stream, head):
             data = compressed
             while data:
+                is_between_members = False
                 if chunk := decompressor.decompress(data, CHUNK_BYTES):
                     yield chunk
                 data = decompressor.unconsumed_tail
-                # A gzip file may consist of several members, one after the other.
+                # A gzip file may consist of several members; zeros may follow the last one.
                 if decompressor.eof:
-                    data = decompressor.unused_data
+                    data = decompressor.unused_data.lstrip(b"\x00")
                     decompressor = zlib.decompressobj(wbits=31)
+                    is_between_members = True
     except zlib.error as error:
         raise FormatError(
-            f"{label}: damaged gzip data ({error}); download the log again"
+            f"{label}: damaged gzip data ({error}); download the file again"
         ) from error
+    if not (is_between_members or may_be_cut):
+        raise FormatError(f"{label}: truncated or not gzip data; download the file again")
 
 
 def _lz4_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
@@ -126,7 +137,7 @@ def _lz4_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
         if magic != LZ4_BLOCK_MAGIC or not sane:
             raise FormatError(
                 f"{label}: damaged lz4 data (no block header where one was expected); "
-                "download the log again"
+                "download the file again"
             )
         block = source.read(num_compressed)
         if len(block) < num_compressed:
@@ -143,9 +154,11 @@ def _lz4_block(block: bytes, method: int, num_original: int, label: str) -> byte
         if method == _LZ4_COMPRESSED:
             return bytes(lz4.block.decompress(block, uncompressed_size=num_original))
     except lz4.block.LZ4BlockError as error:
-        raise FormatError(f"{label}: damaged lz4 data ({error}); download the log again") from error
+        raise FormatError(
+            f"{label}: damaged lz4 data ({error}); download the file again"
+        ) from error
     raise FormatError(
-        f"{label}: damaged lz4 data (unknown block method {method:#x}); download the log again"
+        f"{label}: damaged lz4 data (unknown block method {method:#x}); download the file again"
     )
 
 

@@ -1,0 +1,146 @@
+"""Which policies meet deadlines: `python -m benchmarks.deadlines` prints the tables of
+docs/results/deadlines.md.
+
+The bundled workload `tpch` on 32 cores, with deadlines that are multiples of a job's duration alone
+on the cluster. The rule is tuned on tuning seeds, once for every setting; all policies are compared
+on evaluation seeds that no tuning uses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from parcae.evaluation.compare import ClusterWorld, Comparison, compare
+from parcae.evaluation.deadlines import DeadlineResult, deadline_result
+from parcae.evaluation.statistics import Estimate, with_interval
+from parcae.learning.scenario import Scenario
+from parcae.learning.start import start_rule
+from parcae.learning.tune import rule_policy, tune_rule
+from parcae.metrics.objectives import missed_and_tardy
+from parcae.policies.orders.catalog import make_cores_policy
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.run import simulate
+from parcae.studies.reproduce.study import markdown_table
+from parcae.units import MS_PER_S
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.catalog import load_workload
+from parcae.workloads.job import Workload
+from parcae.workloads.random_streams import TUNING_SEED_START
+
+_CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=32, estimate_error="log")
+_NUM_JOBS = 60
+_LOADS = (0.6, 0.8, 0.95)
+_POLICIES = ("fair", "fifo", "srpt", "edf", "edf:late-last", "tuned")
+_TUNED = "tuned for deadlines"
+#: The policy that others are compared with, besides the first.
+_RIVAL = "edf:late-last"
+_FIRST_SEED = 1_000
+#: Simulations of each job alone.
+_NUM_DRAWS = 20
+#: Deadlines / duration alone, in turn for the workload's jobs.
+_KINDS = {
+    "2 times the duration alone": (2.0,),
+    "4 times the duration alone": (4.0,),
+    "2 and 8 times the duration alone, in turn": (2.0, 8.0),
+}
+_COLUMNS = (
+    "load",
+    "policy",
+    "missed",
+    "minus fair, points",
+    "minus edf:late-last, points",
+    "tardiness (s)",
+    "average JCT (s)",
+)
+
+
+def _alone_s(workload: Workload, row: int) -> float:
+    """Mean duration of a job alone on the cluster, in seconds."""
+    sequence = JobSequence(workload, np.array([row]), np.zeros(1, np.int64))
+    fifo = make_cores_policy("fifo", workload, _CONFIG)
+    ends_ms = [
+        simulate(sequence, fifo, _CONFIG, TUNING_SEED_START + draw).completion_ms[0]
+        for draw in range(_NUM_DRAWS)
+    ]
+    return float(np.mean(ends_ms)) / MS_PER_S
+
+
+def _compared(workload: Workload, load: float, seeds: int, generations: int) -> Comparison:
+    """The policies at one load; the rule is tuned for the objective first, from what ships."""
+    scenario = Scenario(workload, _CONFIG, f"load:{load}", _NUM_JOBS, missed_and_tardy)
+    tuning = tune_rule(
+        scenario,
+        budget_s=math.inf,
+        start=start_rule("tuned", scenario),
+        max_generations=generations,
+    )
+    tuned = rule_policy(_TUNED, tuning.parameters, scenario)
+    world = ClusterWorld(workload, _CONFIG, scenario.arrivals, _NUM_JOBS)
+    return compare(world, [*_POLICIES, tuned], num_seeds=seeds, seed_start=_FIRST_SEED, processes=1)
+
+
+def _against(comparison: Comparison, policy: int, rival: int) -> DeadlineResult:
+    """The results of one policy, paired with another one."""
+    rows = [rival, policy]
+    runs = [
+        replace(run, completion_ms=run.completion_ms[rows], clock_ms=run.clock_ms[rows])
+        for run in comparison.runs
+    ]
+    result = deadline_result(runs, 1)
+    assert result is not None
+    return result
+
+
+def _points(share: Estimate) -> str:
+    """A difference of shares in percentage points."""
+    return with_interval(
+        Estimate(100 * share.mean, 100 * share.low, 100 * share.high), "{:+.1f}".format
+    )
+
+
+def _rows(comparison: Comparison, load: float) -> list[list[str]]:
+    names = [result.name for result in comparison.policies]
+    rows = []
+    for column, result in enumerate(comparison.policies):
+        assert result.deadlines is not None
+        rival = _against(comparison, column, names.index(_RIVAL))
+        rows.append(
+            [
+                f"{load:g}",
+                result.name,
+                with_interval(result.deadlines.missed_share, "{:.1%}".format),
+                _points(result.deadlines.missed_minus_first),
+                _points(rival.missed_minus_first),
+                with_interval(result.deadlines.tardiness_s, "{:.2f}".format),
+                with_interval(result.average_jct_s, "{:.2f}".format),
+            ]
+        )
+    return rows
+
+
+def main() -> None:
+    """Print a table for each kind of deadlines."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="evaluation seeds")
+    parser.add_argument("--generations", type=int, default=60, help="generations of each tuning")
+    options = parser.parse_args()
+    workload = load_workload("tpch")
+    alone_s = [_alone_s(workload, row) for row in range(len(workload.jobs))]
+    for title, factors in _KINDS.items():
+        times = {
+            job.name: factors[row % len(factors)] * alone_s[row]
+            for row, job in enumerate(workload.jobs)
+        }
+        due = workload.with_deadlines({name: f"{seconds:.3f}" for name, seconds in times.items()})
+        rows = []
+        for load in _LOADS:
+            rows += _rows(_compared(due, load, options.seeds, options.generations), load)
+        print(f"## Deadlines of {title}\n\n{markdown_table(_COLUMNS, rows)}\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+package parcae.spark.guest;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.BooleanSupplier;
+import org.apache.spark.SparkConf;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.api.plugin.DriverPlugin;
+import org.apache.spark.api.plugin.ExecutorPlugin;
+import org.apache.spark.api.plugin.SparkPlugin;
+import org.apache.spark.scheduler.TaskSchedulerImpl;
+import parcae.spark.Check;
+
+/**
+ * Pools and priorities under an order, on a real Spark of four cores.
+ *
+ * <p>Arguments: a policy file; an allocation file with the pools `one` of weight 1, `three` of
+ * weight 3, and `floor` of weight 1 and minimum share 2; the setting `spark.parcae.pools`, or "-"
+ * for none; whether pools are expected to be kept.
+ */
+public final class PoolsTest {
+  private static final int CORES = 4;
+  private static final int MANY = 1_000;
+  private static final int TASKS = 40;
+  private static final int WAIT_S = 30;
+  private static final Map<String, Watch> WATCHES = new HashMap<>();
+  private static Guest guest;
+  private static JavaSparkContext context;
+  private static int numJobs;
+
+  private PoolsTest() {}
+
+  /** The plugin. The test keeps its driver side, to set orders directly. */
+  public static final class Plugin implements SparkPlugin {
+    @Override
+    public DriverPlugin driverPlugin() {
+      guest = new Guest(Plugin.class.getName());
+      return guest;
+    }
+
+    @Override
+    public ExecutorPlugin executorPlugin() {
+      return null;
+    }
+  }
+
+  /** The tasks of a job, each of which runs until the test releases it. */
+  private static final class Watch {
+    final AtomicInteger running = new AtomicInteger();
+    final Semaphore released = new Semaphore(0);
+
+    void task() throws InterruptedException {
+      running.incrementAndGet();
+      released.tryAcquire(WAIT_S, TimeUnit.SECONDS);
+      running.decrementAndGet();
+    }
+  }
+
+  private static void await(BooleanSupplier holds, String what) throws InterruptedException {
+    long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(WAIT_S);
+    while (!holds.getAsBoolean()) {
+      Check.that(System.nanoTime() < end, what + " does not happen; running: " + running());
+      Thread.sleep(2);
+    }
+  }
+
+  private static Map<String, Integer> running() {
+    Map<String, Integer> running = new HashMap<>();
+    WATCHES.forEach((name, watch) -> running.put(name, watch.running.get()));
+    return running;
+  }
+
+  /** Starts a job in a pool and waits until Spark's scheduler has its task set. */
+  private static CompletableFuture<Long> job(String name, String pool, String priority)
+      throws InterruptedException {
+    WATCHES.put(name, new Watch());
+    List<Integer> numbers = new ArrayList<>();
+    for (int number = 0; number < TASKS; number++) {
+      numbers.add(number);
+    }
+    numJobs++;
+    int before = numTaskSets();
+    CompletableFuture<Long> job = CompletableFuture.supplyAsync(() -> {
+      context.setLocalProperty("spark.scheduler.pool", pool);
+      context.setLocalProperty("spark.parcae.priority", priority);
+      return context.parallelize(numbers, TASKS).filter(number -> {
+        WATCHES.get(name).task();
+        return true;
+      }).count();
+    }, task -> new Thread(task).start()); // a thread for each job, as local properties belong to it
+    await(() -> numTaskSets() > before, "the task set of " + name);
+    return job;
+  }
+
+  private static int numTaskSets() {
+    TaskSchedulerImpl scheduler = (TaskSchedulerImpl) context.sc().taskScheduler();
+    synchronized (scheduler) {
+      return scheduler.rootPool().getSortedTaskSetQueue().size();
+    }
+  }
+
+  /** Ends a task of the first job; the free core must go to the second one. */
+  private static void goesOn(String from, String to) throws InterruptedException {
+    int wanted = WATCHES.get(to).running.get() + (from.equals(to) ? 0 : 1);
+    int left = WATCHES.get(from).released.availablePermits();
+    Check.same(left, 0, "tasks to release");
+    WATCHES.get(from).released.release();
+    await(() -> WATCHES.get(from).released.availablePermits() == 0
+        && WATCHES.get(to).running.get() == wanted
+        && WATCHES.values().stream().mapToInt(watch -> watch.running.get()).sum() == CORES,
+        "a core goes from " + from + " to " + to);
+  }
+
+  private static void endAll(List<CompletableFuture<Long>> jobs) throws Exception {
+    WATCHES.values().forEach(watch -> watch.released.release(MANY));
+    for (CompletableFuture<Long> job : jobs) {
+      Check.same(job.get(WAIT_S, TimeUnit.SECONDS), (long) TASKS, "rows of the result");
+    }
+    WATCHES.clear();
+  }
+
+  /** An order in which the jobs that start next are served by the given tiers. */
+  private static void order(double... tiers) {
+    Order.Builder order = new Order.Builder();
+    for (int i = 0; i < tiers.length; i++) {
+      order.job("job " + (numJobs + i), tiers[i], 0, Order.UNLIMITED);
+    }
+    guest.setOrder(order.build(100));
+  }
+
+  /** Whatever the order says, pools share by weight; inside a pool it is the order that decides. */
+  private static void sharesHold() throws Exception {
+    order(-5, 2, 1);
+    List<CompletableFuture<Long>> jobs = new ArrayList<>();
+    jobs.add(job("first", "one", null));
+    await(() -> WATCHES.get("first").running.get() == CORES, "all cores for the first job");
+    jobs.add(job("late", "three", null));
+    jobs.add(job("early", "three", null));
+    goesOn("first", "early"); // `one` runs 3 of weight 1, `three` none
+    goesOn("first", "early");
+    goesOn("first", "early");
+    goesOn("first", "first"); // 0 of 1 against 3 of 3
+    goesOn("early", "early"); // 1 of 1 against 2 of 3
+    Check.same(running(), Map.of("first", 1, "late", 0, "early", 3), "running tasks");
+    jobs.add(job("needy", "floor", null));
+    goesOn("early", "needy"); // below the minimum share
+    goesOn("early", "needy");
+    goesOn("early", "early"); // 0 of 3 against 1 of 1
+    Check.same(
+        running(), Map.of("first", 1, "late", 0, "early", 1, "needy", 2), "running tasks");
+    endAll(jobs);
+  }
+
+  /** Without pools that are kept, the order goes first. */
+  private static void theOrderGoesFirst() throws Exception {
+    order(-5, 2);
+    List<CompletableFuture<Long>> jobs = new ArrayList<>();
+    jobs.add(job("first", "one", null));
+    await(() -> WATCHES.get("first").running.get() == CORES, "all cores for the first job");
+    jobs.add(job("other", "three", null));
+    goesOn("first", "first");
+    goesOn("first", "first");
+    endAll(jobs);
+  }
+
+  /** A higher priority goes before the order, but not out of its pool. */
+  private static void prioritiesHold(boolean keepsPools) throws Exception {
+    order(-5, 1, 2, 3);
+    List<CompletableFuture<Long>> jobs = new ArrayList<>();
+    jobs.add(job("first", "one", null));
+    await(() -> WATCHES.get("first").running.get() == CORES, "all cores for the first job");
+    jobs.add(job("plain", "three", "no number"));
+    jobs.add(job("high", "three", "7"));
+    jobs.add(job("higher", "three", "10"));
+    goesOn("first", "higher");
+    goesOn("first", "higher");
+    goesOn("first", "higher");
+    goesOn("first", keepsPools ? "first" : "higher");
+    endAll(jobs);
+  }
+
+  public static void main(String[] args) throws Exception {
+    SparkConf conf = new SparkConf(false)
+        .setMaster("local[" + CORES + "]")
+        .setAppName("pools")
+        .set("spark.ui.enabled", "false")
+        .set("spark.driver.host", "127.0.0.1")
+        .set("spark.scheduler.mode", "FAIR")
+        .set("spark.plugins", Plugin.class.getName())
+        .set("spark.parcae.policy", args[0]);
+    if (!args[1].equals("-")) {
+      conf.set("spark.scheduler.allocation.file", args[1]);
+    }
+    if (!args[2].equals("-")) {
+      conf.set("spark.parcae.pools", args[2]);
+    }
+    boolean keepsPools = Boolean.parseBoolean(args[3]);
+    context = new JavaSparkContext(conf);
+    guest.shutdown(); // the orders are the test's
+    if (keepsPools) {
+      Check.test("pools keep their shares", PoolsTest::sharesHold);
+    } else {
+      Check.test("the order goes before pools", PoolsTest::theOrderGoesFirst);
+    }
+    Check.test("priorities go first", () -> prioritiesHold(keepsPools));
+    context.stop();
+    Check.done();
+  }
+}

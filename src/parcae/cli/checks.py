@@ -1,0 +1,114 @@
+"""Checks of options before a command begins: places of files, and options without an effect."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+Values = Mapping[str, Any]
+
+
+def file_to_write(path: Path | None) -> Path | None:
+    """Check that an option's file can be written; the callback of such options.
+
+    Raises:
+        OSError: it cannot.
+    """
+    from parcae.files import check_place
+
+    if path is not None:
+        check_place(path)
+    return path
+
+
+def folder_to_write(path: Path | None) -> Path | None:
+    """Check that files can be written in an option's folder, which may not exist yet.
+
+    Raises:
+        OSError: they cannot.
+    """
+    from parcae.files import check_folder
+
+    if path is not None:
+        check_folder(path)
+    return path
+
+
+@dataclass(frozen=True)
+class Only:
+    """Options that have an effect only together with certain other choices.
+
+    Args:
+        options: names of the command's parameters.
+        applies: whether they have an effect, by the values of all parameters.
+        when: the choices, in words that follow "it applies only".
+    """
+
+    options: tuple[str, ...]
+    applies: Callable[[Values], bool]
+    when: str
+
+
+def refusing(*rules: Only) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator of commands: options that were given but would have no effect are refused.
+
+    An option that keeps its default is never refused. It is the outermost decorator of a command.
+
+    Raises:
+        ConfigError: (the command) such an option was given.
+
+    Example: with `Only(("set_id",), lambda given: given["job_set"] is not None, "with --job-set")`,
+    `parcae simulate toy --set a` ends with "--set has no effect here: it applies only with
+    --job-set; leave it out".
+    """
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command)
+
+        @functools.wraps(command)
+        def run(_context: typer.Context, **values: Any) -> None:
+            check_options(_context, values, rules)
+            command(**values)
+
+        context = inspect.Parameter(
+            "_context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
+        )
+        parameters = [*signature.parameters.values(), context]
+        kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+        run.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
+        hints = getattr(command, "__annotations__", {})
+        run.__annotations__ = {**hints, "_context": typer.Context}
+        del run.__wrapped__
+        return run
+
+    return decorated
+
+
+def check_options(context: typer.Context, values: Values, rules: tuple[Only, ...]) -> None:
+    """Check a command line against rules.
+
+    Args:
+        context: the context of the command; it knows which options were given.
+        values: the values of all parameters.
+        rules: which options apply when.
+
+    Raises:
+        ConfigError: an option was given that would have no effect.
+    """
+    from parcae.errors import ConfigError
+
+    flags = {one.name: max(one.opts, key=len) for one in context.command.params}
+    for rule in rules:
+        for name in rule.options:
+            source = context.get_parameter_source(name)
+            is_given = source is not None and source.name == "COMMANDLINE"
+            if is_given and not rule.applies(values):
+                raise ConfigError(
+                    f"{flags[name]} has no effect here: it applies only {rule.when}; leave it out"
+                )

@@ -1,0 +1,61 @@
+"""Transitions of the world of cores that change the number of cores while a run goes on.
+
+Cores come and go with the executors of an elastic cluster, and with executors that are lost.
+
+`now.num_executors` is the number of cores that are up. This is what policies see, as in a live
+cluster. Between two plans, a virtual run has the mean number of cores that were up
+(`parcae.cluster.kernels.virtual`).
+"""
+
+from __future__ import annotations
+
+from parcae.cluster.kernels.tables import pop_idle, push_idle
+from parcae.kernels import kernel
+
+
+@kernel
+def begin_changes(state):  # type: ignore[no-untyped-def]
+    """Begin to count the core time of an elastic cluster."""
+    state.now.is_elastic[0] = 1
+    state.now.core_ms[0] = 0
+    state.now.core_until_ms[0] = state.now.clock_ms[0]
+
+
+@kernel
+def _change_cores(state, change):  # type: ignore[no-untyped-def]
+    """Add `change` to the number of cores. A plan is due."""
+    now = state.now
+    now.core_ms[0] += now.num_executors[0] * (now.clock_ms[0] - now.core_until_ms[0])
+    now.core_until_ms[0] = now.clock_ms[0]
+    now.num_executors[0] += change
+    now.is_plan_due[0] = 1
+
+
+@kernel
+def add_cores(state, first, count):  # type: ignore[no-untyped-def]
+    """Add cores to the cluster, behind the other idle cores.
+
+    Args:
+        state: the cluster's tables; `now`, `executors` and `sources` are written.
+        first: row of the first core; none of the cores may be in use.
+        count: number of cores.
+    """
+    _change_cores(state, count)
+    for core in range(first, first + count):
+        push_idle(state, 0, core)
+
+
+@kernel
+def remove_cores(state, first, count):  # type: ignore[no-untyped-def]
+    """Remove cores that run no task from the cluster; the idle cores that stay keep their order.
+
+    Args:
+        state: the cluster's tables; `now`, `executors` and `sources` are written.
+        first: row of the first core; all of the cores must be idle or in no pool.
+        count: number of cores.
+    """
+    _change_cores(state, -count)
+    for _ in range(state.now.num_idle[0]):
+        core = pop_idle(state, 0)
+        if not first <= core < first + count:
+            push_idle(state, 0, core)

@@ -1,0 +1,115 @@
+"""Elastic clusters: the settings of Spark's dynamic allocation, and the tables of a run with it."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from parcae.simulation.future import ELASTIC, ELASTIC_EXECUTOR, Future
+
+#: Largest time in ms that a setting may have: a day.
+_DAY_MS = 86_400_000
+
+
+class Elastic(BaseModel):
+    """How an elastic cluster grows and shrinks; its maximum is the config's `num_executors` cores.
+
+    The defaults are those of Spark, where Spark has one.
+
+    Args:
+        min_cores: fewest cores (`spark.dynamicAllocation.minExecutors` x cores of an executor).
+        cores_per_executor: `spark.executor.cores`. Cores come and go by executors. Spark's default
+            depends on the cluster manager; 4 is usual.
+        initial_cores: cores that are up when the run begins; None: `min_cores`.
+        backlog_ms: `schedulerBacklogTimeout`: tasks wait so long before the first request.
+        sustained_backlog_ms: `sustainedSchedulerBacklogTimeout`: they wait so long before each
+            further request; None: `backlog_ms`.
+        idle_ms: `executorIdleTimeout`: an executor that has been idle for so long is removed.
+        start_ms: time from the request of an executor until it can run tasks. A JVM starts and
+            registers in 2 to 3 s; granting a container takes about as long where the machine is up.
+
+    Raises:
+        pydantic.ValidationError: a value is out of range, or cores are not whole executors.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_cores: int = Field(default=0, ge=0, le=1 << 20)
+    cores_per_executor: int = Field(default=4, ge=1, le=1 << 20)
+    initial_cores: int | None = Field(default=None, ge=0, le=1 << 20)
+    backlog_ms: int = Field(default=1_000, ge=1, le=_DAY_MS)
+    sustained_backlog_ms: int | None = Field(default=None, ge=1, le=_DAY_MS)
+    idle_ms: int = Field(default=60_000, ge=1, le=_DAY_MS)
+    start_ms: int = Field(default=5_000, ge=0, le=_DAY_MS)
+
+    @model_validator(mode="after")
+    def _checked(self) -> Elastic:
+        check_whole(self.min_cores, self.cores_per_executor)
+        check_whole(self.first_cores, self.cores_per_executor)
+        if self.first_cores < self.min_cores:
+            raise ValueError(
+                f"{self.first_cores} initial cores are fewer than the least number of cores, "
+                f"{self.min_cores}"
+            )
+        return self
+
+    @property
+    def first_cores(self) -> int:
+        """Cores that are up when the run begins."""
+        return self.min_cores if self.initial_cores is None else self.initial_cores
+
+
+def check_whole(cores: int, cores_per_executor: int) -> None:
+    """Check that cores are whole executors.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if cores % cores_per_executor:
+        raise ValueError(
+            f"{cores} cores are not whole executors of {cores_per_executor} cores: choose a "
+            f"multiple of {cores_per_executor}, or other executors"
+        )
+
+
+def with_elastic(futures: Future, elastic: Elastic | None, max_cores: int) -> Future:
+    """Return the tables of simulators with those for an elastic cluster; as they are without one.
+
+    Args:
+        futures: the tables of many simulators.
+        elastic: the settings, or None for a fixed cluster.
+        max_cores: most cores of each cluster.
+    """
+    if elastic is None:
+        return futures
+    count = len(futures.events)
+    cores = elastic.cores_per_executor
+    table = np.zeros((count, 1), ELASTIC).view(np.recarray)
+    table.executor_cores[:] = cores
+    table.min_executors[:] = elastic.min_cores // cores
+    table.max_executors[:] = max_cores // cores
+    table.initial_executors[:] = elastic.first_cores // cores
+    table.backlog_ms[:] = elastic.backlog_ms
+    table.sustained_ms[:] = elastic.sustained_backlog_ms or elastic.backlog_ms
+    table.idle_ms[:] = elastic.idle_ms
+    table.start_ms[:] = elastic.start_ms
+    executors = np.zeros((count, max_cores // cores), ELASTIC_EXECUTOR).view(np.recarray)
+    return futures._replace(
+        elastic=table,
+        elastic_executors=executors,
+        core_idle_ms=np.zeros((count, max_cores), np.int64),
+    )
+
+
+def held_core_ms(future: Future, clock_ms: int) -> int | None:
+    """The integral of cores up and starting over time, in core ms; None for a fixed cluster.
+
+    Args:
+        future: the tables of one simulator.
+        clock_ms: the end of the run.
+    """
+    if len(future.elastic) == 0:
+        return None
+    table = future.elastic[0]
+    held = (int(table.num_up) + int(table.num_starting)) * int(table.executor_cores)
+    return int(table.held_ms) + held * (clock_ms - int(table.held_until_ms))

@@ -1,0 +1,191 @@
+"""What goes wrong in a simulated application: the settings behind `--faults`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from parcae.cluster.trace import FaultCounts
+from parcae.errors import ConfigError, WorkloadError
+from parcae.simulation.future import Future
+from parcae.units import ms_from_s
+from parcae.workloads.job import Workload
+
+#: The keys of `--faults KEY=VALUE,...`, and the fields of `Faults` that they set.
+KEYS = {
+    "failures": "failure_rate",
+    "max-failures": "max_failures",
+    "lost": "lost_per_hour",
+    "executor-cores": "executor_cores",
+    "restart": "restart_s",
+    "redraw": "redraws",
+    "stragglers": "straggler_share",
+    "factor": "straggler_factor",
+    "speculation": "speculation",
+    "multiplier": "speculation_multiplier",
+    "quantile": "speculation_quantile",
+}
+_SWITCHES = ("redraws", "speculation")
+_SWITCH = {"on": True, "off": False}
+_HELP = (
+    "write none, log, or KEY=VALUE,... with keys of "
+    f"{', '.join(KEYS)}, as in failures=0.01,lost=0.5,speculation=on"
+)
+
+
+class Faults(BaseModel):
+    """What goes wrong in the world of cores. The defaults of the rates are 0.
+
+    Args:
+        from_log: take `failure_rate`, `lost_per_hour`, `executor_cores` and `restart_s` from the
+            counts of the workload's event logs, and speculate if its applications did.
+        failure_rate: probability that an attempt of a task fails. It then runs for a uniformly
+            drawn share of its duration, and the task starts again.
+        max_failures: Spark's `spark.task.maxFailures`. Spark ends a job one of whose tasks failed
+            so often. Here the last attempt succeeds instead, since logs and profiles have jobs that
+            succeeded only.
+        lost_per_hour: losses of an executor per hour in which it is up. Its running tasks start
+            again; this does not count as their failure.
+        executor_cores: cores of an executor, which are lost together.
+        restart_s: time until a lost executor's cores are back.
+        redraws: every attempt of a task samples a duration of its own: slowness is chance. If
+            false, all attempts take as long as the first one: slowness lies in the task's data, and
+            a copy wins only against a straggler.
+        straggler_share: probability that an attempt is a straggler, beyond the durations that were
+            measured, which have stragglers of their own.
+        straggler_factor: factor on the duration of a straggler.
+        speculation: Spark's `spark.speculation`: tasks that run long get a copy; the first of the
+            two to finish ends the other.
+        speculation_multiplier: a task runs long if it takes more than this many medians of the
+            finished tasks of its stage (Spark 4: 3, Spark 3: 1.5).
+        speculation_quantile: share of a stage's tasks that have to finish first (Spark 4: 0.9,
+            Spark 3: 0.75).
+        speculation_interval_ms: tasks are checked every so often.
+        speculation_least_ms: Spark's `spark.speculation.minTaskRuntime`.
+
+    Raises:
+        pydantic.ValidationError: a key is unknown or a value is out of range.
+
+    Source: Spark's TaskSetManager and its configuration page.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    from_log: bool = False
+    failure_rate: float = Field(default=0.0, ge=0, le=1)
+    max_failures: int = Field(default=4, ge=1, le=1_000)
+    lost_per_hour: float = Field(default=0.0, ge=0, le=1e6)
+    executor_cores: int = Field(default=4, ge=1, le=1 << 20)
+    restart_s: float = Field(default=30.0, ge=0.001, le=1e6)
+    redraws: bool = True
+    straggler_share: float = Field(default=0.0, ge=0, le=1)
+    straggler_factor: float = Field(default=5.0, ge=1, le=1e6)
+    speculation: bool = False
+    speculation_multiplier: float = Field(default=3.0, ge=1, le=1e6)
+    speculation_quantile: float = Field(default=0.9, ge=0, lt=1)
+    speculation_interval_ms: int = Field(default=100, ge=1, le=10**9)
+    speculation_least_ms: int = Field(default=100, ge=0, le=10**9)
+
+    def __str__(self) -> str:
+        """The settings as `--faults` takes them; defaults are left out."""
+        words = ["log"] if self.from_log else []
+        for key, name in KEYS.items():
+            value = getattr(self, name)
+            if value != type(self).model_fields[name].default:
+                text = ("on" if value else "off") if isinstance(value, bool) else f"{value:g}"
+                words.append(f"{key}={text}")
+        return ",".join(words) or "failures=0"
+
+
+def parse_faults(text: str) -> Faults | None:
+    """Parse "none", "log", or KEY=VALUE,... with the keys of `KEYS`; "log" may come first.
+
+    Raises:
+        ConfigError: the text has another form, or a value is out of range.
+
+    Example: `parse_faults("failures=0.01,speculation=on")` lets one attempt in a hundred fail.
+    """
+    if text.strip() == "none":
+        return None
+    try:
+        return Faults.model_validate(_fields(text))
+    except ValidationError as error:
+        first = error.errors()[0]
+        names = {field: key for key, field in KEYS.items()}
+        name = names.get(str(first["loc"][0]), str(first["loc"][0]))
+        raise ConfigError(f"--faults {text}: {name}: {first['msg']}; {_HELP}") from None
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """The fields of `Faults` that the text sets, with values as text."""
+    words = [word.strip() for word in text.split(",")]
+    fields: dict[str, Any] = {"from_log": words[0] == "log"}
+    for word in words[1:] if fields["from_log"] else words:
+        key, _, value = word.partition("=")
+        field = KEYS.get(key)
+        if field is None or not value or field in fields:
+            raise ConfigError(f"--faults {text}: {word!r} cannot be read; {_HELP}")
+        fields[field] = _SWITCH.get(value, value) if field in _SWITCHES else value
+    return fields
+
+
+def resolve_faults(faults: Faults | None, workload: Workload) -> Faults | None:
+    """Replace the rates that come from the log by the workload's numbers.
+
+    Raises:
+        WorkloadError: the workload has no counts of faults.
+    """
+    if faults is None or not faults.from_log:
+        return faults
+    counts = workload.faults
+    if counts is None:
+        raise WorkloadError(
+            f"workload {workload.name!r} does not say what went wrong in its logs: import its "
+            "Spark event logs again, or give rates, as in --faults failures=0.01,lost=0.5"
+        )
+    update: dict[str, Any] = {
+        "from_log": False,
+        "failure_rate": counts.failure_rate,
+        "lost_per_hour": counts.lost_per_hour,
+        "speculation": faults.speculation or counts.num_speculative > 0,
+    }
+    if counts.executor_cores > 0:
+        update["executor_cores"] = counts.executor_cores
+    if counts.restart_ms > 0:
+        update["restart_s"] = counts.restart_ms / ms_from_s(1)
+    return faults.model_copy(update=update)
+
+
+def put_faults(faults: Faults, future: Future) -> None:
+    """Write the settings into the tables of one simulator; `from_log` must be resolved."""
+    table = future.faults
+    table.failure_rate[0] = faults.failure_rate
+    table.max_failures[0] = faults.max_failures
+    table.lost_per_hour[0] = faults.lost_per_hour
+    table.executor_cores[0] = faults.executor_cores
+    table.restart_ms[0] = ms_from_s(faults.restart_s)
+    table.redraws[0] = faults.redraws
+    table.straggler_share[0] = faults.straggler_share
+    table.straggler_factor[0] = faults.straggler_factor
+    table.speculates[0] = faults.speculation
+    table.multiplier[0] = faults.speculation_multiplier
+    table.quantile[0] = faults.speculation_quantile
+    table.check_ms[0] = faults.speculation_interval_ms
+    table.least_ms[0] = faults.speculation_least_ms
+
+
+def read_counts(future: Future) -> FaultCounts | None:
+    """What went wrong in the run of one simulator; None if its settings have no faults."""
+    if len(future.faults) == 0:
+        return None
+    table = future.faults
+    return FaultCounts(
+        failed=int(table.num_failed[0]),
+        interrupted=int(table.num_interrupted[0]),
+        lost_executors=int(table.num_losses[0]),
+        copies=int(table.num_copies[0]),
+        copies_won=int(table.num_copies_won[0]),
+        wasted_ms=int(table.wasted_ms[0]),
+        down_ms=int(table.down_ms[0]),
+    )

@@ -1,0 +1,130 @@
+"""Options that would have no effect are refused, and places of files are checked first."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from parcae import files
+from parcae.files import check_folder, write_text
+from tests.cli.running import run
+from tests.fuzzing.commands import commands
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("simulate toy --set a", "--set has no effect here: it applies only with --job-set"),
+        ("simulate --job-set x.json --jobs 3", "--jobs has no effect"),
+        ("simulate --job-set x.json --arrivals batch", "--arrivals has no effect"),
+        ("size toy --cores 2,4 --search", "only with --target"),
+        ("size toy --cores 2,4 --arrivals batch --block 3", "only to recorded arrivals"),
+        ("size toy --cores 2,4 --arrivals batch --growth 2", "--growth has no effect"),
+        ("learn x.parcae -o out --key a", "--key has no effect"),
+        ("learn log -o out --device cpu", "--device has no effect"),
+        ("train toy -o out --device cpu", "--device has no effect"),
+        ("train toy -o out --world executors --decima features=code", "with --network decima"),
+        ("train toy -o out --network decima --also jobs=3", "--also has no effect"),
+        ("reproduce deeprm-fig4 --executors 3", "--executors has no effect"),
+        ("reproduce deeprm-fig4 --workload toy", "--workload has no effect"),
+        ("packing simulate --load 1 --processors 3", "only to logs"),
+        ("packing simulate --swf a.swf --window 3", "only to jobs that are drawn"),
+        ("packing simulate --swf a.swf --seed 3", "only to jobs that are drawn"),
+        ("packing compare --swf a.swf --seeds 3", "--seeds has no effect"),
+        ("packing compare --load 1 --part all", "--part has no effect"),
+        ("packing tune tetris --load 1 -o t.safetensors --speeds 1", "--speeds has no effect"),
+        ("packing train set --load 1 -o out --estimates actual", "--estimates has no effect"),
+        ("spark tpch --merge a --queries 4", "--queries has no effect"),
+        ("workload import spark-events log -o w.parcae --recorded --keep-first-runs", "without"),
+        ("compare toy --world cores --moving-delay-ms 5", "in the world of executors only"),
+    ],
+)
+def test_an_option_without_an_effect_is_refused(command: str, words: str, tmp_path: Path) -> None:
+    done = run(f"parcae {command}", tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_default_is_never_refused(tmp_path: Path) -> None:
+    assert run("parcae simulate toy --jobs 2 --cores 4", tmp_path).returncode == 0
+
+
+#: Commands that write, each up to the option.
+_WRITING = (
+    "size toy --cores 2,4 --json",
+    "size toy --cores 2,4 --csv",
+    "size toy --cores 2,4 --plot",
+    "compare toy --json",
+    "compare toy --report",
+    "compare-logs a b --plot",
+    "simulate toy --gantt",
+    "tune toy -o",
+    "export tuned toy -o",
+    "workload sample toy -o",
+    "workload import csv s.csv -o",
+    "packing tune tetris --load 1 -o",
+    "packing compare --load 1 --json",
+    "packing simulate --load 1 --gantt",
+    "spark tpch --json",
+    "spark tpch --picture",
+)
+_INTO_FOLDERS = (
+    "learn log -o",
+    "train toy -o",
+    "packing train set --load 1 -o",
+    "reproduce decima-fig16 -o",
+)
+
+
+@pytest.mark.parametrize("command", _WRITING)
+def test_a_file_that_cannot_be_written_is_reported_first(command: str, tmp_path: Path) -> None:
+    done = run(f"parcae {command} nowhere/a.png", tmp_path)
+    assert done.returncode == 2
+    assert "nowhere/a.png: the folder of this file does not exist" in done.stderr
+
+
+@pytest.mark.parametrize("command", _INTO_FOLDERS)
+def test_a_folder_that_cannot_be_made_is_reported_first(command: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run(f"parcae {command} file/below", tmp_path)
+    assert done.returncode == 2
+    assert "file is not a folder" in done.stderr
+
+
+def test_every_option_that_names_an_output_is_checked() -> None:
+    flags = {"-o", "--csv", "--plot", "--report", "--gantt", "--picture", "--per-job"}
+    flags |= {"--recurring"}
+    checked_later = {"--per-job", "--recurring"}  # with the formats of their names
+    unchecked = [
+        f"{name} {param.opts[0]}"
+        for name, params in commands().items()
+        for param in params
+        if set(param.opts) & flags - checked_later and param.callback is None
+    ]
+    assert unchecked == []
+
+
+def test_a_folder_is_checked_by_the_nearest_one_that_exists(tmp_path: Path) -> None:
+    check_folder(tmp_path / "a" / "b")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError):
+        check_folder(tmp_path / "file" / "b")
+
+
+def test_a_pipe_without_a_reader_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_READER_S", 0.1)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="no program reads this pipe"):
+        write_text(pipe, "a")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "a")
+    assert os.read(reader, 9) == b"a"
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)

@@ -1,0 +1,117 @@
+"""`--deadlines` on the command line: what the tables and files say, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from parcae.workloads.synthetic import toy_workload
+from tests.cli.running import run
+
+_RUNS = "--cores 4 --jobs 8 --arrivals poisson:2s"
+_NAMES = [job.name for job in toy_workload().jobs]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a file of deadlines for the first job of the toy workload, and a bad file."""
+    (tmp_path / "deadlines.csv").write_text(f"job,deadline\n{_NAMES[0]},5s\n")
+    (tmp_path / "bad.csv").write_text("job,deadline\n*,soon\n")
+    return tmp_path
+
+
+def test_compare_shows_missed_deadlines_everywhere(folder: Path) -> None:
+    files = "--json c.json --recurring r.csv --per-job j.csv --report r.html"
+    done = run(
+        f"parcae compare toy --policies fair,edf {_RUNS} --seeds 3 --processes 1 "
+        f"--deadlines deadlines.csv {files}",
+        folder,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{len(_NAMES) - 1} of {len(_NAMES)} recurring jobs have no deadline" in done.stderr
+    for heading in ("missed", "missed - first", "tardiness"):
+        assert heading in done.stdout
+    result = json.loads((folder / "c.json").read_text())
+    assert result["settings"]["deadlines_s"] == {_NAMES[0]: 5.0}
+    missed = {name: one["deadlines"] for name, one in result["policies"].items()}
+    assert missed["fair"]["missed_minus_first"]["mean"] == 0.0
+    _check_tables(folder, missed)
+    page = (folder / "r.html").read_text()
+    assert "misses the fewest deadlines" in page
+    assert "missed<small>first policy</small>" in page
+
+
+def _check_tables(folder: Path, missed: dict[str, dict[str, dict[str, float]]]) -> None:
+    """The tables of jobs give the same share as the comparison."""
+    jobs = pl.read_csv(folder / "j.csv")
+    assert jobs.filter(pl.col("job") != _NAMES[0])["missed"].null_count() > 0
+    recurring = pl.read_csv(folder / "r.csv").filter(pl.col("deadline_s").is_not_null())
+    assert set(recurring["job"]) == {_NAMES[0]}
+    for policy in ("fair", "edf"):
+        share = missed[policy]["missed_share"]["mean"]
+        own = jobs.filter((pl.col("policy") == policy) & pl.col("missed").is_not_null())
+        assert own["missed"].mean() == pytest.approx(share)
+        row = recurring.filter(pl.col("policy") == policy)
+        assert row["missed_share"].item() == pytest.approx(share)
+        assert row["tardiness_s"].item() == pytest.approx(missed[policy]["tardiness_s"]["mean"])
+
+
+def test_without_deadlines_nothing_is_said_of_them(folder: Path) -> None:
+    done = run(
+        f"parcae compare toy --policies fair,srpt {_RUNS} --seeds 2 --processes 1 "
+        "--json c.json --recurring r.csv",
+        folder,
+    )
+    assert "missed" not in done.stdout
+    result = json.loads((folder / "c.json").read_text())
+    assert "deadlines" not in result["policies"]["fair"]
+    assert "deadlines_s" not in result["settings"]
+    assert "deadline_s" not in pl.read_csv(folder / "r.csv").columns
+
+
+def test_simulate_counts_missed_deadlines(folder: Path) -> None:
+    command = f"parcae simulate toy --policy fifo,edf {_RUNS} --deadlines deadlines.csv"
+    done = run(command, folder)
+    assert "deadlines missed" in done.stdout
+    lines = [json.loads(line) for line in run(f"{command} --json", folder).stdout.splitlines()]
+    assert [line["policy"] for line in lines] == ["fifo", "edf"]
+    assert all(0 < line["deadlines"] <= 8 for line in lines)
+    assert all(0 <= line["missed_deadline_share"] <= 1 for line in lines)
+
+
+def test_size_finds_the_cores_that_meet_a_share_of_the_deadlines(folder: Path) -> None:
+    done = run(
+        "parcae size toy --cores 1,64 --policies fair,edf --arrivals poisson:2s --jobs 6 "
+        '--seeds 3 --processes 1 --deadlines deadlines.csv --target "deadlines 50%" '
+        "--json s.json --csv s.csv --plot s.svg",
+        folder,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "deadlines met" in done.stdout
+    assert "Target deadlines 50% (mean over 3 runs)" in done.stdout
+    shares = pl.read_csv(folder / "s.csv")["deadlines_met"].to_list()
+    assert all(0 <= share <= 1 for share in shares)
+    first = json.loads((folder / "s.json").read_text())["results"][0]
+    assert first["deadlines_met"]["mean"] == shares[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("compare toy --deadlines bad.csv", "bad.csv:2: deadline 'soon' is not understood"),
+        ("compare toy --deadlines none.csv", "none.csv"),
+        ("compare tpch --deadlines deadlines.csv", "no deadline matches a job of workload 'tpch'"),
+        ("compare toy --policies edf", "give --deadlines FILE"),
+        ("simulate --job-set sets.json --deadlines deadlines.csv", "leave out --deadlines"),
+        ('size toy --cores 2 --arrivals batch --target "deadlines 9%"', "give --deadlines FILE"),
+        ("tune toy --objective deadlines -o x.safetensors", "give --deadlines FILE"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(folder: Path, command: str, said: str) -> None:
+    done = run(f"parcae {command}", folder)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("parcae:")]
+    assert said in line

@@ -1,0 +1,106 @@
+"""Results by pool: in the table, in JSON and on the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from parcae.evaluation.compare import ClusterWorld, Comparison, compare
+from parcae.evaluation.report import write_report
+from parcae.evaluation.tenants import by_pool, later_share
+from parcae.metrics.later import PairedRuns
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+
+
+def _job(name: str, pool: str, task_ms: int, num_tasks: int) -> JobSpec:
+    durations = TaskDurations.constant(task_ms)
+    return JobSpec(name, (StageSpec(num_tasks, durations),), pool=pool)
+
+
+_WORKLOAD = Workload(
+    "tenants",
+    (_job("small", "web", 1_000, 4), _job("large", "etl", 3_000, 24), _job("mid", "etl", 1_000, 9)),
+)
+_WORLD = ClusterWorld(
+    _WORKLOAD, SimulationConfig(world=WorldName.CORES, num_executors=4), "poisson:8s", 12
+)
+_POOLS = '{"pools": {"web": {"weight": 3}, "etl": {}}}'
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("tenants")
+    path = folder / "pools.json"
+    path.write_text(_POOLS)
+    names = [f"fair:{path}", f"srpt+pools:{path}", "srpt", f"srpt+pools:{path}+guard:1.1"]
+    return dict(zip(("fair", "srpt", "free", "guarded"), names, strict=True))
+
+
+@pytest.fixture(scope="module")
+def comparison(files: dict[str, str]) -> Comparison:
+    return compare(_WORLD, list(files.values()), num_seeds=6, processes=1)
+
+
+def test_jobs_are_grouped_by_pool() -> None:
+    ends = np.array([[100, 300, 500], [200, 300, 400]])
+    run = PairedRuns(("a", "b", "c"), np.zeros(3, np.int64), ends, np.array([500, 500]))
+    etl, web = by_pool([run, run], [("web", "etl", "web"), ("web", "etl", "etl")])
+    assert (etl.name, etl.num_runs, web.num_runs) == ("etl", 3, 3)
+    assert etl.ratio_to_first(1) == pytest.approx((300 + 300 + 400) / (300 + 300 + 500))
+    assert web.mean_jct_s == pytest.approx((0.7 / 3, 0.8 / 3))
+    assert later_share(web, 1) == pytest.approx(2 / 3)
+
+
+def test_json_has_the_results_of_every_pool(comparison: Comparison, files: dict[str, str]) -> None:
+    found = json.loads(json.dumps(comparison.to_json()))["policies"]
+    assert set(found[files["fair"]]["pools"]) == {"etl", "web"}
+    for pool in found[files["fair"]]["pools"].values():
+        assert pool["ratio_to_first"]["mean"] == 1.0
+    jobs = [pool["jobs"] for pool in found[files["srpt"]]["pools"].values()]
+    assert sum(jobs) == 12 * 6
+    # The mean over pools, weighed by jobs, is that over all jobs.
+    for result in found.values():
+        sums = [pool["jobs"] * pool["average_jct_s"] for pool in result["pools"].values()]
+        assert sum(sums) / 72 == pytest.approx(result["average_jct_s"]["mean"])
+
+
+def test_pools_keep_a_tenant_where_it_was(comparison: Comparison, files: dict[str, str]) -> None:
+    found = comparison.to_json()["policies"]
+    kept = found[files["srpt"]]["pools"]
+    # Cores between pools are shared as before: `web`, whose jobs are alike, hardly notices the
+    # order inside `etl`, and `etl` gains by it.
+    assert kept["web"]["ratio_to_first"]["mean"] == pytest.approx(1.0, abs=0.06)
+    assert kept["etl"]["ratio_to_first"]["mean"] < 0.95
+
+
+def test_the_terminal_and_the_page_show_pools(
+    comparison: Comparison, files: dict[str, str], tmp_path: Path
+) -> None:
+    console = Console(width=250)
+    with console.capture() as capture:
+        for table in comparison.tables():
+            console.print(table)
+    text = capture.get()
+    assert "Who pays, by pool" in text
+    assert "web" in text.split("Who pays")[1]
+    write_report(comparison, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "Tenants: who pays, by pool" in page
+    assert f"<td>{files['srpt']}</td>" in page
+
+
+def test_a_guard_among_pools_is_warned_of(comparison: Comparison) -> None:
+    assert [text for text in comparison.warnings() if "the guard compares with equal" in text]
+    assert len([text for text in comparison.warnings() if "guard" in text]) == 1
+
+
+def test_without_pools_nothing_is_shown() -> None:
+    plain = compare(_WORLD, ["fair", "srpt"], num_seeds=2, processes=1)
+    assert plain.by_pool == []
+    assert len(plain.tables()) == 1
+    assert "pools" not in plain.to_json()["policies"]["fair"]

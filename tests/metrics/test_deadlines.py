@@ -1,0 +1,127 @@
+"""Missed deadlines and tardiness, computed by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.evaluation.deadlines import deadline_result, fewest_missed
+from parcae.metrics.deadlines import deadlines_ms, missed_and_tardiness
+from parcae.metrics.later import PairedRuns
+from parcae.metrics.objectives import FinishedJobs, objective_cost, parse_objective
+from parcae.policies.orders.kernels import OrderKind
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.run import simulate
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+
+#: One core; jobs of 4, 2 and 1 s arrive together and are served in this order: they take 4, 6 and
+#: 7 s. The first two have deadlines of 5 s.
+_WORKLOAD = Workload(
+    "three",
+    tuple(
+        JobSpec(name, (StageSpec(1, TaskDurations.constant(ms)),), deadline_ms=due)
+        for name, ms, due in (("a", 4_000, 5_000), ("b", 2_000, 5_000), ("c", 1_000, None))
+    ),
+)
+_SEQUENCE = JobSequence(_WORKLOAD, np.arange(3), np.zeros(3, np.int64))
+_CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=1)
+_NONE = np.inf
+
+
+def test_one_of_two_deadlines_is_missed_by_a_second() -> None:
+    trace = simulate(_SEQUENCE, OrderPolicy("fifo", OrderKind.FIFO, plan_tables()), _CONFIG, 0)
+    assert trace.completion_ms.tolist() == [4_000, 6_000, 7_000]
+    assert missed_and_tardiness(trace, _SEQUENCE) == {
+        "deadlines": 2,
+        "missed_deadline_share": 0.5,
+        "mean_tardiness_ms": 500.0,
+    }
+    due_ms = deadlines_ms(_SEQUENCE)
+    assert due_ms is not None
+    assert due_ms.tolist() == [5_000, 5_000, _NONE]
+
+
+def test_a_run_that_ends_before_jobs_counts_those_that_arrived() -> None:
+    arrivals = np.array([0, 0, 9_000])
+    workload = _WORKLOAD.with_deadlines({"*": 3})
+    sequence = JobSequence(workload, np.arange(3), arrivals)
+    config = _CONFIG.model_copy(update={"end_ms": 5_000})
+    trace = simulate(sequence, OrderPolicy("fifo", OrderKind.FIFO, plan_tables()), config, 0)
+    found = missed_and_tardiness(trace, sequence)
+    # The first took 4 s, the second is 2 s beyond its deadline and not complete at the end.
+    assert found == {
+        "deadlines": 2,
+        "missed_deadline_share": 1.0,
+        "mean_tardiness_ms": 1_500.0,
+    }
+
+
+def test_without_deadlines_there_is_nothing_to_count() -> None:
+    workload = Workload("one", (JobSpec("a", _WORKLOAD.jobs[0].stages),))
+    sequence = JobSequence(workload, np.zeros(1, np.int64), np.zeros(1, np.int64))
+    trace = simulate(sequence, OrderPolicy("fifo", OrderKind.FIFO, plan_tables()), _CONFIG, 0)
+    assert missed_and_tardiness(trace, sequence) == {}
+    assert deadline_result([_paired([[4_000]], None)], 0) is None
+
+
+def _paired(jct_ms: list[list[int]], due_ms: list[float] | None) -> PairedRuns:
+    completion_ms = np.array(jct_ms)
+    return PairedRuns(
+        ("x",) * completion_ms.shape[1],
+        np.zeros(completion_ms.shape[1], np.int64),
+        completion_ms,
+        completion_ms.max(axis=1),
+        None,
+        None if due_ms is None else np.array(due_ms),
+    )
+
+
+def test_policies_are_compared_job_by_job_over_the_seeds() -> None:
+    due_ms = [5_000.0, 5_000.0, _NONE]
+    runs = [
+        _paired([[4_000, 6_000, 9_000], [5_000, 5_000, 9_000]], due_ms),
+        _paired([[7_000, 8_000, 9_000], [4_000, 7_000, 9_000]], due_ms),
+        # No job of this seed has a deadline: it does not count.
+        _paired([[7_000, 8_000, 9_000], [4_000, 7_000, 9_000]], [_NONE] * 3),
+    ]
+    first = deadline_result(runs, 0)
+    second = deadline_result(runs, 1)
+    assert first is not None
+    assert second is not None
+    assert first.missed_share.mean == 0.75
+    assert first.tardiness_s.mean == 1.5
+    assert (first.missed_minus_first.low, first.missed_minus_first.high) == (0.0, 0.0)
+    assert second.missed_share.mean == 0.25
+    assert second.met_share.mean == 0.75
+    assert second.missed_minus_first.mean == -0.5
+    assert second.tardiness_s.mean == 0.5
+    assert second.tardiness_minus_first_s.mean == -1.0
+    assert second.tardiness_s.low >= 0.0
+    # With both seeds the same difference, the interval has no width.
+    assert (second.missed_minus_first.low, second.missed_minus_first.high) == (-0.5, -0.5)
+    said = fewest_missed({"fair": first, "edf": second}, "fair")
+    assert said.startswith("edf misses the fewest deadlines: 25.0%")
+    assert "50.0 percentage points fewer than fair (95% interval 50.0 to 50.0)" in said
+    assert fewest_missed({"fair": first}, "fair").endswith("100.0%).")
+    assert fewest_missed({"fair": None}, "fair") == ""
+
+
+def test_runs_in_which_no_job_has_a_deadline_are_unknown() -> None:
+    found = deadline_result([_paired([[1_000]], [_NONE])], 0)
+    assert found is not None
+    assert found.to_json()["missed_share"] == {"mean": None, "ci95": [None, None]}
+    assert fewest_missed({"fair": found}, "fair") == ""
+
+
+def test_the_objective_is_the_share_missed_plus_the_capped_tardiness() -> None:
+    objective = parse_objective("deadlines")
+    end_ms = np.array([[8_000.0, 15_000.0, 99_000.0], [40_000.0, 10_000.0, 1.0], [1.0, 1.0, 1.0]])
+    due_ms = np.array([[10_000.0, 10_000.0, _NONE]] * 2 + [[_NONE] * 3])
+    jobs = FinishedJobs(np.zeros((3, 3)), end_ms, np.ones((3, 3)), due_ms)
+    # 15 s: missed, by half of the deadline. 40 s: by three deadlines, which count as one.
+    assert objective_cost(objective, jobs).tolist() == [0.75, 1.0, 0.0]
+    with pytest.raises(ConfigError, match="give --deadlines FILE"):
+        objective_cost(objective, FinishedJobs(np.zeros((1, 1)), np.ones((1, 1)), np.ones((1, 1))))

@@ -1,0 +1,229 @@
+"""Policies inside the pools and priorities of tenants, by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.cluster.trace import Trace
+from parcae.errors import ConfigError, PolicyError
+from parcae.evaluation.policies import resolve_policies
+from parcae.policies.additions import PolicyText, split_guard, split_policy
+from parcae.policies.policy_file import export_policy
+from parcae.policies.tenants import TenantPolicy, tenants
+from parcae.service.policies import policies_for
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.run import simulate
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+
+_CORES = SimulationConfig(world=WorldName.CORES, num_executors=4)
+_EXECUTORS = SimulationConfig(num_executors=4)
+_XML = """<allocations>
+  <pool name="etl"><schedulingMode>FAIR</schedulingMode><weight>3</weight></pool>
+  <pool name="web"><weight>1</weight></pool>
+</allocations>"""
+
+
+def _job(name: str, pool: str, task_ms: int, num_tasks: int = 8) -> JobSpec:
+    return JobSpec(name, (StageSpec(num_tasks, TaskDurations.constant(task_ms)),), pool=pool)
+
+
+#: Two tenants: `etl` has a long and a short job, `web` has one job. They arrive while a job of
+#: `etl` has all four cores for 10 ms.
+_WORKLOAD = Workload(
+    "tenants",
+    (
+        _job("first", "etl", 10, 4),
+        _job("long", "etl", 100),
+        _job("short", "etl", 50),
+        _job("page", "web", 60),
+    ),
+)
+_ARRIVAL_MS = np.array([0, 1, 1, 1])
+_SEQUENCE = JobSequence(_WORKLOAD, np.arange(4), _ARRIVAL_MS)
+
+
+def _trace(text: str, config: SimulationConfig = _CORES, record: bool = True) -> Trace:
+    policy = resolve_policies(_WORKLOAD, [text], config, "batch", 4).policies[text]
+    return simulate(_SEQUENCE, policy, config, 1, record=record)
+
+
+def _starts(trace: Trace) -> list[int]:
+    """The jobs that take the four cores at 10 ms, in the order of their starts."""
+    return [int(job) for job in trace.tasks["job"][4:8]]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("srpt", PolicyText("srpt")),
+        ("srpt+pools:a.xml", PolicyText("srpt", pools="a.xml")),
+        ("fair+guard:2+pools:b.json", PolicyText("fair", 2.0, "b.json")),
+        ("tuned+priorities:p.csv", PolicyText("tuned", priorities="p.csv")),
+        (
+            "a/b.safetensors+pools:x/y.xml+priorities:p.csv+guard:1.1",
+            PolicyText("a/b.safetensors", 1.1, "x/y.xml", "p.csv"),
+        ),
+    ],
+)
+def test_additions_stand_behind_the_name_in_any_order(text: str, parts: PolicyText) -> None:
+    assert split_policy(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("srpt+pools", "allocation file"),
+        ("srpt+pools:", "allocation file"),
+        ("srpt+pools:a.txt", "XML or JSON"),
+        ("srpt+pools:a.xml+pools:b.xml", "more than one pools"),
+        ("srpt+priorities:", "CSV file"),
+        ("+priorities:p.csv", "CSV file"),
+        ("fair:a.xml+pools:b.xml", r"fair\+pools:FILE"),
+        ("fair:a.xml+priorities:p.csv", r"fair\+pools:FILE"),
+    ],
+)
+def test_additions_that_cannot_be_are_refused(text: str, message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        split_policy(text)
+
+
+def test_pools_exist_in_the_world_of_cores_only(tmp_path: Path) -> None:
+    path = tmp_path / "pools.xml"
+    path.write_text(_XML)
+    with pytest.raises(PolicyError, match="--world cores"):
+        resolve_policies(_WORKLOAD, [f"fair+pools:{path}"], _EXECUTORS, "batch", 4)
+
+
+def test_spark_keeps_the_pools_of_a_policy_that_is_exported_or_served() -> None:
+    text = "srpt+pools:a.xml"
+    with pytest.raises(PolicyError, match="the plugin keeps pools"):
+        split_guard(text)
+    with pytest.raises(PolicyError, match="the plugin keeps pools"):
+        export_policy(text, _WORKLOAD)
+    with pytest.raises(PolicyError, match="the plugin keeps pools"):
+        policies_for(text, _WORKLOAD)
+
+
+def test_pools_share_by_weight_and_the_policy_orders_inside(tmp_path: Path) -> None:
+    path = tmp_path / "pools.xml"
+    path.write_text(_XML)
+    # The four cores are offered one by one: `web` is behind its share until it has one. Inside
+    # `etl`, srpt serves job 2, the shorter one, and FIFO job 1; the pool's mode does not count.
+    srpt = _trace(f"srpt+pools:{path}")
+    assert _starts(srpt) == [3, 2, 2, 2]
+    assert _starts(_trace(f"fifo+pools:{path}")) == [3, 1, 1, 1]
+    # Without pools, `page` waits for the shorter job.
+    assert _starts(_trace("srpt")) == [2, 2, 2, 2]
+    # The shares hold while both pools have tasks.
+    assert [_running_at(srpt, ms) for ms in (11, 65, 115, 199)] == [(3, 1)] * 4
+
+
+def _running_at(trace: Trace, ms: int) -> tuple[int, int]:
+    """How many tasks of the pools `etl` and `web` run at a time."""
+    tasks = trace.tasks
+    assert tasks is not None
+    runs = tasks[(tasks["start_ms"] <= ms) & (tasks["finish_ms"] > ms)]
+    of_web = int((runs["job"] == 3).sum())
+    return len(runs) - of_web, of_web
+
+
+def test_a_minimum_share_comes_before_weights(tmp_path: Path) -> None:
+    path = tmp_path / "pools.json"
+    path.write_text('{"pools": {"etl": {"weight": 3}, "web": {"min_share": 3}}}')
+    trace = _trace(f"srpt+pools:{path}")
+    assert _starts(trace) == [3, 3, 3, 2]
+    assert _running_at(trace, 80) == (1, 3)
+
+
+def test_a_higher_priority_comes_first_whatever_the_policy_says(tmp_path: Path) -> None:
+    path = tmp_path / "priorities.csv"
+    path.write_text("job,priority\nlong,10\npage,-1\n")
+    trace = _trace(f"srpt+priorities:{path}")
+    # Two rounds of four tasks a job: `long` first, then `short`, then `page`.
+    assert trace.completion_ms.tolist() == [10, 210, 310, 430]
+
+
+def test_priorities_count_inside_pools(tmp_path: Path) -> None:
+    pools = tmp_path / "pools.xml"
+    pools.write_text(_XML)
+    priorities = tmp_path / "priorities.csv"
+    priorities.write_text("job,priority\nlong,1\npage,99\n")
+    trace = _trace(f"srpt+pools:{pools}+priorities:{priorities}")
+    assert _starts(trace) == [3, 1, 1, 1]
+
+
+def test_a_guard_moves_jobs_inside_their_pool(tmp_path: Path) -> None:
+    path = tmp_path / "pools.xml"
+    path.write_text(_XML)
+    text = f"fifo+pools:{path}+guard:1.1"
+    guarded = _trace(text)
+    assert guarded.policy == text
+    # The guard serves `short` earlier than FIFO does, and the shares of the pools stay.
+    assert guarded.completion_ms[2] < _trace(f"fifo+pools:{path}").completion_ms[2]
+    assert [_running_at(guarded, ms) for ms in (11, 65, 115)] == [(3, 1)] * 3
+
+
+def test_policies_that_decide_and_the_best_in_hindsight_keep_pools(tmp_path: Path) -> None:
+    path = tmp_path / "pools.json"
+    path.write_text('{"pools": {"etl": {"weight": 3}, "web": {"min_share": 3}}}')
+    assert _starts(_trace(f"sjf-cp+pools:{path}"))[:3] == [3, 3, 3]
+    text = f"srpt-cap:oracle+pools:{path}"
+    resolved = resolve_policies(_WORKLOAD, [text], _CORES, "batch", 4)
+    policy = resolved.for_sequence(_SEQUENCE, 1)[text]
+    assert _starts(simulate(_SEQUENCE, policy, _CORES, 1, record=True))[:3] == [3, 3, 3]
+
+
+def test_variants_name_what_is_added(tmp_path: Path) -> None:
+    path = tmp_path / "pools.xml"
+    path.write_text(_XML)
+    text = f"srpt+pools:{path}+guard:1.5"
+    resolved = resolve_policies(_WORKLOAD, [text, "fair"], _CORES, "batch", 4)
+    assert resolved.variants[text] == f"least remaining work first, pools {path}, guard 1.5"
+    assert resolved.tenant_pools == ("etl", "etl", "etl", "web")
+
+
+def test_jobs_of_an_unknown_size_are_in_their_pool(tmp_path: Path) -> None:
+    path = tmp_path / "pools.json"
+    path.write_text('{"pools": {"etl": {}, "web": {"min_share": 3}}}')
+    trace = _trace(f"srpt+pools:{path}", _CORES.model_copy(update={"unknown_share": 1.0}))
+    assert _starts(trace)[:3] == [3, 3, 3]
+
+
+def test_pools_of_another_workload_are_refused() -> None:
+    other = Workload("one", (_job("one", "", 10),))
+    policy = resolve_policies(_WORKLOAD, ["srpt"], _CORES, "batch", 4).policies["srpt"]
+    with pytest.raises(PolicyError, match="1 recurring"):
+        simulate(_SEQUENCE, TenantPolicy("srpt+", policy, tenants(other)), _CORES, 1)
+
+
+def test_what_only_decides_in_python_has_no_pools() -> None:
+    class Decides:
+        name = "plain"
+
+        def decide(self, observation: object) -> None: ...
+
+    with pytest.raises(PolicyError, match="only a compiled policy"):
+        TenantPolicy("plain+", Decides(), tenants(_WORKLOAD))
+
+
+def test_a_pool_without_jobs_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    path = tmp_path / "pools.json"
+    path.write_text('{"pools": {"elt": {}}}')
+    with pytest.raises(ConfigError, match="no job is assigned to pool 'elt'"):
+        resolve_policies(_WORKLOAD, [f"srpt-cap:tuned+pools:{path}"], _CORES, "batch", 4)
+
+
+def test_single_pools_are_named_by_the_jobs_too(tmp_path: Path) -> None:
+    path = tmp_path / "pools.json"
+    path.write_text('{"pools": {"mine": {"min_share": 4}}, "jobs": {"pa*": "mine"}}')
+    jobs = tuple(replace(job, pool="") for job in _WORKLOAD.jobs)
+    workload = Workload("tenants", jobs)
+    text = f"fifo+pools:{path}"
+    policy = resolve_policies(workload, [text], _CORES, "batch", 4).policies[text]
+    sequence = JobSequence(workload, np.arange(4), _ARRIVAL_MS)
+    assert _starts(simulate(sequence, policy, _CORES, 1, record=True)) == [3, 3, 3, 3]

@@ -1,0 +1,281 @@
+"""What goes wrong in the world of cores: runs solved by hand, and what holds in every run."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from parcae.cluster.observation import Observation
+from parcae.cluster.orders import Orders, blank_orders
+from parcae.cluster.trace import Trace
+from parcae.errors import ConfigError, PolicyError, WorkloadError
+from parcae.metrics.cluster import utilization, wasted_share
+from parcae.metrics.summary import summarize
+from parcae.policies.orders.kernels import OrderKind
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.faults import Faults, parse_faults
+from parcae.simulation.many import SimulatorBatch
+from parcae.simulation.run import simulate
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.catalog import load_workload
+from parcae.workloads.job import Workload
+from tests.oracle.cores_runs import config_of, job_spec, policy_of, sequence_of, starts
+from tests.oracle.spark_world import random_set
+
+_FIFO = OrderPolicy("fifo", OrderKind.FIFO, plan_tables())
+
+
+def _run(cores: int, tasks_ms: list[int], faults: Faults, seed: int) -> Trace:
+    """One job of one stage."""
+    sequence = JobSequence(
+        Workload("one", (job_spec("job", [tasks_ms]),)), np.zeros(1), np.zeros(1)
+    )
+    config = config_of(cores).model_copy(update={"faults": faults})
+    return simulate(sequence, _FIFO, config, seed, record=True)
+
+
+def _events(trace: Trace) -> list[tuple[int, int, int, int]]:
+    """Every attempt: (task, core, start, end)."""
+    assert trace.tasks is not None
+    columns = ("task", "executor", "start_ms", "finish_ms")
+    return [tuple(int(row[name]) for name in columns) for row in trace.tasks]  # type: ignore[misc]
+
+
+def test_a_failed_attempt_costs_its_time_and_the_task_starts_again_at_once() -> None:
+    # Every attempt fails but the last one. With seed 2 those of task 0 fail at 78%, 70% and 81%.
+    faults = Faults(failure_rate=1.0, max_failures=2)
+    trace = _run(1, [100], faults, seed=2)
+    assert _events(trace) == [(0, 0, 0, 78), (0, 0, 78, 178)]
+    assert trace.completion_ms.tolist() == [178]
+    assert trace.executed_ms.tolist() == [100]  # the failed attempt teaches nothing of durations
+    assert trace.faults is not None
+    assert (trace.faults.failed, trace.faults.wasted_ms) == (1, 78)
+    assert wasted_share(trace) == pytest.approx(78 / 178)
+    assert utilization(trace) == 1.0
+    often = _run(1, [100], Faults(failure_rate=1.0), seed=2)
+    assert often.completion_ms.tolist() == [78 + 70 + 81 + 100]
+    never = _run(1, [100], Faults(failure_rate=1.0, max_failures=1), seed=2)
+    assert never.completion_ms.tolist() == [100]
+
+
+def test_a_retry_goes_before_the_tasks_that_have_not_started() -> None:
+    # Every task fails once. The core of a failure is offered before the retry is known. So task 1
+    # follows the failure of task 0; then the retries go before task 2.
+    trace = _run(1, [100, 100, 100], Faults(failure_rate=1.0, max_failures=2), seed=2)
+    assert [task for task, *_ in _events(trace)] == [0, 1, 0, 1, 2, 2]
+
+
+def test_a_lost_executor_takes_its_running_tasks_and_its_cores() -> None:
+    # Executor 0 (cores 0 and 1) is lost at 47 ms and back 50 ms later; executor 1 lasts.
+    faults = Faults(lost_per_hour=36_000, executor_cores=2, restart_s=0.05)
+    trace = _run(4, [100, 100, 100, 100], faults, seed=1230)
+    assert _events(trace) == [
+        (0, 0, 0, 47),
+        (1, 1, 0, 47),
+        (2, 2, 0, 100),
+        (3, 3, 0, 100),
+        # The task that was lost last is started first.
+        (1, 0, 97, 197),
+        (0, 1, 97, 197),
+    ]
+    assert trace.completion_ms.tolist() == [197]
+    assert trace.faults is not None
+    assert asdict(trace.faults) == {
+        "failed": 0,
+        "interrupted": 2,
+        "lost_executors": 1,
+        "copies": 0,
+        "copies_won": 0,
+        "wasted_ms": 2 * 47,
+        "down_ms": 2 * 50,
+    }
+
+
+def test_jobs_wait_while_every_executor_is_lost() -> None:
+    faults = Faults(lost_per_hour=36_000, executor_cores=2, restart_s=0.05)
+    trace = _run(2, [100, 100], faults, seed=1230)
+    assert trace.completion_ms.tolist() == [47 + 50 + 100]
+
+
+_SPECULATION = Faults(
+    straggler_share=0.25,
+    straggler_factor=10,
+    speculation=True,
+    speculation_multiplier=1.5,
+    speculation_quantile=0.75,
+    speculation_interval_ms=20,
+)
+
+
+def test_a_copy_that_finishes_first_ends_the_straggler() -> None:
+    # With seed 1 task 3 straggles and its copy does not. At 150 ms it runs for 1.5 medians, which
+    # the check at 160 finds: its copy starts on the core that has been free longest.
+    trace = _run(4, [100, 100, 100, 100], _SPECULATION, seed=1)
+    assert _events(trace) == [
+        (0, 0, 0, 100),
+        (1, 1, 0, 100),
+        (2, 2, 0, 100),
+        (3, 3, 0, 260),
+        (3, 0, 160, 260),
+    ]
+    assert trace.completion_ms.tolist() == [260]
+    assert trace.faults is not None
+    assert (trace.faults.copies, trace.faults.copies_won, trace.faults.wasted_ms) == (1, 1, 260)
+    slow = _SPECULATION.model_copy(update={"speculation": False})
+    assert _run(4, [100, 100, 100, 100], slow, seed=1).completion_ms.tolist() == [1000]
+
+
+def test_a_copy_that_is_overtaken_is_ended() -> None:
+    faults = _SPECULATION.model_copy(update={"straggler_factor": 2.0})
+    trace = _run(4, [100, 100, 100, 100], faults, seed=1)
+    assert _events(trace)[3:] == [(3, 3, 0, 200), (3, 0, 160, 200)]
+    assert trace.completion_ms.tolist() == [200]
+    assert trace.faults is not None
+    assert (trace.faults.copies, trace.faults.copies_won, trace.faults.wasted_ms) == (1, 0, 40)
+
+
+def test_a_stage_of_one_task_has_no_copies() -> None:
+    assert _run(2, [100], _SPECULATION, seed=1).num_tasks == 1
+
+
+def test_rates_of_zero_change_nothing() -> None:
+    zero = Faults(speculation=False)
+    for seed in range(40):
+        drawn = random_set(random.Random(seed))
+        policy = policy_of("fair-pools", drawn.jobs, drawn.pools)
+        config = config_of(drawn.cores)
+        sequence = sequence_of(drawn.jobs)
+        plain = simulate(sequence, policy, config, 1, record=True)
+        config = config.model_copy(update={"faults": zero})
+        trace = simulate(sequence, policy, config, 1, record=True)
+        assert trace.tasks is not None
+        assert plain.tasks is not None
+        np.testing.assert_array_equal(trace.tasks, plain.tasks)
+        assert trace.clock_ms == plain.clock_ms
+        assert starts(trace) == starts(plain)
+
+
+def _toy(faults: str, cores: int = 5) -> tuple[JobSequence, SimulationConfig]:
+    config = SimulationConfig(world=WorldName.CORES, num_executors=cores, faults=faults)
+    return load_workload("toy").draw(12, "poisson:2s", config, seed=3), config
+
+
+def test_two_policies_see_the_same_failures() -> None:
+    # Which attempts of a task fail depends on nothing else, so as many fail under any policy.
+    sequence, config = _toy("failures=0.3")
+    counts = []
+    for kind in (OrderKind.FIFO, OrderKind.FAIR, OrderKind.SRPT):
+        trace = simulate(sequence, OrderPolicy(kind.name, kind, plan_tables()), config, 3)
+        assert trace.faults is not None
+        counts.append(trace.faults.failed)
+    assert counts[0] > 10
+    assert len(set(counts)) == 1
+
+
+def test_attempts_that_are_not_redrawn_take_as_long_as_the_first() -> None:
+    # Without redraws a finished task takes what it takes without faults, in whichever attempt.
+    config = SimulationConfig(world=WorldName.CORES, num_executors=10)
+    sequence = load_workload("tpch").draw(5, "batch", config, seed=3)
+    executed = {
+        text: simulate(
+            sequence, _FIFO, config.model_copy(update={"faults": parse_faults(text)}), 3
+        ).executed_ms.tolist()
+        for text in ("none", "failures=0.5,redraw=off", "failures=0.5")
+    }
+    assert executed["failures=0.5,redraw=off"] == executed["none"]
+    assert executed["failures=0.5"] != executed["none"]
+
+
+def test_simulators_side_by_side_give_the_same_runs() -> None:
+    sequence, config = _toy("failures=0.2,lost=300,executor-cores=2,restart=1,speculation=on")
+    batch = SimulatorBatch([sequence, sequence], config, [3, 4])
+    batch.run(_FIFO.play_many)
+    for row, seed in enumerate((3, 4)):
+        alone = simulate(sequence, _FIFO, config, seed)
+        together = batch.trace(row, "fifo")
+        assert together.completion_ms.tolist() == alone.completion_ms.tolist()
+        assert together.faults == alone.faults
+        assert alone.faults is not None
+        assert alone.faults.lost_executors > 0
+
+
+class _HoldsEverything:
+    """A planner that lets no task start."""
+
+    name = "holds"
+
+    def plan(self, observation: Observation) -> Orders:
+        """All limits are 0."""
+        orders = blank_orders(len(observation.jobs), len(observation.stages))
+        orders.jobs.limit[:] = 0
+        return orders
+
+
+def test_losses_do_not_keep_a_stalled_run_alive() -> None:
+    sequence, config = _toy("lost=300,restart=1,speculation=on")
+    with pytest.raises(PolicyError, match="hold every core back forever"):
+        simulate(sequence, _HoldsEverything(), config, 1)
+
+
+def test_the_summary_counts_what_went_wrong() -> None:
+    sequence, config = _toy("failures=0.3,lost=100,restart=1")
+    trace = simulate(sequence, _FIFO, config, 3)
+    summary = summarize(trace, sequence)
+    assert trace.faults is not None
+    assert summary.failed_attempts == trace.faults.failed > 0
+    assert summary.lost_executors == trace.faults.lost_executors > 0
+    assert 0 < (summary.wasted_share or 0.0) < 1
+    plain = config.model_copy(update={"faults": None})
+    keys = summarize(simulate(sequence, _FIFO, plain, 3), sequence).to_json()
+    assert not {"failed_attempts", "lost_executors", "wasted_share"} & set(keys)
+
+
+def test_faults_as_text() -> None:
+    assert parse_faults("none") is None
+    assert parse_faults("log") == Faults(from_log=True)
+    text = "failures=0.01,lost=0.5,restart=12.5,redraw=off,speculation=on,multiplier=1.5"
+    faults = parse_faults(text)
+    assert faults == Faults(
+        failure_rate=0.01,
+        lost_per_hour=0.5,
+        restart_s=12.5,
+        redraws=False,
+        speculation=True,
+        speculation_multiplier=1.5,
+    )
+    assert str(faults) == text
+    assert str(parse_faults("log,speculation=on")) == "log,speculation=on"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("failures", "'failures' cannot be read; write none, log"),
+        ("none,failures=1", "'none' cannot be read"),
+        ("fail=1", "'fail=1' cannot be read"),
+        ("failures=1,failures=0", "'failures=0' cannot be read"),
+        ("failures=2", "failures: Input should be less than or equal to 1"),
+        ("failures=often", "failures: Input should be a valid number"),
+        ("lost=nan", "lost: Input should be"),
+        ("speculation=maybe", "speculation: Input should be a valid boolean"),
+        ("", "'' cannot be read"),
+    ],
+)
+def test_text_that_is_not_understood_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_faults(text)
+
+
+def test_a_workload_without_counts_refuses_the_rates_of_the_log() -> None:
+    sequence, config = _toy("log")
+    with pytest.raises(WorkloadError, match="import its Spark event logs again, or give rates"):
+        simulate(sequence, _FIFO, config, 1)
+
+
+def test_faults_exist_in_the_world_of_cores_only() -> None:
+    with pytest.raises(ValueError, match="faults exist in the world of cores only"):
+        SimulationConfig(world=WorldName.EXECUTORS, faults="failures=0.1")

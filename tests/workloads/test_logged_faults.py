@@ -1,0 +1,145 @@
+"""What went wrong in an application, from its event log to simulated faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parcae.errors import FormatError, WorkloadError
+from parcae.simulation.faults import Faults, resolve_faults
+from parcae.workloads.archive import read_workload, write_workload
+from parcae.workloads.describe import describe_workload, fingerprint
+from parcae.workloads.faults import LoggedFaults, combined
+from parcae.workloads.job import Workload
+from parcae.workloads.spark_event_log import read_spark_event_logs
+from tests.conftest import job
+from tests.workloads.spark_log_builder import (
+    executor,
+    job_end,
+    job_start,
+    stage_completed,
+    stage_info,
+    task_end,
+    to_bytes,
+)
+
+_HOUR = 3_600_000
+
+
+def _removed(name: str, time: int, reason: str) -> dict[str, Any]:
+    return {
+        "Event": "SparkListenerExecutorRemoved",
+        "Timestamp": time,
+        "Executor ID": name,
+        "Removed Reason": reason,
+    }
+
+
+def _log() -> bytes:
+    """Two executors of 4 cores for an hour; one is lost after 15 minutes and replaced after 20 s.
+
+    Of five attempts one fails, one is lost with its executor, one is a copy that is killed.
+    """
+    stage = stage_info(0, 2)
+    loss = _HOUR // 4
+    return to_bytes(
+        [
+            executor("1", 4),
+            executor("2", 4),
+            job_start(0, 0, [stage]),
+            task_end(0, 0, 0, 1_000, reason="ExceptionFailure"),
+            task_end(0, 0, 1_000, 3_000),
+            task_end(0, 1, 0, loss, "2", reason="ExecutorLostFailure"),
+            _removed("2", loss, "Remote RPC client disassociated. Likely due to containers"),
+            {**executor("3", 4), "Timestamp": loss + 20_000},
+            task_end(0, 1, loss, loss + 9_000, "1"),
+            task_end(0, 1, loss, loss + 9_000, "3", reason="TaskKilled", Speculative=True),
+            stage_completed(stage, 0, loss + 9_000),
+            job_end(0),
+            _removed("3", loss + 20_000 + _HOUR // 4, "Executor killed by driver."),
+            _removed("1", _HOUR - 500, "worker lost"),  # the application ends
+            {"Event": "SparkListenerApplicationEnd", "Timestamp": _HOUR},
+        ]
+    )
+
+
+def _imported(tmp_path: Path) -> tuple[Workload, tuple[str, ...]]:
+    (tmp_path / "log").write_bytes(_log())
+    workload, report = read_spark_event_logs([tmp_path / "log"])
+    return workload, report.notes
+
+
+def test_a_log_gives_counts_and_rates(tmp_path: Path) -> None:
+    workload, notes = _imported(tmp_path)
+    faults = workload.faults
+    assert faults == LoggedFaults(
+        num_attempts=3,
+        num_failed=1,
+        num_speculative=1,
+        num_lost_executors=1,
+        executor_ms=_HOUR - 500 + 2 * _HOUR // 4,
+        executor_cores=4,
+        num_restarts=1,
+        restarts_ms=20_000,
+    )
+    assert faults.failure_rate == pytest.approx(1 / 3)
+    assert faults.lost_per_hour == pytest.approx(1 / 1.5, rel=1e-3)
+    (note,) = [note for note in notes if "--faults log" in note]
+    assert "failed attempts: 1 of 3 (33.33%); lost executors: 1 in 1.5 executor hours" in note
+
+
+def test_the_rates_of_the_log_are_simulated(tmp_path: Path) -> None:
+    workload, _ = _imported(tmp_path)
+    found = resolve_faults(Faults(from_log=True, straggler_share=0.1), workload)
+    assert found == Faults(
+        failure_rate=1 / 3,
+        lost_per_hour=_HOUR / (_HOUR - 500 + 2 * _HOUR // 4),
+        executor_cores=4,
+        restart_s=20,
+        straggler_share=0.1,
+        speculation=True,
+    )
+
+
+def test_a_workload_file_keeps_the_counts(tmp_path: Path) -> None:
+    workload, _ = _imported(tmp_path)
+    write_workload(workload, tmp_path / "w.parcae")
+    again = read_workload(tmp_path / "w.parcae")
+    assert again.faults == workload.faults
+    assert fingerprint(again) == fingerprint(workload)
+    assert "failed attempts: 1 of 3" in describe_workload(again).faults_in_words
+    assert describe_workload(again).to_json()["faults"]["num_lost_executors"] == 1
+
+
+def test_a_workload_without_counts_stays_without_them(tmp_path: Path) -> None:
+    write_workload(Workload("plain", (job("a", (1, 10, ())),)), tmp_path / "w.parcae")
+    plain = read_workload(tmp_path / "w.parcae")
+    assert plain.faults is None
+    assert describe_workload(plain).faults_in_words == "not known"
+
+
+@pytest.mark.parametrize("broken", [{"num_attempts": -1}, {"num_tries": 3}, [1], 3])
+def test_broken_counts_in_a_file_are_refused(
+    tmp_path: Path, broken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload, _ = _imported(tmp_path)
+    path = tmp_path / "w.parcae"
+    monkeypatch.setattr("parcae.workloads.archive.asdict", lambda _: broken)
+    write_workload(workload, path)
+    with pytest.raises(FormatError, match=r"w\.parcae"):
+        read_workload(path)
+
+
+def test_impossible_counts_are_refused() -> None:
+    with pytest.raises(WorkloadError, match="3 of 2 attempts"):
+        LoggedFaults(2, 3)
+    with pytest.raises(WorkloadError, match="negative or not finite"):
+        LoggedFaults(2, executor_ms=float("nan"))
+
+
+def test_applications_add_up() -> None:
+    both = combined([LoggedFaults(10, 1, executor_ms=5.0, executor_cores=2), LoggedFaults(20, 2)])
+    assert both == LoggedFaults(30, 3, executor_ms=5.0, executor_cores=2)
+    assert LoggedFaults(0).failure_rate == LoggedFaults(0).lost_per_hour == 0.0
