@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
@@ -15,7 +13,9 @@ _MOST_STAGES = 3
 _MOST_JOBS = 3
 
 
-def candidates(observation: Observation, base: Decision, *, may_idle: bool) -> list[Decision]:
+def candidates(
+    observation: Observation, base: Decision, others: list[Decision], *, may_idle: bool
+) -> list[Decision]:
     """The decisions to try, the base's own first.
 
     They are other limits for its stage, other stages of its job, stages of the jobs with the least
@@ -24,6 +24,7 @@ def candidates(observation: Observation, base: Decision, *, may_idle: bool) -> l
     Args:
         observation: the present observation.
         base: the decision of the base policy.
+        others: decisions of other policies, tried as well.
         may_idle: whether letting all executors idle cannot stall the cluster.
     """
     found = [base]
@@ -35,6 +36,9 @@ def candidates(observation: Observation, base: Decision, *, may_idle: bool) -> l
         if most >= 1 and all(not _is_same(decision, one, observation) for one in found):
             found.append(decision)
 
+    for other in others:
+        if other.stage != NO_STAGE:
+            add(other.stage, other.limit)
     schedulable = observation.schedulable_stages()
     jobs = observation.stages.job
     own = -1
@@ -48,8 +52,8 @@ def candidates(observation: Observation, base: Decision, *, may_idle: bool) -> l
         siblings.sort(key=lambda s: -float(observation.stages.downstream_ms[s]))
         for stage in siblings[:_MOST_STAGES]:
             add(stage, base.limit)
-    others = dict.fromkeys(int(jobs[s]) for s in schedulable if jobs[s] != own)
-    ranked = sorted(others, key=lambda job: float(observation.jobs.remaining_ms[job]))
+    elsewhere = dict.fromkeys(int(jobs[s]) for s in schedulable if jobs[s] != own)
+    ranked = sorted(elsewhere, key=lambda job: float(observation.jobs.remaining_ms[job]))
     for job in ranked[:_MOST_JOBS]:
         of_job = [s for s in schedulable if jobs[s] == job]
         stage = max(of_job, key=lambda s: float(observation.stages.downstream_ms[s]))
@@ -74,14 +78,3 @@ def _is_same(one: Decision, other: Decision, observation: Observation) -> bool:
     if one.stage != other.stage:
         return False
     return _taken(one, observation) == _taken(other, observation)
-
-
-def mean_costs(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean difference of every candidate's cost from the base's, and its standard error.
-
-    Args:
-        costs: float64[num_candidates, num_samples], paired by sample; the base is the first row.
-    """
-    differences = costs - costs[0]
-    errors = differences.std(axis=1, ddof=1) / np.sqrt(costs.shape[1])
-    return differences.mean(axis=1), errors

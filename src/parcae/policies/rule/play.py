@@ -39,19 +39,21 @@ def _go_on(simulation, status, rule):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def roll_out(rollouts, view, rule, first, last):  # type: ignore[no-untyped-def]
-    """Play the rollouts `first` to `last - 1` under the rule, each after its first decision.
+def roll_out(simulation, view, trials, arrivals, rule, first, last):  # type: ignore[no-untyped-def]
+    """Play rollouts under the rule, one after another, each after its own first decision.
 
     Args:
-        rollouts: Rollouts; modified in place.
+        simulation: the run (Simulation) in which they are played; overwritten.
         view: the observation that they start from.
+        trials: Trials; written.
+        arrivals: Arrivals.
         rule: Rule.
-        first: first rollout to play.
-        last: one past the last rollout to play.
+        first: first trial.
+        last: one past the last trial.
     """
     for row in range(first, last):
-        simulation, status = begin_rollout(rollouts, view, row)
-        end_rollout(rollouts, view, row, _go_on(simulation, status, rule))
+        status = begin_rollout(simulation, view, trials, row, arrivals)
+        end_rollout(simulation, trials, row, _go_on(simulation, status, rule))
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Rollouts: runs that start from the present state of a cluster and try one decision each.
+"""Rollouts: runs that start from the present state of a cluster, each with a decision to try.
 
 A rollout knows what a scheduler knows. Everything else is drawn anew: the durations of tasks that
 have not started, the remaining times of running tasks (given how long they have run), and the jobs
@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.cluster.state import NO_PROFILE, NO_STAGE
-from parcae.kernels import inlined, kernel, mix, row_of, unit
+from parcae.kernels import inlined, kernel, mix, unit
 from parcae.simulation.future import NEVER_MS
 from parcae.simulation.kernels.event_loop import resume, step
 from parcae.simulation.kernels.event_queue import clear, push
-from parcae.simulation.kernels.simulations import Simulation
 from parcae.simulation.kernels.task_durations import job_bits, task_bits, task_duration_ms
 
 _NEVER = np.int64(NEVER_MS)
@@ -32,79 +31,91 @@ _RUNNING = np.uint64(0x52554E4E494E47)
 _ARRIVALS = np.uint64(0x4152524956414C)
 
 
-class Rollouts(NamedTuple):
-    """Many rollouts from one state; a leading axis of the tables is the rollout."""
+class Arrivals(NamedTuple):
+    """The jobs to come in a rollout: a Poisson process of the workload's recurring jobs."""
 
-    states: Any  # ClusterState
-    futures: Any  # Future
-    tables: Any  # WorkloadTables
-    # What is tried first, int64[num_rollouts] each.
-    stage: Any
-    limit: Any
-    executor_class: Any
-    seed: Any  # uint64[num_rollouts]: rollouts of one seed draw the same luck
-    # Receives the integral over time of the number of jobs in the system, in ms.
-    cost_ms: Any  # float64[num_rollouts]
-    status: Any  # int64[num_rollouts]
-    # Arrivals to come: mean gap in ms (0: none), and until when they are drawn.
-    mean_gap_ms: Any  # float64[1]
-    horizon_ms: Any  # float64[1]
-    end_after_ms: Any  # float64[1]: rollouts stop after this time; 0: at their end
-    decay_ms: Any  # float64[1]: later job time counts less, by exp(-time / decay_ms); 0: not
+    mean_gap_ms: Any  # float64[1]; 0: no job will arrive
+    horizon_ms: Any  # float64[1], jobs arrive until so long after the present
     job_share: Any  # float64[num_profiles], cumulated probability of every recurring job
 
 
-@kernel
-def _copy_sources(view, state):  # type: ignore[no-untyped-def]
-    """Copy the pools and the executors bound to stages; the tables' sizes may differ."""
+class Trials(NamedTuple):
+    """What many rollouts try, and what came of it."""
+
+    stage: Any  # int64[num_trials], the first decision
+    limit: Any  # int64[num_trials]
+    executor_class: Any  # int64[num_trials]
+    seed: Any  # uint64[num_trials]; rollouts of one seed draw the same random bits
+    job_ms: Any  # float64[num_trials], receives the integral over time of the number of jobs
+    status: Any  # int64[num_trials], receives the Status in which the rollout stopped
+
+
+@inlined
+def _copy_job(view, state, job, shift):  # type: ignore[no-untyped-def]
+    """Copy a job with its stages and sources; `shift` is the distance of the stages' sources."""
     num_classes = view.classes.shape[0]
-    shift = (state.jobs.shape[0] - view.jobs.shape[0]) * num_classes
-    first_stage = (view.jobs.shape[0] + 1) * num_classes
-    for row in range((view.now.num_jobs[0] + 1) * num_classes):
+    state.jobs[job] = view.jobs[job]
+    for row in range((job + 1) * num_classes, (job + 2) * num_classes):
         state.sources[row] = view.sources[row]
-    for row in range((view.now.num_jobs[0] + 1) * num_classes, state.sources.shape[0]):
+    first_source = (view.jobs.shape[0] + 1) * num_classes
+    start = view.jobs.stage_start[job]
+    for stage in range(start, start + view.jobs.num_stages[job]):
+        state.stages[stage] = view.stages[stage]
+        edge = view.stages.child_start[stage]
+        for row in range(edge, edge + view.stages.num_children[stage]):
+            state.children[row] = view.children[row]
+        row = first_source + stage * num_classes
+        for source in range(row, row + num_classes):
+            state.sources[source + shift] = view.sources[source]
+
+
+@kernel
+def _clear_sources(state, first, last):  # type: ignore[no-untyped-def]
+    """Empty the sources from `first` to `last - 1`."""
+    for row in range(first, last):
         state.sources.num_idle[row] = 0
         state.sources.num_committed[row] = 0
-    for row in range(first_stage, first_stage + view.now.num_stages[0] * num_classes):
-        state.sources[row + shift] = view.sources[row]
-    for row in range(view.now.num_commitment_rows[0]):
-        state.commitments[row] = view.commitments[row]
-        if view.commitments.source[row] >= first_stage:
-            state.commitments.source[row] += shift
-    if view.now.source[0] >= first_stage:
-        state.now.source[0] += shift
 
 
 @kernel
 def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
-    """Copy the tables of an observed cluster; `state` has room for at least as many jobs."""
+    """Copy what an observation shows of the jobs in the system and the executors.
+
+    Args:
+        view: the observation.
+        state: written; it has room for at least as many jobs.
+    """
     now = view.now
+    num_classes = view.classes.shape[0]
+    # Sources of stages come after those of all jobs, of which the copy has more.
+    shift = (state.jobs.shape[0] - view.jobs.shape[0]) * num_classes
+    first_source = (view.jobs.shape[0] + 1) * num_classes
     state.now[0] = view.now[0]
     state.now.num_commands[0] = 0
-    for row in range(now.num_jobs[0]):
-        state.jobs[row] = view.jobs[row]
-    for row in range(now.num_stages[0]):
-        state.stages[row] = view.stages[row]
-    for row in range(now.num_edges[0]):
-        state.children[row] = view.children[row]
-    for row in range(now.num_active[0]):
-        state.active[row] = view.active[row]
-    for row in range(now.num_executors[0]):
-        state.executors[row] = view.executors[row]
+    for position in range(now.num_active[0]):
+        job = view.active[position]
+        state.active[position] = job
+        _copy_job(view, state, job, shift)
+    for executor in range(now.num_executors[0]):
+        state.executors[executor] = view.executors[executor]
     for row in range(now.num_holds[0]):
         state.holds[row] = view.holds[row]
-    for row in range(view.classes.shape[0]):
+    for row in range(num_classes):
         state.classes[row] = view.classes[row]
         state.source_count[row] = view.source_count[row]
-    _copy_sources(view, state)
+        state.sources[row] = view.sources[row]
+    for row in range(now.num_commitment_rows[0]):
+        state.commitments[row] = view.commitments[row]
+        if view.commitments.source[row] >= first_source:
+            state.commitments.source[row] += shift
+    if now.source[0] >= first_source:
+        state.now.source[0] += shift
 
 
 @kernel
 def _redraw_stages(state, future, tables):  # type: ignore[no-untyped-def]
     """Give every stage of the jobs in the system its row in the tables, and new random bits."""
-    num_rows = tables.specs.shape[0]
-    # Those of the jobs to come have no error.
-    future.run_factor[:] = 1.0
+    num_rows = np.uint64(tables.specs.shape[0])
     for position in range(state.now.num_active[0]):
         job = state.active[position]
         profile = state.jobs.profile[job]
@@ -112,9 +123,10 @@ def _redraw_stages(state, future, tables):  # type: ignore[no-untyped-def]
         for index in range(state.jobs.num_stages[job]):
             stage = state.jobs.stage_start[job] + index
             future.stage_bits[stage] = bits + (np.uint64(index) << np.uint64(32))
+            future.run_factor[stage] = 1.0
             if profile == NO_PROFILE:
                 # Nothing is known of the stage: it is like any stage of the workload.
-                future.stage_profile[stage] = np.int64(mix(bits + np.uint64(index)) % np.uint64(num_rows))
+                future.stage_profile[stage] = np.int64(mix(bits + np.uint64(index)) % num_rows)
                 continue
             row = tables.job_first_stage[profile] + index
             future.stage_profile[stage] = row
@@ -130,10 +142,11 @@ def _remaining_ms(state, future, tables, executor):  # type: ignore[no-untyped-d
     attached = state.jobs.num_attached[state.stages.job[stage]]
     elapsed_ms = state.now.clock_ms[0] - state.executors.started_ms[executor]
     bits = mix(future.stage_bits[stage] ^ (_RUNNING + np.uint64(executor)))
+    warmup_ms = future.events.warmup_delay_ms[0]
     for draw in range(_MOST_DRAWS):
+        random_bits = task_bits(bits, draw)
         duration_ms = task_duration_ms(
-            tables, profile, draw, attached, _REST, task_bits(bits, draw),
-            future.events.warmup_delay_ms[0],
+            tables, profile, draw, attached, _REST, random_bits, warmup_ms
         )
         duration_ms = np.int64(math.floor(duration_ms * future.run_factor[stage] + 0.5))
         if duration_ms > elapsed_ms:
@@ -155,9 +168,7 @@ def _redraw_running(state, future, tables):  # type: ignore[no-untyped-def]
         if executors.destination[executor] != NO_STAGE:
             arrival_ms = executors.started_ms[executor] + future.events.moving_delay_ms[0]
             in_range &= push(future, executor, max(clock_ms, arrival_ms))
-        elif (
-            executors.stage[executor] != NO_STAGE and executor != state.now.acting_executor[0]
-        ):
+        elif executors.stage[executor] != NO_STAGE and executor != state.now.acting_executor[0]:
             left_ms = _remaining_ms(state, future, tables, executor)
             in_range &= push(future, executor, clock_ms + left_ms)
     return in_range
@@ -166,9 +177,10 @@ def _redraw_running(state, future, tables):  # type: ignore[no-untyped-def]
 @kernel
 def _draw_profile(job_share, bits):  # type: ignore[no-untyped-def]
     """A recurring job, drawn by its share (bisection)."""
-    value = unit(bits) * job_share[job_share.shape[0] - 1]
+    last = job_share.shape[0] - 1
+    value = unit(bits) * job_share[last]
     low = 0
-    high = job_share.shape[0] - 1
+    high = last
     while low < high:
         middle = (low + high) // 2
         if job_share[middle] > value:
@@ -179,105 +191,78 @@ def _draw_profile(job_share, bits):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _redraw_arrivals(state, future, rollouts):  # type: ignore[no-untyped-def]
-    """Draw the jobs that arrive until the horizon, as a Poisson process."""
+def _redraw_arrivals(state, future, tables, arrivals):  # type: ignore[no-untyped-def]
+    """Draw the jobs that arrive until the horizon, as far as the tables have room."""
     first = state.now.num_jobs[0]
+    num_classes = state.classes.shape[0]
     future.events.next_arrival[0] = first
     future.arrival_ms[first:] = _NEVER
-    if rollouts.mean_gap_ms[0] <= 0.0:
+    if arrivals.mean_gap_ms[0] <= 0.0:
         return
     bits = mix(future.events.seed[0] ^ _ARRIVALS)
     after_ms = 0.0
+    stage = state.now.num_stages[0]
     for row in range(first, future.arrival_ms.shape[0]):
         bits = mix(bits + np.uint64(1))
-        after_ms -= rollouts.mean_gap_ms[0] * math.log(1.0 - unit(bits))
-        if after_ms > rollouts.horizon_ms[0]:
+        after_ms -= arrivals.mean_gap_ms[0] * math.log(1.0 - unit(bits))
+        if after_ms > arrivals.horizon_ms[0]:
             return
         bits = mix(bits + np.uint64(1))
-        future.job_profile[row] = _draw_profile(rollouts.job_share, bits)
+        profile = _draw_profile(arrivals.job_share, bits)
+        future.job_profile[row] = profile
         future.knowledge[row] = 1.0
         future.arrival_ms[row] = state.now.clock_ms[0] + 1 + np.int64(after_ms)
+        _clear_sources(state, (row + 1) * num_classes, (row + 2) * num_classes)
+        num_stages = tables.job_first_stage[profile + 1] - tables.job_first_stage[profile]
+        source = (state.jobs.shape[0] + 1 + stage) * num_classes
+        _clear_sources(state, source, source + num_stages * num_classes)
+        future.run_factor[stage : stage + num_stages] = 1.0
+        stage += num_stages
 
 
 @kernel
-def begin_rollout(rollouts, view, row):  # type: ignore[no-untyped-def]
-    """Copy the observed cluster into a rollout, draw its luck and apply its first decision.
+def begin_rollout(simulation, view, trials, row, arrivals):  # type: ignore[no-untyped-def]
+    """Copy the observed cluster into a run, draw everything unknown, make the first decision.
 
     Args:
-        rollouts: Rollouts; the tables of the row are written.
+        simulation: the run (Simulation); overwritten.
         view: the observation.
-        row: the rollout.
+        trials: Trials; read only.
+        row: the trial.
+        arrivals: Arrivals.
 
     Returns:
-        (the Simulation, its Status).
+        The Status after the decision.
     """
-    state = row_of(rollouts.states, row)
-    future = row_of(rollouts.futures, row)
-    tables = rollouts.tables
+    state, future, tables = simulation
+    events = future.events
     _copy_cluster(view, state)
     clear(future, state.now.clock_ms[0])
-    future.events.seed[0] = rollouts.seed[row]
-    future.events.end_ms[0] = _NEVER
-    if rollouts.end_after_ms[0] > 0.0:
-        future.events.end_ms[0] = state.now.clock_ms[0] + 1 + np.int64(rollouts.end_after_ms[0])
-    future.events.num_moves[0] = 0
-    future.events.num_tasks[0] = 0
-    future.events.stall_count[0] = -1
+    events.seed[0] = trials.seed[row]
+    events.end_ms[0] = _NEVER
+    events.num_moves[0] = 0
+    events.num_tasks[0] = 0
+    events.stall_count[0] = -1
+    state.now.job_ms[0] = 0.0
     _redraw_stages(state, future, tables)
     _redraw_running(state, future, tables)
-    _redraw_arrivals(state, future, rollouts)
+    _redraw_arrivals(state, future, tables, arrivals)
+    # Finds the next event besides those of executors; the round that is due stays due.
     resume(state, future, tables)
-    status = step(
-        state, future, tables, rollouts.stage[row], rollouts.limit[row],
-        rollouts.executor_class[row], 0,
+    return step(
+        state, future, tables, trials.stage[row], trials.limit[row], trials.executor_class[row], 0
     )
-    return Simulation(state, future, tables), status
 
 
 @kernel
-def _left_ms(state, future, job):  # type: ignore[no-untyped-def]
-    """Work that is left of the job: its tasks that have not started, and the rest of those that run."""
-    left_ms = state.jobs.remaining_ms[job]
-    return left_ms
+def end_rollout(simulation, trials, row, status):  # type: ignore[no-untyped-def]
+    """Write what came of a rollout.
 
-
-@kernel
-def _cost_to_go_ms(state, future):  # type: ignore[no-untyped-def]
-    """Job time that is still to come if jobs were served one after another, the shortest first."""
-    total_ms = 0.0
-    for position in range(state.now.num_active[0]):
-        own_ms = _left_ms(state, future, state.active[position])
-        before_ms = own_ms
-        for other in range(state.now.num_active[0]):
-            other_ms = _left_ms(state, future, state.active[other])
-            if other_ms < own_ms or (other_ms == own_ms and other < position):
-                before_ms += other_ms
-        total_ms += before_ms / state.now.num_executors[0]
-    return total_ms
-
-
-@kernel
-def _decayed_ms(rollouts, view, state):  # type: ignore[no-untyped-def]
-    decay_ms = rollouts.decay_ms[0]
-    clock_ms = view.now.clock_ms[0]
-    total = 0.0
-    for job in range(state.now.num_jobs[0]):
-        done_ms = state.jobs.completion_ms[job]
-        if done_ms < 0:
-            done_ms = state.now.clock_ms[0]
-        if done_ms > clock_ms:
-            from_ms = max(clock_ms, state.jobs.arrival_ms[job]) - clock_ms
-            total += decay_ms * (math.exp(-from_ms / decay_ms) - math.exp(-(done_ms - clock_ms) / decay_ms))
-    return total
-
-
-@kernel
-def end_rollout(rollouts, view, row, status):  # type: ignore[no-untyped-def]
-    """Write the cost of a rollout that stopped with a Status."""
-    state = row_of(rollouts.states, row)
-    future = row_of(rollouts.futures, row)
-    rollouts.status[row] = status
-    if rollouts.decay_ms[0] > 0.0:
-        rollouts.cost_ms[row] = _decayed_ms(rollouts, view, state)
-    else:
-        rollouts.cost_ms[row] = state.now.job_ms[0] + _cost_to_go_ms(state, future)
+    Args:
+        simulation: the run.
+        trials: Trials; written.
+        row: the trial.
+        status: the Status in which the run stopped.
+    """
+    trials.status[row] = status
+    trials.job_ms[row] = simulation.state.now.job_ms[0]
