@@ -26,8 +26,8 @@ from parcae.policies.learned import is_learned, learned_policy
 from parcae.policies.orders.catalog import make_cores_policy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.policies.planning import CompiledPlanner
-from parcae.service.tables import Repacked, Room, copy_virtual, virtual_runs
+from parcae.policies.planning import CompiledPlanner, virtual_runs
+from parcae.service.tables import Repacked, Room, copy_virtual
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.job import Workload
 

@@ -1,4 +1,7 @@
-"""Rollouts: runs that start from the present state of a cluster, each with a decision to try.
+"""Rollouts: runs that start from the present state of a cluster, each with something to try.
+
+In Decima's world a rollout tries a decision. In the world of cores it tries orders in which one
+stage comes before all others.
 
 A rollout knows what a scheduler knows. Everything else is drawn anew: the durations of tasks that
 have not started, the remaining times of running tasks (given how long they have run), and the jobs
@@ -14,15 +17,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.cluster.state import NO_PROFILE, NO_STAGE
+from parcae.cluster.kernels.cores import init_contender
+from parcae.cluster.kernels.estimates import correction
+from parcae.cluster.state import COMPLETE_RANK, NO_JOB, NO_PROFILE, NO_STAGE, NOT_YET
 from parcae.kernels import inlined, kernel, mix, unit
-from parcae.simulation.future import NEVER_MS
+from parcae.simulation.future import NEVER_MS, Followup
+from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import resume, step
-from parcae.simulation.kernels.event_queue import clear, push
+from parcae.simulation.kernels.event_queue import clear, follow_up, push
 from parcae.simulation.kernels.task_durations import job_bits, task_bits, task_duration_ms
 
 _NEVER = np.int64(NEVER_MS)
 _REST = 2
+_REVEAL = int(Followup.REVEAL_STAGE)
+_COMPLETE = int(Followup.COMPLETE_STAGE)
 #: Draws of the duration of a running task, until one is longer than the task has run already.
 _MOST_DRAWS = 24
 #: If no draw is: the remaining time relative to the time that the task has run.
@@ -42,9 +50,12 @@ class Arrivals(NamedTuple):
 class Trials(NamedTuple):
     """What many rollouts try, and what came of it."""
 
-    stage: Any  # int64[num_trials], the first decision
-    limit: Any  # int64[num_trials]
-    executor_class: Any  # int64[num_trials]
+    # The first decision, int64[num_trials] each. World of cores: the stage that comes first
+    # (NO_STAGE: the orders as they are), and how many of its tasks may run.
+    stage: Any
+    limit: Any
+    executor_class: Any
+    hold_ms: Any  # length of the idle slot
     seed: Any  # uint64[num_trials]; rollouts of one seed draw the same random bits
     job_ms: Any  # float64[num_trials], receives the integral over time of the number of jobs
     status: Any  # int64[num_trials], receives the Status in which the rollout stopped
@@ -79,7 +90,7 @@ def _clear_sources(state, first, last):  # type: ignore[no-untyped-def]
 
 @kernel
 def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
-    """Copy what an observation shows of the jobs in the system and the executors.
+    """Copy what an observation shows of the executors and the jobs in the system.
 
     Args:
         view: the observation.
@@ -93,10 +104,9 @@ def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
     state.now[0] = view.now[0]
     state.now.num_commands[0] = 0
     for position in range(now.num_active[0]):
-        job = view.active[position]
-        state.active[position] = job
-        _copy_job(view, state, job, shift)
-    for executor in range(now.num_executors[0]):
+        state.active[position] = view.active[position]
+        _copy_job(view, state, view.active[position], shift)
+    for executor in range(view.executors.shape[0]):
         state.executors[executor] = view.executors[executor]
     for row in range(now.num_holds[0]):
         state.holds[row] = view.holds[row]
@@ -112,6 +122,12 @@ def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
         state.now.source[0] += shift
 
 
+@inlined
+def _num_stages(tables, profile):  # type: ignore[no-untyped-def]
+    """Number of stages of a recurring job."""
+    return tables.job_first_stage[profile + 1] - tables.job_first_stage[profile]
+
+
 @kernel
 def _redraw_stages(state, future, tables):  # type: ignore[no-untyped-def]
     """Give every stage of the jobs in the system its row in the tables, and new random bits."""
@@ -119,19 +135,21 @@ def _redraw_stages(state, future, tables):  # type: ignore[no-untyped-def]
     for position in range(state.now.num_active[0]):
         job = state.active[position]
         profile = state.jobs.profile[job]
+        factor = correction(state, job)
         bits = job_bits(future.events.seed[0], job)
         for index in range(state.jobs.num_stages[job]):
             stage = state.jobs.stage_start[job] + index
             future.stage_bits[stage] = bits + (np.uint64(index) << np.uint64(32))
-            future.run_factor[stage] = 1.0
-            if profile == NO_PROFILE:
-                # Nothing is known of the stage: it is like any stage of the workload.
-                future.stage_profile[stage] = np.int64(mix(bits + np.uint64(index)) % num_rows)
-                continue
-            row = tables.job_first_stage[profile] + index
+            row = np.int64(mix(bits + np.uint64(index)) % num_rows)
+            # A live job may have more stages than its profile. A stage of which nothing is known
+            # is like any stage of the workload.
+            if profile != NO_PROFILE and index < _num_stages(tables, profile):
+                row = tables.job_first_stage[profile] + index
             future.stage_profile[stage] = row
-            if tables.specs.task_ms[row] > 0.0:
-                future.run_factor[stage] = state.stages.task_ms[stage] / tables.specs.task_ms[row]
+            future.run_factor[stage] = 1.0
+            task_ms = state.stages.task_ms[stage]
+            if task_ms > 0.0 and tables.specs.task_ms[row] > 0.0:
+                future.run_factor[stage] = factor * task_ms / tables.specs.task_ms[row]
 
 
 @kernel
@@ -164,7 +182,7 @@ def _redraw_running(state, future, tables):  # type: ignore[no-untyped-def]
     executors = state.executors
     clock_ms = state.now.clock_ms[0]
     in_range = True
-    for executor in range(state.now.num_executors[0]):
+    for executor in range(executors.shape[0]):
         if executors.destination[executor] != NO_STAGE:
             arrival_ms = executors.started_ms[executor] + future.events.moving_delay_ms[0]
             in_range &= push(future, executor, max(clock_ms, arrival_ms))
@@ -213,7 +231,7 @@ def _redraw_arrivals(state, future, tables, arrivals):  # type: ignore[no-untype
         future.knowledge[row] = 1.0
         future.arrival_ms[row] = state.now.clock_ms[0] + 1 + np.int64(after_ms)
         _clear_sources(state, (row + 1) * num_classes, (row + 2) * num_classes)
-        num_stages = tables.job_first_stage[profile + 1] - tables.job_first_stage[profile]
+        num_stages = _num_stages(tables, profile)
         source = (state.jobs.shape[0] + 1 + stage) * num_classes
         _clear_sources(state, source, source + num_stages * num_classes)
         future.run_factor[stage : stage + num_stages] = 1.0
@@ -221,8 +239,34 @@ def _redraw_arrivals(state, future, tables, arrivals):  # type: ignore[no-untype
 
 
 @kernel
+def _begin(simulation, view, seed, arrivals):  # type: ignore[no-untyped-def]
+    """Copy the observed cluster into a run and draw everything unknown.
+
+    Args:
+        simulation: the run (Simulation); overwritten.
+        view: the observation.
+        seed: seed of the random bits.
+        arrivals: Arrivals.
+    """
+    state, future, tables = simulation
+    events = future.events
+    _copy_cluster(view, state)
+    clear(future, state.now.clock_ms[0])
+    events.seed[0] = seed
+    events.end_ms[0] = _NEVER
+    events.num_moves[0] = 0
+    events.num_tasks[0] = 0
+    events.stall_count[0] = -1
+    events.next_fault_ms[0] = _NEVER
+    state.now.job_ms[0] = 0
+    _redraw_stages(state, future, tables)
+    _redraw_running(state, future, tables)
+    _redraw_arrivals(state, future, tables, arrivals)
+
+
+@kernel
 def begin_rollout(simulation, view, trials, row, arrivals):  # type: ignore[no-untyped-def]
-    """Copy the observed cluster into a run, draw everything unknown, make the first decision.
+    """Begin a rollout in Decima's world with its decision.
 
     Args:
         simulation: the run (Simulation); overwritten.
@@ -235,23 +279,128 @@ def begin_rollout(simulation, view, trials, row, arrivals):  # type: ignore[no-u
         The Status after the decision.
     """
     state, future, tables = simulation
-    events = future.events
-    _copy_cluster(view, state)
-    clear(future, state.now.clock_ms[0])
-    events.seed[0] = trials.seed[row]
-    events.end_ms[0] = _NEVER
-    events.num_moves[0] = 0
-    events.num_tasks[0] = 0
-    events.stall_count[0] = -1
-    state.now.job_ms[0] = 0.0
-    _redraw_stages(state, future, tables)
-    _redraw_running(state, future, tables)
-    _redraw_arrivals(state, future, tables, arrivals)
-    # Finds the next event besides those of executors; the round that is due stays due.
+    _begin(simulation, view, trials.seed[row], arrivals)
+    # Finds the next event besides those of executors. The round that is due stays due.
     resume(state, future, tables)
     return step(
-        state, future, tables, trials.stage[row], trials.limit[row], trials.executor_class[row], 0
+        state,
+        future,
+        tables,
+        trials.stage[row],
+        trials.limit[row],
+        trials.executor_class[row],
+        trials.hold_ms[row],
     )
+
+
+@kernel
+def _copy_past(view, state):  # type: ignore[no-untyped-def]
+    """Copy the jobs that have left the system: policies look at their durations."""
+    for job in range(view.now.num_jobs[0]):
+        if view.jobs.completion_ms[job] != NOT_YET:
+            state.jobs[job] = view.jobs[job]
+            start = view.jobs.stage_start[job]
+            for stage in range(start, start + view.jobs.num_stages[job]):
+                state.stages[stage] = view.stages[stage]
+
+
+@kernel
+def _follow_up_pending(state, future, tables):  # type: ignore[no-untyped-def]
+    """Queue what is about to happen at the present time: stages that appear or are complete."""
+    future.events.first_followup[0] = 0
+    future.events.num_followups[0] = 0
+    stages = state.stages
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        start = state.jobs.stage_start[job]
+        for stage in range(start, start + state.jobs.num_stages[job]):
+            if stages.num_parents_unfinished[stage] > 0:
+                continue
+            if stages.num_parents_unsaturated[stage] > 0:
+                follow_up(future, _REVEAL, stage)
+            elif (
+                stages.num_finished[stage] == stages.num_tasks[stage]
+                and stages.frontier_rank[stage] != COMPLETE_RANK
+            ):
+                follow_up(future, _COMPLETE, stage)
+
+
+@kernel
+def _bring_forward(state, stage, limit):  # type: ignore[no-untyped-def]
+    """Change the orders in the tables: the stage comes before all others.
+
+    Args:
+        state: its orders are changed.
+        stage: row of the stage.
+        limit: most of its tasks that may run.
+    """
+    least = 0.0
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        start = state.jobs.stage_start[job]
+        for other in range(start, start + state.jobs.num_stages[job]):
+            least = min(least, state.job_orders.tier[job] + state.stage_orders.tier[other])
+    job = state.stages.job[stage]
+    # Twice the smallest tier is smaller than it, however large the numbers are.
+    state.stage_orders.tier[stage] = 2.0 * least - 1.0 - state.job_orders.tier[job]
+    state.stage_orders.limit[stage] = limit
+
+
+@kernel
+def begin_order_rollout(  # type: ignore[no-untyped-def]
+    simulation, view, orders, trials, row, arrivals
+):
+    """Begin a rollout in the world of cores with its orders.
+
+    Args:
+        simulation: the run (Simulation); overwritten.
+        view: the observation.
+        orders: the orders (Orders) that the trial changes; read only.
+        trials: Trials; read only.
+        row: the trial.
+        arrivals: Arrivals.
+
+    Returns:
+        The Status after the orders.
+    """
+    state, future, tables = simulation
+    _begin(simulation, view, trials.seed[row], arrivals)
+    _copy_past(view, state)
+    # The rollout's cluster keeps its present size.
+    state.now.is_elastic[0] = 0
+    state.contest[:] = NO_JOB
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        init_contender(state, job)
+        state.job_orders[job] = orders.jobs[job]
+        start = state.jobs.stage_start[job]
+        for stage in range(start, start + state.jobs.num_stages[job]):
+            state.stage_orders[stage] = orders.stages[stage]
+    for pool in range(orders.pools.shape[0]):
+        state.pools[pool] = orders.pools[pool]
+    state.now.num_pools[0] = orders.pools.shape[0]
+    state.now.wake_ms[0] = orders.wake_ms[0]
+    if trials.stage[row] != NO_STAGE:
+        _bring_forward(state, trials.stage[row], trials.limit[row])
+    _follow_up_pending(state, future, tables)
+    return follow_orders(state, future, tables)
+
+
+@kernel
+def copy_virtual_run(view, source, target):  # type: ignore[no-untyped-def]
+    """Copy a virtual run, with which a policy goes on in a rollout.
+
+    Args:
+        view: the observation; its numbers of jobs and stages are those of the virtual run.
+        source: VirtualRun.
+        target: VirtualRun with room for at least as many jobs and stages; written.
+    """
+    target.now[0] = source.now[0]
+    num_jobs = min(view.now.num_jobs[0], source.jobs.shape[0])
+    for job in range(num_jobs):
+        target.jobs[job] = source.jobs[job]
+    for stage in range(min(view.now.num_stages[0], source.stages.shape[0])):
+        target.stages[stage] = source.stages[stage]
 
 
 @kernel
