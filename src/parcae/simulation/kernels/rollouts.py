@@ -31,7 +31,7 @@ _NEVER = np.int64(NEVER_MS)
 _REST = 2
 _REVEAL = int(Followup.REVEAL_STAGE)
 _COMPLETE = int(Followup.COMPLETE_STAGE)
-#: Draws of the duration of a running task, until one is longer than the task has run already.
+#: Draws of the duration of a running task, until one is as long as the task has run already.
 _MOST_DRAWS = 24
 #: If no draw is: the remaining time relative to the time that the task has run.
 _BEYOND = 0.1
@@ -167,7 +167,7 @@ def _remaining_ms(state, future, tables, executor):  # type: ignore[no-untyped-d
             tables, profile, draw, attached, _REST, random_bits, warmup_ms
         )
         duration_ms = np.int64(math.floor(duration_ms * future.run_factor[stage] + 0.5))
-        if duration_ms > elapsed_ms:
+        if duration_ms >= elapsed_ms:
             return duration_ms - elapsed_ms
     return np.int64(1 + _BEYOND * elapsed_ms)
 
@@ -305,6 +305,28 @@ def _copy_past(view, state):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _follow_up_roots(state, future, tables, job):  # type: ignore[no-untyped-def]
+    """Queue the job's stages without parents that have not appeared, in Spark's order."""
+    profile = state.jobs.profile[job]
+    start = state.jobs.stage_start[job]
+    num_stages = state.jobs.num_stages[job]
+    if profile == NO_PROFILE or _num_stages(tables, profile) != num_stages:
+        for stage in range(start, start + num_stages):
+            _reveal_later(state, future, stage)
+        return
+    for row in range(tables.job_first_root[profile], tables.job_first_root[profile + 1]):
+        _reveal_later(state, future, start + tables.roots[row])
+
+
+@inlined
+def _reveal_later(state, future, stage):  # type: ignore[no-untyped-def]
+    """Queue a stage that may appear but has not."""
+    is_ready = state.stages.num_parents_unfinished[stage] == 0
+    if is_ready and state.stages.num_parents_unsaturated[stage] > 0:
+        follow_up(future, _REVEAL, stage)
+
+
+@kernel
 def _follow_up_pending(state, future, tables):  # type: ignore[no-untyped-def]
     """Queue what is about to happen at the present time: stages that appear or are complete."""
     future.events.first_followup[0] = 0
@@ -312,13 +334,10 @@ def _follow_up_pending(state, future, tables):  # type: ignore[no-untyped-def]
     stages = state.stages
     for position in range(state.now.num_active[0]):
         job = state.active[position]
+        _follow_up_roots(state, future, tables, job)
         start = state.jobs.stage_start[job]
         for stage in range(start, start + state.jobs.num_stages[job]):
-            if stages.num_parents_unfinished[stage] > 0:
-                continue
-            if stages.num_parents_unsaturated[stage] > 0:
-                follow_up(future, _REVEAL, stage)
-            elif (
+            if (
                 stages.num_finished[stage] == stages.num_tasks[stage]
                 and stages.frontier_rank[stage] != COMPLETE_RANK
             ):
