@@ -12,6 +12,7 @@ from parcae.cluster.decision import Decision
 from parcae.cluster.kernels.tables import may_idle
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders
+from parcae.cluster.state import VirtualRun
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.order_rule.policy import OrderRulePolicy
 from parcae.policies.orders.policy import OrderPolicy
@@ -101,13 +102,22 @@ class RolloutPlanner:
 
     def plan(self, observation: Observation) -> Orders:
         """Return the orders that hold from now on."""
-        clock = Clock(self.budget)
         orders = self.base.plan(observation)
+        return self.improved(observation, orders, self.base.memory)
+
+    def improved(self, observation: Observation, orders: Orders, memory: VirtualRun) -> Orders:
+        """Return the best of the base's orders and those with a stage brought forward.
+
+        Args:
+            observation: the present observation.
+            orders: the orders of the base policy; changed in place.
+            memory: the base's virtual run up to the present.
+        """
+        clock = Clock(self.budget)
         options = order_candidates(observation, orders)
         if len(options) == 1:
             return orders
         self._runs.fit(observation)
-        memory = self.base.memory
 
         def play(
             run: Simulation, trials: Trials, arrivals: Arrivals, first: int, last: int

@@ -12,9 +12,11 @@ import numpy.typing as npt
 from parcae.units import MS_PER_S
 
 #: Samples of each option that is still in the race, by round. After these, the last repeats.
-ROUNDS = (4, 8, 16, 32)
+ROUNDS = (4, 8, 16)
 #: An option leaves the race if it is worse than the best by more than this many standard errors.
 _KEEP = 1.5
+#: It also leaves if it is worse than the base's decision by more than this many standard errors.
+_HOPE = 0.5
 #: An option replaces the base's decision if it is better by more than this many standard errors.
 _ACCEPT = 1.0
 #: A race that takes this many times its budget ends with the base's decision.
@@ -119,6 +121,7 @@ def _kept(means: Costs, errors: Costs) -> list[int]:
     """Rows of the options that stay in the race; the base's decision always does."""
     best = int(np.argmin(means))
     limit = means[best] + _KEEP * np.hypot(errors, errors[best])
+    limit = np.minimum(limit, _HOPE * errors)
     return [row for row in range(len(means)) if row == 0 or means[row] <= limit[row]]
 
 
