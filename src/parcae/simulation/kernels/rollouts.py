@@ -62,22 +62,27 @@ class Trials(NamedTuple):
 
 
 @inlined
-def _copy_job(view, state, job, shift):  # type: ignore[no-untyped-def]
-    """Copy a job with its stages and sources; `shift` is the distance of the stages' sources."""
-    num_classes = view.classes.shape[0]
+def _copy_job(view, state, job):  # type: ignore[no-untyped-def]
+    """Copy a job with its stages and edges."""
     state.jobs[job] = view.jobs[job]
-    for row in range((job + 1) * num_classes, (job + 2) * num_classes):
-        state.sources[row] = view.sources[row]
-    first_source = (view.jobs.shape[0] + 1) * num_classes
     start = view.jobs.stage_start[job]
     for stage in range(start, start + view.jobs.num_stages[job]):
         state.stages[stage] = view.stages[stage]
         edge = view.stages.child_start[stage]
         for row in range(edge, edge + view.stages.num_children[stage]):
             state.children[row] = view.children[row]
-        row = first_source + stage * num_classes
-        for source in range(row, row + num_classes):
-            state.sources[source + shift] = view.sources[source]
+
+
+@inlined
+def _copy_sources(view, state, job, shift):  # type: ignore[no-untyped-def]
+    """Copy a job's sources and those of its stages, whose rows move by `shift`."""
+    num_classes = view.classes.shape[0]
+    for row in range((job + 1) * num_classes, (job + 2) * num_classes):
+        state.sources[row] = view.sources[row]
+    start = view.jobs.stage_start[job]
+    first = (view.jobs.shape[0] + 1 + start) * num_classes
+    for row in range(first, first + view.jobs.num_stages[job] * num_classes):
+        state.sources[row + shift] = view.sources[row]
 
 
 @kernel
@@ -105,7 +110,8 @@ def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
     state.now.num_commands[0] = 0
     for position in range(now.num_active[0]):
         state.active[position] = view.active[position]
-        _copy_job(view, state, view.active[position], shift)
+        _copy_job(view, state, view.active[position])
+        _copy_sources(view, state, view.active[position], shift)
     for executor in range(view.executors.shape[0]):
         state.executors[executor] = view.executors[executor]
     for row in range(now.num_holds[0]):
@@ -298,10 +304,7 @@ def _copy_past(view, state):  # type: ignore[no-untyped-def]
     """Copy the jobs that have left the system: policies look at their durations."""
     for job in range(view.now.num_jobs[0]):
         if view.jobs.completion_ms[job] != NOT_YET:
-            state.jobs[job] = view.jobs[job]
-            start = view.jobs.stage_start[job]
-            for stage in range(start, start + view.jobs.num_stages[job]):
-                state.stages[stage] = view.stages[stage]
+            _copy_job(view, state, job)
 
 
 @kernel
