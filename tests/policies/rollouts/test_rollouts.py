@@ -22,7 +22,7 @@ from parcae.policies.rollouts.race import Budget, Clock
 from parcae.policies.rollouts.runs import RolloutModel, RolloutRuns, Sampler
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
-from parcae.simulation.kernels.rollouts import Arrivals, Trials
+from parcae.simulation.kernels.rollouts import Arrivals, Rollouts, Trials
 from parcae.simulation.kernels.simulations import Simulation
 from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
@@ -78,8 +78,8 @@ class _Foretold:
         self._runs.fit(observation)
 
         def play(run: Simulation, trials: Trials, arrivals: Arrivals, a: int, b: int) -> None:
-            arguments = self._base.arguments_for(run.state)
-            self._base.roll_out(run, observation, *more, trials, arrivals, *arguments, a, b)
+            rollouts = Rollouts(observation, trials, arrivals, *(more or ((), ())))
+            self._base.roll_out(run, rollouts, *self._base.arguments_for(run.state), a, b)
 
         sampler = Sampler(self._runs, observation, [option], play, Clock(Budget()))
         costs = sampler([0], 1)

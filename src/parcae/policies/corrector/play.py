@@ -53,24 +53,20 @@ def _go_on(simulation, status, net, work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def roll_out(  # type: ignore[no-untyped-def]
-    simulation, view, trials, arrivals, net, work, first, last
-):
-    """Play rollouts under the network, one after another, each after its own first decision.
+def roll_out(simulation, rollouts, net, work, first, last):  # type: ignore[no-untyped-def]
+    """Play rollouts under the policy, one after another, each after what it tries.
 
     Args:
         simulation: the run (Simulation) in which they are played; overwritten.
-        view: the observation that they start from.
-        trials: Trials; written.
-        arrivals: Arrivals.
+        rollouts: Rollouts; their trials are written.
         net: Network.
         work: Workspace; written.
         first: first trial.
         last: one past the last trial.
     """
     for row in range(first, last):
-        status = begin_rollout(simulation, view, trials, row, arrivals)
-        end_rollout(simulation, trials, row, _go_on(simulation, status, net, work))
+        status = begin_rollout(simulation, rollouts, row)
+        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, net, work))
 
 
 @kernel

@@ -9,7 +9,7 @@ from parcae.policies.order_rule.kernels import plan, reset_virtual_run
 from parcae.policies.order_rule.layout import OrderRule
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.rollouts import begin_order_rollout, copy_virtual_run, end_rollout
+from parcae.simulation.kernels.rollouts import begin_order_rollout, end_rollout
 from parcae.simulation.kernels.simulations import simulation_of
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
@@ -46,27 +46,20 @@ def _go_on(simulation, status, rule):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def roll_out(  # type: ignore[no-untyped-def]
-    simulation, view, orders, memory, trials, arrivals, rule, first, last
-):
-    """Play rollouts under the rule, one after another, each after its own orders.
+def roll_out(simulation, rollouts, rule, first, last):  # type: ignore[no-untyped-def]
+    """Play rollouts under the policy, one after another, each after what it tries.
 
     Args:
         simulation: the run (Simulation) in which they are played; overwritten.
-        view: the observation that they start from.
-        orders: the orders (Orders) that trials change.
-        memory: the virtual run (VirtualRun) up to the present.
-        trials: Trials; written.
-        arrivals: Arrivals.
+        rollouts: Rollouts; their trials are written.
         rule: OrderRule; its virtual run is overwritten.
         first: first trial.
         last: one past the last trial.
     """
     virtual = VirtualRun(rule.virtual_now, rule.virtual_jobs, rule.virtual_stages)
     for row in range(first, last):
-        copy_virtual_run(view, memory, virtual)
-        status = begin_order_rollout(simulation, view, orders, trials, row, arrivals)
-        end_rollout(simulation, trials, row, _go_on(simulation, status, rule))
+        status = begin_order_rollout(simulation, rollouts, row, virtual)
+        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, rule))
 
 
 @kernel

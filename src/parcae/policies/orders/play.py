@@ -8,7 +8,7 @@ from parcae.kernels import inlined, kernel
 from parcae.policies.orders.kernels import OrderKind, plan
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.rollouts import begin_order_rollout, copy_virtual_run, end_rollout
+from parcae.simulation.kernels.rollouts import begin_order_rollout, end_rollout
 from parcae.simulation.kernels.simulations import simulation_of
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
@@ -53,18 +53,12 @@ def _go_on(simulation, status, kind, plan_tables):  # type: ignore[no-untyped-de
 
 
 @kernel
-def roll_out(  # type: ignore[no-untyped-def]
-    simulation, view, orders, memory, trials, arrivals, kind, plan_tables, first, last
-):
-    """Play rollouts under the policy, one after another, each after its own orders.
+def roll_out(simulation, rollouts, kind, plan_tables, first, last):  # type: ignore[no-untyped-def]
+    """Play rollouts under the policy, one after another, each after what it tries.
 
     Args:
         simulation: the run (Simulation) in which they are played; overwritten.
-        view: the observation that they start from.
-        orders: the orders (Orders) that trials change.
-        memory: the virtual run (VirtualRun) up to the present.
-        trials: Trials; written.
-        arrivals: Arrivals.
+        rollouts: Rollouts; their trials are written.
         kind: OrderKind as an integer.
         plan_tables: PlanTables; the virtual run in it is overwritten.
         first: first trial.
@@ -74,9 +68,8 @@ def roll_out(  # type: ignore[no-untyped-def]
         plan_tables.virtual_now, plan_tables.virtual_jobs, plan_tables.virtual_stages
     )
     for row in range(first, last):
-        copy_virtual_run(view, memory, virtual)
-        status = begin_order_rollout(simulation, view, orders, trials, row, arrivals)
-        end_rollout(simulation, trials, row, _go_on(simulation, status, kind, plan_tables))
+        status = begin_order_rollout(simulation, rollouts, row, virtual)
+        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, kind, plan_tables))
 
 
 @kernel

@@ -21,7 +21,7 @@ from parcae.policies.rollouts.candidates import bring_forward, candidates, order
 from parcae.policies.rollouts.race import Budget, Clock, race
 from parcae.policies.rollouts.runs import RolloutModel, RolloutRuns, Sampler
 from parcae.policies.rule.policy import RulePolicy
-from parcae.simulation.kernels.rollouts import Arrivals, Trials
+from parcae.simulation.kernels.rollouts import Arrivals, Rollouts, Trials
 from parcae.simulation.kernels.simulations import Simulation
 
 
@@ -64,11 +64,9 @@ class RolloutPolicy:
             return base
         self._runs.fit(observation)
 
-        def play(
-            run: Simulation, trials: Trials, arrivals: Arrivals, first: int, last: int
-        ) -> None:
-            arguments = self.player.arguments_for(run.state)
-            self.player.roll_out(run, observation, trials, arrivals, *arguments, first, last)
+        def play(run: Simulation, trials: Trials, arrivals: Arrivals, a: int, b: int) -> None:
+            rollouts = Rollouts(observation, trials, arrivals, (), ())
+            self.player.roll_out(run, rollouts, *self.player.arguments_for(run.state), a, b)
 
         sampler = Sampler(self._runs, observation, options, play, clock)
         return options[race(sampler, len(options), self.budget, clock)]
@@ -119,13 +117,9 @@ class RolloutPlanner:
             return orders
         self._runs.fit(observation)
 
-        def play(
-            run: Simulation, trials: Trials, arrivals: Arrivals, first: int, last: int
-        ) -> None:
-            arguments = self.player.arguments_for(run.state)
-            self.player.roll_out(
-                run, observation, orders, memory, trials, arrivals, *arguments, first, last
-            )
+        def play(run: Simulation, trials: Trials, arrivals: Arrivals, a: int, b: int) -> None:
+            rollouts = Rollouts(observation, trials, arrivals, orders, memory)
+            self.player.roll_out(run, rollouts, *self.player.arguments_for(run.state), a, b)
 
         sampler = Sampler(self._runs, observation, options, play, clock)
         chosen = options[race(sampler, len(options), self.budget, clock)]

@@ -39,21 +39,19 @@ def _go_on(simulation, status, rule):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def roll_out(simulation, view, trials, arrivals, rule, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts under the rule, one after another, each after its own first decision.
+def roll_out(simulation, rollouts, rule, first, last):  # type: ignore[no-untyped-def]
+    """Play rollouts under the policy, one after another, each after what it tries.
 
     Args:
         simulation: the run (Simulation) in which they are played; overwritten.
-        view: the observation that they start from.
-        trials: Trials; written.
-        arrivals: Arrivals.
+        rollouts: Rollouts; their trials are written.
         rule: Rule.
         first: first trial.
         last: one past the last trial.
     """
     for row in range(first, last):
-        status = begin_rollout(simulation, view, trials, row, arrivals)
-        end_rollout(simulation, trials, row, _go_on(simulation, status, rule))
+        status = begin_rollout(simulation, rollouts, row)
+        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, rule))
 
 
 @kernel

@@ -61,6 +61,17 @@ class Trials(NamedTuple):
     status: Any  # int64[num_trials], receives the Status in which the rollout stopped
 
 
+class Rollouts(NamedTuple):
+    """Rollouts that start from one observation."""
+
+    observation: Any  # Observation
+    trials: Any  # Trials; written
+    arrivals: Any  # Arrivals
+    # World of cores only, otherwise ():
+    orders: Any  # the orders (Orders) of the base, which trials change
+    memory: Any  # the virtual run (VirtualRun) of the base up to the present
+
+
 @inlined
 def _copy_job(view, state, job):  # type: ignore[no-untyped-def]
     """Copy a job with its stages and edges."""
@@ -103,7 +114,7 @@ def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
     """
     now = view.now
     num_classes = view.classes.shape[0]
-    # Sources of stages come after those of all jobs, of which the copy has more.
+    # Sources of stages lie behind those of all jobs, and the copy has room for more jobs.
     shift = (state.jobs.shape[0] - view.jobs.shape[0]) * num_classes
     first_source = (view.jobs.shape[0] + 1) * num_classes
     state.now[0] = view.now[0]
@@ -147,7 +158,7 @@ def _redraw_stages(state, future, tables):  # type: ignore[no-untyped-def]
             stage = state.jobs.stage_start[job] + index
             future.stage_bits[stage] = bits + (np.uint64(index) << np.uint64(32))
             row = np.int64(mix(bits + np.uint64(index)) % num_rows)
-            # A live job may have more stages than its profile. A stage of which nothing is known
+            # A live job may have more stages than its profile. A stage without any data
             # is like any stage of the workload.
             if profile != NO_PROFILE and index < _num_stages(tables, profile):
                 row = tables.job_first_stage[profile] + index
@@ -245,20 +256,19 @@ def _redraw_arrivals(state, future, tables, arrivals):  # type: ignore[no-untype
 
 
 @kernel
-def _begin(simulation, view, seed, arrivals):  # type: ignore[no-untyped-def]
+def _begin(simulation, rollouts, row):  # type: ignore[no-untyped-def]
     """Copy the observed cluster into a run and draw everything unknown.
 
     Args:
         simulation: the run (Simulation); overwritten.
-        view: the observation.
-        seed: seed of the random bits.
-        arrivals: Arrivals.
+        rollouts: Rollouts; read only.
+        row: the trial.
     """
     state, future, tables = simulation
     events = future.events
-    _copy_cluster(view, state)
+    _copy_cluster(rollouts.observation, state)
     clear(future, state.now.clock_ms[0])
-    events.seed[0] = seed
+    events.seed[0] = rollouts.trials.seed[row]
     events.end_ms[0] = _NEVER
     events.num_moves[0] = 0
     events.num_tasks[0] = 0
@@ -267,25 +277,24 @@ def _begin(simulation, view, seed, arrivals):  # type: ignore[no-untyped-def]
     state.now.job_ms[0] = 0
     _redraw_stages(state, future, tables)
     _redraw_running(state, future, tables)
-    _redraw_arrivals(state, future, tables, arrivals)
+    _redraw_arrivals(state, future, tables, rollouts.arrivals)
 
 
 @kernel
-def begin_rollout(simulation, view, trials, row, arrivals):  # type: ignore[no-untyped-def]
+def begin_rollout(simulation, rollouts, row):  # type: ignore[no-untyped-def]
     """Begin a rollout in Decima's world with its decision.
 
     Args:
         simulation: the run (Simulation); overwritten.
-        view: the observation.
-        trials: Trials; read only.
+        rollouts: Rollouts; read only.
         row: the trial.
-        arrivals: Arrivals.
 
     Returns:
         The Status after the decision.
     """
     state, future, tables = simulation
-    _begin(simulation, view, trials.seed[row], arrivals)
+    trials = rollouts.trials
+    _begin(simulation, rollouts, row)
     # Finds the next event besides those of executors. The round that is due stays due.
     resume(state, future, tables)
     return step(
@@ -369,27 +378,8 @@ def _bring_forward(state, stage, limit):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def begin_order_rollout(  # type: ignore[no-untyped-def]
-    simulation, view, orders, trials, row, arrivals
-):
-    """Begin a rollout in the world of cores with its orders.
-
-    Args:
-        simulation: the run (Simulation); overwritten.
-        view: the observation.
-        orders: the orders (Orders) that the trial changes; read only.
-        trials: Trials; read only.
-        row: the trial.
-        arrivals: Arrivals.
-
-    Returns:
-        The Status after the orders.
-    """
-    state, future, tables = simulation
-    _begin(simulation, view, trials.seed[row], arrivals)
-    _copy_past(view, state)
-    # The rollout's cluster keeps its present size.
-    state.now.is_elastic[0] = 0
+def _copy_orders(orders, state):  # type: ignore[no-untyped-def]
+    """Copy orders into the tables, with no job in the contest yet."""
     state.contest[:] = NO_JOB
     for position in range(state.now.num_active[0]):
         job = state.active[position]
@@ -402,27 +392,43 @@ def begin_order_rollout(  # type: ignore[no-untyped-def]
         state.pools[pool] = orders.pools[pool]
     state.now.num_pools[0] = orders.pools.shape[0]
     state.now.wake_ms[0] = orders.wake_ms[0]
+
+
+@kernel
+def _copy_virtual_run(view, source, target):  # type: ignore[no-untyped-def]
+    """Copy a virtual run of the observed jobs; the target may have more room."""
+    target.now[0] = source.now[0]
+    for job in range(min(view.now.num_jobs[0], source.jobs.shape[0])):
+        target.jobs[job] = source.jobs[job]
+    for stage in range(min(view.now.num_stages[0], source.stages.shape[0])):
+        target.stages[stage] = source.stages[stage]
+
+
+@kernel
+def begin_order_rollout(simulation, rollouts, row, virtual):  # type: ignore[no-untyped-def]
+    """Begin a rollout in the world of cores with its orders.
+
+    Args:
+        simulation: the run (Simulation); overwritten.
+        rollouts: Rollouts; read only.
+        row: the trial.
+        virtual: the virtual run (VirtualRun) with which the policy goes on; overwritten.
+
+    Returns:
+        The Status after the orders.
+    """
+    state, future, tables = simulation
+    trials = rollouts.trials
+    _begin(simulation, rollouts, row)
+    _copy_past(rollouts.observation, state)
+    _copy_virtual_run(rollouts.observation, rollouts.memory, virtual)
+    # The rollout's cluster keeps its present size.
+    state.now.is_elastic[0] = 0
+    _copy_orders(rollouts.orders, state)
     if trials.stage[row] != NO_STAGE:
         _bring_forward(state, trials.stage[row], trials.limit[row])
     _follow_up_pending(state, future, tables)
     return follow_orders(state, future, tables)
-
-
-@kernel
-def copy_virtual_run(view, source, target):  # type: ignore[no-untyped-def]
-    """Copy a virtual run, with which a policy goes on in a rollout.
-
-    Args:
-        view: the observation; its numbers of jobs and stages are those of the virtual run.
-        source: VirtualRun.
-        target: VirtualRun with room for at least as many jobs and stages; written.
-    """
-    target.now[0] = source.now[0]
-    num_jobs = min(view.now.num_jobs[0], source.jobs.shape[0])
-    for job in range(num_jobs):
-        target.jobs[job] = source.jobs[job]
-    for stage in range(min(view.now.num_stages[0], source.stages.shape[0])):
-        target.stages[stage] = source.stages[stage]
 
 
 @kernel

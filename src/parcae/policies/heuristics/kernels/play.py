@@ -40,16 +40,12 @@ def _go_on(simulation, status, kind, params, memo):  # type: ignore[no-untyped-d
 
 
 @kernel
-def roll_out(  # type: ignore[no-untyped-def]
-    simulation, view, trials, arrivals, kind, params, memo, first, last
-):
-    """Play rollouts under the policy, one after another, each after its own first decision.
+def roll_out(simulation, rollouts, kind, params, memo, first, last):  # type: ignore[no-untyped-def]
+    """Play rollouts under the policy, one after another, each after what it tries.
 
     Args:
         simulation: the run (Simulation) in which they are played; overwritten.
-        view: the observation that they start from.
-        trials: Trials; written.
-        arrivals: Arrivals.
+        rollouts: Rollouts; their trials are written.
         kind: HeuristicKind as an integer.
         params: float64[...], the policy's parameters.
         memo: HeuristicMemo; written.
@@ -57,8 +53,10 @@ def roll_out(  # type: ignore[no-untyped-def]
         last: one past the last trial.
     """
     for row in range(first, last):
-        status = begin_rollout(simulation, view, trials, row, arrivals)
-        end_rollout(simulation, trials, row, _go_on(simulation, status, kind, params, memo))
+        status = begin_rollout(simulation, rollouts, row)
+        end_rollout(
+            simulation, rollouts.trials, row, _go_on(simulation, status, kind, params, memo)
+        )
 
 
 @kernel
