@@ -31,8 +31,8 @@ class Episodes(Protocol):
     observation_space: gymnasium.Space[Any]  # of one episode: a Dict with an entry "action_mask"
     action_space: gymnasium.Space[Any]
 
-    def start(self, row: int, seed: int) -> None:
-        """Begin the episode of a seed in the given row."""
+    def start(self, rows: npt.NDArray[np.int64], seeds: Sequence[int]) -> None:
+        """Begin an episode in each of the given rows, which have one seed each."""
 
     def step(
         self, actions: Array, rows: npt.NDArray[np.int64]
@@ -88,7 +88,8 @@ class EpisodeEnv(gymnasium.Env[Arrays, Array]):
             The first observation, and an empty info.
         """
         super().reset(seed=seed)
-        self.episodes.start(0, _drawn_seed(self.np_random) if seed is None else seed)
+        episode_seed = _drawn_seed(self.np_random) if seed is None else seed
+        self.episodes.start(np.zeros(1, np.int64), [episode_seed])
         self._is_over = False
         return self._observation(), {}
 
@@ -160,10 +161,12 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
             ConfigError: the number of seeds differs from that of environments.
         """
         super().reset(seed=seed if isinstance(seed, int) else None)
+        episode_seeds = []
         for row, row_seed in enumerate(self._seeds(seed)):
             if row_seed is not None:
                 self._rngs[row] = seeding.np_random(row_seed)[0]
-            self.episodes.start(row, _drawn_seed(self._rngs[row]) if row_seed is None else row_seed)
+            episode_seeds.append(_drawn_seed(self._rngs[row]) if row_seed is None else row_seed)
+        self.episodes.start(np.arange(self.num_envs), episode_seeds)
         self._is_over[:] = False
         return self.episodes.observations(), {}
 
@@ -195,8 +198,8 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
         rewards, terminated, truncated = self.episodes.step(
             np.asarray(actions), np.flatnonzero(~self._is_over)
         )
-        for row in restarted:
-            self.episodes.start(int(row), _drawn_seed(self._rngs[row]))
+        if len(restarted):
+            self.episodes.start(restarted, [_drawn_seed(self._rngs[row]) for row in restarted])
         self._is_over = terminated | truncated
         infos: dict[str, Any] = {}
         for row in np.flatnonzero(self._is_over):

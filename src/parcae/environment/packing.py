@@ -8,6 +8,7 @@ Source: DeepRM, section 3.2 (states, actions, rewards).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,12 @@ class PackingEpisodes:
         view: View = select(self._views, row)
         return view
 
-    def start(self, row: int, seed: int) -> None:
+    def start(self, rows: npt.NDArray[np.int64], seeds: Sequence[int]) -> None:
+        """Begin an episode in each of the given rows, which have one seed each."""
+        for row, seed in zip(rows.tolist(), seeds, strict=True):
+            self._start(row, seed)
+
+    def _start(self, row: int, seed: int) -> None:
         """Begin the episode of a seed in the given row."""
         jobs = self.source.draw([seed])[0]
         for table, new in zip(
