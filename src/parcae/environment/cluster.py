@@ -222,7 +222,12 @@ class ClusterEpisodes:
 
     def _check(self, rows: Int64Array) -> None:
         """Raise the error of a run that failed, if any of the given ones did."""
-        for row in rows[self.simulators.status[rows] != Status.NEEDS_DECISION].tolist():
+        status = self.simulators.status[rows]
+        is_stalled = (status == Status.COMPLETE) & (
+            self.simulators.states.now.num_active[rows, 0] > 0
+        )
+        has_failed = is_stalled | (status > Status.ENDED)
+        for row in rows[has_failed].tolist():
             self.simulators.check(row)
 
     def decision(self, row: int, action: Array) -> Decision:

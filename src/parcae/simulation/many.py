@@ -77,6 +77,9 @@ class SimulatorRows:
         self.futures = with_elastic(futures, config.elastic, config.total_executors)
         self.status = np.zeros(count, np.int64)
         self._sequences: list[JobSequence | None] = [None] * count
+        # Views of one simulator's tables, made when they are first asked for.
+        self._states: dict[int, ClusterState] = {}
+        self._futures: dict[int, Future] = {}
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -102,11 +105,15 @@ class SimulatorRows:
 
     def state(self, row: int) -> ClusterState:
         """The state of one simulator, as views."""
-        return select(self.states, row)
+        if row not in self._states:
+            self._states[row] = select(self.states, row)
+        return self._states[row]
 
     def future(self, row: int) -> Future:
         """The `Future` tables of one simulator, as views."""
-        return Future(*(table[row] for table in self.futures))
+        if row not in self._futures:
+            self._futures[row] = Future(*(table[row] for table in self.futures))
+        return self._futures[row]
 
     def check(self, row: int) -> Status:
         """Return the status of one simulator, and raise the error that it stands for.

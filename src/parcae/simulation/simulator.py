@@ -179,15 +179,14 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
     events.moving_delay_ms[0] = config.moving_delay_ms
     events.warmup_delay_ms[0] = config.warmup_delay_ms
     events.seed[0] = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
-    # The order of the draws below is fixed: another order would change the results of every seed.
-    rng = np.random.default_rng(np.random.SeedSequence([0x70617263, seed & 0xFFFFFFFFFFFFFFFF]))
     if config.end_ms is not None:
         events.end_ms[0] = config.end_ms
-    elif config.mean_episode_ms is not None:
-        events.end_ms[0] = max(1, int(rng.exponential(config.mean_episode_ms)))
-    future.knowledge[:] = draw_knowledge(sequence, config.estimate_error, config.unknown_share, rng)
-    factors = draw_run_factors(sequence, config.estimate_error, rng)
-    future.run_factor[: len(factors)] = factors
+    is_random = config.estimate_error or config.unknown_share or config.mean_episode_ms is not None
+    if is_random:
+        _draw(future, sequence, config, seed)
+    else:
+        future.knowledge[:] = 1.0
+        future.run_factor[:] = 1.0
     faults = resolve_faults(config.faults, sequence.workload)
     if faults is not None:
         if config.elastic is not None and faults.lost_per_hour > 0:
@@ -196,6 +195,17 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
                 "with lost=0, or a number of cores instead of a range"
             )
         put_faults(faults, future)
+
+
+def _draw(future: Future, sequence: JobSequence, config: SimulationConfig, seed: int) -> None:
+    """Draw the end of the episode, the scheduler's knowledge and the factors of real durations."""
+    # The order of the draws below is fixed: another order would change the results of every seed.
+    rng = np.random.default_rng(np.random.SeedSequence([0x70617263, seed & 0xFFFFFFFFFFFFFFFF]))
+    if config.mean_episode_ms is not None:
+        future.events.end_ms[0] = max(1, int(rng.exponential(config.mean_episode_ms)))
+    future.knowledge[:] = draw_knowledge(sequence, config.estimate_error, config.unknown_share, rng)
+    factors = draw_run_factors(sequence, config.estimate_error, rng)
+    future.run_factor[: len(factors)] = factors
 
 
 def check_fits(sequence: JobSequence, config: SimulationConfig) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 #: Seed ranges. Comparisons use seeds below the first of these; tuning, training and the selection
@@ -22,8 +24,24 @@ class RandomStreams:
     """
 
     def __init__(self, seed: int) -> None:
-        arrivals, jobs, durations, actions = np.random.SeedSequence(seed).spawn(len(STREAMS))
-        self.arrivals = np.random.default_rng(arrivals)
-        self.jobs = np.random.default_rng(jobs)
-        self.durations = np.random.default_rng(durations)
-        self.actions = np.random.default_rng(actions)
+        self._children = np.random.SeedSequence(seed).spawn(len(STREAMS))
+
+    @cached_property
+    def arrivals(self) -> np.random.Generator:
+        """The stream of arrival times."""
+        return np.random.default_rng(self._children[0])
+
+    @cached_property
+    def jobs(self) -> np.random.Generator:
+        """The stream that says which jobs arrive."""
+        return np.random.default_rng(self._children[1])
+
+    @cached_property
+    def durations(self) -> np.random.Generator:
+        """The stream of task durations."""
+        return np.random.default_rng(self._children[2])
+
+    @cached_property
+    def actions(self) -> np.random.Generator:
+        """The stream of a policy's choices."""
+        return np.random.default_rng(self._children[3])
