@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from parcae.cluster.decision import Decision
 from parcae.cluster.kernels.tables import slot_ms
@@ -25,7 +26,12 @@ from parcae.cluster.observation import Observation, observe
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, ClusterState
 from parcae.cluster.trace import Trace
 from parcae.environment.adapters import Array, Arrays, BoolArray, EpisodeEnv, EpisodeVectorEnv
-from parcae.environment.kernels.stepping import decision_of, start_many, step_many
+from parcae.environment.kernels.stepping import (
+    decision_of,
+    find_outside,
+    start_many,
+    step_many,
+)
 from parcae.environment.kernels.views import has_choice, write_view
 from parcae.environment.layout import (
     BOUND,
@@ -116,7 +122,9 @@ class ClusterEpisodes:
         self._sizes = np.array(
             [self.max_stages + 1, len(self.levels), num_classes + 1, self.settings.idle_lengths + 1]
         )
-        self._is_chosen = np.array([True, True, num_classes > 0, self.settings.idle_lengths > 0])
+        is_chosen = [True, True, num_classes > 0, self.settings.idle_lengths > 0]
+        # The choices that an action has.
+        self._columns = np.flatnonzero(is_chosen)
         hidden = (_CLASS_ENTRIES if num_classes == 0 else ()) + (
             _SLOT_ENTRIES if self.settings.idle_lengths == 0 else ()
         )
@@ -158,7 +166,7 @@ class ClusterEpisodes:
             stage_slot=np.zeros((n, num_rows, len(SlotFeature)), np.float32),
             class_mask=np.zeros((n, num_rows + 1, num_classes + 1), np.bool_),
             slot_mask=np.zeros((n, num_rows + 1, self.settings.idle_lengths + 1), np.bool_),
-            action_mask=np.zeros((n, self._sizes[self._is_chosen].sum()), np.bool_),
+            action_mask=np.zeros((n, self._sizes[self._columns].sum()), np.bool_),
         )
 
     def _spaces(self) -> tuple[spaces.Dict, spaces.MultiDiscrete]:
@@ -175,7 +183,7 @@ class ClusterEpisodes:
             else:
                 high = 1 if array.dtype == np.bool_ else BOUND
                 boxes[name] = spaces.Box(0, high, array.shape[1:], array.dtype)
-        return spaces.Dict(boxes), spaces.MultiDiscrete(self._sizes[self._is_chosen])
+        return spaces.Dict(boxes), spaces.MultiDiscrete(self._sizes[self._columns])
 
     def state(self, row: int) -> ClusterState:
         """Return the state of an episode's cluster, as views."""
@@ -199,8 +207,7 @@ class ClusterEpisodes:
             self.simulators.put(row, self.settings.sequence(self.workload, seed), seed)
             self.seeds[row] = seed
             self._followed.pop(row, None)
-        start_many(self._tables, rows)
-        self._check(rows)
+        self._check(start_many(self._tables, rows))
 
     def step(
         self, actions: Array, rows: Int64Array
@@ -210,9 +217,9 @@ class ClusterEpisodes:
         The reward of an action is minus the increase of the objective up to the next decision,
         times `reward_scale`.
         """
+        choices = self._all_choices(actions, rows)
         costs_s = np.zeros(self.count)
-        step_many(self._tables, self._all_choices(actions, rows), rows, costs_s)
-        self._check(rows)
+        self._check(step_many(self._tables, choices, rows, costs_s))
         acted = np.zeros(self.count, np.bool_)
         acted[rows] = True
         status = self.simulators.status
@@ -220,15 +227,10 @@ class ClusterEpisodes:
         truncated = acted & (status == Status.ENDED)
         return -self.settings.reward_scale * costs_s, terminated, truncated
 
-    def _check(self, rows: Int64Array) -> None:
-        """Raise the error of a run that failed, if any of the given ones did."""
-        status = self.simulators.status[rows]
-        is_stalled = (status == Status.COMPLETE) & (
-            self.simulators.states.now.num_active[rows, 0] > 0
-        )
-        has_failed = is_stalled | (status > Status.ENDED)
-        for row in rows[has_failed].tolist():
-            self.simulators.check(row)
+    def _check(self, failed: int) -> None:
+        """Raise the error of a run that failed; NO_ROW if none did."""
+        if failed != NO_ROW:
+            self.simulators.check(failed)
 
     def decision(self, row: int, action: Array) -> Decision:
         """Return the decision that an action stands for in the present state.
@@ -264,22 +266,18 @@ class ClusterEpisodes:
         Raises:
             PolicyError: an action that counts is not in the action space.
         """
-        sizes = self._sizes[self._is_chosen]
-        fits = actions.shape == (self.count, len(sizes)) and actions.dtype.kind in "iu"
-        if not fits or not ((actions[rows] >= 0) & (actions[rows] < sizes)).all():
-            self._refuse(actions, rows)
         choices = np.zeros((self.count, len(self._sizes)), np.int64)
-        choices[:, self._is_chosen] = actions
+        fits = actions.shape == (self.count, len(self._columns)) and actions.dtype.kind in "iu"
+        if fits:
+            choices[:, self._columns] = actions
+        outside = find_outside(choices, self._sizes, rows) if fits else int(rows[0])
+        if outside != NO_ROW:
+            action = actions[outside] if len(actions) == self.count else actions
+            raise PolicyError(
+                f"action {action} is not in {self.action_space}; "
+                f"call action_space.sample() for an example of an action"
+            )
         return choices
-
-    def _refuse(self, actions: Array, rows: Int64Array) -> None:
-        """Raise the error for the first action that is not in the action space."""
-        outside = [row for row in rows if not self.action_space.contains(actions[row])]
-        action = actions[outside[0]] if outside else actions
-        raise PolicyError(
-            f"action {action} is not in {self.action_space}; "
-            f"call action_space.sample() for an example of an action"
-        )
 
     def action(self, row: int, decision: Decision) -> npt.NDArray[np.int64]:
         """Return the action that stands for a decision, e.g. one of a heuristic.
@@ -313,7 +311,7 @@ class ClusterEpisodes:
 
     def _to_action(self, *choices: int) -> npt.NDArray[np.int64]:
         """Return the action with the given choices, without those that no action has."""
-        action: npt.NDArray[np.int64] = np.array(choices, np.int64)[self._is_chosen]
+        action: npt.NDArray[np.int64] = np.array(choices, np.int64)[self._columns]
         return action
 
     def _slot_length(self, row: int, decision: Decision, limit: int) -> int:
@@ -407,5 +405,10 @@ class ClusterVectorEnv(EpisodeVectorEnv):
 
     episodes: ClusterEpisodes
 
-    def __init__(self, num_envs: int = 1, **settings: Any) -> None:
-        super().__init__(ClusterEpisodes(num_envs, read_cluster(settings)))
+    def __init__(
+        self,
+        num_envs: int = 1,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        **settings: Any,
+    ) -> None:
+        super().__init__(ClusterEpisodes(num_envs, read_cluster(settings)), autoreset_mode)

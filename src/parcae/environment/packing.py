@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from parcae.environment.adapters import Array, Arrays, BoolArray, EpisodeEnv, EpisodeVectorEnv
 from parcae.environment.layout import BOUND, PackingFeature, WaitingFeature
@@ -249,8 +250,13 @@ class PackingVectorEnv(EpisodeVectorEnv):
 
     episodes: PackingEpisodes
 
-    def __init__(self, num_envs: int = 1, **settings: Any) -> None:
-        super().__init__(PackingEpisodes(num_envs, read_packing(settings)))
+    def __init__(
+        self,
+        num_envs: int = 1,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        **settings: Any,
+    ) -> None:
+        super().__init__(PackingEpisodes(num_envs, read_packing(settings)), autoreset_mode)
 
 
 def _box(name: str, array: npt.NDArray[Any]) -> spaces.Box:

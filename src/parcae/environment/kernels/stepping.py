@@ -8,6 +8,7 @@ from __future__ import annotations
 from parcae.cluster.kernels.tables import slot_ms
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.environment.kernels.views import has_choice, write_view
+from parcae.environment.layout import NO_ROW
 from parcae.kernels import inlined, kernel, row_of
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import start, step
@@ -15,6 +16,7 @@ from parcae.simulation.kernels.simulations import simulation_of
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _COMPLETE = int(Status.COMPLETE)
+_ENDED = int(Status.ENDED)
 _MS_PER_S = 1000
 
 
@@ -108,6 +110,14 @@ def _to_next_choice(episodes, row, status):  # type: ignore[no-untyped-def]
     return status
 
 
+@inlined
+def _has_failed(episodes, row):  # type: ignore[no-untyped-def]
+    """Whether the run stopped with an error, or completed although jobs are in the system."""
+    status = episodes.simulations.status[row]
+    is_stalled = status == _COMPLETE and episodes.simulations.states.now[row].num_active[0] > 0
+    return is_stalled or status > _ENDED
+
+
 @kernel
 def start_many(episodes, rows):  # type: ignore[no-untyped-def]
     """Start the runs in the given rows, up to the first decision with a choice.
@@ -115,12 +125,59 @@ def start_many(episodes, rows):  # type: ignore[no-untyped-def]
     Args:
         episodes: the EpisodeTables, whose job sequences have been put.
         rows: int64[...], the episodes to start.
+
+    Returns:
+        the first of these rows whose run failed, or NO_ROW.
     """
-    for position in range(rows.shape[0]):
+    failed = NO_ROW
+    for position in range(rows.shape[0] - 1, -1, -1):
         row = rows[position]
         state, future, tables = simulation_of(episodes.simulations, row)
         episodes.num_masked[row] = 0
         _to_next_choice(episodes, row, start(state, future, tables))
+        failed = row if _has_failed(episodes, row) else failed
+    return failed
+
+
+@kernel
+def find_outside(actions, sizes, rows):  # type: ignore[no-untyped-def]
+    """Return the first of the given rows whose action is outside of the action space, or NO_ROW.
+
+    Args:
+        actions: int64[count, number of choices].
+        sizes: int64[number of choices], how many values each choice has.
+        rows: int64[...], the rows to look at.
+    """
+    for position in range(rows.shape[0]):
+        for choice in range(sizes.shape[0]):
+            if not 0 <= actions[rows[position], choice] < sizes[choice]:
+                return rows[position]
+    return NO_ROW
+
+
+@inlined
+def _act(episodes, row, action):  # type: ignore[no-untyped-def]
+    """Apply an action and advance to the next choice.
+
+    Args:
+        episodes: the EpisodeTables.
+        row: the episode.
+        action: int64[4], as `decision_of` takes it.
+
+    Returns:
+        the increase of the objective in seconds.
+    """
+    state, future, tables = simulation_of(episodes.simulations, row)
+    shown = row_of(episodes.shown, row)
+    view = row_of(episodes.views, row)
+    before_s = _cost_s(state, _NEEDS_DECISION, episodes.is_makespan)
+    stage, limit, executor_class, hold_ms, is_masked = decision_of(
+        state, shown, view, episodes.levels, action
+    )
+    episodes.num_masked[row] += 1 if is_masked else 0
+    status = step(state, future, tables, stage, limit, executor_class, hold_ms)
+    status = _to_next_choice(episodes, row, status)
+    return _cost_s(state, status, episodes.is_makespan) - before_s
 
 
 @kernel
@@ -132,19 +189,13 @@ def step_many(episodes, actions, rows, costs_s):  # type: ignore[no-untyped-def]
         actions: int64[count, 4], actions as `decision_of` takes them.
         rows: int64[...], the episodes that act; they need a decision.
         costs_s: float64[count], written: increase of the objective in seconds.
+
+    Returns:
+        the first of these rows whose run failed, or NO_ROW.
     """
-    for position in range(rows.shape[0]):
+    failed = NO_ROW
+    for position in range(rows.shape[0] - 1, -1, -1):
         row = rows[position]
-        state, future, tables = simulation_of(episodes.simulations, row)
-        before_s = _cost_s(state, _NEEDS_DECISION, episodes.is_makespan)
-        stage, limit, executor_class, hold_ms, is_masked = decision_of(
-            state,
-            row_of(episodes.shown, row),
-            row_of(episodes.views, row),
-            episodes.levels,
-            actions[row],
-        )
-        episodes.num_masked[row] += 1 if is_masked else 0
-        status = step(state, future, tables, stage, limit, executor_class, hold_ms)
-        status = _to_next_choice(episodes, row, status)
-        costs_s[row] = _cost_s(state, status, episodes.is_makespan) - before_s
+        costs_s[row] = _act(episodes, row, actions[row])
+        failed = row if _has_failed(episodes, row) else failed
+    return failed
