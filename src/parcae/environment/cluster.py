@@ -24,7 +24,7 @@ from parcae.cluster.decision import Decision
 from parcae.cluster.kernels.tables import slot_ms
 from parcae.cluster.observation import Observation, observe
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, ClusterState
-from parcae.cluster.trace import Trace
+from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.environment.adapters import Array, Arrays, BoolArray, EpisodeEnv, EpisodeVectorEnv
 from parcae.environment.kernels.stepping import (
     decision_of,
@@ -50,8 +50,9 @@ from parcae.environment.layout import (
 )
 from parcae.environment.settings import ClusterSettings, read_cluster
 from parcae.errors import PolicyError
+from parcae.metrics.cluster import makespan_ms, utilization
+from parcae.metrics.jobs import arrived, jct_ms, jct_percentiles_ms, slowdown
 from parcae.metrics.objectives import Objective
-from parcae.metrics.summary import summarize
 from parcae.simulation.future import Status
 from parcae.simulation.many import SimulatorRows
 from parcae.simulation.simulator import check_fits
@@ -340,16 +341,19 @@ class ClusterEpisodes:
 
         For a job that is not complete, the time up to the end of the episode is used.
         """
-        summary = summarize(self.trace(row), self.sequence(row))
+        trace = self.trace(row)
+        has_arrived = arrived(trace)
+        (p95_ms,) = jct_percentiles_ms(trace, (95,))
+        is_unfinished = has_arrived & (trace.completion_ms == NOT_COMPLETED)
         return {
             "seed": self.seeds[row],
-            "average_jct_s": s_from_ms(summary.average_jct_ms),
-            "p95_jct_s": s_from_ms(summary.p95_jct_ms),
-            "makespan_s": s_from_ms(summary.makespan_ms),
-            "mean_slowdown": summary.mean_slowdown,
-            "utilization": summary.utilization,
-            "num_unfinished": summary.unfinished,
-            "num_decisions": summary.decisions,
+            "average_jct_s": s_from_ms(float(jct_ms(trace)[has_arrived].mean())),
+            "p95_jct_s": s_from_ms(p95_ms),
+            "makespan_s": s_from_ms(makespan_ms(trace)),
+            "mean_slowdown": float(slowdown(trace, self.sequence(row))[has_arrived].mean()),
+            "utilization": utilization(trace),
+            "num_unfinished": int(np.count_nonzero(is_unfinished)),
+            "num_decisions": trace.num_decisions,
             "num_masked_actions": int(self._num_masked[row]),
         }
 

@@ -148,6 +148,16 @@ STAGE_LOGS = np.dtype(
     ],
     align=True,
 )
+#: The same for a job.
+JOB_LOGS = np.dtype(
+    [
+        ("num_left", "i8"),
+        ("remaining_ms", "f8"),
+        ("stages_left", "f4"),
+        ("work_left", "f4"),
+    ],
+    align=True,
+)
 #: Rows of an observation that are in use; they are the first ones.
 USED = np.dtype([("jobs", "i8"), ("stages", "i8"), ("edges", "i8")], align=True)
 
@@ -159,7 +169,8 @@ class ShownRows(NamedTuple):
     jobs: Any  # int64[max_jobs], job that every row shows, or NO_JOB
     row_of_stage: Any  # int64[num_stages], row that shows every stage, or NO_ROW
     row_of_job: Any  # int64[num_jobs], row that shows every job, or NO_ROW
-    logs: Any  # STAGE_LOGS[num_stages]
+    stage_logs: Any  # STAGE_LOGS[num_stages]
+    job_logs: Any  # JOB_LOGS[num_jobs]
     used: Any  # USED[1]
 
 
@@ -187,15 +198,18 @@ def allocate_shown(
         num_jobs: jobs of the cluster.
         num_stages: stages of all these jobs.
     """
-    logs = np.zeros((count, num_stages), STAGE_LOGS).view(np.recarray)
-    # No stage has a negative number of tasks: all logarithms are still to be computed.
-    logs.num_waiting[:] = -1
+    stage_logs = np.zeros((count, num_stages), STAGE_LOGS).view(np.recarray)
+    job_logs = np.zeros((count, num_jobs), JOB_LOGS).view(np.recarray)
+    # No number of tasks or stages is negative: all logarithms are still to be computed.
+    stage_logs.num_waiting[:] = -1
+    job_logs.num_left[:] = -1
     return ShownRows(
         stages=np.full((count, max_stages), NO_STAGE, np.int64),
         jobs=np.full((count, max_jobs), NO_JOB, np.int64),
         row_of_stage=np.full((count, num_stages), NO_ROW, np.int64),
         row_of_job=np.full((count, num_jobs), NO_ROW, np.int64),
-        logs=logs,
+        stage_logs=stage_logs,
+        job_logs=job_logs,
         used=np.zeros((count, 1), USED).view(np.recarray),
     )
 

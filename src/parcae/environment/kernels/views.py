@@ -156,7 +156,7 @@ def _choose_stages(state, shown, num_jobs):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _write_logs(state, logs, scales, stage, waiting):  # type: ignore[no-untyped-def]
+def _log_stage(state, logs, scales, stage, waiting):  # type: ignore[no-untyped-def]
     """Bring the logarithms of a stage up to date.
 
     Args:
@@ -184,7 +184,7 @@ def _write_logs(state, logs, scales, stage, waiting):  # type: ignore[no-untyped
 def _write_stages(state, shown, view, scales, num_rows):  # type: ignore[no-untyped-def]
     """Write `stages` and `stage_job`."""
     stages = state.stages
-    logs = shown.logs
+    logs = shown.stage_logs
     for row in range(num_rows):
         stage = shown.stages[row]
         features = view.stages[row]
@@ -201,7 +201,7 @@ def _write_stages(state, shown, view, scales, num_rows):  # type: ignore[no-unty
         features[StageFeature.COMING] = _share(
             stages.num_committed[stage] + stages.num_moving[stage], state
         )
-        _write_logs(state, logs, scales, stage, waiting)
+        _log_stage(state, logs, scales, stage, waiting)
         features[StageFeature.WAITING] = logs.waiting[stage]
         features[StageFeature.TASK_TIME] = logs.task_time[stage]
         features[StageFeature.WORK_LEFT] = logs.work_left[stage]
@@ -226,22 +226,46 @@ def _write_edges(state, shown, view, num_rows):  # type: ignore[no-untyped-def]
     return count
 
 
+@inlined
+def _log_job(state, logs, scales, job):  # type: ignore[no-untyped-def]
+    """Bring the logarithms of a job up to date.
+
+    Args:
+        state: the cluster's tables (read only).
+        logs: JOB_LOGS[num_jobs], written.
+        scales: scales of the numbers.
+        job: row of the job.
+    """
+    num_left = state.jobs.num_stages[job] - state.jobs.num_done[job]
+    remaining_ms = state.jobs.remaining_ms[job]
+    if logs.num_left[job] == num_left and logs.remaining_ms[job] == remaining_ms:
+        return
+    logs.num_left[job] = num_left
+    logs.remaining_ms[job] = remaining_ms
+    logs.stages_left[job] = _log_scaled(num_left, scales.num_stages)
+    logs.work_left[job] = _log_scaled(remaining_ms, scales.work_ms)
+
+
 @kernel
 def _write_jobs(state, shown, view, scales, num_rows):  # type: ignore[no-untyped-def]
     """Write `jobs`."""
+    logs = shown.job_logs
+    age_ms = -1
+    age = 0.0
     for row in range(num_rows):
         job = shown.jobs[row]
+        # Jobs of a batch have one age.
+        if state.now.clock_ms[0] - state.jobs.arrival_ms[job] != age_ms:
+            age_ms = state.now.clock_ms[0] - state.jobs.arrival_ms[job]
+            age = _log_scaled(age_ms, scales.work_ms)
+        _log_job(state, logs, scales, job)
         features = view.jobs[row]
         features[JobFeature.IS_SHOWN] = 1.0
         features[JobFeature.IS_LOCAL] = 1.0 if job == state.now.source_job[0] else 0.0
         features[JobFeature.EXECUTORS] = _share(state.jobs.num_supplied[job], state)
-        features[JobFeature.STAGES_LEFT] = _log_scaled(
-            state.jobs.num_stages[job] - state.jobs.num_done[job], scales.num_stages
-        )
-        features[JobFeature.WORK_LEFT] = _log_scaled(state.jobs.remaining_ms[job], scales.work_ms)
-        features[JobFeature.TIME_IN_SYSTEM] = _log_scaled(
-            state.now.clock_ms[0] - state.jobs.arrival_ms[job], scales.work_ms
-        )
+        features[JobFeature.STAGES_LEFT] = logs.stages_left[job]
+        features[JobFeature.WORK_LEFT] = logs.work_left[job]
+        features[JobFeature.TIME_IN_SYSTEM] = age
 
 
 @kernel
