@@ -24,24 +24,29 @@ class RandomStreams:
     """
 
     def __init__(self, seed: int) -> None:
-        self._children = np.random.SeedSequence(seed).spawn(len(STREAMS))
+        self._seed = seed
+
+    def _stream(self, name: str) -> np.random.Generator:
+        """The generator of a name: that of the child of the seed with the name's number."""
+        child = np.random.SeedSequence(self._seed, spawn_key=(STREAMS.index(name),))
+        return np.random.default_rng(child)
 
     @cached_property
     def arrivals(self) -> np.random.Generator:
         """The stream of arrival times."""
-        return np.random.default_rng(self._children[0])
+        return self._stream("arrivals")
 
     @cached_property
     def jobs(self) -> np.random.Generator:
         """The stream that says which jobs arrive."""
-        return np.random.default_rng(self._children[1])
+        return self._stream("jobs")
 
     @cached_property
     def durations(self) -> np.random.Generator:
         """The stream of task durations."""
-        return np.random.default_rng(self._children[2])
+        return self._stream("durations")
 
     @cached_property
     def actions(self) -> np.random.Generator:
         """The stream of a policy's choices."""
-        return np.random.default_rng(self._children[3])
+        return self._stream("actions")

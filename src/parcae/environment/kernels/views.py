@@ -116,38 +116,48 @@ def _choose_jobs(state, shown):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _spare_stage_rows(state, shown, num_jobs):  # type: ignore[no-untyped-def]
-    """Return how many rows are left for stages that a decision may not choose."""
-    room = shown.stages.shape[0]
+def _show_all_stages(state, shown, num_jobs):  # type: ignore[no-untyped-def]
+    """Assign rows to all unfinished stages of the shown jobs. Returns the number of used rows.
+
+    There is a row for every stage, finished or not. The loop has no branch, because which stages
+    are finished cannot be predicted.
+    """
+    row = 0
     jobs = state.jobs
-    num_stages = 0
-    for job_row in range(num_jobs):
-        num_stages += jobs.num_stages[shown.jobs[job_row]]
-    if num_stages <= room:
-        return room
-    num_chosen = 0
     for job_row in range(num_jobs):
         first = jobs.stage_start[shown.jobs[job_row]]
         for stage in range(first, first + jobs.num_stages[shown.jobs[job_row]]):
-            num_chosen += 1 if _may_choose(state, stage) else 0
-    return max(0, room - num_chosen)
+            is_shown = int(_is_unfinished(state, stage))
+            shown.stages[row] = stage
+            shown.row_of_stage[stage] = is_shown * row + (1 - is_shown) * NO_ROW
+            row += is_shown
+    return row
 
 
 @kernel
 def _choose_stages(state, shown, num_jobs):  # type: ignore[no-untyped-def]
     """Assign rows to the unfinished stages of the shown jobs. Returns the number of used rows."""
     room = shown.stages.shape[0]
-    spare = _spare_stage_rows(state, shown, num_jobs)
-    row = 0
     jobs = state.jobs
+    num_stages = 0
+    for job_row in range(num_jobs):
+        num_stages += jobs.num_stages[shown.jobs[job_row]]
+    if num_stages <= room:
+        return _show_all_stages(state, shown, num_jobs)
+    num_chosen = 0
+    for job_row in range(num_jobs):
+        first = jobs.stage_start[shown.jobs[job_row]]
+        for stage in range(first, first + jobs.num_stages[shown.jobs[job_row]]):
+            num_chosen += 1 if _may_choose(state, stage) else 0
+    # Rows that are left for stages that a decision may not choose.
+    spare = max(0, room - num_chosen)
+    row = 0
     for job_row in range(num_jobs):
         first = jobs.stage_start[shown.jobs[job_row]]
         for stage in range(first, first + jobs.num_stages[shown.jobs[job_row]]):
             shown.row_of_stage[stage] = NO_ROW
-            if not _is_unfinished(state, stage):
-                continue
             takes_spare = not _may_choose(state, stage)
-            if row < room and (spare > 0 or not takes_spare):
+            if row < room and (spare > 0 or not takes_spare) and _is_unfinished(state, stage):
                 spare -= 1 if takes_spare else 0
                 shown.stages[row] = stage
                 shown.row_of_stage[stage] = row
@@ -185,22 +195,22 @@ def _write_stages(state, shown, view, scales, num_rows):  # type: ignore[no-unty
     """Write `stages` and `stage_job`."""
     stages = state.stages
     logs = shown.stage_logs
+    executors = state.now.num_executors[0]
+    has_offer = state.now.num_source[0] > 0
     for row in range(num_rows):
         stage = shown.stages[row]
         features = view.stages[row]
         job = stages.job[stage]
         waiting = stages.num_tasks[stage] - stages.num_started[stage]
+        running = stages.num_started[stage] - stages.num_finished[stage]
+        coming = stages.num_committed[stage] + stages.num_moving[stage]
         view.stage_job[row] = shown.row_of_job[job]
         features[StageFeature.IS_SHOWN] = 1.0
-        features[StageFeature.IS_SCHEDULABLE] = 1.0 if _may_choose(state, stage) else 0.0
-        features[StageFeature.IS_RUNNABLE] = 1.0 if is_runnable(state, stage) else 0.0
-        features[StageFeature.IS_LOCAL] = 1.0 if job == state.now.source_job[0] else 0.0
-        features[StageFeature.RUNNING] = _share(
-            stages.num_started[stage] - stages.num_finished[stage], state
-        )
-        features[StageFeature.COMING] = _share(
-            stages.num_committed[stage] + stages.num_moving[stage], state
-        )
+        features[StageFeature.IS_SCHEDULABLE] = has_offer & is_schedulable(state, stage)
+        features[StageFeature.IS_RUNNABLE] = is_runnable(state, stage)
+        features[StageFeature.IS_LOCAL] = job == state.now.source_job[0]
+        features[StageFeature.RUNNING] = min(running / executors, BOUND)
+        features[StageFeature.COMING] = min(coming / executors, BOUND)
         _log_stage(state, logs, scales, stage, waiting)
         features[StageFeature.WAITING] = logs.waiting[stage]
         features[StageFeature.TASK_TIME] = logs.task_time[stage]
