@@ -56,15 +56,21 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds for each case")
     options = parser.parse_args()
     for num_jobs, executors in CASES:
-        env = gymnasium.make_vec(
-            parcae.environment.CLUSTER_ID,
-            num_envs=options.envs,
-            vectorization_mode="vector_entry_point",
-            num_jobs=num_jobs,
-            executors=executors,
+        speeds = []
+        for copy in (True, False):
+            env = gymnasium.make_vec(
+                parcae.environment.CLUSTER_ID,
+                num_envs=options.envs,
+                vectorization_mode="vector_entry_point",
+                num_jobs=num_jobs,
+                executors=executors,
+                copy=copy,
+            )
+            speeds.append(steps_per_second(env, options.seconds))
+        print(
+            f"{num_jobs} jobs, {executors} executors: {speeds[0]:,.0f} steps per second and core; "
+            f"{speeds[1]:,.0f} with copy=False"
         )
-        speed = steps_per_second(env, options.seconds)
-        print(f"{num_jobs} jobs, {executors} executors: {speed:,.0f} steps per second and core")
 
 
 if __name__ == "__main__":

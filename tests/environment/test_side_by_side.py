@@ -177,3 +177,22 @@ def test_an_action_outside_of_the_space_is_refused_before_any_environment_steps(
     with pytest.raises(PolicyError, match=r"is not in MultiDiscrete"):
         env.step(actions)
     assert env.episodes.observe(0).now.num_decisions[0] == 0
+
+
+def test_without_copies_a_step_writes_over_the_observations_before_it() -> None:
+    settings = {"num_envs": 2, "num_jobs": 2, "executors": 3, "autoreset_mode": "SAME_STEP"}
+    copied = ClusterVectorEnv(**settings)
+    shared = ClusterVectorEnv(**settings, copy=False)
+    first, _ = copied.reset(seed=3)
+    written, _ = shared.reset(seed=3)
+    num_ends = 0
+    for _ in range(60):
+        actions = np.stack([written["action_mask"].argmax(1), [0, 0]], axis=1)
+        observations, *_, infos = copied.step(actions)
+        seen, *_, same_infos = shared.step(actions)
+        assert data_equivalence(observations, seen, exact=True)
+        assert data_equivalence(infos, same_infos, exact=True)
+        num_ends += len(infos)
+        assert all(np.shares_memory(seen[name], written[name]) for name in seen)
+        assert not any(np.shares_memory(observations[name], first[name]) for name in seen)
+    assert num_ends > 0

@@ -48,7 +48,7 @@ class Episodes(Protocol):
         """
 
     def observations(self) -> Arrays:
-        """Return the observation of every episode in new arrays, each [count, ...]."""
+        """Return the observation of every episode, each [count, ...]."""
 
     def outcome(self, row: int) -> dict[str, float]:
         """Return the metrics of an episode that is over."""
@@ -229,7 +229,7 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
         for row in rows.tolist():
             info: dict[str, Any] = self.episodes.outcome(row)
             if self._begins_at_once:
-                final_obs = {name: array[row] for name, array in last.items()}
+                final_obs = {name: array[row].copy() for name, array in last.items()}
                 info = {"final_obs": final_obs, "final_info": info}
             infos = self._add_info(infos, info, row)
         return infos

@@ -73,6 +73,8 @@ class ClusterEpisodes:
     Args:
         count: number of episodes.
         settings: the settings of all of them.
+        copies: whether every step's observations are new arrays; if not, the next step writes over
+            them.
 
     Raises:
         ConfigError: an unknown workload, parallelism model or arrival process.
@@ -82,8 +84,9 @@ class ClusterEpisodes:
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
 
-    def __init__(self, count: int, settings: ClusterSettings) -> None:
+    def __init__(self, count: int, settings: ClusterSettings, *, copies: bool = True) -> None:
         self.count = count
+        self.copies = copies
         self.settings = settings
         self.workload = settings.load()
         settings.sequence(self.workload, 0)  # raises now if the arrivals are invalid
@@ -333,8 +336,9 @@ class ClusterEpisodes:
         return 1 + min(int(np.searchsorted(slots, decision.hold_ms)), num_lengths - 1)
 
     def observations(self) -> Arrays:
-        """Return the observation of every episode in new arrays, each [count, ...]."""
-        return {name: getattr(self._views, name).copy() for name in self._entries}
+        """Return the observation of every episode, each [count, ...]; in new arrays if `copies`."""
+        shown = {name: getattr(self._views, name) for name in self._entries}
+        return {name: array.copy() for name, array in shown.items()} if self.copies else shown
 
     def outcome(self, row: int) -> dict[str, float]:
         """Return the metrics of an episode that is over.
@@ -413,6 +417,21 @@ class ClusterVectorEnv(EpisodeVectorEnv):
         self,
         num_envs: int = 1,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        copy: bool = True,
         **settings: Any,
     ) -> None:
-        super().__init__(ClusterEpisodes(num_envs, read_cluster(settings)), autoreset_mode)
+        """Make the environments.
+
+        Args:
+            num_envs: number of environments.
+            autoreset_mode: when the next episode begins; see `EpisodeVectorEnv`.
+            copy: whether every step's observations are new arrays; if not, the next step writes
+                over them.
+            settings: see `parcae.environment.settings.ClusterSettings`.
+
+        Raises:
+            ConfigError: an unknown or invalid setting.
+            WorkloadError: a stage fits no executor class.
+        """
+        episodes = ClusterEpisodes(num_envs, read_cluster(settings), copies=copy)
+        super().__init__(episodes, autoreset_mode)
