@@ -15,8 +15,14 @@ import numpy as np
 
 import parcae.environment
 
-#: Jobs of an episode, and executors.
-CASES = ((10, 10), (10, 50), (20, 50))
+#: The world, jobs of an episode, and executors.
+CASES = (
+    ("executors", 10, 10),
+    ("executors", 10, 50),
+    ("executors", 20, 50),
+    ("cores", 10, 50),
+    ("cores", 20, 50),
+)
 
 
 def random_actions(
@@ -55,20 +61,21 @@ def main() -> None:
     parser.add_argument("--envs", type=int, default=64, help="number of environments")
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds for each case")
     options = parser.parse_args()
-    for num_jobs, executors in CASES:
+    for world, num_jobs, executors in CASES:
         speeds = []
         for copy in (True, False):
             env = gymnasium.make_vec(
                 parcae.environment.CLUSTER_ID,
                 num_envs=options.envs,
                 vectorization_mode="vector_entry_point",
+                world=world,
                 num_jobs=num_jobs,
                 executors=executors,
                 copy=copy,
             )
             speeds.append(steps_per_second(env, options.seconds))
         print(
-            f"{num_jobs} jobs, {executors} executors: {speeds[0]:,.0f} steps per second and core; "
+            f"{num_jobs} jobs, {executors} {world}: {speeds[0]:,.0f} steps per second and core; "
             f"{speeds[1]:,.0f} with copy=False"
         )
 
