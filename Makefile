@@ -60,6 +60,7 @@ bench: $(READY)  ## Speed on this machine.
 	$(BIN)/parcae bench service --json
 	$(BIN)/parcae bench packing --json
 	$(BIN)/python benchmarks/first_use.py
+	$(BIN)/python -m benchmarks.environments
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -257,7 +257,7 @@ def test_unmasked_actions_are_valid_decisions_and_complete_all_jobs(
     num_lengths = settings.get("idle_lengths", 0)
     held = 0
     for shown, action in _played(env, 1000):
-        _assert_masks(env, shown, env.episodes.simulator(0).observe(), num_lengths)
+        _assert_masks(env, shown, env.episodes.observe(0), num_lengths)
         wants_slot = num_lengths > 0 and action[-1] > 0
         assert (env.episodes.decision(0, action).hold_ms > 0) == wants_slot
         assert env.observation_space.contains(shown)
@@ -305,11 +305,11 @@ def _assert_same_run(env: ClusterEnv, policy: Policy, arrivals: str, seed: int) 
     info = {}
     env.reset(seed=seed)
     while not info:
-        decision = policy.decide(env.episodes.simulator(0).observe())
+        decision = policy.decide(env.episodes.observe(0))
         num_classes += decision.executor_class != ANY_CLASS
         num_slots += decision.hold_ms > 0
         *_, info = env.step(env.episodes.action(0, decision))
-    completion_ms = env.episodes.simulator(0).state.jobs.completion_ms
+    completion_ms = env.episodes.state(0).jobs.completion_ms
     assert (completion_ms - sequence.arrival_ms).tolist() == jct_ms(trace).tolist()
     assert (info["num_decisions"], info["num_masked_actions"]) == (trace.num_decisions, 0)
     return num_classes, num_slots
@@ -347,7 +347,7 @@ def test_the_theory_of_idle_slots_through_the_environment_is_the_theory() -> Non
     }
     env = ClusterEnv(workload=Workload("test", jobs), num_jobs=14, executors=1, **settings)
     assert _assert_same_run(env, make_policy("idle-theory", 1), "recorded", 0) == (0, 1)
-    assert env.episodes.simulator(0).state.jobs.completion_ms[-2:].tolist() == [246_000, 196_000]
+    assert env.episodes.state(0).jobs.completion_ms[-2:].tolist() == [246_000, 196_000]
 
 
 def test_a_network_that_chooses_both_through_the_environment_is_the_network() -> None:

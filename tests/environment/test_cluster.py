@@ -154,8 +154,8 @@ def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> 
     env = ClusterEnv(**settings)
     for seed in (1000, 1001):
         total, info, truncated = _assert_spaces_at_random(env, seed)
-        completion_ms = env.episodes.simulator(0).state.jobs.completion_ms
-        arrival_ms = env.episodes.simulator(0).sequence.arrival_ms
+        completion_ms = env.episodes.state(0).jobs.completion_ms
+        arrival_ms = env.episodes.sequence(0).arrival_ms
         assert (info["num_unfinished"], info["num_masked_actions"], truncated) == (0, 0, False)
         assert total == pytest.approx(-0.01 * (completion_ms - arrival_ms).sum() / 1000)
         assert info["average_jct_s"] == pytest.approx((completion_ms - arrival_ms).mean() / 1000)
@@ -184,7 +184,7 @@ def test_the_same_seed_is_the_same_episode_and_no_seed_is_one_of_the_trainings()
     seeds = []
     for _ in range(2):
         env.reset()
-        seeds.append(env.episodes.simulator(0).seed)
+        seeds.append(env.episodes.seeds[0])
     assert TRAINING_SEED_START <= min(seeds) < max(seeds) < 2 * TRAINING_SEED_START
 
 
@@ -200,7 +200,7 @@ def test_a_heuristic_through_the_environment_is_the_heuristic(name: str) -> None
     is_over = False
     info = {}
     while not is_over:
-        action = env.episodes.action(0, policy.decide(env.episodes.simulator(0).observe()))
+        action = env.episodes.action(0, policy.decide(env.episodes.observe(0)))
         _, _, is_over, _, info = env.step(action)
     assert info["average_jct_s"] == pytest.approx(jct_ms(trace).mean() / 1000)
     assert (info["num_decisions"], info["num_masked_actions"]) == (trace.num_decisions, 0)

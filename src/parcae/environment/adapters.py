@@ -31,8 +31,8 @@ class Episodes(Protocol):
     observation_space: gymnasium.Space[Any]  # of one episode: a Dict with an entry "action_mask"
     action_space: gymnasium.Space[Any]
 
-    def start(self, row: int, seed: int) -> None:
-        """Begin the episode of a seed in the given row."""
+    def start(self, rows: npt.NDArray[np.int64], seeds: Sequence[int]) -> None:
+        """Begin an episode in each of the given rows, which have one seed each."""
 
     def step(
         self, actions: Array, rows: npt.NDArray[np.int64]
@@ -48,7 +48,7 @@ class Episodes(Protocol):
         """
 
     def observations(self) -> Arrays:
-        """Return the observation of every episode in new arrays, each [count, ...]."""
+        """Return the observation of every episode, each [count, ...]."""
 
     def outcome(self, row: int) -> dict[str, float]:
         """Return the metrics of an episode that is over."""
@@ -88,7 +88,8 @@ class EpisodeEnv(gymnasium.Env[Arrays, Array]):
             The first observation, and an empty info.
         """
         super().reset(seed=seed)
-        self.episodes.start(0, _drawn_seed(self.np_random) if seed is None else seed)
+        episode_seed = _drawn_seed(self.np_random) if seed is None else seed
+        self.episodes.start(np.zeros(1, np.int64), [episode_seed])
         self._is_over = False
         return self._observation(), {}
 
@@ -124,16 +125,25 @@ class EpisodeEnv(gymnasium.Env[Arrays, Array]):
 class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
     """Several environments side by side, each the same as a single one with its seed.
 
-    The step after the end of an episode begins the environment's next episode
-    (AutoresetMode.NEXT_STEP).
+    With AutoresetMode.NEXT_STEP, the step after the end of an episode begins the environment's next
+    episode. With SAME_STEP the step that ends an episode also begins the next one: its info has the
+    last observation (`final_obs`) and the metrics (`final_info`).
     """
 
-    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "render_modes": [],
-        "autoreset_mode": AutoresetMode.NEXT_STEP,
-    }
+    def __init__(
+        self, episodes: Episodes, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP
+    ) -> None:
+        """Make an environment of each episode.
 
-    def __init__(self, episodes: Episodes) -> None:
+        Args:
+            episodes: the episodes.
+            autoreset_mode: when the next episode begins.
+
+        Raises:
+            ConfigError: another mode.
+        """
+        self.metadata = {"render_modes": [], "autoreset_mode": _known_mode(autoreset_mode)}
+        self._begins_at_once = self.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
         self.episodes = episodes
         self.num_envs = episodes.count
         self.single_observation_space = episodes.observation_space
@@ -160,10 +170,12 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
             ConfigError: the number of seeds differs from that of environments.
         """
         super().reset(seed=seed if isinstance(seed, int) else None)
+        episode_seeds = []
         for row, row_seed in enumerate(self._seeds(seed)):
             if row_seed is not None:
                 self._rngs[row] = seeding.np_random(row_seed)[0]
-            self.episodes.start(row, _drawn_seed(self._rngs[row]) if row_seed is None else row_seed)
+            episode_seeds.append(_drawn_seed(self._rngs[row]) if row_seed is None else row_seed)
+        self.episodes.start(np.arange(self.num_envs), episode_seeds)
         self._is_over[:] = False
         return self.episodes.observations(), {}
 
@@ -181,7 +193,8 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
     def step(self, actions: Array) -> tuple[Arrays, Array, Array, Array, dict[str, Any]]:
         """Apply one action in every environment.
 
-        An environment whose episode was over begins the next one instead, with reward 0.
+        With NEXT_STEP, an environment whose episode was over begins the next one instead, with
+        reward 0.
 
         Args:
             actions: [num_envs, ...].
@@ -195,10 +208,37 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
         rewards, terminated, truncated = self.episodes.step(
             np.asarray(actions), np.flatnonzero(~self._is_over)
         )
-        for row in restarted:
-            self.episodes.start(int(row), _drawn_seed(self._rngs[row]))
-        self._is_over = terminated | truncated
-        infos: dict[str, Any] = {}
-        for row in np.flatnonzero(self._is_over):
-            infos = self._add_info(infos, self.episodes.outcome(int(row)), int(row))
+        self._start(restarted)
+        is_over = terminated | truncated
+        infos = self._infos(np.flatnonzero(is_over))
+        if self._begins_at_once:
+            self._start(np.flatnonzero(is_over))
+        else:
+            self._is_over = is_over
         return self.episodes.observations(), rewards, terminated, truncated, infos
+
+    def _start(self, rows: npt.NDArray[np.int64]) -> None:
+        """Begin an episode of a training seed in each of the given rows."""
+        if len(rows):
+            self.episodes.start(rows, [_drawn_seed(self._rngs[row]) for row in rows])
+
+    def _infos(self, rows: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Return the infos of a step in which the episodes of the given rows ended."""
+        infos: dict[str, Any] = {}
+        last = self.episodes.observations() if self._begins_at_once and len(rows) else {}
+        for row in rows.tolist():
+            info: dict[str, Any] = self.episodes.outcome(row)
+            if self._begins_at_once:
+                final_obs = {name: array[row].copy() for name, array in last.items()}
+                info = {"final_obs": final_obs, "final_info": info}
+            infos = self._add_info(infos, info, row)
+        return infos
+
+
+def _known_mode(mode: AutoresetMode | str) -> AutoresetMode:
+    """Return the autoreset mode of an environment, by itself or by name."""
+    modes = {AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP}
+    found = next((known for known in modes if mode in (known, known.name, known.value)), None)
+    if found is None:
+        raise ConfigError(f"setting autoreset_mode = {mode}: choose NEXT_STEP or SAME_STEP")
+    return found

@@ -12,50 +12,59 @@ slots).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from parcae.cluster.decision import Decision
 from parcae.cluster.kernels.tables import slot_ms
-from parcae.cluster.observation import Observation
-from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
+from parcae.cluster.observation import Observation, observe
+from parcae.cluster.state import ANY_CLASS, NO_STAGE, ClusterState
+from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.environment.adapters import Array, Arrays, BoolArray, EpisodeEnv, EpisodeVectorEnv
-from parcae.environment.kernels import has_choice, write_view
+from parcae.environment.kernels.stepping import (
+    decision_of,
+    find_outside,
+    start_many,
+    step_many,
+)
+from parcae.environment.kernels.views import has_choice, write_view
 from parcae.environment.layout import (
     BOUND,
     NO_ROW,
     ClassFeature,
     ClusterFeature,
     ClusterView,
+    EpisodeTables,
     FitFeature,
     JobFeature,
     ShownRows,
     SlotFeature,
     StageFeature,
+    allocate_shown,
     scales_of,
 )
 from parcae.environment.settings import ClusterSettings, read_cluster
 from parcae.errors import PolicyError
+from parcae.metrics.cluster import makespan_ms, utilization
+from parcae.metrics.jobs import arrived, jct_ms, jct_percentiles_ms, slowdown
 from parcae.metrics.objectives import Objective
-from parcae.metrics.summary import summarize
 from parcae.simulation.future import Status
-from parcae.simulation.simulator import Simulator, check_fits
+from parcae.simulation.many import SimulatorRows
+from parcae.simulation.simulator import check_fits
 from parcae.units import s_from_ms
 from parcae.workloads.arrivals import JobSequence
 
+Int64Array = npt.NDArray[np.int64]
 #: The policy's name in the trace of an episode.
 _POLICY = "environment"
 #: Entries of the observation that are shown only with several executor classes or with idle slots.
 _CLASS_ENTRIES = ("classes", "stage_fit", "class_mask")
 _SLOT_ENTRIES = ("stage_slot", "slot_mask")
-
-
-def _first_unmasked(mask: BoolArray, choice: int) -> int:
-    """Return the choice if it is unmasked, otherwise the first unmasked one."""
-    return choice if mask[choice] else int(np.argmax(mask))
 
 
 class ClusterEpisodes:
@@ -64,6 +73,8 @@ class ClusterEpisodes:
     Args:
         count: number of episodes.
         settings: the settings of all of them.
+        copies: whether every step's observations are new arrays; if not, the next step writes over
+            them.
 
     Raises:
         ConfigError: an unknown workload, parallelism model or arrival process.
@@ -73,8 +84,9 @@ class ClusterEpisodes:
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
 
-    def __init__(self, count: int, settings: ClusterSettings) -> None:
+    def __init__(self, count: int, settings: ClusterSettings, *, copies: bool = True) -> None:
         self.count = count
+        self.copies = copies
         self.settings = settings
         self.workload = settings.load()
         settings.sequence(self.workload, 0)  # raises now if the arrivals are invalid
@@ -94,7 +106,17 @@ class ClusterEpisodes:
         # Evenly spaced limits, rounded up; the last one is all executors.
         self.levels = -(-executors * np.arange(1, num_limits + 1) // num_limits)
         self.num_classes = len(settings.cluster.classes) if len(settings.cluster.classes) > 1 else 0
-        self._allocate(max(1, self.max_jobs * most_edges), settings.num_jobs * largest_job)
+        num_stages = settings.num_jobs * largest_job
+        self._allocate(max(1, self.max_jobs * most_edges), num_stages)
+        self.simulators = SimulatorRows(
+            count,
+            self.workload,
+            settings.cluster,
+            num_jobs=settings.num_jobs,
+            num_stages=num_stages,
+            num_edges=settings.num_jobs * most_edges,
+            num_tasks=settings.num_jobs * max(job.num_tasks for job in jobs),
+        )
         self.observation_space, self.action_space = self._spaces()
 
     def _allocate(self, max_edges: int, num_stages: int) -> None:
@@ -104,22 +126,33 @@ class ClusterEpisodes:
         self._sizes = np.array(
             [self.max_stages + 1, len(self.levels), num_classes + 1, self.settings.idle_lengths + 1]
         )
-        self._is_chosen = np.array([True, True, num_classes > 0, self.settings.idle_lengths > 0])
+        is_chosen = [True, True, num_classes > 0, self.settings.idle_lengths > 0]
+        # The choices that an action has.
+        self._columns = np.flatnonzero(is_chosen)
         hidden = (_CLASS_ENTRIES if num_classes == 0 else ()) + (
             _SLOT_ENTRIES if self.settings.idle_lengths == 0 else ()
         )
         self._entries = [name for name in ClusterView._fields if name not in hidden]
         self._views = self._allocate_views(max_edges)
-        self._shown = ShownRows(
-            stages=np.full((n, self.max_stages), NO_STAGE, np.int64),
-            jobs=np.full((n, self.max_jobs), NO_JOB, np.int64),
-            row_of_stage=np.full((n, num_stages), NO_ROW, np.int64),
-            row_of_job=np.full((n, self.settings.num_jobs), NO_ROW, np.int64),
-        )
-        self._simulators: list[Simulator | None] = [None] * n
-        # What the shown observation was read from: a simulator's state, or a followed cluster's.
-        self._states: list[Any] = [None] * n
+        num_jobs = self.settings.num_jobs
+        self._shown = allocate_shown(n, self.max_jobs, self.max_stages, num_jobs, num_stages)
+        self.seeds = [0] * n
+        # Clusters that are stepped elsewhere and shown in place of an episode's own.
+        self._followed: dict[int, Observation] = {}
         self._num_masked = np.zeros(n, np.int64)
+
+    @property
+    def _tables(self) -> EpisodeTables:
+        """The tables, as kernels take them."""
+        return EpisodeTables(
+            self.simulators.simulations,
+            self._shown,
+            self._views,
+            self._num_masked,
+            self.levels,
+            self.scales,
+            self.settings.objective is Objective.MAKESPAN,
+        )
 
     def _allocate_views(self, max_edges: int) -> ClusterView:
         """Allocate the arrays of the observations."""
@@ -137,7 +170,7 @@ class ClusterEpisodes:
             stage_slot=np.zeros((n, num_rows, len(SlotFeature)), np.float32),
             class_mask=np.zeros((n, num_rows + 1, num_classes + 1), np.bool_),
             slot_mask=np.zeros((n, num_rows + 1, self.settings.idle_lengths + 1), np.bool_),
-            action_mask=np.zeros((n, self._sizes[self._is_chosen].sum()), np.bool_),
+            action_mask=np.zeros((n, self._sizes[self._columns].sum()), np.bool_),
         )
 
     def _spaces(self) -> tuple[spaces.Dict, spaces.MultiDiscrete]:
@@ -154,93 +187,100 @@ class ClusterEpisodes:
             else:
                 high = 1 if array.dtype == np.bool_ else BOUND
                 boxes[name] = spaces.Box(0, high, array.shape[1:], array.dtype)
-        return spaces.Dict(boxes), spaces.MultiDiscrete(self._sizes[self._is_chosen])
+        return spaces.Dict(boxes), spaces.MultiDiscrete(self._sizes[self._columns])
 
-    def simulator(self, row: int) -> Simulator:
-        """Return the simulator of an episode that was started."""
-        simulator = self._simulators[row]
-        assert simulator is not None, f"episode {row} was not started"
-        return simulator
+    def state(self, row: int) -> ClusterState:
+        """Return the state of an episode's cluster, as views."""
+        return self.simulators.state(row)
 
-    def start(self, row: int, seed: int) -> None:
-        """Begin the episode of a seed: jobs and random draws of `parcae simulate --seed`."""
-        simulator = Simulator(
-            self.settings.sequence(self.workload, seed), self.settings.cluster, seed
-        )
-        simulator.start()
-        self._simulators[row] = simulator
-        self._states[row] = simulator.state
-        self._num_masked[row] = 0
-        self._observe_next(row)
+    def observe(self, row: int) -> Observation:
+        """Return what a policy sees of an episode's cluster now."""
+        return observe(self.state(row))
+
+    def sequence(self, row: int) -> JobSequence:
+        """Return the jobs of an episode that was started."""
+        return self.simulators.sequence(row)
+
+    def trace(self, row: int) -> Trace:
+        """Return the trace of an episode so far."""
+        return self.simulators.trace(row, _POLICY)
+
+    def start(self, rows: Int64Array, seeds: Sequence[int]) -> None:
+        """Begin the episodes of seeds: jobs and random draws of `parcae simulate --seed`."""
+        for row, seed in zip(rows.tolist(), seeds, strict=True):
+            self.simulators.put(row, self.settings.sequence(self.workload, seed), seed)
+            self.seeds[row] = seed
+            self._followed.pop(row, None)
+        self._check(start_many(self._tables, rows))
 
     def step(
-        self, actions: Array, rows: npt.NDArray[np.int64]
+        self, actions: Array, rows: Int64Array
     ) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
         """Apply one action in each of the given episodes; see `Episodes.step`.
 
         The reward of an action is minus the increase of the objective up to the next decision,
         times `reward_scale`.
         """
-        rewards = np.zeros(self.count)
-        terminated, truncated = np.zeros((2, self.count), np.bool_)
-        for row in rows:
-            simulator = self.simulator(row)
-            before = self._cost_s(simulator)
-            simulator.step(self.decision(row, actions[row]))
-            self._observe_next(row)
-            rewards[row] = -self.settings.reward_scale * (self._cost_s(simulator) - before)
-            terminated[row] = simulator.status is Status.COMPLETE
-            truncated[row] = simulator.status is Status.ENDED
-        return rewards, terminated, truncated
+        choices = self._all_choices(actions, rows)
+        costs_s = np.zeros(self.count)
+        self._check(step_many(self._tables, choices, rows, costs_s))
+        acted = np.zeros(self.count, np.bool_)
+        acted[rows] = True
+        status = self.simulators.status
+        terminated = acted & (status == Status.COMPLETE)
+        truncated = acted & (status == Status.ENDED)
+        return -self.settings.reward_scale * costs_s, terminated, truncated
+
+    def _check(self, failed: int) -> None:
+        """Raise the error of a run that failed; NO_ROW if none did."""
+        if failed != NO_ROW:
+            self.simulators.check(failed)
 
     def decision(self, row: int, action: Array) -> Decision:
         """Return the decision that an action stands for in the present state.
 
-        A masked choice is replaced by the first unmasked one, given the choices before it. A masked
-        limit means all offered executors. A masked idle slot is one that has ended, or would have
-        ended at the chosen limit: the stage runs instead.
+        A masked choice is replaced by the first unmasked one; see `decision_of`.
 
         Raises:
             PolicyError: the action is not in the action space.
         """
-        choice, level, executor_class, length = self._all_choices(action)
+        actions = np.zeros((self.count, len(action)), np.asarray(action).dtype)
+        actions[row] = action
+        chosen = self._all_choices(actions, np.array([row]))[row]
+        state = self._shown_state(row)
+        shown = ShownRows(*(a[row] for a in self._shown))
         view = ClusterView(*(a[row] for a in self._views))
-        state = self._states[row]
-        chosen = _first_unmasked(view.action_mask[: self.max_stages + 1], choice)
-        if chosen == self.max_stages:
-            self._num_masked[row] += chosen != choice
-            return Decision()
-        stage = int(self._shown.stages[row, chosen])
-        limit = min(int(self.levels[level]), int(state.now.num_source[0]))
-        chosen_class = _first_unmasked(view.class_mask[chosen], executor_class)
-        hold_ms = (
-            int(slot_ms(state, stage, limit, length, self.settings.idle_lengths))
-            if length > 0
-            else 0
-        )
-        # Count actions that had to be changed; the count is part of an episode's outcome.
-        self._num_masked[row] += (chosen, chosen_class, hold_ms > 0) != (
-            choice,
-            executor_class,
-            length > 0,
-        )
-        return Decision(
-            stage, limit, ANY_CLASS if chosen_class == self.num_classes else chosen_class, hold_ms
-        )
+        *decision, is_masked = decision_of(state, shown, view, self.levels, chosen)
+        self._num_masked[row] += is_masked
+        return Decision(*decision)
 
-    def _all_choices(self, action: Array) -> list[int]:
-        """Return the choices of stage, limit, class and idle slot.
+    def _shown_state(self, row: int) -> Any:
+        """Return the state that the observation was read from: its own, or a followed cluster's."""
+        return self._followed[row] if row in self._followed else self.state(row)
 
-        A choice that is not part of the action has a single value: any class, no idle slot.
+    def _all_choices(self, actions: Array, rows: Int64Array) -> Int64Array:
+        """Return the choices of stage, limit, class and idle slot, int64[count, 4].
+
+        A choice that is not part of an action has a single value: any class, no idle slot.
+
+        Args:
+            actions: [count, number of choices].
+            rows: int64[...], the rows whose actions count.
+
+        Raises:
+            PolicyError: an action that counts is not in the action space.
         """
-        if not self.action_space.contains(action):
+        choices = np.zeros((self.count, len(self._sizes)), np.int64)
+        fits = actions.shape == (self.count, len(self._columns)) and actions.dtype.kind in "iu"
+        if fits:
+            choices[:, self._columns] = actions
+        outside = find_outside(choices, self._sizes, rows) if fits else int(rows[0])
+        if outside != NO_ROW:
+            action = actions[outside] if len(actions) == self.count else actions
             raise PolicyError(
                 f"action {action} is not in {self.action_space}; "
                 f"call action_space.sample() for an example of an action"
             )
-        full_action = np.zeros(len(self._sizes), np.int64)
-        full_action[self._is_chosen] = action
-        choices: list[int] = full_action.tolist()
         return choices
 
     def action(self, row: int, decision: Decision) -> npt.NDArray[np.int64]:
@@ -249,7 +289,7 @@ class ClusterEpisodes:
         The limit and the idle slot are the first choices that are at least as large as the
         decision's.
 
-        Example: `env.step(episodes.action(0, policy.decide(episodes.simulator(0).observe())))`.
+        Example: `env.step(episodes.action(0, policy.decide(episodes.observe(0))))`.
 
         Raises:
             PolicyError: the stage has no row, or there are no idle slots to choose from.
@@ -261,7 +301,7 @@ class ClusterEpisodes:
             raise PolicyError(
                 f"stage {decision.stage} is not shown; make max_jobs and max_stages larger"
             )
-        num_offered = int(self._states[row].now.num_source[0])
+        num_offered = int(self._shown_state(row).now.num_source[0])
         level = int(np.searchsorted(self.levels, min(decision.limit, num_offered)))
         executor_class = (
             self.num_classes if decision.executor_class == ANY_CLASS else decision.executor_class
@@ -275,7 +315,7 @@ class ClusterEpisodes:
 
     def _to_action(self, *choices: int) -> npt.NDArray[np.int64]:
         """Return the action with the given choices, without those that no action has."""
-        action: npt.NDArray[np.int64] = np.array(choices, np.int64)[self._is_chosen]
+        action: npt.NDArray[np.int64] = np.array(choices, np.int64)[self._columns]
         return action
 
     def _slot_length(self, row: int, decision: Decision, limit: int) -> int:
@@ -283,7 +323,7 @@ class ClusterEpisodes:
         if not decision.hold_ms:
             return 0
         num_lengths = self.settings.idle_lengths
-        state = self._states[row]
+        state = self._shown_state(row)
         if not num_lengths:
             raise PolicyError(
                 f"stage {decision.stage} gets an idle slot, but the environment has none to "
@@ -296,34 +336,30 @@ class ClusterEpisodes:
         return 1 + min(int(np.searchsorted(slots, decision.hold_ms)), num_lengths - 1)
 
     def observations(self) -> Arrays:
-        """Return the observation of every episode in new arrays, each [count, ...]."""
-        return {name: getattr(self._views, name).copy() for name in self._entries}
+        """Return the observation of every episode, each [count, ...]; in new arrays if `copies`."""
+        shown = {name: getattr(self._views, name) for name in self._entries}
+        return {name: array.copy() for name, array in shown.items()} if self.copies else shown
 
     def outcome(self, row: int) -> dict[str, float]:
         """Return the metrics of an episode that is over.
 
         For a job that is not complete, the time up to the end of the episode is used.
         """
-        simulator = self.simulator(row)
-        summary = summarize(simulator.trace(_POLICY), simulator.sequence)
+        trace = self.trace(row)
+        has_arrived = arrived(trace)
+        (p95_ms,) = jct_percentiles_ms(trace, (95,))
+        is_unfinished = has_arrived & (trace.completion_ms == NOT_COMPLETED)
         return {
-            "seed": simulator.seed,
-            "average_jct_s": s_from_ms(summary.average_jct_ms),
-            "p95_jct_s": s_from_ms(summary.p95_jct_ms),
-            "makespan_s": s_from_ms(summary.makespan_ms),
-            "mean_slowdown": summary.mean_slowdown,
-            "utilization": summary.utilization,
-            "num_unfinished": summary.unfinished,
-            "num_decisions": summary.decisions,
+            "seed": self.seeds[row],
+            "average_jct_s": s_from_ms(float(jct_ms(trace)[has_arrived].mean())),
+            "p95_jct_s": s_from_ms(p95_ms),
+            "makespan_s": s_from_ms(makespan_ms(trace)),
+            "mean_slowdown": float(slowdown(trace, self.sequence(row))[has_arrived].mean()),
+            "utilization": utilization(trace),
+            "num_unfinished": int(np.count_nonzero(is_unfinished)),
+            "num_decisions": trace.num_decisions,
             "num_masked_actions": int(self._num_masked[row]),
         }
-
-    def _observe_next(self, row: int) -> None:
-        """Advance to the next decision with a choice, and write the observation."""
-        simulator = self.simulator(row)
-        while simulator.status is Status.NEEDS_DECISION and not has_choice(simulator.state):
-            simulator.step(Decision())
-        self._write(row)
 
     def follow(self, row: int, observation: Observation) -> bool:
         """Show a cluster that is stepped elsewhere, as a policy does that was trained here.
@@ -333,39 +369,26 @@ class ClusterEpisodes:
         Returns:
             Whether there is a choice; where there is none, nothing is shown.
         """
-        self._states[row] = observation
+        self._followed[row] = observation
         if not has_choice(observation):
             return False
-        num_stages = max(self._shown.row_of_stage.shape[1], len(observation.stages))
-        num_jobs = max(self._shown.row_of_job.shape[1], len(observation.jobs))
-        if (num_jobs, num_stages) != (
-            self._shown.row_of_job.shape[1],
-            self._shown.row_of_stage.shape[1],
-        ):
-            self._shown = self._shown._replace(
-                row_of_stage=np.full((self.count, num_stages), NO_ROW, np.int64),
-                row_of_job=np.full((self.count, num_jobs), NO_ROW, np.int64),
-            )
-        self._write(row)
-        return True
-
-    def _write(self, row: int) -> None:
-        """Write the observation of the cluster of one row."""
+        self._make_room(len(observation.jobs), len(observation.stages))
         shown = ShownRows(*(a[row] for a in self._shown))
         view = ClusterView(*(a[row] for a in self._views))
-        write_view(self._states[row], shown, view, self.levels, self.scales)
+        write_view(observation, shown, view, self.levels, self.scales)
+        return True
 
-    def _cost_s(self, simulator: Simulator) -> float:
-        """Return the objective so far: seconds of jobs in the system, or seconds of makespan."""
-        now = simulator.state.now
-        if self.settings.objective is Objective.AVERAGE_JCT:
-            return s_from_ms(
-                int(now.job_ms[0])
-                + int(now.num_active[0]) * int(now.clock_ms[0] - now.accounted_ms[0])
-            )
-        if simulator.status is Status.COMPLETE:
-            return s_from_ms(int(simulator.state.jobs.completion_ms.max()))
-        return s_from_ms(int(now.clock_ms[0]))
+    def _make_room(self, num_jobs: int, num_stages: int) -> None:
+        """Make the tables by job and stage large enough for a followed cluster."""
+        jobs = max(num_jobs, self._shown.row_of_job.shape[1])
+        stages = max(num_stages, self._shown.row_of_stage.shape[1])
+        if (jobs, stages) == (self._shown.row_of_job.shape[1], self._shown.row_of_stage.shape[1]):
+            return
+        larger = allocate_shown(self.count, self.max_jobs, self.max_stages, jobs, stages)
+        # The rows that are in use must be known, to be cleared.
+        self._shown = larger._replace(
+            stages=self._shown.stages, jobs=self._shown.jobs, used=self._shown.used
+        )
 
 
 class ClusterEnv(EpisodeEnv):
@@ -390,5 +413,25 @@ class ClusterVectorEnv(EpisodeVectorEnv):
 
     episodes: ClusterEpisodes
 
-    def __init__(self, num_envs: int = 1, **settings: Any) -> None:
-        super().__init__(ClusterEpisodes(num_envs, read_cluster(settings)))
+    def __init__(
+        self,
+        num_envs: int = 1,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        copy: bool = True,
+        **settings: Any,
+    ) -> None:
+        """Make the environments.
+
+        Args:
+            num_envs: number of environments.
+            autoreset_mode: when the next episode begins; see `EpisodeVectorEnv`.
+            copy: whether every step's observations are new arrays; if not, the next step writes
+                over them.
+            settings: see `parcae.environment.settings.ClusterSettings`.
+
+        Raises:
+            ConfigError: an unknown or invalid setting.
+            WorkloadError: a stage fits no executor class.
+        """
+        episodes = ClusterEpisodes(num_envs, read_cluster(settings), copies=copy)
+        super().__init__(episodes, autoreset_mode)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.cluster.state import ExecutorClass
+from parcae.cluster.state import NO_JOB, NO_STAGE, ExecutorClass
 from parcae.workloads.job import Workload
 
 #: The largest value of a feature; log(1 + x / scale) reaches it at 22,000 times the scale.
@@ -135,6 +135,33 @@ class ClusterView(NamedTuple):
     action_mask: Any
 
 
+#: The logarithms of a stage's features, and the numbers that they were computed from.
+STAGE_LOGS = np.dtype(
+    [
+        ("num_waiting", "i8"),
+        ("task_ms", "f8"),
+        ("path_ms", "f8"),
+        ("waiting", "f4"),
+        ("task_time", "f4"),
+        ("work_left", "f4"),
+        ("critical_path", "f4"),
+    ],
+    align=True,
+)
+#: The same for a job.
+JOB_LOGS = np.dtype(
+    [
+        ("num_left", "i8"),
+        ("remaining_ms", "f8"),
+        ("stages_left", "f4"),
+        ("work_left", "f4"),
+    ],
+    align=True,
+)
+#: Rows of an observation that are in use; they are the first ones.
+USED = np.dtype([("jobs", "i8"), ("stages", "i8"), ("edges", "i8")], align=True)
+
+
 class ShownRows(NamedTuple):
     """The stages and jobs that the rows of an observation (with one more axis: of many) show."""
 
@@ -142,6 +169,49 @@ class ShownRows(NamedTuple):
     jobs: Any  # int64[max_jobs], job that every row shows, or NO_JOB
     row_of_stage: Any  # int64[num_stages], row that shows every stage, or NO_ROW
     row_of_job: Any  # int64[num_jobs], row that shows every job, or NO_ROW
+    stage_logs: Any  # STAGE_LOGS[num_stages]
+    job_logs: Any  # JOB_LOGS[num_jobs]
+    used: Any  # USED[1]
+
+
+class EpisodeTables(NamedTuple):
+    """The tables of many episodes, whose leading axis is the episode, and what they share."""
+
+    simulations: Any  # Simulations
+    shown: Any  # ShownRows
+    views: Any  # ClusterView
+    num_masked: Any  # int64[count], actions that chose something masked
+    levels: Any  # int64[num_limits], the limits that an action can choose, ascending
+    scales: Scales
+    is_makespan: Any  # whether the makespan is the objective, rather than the average JCT
+
+
+def allocate_shown(
+    count: int, max_jobs: int, max_stages: int, num_jobs: int, num_stages: int
+) -> ShownRows:
+    """Allocate the rows of many observations, which show nothing yet.
+
+    Args:
+        count: number of observations.
+        max_jobs: rows for jobs.
+        max_stages: rows for stages.
+        num_jobs: jobs of the cluster.
+        num_stages: stages of all these jobs.
+    """
+    stage_logs = np.zeros((count, num_stages), STAGE_LOGS).view(np.recarray)
+    job_logs = np.zeros((count, num_jobs), JOB_LOGS).view(np.recarray)
+    # No number of tasks or stages is negative: all logarithms are still to be computed.
+    stage_logs.num_waiting[:] = -1
+    job_logs.num_left[:] = -1
+    return ShownRows(
+        stages=np.full((count, max_stages), NO_STAGE, np.int64),
+        jobs=np.full((count, max_jobs), NO_JOB, np.int64),
+        row_of_stage=np.full((count, num_stages), NO_ROW, np.int64),
+        row_of_job=np.full((count, num_jobs), NO_ROW, np.int64),
+        stage_logs=stage_logs,
+        job_logs=job_logs,
+        used=np.zeros((count, 1), USED).view(np.recarray),
+    )
 
 
 def scales_of(workload: Workload, classes: Sequence[ExecutorClass]) -> Scales:

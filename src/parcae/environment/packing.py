@@ -8,11 +8,13 @@ Source: DeepRM, section 3.2 (states, actions, rewards).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from parcae.environment.adapters import Array, Arrays, BoolArray, EpisodeEnv, EpisodeVectorEnv
 from parcae.environment.layout import BOUND, PackingFeature, WaitingFeature
@@ -102,7 +104,12 @@ class PackingEpisodes:
         view: View = select(self._views, row)
         return view
 
-    def start(self, row: int, seed: int) -> None:
+    def start(self, rows: npt.NDArray[np.int64], seeds: Sequence[int]) -> None:
+        """Begin an episode in each of the given rows, which have one seed each."""
+        for row, seed in zip(rows.tolist(), seeds, strict=True):
+            self._start(row, seed)
+
+    def _start(self, row: int, seed: int) -> None:
         """Begin the episode of a seed in the given row."""
         jobs = self.source.draw([seed])[0]
         for table, new in zip(
@@ -243,8 +250,13 @@ class PackingVectorEnv(EpisodeVectorEnv):
 
     episodes: PackingEpisodes
 
-    def __init__(self, num_envs: int = 1, **settings: Any) -> None:
-        super().__init__(PackingEpisodes(num_envs, read_packing(settings)))
+    def __init__(
+        self,
+        num_envs: int = 1,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        **settings: Any,
+    ) -> None:
+        super().__init__(PackingEpisodes(num_envs, read_packing(settings)), autoreset_mode)
 
 
 def _box(name: str, array: npt.NDArray[Any]) -> spaces.Box:

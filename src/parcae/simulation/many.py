@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from parcae.cluster.state import allocate, select
+from parcae.cluster.state import ClusterState, allocate, select
 from parcae.cluster.trace import Trace
 from parcae.errors import ConfigError
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.elastic import with_elastic
-from parcae.simulation.future import Future, allocate_future
+from parcae.simulation.future import Future, Status, allocate_future
 from parcae.simulation.kernels.simulations import Simulations
 from parcae.simulation.simulator import (
     build_trace,
@@ -23,17 +23,113 @@ from parcae.simulation.simulator import (
     prepare,
     prepare_state,
 )
-from parcae.simulation.tables import workload_tables
+from parcae.simulation.tables import WorkloadTables, workload_tables
 from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.job import Workload
 
 #: play_many(simulations, first, last): runs simulators first..last-1.
 PlayMany = Callable[[Simulations, int, int], None]
 
 
-class SimulatorBatch:
-    """One simulator for each job sequence, all with the same workload and cluster settings.
+class SimulatorRows:
+    """Simulators of one workload and cluster in the rows of shared tables.
 
-    The simulators share tables that have the simulator as leading axis.
+    A row runs one job sequence after another: `put` prepares the next one.
+
+    Args:
+        count: number of simulators, the leading axis of all tables.
+        workload: the jobs of all sequences.
+        config: the cluster settings.
+        num_jobs: jobs of each sequence.
+        num_stages: most stages of a sequence.
+        num_edges: most edges of a sequence.
+        num_tasks: most tasks of a sequence.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        workload: Workload,
+        config: SimulationConfig,
+        *,
+        num_jobs: int,
+        num_stages: int,
+        num_edges: int,
+        num_tasks: int,
+    ) -> None:
+        self.config = config
+        world = config.world.world
+        self.tables = workload_tables(workload, config.durations, config.interpolation, world)
+        self.states = allocate(
+            count, config.classes, num_jobs, num_stages, max(1, num_edges), world
+        )
+        prepare_state(self.states, config, workload)
+        futures = allocate_future(
+            count,
+            config.total_executors,
+            num_jobs,
+            num_stages,
+            0,
+            0,
+            world,
+            num_tasks if config.faults is not None else 0,
+        )
+        self.futures = with_elastic(futures, config.elastic, config.total_executors)
+        self.status = np.zeros(count, np.int64)
+        self._sequences: list[JobSequence | None] = [None] * count
+        # Views of one simulator's tables, made when they are first asked for.
+        self._states: dict[int, ClusterState] = {}
+        self._futures: dict[int, Future] = {}
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    @property
+    def simulations(self) -> Simulations:
+        """The simulators' tables, as kernels take them."""
+        return Simulations(self.states, self.futures, self.tables, self.status)
+
+    def put(self, row: int, sequence: JobSequence, seed: int) -> None:
+        """Let a row's next run be that of a sequence and a seed."""
+        future = self.future(row)
+        future.job_profile[:] = sequence.job_index
+        future.arrival_ms[:] = sequence.arrival_ms
+        prepare(future, sequence, self.config, seed)
+        self._sequences[row] = sequence
+
+    def sequence(self, row: int) -> JobSequence:
+        """The sequence that was put into a row."""
+        sequence = self._sequences[row]
+        assert sequence is not None, f"row {row} has no sequence"
+        return sequence
+
+    def state(self, row: int) -> ClusterState:
+        """The state of one simulator, as views."""
+        if row not in self._states:
+            self._states[row] = select(self.states, row)
+        return self._states[row]
+
+    def future(self, row: int) -> Future:
+        """The `Future` tables of one simulator, as views."""
+        if row not in self._futures:
+            self._futures[row] = Future(*(table[row] for table in self.futures))
+        return self._futures[row]
+
+    def check(self, row: int) -> Status:
+        """Return the status of one simulator, and raise the error that it stands for.
+
+        Raises:
+            PolicyError, WorkloadError: the run failed; see `check_status`.
+        """
+        return check_status(int(self.status[row]), self.state(row), self.sequence(row))
+
+    def trace(self, row: int, policy: str) -> Trace:
+        """The trace of one simulator."""
+        return build_trace(self.state(row), self.future(row), self.sequence(row), policy)
+
+
+class SimulatorBatch(SimulatorRows):
+    """One simulator for each job sequence, all with the same workload and cluster settings.
 
     Args:
         sequences: the job sequence of each simulator; all have the same workload and length.
@@ -56,50 +152,22 @@ class SimulatorBatch:
                 "all sequences of a batch need the same workload and number of jobs, and one seed "
                 "each"
             )
-        self.sequences = tuple(sequences)
-        self.config = config
-        self.tables = workload_tables(
+        tables = workload_tables(
             workload, config.durations, config.interpolation, config.world.world
         )
-        sizes = [self._sizes(sequence) for sequence in sequences]
-        num_stages = max(s for s, _, _ in sizes)
-        num_edges = max(1, max(e for _, e, _ in sizes))
-        world = config.world.world
-        self.states = allocate(
-            len(sequences), config.classes, num_jobs, num_stages, num_edges, world
-        )
-        prepare_state(self.states, config, workload)
-        self.futures = allocate_future(
+        sizes = [_sizes(tables, sequence) for sequence in sequences]
+        super().__init__(
             len(sequences),
-            config.total_executors,
-            num_jobs,
-            num_stages,
-            0,
-            0,
-            world,
-            max(t for _, _, t in sizes) if config.faults is not None else 0,
+            workload,
+            config,
+            num_jobs=num_jobs,
+            num_stages=max(stages for stages, _, _ in sizes),
+            num_edges=max(edges for _, edges, _ in sizes),
+            num_tasks=max(tasks for _, _, tasks in sizes),
         )
-        self.futures = with_elastic(self.futures, config.elastic, config.total_executors)
         for row, (sequence, seed) in enumerate(zip(sequences, seeds, strict=True)):
             check_fits(sequence, config)
-            future = self.future(row)
-            future.job_profile[:] = sequence.job_index
-            future.arrival_ms[:] = sequence.arrival_ms
-            prepare(future, sequence, config, seed)
-
-    def _sizes(self, sequence: JobSequence) -> tuple[int, int, int]:
-        """(stages, edges, tasks) of all jobs of a sequence."""
-        first = self.tables.job_first_stage
-        rows = np.concatenate([np.arange(first[p], first[p + 1]) for p in sequence.job_index])
-        specs = self.tables.specs
-        return len(rows), int(specs.num_children[rows].sum()), int(specs.num_tasks[rows].sum())
-
-    def __len__(self) -> int:
-        return len(self.sequences)
-
-    def future(self, row: int) -> Future:
-        """The `Future` tables of one simulator, as views."""
-        return Future(*(table[row] for table in self.futures))
+            self.put(row, sequence, seed)
 
     def run(self, play_many: PlayMany, num_threads: int | None = None) -> None:
         """Run every simulator from start to end by a compiled function that runs a range of them.
@@ -109,8 +177,7 @@ class SimulatorBatch:
         Raises:
             PolicyError, WorkloadError: a run failed; see `check_status`.
         """
-        status = np.zeros(len(self), np.int64)
-        simulations = Simulations(self.states, self.futures, self.tables, status)
+        simulations = self.simulations
         threads = max(1, min(num_threads or os.cpu_count() or 1, len(self)))
         bounds = np.linspace(0, len(self), threads + 1).astype(int)
         with ThreadPoolExecutor(threads) as pool:
@@ -120,9 +187,13 @@ class SimulatorBatch:
             ]
             for job in jobs:
                 job.result()
-        for row, sequence in enumerate(self.sequences):
-            check_status(int(status[row]), select(self.states, row), sequence)
+        for row in range(len(self)):
+            self.check(row)
 
-    def trace(self, row: int, policy: str) -> Trace:
-        """The trace of one simulator."""
-        return build_trace(select(self.states, row), self.future(row), self.sequences[row], policy)
+
+def _sizes(tables: WorkloadTables, sequence: JobSequence) -> tuple[int, int, int]:
+    """(stages, edges, tasks) of all jobs of a sequence."""
+    first = tables.job_first_stage
+    rows = np.concatenate([np.arange(first[p], first[p + 1]) for p in sequence.job_index])
+    specs = tables.specs
+    return len(rows), int(specs.num_children[rows].sum()), int(specs.num_tasks[rows].sum())

@@ -467,7 +467,9 @@ class Workload:
 
         streams = RandomStreams(seed)
         drawn = draw_sequence(self, arrivals, num_jobs, cluster.total_executors, streams)
-        return replace(drawn, arrivals=arrivals)
+        # Not `replace`, which would check the arrivals once more.
+        object.__setattr__(drawn, "arrivals", arrivals)
+        return drawn
 
     @property
     def is_recorded(self) -> bool:

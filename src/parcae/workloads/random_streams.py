@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 #: Seed ranges. Comparisons use seeds below the first of these; tuning, training and the selection
@@ -22,8 +24,29 @@ class RandomStreams:
     """
 
     def __init__(self, seed: int) -> None:
-        arrivals, jobs, durations, actions = np.random.SeedSequence(seed).spawn(len(STREAMS))
-        self.arrivals = np.random.default_rng(arrivals)
-        self.jobs = np.random.default_rng(jobs)
-        self.durations = np.random.default_rng(durations)
-        self.actions = np.random.default_rng(actions)
+        self._seed = seed
+
+    def _stream(self, name: str) -> np.random.Generator:
+        """The generator of a name: that of the child of the seed with the name's number."""
+        child = np.random.SeedSequence(self._seed, spawn_key=(STREAMS.index(name),))
+        return np.random.default_rng(child)
+
+    @cached_property
+    def arrivals(self) -> np.random.Generator:
+        """The stream of arrival times."""
+        return self._stream("arrivals")
+
+    @cached_property
+    def jobs(self) -> np.random.Generator:
+        """The stream that says which jobs arrive."""
+        return self._stream("jobs")
+
+    @cached_property
+    def durations(self) -> np.random.Generator:
+        """The stream of task durations."""
+        return self._stream("durations")
+
+    @cached_property
+    def actions(self) -> np.random.Generator:
+        """The stream of a policy's choices."""
+        return self._stream("actions")
