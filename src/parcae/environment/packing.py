@@ -260,6 +260,6 @@ class PackingVectorEnv(EpisodeVectorEnv):
 
 
 def _box(name: str, array: npt.NDArray[Any]) -> spaces.Box:
-    """The space of one entry of the observations, of which `array` has one more leading axis."""
+    """The space of one entry of the observations; `array` has one more leading axis."""
     largest = BOUND if name in ("jobs", "cluster") else 1
     return spaces.Box(0, largest, array.shape[1:], array.dtype)

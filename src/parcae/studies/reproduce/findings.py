@@ -34,7 +34,7 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict:
-        """What the interval of the ratio says. It cannot be told where the interval is unknown."""
+        """What the interval of the ratio says; OPEN where the interval is unknown."""
         if self.ratio.high < self.most:
             return Verdict.SAME
         if self.ratio.low > self.most:
