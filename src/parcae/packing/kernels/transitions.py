@@ -220,7 +220,7 @@ def advance(state, sequence):  # type: ignore[no-untyped-def]
     clock = state.clock
     then = clock.now[0] + 1
     if sequence.rules.is_exact[0] == 1:
-        then = _next_event(state, sequence)
+        then = next_event(state, sequence)
     _charge(state, sequence, then - clock.now[0])
     clock.now[0] = then
     if sequence.rules.is_exact[0] == 0:
@@ -232,8 +232,11 @@ def advance(state, sequence):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _next_event(state, sequence):  # type: ignore[no-untyped-def]
-    """Return the time of the next arrival or finish; now, if there is neither."""
+def next_event(state, sequence):  # type: ignore[no-untyped-def]
+    """Return the time of the next arrival or finish; now, if there is neither.
+
+    Arguments: the state of one cluster with exact times, and its sequence.
+    """
     clock = state.clock
     then = clock.now[0]
     is_known = False

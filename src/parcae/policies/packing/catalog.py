@@ -21,6 +21,8 @@ SHIPPED = ShippedCheckpoints(
 #: Kind and version of checkpoints of tuned heuristics.
 RULE_KIND = "packing-rule"
 RULE_VERSION = 1
+#: Ends the name of a policy that may withhold jobs whatever the harm.
+UNGUARDED = "+unguarded"
 #: Default number of jobs that get a reservation from conservative backfilling.
 _DEPTH = 100
 
@@ -135,13 +137,35 @@ def make_packing_policy(text: str, setting: PackingSetting | None = None) -> Pac
     Example: `make_packing_policy("tetris-k0.005")`
     """
     setting = setting or PackingSetting()
-    path = packing_checkpoint(text, setting)
+    name = text.removesuffix(UNGUARDED)
+    path = packing_checkpoint(name, setting)
     if path is not None:
-        return policy_of_checkpoint(read_checkpoint(path), str(path), text)
+        learned = policy_of_checkpoint(read_checkpoint(path), str(path), text)
+        return learned if name != text else earned(learned, setting)
+    if name != text:
+        raise PolicyError(
+            f"policy {text!r}: {UNGUARDED!r} is for policies that withhold jobs (withhold, set, "
+            "and checkpoints of them)"
+        )
     if text.startswith(("tetris-k", "tetris_k")):
         return _tetris(text, text[len("tetris-k") :], setting)
     policy: PackingPolicy = PACKING_CATALOG.make(text, setting)
     return policy
+
+
+def earned(policy: PackingPolicy, setting: PackingSetting) -> PackingPolicy:
+    """Return the policy as it is used by its name.
+
+    With exact times, policies that withhold jobs do so only as long as this does no harm.
+    """
+    from parcae.policies.jobset.policy import JobSetPolicy
+    from parcae.policies.packing.earned import EarnedPolicy
+
+    if not setting.is_exact or not isinstance(policy, HandMadePolicy | JobSetPolicy):
+        return policy
+    if isinstance(policy, HandMadePolicy) and policy.kind is not PackingKind.WITHHOLD:
+        return policy
+    return EarnedPolicy(policy)
 
 
 def variants(name: str) -> list[str]:

@@ -1,0 +1,72 @@
+"""Packing policies that withhold jobs only as long as this does no harm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parcae.kernels import row_of
+from parcae.packing.layout import SPEC, Packing, View, allocate, allocate_view, records
+from parcae.policies.jobset.policy import JobSetPolicy
+from parcae.policies.packing.kernels.earned import (
+    NUM_VIRTUAL,
+    Virtual,
+    play_network_many,
+    play_rule_many,
+)
+from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
+
+
+class EarnedPolicy(PackingPolicy):
+    """A policy for logs that decides only where it has proved better than EASY lately.
+
+    Virtual runs under EASY, shortest job first and the policy go along. The one with the smallest
+    bounded slowdowns decides, as long as the cluster does nearly as much work as under EASY. Only
+    for clusters with exact times.
+
+    Args:
+        inner: the policy: the withholding rule or the set network.
+
+    Example: `EarnedPolicy(JobSetPolicy("set", weights))`
+    """
+
+    wants_profile = True
+
+    def __init__(self, inner: HandMadePolicy | JobSetPolicy) -> None:
+        self.inner = inner
+        self.name = inner.name
+
+    @property
+    def kernel(self) -> Any:
+        """The compiled loop with a virtual run."""
+        return play_network_many if isinstance(self.inner, JobSetPolicy) else play_rule_many
+
+    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
+        """The inner policy's arguments, and the buffers of the virtual runs."""
+        return *self.inner.arguments_for(states, views), allocate_virtual(states, views)
+
+
+def allocate_virtual(states: Packing, views: View) -> Virtual:
+    """Allocate virtual runs for clusters that are played one after another.
+
+    Args:
+        states: the states of the clusters.
+        views: their views, with profiles.
+    """
+    num_jobs = states.jobs.shape[1]
+    num_slots = states.slots.shape[1]
+    num_resources = states.capacity.shape[1]
+    view = allocate_view(1, num_slots, views.points.shape[1], num_resources, wants_profile=True)
+    return Virtual(
+        states=allocate(NUM_VIRTUAL, num_jobs, num_slots, 0, 1, num_resources),
+        specs=records((num_jobs,), SPEC),
+        seen=row_of(view, 0),
+        weight=np.zeros(num_jobs),
+        has_ended=np.zeros(num_jobs, np.int64),
+        waits=np.zeros((NUM_VIRTUAL, 3)),
+        error=np.zeros(num_jobs),
+        num_ended=np.zeros(1, np.int64),
+        sums=np.zeros((2, 3)),
+        is_settled=np.zeros(NUM_VIRTUAL, np.int64),
+    )

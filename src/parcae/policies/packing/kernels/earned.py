@@ -1,0 +1,395 @@
+"""Compiled runs in which a policy must earn that it decides: virtual runs go along.
+
+With exact times, three virtual runs of the same jobs follow the real one: under EASY, shortest job
+first, and the policy. The policy decides in the real run while its virtual run had the smallest
+bounded slowdowns lately, and while the real run has done nearly as much work as EASY's. The virtual
+runs know what a scheduler knows: until a job has ended in the real run, its duration counts as its
+estimate times the error of an estimate of another job that has ended.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parcae.kernels import inlined, kernel, mix, row_of
+from parcae.packing.kernels.transitions import (
+    advance,
+    begin,
+    cluster_of,
+    next_event,
+    place,
+    take,
+)
+from parcae.packing.kernels.views import show
+from parcae.packing.layout import NOT_YET, VOID, Cost, Packing, SequenceTables, View
+from parcae.policies.jobset.kernels import decide as decide_by_network
+from parcae.policies.packing.kernels.backfilling import easy
+from parcae.policies.packing.kernels.decisions import PackingKind, best_score, choose
+
+#: The virtual runs, in this order.
+_EASY = 0
+_SHORTEST = 1
+_POLICY = 2
+NUM_VIRTUAL = 3
+#: Columns of `Virtual.waits`.
+_TOTAL = 0
+_RATE = 1
+_TIME = 2
+#: Columns of `Virtual.sums`.
+_JOBS = 0
+_DONE = 1
+_USUALLY_DONE = 2
+_UTILIZATION = int(Cost.UTILIZATION)
+#: What is left of all sums after each arrival: what happened long ago counts less.
+_MEMORY = 0.999
+#: By how much the mean bounded slowdown must be below EASY's.
+_LEAST_GAIN = 0.01
+#: Share of EASY's work that may be missing before jobs may no longer be withheld, and before EASY
+#: decides.
+_MOST_IDLE = 0.03
+_MOST_BEHIND = 0.06
+
+
+class Virtual(NamedTuple):
+    """The virtual runs, and what is known of the jobs' durations."""
+
+    states: Packing  # of NUM_VIRTUAL clusters
+    specs: Any  # SPEC[num_jobs], with durations as far as they are known
+    seen: View  # of the virtual run that decides now
+    weight: Any  # float64[num_jobs], 1 / bounded duration as far as it is known
+    has_ended: Any  # int64[num_jobs], 1 if the job has ended in the real run
+    # float64[NUM_VIRTUAL, 3], of every virtual run: sum over jobs of (wait x weight) up to a time,
+    # its growth per unit of time, the time
+    waits: Any
+    error: Any  # float64[num_jobs], duration / estimate of the jobs that have ended, in this order
+    num_ended: Any  # int64[1]
+    # float64[2, 3]: arrived jobs, work done in the real and in EASY's run; below, the whole work
+    # done when they were last updated
+    sums: Any
+    is_settled: Any  # int64[NUM_VIRTUAL], 1 if no further job starts before the next event
+
+
+@inlined
+def _expect(virtual, sequence, job):  # type: ignore[no-untyped-def]
+    """Set the duration and the weight that a job that arrives is expected to have."""
+    ended = virtual.num_ended[0]
+    error = 1.0
+    if ended > 0:
+        error = virtual.error[mix(np.uint64(job)) % np.uint64(ended)]
+    expected = max(1.0, sequence.specs.estimate[job] * error)
+    virtual.specs.duration[job] = int(expected)
+    virtual.weight[job] = 1.0 / max(sequence.rules.bound[0], expected)
+
+
+@inlined
+def _known_sequence(virtual, sequence):  # type: ignore[no-untyped-def]
+    """Return the sequence as the virtual runs know it."""
+    return SequenceTables(virtual.specs, sequence.demand, sequence.num_jobs, sequence.rules)
+
+
+@inlined
+def _accrue(virtual, run, now):  # type: ignore[no-untyped-def]
+    """Add the waits of a virtual run up to now."""
+    waits = virtual.waits
+    waits[run, _TOTAL] += waits[run, _RATE] * (now - waits[run, _TIME])
+    waits[run, _TIME] = now
+
+
+@kernel
+def begin_virtual(virtual, state, sequence):  # type: ignore[no-untyped-def]
+    """Begin the virtual runs of a cluster that has just begun.
+
+    Args:
+        virtual: the Virtual, written.
+        state: the cluster's state.
+        sequence: the cluster's job sequence.
+    """
+    virtual.waits[:] = 0.0
+    virtual.sums[:] = 0.0
+    virtual.num_ended[0] = 0
+    for job in range(sequence.num_jobs[0]):
+        virtual.has_ended[job] = 0
+        virtual.specs.arrival[job] = sequence.specs.arrival[job]
+        virtual.specs.estimate[job] = sequence.specs.estimate[job]
+        virtual.specs.log_estimate[job] = sequence.specs.log_estimate[job]
+        _expect(virtual, sequence, job)
+    known = _known_sequence(virtual, sequence)
+    for run in range(NUM_VIRTUAL):
+        one = row_of(virtual.states, run)
+        for resource in range(state.capacity.shape[0]):
+            one.capacity[resource] = state.capacity[resource]
+        begin(one, known)
+        virtual.is_settled[run] = 0
+        virtual.waits[run, _TIME] = state.clock.now[0]
+        for job in range(state.clock.num_arrived[0]):
+            virtual.waits[run, _RATE] += virtual.weight[job]
+
+
+@inlined
+def _postpone(virtual, one, real, then):  # type: ignore[no-untyped-def]
+    """Let jobs run on in a virtual run that have already run longer in the real one.
+
+    Returns whether there was one among those that would end by `then`.
+    """
+    is_any = False
+    for row in range(one.clock.num_running[0]):
+        job = one.running[row]
+        start = real.jobs.start[job]
+        length = one.jobs.finish[job] - one.jobs.start[job]
+        is_due = one.jobs.finish[job] <= then and virtual.has_ended[job] == 0
+        if is_due and start != NOT_YET and then - start >= length:
+            estimate = virtual.specs.estimate[job]
+            longer = 2 * length if estimate <= length else min(estimate, 2 * length)
+            one.jobs.finish[job] = one.jobs.start[job] + longer
+            is_any = True
+    return is_any
+
+
+@kernel
+def must_decide(virtual, run, real, sequence):  # type: ignore[no-untyped-def]
+    """Run a virtual cluster on to its next decision, or to the real cluster's time.
+
+    Args:
+        virtual: the Virtual, changed; `seen` shows the virtual cluster if it must decide.
+        run: which virtual run.
+        real: the real cluster's state.
+        sequence: its job sequence; of its durations only those of jobs are used that have ended.
+
+    Returns:
+        Whether there is a decision to take, see `answer`.
+    """
+    one = row_of(virtual.states, run)
+    clock = one.clock
+    known = _known_sequence(virtual, sequence)
+    while clock.is_over[0] == 0:
+        if virtual.is_settled[run] == 0:
+            show(one, known, virtual.seen)
+            return True
+        then = next_event(one, known)
+        if then > real.clock.now[0]:
+            return False
+        if _postpone(virtual, one, real, then):
+            continue
+        before = clock.num_arrived[0]
+        if clock.num_running[0] == 0 and before == sequence.num_jobs[0]:
+            return False
+        advance(one, known)
+        virtual.is_settled[run] = 0
+        for job in range(before, clock.num_arrived[0]):
+            _accrue(virtual, run, clock.now[0])
+            virtual.waits[run, _RATE] += virtual.weight[job]
+    return False
+
+
+@kernel
+def answer(virtual, run, sequence, slot):  # type: ignore[no-untyped-def]
+    """Take a decision in a virtual run.
+
+    Args:
+        virtual: the Virtual, changed.
+        run: which virtual run.
+        sequence: the real cluster's job sequence.
+        slot: the slot, or VOID to let time pass.
+    """
+    if slot == VOID:
+        virtual.is_settled[run] = 1
+        return
+    one = row_of(virtual.states, run)
+    _accrue(virtual, run, one.clock.now[0])
+    virtual.waits[run, _RATE] -= virtual.weight[one.slots[slot]]
+    place(one, _known_sequence(virtual, sequence), slot)
+
+
+@inlined
+def _end(virtual, sequence, job, now):  # type: ignore[no-untyped-def]
+    """Learn the duration of a job that ends in the real run."""
+    specs = sequence.specs
+    duration = specs.duration[job]
+    virtual.error[virtual.num_ended[0]] = duration / specs.estimate[job]
+    virtual.num_ended[0] += 1
+    weight = 1.0 / max(sequence.rules.bound[0], float(duration))
+    change = weight - virtual.weight[job]
+    virtual.weight[job] = weight
+    virtual.has_ended[job] = 1
+    virtual.specs.duration[job] = duration
+    for run in range(NUM_VIRTUAL):
+        jobs = virtual.states.jobs[run]
+        waits = virtual.waits
+        if jobs.start[job] == NOT_YET:
+            waits[run, _TOTAL] += change * (waits[run, _TIME] - specs.arrival[job])
+            waits[run, _RATE] += change
+        else:
+            waits[run, _TOTAL] += change * (jobs.start[job] - specs.arrival[job])
+            if jobs.finish[job] > now:
+                jobs.finish[job] = max(now, jobs.start[job] + duration)
+
+
+@kernel
+def act(virtual, state, sequence, slot):  # type: ignore[no-untyped-def]
+    """Take one decision in the real run.
+
+    Args:
+        virtual: the Virtual, changed.
+        state: the cluster's state, changed.
+        sequence: the cluster's job sequence.
+        slot: the slot, or VOID to let time pass.
+
+    Returns:
+        Whether time passed, so that the virtual runs must follow.
+    """
+    clock = state.clock
+    if slot != VOID:
+        return not take(state, sequence, slot)
+    then = next_event(state, sequence)
+    for row in range(clock.num_running[0]):
+        job = state.running[row]
+        if state.jobs.finish[job] <= then:
+            _end(virtual, sequence, job, then)
+    before = clock.num_arrived[0]
+    take(state, sequence, VOID)
+    for job in range(before, clock.num_arrived[0]):
+        _expect(virtual, sequence, job)
+    return True
+
+
+@kernel
+def forget(virtual, state):  # type: ignore[no-untyped-def]
+    """Bring all sums up to the present, and let them count less by the arrivals since.
+
+    Args:
+        virtual: the Virtual, changed.
+        state: the cluster's state.
+    """
+    now = state.clock.now[0]
+    easys = row_of(virtual.states, _EASY)
+    sums = virtual.sums
+    done = -state.costs[_UTILIZATION]
+    since = now - easys.clock.now[0]
+    usually_done = easys.clock.used[0] * since - easys.costs[_UTILIZATION]
+    sums[0, _DONE] += done - sums[1, _DONE]
+    sums[0, _USUALLY_DONE] += usually_done - sums[1, _USUALLY_DONE]
+    arrived = state.clock.num_arrived[0] - sums[1, _JOBS]
+    sums[0, _JOBS] += arrived
+    sums[1, _DONE] = done
+    sums[1, _USUALLY_DONE] = usually_done
+    sums[1, _JOBS] = state.clock.num_arrived[0]
+    left = _MEMORY**arrived
+    for column in range(3):
+        sums[0, column] *= left
+    for run in range(NUM_VIRTUAL):
+        _accrue(virtual, run, now)
+        virtual.waits[run, _TOTAL] *= left
+
+
+@inlined
+def _who_decides(virtual):  # type: ignore[no-untyped-def]
+    """Return the run whose policy decides in the real run."""
+    sums = virtual.sums
+    missing = 0.0
+    if sums[0, _USUALLY_DONE] > 0.0:
+        missing = 1.0 - sums[0, _DONE] / sums[0, _USUALLY_DONE]
+    if missing > _MOST_BEHIND:
+        return _EASY
+    best = _EASY
+    least = virtual.waits[_EASY, _TOTAL] - _LEAST_GAIN * (
+        sums[0, _JOBS] + virtual.waits[_EASY, _TOTAL]
+    )
+    for run in range(1, NUM_VIRTUAL):
+        is_excluded = run == _POLICY and missing > _MOST_IDLE
+        if not is_excluded and virtual.waits[run, _TOTAL] < least:
+            least = virtual.waits[run, _TOTAL]
+            best = run
+    return best
+
+
+@inlined
+def _decided(virtual, view, params, slot):  # type: ignore[no-untyped-def]
+    """Return the decision in the real run, where the policy would take `slot`.
+
+    `params` is any float64 array.
+    """
+    who = _who_decides(virtual)
+    if who == _POLICY:
+        return slot
+    if who == _SHORTEST:
+        return best_score(view, PackingKind.SJF, params)
+    return easy(view, False)
+
+
+@inlined
+def _follow_others(virtual, state, sequence, params):  # type: ignore[no-untyped-def]
+    """Run the virtual clusters under EASY and shortest job first up to the real cluster's time."""
+    while must_decide(virtual, _EASY, state, sequence):
+        answer(virtual, _EASY, sequence, easy(virtual.seen, False))
+    while must_decide(virtual, _SHORTEST, state, sequence):
+        slot = best_score(virtual.seen, PackingKind.SJF, params)
+        answer(virtual, _SHORTEST, sequence, slot)
+
+
+@kernel
+def play_rule_many(  # type: ignore[no-untyped-def]
+    clusters, views, plan, kind, params, virtual, first, last
+):
+    """Run clusters first..last-1 with exact times under a heuristic that must earn its decisions.
+
+    Args:
+        clusters: the Clusters, changed.
+        views: the views of all clusters with their profiles, written.
+        plan: one Plan, a buffer for all of these clusters.
+        kind: a PackingKind.
+        params: float64 array, the heuristic's parameters.
+        virtual: one Virtual, a buffer for all of these clusters.
+        first: first cluster.
+        last: one past the last cluster.
+    """
+    for row in range(first, last):
+        state, sequence = cluster_of(clusters, row)
+        view = row_of(views, row)
+        begin(state, sequence)
+        begin_virtual(virtual, state, sequence)
+        is_later = True
+        while state.clock.is_over[0] == 0:
+            if is_later:
+                _follow_others(virtual, state, sequence, params)
+                while must_decide(virtual, _POLICY, state, sequence):
+                    slot = choose(virtual.seen, plan, kind, params)
+                    answer(virtual, _POLICY, sequence, slot)
+                forget(virtual, state)
+            show(state, sequence, view)
+            slot = choose(view, plan, kind, params)
+            is_later = act(virtual, state, sequence, _decided(virtual, view, params, slot))
+
+
+@kernel
+def play_network_many(  # type: ignore[no-untyped-def]
+    clusters, views, net, work, virtual, first, last
+):
+    """Run clusters first..last-1 with exact times under the set network, which must earn it.
+
+    Args:
+        clusters: the Clusters, changed.
+        views: the views of all clusters with their profiles, written.
+        net: the set network.
+        work: one workspace of the set network.
+        virtual: one Virtual, a buffer for all of these clusters.
+        first: first cluster.
+        last: one past the last cluster.
+    """
+    for row in range(first, last):
+        state, sequence = cluster_of(clusters, row)
+        view = row_of(views, row)
+        begin(state, sequence)
+        begin_virtual(virtual, state, sequence)
+        is_later = True
+        while state.clock.is_over[0] == 0:
+            if is_later:
+                _follow_others(virtual, state, sequence, net.rule)
+                while must_decide(virtual, _POLICY, state, sequence):
+                    slot = decide_by_network(virtual.seen, net, work)
+                    answer(virtual, _POLICY, sequence, slot)
+                forget(virtual, state)
+            show(state, sequence, view)
+            slot = decide_by_network(view, net, work)
+            is_later = act(virtual, state, sequence, _decided(virtual, view, net.rule, slot))
