@@ -67,6 +67,7 @@ def allocate_virtual(states: Packing, views: View) -> Virtual:
         waits=np.zeros((NUM_VIRTUAL, 3)),
         error=np.zeros(num_jobs),
         num_ended=np.zeros(1, np.int64),
-        sums=np.zeros((2, 3)),
+        sums=np.zeros((2, 2)),
+        work=np.zeros((2, NUM_VIRTUAL)),
         is_settled=np.zeros(NUM_VIRTUAL, np.int64),
     )

@@ -40,7 +40,6 @@ _TIME = 2
 #: Columns of `Virtual.sums`.
 _JOBS = 0
 _DONE = 1
-_USUALLY_DONE = 2
 _UTILIZATION = int(Cost.UTILIZATION)
 #: What is left of all sums after each arrival: what happened long ago counts less.
 _MEMORY = 0.999
@@ -50,6 +49,8 @@ _LEAST_GAIN = 0.01
 #: decides.
 _MOST_IDLE = 0.03
 _MOST_BEHIND = 0.06
+#: Share of EASY's work that may be missing in a virtual run whose policy decides.
+_MOST_BEHIND_ALONE = 0.1
 
 
 class Virtual(NamedTuple):
@@ -65,9 +66,9 @@ class Virtual(NamedTuple):
     waits: Any
     error: Any  # float64[num_jobs], duration / estimate of the jobs that have ended, in this order
     num_ended: Any  # int64[1]
-    # float64[2, 3]: arrived jobs, work done in the real and in EASY's run; below, the whole work
-    # done when they were last updated
+    # float64[2, 2]: arrived jobs, work done in the real run; below, both without forgetting
     sums: Any
+    work: Any  # float64[2, NUM_VIRTUAL]: the same of the virtual runs
     is_settled: Any  # int64[NUM_VIRTUAL], 1 if no further job starts before the next event
 
 
@@ -108,6 +109,7 @@ def begin_virtual(virtual, state, sequence):  # type: ignore[no-untyped-def]
     """
     virtual.waits[:] = 0.0
     virtual.sums[:] = 0.0
+    virtual.work[:] = 0.0
     virtual.num_ended[0] = 0
     for job in range(sequence.num_jobs[0]):
         virtual.has_ended[job] = 0
@@ -254,6 +256,19 @@ def act(virtual, state, sequence, slot):  # type: ignore[no-untyped-def]
     return True
 
 
+@inlined
+def _update(sums, column, whole, left):  # type: ignore[no-untyped-def]
+    """Add what a sum without forgetting has grown by, and let the sum count less."""
+    sums[0, column] = (sums[0, column] + whole - sums[1, column]) * left
+    sums[1, column] = whole
+
+
+@inlined
+def _missing(done, usually_done):  # type: ignore[no-untyped-def]
+    """Return the share of EASY's work that has not been done."""
+    return 1.0 - done / usually_done if usually_done > 0.0 else 0.0
+
+
 @kernel
 def forget(virtual, state):  # type: ignore[no-untyped-def]
     """Bring all sums up to the present, and let them count less by the arrivals since.
@@ -263,22 +278,16 @@ def forget(virtual, state):  # type: ignore[no-untyped-def]
         state: the cluster's state.
     """
     now = state.clock.now[0]
-    easys = row_of(virtual.states, _EASY)
     sums = virtual.sums
-    done = -state.costs[_UTILIZATION]
-    since = now - easys.clock.now[0]
-    usually_done = easys.clock.used[0] * since - easys.costs[_UTILIZATION]
-    sums[0, _DONE] += done - sums[1, _DONE]
-    sums[0, _USUALLY_DONE] += usually_done - sums[1, _USUALLY_DONE]
+    work = virtual.work
     arrived = state.clock.num_arrived[0] - sums[1, _JOBS]
-    sums[0, _JOBS] += arrived
-    sums[1, _DONE] = done
-    sums[1, _USUALLY_DONE] = usually_done
-    sums[1, _JOBS] = state.clock.num_arrived[0]
     left = _MEMORY**arrived
-    for column in range(3):
-        sums[0, column] *= left
+    _update(sums, _JOBS, float(state.clock.num_arrived[0]), left)
+    _update(sums, _DONE, -state.costs[_UTILIZATION], left)
     for run in range(NUM_VIRTUAL):
+        one = row_of(virtual.states, run)
+        since = now - one.clock.now[0]
+        _update(work, run, one.clock.used[0] * since - one.costs[_UTILIZATION], left)
         _accrue(virtual, run, now)
         virtual.waits[run, _TOTAL] *= left
 
@@ -287,9 +296,8 @@ def forget(virtual, state):  # type: ignore[no-untyped-def]
 def _who_decides(virtual):  # type: ignore[no-untyped-def]
     """Return the run whose policy decides in the real run."""
     sums = virtual.sums
-    missing = 0.0
-    if sums[0, _USUALLY_DONE] > 0.0:
-        missing = 1.0 - sums[0, _DONE] / sums[0, _USUALLY_DONE]
+    work = virtual.work
+    missing = _missing(sums[0, _DONE], work[0, _EASY])
     if missing > _MOST_BEHIND:
         return _EASY
     best = _EASY
@@ -298,6 +306,7 @@ def _who_decides(virtual):  # type: ignore[no-untyped-def]
     )
     for run in range(1, NUM_VIRTUAL):
         is_excluded = run == _POLICY and missing > _MOST_IDLE
+        is_excluded = is_excluded or _missing(work[0, run], work[0, _EASY]) > _MOST_BEHIND_ALONE
         if not is_excluded and virtual.waits[run, _TOTAL] < least:
             least = virtual.waits[run, _TOTAL]
             best = run
