@@ -11,7 +11,13 @@ from parcae.evaluation.world import tuned_last
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.policies.checkpoint import read_checkpoint
-from parcae.policies.packing.catalog import PackingSetting, make_packing_policy, packing_checkpoint
+from parcae.policies.packing.catalog import (
+    UNGUARDED,
+    PackingSetting,
+    earned,
+    make_packing_policy,
+    packing_checkpoint,
+)
 from parcae.policies.packing.policy import PackingPolicy
 
 #: Policies that are tuned for the setting of the comparison, before it runs.
@@ -80,14 +86,16 @@ def resolve_packing(
     made: dict[str, PackingPolicy] = {}
     tuned: dict[str, str] = {}
     edges: dict[str, str] = {}
-    for name in tuned_last(names, lambda name: tuning is not None and name in TUNED):
-        if tuning is None or name not in TUNED:
+    for name in tuned_last(names, lambda name: tuning is not None and _plain(name) in TUNED):
+        if tuning is None or _plain(name) not in TUNED:
             made[name] = make_packing_policy(name, setting)
             continue
         if progress is not None:
             progress(f"tuning {name}")
-        result = tune(name, tuning)
-        made[name] = result.policy
+        result = tune(_plain(name), tuning)
+        is_guarded = name == _plain(name)
+        policy: PackingPolicy = result.policy
+        made[name] = earned(policy, setting or PackingSetting()) if is_guarded else policy
         tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
         if result.edge:
             edges[name] = result.edge
@@ -100,9 +108,17 @@ def resolve_packing(
     )
 
 
+def _plain(name: str) -> str:
+    """The name without the suffix of a policy that may withhold jobs whatever the harm.
+
+    `tetris`, which withholds none, does not take it.
+    """
+    return "withhold" if name == f"withhold{UNGUARDED}" else name
+
+
 def _curve(name: str, setting: PackingSetting | None) -> list[list[float]]:
     """The learning curve from a learned policy's model card; empty for other policies."""
-    path = packing_checkpoint(name, setting)
+    path = packing_checkpoint(name.removesuffix(UNGUARDED), setting)
     return [] if path is None else list(read_checkpoint(path).card.get("curve", []))
 
 

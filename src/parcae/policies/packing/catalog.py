@@ -116,6 +116,8 @@ PACKING_CATALOG: Catalogue[PackingSetting] = Catalogue(
                     "withholding rule", "Parcae", _learned),
         PolicyEntry("FILE.safetensors", "a checkpoint of `parcae packing train` or `tune`",
                     "Parcae", _learned),
+        PolicyEntry("withhold|set|FILE+unguarded", "on a log, the policy decides also where EASY "
+                    "or the shortest job first proved better", "Parcae", _learned),
     ),
 )  # fmt: skip
 LEARNED = ("deeprm", "a2c", "set")

@@ -1,0 +1,111 @@
+"""Policies that withhold jobs of a log only where this has proved better than EASY."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parcae.errors import PolicyError
+from parcae.evaluation.packing.world import run_policy
+from parcae.packing.config import PackingConfig
+from parcae.packing.layout import NOT_YET
+from parcae.packing.world import Outcome, PackingBatch
+from parcae.policies.jobset.policy import JobSetPolicy
+from parcae.policies.packing.catalog import PackingSetting, make_packing_policy
+from parcae.policies.packing.earned import EarnedPolicy, allocate_virtual
+from parcae.policies.packing.kernels.decisions import PackingKind
+from parcae.policies.packing.kernels.earned import play_rule_many
+from parcae.policies.packing.policy import HandMadePolicy
+from parcae.workloads.rigid import RigidJobs
+
+_LOG = PackingSetting(is_exact=True)
+#: A withholding rule that lets all but the shortest jobs wait for an almost empty cluster.
+_STUBBORN = HandMadePolicy("stubborn", PackingKind.WITHHOLD, (0.0, 0.0, 0.9, 3.0, 2.0, 0.0, 0.0, 3))
+
+
+def _jobs(load: float, seed: int = 0, count: int = 300, overestimate: float = 1.0) -> RigidJobs:
+    rng = np.random.default_rng(seed)
+    duration = np.maximum(1, np.rint(rng.lognormal(5.0, 1.5, count))).astype(np.int64)
+    width = 2 ** rng.integers(0, 5, count)
+    length = float((duration * width).sum()) / (load * 64)
+    arrival = np.sort(rng.uniform(0, length, count)).astype(np.int64)
+    estimate = np.ceil(duration * rng.uniform(1.0, overestimate, count)).astype(np.int64)
+    return RigidJobs(
+        "made up", arrival, duration, width[:, None], np.array([64]), estimate, step="s"
+    )
+
+
+def _run(policy: Any, jobs: RigidJobs) -> Outcome:
+    return run_policy(policy, [jobs], PackingConfig.for_log(jobs), 1)[0]
+
+
+def _slowdown(outcome: Outcome) -> float:
+    jobs = outcome.jobs
+    length = outcome.start - jobs.arrival + jobs.duration
+    return float(np.maximum(1.0, length / np.maximum(10, jobs.duration)).mean())
+
+
+def _play(jobs: RigidJobs) -> Any:
+    """The virtual runs after a run of the stubborn rule."""
+    batch = PackingBatch([jobs], PackingConfig.for_log(jobs), wants_profile=True)
+    arguments = _STUBBORN.arguments_for(batch.states, batch.views)
+    virtual = allocate_virtual(batch.states, batch.views)
+    play_rule_many(batch.clusters, batch.views, *arguments, virtual, 0, 1)
+    return virtual
+
+
+@pytest.mark.parametrize("load", [0.5, 1.3])
+def test_with_exact_estimates_the_virtual_runs_are_the_runs_of_their_policies(load: float) -> None:
+    jobs = _jobs(load, count=120)
+    virtual = _play(jobs)
+    policies = [make_packing_policy("easy"), make_packing_policy("sjf"), _STUBBORN]
+    for run, policy in enumerate(policies):
+        start = virtual.states.jobs.start[run]
+        alone = _run(policy, jobs).start
+        # A virtual run goes as far as the real one.
+        has_started = start != NOT_YET
+        assert has_started.sum() > 60
+        assert start[has_started].tolist() == alone[has_started].tolist(), policy.name
+
+
+def test_durations_of_jobs_that_have_not_ended_change_nothing() -> None:
+    jobs = _jobs(1.1, count=200, overestimate=5.0)
+    before = _run(EarnedPolicy(_STUBBORN), jobs)
+    late = np.argsort(before.start)[120]
+    duration = jobs.duration.copy()
+    duration[late] = jobs.estimate[late]
+    changed = RigidJobs(
+        "changed", jobs.arrival, duration, jobs.demand, jobs.capacity, jobs.estimate, step="s"
+    )
+    after = _run(EarnedPolicy(_STUBBORN), changed)
+    is_earlier = before.start < before.finish[late]
+    assert is_earlier.sum() > 120
+    assert after.start[is_earlier].tolist() == before.start[is_earlier].tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_little_waits_withholding_does_hardly_any_harm(seed: int) -> None:
+    jobs = _jobs(0.3, seed, overestimate=4.0)
+    usual = _slowdown(_run(make_packing_policy("easy"), jobs))
+    assert usual < 1.5
+    assert _slowdown(_run(_STUBBORN, jobs)) > 2.0 * usual
+    assert _slowdown(_run(EarnedPolicy(_STUBBORN), jobs)) < 1.05 * usual
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_under_overload_the_gain_is_kept_and_little_work_is_behind(seed: int) -> None:
+    jobs = _jobs(1.4, seed, count=1_500, overestimate=4.0)
+    usual = _run(make_packing_policy("easy"), jobs)
+    kept = _run(make_packing_policy("set", _LOG), jobs)
+    assert _slowdown(kept) < 0.5 * _slowdown(usual)
+    # A long job that starts last can end the run later; the work as a whole is hardly behind.
+    ends = [float(np.percentile(one.finish, 99)) for one in (kept, usual)]
+    assert ends[0] < 1.1 * ends[1]
+
+
+def test_names_choose_whether_a_policy_must_earn_its_decisions() -> None:
+    assert isinstance(make_packing_policy("set", _LOG), EarnedPolicy)
+    assert isinstance(make_packing_policy("set+unguarded", _LOG), JobSetPolicy)
+    assert isinstance(make_packing_policy("set"), JobSetPolicy)
+    with pytest.raises(PolicyError, match="for policies that withhold"):
+        make_packing_policy("sjf+unguarded", _LOG)
