@@ -17,9 +17,9 @@ from parcae.cli.options import MOST, JsonOption, SeedStartOption
 from parcae.cli.packing_options import (
     ONE_SOURCE,
     DrawnOptions,
-    LogOptions,
     ObjectiveOption,
     ReadingOptions,
+    SpedLogOptions,
     cost_of,
     log_json,
     reject_both,
@@ -105,7 +105,7 @@ class RunOptions:
 def simulate_command(
     *,
     drawn: DrawnOptions,
-    reading: LogOptions,
+    reading: SpedLogOptions,
     sets: JobSetOptions,
     policy: PolicyOption = "sjf",
     seed: Annotated[
@@ -126,7 +126,7 @@ def simulate_command(
 
 
 def _sequences(
-    drawn: DrawnOptions, reading: LogOptions, sets: JobSetOptions, seed: int
+    drawn: DrawnOptions, reading: SpedLogOptions, sets: JobSetOptions, seed: int
 ) -> tuple[list[tuple[RigidJobs, PackingConfig]], PackingSetting]:
     """The sequences to run, and the setting for which policies that were trained are chosen."""
     from parcae.errors import ConfigError
@@ -260,7 +260,7 @@ def _chart(run: PlayedRun) -> Chart:
 def compare_command(
     *,
     drawn: DrawnOptions,
-    reading: LogOptions,
+    reading: SpedLogOptions,
     runs: RunOptions,
     output: OutputOptions,
     policies: Annotated[
@@ -307,6 +307,7 @@ def compare_command(
                 say=status.update,
             )
             comparison.settings["read"] = log_json(log)["read"]
+            comparison.settings["speed"] = reading.speed
         else:
             comparison = compare_packing(
                 drawn.source(),

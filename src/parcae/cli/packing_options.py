@@ -22,8 +22,8 @@ ObjectiveOption = Annotated[
     str | None,
     typer.Option(
         "--objective",
-        help="What to minimise: slowdown | bounded-slowdown | completion | utilization | makespan "
-        "(default: slowdown; logs: bounded-slowdown)",
+        help="What to minimise: slowdown | bounded-slowdown | completion | utilization | "
+        "makespan | slowdown+makespan (default: slowdown; logs: bounded-slowdown)",
     ),
 ]
 #: Number of loads into which a range is divided.
@@ -103,6 +103,33 @@ class LogOptions(ReadingOptions):
         Path | None,
         typer.Option("--swf", help="A log in the Standard Workload Format (*.swf, *.swf.gz)."),
     ] = None
+
+
+@dataclass(frozen=True)
+class SpedLogOptions(LogOptions):
+    """A log, if there is one, how it is read, and how fast its jobs arrive."""
+
+    speed: Annotated[
+        float,
+        typer.Option(
+            "--speed",
+            min=1e-3,
+            max=1e3,
+            help="Let the log's jobs arrive this many times as fast, e.g. 1.5.",
+        ),
+    ] = 1.0
+
+    def read(self, path: Path) -> SwfLog:
+        """Read a log; see `ReadingOptions.read`."""
+        from dataclasses import replace
+
+        from parcae.packing.sources import sped_up
+
+        log = super().read(path)
+        if self.speed == 1.0:
+            return log
+        name = f"{log.jobs.name}[{self.speed:g} times as fast]"
+        return replace(log, jobs=replace(sped_up(log.jobs, self.speed), name=name))
 
 
 @dataclass(frozen=True)
@@ -237,7 +264,7 @@ def reject_both(swf: Path | None, drawn: DrawnOptions) -> None:
 
 #: Options of the packing commands that apply only to logs, or only to jobs that are drawn.
 _OF_LOGS = ("processors", "memory", "estimates", "cancelled", "partitions", "max_bad_share")
-_OF_LOGS_TOO = ("also_swf", "piece_jobs", "speeds", "part")
+_OF_LOGS_TOO = ("also_swf", "piece_jobs", "speeds", "part", "speed")
 _OF_DRAWN = ("mix", "window", "slots", "backlog", "horizon", "units", "resources")
 _OF_DRAWN_TOO = ("seeds", "seed_start")
 ONE_SOURCE = (

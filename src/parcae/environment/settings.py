@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parcae.errors import ConfigError, suggestion
 from parcae.metrics.objectives import Objective, parse_objective
+from parcae.metrics.packing import parse_cost
 from parcae.packing.config import PackingConfig, TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource, LogSource, PackingSource
@@ -166,7 +167,7 @@ class PackingSettings(BaseModel):
     @property
     def cost(self) -> Cost:
         """The objective as the world's cost."""
-        return Cost[self.objective.upper().replace("-", "_")]
+        return parse_cost(self.objective)
 
     @property
     def most_jobs(self) -> int:
@@ -189,14 +190,6 @@ class PackingSettings(BaseModel):
         )
 
 
-def _check_objective(objective: str) -> None:
-    names = [cost.name.lower().replace("_", "-") for cost in Cost]
-    if objective not in names:
-        raise ConfigError(
-            f"objective {objective!r} does not exist: write one of {', '.join(names)}"
-        )
-
-
 def read_packing(given: Mapping[str, Any]) -> PackingSettings:
     """Check the keyword arguments of `parcae/Packing-v0` and return the settings.
 
@@ -215,7 +208,7 @@ def read_packing(given: Mapping[str, Any]) -> PackingSettings:
         settings = PackingSettings(**{k: v for k, v in given.items() if k in own_keys}, world=world)
     except ValidationError as error:
         raise ConfigError(_in_words(error)) from None
-    _check_objective(settings.objective)
+    parse_cost(settings.objective)  # raises an error if there is no such objective
     if world.mode is not TimeMode.STEPS:
         raise ConfigError("setting mode: the environment counts time in steps; leave mode out")
     _check_jobs(settings)

@@ -25,7 +25,7 @@ from parcae.workloads.rigid import RigidJobs
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 #: Costs that are sums over jobs; the others are one number per run.
-BY_JOB = (Cost.SLOWDOWN, Cost.BOUNDED_SLOWDOWN, Cost.COMPLETION)
+BY_JOB = (Cost.SLOWDOWN, Cost.BOUNDED_SLOWDOWN, Cost.COMPLETION, Cost.SLOWDOWN_MAKESPAN)
 #: The start of a job that never starts.
 _NEVER = np.iinfo(np.int64).max
 
@@ -38,7 +38,7 @@ def parse_cost(text: str) -> Cost:
 
     Example: `parse_cost("bounded-slowdown")` is `Cost.BOUNDED_SLOWDOWN`.
     """
-    names = {cost.name.lower().replace("_", "-"): cost for cost in Cost}
+    names = {cost.objective: cost for cost in Cost}
     if text not in names:
         raise ConfigError(f"objective {text!r} does not exist: write one of {', '.join(names)}")
     return names[text]

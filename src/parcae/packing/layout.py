@@ -26,6 +26,14 @@ class Cost(IntEnum):
     COMPLETION = 2  # jobs in the system
     UTILIZATION = 3  # minus the share of the resources in use, summed over resources
     MAKESPAN = 4  # 1 while any job is unfinished
+    # BOUNDED_SLOWDOWN and, for every job, MAKESPAN / the shortest makespan that is possible
+    SLOWDOWN_MAKESPAN = 5
+
+    @property
+    def objective(self) -> str:
+        """The name of the objective, such as "bounded-slowdown"."""
+        separator = "+" if self is Cost.SLOWDOWN_MAKESPAN else "-"
+        return self.name.lower().replace("_", separator)
 
 
 #: A job of a sequence. `estimate` is the duration that the scheduler knows, `log_estimate` its
@@ -71,7 +79,8 @@ CLOCK = np.dtype(
     ],
     align=True,
 )
-#: How the world runs; see `PackingConfig`. With `is_exact`, time goes from event to event, every
+#: How the world runs; see `PackingConfig`. `makespan_weight` is the number of jobs / the shortest
+#: makespan that is possible. With `is_exact`, time goes from event to event, every
 #: waiting job is visible, in order of arrival, and only a job that fits now can be placed. Else
 #: time goes in steps, and jobs can be booked ahead.
 RULES = np.dtype(
@@ -81,6 +90,7 @@ RULES = np.dtype(
         ("ends_early", np.int64),
         ("as_coded", np.int64),
         ("bound", np.float64),
+        ("makespan_weight", np.float64),
         ("max_decisions", np.int64),
     ],
     align=True,

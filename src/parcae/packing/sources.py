@@ -84,6 +84,11 @@ class DrawnSource:
         }
 
 
+def sped_up(jobs: RigidJobs, speed: float) -> RigidJobs:
+    """Return the jobs with arrivals that are `speed` times as fast."""
+    return replace(jobs, arrival=(jobs.arrival / speed).astype(np.int64))
+
+
 @dataclass(frozen=True)
 class LogSource:
     """Pieces of a log: `num_jobs` consecutive jobs, starting at a random one.
@@ -132,11 +137,7 @@ class LogSource:
         first = int(rng.integers(len(self.jobs) - num_jobs + 1))
         piece = self.jobs.piece(first, first + num_jobs)
         speed = self.speeds[int(rng.integers(len(self.speeds)))]
-        return (
-            piece
-            if speed == 1.0
-            else replace(piece, arrival=(piece.arrival / speed).astype(np.int64))
-        )
+        return piece if speed == 1.0 else sped_up(piece, speed)
 
     def card(self) -> dict[str, Any]:
         """Return the source's description; the log itself is not part of it."""

@@ -85,8 +85,18 @@ def make_sequence_tables(sequences: Sequence[RigidJobs], config: PackingConfig) 
         counts[row] = n
     for key in ("window", "ends_early", "as_coded", "bound", "max_decisions"):
         rules[key] = getattr(config, key)
+    rules["makespan_weight"][:, 0] = [len(jobs) / shortest_makespan(jobs) for jobs in sequences]
     rules["is_exact"] = config.mode is TimeMode.EXACT
     return SequenceTables(specs, demand, counts, rules)
+
+
+def shortest_makespan(jobs: RigidJobs) -> float:
+    """Return a makespan that no schedule can be below: by arrivals and by work; at least 1."""
+    if len(jobs) == 0:
+        return 1.0
+    ends = jobs.arrival - jobs.arrival[0] + jobs.duration
+    work = (jobs.duration[:, None] * jobs.demand).sum(axis=0) / jobs.capacity
+    return max(1.0, float(ends.max()), float(work.max()))
 
 
 def _check_fits(jobs: RigidJobs, config: PackingConfig) -> None:

@@ -52,10 +52,15 @@ def columns(comparison: PackingComparison) -> list[Column[PackingResult]]:
         Column("p95", lambda p: number(p.quantiles()["p95"])),
         Column(other, lambda p: number(p.estimates[other].mean)),
         Column("waiting", lambda p: number(p.estimates["waiting"].mean)),
+        Column("makespan (ratio)", _makespan_text),
         Column("busy", lambda p: " ".join(f"{share:.0%}" for share in p.utilization().values())),
         Column("withheld", lambda p: f"{p.mean('withheld_share'):.0%}"),
         Column("never started", _lost_text),
     ]
+
+
+def _makespan_text(result: PackingResult) -> str:
+    return f"{number(result.mean('makespan'))} ({result.makespan_ratio:.2f})"
 
 
 def _lost_text(result: PackingResult) -> str:

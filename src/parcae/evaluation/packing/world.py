@@ -23,6 +23,7 @@ from parcae.metrics.packing import (
     MEASURES,
     PackingSummary,
     SizeGroups,
+    makespan,
     mean_of_started,
     plain,
     size_groups,
@@ -65,6 +66,7 @@ class PackingResult:
         values: float64[jobs of all runs], the main measure; NaN for jobs that never started.
         groups: int64[jobs of all runs], the size group of each job.
         correlation: correlation between the means of neighbouring blocks; NaN for independent runs.
+        makespan_ratio: mean over runs of makespan / the first policy's.
     """
 
     name: str
@@ -74,6 +76,7 @@ class PackingResult:
     values: FloatArray
     groups: npt.NDArray[np.int64]
     correlation: float = math.nan
+    makespan_ratio: float = 1.0
 
     @property
     def num_jobs(self) -> int:
@@ -137,6 +140,7 @@ class PackingResult:
             "quantiles": self.quantiles(),
             f"{measure}_by_size": self.by_size(sizes.names),
             "makespan": self.mean("makespan"),
+            "makespan_ratio_to_first": self.makespan_ratio,
             "utilization": self.utilization(),
             "withheld_share": self.mean("withheld_share"),
             "decisions": self.mean("decisions"),
@@ -311,7 +315,7 @@ class PackingWorld:
         sizes = size_groups(self.sequences)
         num_visible = None if is_log else self.config.num_slots
         by_policy = list(zip(*rows, strict=True))
-        first = _measured(by_policy[0])
+        first = by_policy[0]
         results = tuple(
             _result(name, outcomes, first, measure, sizes, num_visible)
             for name, outcomes in zip(resolved.names, by_policy, strict=True)
@@ -377,7 +381,7 @@ def _measured(outcomes: Sequence[Outcome]) -> dict[str, Samples]:
 def _result(
     name: str,
     outcomes: Sequence[Outcome],
-    first: Mapping[str, Samples],
+    first: Sequence[Outcome],
     measure: str,
     sizes: SizeGroups,
     num_visible: int | None,
@@ -387,21 +391,24 @@ def _result(
     Args:
         name: the policy's name.
         outcomes: its runs.
-        first: the samples of the first policy, by measure.
+        first: the runs of the first policy.
         measure: the main measure.
         sizes: the size groups.
         num_visible: number of job slots; None: all waiting jobs are visible.
     """
     samples = _measured(outcomes)
+    of_first = _measured(first)
+    makespans = np.array([[makespan(one) for one in runs] for runs in (outcomes, first)], float)
     is_one_run = len(outcomes) == 1
     return PackingResult(
         name,
         tuple(summarize_packing(outcome, sizes, num_visible) for outcome in outcomes),
         {key: one.mean() for key, one in samples.items()},
-        {key: samples[key].ratio(first[key]) for key in _RATIOS},
+        {key: samples[key].ratio(of_first[key]) for key in _RATIOS},
         np.concatenate([MEASURES[measure](outcome) for outcome in outcomes]),
         np.concatenate([sizes.of(outcome.jobs) for outcome in outcomes]),
         samples[measure].correlation() if is_one_run else math.nan,
+        float((makespans[0] / np.maximum(1.0, makespans[1])).mean()),
     )
 
 

@@ -14,6 +14,7 @@ _BOUNDED = int(Cost.BOUNDED_SLOWDOWN)
 _COMPLETION = int(Cost.COMPLETION)
 _UTILIZATION = int(Cost.UTILIZATION)
 _MAKESPAN = int(Cost.MAKESPAN)
+_BOTH = int(Cost.SLOWDOWN_MAKESPAN)
 
 
 @inlined
@@ -267,6 +268,7 @@ def _charge(state, sequence, steps):  # type: ignore[no-untyped-def]
             costs[_UTILIZATION] -= 1.0 - state.free[0, resource] / state.capacity[resource]
     if present > 0 or clock.num_arrived[0] < sequence.num_jobs[0]:
         costs[_MAKESPAN] += steps
+        costs[_BOTH] += (clock.bounded_weight[0] + sequence.rules.makespan_weight[0]) * steps
 
 
 @inlined
