@@ -18,13 +18,13 @@ from parcae.policies.decima.kernels.heads import (
 )
 from parcae.policies.decima.layout import EMBEDDING, HIDDEN_1, HIDDEN_2, Fit, Transform
 from parcae.policies.networks.kernels import (
-    add_product,
     copy_bias,
     draw,
     largest,
     log_sum_exp,
     uniform,
 )
+from parcae.products import add_product
 
 _D = EMBEDDING
 _H1 = HIDDEN_1

@@ -32,7 +32,11 @@ from parcae.policies.decima.layout import (
     WORK_SCALE_MS,
     Transform,
 )
-from parcae.policies.networks.kernels import add_product, copy_bias, rectify
+from parcae.policies.networks.kernels import (
+    copy_bias,
+    rectify,
+)
+from parcae.products import add_product
 
 _D = EMBEDDING
 _H1 = HIDDEN_1

@@ -28,7 +28,12 @@ from parcae.policies.decima.layout import (
     Fit,
     Transform,
 )
-from parcae.policies.networks.kernels import add_product, copy_bias, dot, rectify
+from parcae.policies.networks.kernels import (
+    copy_bias,
+    dot,
+    rectify,
+)
+from parcae.products import add_product
 
 _D = EMBEDDING
 _H1 = HIDDEN_1
