@@ -67,6 +67,10 @@ class Limits(StrEnum):
     NONE = "none"  # all executors go to the chosen stage
 
 
+#: The kernels' numbers for how limits are chosen.
+LIMIT_KINDS = {Limits.INPUT: 0, Limits.OUTPUTS: 1, Limits.STAGE: 2, Limits.NONE: 3}
+
+
 class DecimaSettings(BaseModel):
     """Which parts of Decima are switched on; the default is the paper's network.
 

@@ -21,20 +21,17 @@ from parcae.policies.decima.layout import (
     EMBEDDING,
     HIDDEN_1,
     HIDDEN_2,
+    LIMIT_KINDS,
     VERSIONS,
     ClassFeature,
     DecimaSettings,
     FeatureSet,
-    Limits,
     decima_levels,
     flatten,
     starts,
 )
 from parcae.policies.networks.choices import ranked_choices
 from parcae.policies.networks.layout import Weights
-
-#: Values of `Network.limits`.
-_LIMITS = {Limits.INPUT: 0, Limits.OUTPUTS: 1, Limits.STAGE: 2, Limits.NONE: 3}
 
 
 def make_network(
@@ -60,7 +57,7 @@ def make_network(
         knows_gap=settings.knows_gap,
         has_graph=settings.has_graph,
         has_two_transforms=settings.has_two_transforms,
-        limits=_LIMITS[settings.limits],
+        limits=LIMIT_KINDS[settings.limits],
         has_critical_path=settings.critical_path,
         has_average_width=settings.average_width,
         has_classes=settings.executor_classes,
