@@ -109,7 +109,7 @@ def score_stages(view, net, work):  # type: ignore[no-untyped-def]
             if net.has_classes:
                 write_fit(view, work, stage, work.row, 0)
                 add_product(work.row, num_fits, weights, at + 3 * _D * _H1, _H1, work.layer_1)
-            work.logits[count] = score(net, work, second)
+            work.logits[count] = score(weights, work.layer_1, work.layer_2, second)
             work.stage[count] = stage
             count += 1
     return count
@@ -138,7 +138,7 @@ def _score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
         copy_bias(weights, first + (num_in + 1) * _H1, _H1, work.job_layer)
         add_product(work.row, num_in, weights, first, _H1, work.job_layer)
     if net.limits == _LIMIT_OUTPUTS:
-        at = hidden(net, work, net.starts[Transform.W], work.row, num_in)
+        at = hidden(weights, first, work.layer_1, work.layer_2, work.row, num_in)
         copy_bias(net.weights, at + _H2 * num_levels, num_levels, work.limit_logits)
         add_product(work.layer_2, _H2, net.weights, at, num_levels, work.limit_logits)
     for column in range(num_levels):
@@ -153,7 +153,9 @@ def _score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
             share = np.float32(level / net.levels[num_levels - 1])
             for o in range(_H1):
                 work.layer_1[o] = work.job_layer[o] + share * weights[first + num_in * _H1 + o]
-            work.limit_logits[column] = score(net, work, first + (num_in + 2) * _H1)
+            work.limit_logits[column] = score(
+                weights, work.layer_1, work.layer_2, first + (num_in + 2) * _H1
+            )
     return count
 
 

@@ -48,36 +48,42 @@ _OFFERED_IN_CODE = 2
 
 
 @inlined
-def hidden(net, work, at, x, num_in):  # type: ignore[no-untyped-def]
+def hidden(weights, at, layer_1, layer_2, x, num_in):  # type: ignore[no-untyped-def]
     """Compute the two hidden layers of a transform.
 
     Args:
-        net: the Network.
-        work: the Workspace; `layer_1` and `layer_2` are written.
-        at: where the transform's weights start in `net.weights`.
+        weights: float32 array, the network's weights.
+        at: where the transform's weights start.
+        layer_1: float32[HIDDEN_1], written.
+        layer_2: float32[HIDDEN_2], written.
         x: float32[at least num_in], the inputs.
         num_in: number of inputs.
 
     Returns:
         Where the weights of the transform's last layer start.
     """
-    weights = net.weights
-    copy_bias(weights, at + num_in * _H1, _H1, work.layer_1)
-    add_product(x, num_in, weights, at, _H1, work.layer_1)
-    rectify(work.layer_1, _H1, _SLOPE)
+    copy_bias(weights, at + num_in * _H1, _H1, layer_1)
+    add_product(x, num_in, weights, at, _H1, layer_1)
+    rectify(layer_1, _H1, _SLOPE)
     at += (num_in + 1) * _H1
-    copy_bias(weights, at + _H1 * _H2, _H2, work.layer_2)
-    add_product(work.layer_1, _H1, weights, at, _H2, work.layer_2)
-    rectify(work.layer_2, _H2, _SLOPE)
+    copy_bias(weights, at + _H1 * _H2, _H2, layer_2)
+    add_product(layer_1, _H1, weights, at, _H2, layer_2)
+    rectify(layer_2, _H2, _SLOPE)
     return at + (_H1 + 1) * _H2
 
 
-@kernel
+@inlined
 def _transform(net, work, which, x, num_in, y):  # type: ignore[no-untyped-def]
     """Write transform(x), EMBEDDING numbers, to y; the last layer is rectified too."""
-    at = hidden(net, work, net.starts[which], x, num_in)
-    copy_bias(net.weights, at + _H2 * _D, _D, y)
-    add_product(work.layer_2, _H2, net.weights, at, _D, y)
+    _run_layers(net.weights, net.starts[which], work.layer_1, work.layer_2, x, num_in, y)
+
+
+@kernel
+def _run_layers(weights, at, layer_1, layer_2, x, num_in, y):  # type: ignore[no-untyped-def]
+    """See `_transform`. The arguments are few, because a call copies every array's description."""
+    at = hidden(weights, at, layer_1, layer_2, x, num_in)
+    copy_bias(weights, at + _H2 * _D, _D, y)
+    add_product(layer_2, _H2, weights, at, _D, y)
     rectify(y, _D, _SLOPE)
 
 
@@ -105,7 +111,7 @@ def largest_memory(view):  # type: ignore[no-untyped-def]
     return top
 
 
-@kernel
+@inlined
 def critical_ms(view, job):  # type: ignore[no-untyped-def]
     """Return the work on the heaviest path through the unstarted part of a job, on one executor.
 
@@ -138,7 +144,7 @@ def _path_and_width(view, net, job):  # type: ignore[no-untyped-def]
     )
 
 
-@kernel
+@inlined
 def _stage_features(view, net, stage, job, x, common):  # type: ignore[no-untyped-def]
     """Write the features of a stage to x.
 
@@ -187,7 +193,7 @@ def _mean_gap(view):  # type: ignore[no-untyped-def]
     return (view.jobs.arrival_ms[last] - view.jobs.arrival_ms[0]) / last / GAP_SCALE_MS
 
 
-@kernel
+@inlined
 def _update_cache_key(view, work, job, num_unfinished):  # type: ignore[no-untyped-def]
     """Remember this job, and return whether the row held the same job already.
 
@@ -212,7 +218,7 @@ def _update_cache_key(view, work, job, num_unfinished):  # type: ignore[no-untyp
     return is_same
 
 
-@kernel
+@inlined
 def _refresh_features(view, net, work, job, gap, memory):  # type: ignore[no-untyped-def]
     """Update the features of the job's unfinished stages.
 
@@ -248,7 +254,7 @@ def _apply_outer_transform(net, work, which, y):  # type: ignore[no-untyped-def]
             y[o] = work.total[o]
 
 
-@kernel
+@inlined
 def _embed_stage(view, net, work, stage):  # type: ignore[no-untyped-def]
     """Write e_v of one stage by Eq. 1: e_v = g(sum f(e_u)) + prep(x_v).
 
@@ -278,7 +284,7 @@ def _embed_stage(view, net, work, stage):  # type: ignore[no-untyped-def]
         _transform(net, work, Transform.F_STAGE, e, _D, work.f[row])
 
 
-@kernel
+@inlined
 def _are_children_embedded(view, work, stage):  # type: ignore[no-untyped-def]
     """Return whether the embeddings of all children of a stage have been computed."""
     for edge in range(
@@ -290,7 +296,7 @@ def _are_children_embedded(view, work, stage):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel
+@inlined
 def _embed_job(view, net, work, job):  # type: ignore[no-untyped-def]
     """Write the embeddings of the job's unfinished stages, from leaves to roots, and its summary.
 
@@ -332,7 +338,7 @@ def _embed_job(view, net, work, job):  # type: ignore[no-untyped-def]
     _transform(net, work, Transform.F_GLOBAL, y, _D, work.f3[work.now[1] + job])
 
 
-@kernel
+@inlined
 def _choose_version(view, net, work):  # type: ignore[no-untyped-def]
     """Select the version of the embeddings for the present number of offered executors.
 
@@ -370,7 +376,7 @@ def _is_untouched(view, job):  # type: ignore[no-untyped-def]
     )
 
 
-@kernel
+@inlined
 def _find_twin(view, work, job):  # type: ignore[no-untyped-def]
     """Return an untouched job of the same profile that was embedded in this turn, or NO_JOB."""
     jobs = view.jobs
@@ -387,7 +393,7 @@ def _find_twin(view, work, job):  # type: ignore[no-untyped-def]
     return twin
 
 
-@kernel
+@inlined
 def _offer_as_twin(view, work, job):  # type: ignore[no-untyped-def]
     """Register an untouched job as the twin of its profile for the rest of this turn."""
     if _is_untouched(view, job):
@@ -396,7 +402,7 @@ def _offer_as_twin(view, work, job):  # type: ignore[no-untyped-def]
         work.twin[slot, 1] = job
 
 
-@kernel
+@inlined
 def _copy_embeddings(view, work, source, target):  # type: ignore[no-untyped-def]
     """Copy the embeddings in the current version from one job to another of the same profile."""
     first_source = work.now[0] + view.jobs.stage_start[source]

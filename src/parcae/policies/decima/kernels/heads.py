@@ -55,21 +55,21 @@ _NUM_CLASS_FEATURES = len(ClassFeature)
 
 
 @kernel
-def score(net, work, at):  # type: ignore[no-untyped-def]
+def score(weights, layer_1, layer_2, at):  # type: ignore[no-untyped-def]
     """Compute the single linear output of a transform from the inputs of its first rectifier.
 
     Args:
-        net: the Network.
-        work: the Workspace; `layer_1` holds the first layer before its rectifier.
-        at: where the weights of the transform's second layer start in `net.weights`.
+        weights: float32 array, the network's weights.
+        layer_1: float32[HIDDEN_1], the first layer before its rectifier; changed.
+        layer_2: float32[HIDDEN_2], written.
+        at: where the weights of the transform's second layer start.
     """
-    weights = net.weights
-    rectify(work.layer_1, _H1, _SLOPE)
-    copy_bias(weights, at + _H1 * _H2, _H2, work.layer_2)
-    add_product(work.layer_1, _H1, weights, at, _H2, work.layer_2)
-    rectify(work.layer_2, _H2, _SLOPE)
+    rectify(layer_1, _H1, _SLOPE)
+    copy_bias(weights, at + _H1 * _H2, _H2, layer_2)
+    add_product(layer_1, _H1, weights, at, _H2, layer_2)
+    rectify(layer_2, _H2, _SLOPE)
     at += (_H1 + 1) * _H2
-    return dot(work.layer_2, _H2, weights, at) + weights[at + _H2]
+    return dot(layer_2, _H2, weights, at) + weights[at + _H2]
 
 
 @kernel
@@ -195,7 +195,9 @@ def score_classes(view, net, work, stage, limit):  # type: ignore[no-untyped-def
         add_product(
             work.class_x[executor_class], _NUM_CLASS_FEATURES, net.weights, at, _H1, work.layer_1
         )
-        work.class_logits[executor_class] = score(net, work, at + (_NUM_CLASS_FEATURES + 1) * _H1)
+        work.class_logits[executor_class] = score(
+            net.weights, work.layer_1, work.layer_2, at + (_NUM_CLASS_FEATURES + 1) * _H1
+        )
         count += 1
     return count
 
@@ -238,7 +240,7 @@ def score_lengths(view, net, work, stage, limit):  # type: ignore[no-untyped-def
         share = np.float32(length / net.idle_lengths)
         for o in range(_H1):
             work.layer_1[o] = work.job_layer[o] + share * weights[at + o]
-        work.idle_logits[length] = score(net, work, at + 2 * _H1)
+        work.idle_logits[length] = score(net.weights, work.layer_1, work.layer_2, at + 2 * _H1)
         count += 1
     work.idle_logits[0] += weights[at + 2 * _H1 + (_H1 + 1) * _H2 + _H2 + 1]
     return count

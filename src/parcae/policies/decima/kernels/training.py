@@ -169,7 +169,7 @@ _CHOSEN_ROW = 4
 _CHOSEN_JOB = 5
 
 
-@kernel
+@inlined
 def _find_edges(data, edges, work, job):  # type: ignore[no-untyped-def]
     """Note the edges among a job's unfinished stages, and the heights of these stages."""
     profile = data.structure[job]
@@ -188,7 +188,7 @@ def _find_edges(data, edges, work, job):  # type: ignore[no-untyped-def]
     work.size[_EDGES] = count
 
 
-@kernel
+@inlined
 def _find_jobs(data, edges, work, decision):  # type: ignore[no-untyped-def]
     """Find the keys of the decision's rows, and the edges between them."""
     first_job = data.first_job[decision]
@@ -206,7 +206,7 @@ def _find_jobs(data, edges, work, decision):  # type: ignore[no-untyped-def]
     work.size[_JOBS] = num_jobs
 
 
-@kernel
+@inlined
 def _order_rows(work):  # type: ignore[no-untyped-def]
     """Order the rows by their keys."""
     bound = work.bound
@@ -227,7 +227,7 @@ def _order_rows(work):  # type: ignore[no-untyped-def]
     bound[0] = 0
 
 
-@kernel
+@inlined
 def _load(data, edges, work, decision):  # type: ignore[no-untyped-def]
     """Bring a decision's rows, features and edges into order."""
     _find_jobs(data, edges, work, decision)
@@ -250,7 +250,7 @@ def _load(data, edges, work, decision):  # type: ignore[no-untyped-def]
         work.first_edge[parent] = edge
 
 
-@kernel
+@inlined
 def _apply(layers, inputs, out, first, last):  # type: ignore[no-untyped-def]
     """Compute the hidden layers of a transform for the rows first .. last - 1."""
     h1 = out.h1[first:last]
@@ -258,7 +258,7 @@ def _apply(layers, inputs, out, first, last):  # type: ignore[no-untyped-def]
     multiply_rectified(h1, layers.w2, layers.b2, out.h2[first:last], SLOPE)
 
 
-@kernel
+@inlined
 def _transform(layers, inputs, out, first, last):  # type: ignore[no-untyped-def]
     """Compute a transform with a rectified last layer for the rows first .. last - 1."""
     _apply(layers, inputs, out, first, last)
@@ -266,14 +266,14 @@ def _transform(layers, inputs, out, first, last):  # type: ignore[no-untyped-def
     multiply_rectified(h2, layers.w3, layers.b3, out.out[first:last], SLOPE)
 
 
-@kernel
+@inlined
 def _score(layers, inputs, out, count):  # type: ignore[no-untyped-def]
     """Compute a transform with a linear last layer for the first rows."""
     _apply(layers, inputs, out, 0, count)
     multiply(out.h2[:count], layers.w3, layers.b3, out.out[:count])
 
 
-@kernel
+@inlined
 def _go_back(layers, work, out, d_inputs, first, last):  # type: ignore[no-untyped-def]
     """Add to d_inputs the gradient of a transform's embedded inputs, from `out.d_out`."""
     d1 = out.d1[first:last]
@@ -284,7 +284,7 @@ def _go_back(layers, work, out, d_inputs, first, last):  # type: ignore[no-untyp
     multiply(d1, layers.t1, d_inputs[first:last], d_inputs[first:last])
 
 
-@kernel
+@inlined
 def _transform_back(layers, work, out, d_inputs, first, last):  # type: ignore[no-untyped-def]
     """Like `_go_back`, for a transform whose last layer is rectified."""
     for row in range(first, last):
@@ -294,7 +294,7 @@ def _transform_back(layers, work, out, d_inputs, first, last):  # type: ignore[n
     _go_back(layers, work, out, d_inputs, first, last)
 
 
-@kernel
+@inlined
 def _add_gradient(gradient, work, inputs, out, first, last):  # type: ignore[no-untyped-def]
     """Add to the gradient of a transform what the rows first .. last - 1 contribute."""
     d1 = out.d1[first:last]
@@ -332,7 +332,7 @@ def _add_row(source, row, target, at):  # type: ignore[no-untyped-def]
         target[at, o] += source[row, o]
 
 
-@kernel
+@inlined
 def _outer(parts, layers, inputs, out, y, first, last):  # type: ignore[no-untyped-def]
     """Write g(inputs) to y, or the inputs if the network has one transform for each level."""
     if parts.has_two_transforms:
@@ -342,7 +342,7 @@ def _outer(parts, layers, inputs, out, y, first, last):  # type: ignore[no-untyp
         _copy(inputs, y, first, last)
 
 
-@kernel
+@inlined
 def _outer_back(  # type: ignore[no-untyped-def]
     parts, layers, work, out, d_y, d_inputs, first, last
 ):
@@ -355,7 +355,7 @@ def _outer_back(  # type: ignore[no-untyped-def]
         _copy(d_y, d_inputs, first, last)
 
 
-@kernel
+@inlined
 def _embed_stages(parts, work):  # type: ignore[no-untyped-def]
     """Compute e_v of all stages (Decima, Eq. 1), from leaves to roots."""
     rows = work.size[_ROWS]
@@ -379,7 +379,7 @@ def _embed_stages(parts, work):  # type: ignore[no-untyped-def]
         _transform(parts.f_stage, work.e, work.f_stage, first, work.bound[2 * height + 1])
 
 
-@kernel
+@inlined
 def _embed(parts, work):  # type: ignore[no-untyped-def]
     """Compute the embeddings of stages, jobs and the cluster."""
     _embed_stages(parts, work)
@@ -399,7 +399,7 @@ def _embed(parts, work):  # type: ignore[no-untyped-def]
     _outer(parts, parts.g_global, work.global_total, work.g_global, work.z, 0, 1)
 
 
-@kernel
+@inlined
 def _embed_back(parts, gradient, work):  # type: ignore[no-untyped-def]
     """Add the gradient of the transforms below the heads, from d_e, d_y and d_z."""
     jobs = work.size[_JOBS]
@@ -422,7 +422,7 @@ def _embed_back(parts, gradient, work):  # type: ignore[no-untyped-def]
     multiply(work.ones[:, :rows], d_e, gradient.prep_bias, gradient.prep_bias)
 
 
-@kernel
+@inlined
 def _stages_back(parts, work):  # type: ignore[no-untyped-def]
     """Complete the gradient of e_v of all stages, from roots to leaves."""
     f_stage = work.f_stage
@@ -445,7 +445,7 @@ def _stages_back(parts, work):  # type: ignore[no-untyped-def]
                 edge = work.next_edge[edge]
 
 
-@kernel
+@inlined
 def _add_gradients(parts, gradient, work):  # type: ignore[no-untyped-def]
     """Add the gradients of the transforms that embed."""
     jobs = work.size[_JOBS]
@@ -460,7 +460,7 @@ def _add_gradients(parts, gradient, work):  # type: ignore[no-untyped-def]
         _add_gradient(gradient.g_global, work, work.global_total, work.g_global, 0, 1)
 
 
-@kernel
+@inlined
 def _share(parts, work):  # type: ignore[no-untyped-def]
     """Write the embeddings that all options of the chosen stage have in common: e, y, z."""
     for o in range(_D):
@@ -470,7 +470,7 @@ def _share(parts, work):  # type: ignore[no-untyped-def]
     work.d_shared[:] = 0.0
 
 
-@kernel
+@inlined
 def _share_back(work):  # type: ignore[no-untyped-def]
     """Add the gradient of the shared embeddings to those of the stage, the job and the cluster."""
     for o in range(_D):
@@ -490,7 +490,7 @@ def _place_of(parts, part):  # type: ignore[no-untyped-def]
     return 2 * _D if part == 1 else 0
 
 
-@kernel
+@inlined
 def _list_stages(data, work, parts, decision):  # type: ignore[no-untyped-def]
     """Write the inputs of the stages that may be chosen, and remember the chosen one."""
     head = work.q
@@ -517,7 +517,7 @@ def _list_stages(data, work, parts, decision):  # type: ignore[no-untyped-def]
     head.chosen[0] = count
 
 
-@kernel
+@inlined
 def _list_limits(data, work, parts, decision):  # type: ignore[no-untyped-def]
     """Write the inputs of the limits above what is held."""
     head = work.w
@@ -540,7 +540,7 @@ def _list_limits(data, work, parts, decision):  # type: ignore[no-untyped-def]
     head.chosen[0] = count
 
 
-@kernel
+@inlined
 def _list_options(work, head, allowed, choice):  # type: ignore[no-untyped-def]
     """Write the shared inputs of the allowed options of a head, and remember the chosen one."""
     count = 0
@@ -556,7 +556,7 @@ def _list_options(work, head, allowed, choice):  # type: ignore[no-untyped-def]
     head.chosen[0] = count
 
 
-@kernel
+@inlined
 def _judge_choice(head):  # type: ignore[no-untyped-def]
     """Turn the logits of a head into log probabilities.
 
@@ -579,7 +579,7 @@ def _judge_choice(head):  # type: ignore[no-untyped-def]
     return logs[head.chosen[1]], entropy
 
 
-@kernel
+@inlined
 def _choice_back(head, d_log_prob, d_entropy):  # type: ignore[no-untyped-def]
     """Replace the log probabilities of a head by the gradient of its logits."""
     logs = head.logs
@@ -596,7 +596,7 @@ def _choice_back(head, d_log_prob, d_entropy):  # type: ignore[no-untyped-def]
         logs[row] = slope + (d_log_prob if row == head.chosen[1] else 0.0)
 
 
-@kernel
+@inlined
 def _score_options(layers, head):  # type: ignore[no-untyped-def]
     """Write the logits of a head with one score for each option."""
     _score(layers, head.inputs, head.layers, head.chosen[0])
@@ -604,7 +604,7 @@ def _score_options(layers, head):  # type: ignore[no-untyped-def]
         head.logs[row] = head.layers.out[row, 0]
 
 
-@kernel
+@inlined
 def _options_back(layers, gradient, work, head):  # type: ignore[no-untyped-def]
     """Write the gradient of the options' inputs, and add that of the layers."""
     count = head.chosen[0]
@@ -615,7 +615,7 @@ def _options_back(layers, gradient, work, head):  # type: ignore[no-untyped-def]
     _add_gradient(gradient, work, head.inputs, head.layers, 0, count)
 
 
-@kernel
+@inlined
 def _score_limits(data, work, parts, decision):  # type: ignore[no-untyped-def]
     """Write the logits of the limits above what is held."""
     head = work.w
@@ -628,7 +628,7 @@ def _score_limits(data, work, parts, decision):  # type: ignore[no-untyped-def]
         head.logs[row] = head.layers.out[0, head.option[row]]
 
 
-@kernel
+@inlined
 def _limits_back(parts, gradient, work):  # type: ignore[no-untyped-def]
     """Add the gradient of the layers that score limits, and of their inputs."""
     head = work.w
@@ -649,7 +649,7 @@ def _limits_back(parts, gradient, work):  # type: ignore[no-untyped-def]
             work.d_shared[at] += head.d_inputs[row, column]
 
 
-@kernel
+@inlined
 def _score_classes(data, work, parts, decision):  # type: ignore[no-untyped-def]
     """Write the logits of the executor classes that are offered and fit."""
     head = work.executor_class
@@ -661,7 +661,7 @@ def _score_classes(data, work, parts, decision):  # type: ignore[no-untyped-def]
     _score_options(parts.executor_class, head)
 
 
-@kernel
+@inlined
 def _score_lengths(data, work, parts, decision):  # type: ignore[no-untyped-def]
     """Write the logits of the idle slot's possible lengths."""
     head = work.idle
@@ -675,7 +675,7 @@ def _score_lengths(data, work, parts, decision):  # type: ignore[no-untyped-def]
             head.logs[row] += parts.no_slot[0]
 
 
-@kernel
+@inlined
 def _sum_shared(work, head):  # type: ignore[no-untyped-def]
     """Add the gradients of the options' inputs to that of the shared embeddings."""
     for row in range(head.chosen[0]):
@@ -683,7 +683,7 @@ def _sum_shared(work, head):  # type: ignore[no-untyped-def]
             work.d_shared[column] += head.d_inputs[row, column]
 
 
-@kernel
+@inlined
 def _forward(data, edges, parts, work, decision):  # type: ignore[no-untyped-def]
     """Judge one decision. Returns (log probability, entropy)."""
     _load(data, edges, work, decision)
@@ -710,7 +710,7 @@ def _forward(data, edges, parts, work, decision):  # type: ignore[no-untyped-def
     return log_prob, entropy
 
 
-@kernel
+@inlined
 def _stages_scored_back(parts, gradient, work):  # type: ignore[no-untyped-def]
     """Add the gradient of the layers that score stages, and of their inputs."""
     head = work.q
@@ -724,7 +724,7 @@ def _stages_scored_back(parts, gradient, work):  # type: ignore[no-untyped-def]
             work.d_z[0, o] += head.d_inputs[row, 2 * _D + o]
 
 
-@kernel
+@inlined
 def _lengths_back(parts, gradient, work):  # type: ignore[no-untyped-def]
     """Add the gradient of the layers that score lengths of idle slots, and of their inputs."""
     head = work.idle
@@ -735,7 +735,7 @@ def _lengths_back(parts, gradient, work):  # type: ignore[no-untyped-def]
     _sum_shared(work, head)
 
 
-@kernel
+@inlined
 def _heads_back(  # type: ignore[no-untyped-def]
     data, parts, gradient, work, d_log_prob, d_entropy
 ):
