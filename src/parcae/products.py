@@ -20,11 +20,14 @@ from parcae.kernels import INLINED, kernel
 _WORD = ir.IntType(64)
 _INDEX = ir.IntType(32)
 _FLOAT = ir.FloatType()
-#: Lanes and number of the vectors that a tile is wide, from wide to narrow.
-_SINGLE_ROW = ((16, 2), (16, 1), (8, 1), (1, 1))
-_MANY_ROWS = ((16, 1), (8, 1), (1, 1))
 #: Rows of a tile, from high to low.
-_TILE_ROWS = (8, 4, 1)
+_TILE_ROWS = (8, 4, 2, 1)
+#: Lanes and number of the vectors that a tile is wide, from wide to narrow, by whether it is a
+#: single row.
+_WIDTHS = {
+    False: ((16, 1), (8, 1), (1, 1)),
+    True: ((16, 2), (16, 1), (8, 1), (1, 1)),
+}
 
 
 class Matrix(NamedTuple):
@@ -145,18 +148,19 @@ def _spans(builder: Any, length: Any, steps: tuple[int, ...]) -> Iterator[tuple[
 
 
 def _emit(builder: Any, product: _Product, height: Any, width: Any) -> None:
-    """Write code for all tiles of a result of many rows."""
-    for column, step in _spans(builder, width, tuple(lanes for lanes, _ in _MANY_ROWS)):
-        for row, num_rows in _spans(builder, height, _TILE_ROWS):
-            _emit_tile(builder, product, (row, column), (num_rows, step, 1))
+    """Write code for all tiles of a result.
 
-
-def _emit_row(builder: Any, product: _Product, width: Any) -> None:
-    """Write code for all tiles of a result of a single row."""
-    steps = tuple(lanes * count for lanes, count in _SINGLE_ROW)
-    shapes = {lanes * count: (1, lanes, count) for lanes, count in _SINGLE_ROW}
-    for column, step in _spans(builder, width, steps):
-        _emit_tile(builder, product, (_word(0), column), shapes[step])
+    Args:
+        builder: writes the code.
+        product: the operands.
+        height: number of rows, an LLVM value; or None for a single row.
+        width: number of columns, an LLVM value.
+    """
+    heights = [(_word(0), 1)] if height is None else _spans(builder, height, _TILE_ROWS)
+    for row, num_rows in heights:
+        tiles = {lanes * count: (lanes, count) for lanes, count in _WIDTHS[num_rows == 1]}
+        for column, step in _spans(builder, width, tuple(tiles)):
+            _emit_tile(builder, product, (row, column), (num_rows, *tiles[step]))
 
 
 def _row_code(_, x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
@@ -175,7 +179,7 @@ def _row_code(_, x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped
         out = Matrix(starts[2], _word(0), one)
         # Products are not fused with sums, so that results are the same on every processor.
         product = _Product(left, right, out, out, out.start, arguments[1], False, "plain", None)
-        _emit_row(builder, product, arguments[4])
+        _emit(builder, product, None, arguments[4])
         return context.get_dummy_value()
 
     number = types.int64
@@ -221,6 +225,66 @@ def _matrix(context: Any, builder: Any, kind: Any, argument: Any) -> Matrix:
     return Matrix(array.data, _word(0) if kind.ndim == 1 else steps[0], steps[-1])
 
 
+def _shape(context: Any, builder: Any, kind: Any, argument: Any) -> Any:
+    """The numbers of rows and columns of a two-dimensional array."""
+    return cgutils.unpack_tuple(builder, context.make_array(kind)(context, builder, argument).shape)
+
+
+def _layer_code(_, x, weights, at, y, slope):  # type: ignore[no-untyped-def]
+    """The code of `apply_layer`."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        left = _matrix(context, builder, x, arguments[0])
+        flat = _matrix(context, builder, weights, arguments[1]).start
+        out = _matrix(context, builder, y, arguments[3])
+        height, depth = _shape(context, builder, x, arguments[0])
+        width = _shape(context, builder, y, arguments[3])[1]
+        one = _word(1)
+        matrix = builder.gep(flat, [arguments[2]])
+        bias = builder.gep(matrix, [builder.mul(depth, width)])
+        product = _Product(
+            left=left,
+            right=Matrix(matrix, width, one),
+            base=Matrix(bias, _word(0), one),
+            out=out,
+            gate=out.start,
+            depth=depth,
+            is_fused=False,
+            finish="rectify",
+            slope=arguments[4],
+        )
+        _emit(builder, product, height, width)
+        return context.get_dummy_value()
+
+    return types.void(x, weights, types.int64, y, types.float32), generate
+
+
+_layer: Any = intrinsic(_layer_code)
+
+
+def apply_layer(x: Any, weights: Any, at: int, y: Any, slope: Any) -> None:
+    """Set y to the leaky rectifier of x W + b; every row is as `add_product` has it.
+
+    Args:
+        x: float32[m, inputs].
+        weights: float32 array, the network's weights.
+        at: where W starts in them; b follows.
+        y: float32[m, outputs], written.
+        slope: factor for numbers below zero.
+    """
+    num_out = y.shape[1]
+    end = at + x.shape[1] * num_out
+    for row in range(x.shape[0]):
+        y[row] = weights[end : end + num_out]
+        add_product(x[row], x.shape[1], weights, at, num_out, y[row])
+        y[row] = np.maximum(y[row], slope * y[row])
+
+
+@overload(apply_layer, jit_options=INLINED)
+def _compiled_apply_layer(x, weights, at, y, slope):  # type: ignore[no-untyped-def]
+    return lambda x, weights, at, y, slope: _layer(x, weights, at, y, slope)
+
+
 def _product_of(finish: str) -> Any:
     """The code of a product of matrices that ends in one of the ways of `_finished`."""
 
@@ -229,10 +293,8 @@ def _product_of(finish: str) -> Any:
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
             pairs = zip(signature.args[:5], arguments[:5], strict=True)
             matrices = [_matrix(context, builder, *pair) for pair in pairs]
-            sizes = context.make_array(left)(context, builder, arguments[0]).shape
-            height, depth = cgutils.unpack_tuple(builder, sizes, 2)
-            shape = context.make_array(right)(context, builder, arguments[1]).shape
-            width = cgutils.unpack_tuple(builder, shape, 2)[1]
+            height, depth = _shape(context, builder, left, arguments[0])
+            width = _shape(context, builder, right, arguments[1])[1]
             product = _Product(
                 left=matrices[0],
                 right=matrices[1],

@@ -36,7 +36,7 @@ from parcae.policies.networks.kernels import (
     copy_bias,
     rectify,
 )
-from parcae.products import add_product
+from parcae.products import add_product, apply_layer
 
 _D = EMBEDDING
 _H1 = HIDDEN_1
@@ -73,18 +73,29 @@ def hidden(weights, at, layer_1, layer_2, x, num_in):  # type: ignore[no-untyped
 
 
 @inlined
-def _transform(net, work, which, x, num_in, y):  # type: ignore[no-untyped-def]
-    """Write transform(x), EMBEDDING numbers, to y; the last layer is rectified too."""
-    _run_layers(net.weights, net.starts[which], work.layer_1, work.layer_2, x, num_in, y)
+def _transform(net, work, which, x, y):  # type: ignore[no-untyped-def]
+    """Write transform(x), EMBEDDING numbers a row, to y; the last layer is rectified too.
+
+    Args:
+        net: the Network.
+        work: the Workspace; `layers_1` and `layers_2` are written.
+        which: the Transform.
+        x: float32[m, inputs], at most as many rows as a job has stages.
+        y: float32[m, EMBEDDING], written.
+    """
+    _run_layers(net.weights, net.starts[which], work.layers_1, work.layers_2, x, y)
 
 
 @kernel
-def _run_layers(weights, at, layer_1, layer_2, x, num_in, y):  # type: ignore[no-untyped-def]
+def _run_layers(weights, at, layers_1, layers_2, x, y):  # type: ignore[no-untyped-def]
     """See `_transform`. The arguments are few, because a call copies every array's description."""
-    at = hidden(weights, at, layer_1, layer_2, x, num_in)
-    copy_bias(weights, at + _H2 * _D, _D, y)
-    add_product(layer_2, _H2, weights, at, _D, y)
-    rectify(y, _D, _SLOPE)
+    rows, num_in = x.shape
+    layer_1 = layers_1[:rows]
+    layer_2 = layers_2[:rows]
+    apply_layer(x, weights, at, layer_1, _SLOPE)
+    at += (num_in + 1) * _H1
+    apply_layer(layer_1, weights, at, layer_2, _SLOPE)
+    apply_layer(layer_2, weights, at + (_H1 + 1) * _H2, y, _SLOPE)
 
 
 @inlined
@@ -246,12 +257,12 @@ def _refresh_features(view, net, work, job, gap, memory):  # type: ignore[no-unt
 
 @inlined
 def _apply_outer_transform(net, work, which, y):  # type: ignore[no-untyped-def]
-    """y = g(total), or total if the network has only one transform per level."""
+    """y = g(total), or total if the network has only one transform per level; y has one row."""
     if net.has_two_transforms:
-        _transform(net, work, which, work.total, _D, y)
+        _transform(net, work, which, work.total, y)
     else:
         for o in range(_D):
-            y[o] = work.total[o]
+            y[0, o] = work.total[0, o]
 
 
 @inlined
@@ -269,19 +280,19 @@ def _embed_stage(view, net, work, stage):  # type: ignore[no-untyped-def]
     if not net.has_graph:
         return
     if view.stages.num_children[stage] > 0:
-        work.total[:] = 0.0
+        work.total[0] = 0.0
         for edge in range(
             view.stages.child_start[stage],
             view.stages.child_start[stage] + view.stages.num_children[stage],
         ):
             child = work.now[0] + view.children[edge]
             for o in range(_D):
-                work.total[o] += work.f[child, o]
-        _apply_outer_transform(net, work, Transform.G_STAGE, work.out)
+                work.total[0, o] += work.f[child, o]
+        _apply_outer_transform(net, work, Transform.G_STAGE, work.out[:1])
         for o in range(_D):
-            e[o] += work.out[o]
+            e[o] += work.out[0, o]
     if view.stages.num_parents_unfinished[stage] > 0:
-        _transform(net, work, Transform.F_STAGE, e, _D, work.f[row])
+        _transform(net, work, Transform.F_STAGE, work.e[row : row + 1], work.f[row : row + 1])
 
 
 @inlined
@@ -304,7 +315,6 @@ def _embed_job(view, net, work, job):  # type: ignore[no-untyped-def]
     """
     first = view.jobs.stage_start[job]
     num_stages = view.jobs.num_stages[job]
-    num_features = work.x.shape[1]
     left = 0
     for stage in range(first, first + num_stages):
         work.done[stage] = 0
@@ -319,23 +329,34 @@ def _embed_job(view, net, work, job):  # type: ignore[no-untyped-def]
                 _embed_stage(view, net, work, stage)
                 work.done[stage] = 1
                 left -= 1
-    y = work.y[work.now[1] + job]
-    total = work.total
-    y[:] = 0.0
+    _embed_whole_job(view, net, work, job)
+
+
+@inlined
+def _embed_whole_job(view, net, work, job):  # type: ignore[no-untyped-def]
+    """Write the job's summary y_i and f3(y_i), after the embeddings of its stages."""
+    row = work.now[1] + job
+    y = work.y[row : row + 1]
+    y[0] = 0.0
     if not net.has_graph:
         return
-    total[:] = 0.0
-    for stage in range(first, first + num_stages):
+    num_features = work.x.shape[1]
+    first = view.jobs.stage_start[job]
+    count = 0
+    for stage in range(first, first + view.jobs.num_stages[job]):
         if is_unfinished(view, stage):
             for feature in range(num_features):
-                work.row[feature] = work.x[stage, feature]
+                work.rows[count, feature] = work.x[stage, feature]
             for o in range(_D):
-                work.row[num_features + o] = work.e[work.now[0] + stage, o]
-            _transform(net, work, Transform.F_JOB, work.row, num_features + _D, work.out)
-            for o in range(_D):
-                total[o] += work.out[o]
+                work.rows[count, num_features + o] = work.e[work.now[0] + stage, o]
+            count += 1
+    _transform(net, work, Transform.F_JOB, work.rows[:count], work.out[:count])
+    work.total[0] = 0.0
+    for position in range(count):
+        for o in range(_D):
+            work.total[0, o] += work.out[position, o]
     _apply_outer_transform(net, work, Transform.G_JOB, y)
-    _transform(net, work, Transform.F_GLOBAL, y, _D, work.f3[work.now[1] + job])
+    _transform(net, work, Transform.F_GLOBAL, y, work.f3[row : row + 1])
 
 
 @inlined
@@ -441,12 +462,14 @@ def embed(view, net, work):  # type: ignore[no-untyped-def]
                 _copy_embeddings(view, work, twin, job)
             work.embedded[row] = work.stamp[job]
         _offer_as_twin(view, work, job)
-    work.total[:] = 0.0
+    work.total[0] = 0.0
     work.z[:] = 0.0
     if not net.has_graph:
         return
     for position in range(view.now.num_active[0]):
         row = work.now[1] + view.active[position]
         for o in range(_D):
-            work.total[o] += work.f3[row, o]
-    _apply_outer_transform(net, work, Transform.G_GLOBAL, work.z)
+            work.total[0, o] += work.f3[row, o]
+    _apply_outer_transform(net, work, Transform.G_GLOBAL, work.out[:1])
+    for o in range(_D):
+        work.z[o] = work.out[0, o]

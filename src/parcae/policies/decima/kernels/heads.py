@@ -33,7 +33,7 @@ from parcae.policies.networks.kernels import (
     dot,
     rectify,
 )
-from parcae.products import add_product
+from parcae.products import add_product, apply_layer
 
 _D = EMBEDDING
 _H1 = HIDDEN_1
@@ -70,6 +70,25 @@ def score(weights, layer_1, layer_2, at):  # type: ignore[no-untyped-def]
     rectify(layer_2, _H2, _SLOPE)
     at += (_H1 + 1) * _H2
     return dot(layer_2, _H2, weights, at) + weights[at + _H2]
+
+
+@kernel
+def score_rows(weights, layers_1, layers_2, at, logits):  # type: ignore[no-untyped-def]
+    """Compute the single linear output of a transform for many rows.
+
+    Args:
+        weights: float32 array, the network's weights.
+        layers_1: float32[m, HIDDEN_1], the first layers before their rectifiers; changed.
+        layers_2: float32[m, HIDDEN_2], written.
+        at: where the weights of the transform's second layer start.
+        logits: float32[m], written.
+    """
+    for row in range(layers_1.shape[0]):
+        rectify(layers_1[row], _H1, _SLOPE)
+    apply_layer(layers_1, weights, at, layers_2, _SLOPE)
+    at += (_H1 + 1) * _H2
+    for row in range(layers_1.shape[0]):
+        logits[row] = dot(layers_2[row], _H2, weights, at) + weights[at + _H2]
 
 
 @kernel
