@@ -33,6 +33,10 @@ from parcae.policies.networks.layout import Weights, offsets_of
 FloatArray = npt.NDArray[np.float32]
 
 
+#: Most decisions of a group, and the stage rows after which a group has enough. A group's numbers
+#: should fit into the second cache of a processor.
+_GROUP = 16
+_GROUP_ROWS = 512
 _NO_VECTOR = np.zeros(0, np.float32)
 _NO_MATRIX = np.zeros((0, 0), np.float32)
 #: The layers of a transform that the network lacks.
@@ -168,13 +172,15 @@ def _activations(rows: int, num_out: int) -> Activations:
 
 
 def _head(options: int, num_in: int, num_embedded: int, num_out: int) -> Head:
+    """The buffers of a head, for this many options of all decisions of a group."""
     return Head(
         inputs=_zeros(options, num_in),
         d_inputs=_zeros(options, num_embedded),
         layers=_activations(options, num_out),
         logs=np.zeros(options),
         option=_integers(options),
-        chosen=_integers(2),
+        first=_integers(_GROUP + 1),
+        chosen=_integers(_GROUP),
     )
 
 
@@ -187,8 +193,9 @@ def allocate_passes(room: Room, settings: DecimaSettings, num_levels: int) -> Pa
         num_levels: number of limits to choose from.
     """
     d = EMBEDDING
-    rows = room.rows
-    jobs = room.jobs
+    rows = max(room.rows, _GROUP_ROWS)
+    jobs = max(room.jobs, _GROUP_ROWS)
+    edges = room.edges * _GROUP
     by_transform = sizes(settings, num_levels)
     inputs = _zeros(rows, settings.num_features + d)
 
@@ -208,32 +215,36 @@ def allocate_passes(room: Room, settings: DecimaSettings, num_levels: int) -> Pa
         d_y=_zeros(jobs, d),
         job_total=_zeros(jobs, d),
         d_job_total=_zeros(jobs, d),
-        z=_zeros(1, d),
-        d_z=_zeros(1, d),
-        global_total=_zeros(1, d),
-        d_global_total=_zeros(1, d),
+        z=_zeros(_GROUP, d),
+        d_z=_zeros(_GROUP, d),
+        global_total=_zeros(_GROUP, d),
+        d_global_total=_zeros(_GROUP, d),
         f_stage=_activations(rows, d),
         g_stage=_activations(rows, d),
         f_job=_activations(rows, d),
         g_job=_activations(jobs, d),
         f_global=_activations(jobs, d),
-        g_global=_activations(1, d),
+        g_global=_activations(_GROUP, d),
         q=head(Transform.Q, rows),
-        w=head(Transform.W, num_levels),
-        executor_class=head(Transform.CLASS, room.options),
-        idle=head(Transform.IDLE, room.options),
-        shared=_zeros(3 * d),
-        d_shared=_zeros(3 * d),
+        w=head(Transform.W, _GROUP * num_levels),
+        executor_class=head(Transform.CLASS, _GROUP * room.options),
+        idle=head(Transform.IDLE, _GROUP * room.options),
+        shared=_zeros(_GROUP, 3 * d),
+        d_shared=_zeros(_GROUP, 3 * d),
         zeros=_zeros(HIDDEN_1),
-        ones=np.ones((1, max(rows, num_levels, room.options)), np.float32),
+        ones=np.ones((1, max(rows, _GROUP * max(num_levels, room.options))), np.float32),
         owner=_integers(rows),
+        job_owner=_integers(jobs),
+        stage=_integers(_GROUP),
+        log_prob=_zeros(_GROUP),
+        entropy=_zeros(_GROUP),
         place=_integers(rows),
         key=_integers(rows),
         row_of=_integers(room.stages),
         bound=_integers(2 * room.stages + 3),
-        parent=_integers(room.edges),
-        child=_integers(room.edges),
+        parent=_integers(edges),
+        child=_integers(edges),
         first_edge=_integers(rows),
-        next_edge=_integers(room.edges),
-        size=_integers(6),
+        next_edge=_integers(edges),
+        size=_integers(5),
     )
