@@ -23,6 +23,7 @@ from parcae.policies.decima.kernels.heads import hold_ms
 from parcae.policies.decima.layout import (
     NO_SLOT_NAME,
     DecimaSettings,
+    FeatureSet,
     decima_levels,
     initial_weights,
     shapes,
@@ -36,6 +37,7 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.demands import with_work
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
 
@@ -97,6 +99,40 @@ def test_compiled_equals_batched_whatever_is_switched_on(switches: tuple[bool, .
     assert float(np.abs(judged.log_prob.numpy() - data.log_prob).max()) < 1e-5
     assert len(np.unique(data.class_choice)) == (4 if family.decima.executor_classes else 1)
     assert bool(data.idle_choice.any()) == bool(family.decima.idle_lengths)
+
+
+@pytest.mark.parametrize("features", list(FeatureSet))
+def test_compiled_equals_batched_with_every_feature_set(features: FeatureSet) -> None:
+    family = DecimaFamily(_STREAM, DecimaSettings(features=features))
+    weights = _stirred(family)
+    worker = RolloutWorker(
+        _STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=200), seed=5
+    )
+    groups = worker.collect(family.policy(weights).network)
+    data = family.gather([rollout for group in groups for rollout in group])
+    with torch.no_grad():
+        judged = family.network(weights)(data.decisions(np.arange(len(data)), torch.device("cpu")))
+    assert float(np.abs(judged.log_prob.numpy() - data.log_prob).max()) < 1e-5
+
+
+def test_relative_features_know_no_unit_of_time() -> None:
+    settings = DecimaSettings(features=FeatureSet.RELATIVE)
+    config = SimulationConfig(num_executors=12)
+    slower = config.model_copy(
+        update={
+            "moving_delay_ms": 10 * config.moving_delay_ms,
+            "warmup_delay_ms": 10 * config.warmup_delay_ms,
+        }
+    )
+    workload = random_dags(RandomDags(num_jobs=10), np.random.default_rng(3))
+    ends = []
+    weights = _stirred(DecimaFamily(Scenario(workload, config, "batch", 8), settings))
+    for factor, cluster in ((1, config), (10, slower)):
+        scenario = Scenario(with_work(factor)(workload)[0], cluster, "batch", 8)
+        runs = scenario.batch([7])
+        runs.cost(DecimaFamily(scenario, settings).policy(weights).play_many)
+        ends.append(runs.simulators.states.jobs.completion_ms[0])
+    assert ends[1].tolist() == (10 * ends[0]).tolist()
 
 
 def test_what_is_switched_off_takes_no_weights() -> None:
@@ -277,7 +313,7 @@ def test_training_with_both_heads_imitates_explores_selects_and_resumes_exactly(
     decima = DecimaSettings(
         executor_classes=True, idle_lengths=4, critical_path=True, average_width=True
     )
-    request = TrainRequest(_STREAM, config, "decima", start_parameters(), decima)
+    request = TrainRequest([_STREAM], config, "decima", start_parameters(), decima)
     whole = train(gradient_learner(request), Plan(1e6, 4, tmp_path / "whole"))
     calls: list[int] = []
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from parcae.errors import ConfigError
 from parcae.learning.family import Rollout
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
@@ -17,12 +18,18 @@ from parcae.policies.decima.kernels.training import Decisions, Edges
 from parcae.policies.decima.layout import (
     FEATURE_VERSION,
     DecimaSettings,
+    Limits,
     decima_levels,
     initial_weights,
 )
 from parcae.policies.decima.network import DecimaNetwork
 from parcae.policies.decima.passes import Batch, Room
-from parcae.policies.decima.policy import DecimaPolicy, allocate_record, allocate_workspace
+from parcae.policies.decima.policy import (
+    DecimaPolicy,
+    allocate_record,
+    allocate_workspace,
+    magnitudes_of,
+)
 from parcae.workloads.job import JobSpec, Workload
 
 Int64Array = npt.NDArray[np.int64]
@@ -154,6 +161,7 @@ class DecimaFamily:
         self.decima = settings
         self.levels = decima_levels(scenario.config.total_executors)
         self.edges = edges_of(scenario.workload)
+        self._magnitudes = magnitudes_of(scenario.workload, scenario.config)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -173,9 +181,23 @@ class DecimaFamily:
         """The batched network with these weights."""
         return DecimaNetwork(weights, self.decima, self.levels)
 
+    def fit(self, network: DecimaNetwork) -> None:
+        """Let a network judge decisions of this scenario.
+
+        Raises:
+            ConfigError: the network has one output for each limit of another cluster.
+        """
+        if self.decima.limits is Limits.OUTPUTS and len(network.limits) != len(self.levels):
+            raise ConfigError(
+                "limits=outputs has one output for each limit, so all settings need clusters of "
+                "one size; use limits=input"
+            )
+        network.limits = self.levels
+
     def policy(self, weights: Weights) -> DecimaPolicy:
         """The policy with these weights."""
-        return DecimaPolicy("decima", weights, self.decima, self.scenario.config.total_executors)
+        executors = self.scenario.config.total_executors
+        return DecimaPolicy("decima", weights, self.decima, executors, self._magnitudes)
 
     def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
         """Workspaces and records for this many simulators."""

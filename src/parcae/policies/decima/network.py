@@ -80,6 +80,7 @@ class DecimaNetwork(TableNetwork):
         self.limits = levels
         self.critic = nn.Sequential(nn.Linear(EMBEDDING, 32), nn.LeakyReLU(SLOPE), nn.Linear(32, 1))
         self._room = Room(0, 0, 0, 0, 0)
+        self._num_levels = 0
         self._passes: Passes | None = None
 
     def parts(self) -> Parts:
@@ -89,9 +90,11 @@ class DecimaNetwork(TableNetwork):
 
     def passes(self, room: Room) -> Passes:
         """Buffers that are large enough."""
-        if self._passes is None or not room <= self._room:
-            self._passes = allocate_passes(room, self.settings, len(self.limits))
+        levels = len(self.limits)
+        if self._passes is None or not room <= self._room or levels != self._num_levels:
+            self._passes = allocate_passes(room, self.settings, levels)
             self._room = room
+            self._num_levels = levels
         return self._passes
 
     def forward(self, batch: Batch) -> Judged:

@@ -26,16 +26,34 @@ from parcae.policies.decima.layout import (
     ClassFeature,
     DecimaSettings,
     FeatureSet,
+    Magnitudes,
     decima_levels,
     flatten,
     starts,
 )
 from parcae.policies.networks.choices import ranked_choices
 from parcae.policies.networks.layout import Weights
+from parcae.simulation.config import SimulationConfig
+from parcae.workloads.job import Workload
+
+#: Stands in where the features are not relative.
+_TYPICAL = Magnitudes(tasks=1.0, task_ms=1.0, moving_ms=0.0, executors=1)
+
+
+def magnitudes_of(workload: Workload, config: SimulationConfig) -> Magnitudes:
+    """Return how large the jobs of a workload and a cluster are."""
+    tasks = sum(job.num_tasks for job in workload.jobs) / len(workload.jobs)
+    return Magnitudes(
+        tasks, workload.mean_work_ms / tasks, config.moving_delay_ms, config.total_executors
+    )
 
 
 def make_network(
-    weights: Weights, settings: DecimaSettings, num_executors: int, path: str = "weights"
+    weights: Weights,
+    settings: DecimaSettings,
+    num_executors: int,
+    path: str = "weights",
+    magnitudes: Magnitudes | None = None,
 ) -> Network:
     """Return the network in the form that the kernels take.
 
@@ -44,6 +62,7 @@ def make_network(
         settings: which parts the network has.
         num_executors: number of executors of the cluster.
         path: where the weights come from, for the error message.
+        magnitudes: how large jobs and cluster are; needed for relative features only.
 
     Raises:
         FormatError: a weight is missing or has another shape.
@@ -62,6 +81,8 @@ def make_network(
         has_average_width=settings.average_width,
         has_classes=settings.executor_classes,
         idle_lengths=settings.idle_lengths,
+        has_relative_features=settings.features is FeatureSet.RELATIVE,
+        units=(magnitudes or _TYPICAL).units(settings.features),
     )
 
 
@@ -187,6 +208,7 @@ class DecimaPolicy(PlaysRuns):
         weights: arrays by name.
         settings: which parts the network has.
         num_executors: number of executors of the cluster.
+        magnitudes: how large jobs and cluster are; needed for relative features only.
 
     Raises:
         FormatError: a weight is missing or has another shape.
@@ -196,11 +218,14 @@ class DecimaPolicy(PlaysRuns):
     weights: Weights
     settings: DecimaSettings
     num_executors: int
+    magnitudes: Magnitudes | None = None
     network: Network = field(init=False, repr=False)
     _workspace: Workspace = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.network = make_network(self.weights, self.settings, self.num_executors, self.name)
+        self.network = make_network(
+            self.weights, self.settings, self.num_executors, self.name, self.magnitudes
+        )
         self._workspace = self._workspace_for(64, 1024, 1)
 
     def _workspace_for(self, num_jobs: int, num_stages: int, num_classes: int) -> Workspace:

@@ -21,16 +21,14 @@ from parcae.cluster.state import NO_JOB, NO_PROFILE
 from parcae.kernels import inlined, kernel
 from parcae.policies.decima.layout import (
     EMBEDDING,
-    EXECUTOR_SCALE,
-    GAP_SCALE_MS,
     HIDDEN_1,
     HIDDEN_2,
     LOCAL,
+    MOST_WORK,
+    NUM_RELATIVE,
     SLOPE,
-    TASK_SCALE,
-    TASK_SCALE_MS,
-    WORK_SCALE_MS,
     Transform,
+    Unit,
 )
 from parcae.policies.networks.kernels import (
     copy_bias,
@@ -150,7 +148,7 @@ def _path_and_width(view, net, job):  # type: ignore[no-untyped-def]
     if not (net.has_critical_path or net.has_average_width):
         return 0.0, 0.0
     path_ms = critical_ms(view, job)
-    return math.log1p(path_ms / TASK_SCALE_MS), math.log(
+    return math.log1p(path_ms / net.units[Unit.TASK_MS]), math.log(
         max(1.0, view.jobs.remaining_ms[job] / max(1.0, path_ms))
     )
 
@@ -166,21 +164,28 @@ def _stage_features(view, net, stage, job, x, common):  # type: ignore[no-untype
     now = view.now
     left = stages.num_tasks[stage] - stages.num_started[stage]
     local = LOCAL if job == now.source_job[0] else -LOCAL
-    offered = now.num_source[0] / EXECUTOR_SCALE
+    offered = now.num_source[0] / net.units[Unit.EXECUTORS]
     if net.has_code_features:
-        x[0] = view.jobs.num_supplied[job] / EXECUTOR_SCALE
+        x[0] = view.jobs.num_supplied[job] / net.units[Unit.EXECUTORS]
         x[1] = local
         x[2] = offered
-        x[3] = left * stages.task_ms[stage] / WORK_SCALE_MS
-        x[4] = left / TASK_SCALE
+        x[3] = left * stages.task_ms[stage] / net.units[Unit.WORK_MS]
+        x[4] = left / net.units[Unit.TASKS]
     else:
         on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
-        x[0] = left / TASK_SCALE
-        x[1] = stages.task_ms[stage] / TASK_SCALE_MS
-        x[2] = on_stage / EXECUTOR_SCALE
+        x[0] = left / net.units[Unit.TASKS]
+        x[1] = stages.task_ms[stage] / net.units[Unit.TASK_MS]
+        x[2] = on_stage / net.units[Unit.EXECUTORS]
         x[3] = offered
         x[4] = local
     column = 5
+    if net.has_relative_features:
+        x[0] = math.log1p(x[0])
+        x[1] = math.log1p(x[1])
+        x[5] = min(MOST_WORK, left * stages.task_ms[stage] / net.units[Unit.WORK_MS])
+        x[6] = net.units[Unit.DELAY]
+        x[7] = net.units[Unit.WIDTH]
+        column += NUM_RELATIVE
     if net.knows_gap:
         x[column] = common[0]
         column += 1
@@ -196,12 +201,12 @@ def _stage_features(view, net, stage, job, x, common):  # type: ignore[no-untype
 
 
 @inlined
-def _mean_gap(view):  # type: ignore[no-untyped-def]
+def _mean_gap(view, net):  # type: ignore[no-untyped-def]
     """Return the mean time between the arrivals so far, scaled; 0 with fewer than two jobs."""
     last = view.now.num_jobs[0] - 1
     if last < 1:
         return 0.0
-    return (view.jobs.arrival_ms[last] - view.jobs.arrival_ms[0]) / last / GAP_SCALE_MS
+    return (view.jobs.arrival_ms[last] - view.jobs.arrival_ms[0]) / last / net.units[Unit.GAP_MS]
 
 
 @inlined
@@ -447,7 +452,7 @@ def embed(view, net, work):  # type: ignore[no-untyped-def]
         work: the Workspace. Written: the features `x`, the embeddings `e`, `y` and `z`, and the
             caches behind them.
     """
-    gap = _mean_gap(view)
+    gap = _mean_gap(view, net)
     memory = largest_memory(view)
     _choose_version(view, net, work)
     for position in range(view.now.num_active[0]):

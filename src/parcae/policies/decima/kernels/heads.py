@@ -20,9 +20,9 @@ from parcae.policies.classes.kernels import best_fitting, own_class
 from parcae.policies.decima.kernels.embeddings import largest_memory
 from parcae.policies.decima.layout import (
     EMBEDDING,
-    EXECUTOR_SCALE,
     HIDDEN_1,
     HIDDEN_2,
+    OFFERED_UNIT,
     SLOPE,
     ClassFeature,
     Fit,
@@ -154,7 +154,7 @@ def write_fit(view, work, stage, row, at):  # type: ignore[no-untyped-def]
     for executor_class in range(view.classes.shape[0]):
         if (view.stages.fits[stage] >> executor_class) & 1:
             count += view.source_count[executor_class]
-    row[at + Fit.OFFERED] = math.log1p(view.now.num_source[0] / EXECUTOR_SCALE)
+    row[at + Fit.OFFERED] = math.log1p(view.now.num_source[0] / OFFERED_UNIT)
     row[at + Fit.SHARE] = count / view.now.num_source[0]
     row[at + Fit.SPARE] = relative(view.classes.memory[best], top) - relative(
         view.stages.memory[stage], top

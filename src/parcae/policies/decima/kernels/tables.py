@@ -20,6 +20,8 @@ class Network(NamedTuple):
     has_average_width: Any
     has_classes: Any
     idle_lengths: Any  # int64: G; 0 for no idle slots
+    has_relative_features: Any  # bool
+    units: Any  # float64[number of units], see layout.Unit
 
 
 class Workspace(NamedTuple):
