@@ -167,7 +167,7 @@ class PlainDecima(TableNetwork):
             logits = self._score_each(Transform.CLASS, embedded, batch.class_x)
             heads.append((_log_shares(logits, batch.can_class), batch.class_choice))
         if lengths:
-            shares = torch.linspace(0.0, 1.0, lengths + 1, device=embedded.device).view(1, -1, 1)
+            shares = torch.linspace(0.0, 1.0, lengths + 1).to(embedded).view(1, -1, 1)
             logits = self._score_each(Transform.IDLE, embedded, shares)
             none = nn.functional.pad(self.table[NO_SLOT_NAME.replace(".", "_")], (0, lengths))
             heads.append((_log_shares(logits + none, batch.can_idle), batch.idle_choice))

@@ -97,8 +97,8 @@ def test_compiled_equals_batched_whatever_is_switched_on(switches: tuple[bool, .
         judged = family.network(weights)(data.decisions(np.arange(len(data)), torch.device("cpu")))
     assert bool(torch.isfinite(judged.entropy).all())
     assert float(np.abs(judged.log_prob.numpy() - data.log_prob).max()) < 1e-5
-    assert len(np.unique(data.class_choice)) == (4 if family.decima.executor_classes else 1)
-    assert bool(data.idle_choice.any()) == bool(family.decima.idle_lengths)
+    assert len(np.unique(data.table.class_choice)) == (4 if family.decima.executor_classes else 1)
+    assert bool(data.table.idle_choice.any()) == bool(family.decima.idle_lengths)
 
 
 @pytest.mark.parametrize("features", list(FeatureSet))
@@ -253,7 +253,7 @@ def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do()
     data = family.gather(
         [rollout for group in worker.collect(family.policy(weights).network) for rollout in group]
     )
-    assert 0.0 < float((data.idle_choice > 0).mean()) < 0.3
+    assert 0.0 < float((data.table.idle_choice > 0).mean()) < 0.3
     simulator = Simulator(scenario.sequence(1), scenario.config, 1)
     policy = family.policy(weights)
     simulator.start()
@@ -275,12 +275,12 @@ def test_the_rule_shows_the_best_fitting_class_and_no_idle_slots() -> None:
         [r for group in worker.collect(network, None, Teacher(rule, 1.0)) for r in group]
     )
     assert len(data) > 50
-    assert not data.idle_choice.any()
-    assert data.can_idle.sum(axis=1).tolist() == [1] * len(
+    assert not data.table.idle_choice.any()
+    assert data.table.can_idle.sum(axis=1).tolist() == [1] * len(
         data
     )  # the idle head learns nothing from it
-    smallest = np.argmax(data.can_class, axis=1)
-    assert (data.class_choice == smallest).all()
+    smallest = np.argmax(data.table.can_class, axis=1)
+    assert (data.table.class_choice == smallest).all()
     assert len(np.unique(smallest)) == 4
 
 
