@@ -12,7 +12,7 @@ import pytest
 
 from parcae.cluster.kernels.cores import ask_for_plan, can_plan, complete_stage, plan_stage
 from parcae.cluster.kernels.estimates import correction, total_ms, unstarted_ms
-from parcae.cluster.state import NO_STAGE, NOT_YET, UNLIMITED
+from parcae.cluster.state import COMPLETE_RANK, NO_STAGE, NOT_YET, UNLIMITED
 from parcae.errors import InvariantError
 from tests.cluster.cores import Cores
 from tests.cluster.invariants import check_invariants
@@ -51,7 +51,7 @@ def test_children_are_runnable_once_all_their_parents_are_complete() -> None:
         -1,
     ]  # `complete_stage` was not called yet
     complete_stage(state, 0)
-    assert state.stages.frontier_rank[:4].tolist() == [-1, 1, 2, -1]
+    assert state.stages.frontier_rank[:4].tolist() == [COMPLETE_RANK, 1, 2, -1]
     cores.follow()
     assert [stage for _, _, stage in cores.offer()] == [1, 2]
     state.now.clock_ms[0] = 500

@@ -23,7 +23,7 @@ from parcae.cluster.kernels.serving import (
     update_virtual_run,
 )
 from parcae.cluster.kernels.virtual import virtual_of
-from parcae.cluster.state import NO_STAGE, NOT_YET, UNLIMITED
+from parcae.cluster.state import COMPLETE_RANK, NO_STAGE, NOT_YET, UNLIMITED
 from tests.cluster.cores import Cores
 from tests.cluster.invariants import check_invariants
 
@@ -145,7 +145,7 @@ def test_lost_output_takes_a_stage_s_children_back() -> None:
     tasks_started(state, 0, 1)
     tasks_ended(state, 0, 1, 0, 10)
     complete_stage(state, 0)
-    assert state.stages.frontier_rank[:2].tolist() == [-1, 3]
+    assert state.stages.frontier_rank[:2].tolist() == [COMPLETE_RANK, 3]
     check_invariants(state)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from parcae.cluster import state
 from parcae.errors import PolicyError
 from parcae.policies.catalog import CATALOG, make_policy
 from parcae.policies.heuristics.policy import HeuristicPolicy
-from parcae.policies.learned import LearnedPolicy, is_learned, learned_policy
+from parcae.policies.learned import is_learned, learned_policy
+from parcae.policies.rollouts.names import is_rollout, rollout_policy
 from parcae.simulation import future, tables
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
@@ -46,9 +48,9 @@ def _sequence(seed: int) -> JobSequence:
     return draw_sequence(workload, "poisson:6s", 9, 7, RandomStreams(seed))
 
 
-def _policy(
-    name: str, sequence: JobSequence, config: SimulationConfig
-) -> HeuristicPolicy | LearnedPolicy:
+def _policy(name: str, sequence: JobSequence, config: SimulationConfig) -> Any:
+    if is_rollout(name):
+        return rollout_policy(name, sequence.workload, config, "poisson:6s")
     if is_learned(name):
         return learned_policy(name, sequence.workload, config, "poisson:6s")
     return make_policy(name, config.total_executors)

@@ -26,6 +26,8 @@ class Observation(NamedTuple):
     source_count: Any  # int64[num_classes], offered executors of each class
     active: Any  # int64[num_jobs], rows of the jobs in the system
     children: Any  # int64[num_edges], rows of child stages
+    commitments: Any  # COMMITMENT[...], executors that earlier decisions promised
+    holds: Any  # HOLD[num_stages], running idle slots
 
     @property
     def active_jobs(self) -> npt.NDArray[np.int64]:

@@ -26,6 +26,7 @@ NO_RECORD = -1
 NO_PROFILE = -1  # a job that is in no workload profile
 ANY_CLASS = -1
 NOT_YET = -1  # the time of an event that has not happened
+COMPLETE_RANK = -2  # the `frontier_rank` of a stage that is complete
 #: The limit that stands for "no limit".
 UNLIMITED = np.iinfo(np.int64).max
 #: Most pools that an order may define.
@@ -81,7 +82,9 @@ STAGE = np.dtype(
         ("job", "i8"),
         ("is_saturated", "i8"),
         ("num_bound", "i8"),  # executors whose current or last task is of this stage
-        ("frontier_rank", "i8"),  # order in which stages became runnable; -1 while not runnable
+        # Order in which stages became runnable; negative while not runnable. COMPLETE_RANK: the
+        # world of cores knows that the stage is complete.
+        ("frontier_rank", "i8"),
         ("num_parents_unsaturated", "i8"),
         ("num_parents_unfinished", "i8"),
         ("child_start", "i8"),
@@ -104,7 +107,7 @@ EXECUTOR = np.dtype(
         ("job", "i8"),  # the job that it is attached to; NO_JOB if none
         ("stage", "i8"),  # the stage of its current or last task; NO_STAGE while idle or moving
         ("destination", "i8"),  # the stage that it moves to; NO_STAGE while it does not move
-        ("started_ms", "i8"),  # when its current task started
+        ("started_ms", "i8"),  # when its current task, or its present move, started
         ("next_idle", "i8"),  # the next executor in its pool, which is a linked list
         ("executor_class", "i8"),
     ],

@@ -29,6 +29,7 @@ from parcae.policies.learned import is_learned, learned_policy, variant_name
 from parcae.policies.orders.catalog import make_cores_policy, refuse_planners, title_of
 from parcae.policies.orders.policy import OrderPolicy
 from parcae.policies.orders.pools import job_pools
+from parcae.policies.rollouts.names import base_in_words, is_rollout, rollout_policy
 from parcae.policies.tenants import TenantPolicy, Tenants, read_tenants
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import CompiledPolicy
@@ -255,6 +256,9 @@ def _resolve(name: str, setting: _Setting) -> _Resolved:
         return _oracle(family)
     if how == "tuned":
         return _tuned(name, family, setting)
+    if is_rollout(name):
+        plan = rollout_policy(name, workload, config, setting.arrivals)
+        return _Resolved(plan, base_in_words(name, workload, config, setting.arrivals))
     if is_learned(name):
         policy: AnyPolicy = learned_policy(name, workload, config, setting.arrivals)
         variant = variant_name(name, workload, config, setting.arrivals)

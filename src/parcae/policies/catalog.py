@@ -202,6 +202,9 @@ CATALOG: Catalogue[int] = Catalogue(
                     "Parcae", _learned),
         PolicyEntry("decima[:VARIANT]", "Decima's graph neural network", "Decima, section 5",
                     _learned),
+        PolicyEntry("plan[:BASE[:BUDGET]]", "tries every decision of BASE (default: parcae), and "
+                    "others, in simulated rollouts; BUDGET is the time of a decision, such as "
+                    "20ms", "Bertsekas & Castanon 1999", _learned),
         PolicyEntry("FILE.safetensors", "a checkpoint of `parcae tune`, `train` or `learn`",
                     "Parcae", _learned),
         PolicyEntry("order:I-J-...", "jobs in a given order, all executors to the first",

@@ -282,13 +282,23 @@ def offered_load(workload: Workload, num_executors: int, arrivals: str) -> float
         num_executors: size of the cluster.
         arrivals: the arrival process; "recorded" uses the arrival times of the workload's jobs.
     """
-    process = ArrivalProcess.parse(arrivals)
-    if process.kind == "recorded":
-        times = [job.arrival_ms or 0 for job in workload.jobs]
-        gap_ms = (max(times) - min(times)) / max(1, len(times) - 1)
-    else:
-        gap_ms = process.mean_gap_ms(workload, num_executors)
+    gap_ms = mean_gap_ms(workload, num_executors, arrivals)
     return workload.mean_work_ms / (gap_ms * num_executors) if gap_ms > 0 else math.inf
+
+
+def mean_gap_ms(workload: Workload, num_executors: int, arrivals: str) -> float:
+    """Return the mean time between arrivals in ms; 0 if all jobs arrive at once.
+
+    Args:
+        workload: the jobs.
+        num_executors: size of the cluster.
+        arrivals: the arrival process; "recorded" uses the arrival times of the workload's jobs.
+    """
+    process = ArrivalProcess.parse(arrivals)
+    if process.kind != "recorded":
+        return process.mean_gap_ms(workload, num_executors)
+    times = [job.arrival_ms or 0 for job in workload.jobs]
+    return (max(times) - min(times)) / max(1, len(times) - 1)
 
 
 def _distance(card: Any, workload: Workload, config: SimulationConfig, arrivals: str) -> float:

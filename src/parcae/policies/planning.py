@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, blank_orders
-from parcae.cluster.state import ClusterState
+from parcae.cluster.state import ClusterState, VirtualRun
 from parcae.policies.compiled import PlaysRuns
+
+
+def virtual_runs(arguments: Any) -> Iterator[VirtualRun]:
+    """The virtual runs in the arguments of a policy: tables, or nested tuples of tables."""
+    if hasattr(arguments, "virtual_now"):
+        yield VirtualRun(arguments.virtual_now, arguments.virtual_jobs, arguments.virtual_stages)
+    elif isinstance(arguments, tuple):
+        for part in arguments:
+            yield from virtual_runs(part)
 
 
 class CompiledPlanner(PlaysRuns):
@@ -47,3 +57,8 @@ class CompiledPlanner(PlaysRuns):
         orders = self.empty_orders(num_jobs, num_stages)
         self.kernels[0](observation, orders, *self._arguments)
         return orders
+
+    @property
+    def memory(self) -> VirtualRun:
+        """The virtual run up to the last plan."""
+        return next(virtual_runs(self._arguments))

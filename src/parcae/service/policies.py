@@ -16,7 +16,7 @@ from parcae.cluster.decision import Policy, objection
 from parcae.cluster.kernels.cores import accept_orders, ask_for_plan, is_stalled, plan_stage
 from parcae.cluster.kernels.serving import forget_orders
 from parcae.cluster.observation import observe
-from parcae.cluster.orders import Planner, objection_to_orders, orders_of, put
+from parcae.cluster.orders import Planner, objection_to_orders, one_pool, orders_of, put
 from parcae.cluster.state import NOT_YET, ClusterState, VirtualRun
 from parcae.errors import PolicyError
 from parcae.policies.additions import split_guard
@@ -26,13 +26,18 @@ from parcae.policies.learned import is_learned, learned_policy
 from parcae.policies.orders.catalog import make_cores_policy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.policies.planning import CompiledPlanner
-from parcae.service.tables import Repacked, Room, copy_virtual, virtual_runs
+from parcae.policies.planning import CompiledPlanner, virtual_runs
+from parcae.policies.rollouts.names import is_rollout, rollout_policy
+from parcae.policies.rollouts.policy import RolloutPlanner
+from parcae.policies.rollouts.race import Budget
+from parcae.service.tables import Repacked, Room, copy_virtual
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.job import Workload
 
 _LOG = logging.getLogger(__name__)
 _MS_PER_S = 1e3
+#: Time of a plan that is tried in rollouts, if the policy's name does not say it.
+_LIVE_BUDGET_MS = 10.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,10 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
     @lru_cache(maxsize=64)
     def made(num_cores: int) -> Any:
         config = SimulationConfig(world=WorldName.CORES, num_executors=max(1, num_cores))
+        if is_rollout(bare):
+            plan = rollout_policy(bare, workload, config, arrivals)
+            # A live cluster cannot wait: without a budget in the name there is a short one.
+            return plan if plan.budget.ms else replace(plan, budget=Budget(_LIVE_BUDGET_MS))
         if is_learned(bare):
             return learned_policy(bare, workload, config, arrivals)
         policy = make_cores_policy(bare, workload, config)
@@ -84,7 +93,8 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
 
 def _with_new_memory(policy: Any) -> Any:
     """The same policy with a separate, empty memory; policies without memory are shared."""
-    return replace(policy) if isinstance(policy, DecimaPolicy | ParcaePolicy) else policy
+    has_memory = isinstance(policy, DecimaPolicy | ParcaePolicy | RolloutPlanner)
+    return replace(policy) if has_memory else policy
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,7 @@ class Planning:
 
     def _make_memory(self, room: Room) -> None:
         """Allocate the policy's tables for jobs and stages; they are empty."""
-        policy = self._live.policy
+        policy = self._compiled
         if isinstance(policy, CompiledPlanner):
             self._arguments = policy.arguments(room.jobs, room.stages)
 
@@ -123,6 +133,12 @@ class Planning:
     def guard(self) -> float:
         """Factor of the policy's guard; 0: no guard."""
         return self._live.guard
+
+    @property
+    def _compiled(self) -> Any:
+        """The policy; of one that tries its orders, the base, whose memory is kept here."""
+        policy = self._live.policy
+        return policy.base if isinstance(policy, RolloutPlanner) else policy
 
     @property
     def decides(self) -> bool:
@@ -183,9 +199,13 @@ class Planning:
     def _ask(self, state: ClusterState) -> None:
         """Let the policy write its orders into the state."""
         policy = self._live.policy
+        compiled = self._compiled
         self._begin(state)
-        if isinstance(policy, CompiledPlanner):
-            policy.kernels[0](state, orders_of(state), *self._arguments)
+        if isinstance(compiled, CompiledPlanner):
+            compiled.kernels[0](state, orders_of(state), *self._arguments)
+            if isinstance(policy, RolloutPlanner):
+                orders = orders_of(state)._replace(pools=one_pool())
+                policy.improved(observe(state), orders, self.runs[0])
         elif isinstance(policy, Planner):
             put(policy.plan(observe(state)), state)
         else:

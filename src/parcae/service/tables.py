@@ -7,8 +7,8 @@ of fair sharing. Open jobs have free rows behind their stages, for stages to com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -74,15 +74,6 @@ class Repacked(NamedTuple):
     state: ClusterState
     jobs: Rows  # int64[old number of jobs], new row of each job
     stages: Rows  # int64[old number of stages], new row of each stage
-
-
-def virtual_runs(arguments: Any) -> Iterator[VirtualRun]:
-    """The virtual runs in the arguments of a policy: tables, or nested tuples of tables."""
-    if hasattr(arguments, "virtual_now"):
-        yield VirtualRun(arguments.virtual_now, arguments.virtual_jobs, arguments.virtual_stages)
-    elif isinstance(arguments, tuple):
-        for part in arguments:
-            yield from virtual_runs(part)
 
 
 def kept_jobs(

@@ -25,7 +25,7 @@ from parcae.cluster.kernels.tables import (
     refresh_saturation,
     remove_active,
 )
-from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
+from parcae.cluster.state import COMPLETE_RANK, NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
 from parcae.kernels import inlined, kernel
 
 #: Tier of the stages that no decision of a planning round named: they come after all named stages.
@@ -50,6 +50,15 @@ def reset_cores(state):  # type: ignore[no-untyped-def]
     state.contest[:] = NO_JOB
 
 
+@inlined
+def init_contender(state, job):  # type: ignore[no-untyped-def]
+    """Take the job out of the contest; `refresh_contender` puts it in."""
+    state.contenders.front[job] = NO_STAGE
+    state.contenders.tier[job] = 0.0
+    state.contenders.share[job] = 0.0
+    state.contenders.next_served[job] = NOT_SERVED
+
+
 @kernel
 def init_job_orders(state, job):  # type: ignore[no-untyped-def]
     """Initialize the orders of a job that arrived: until the next plan it is served first come."""
@@ -60,10 +69,7 @@ def init_job_orders(state, job):  # type: ignore[no-untyped-def]
     orders.limit[job] = UNLIMITED
     orders.pool[job] = 0
     state.jobs.priority[job] = 0
-    state.contenders.front[job] = NO_STAGE
-    state.contenders.tier[job] = 0.0
-    state.contenders.share[job] = 0.0
-    state.contenders.next_served[job] = NOT_SERVED
+    init_contender(state, job)
     for stage in range(first, first + state.jobs.num_stages[job]):
         state.stage_orders.tier[stage] = 0.0
         state.stage_orders.rank[stage] = 0.0
@@ -98,6 +104,7 @@ def complete_stage(state, stage):  # type: ignore[no-untyped-def]
     state.now.is_plan_due[0] = 1
     job = stages.job[stage]
     jobs.num_done[job] += 1
+    stages.frontier_rank[stage] = COMPLETE_RANK
     for edge in range(
         stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]
     ):

@@ -103,6 +103,7 @@ def _move(state, executor, stage):  # type: ignore[no-untyped-def]
     unbind(state, executor)
     detach(state, executor)
     state.executors.destination[executor] = stage
+    state.executors.started_ms[executor] = state.now.clock_ms[0]
     state.stages.num_moving[stage] += 1
     state.jobs.num_supplied[state.stages.job[stage]] += 1
     refresh_saturation(state, stage)

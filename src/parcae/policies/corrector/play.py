@@ -20,6 +20,7 @@ from parcae.policies.networks.kernels import draw, log_sum_exp, recording_of, un
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.costs import cost_so_far
 from parcae.simulation.kernels.event_loop import resume, start, step
+from parcae.simulation.kernels.rollouts import begin_rollout, end_rollout
 from parcae.simulation.kernels.simulations import simulation_of
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
@@ -38,11 +39,34 @@ def play(simulation, net, work):  # type: ignore[no-untyped-def]
         The Status in which the run stopped.
     """
     state, future, tables = simulation
-    status = start(state, future, tables)
+    return _go_on(simulation, start(state, future, tables), net, work)
+
+
+@kernel
+def _go_on(simulation, status, net, work):  # type: ignore[no-untyped-def]
+    """Play a run from a Status to its end. Returns the Status in which it stopped."""
+    state, future, tables = simulation
     while status == _NEEDS_DECISION:
         stage, limit, executor_class, hold_ms = decide(state, net, work)
         status = step(state, future, tables, stage, limit, executor_class, hold_ms)
     return status
+
+
+@kernel
+def roll_out(simulation, rollouts, net, work, first, last):  # type: ignore[no-untyped-def]
+    """Play rollouts under the policy, one after another, each after what it tries.
+
+    Args:
+        simulation: the run (Simulation) in which they are played; overwritten.
+        rollouts: Rollouts; their trials are written.
+        net: Network.
+        work: Workspace; written.
+        first: first trial.
+        last: one past the last trial.
+    """
+    for row in range(first, last):
+        status = begin_rollout(simulation, rollouts, row)
+        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, net, work))
 
 
 @kernel

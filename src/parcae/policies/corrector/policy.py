@@ -21,7 +21,7 @@ from parcae.policies.corrector.layout import (
     NUM_SHARED_FEATURES,
     flatten,
 )
-from parcae.policies.corrector.play import play
+from parcae.policies.corrector.play import play, roll_out
 from parcae.policies.networks.choices import ranked_choices
 from parcae.policies.networks.layout import Weights
 from parcae.policies.rule.kernels.scores import Rule
@@ -152,6 +152,11 @@ class ParcaePolicy(PlaysRuns):
     def kernels(self) -> tuple[Any, Any, Any]:
         """`decide` and `play` of the network."""
         return decide, play, None
+
+    @property
+    def roll_out(self) -> Any:
+        """The kernel that plays rollouts."""
+        return roll_out
 
     def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
         """The network, and a workspace of this run only, so that threads can run side by side."""

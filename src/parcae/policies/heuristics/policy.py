@@ -18,7 +18,7 @@ from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
 from parcae.policies.compiled import PlaysRuns
 from parcae.policies.heuristics.kernels.decisions import HeuristicKind, decide
-from parcae.policies.heuristics.kernels.play import play, play_many
+from parcae.policies.heuristics.kernels.play import play, play_many, roll_out
 from parcae.policies.heuristics.layout import HeuristicMemo, allocate_memo
 
 #: Kinds that keep intermediate results about jobs and stages in a memo.
@@ -54,6 +54,11 @@ class HeuristicPolicy(PlaysRuns):
     def kernels(self) -> tuple[Any, Any, Any]:
         """`decide`, `play` and `play_many` of the heuristics."""
         return decide, play, play_many
+
+    @property
+    def roll_out(self) -> Any:
+        """The kernel that plays rollouts."""
+        return roll_out
 
     def decide(self, observation: Observation) -> Decision:
         """Return the decision for one scheduling event."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from parcae.cluster.orders import Orders
+from parcae.cluster.state import VirtualRun
 from parcae.kernels import kernel
 from parcae.policies.order_rule.kernels import plan, reset_virtual_run
 from parcae.policies.order_rule.layout import OrderRule
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
+from parcae.simulation.kernels.rollouts import begin_order_rollout, end_rollout
 from parcae.simulation.kernels.simulations import simulation_of
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
@@ -26,7 +28,13 @@ def play(simulation, rule):  # type: ignore[no-untyped-def]
     """
     reset_virtual_run(rule)
     state, future, tables = simulation
-    status = start_cores(state, future, tables)
+    return _go_on(simulation, start_cores(state, future, tables), rule)
+
+
+@kernel
+def _go_on(simulation, status, rule):  # type: ignore[no-untyped-def]
+    """Play a run from a Status to its end. Returns the Status in which it stopped."""
+    state, future, tables = simulation
     while status == _NEEDS_DECISION:
         plan(
             state,
@@ -35,6 +43,23 @@ def play(simulation, rule):  # type: ignore[no-untyped-def]
         )
         status = follow_orders(state, future, tables)
     return status
+
+
+@kernel
+def roll_out(simulation, rollouts, rule, first, last):  # type: ignore[no-untyped-def]
+    """Play rollouts under the policy, one after another, each after what it tries.
+
+    Args:
+        simulation: the run (Simulation) in which they are played; overwritten.
+        rollouts: Rollouts; their trials are written.
+        rule: OrderRule; its virtual run is overwritten.
+        first: first trial.
+        last: one past the last trial.
+    """
+    virtual = VirtualRun(rule.virtual_now, rule.virtual_jobs, rule.virtual_stages)
+    for row in range(first, last):
+        status = begin_order_rollout(simulation, rollouts, row, virtual)
+        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, rule))
 
 
 @kernel

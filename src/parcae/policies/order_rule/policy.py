@@ -12,7 +12,7 @@ from parcae.cluster.state import ClusterState, allocate_virtual
 from parcae.errors import PolicyError
 from parcae.policies.order_rule.kernels import plan
 from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderParameter, OrderRule
-from parcae.policies.order_rule.play import play, play_many
+from parcae.policies.order_rule.play import play, play_many, roll_out
 from parcae.policies.planning import CompiledPlanner
 
 
@@ -88,6 +88,11 @@ class OrderRulePolicy(CompiledPlanner):
     def kernels(self) -> tuple[Any, Any, Any]:
         """`plan`, `play` and `play_many` of the rule."""
         return plan, play, play_many
+
+    @property
+    def roll_out(self) -> Any:
+        """The kernel that plays rollouts."""
+        return roll_out
 
     def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
         """The rule's tables, with an empty virtual run."""

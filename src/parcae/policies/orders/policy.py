@@ -16,7 +16,7 @@ from parcae.cluster.state import POOL, allocate_virtual
 from parcae.errors import PolicyError
 from parcae.policies.orders.kernels import OrderKind, plan
 from parcae.policies.orders.layout import PlanTables
-from parcae.policies.orders.play import play, play_many
+from parcae.policies.orders.play import play, play_many, roll_out
 from parcae.policies.planning import CompiledPlanner
 
 
@@ -96,6 +96,11 @@ class OrderPolicy(CompiledPlanner):
     def kernels(self) -> tuple[Any, Any, Any]:
         """`plan`, `play` and `play_many` of the formulas."""
         return plan, play, play_many
+
+    @property
+    def roll_out(self) -> Any:
+        """The kernel that plays rollouts."""
+        return roll_out
 
     def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
         """The formula's kind, and its tables with an empty virtual run."""

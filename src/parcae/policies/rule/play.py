@@ -7,6 +7,7 @@ from parcae.policies.rule.kernels.decisions import decide
 from parcae.policies.rule.kernels.scores import Rule
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import start, step
+from parcae.simulation.kernels.rollouts import begin_rollout, end_rollout
 from parcae.simulation.kernels.simulations import simulation_of
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
@@ -24,11 +25,33 @@ def play(simulation, rule):  # type: ignore[no-untyped-def]
         The Status in which the run stopped.
     """
     state, future, tables = simulation
-    status = start(state, future, tables)
+    return _go_on(simulation, start(state, future, tables), rule)
+
+
+@kernel
+def _go_on(simulation, status, rule):  # type: ignore[no-untyped-def]
+    """Play a run from a Status to its end. Returns the Status in which it stopped."""
+    state, future, tables = simulation
     while status == _NEEDS_DECISION:
         stage, limit, executor_class, hold_ms = decide(state, rule)
         status = step(state, future, tables, stage, limit, executor_class, hold_ms)
     return status
+
+
+@kernel
+def roll_out(simulation, rollouts, rule, first, last):  # type: ignore[no-untyped-def]
+    """Play rollouts under the policy, one after another, each after what it tries.
+
+    Args:
+        simulation: the run (Simulation) in which they are played; overwritten.
+        rollouts: Rollouts; their trials are written.
+        rule: Rule.
+        first: first trial.
+        last: one past the last trial.
+    """
+    for row in range(first, last):
+        status = begin_rollout(simulation, rollouts, row)
+        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, rule))
 
 
 @kernel

@@ -17,7 +17,7 @@ from parcae.policies.compiled import PlaysRuns
 from parcae.policies.rule.kernels.decisions import decide
 from parcae.policies.rule.kernels.scores import Rule
 from parcae.policies.rule.layout import EARLIER_COUNTS, NUM_PARAMETERS, RuleParameter
-from parcae.policies.rule.play import play, play_many
+from parcae.policies.rule.play import play, play_many, roll_out
 from parcae.policies.solo_curves import SoloCurves
 
 Parameters = npt.NDArray[np.float64]
@@ -102,6 +102,11 @@ class RulePolicy(PlaysRuns):
     def kernels(self) -> tuple[Any, Any, Any]:
         """`decide`, `play` and `play_many` of the rule."""
         return decide, play, play_many
+
+    @property
+    def roll_out(self) -> Any:
+        """The kernel that plays rollouts."""
+        return roll_out
 
     def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
         """The rule's tables."""

@@ -14,8 +14,9 @@ from parcae.evaluation.plots import policy_color
 from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings, Limits
-from parcae.studies.reproduce.contest import Contest, contest, named
+from parcae.studies.reproduce.contest import Contest, contest, less, named
 from parcae.studies.reproduce.curves import Curve
+from parcae.studies.reproduce.findings import Finding
 from parcae.studies.reproduce.learners import DecimaVariant, Learned, budget_notes, train_decima
 from parcae.studies.reproduce.pictures import line_panel, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
@@ -50,6 +51,8 @@ ABLATIONS = (
         DecimaVariant(recipe=Recipe.DECIMA_2019, changes={"is_aligned": False}),
     ),
 )
+#: The ablations that leave nothing out.
+_COMPLETE = ("decima", "decima, Algorithm 1")
 _BASELINE = "weighted-fair:tuned"
 
 
@@ -113,7 +116,27 @@ def fig14(request: StudyRequest) -> StudyResult:
             *budget_notes(request),
         ],
         partial(save, lambda figure: _load_panel(figure.subplots(), lines), (8.0, 4.4)),
+        [
+            *(_decima_wins(load, outcome) for load, outcome in contests.items()),
+            *_parts_count(loads[-1], contests[loads[-1]]),
+        ],
     )
+
+
+def _decima_wins(load: float, outcome: Contest) -> Finding:
+    """The complete Decima is better than tuned weighted fair."""
+    baseline, decima, *_ = outcome.results.values()
+    return less(f"load {load:g}: Decima below {_BASELINE}", decima, baseline)
+
+
+def _parts_count(load: float, outcome: Contest) -> list[Finding]:
+    """At the highest load, tuned weighted fair is better than Decima without one of its parts."""
+    baseline, *trained = outcome.results.values()
+    return [
+        less(f"load {load:g}: {_BASELINE} below Decima, {ablation.label}", baseline, result)
+        for ablation, result in zip(ABLATIONS, trained, strict=True)
+        if ablation.label not in _COMPLETE
+    ]
 
 
 def _lines(contests: Mapping[float, Contest]) -> dict[str, list[tuple[float, float]]]:

@@ -10,9 +10,15 @@ import numpy as np
 
 from parcae.cluster.trace import Trace
 from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult, compare
-from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
+from parcae.evaluation.statistics import (
+    Estimate,
+    ratio_estimate,
+    with_half_width,
+    with_interval,
+)
 from parcae.learning.scenario import Scenario
 from parcae.simulation.run import simulate
+from parcae.studies.reproduce.findings import Finding
 from parcae.studies.reproduce.study import StudyRequest
 
 
@@ -157,3 +163,15 @@ def contest(
 def averages_s(result: PolicyResult) -> list[float]:
     """The average JCT of every run, in seconds."""
     return [float(v) for v in np.array([run.average_jct_ms for run in result.summaries]) / 1e3]
+
+
+def less(claim: str, first: PolicyResult, second: PolicyResult, most: float = 1.0) -> Finding:
+    """A finding about the average JCT of two policies on the same runs.
+
+    Args:
+        claim: the paper's finding: the first has the smaller average JCT.
+        first: the results of the policy that the paper found better.
+        second: the results of the other policy.
+        most: see `Finding`.
+    """
+    return Finding(claim, ratio_estimate(averages_s(first), averages_s(second)), most)

@@ -16,7 +16,7 @@ from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import SUFFIX
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.simulation.config import SimulationConfig
-from parcae.studies.reproduce.contest import Contender, Contest, contest, named
+from parcae.studies.reproduce.contest import Contender, Contest, contest, less, named
 from parcae.studies.reproduce.learners import (
     DecimaVariant,
     Learned,
@@ -241,6 +241,17 @@ def table1(request: StudyRequest) -> StudyResult:
         {kind: outcome.to_json() for kind, outcome in contests.items()},
         [*_NOTES, *notes, *budget_notes(request)],
         partial(save, partial(_draw_bars, contests), (9.0, 3.6)),
+        [
+            less(
+                f"{kind}: {label} below {PLAIN} ({_PUBLISHED[kind][label]:g} and "
+                f"{_PUBLISHED[kind][PLAIN]:g} s)",
+                outcome.results[label],
+                outcome.results[PLAIN],
+            )
+            for kind, outcome in contests.items()
+            for label in _PUBLISHED[kind]
+            if label != PLAIN
+        ],
     )
 
 
@@ -356,6 +367,14 @@ def fig3(request: StudyRequest) -> StudyResult:
         {f"{load:g}": outcome.to_json() for load, outcome in contests.items()},
         [*_NOTES, *_LOAD_NOTES, *notes, *contests[loads[-1]].notes(), *budget_notes(request)],
         partial(save, partial(_draw_loads, {"real-world": contests}), (7.0, 4.2)),
+        [
+            less(
+                f"load {load:.0%}: {WHOLE} below {PLAIN}",
+                outcome.results[WHOLE],
+                outcome.results[PLAIN],
+            )
+            for load, outcome in contests.items()
+        ],
     )
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from parcae.cluster.trace import Trace
 from parcae.evaluation.cluster_gantt import cluster_charts
 from parcae.evaluation.gantt import write_gantt
-from parcae.evaluation.statistics import with_half_width
+from parcae.evaluation.statistics import ratio_estimate, with_half_width
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import makespan_ms
 from parcae.metrics.objectives import Objective
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce.contest import Contest, contest, named
+from parcae.studies.reproduce.findings import Finding
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima, tune
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
@@ -122,4 +124,36 @@ def fig13(request: StudyRequest) -> StudyResult:
             *budget_notes(request),
         ],
         partial(write_gantt, cluster_charts(traces)),
+        _findings(learned, contests),
     )
+
+
+def _findings(
+    learned: Mapping[str, Sequence[Learned]], contests: Mapping[bool, Contest]
+) -> list[Finding]:
+    """What the paper found about Decima's networks, which are the last of each case."""
+    labels = {key: policies[-1].label for key, policies in learned.items()}
+    quick = contests[False].results[labels["a"]].summaries
+    packed = contests[False].results[labels["c"]].summaries
+    free = contests[True].results[labels["b"]].summaries
+
+    def finding(claim: str, first: Sequence[float], second: Sequence[float]) -> Finding:
+        return Finding(claim, ratio_estimate(first, second))
+
+    return [
+        finding(
+            "average JCT: trained for it below trained for the makespan",
+            [run.average_jct_ms for run in quick],
+            [run.average_jct_ms for run in packed],
+        ),
+        finding(
+            "makespan: trained for it below trained for the average JCT",
+            [run.makespan_ms for run in packed],
+            [run.makespan_ms for run in quick],
+        ),
+        finding(
+            "moves: fewer where moving costs time than where it is free",
+            [run.moves for run in quick],
+            [run.moves for run in free],
+        ),
+    ]

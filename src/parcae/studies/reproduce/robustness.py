@@ -9,7 +9,15 @@ from parcae.evaluation.statistics import ratio_estimate, with_half_width, with_i
 from parcae.learning.recipes import mean_gap_s
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings
-from parcae.studies.reproduce.contest import Contender, Contest, averages_s, contest, named
+from parcae.studies.reproduce.contest import (
+    Contender,
+    Contest,
+    averages_s,
+    contest,
+    less,
+    named,
+)
+from parcae.studies.reproduce.findings import Finding
 from parcae.studies.reproduce.learners import DecimaVariant, Learned, budget_notes, train_decima
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
@@ -34,6 +42,10 @@ def fig23(request: StudyRequest) -> StudyResult:
     results = [("known", label, result) for label, result in informed.results.items()]
     results += [("unknown", label, result) for label, result in blind.results.items()]
     ratios = [ratio_estimate(averages_s(result), baseline) for _, _, result in results]
+    with_them, without = (
+        outcome.results[policy.label]
+        for outcome, policy in zip((informed, blind), learned, strict=True)
+    )
     rows = [
         [label, durations, with_half_width(result.average_jct_s), with_interval(ratio)]
         for (durations, label, result), ratio in zip(results, ratios, strict=True)
@@ -66,6 +78,10 @@ def fig23(request: StudyRequest) -> StudyResult:
             {f"{label}\n(durations {d})": r.average_jct_s for d, label, r in results},
             "average JCT (s)",
         ),
+        [
+            less("Decima is better with durations than without", with_them, without),
+            less(f"Decima without durations below {_BEST}", without, informed.results[_BEST]),
+        ],
     )
 
 
@@ -205,4 +221,17 @@ def table2(request: StudyRequest) -> StudyResult:
             *budget_notes(request),
         ],
         partial(save_bars, outcome.averages, "average JCT (s)"),
+        _arrivals_count(outcome),
     )
+
+
+def _arrivals_count(outcome: Contest) -> list[Finding]:
+    """What Table 2 found about trainings on other arrivals."""
+    baseline, same, slow, mix, knowing = outcome.results.values()
+    return [
+        less(f"trained on the test's gap below {_BEST}", same, baseline),
+        less(f"{_BEST} below trained on a gap 5/3 as long", baseline, slow),
+        less(f"trained on a mix below {_BEST}", mix, baseline),
+        less("trained on a mix, knows the gap, below trained on a mix", knowing, mix),
+        less("trained on the test's gap below trained on a mix", same, mix),
+    ]

@@ -14,6 +14,7 @@ from typing import Any
 from parcae.files import write_text
 from parcae.learning.recipes import Recipe
 from parcae.simulation.config import SimulationConfig
+from parcae.studies.reproduce.findings import COLUMNS, Finding
 from parcae.version import __version__
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
@@ -153,6 +154,7 @@ class StudyResult:
         numbers: the table's numbers and further ones, as plain JSON.
         notes: remarks for the reader: budgets, deviations, trained policies.
         draw: function that writes the picture to a path.
+        findings: what the paper found, and whether the results show it.
     """
 
     title: str
@@ -162,6 +164,7 @@ class StudyResult:
     numbers: Mapping[str, Any]
     notes: Sequence[str]
     draw: Callable[[Path], None]
+    findings: Sequence[Finding] = ()
 
 
 Study = Callable[[StudyRequest], StudyResult]
@@ -250,6 +253,9 @@ def page(result: StudyResult, origin: Origin, picture: str) -> str:
         f"# {origin.name}: {result.title}",
         f"The paper: {result.paper}",
         markdown_table(result.columns, result.rows),
+        markdown_table(COLUMNS, [finding.row() for finding in result.findings])
+        if result.findings
+        else "",
         f"![{result.title}]({picture})",
         "\n".join(f"- {note}" for note in result.notes),
         f"Wall time {origin.seconds:,.0f} s."
@@ -278,6 +284,7 @@ def write_study(result: StudyResult, origin: Origin, folder: Path) -> StudyFiles
         "title": result.title,
         "paper": result.paper,
         "table": {"columns": list(result.columns), "rows": [list(row) for row in result.rows]},
+        "findings": [finding.to_json() for finding in result.findings],
         "numbers": dict(result.numbers),
         "notes": list(result.notes),
         "seconds": round(origin.seconds, 1),

@@ -1,0 +1,152 @@
+"""What the policy `plan` tries: decisions in Decima's world, orders in the world of cores."""
+
+from __future__ import annotations
+
+from parcae.cluster.decision import Decision, objection
+from parcae.cluster.observation import Observation
+from parcae.cluster.orders import Orders
+from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE, UNLIMITED
+
+#: Other limits that are tried for the base's stage, relative to its own.
+_LIMIT_FACTORS = (0.5, 0.75, 1.5, 2.0)
+#: Most other stages of the same job, and most other jobs, that are tried.
+_MOST_STAGES = 3
+_MOST_JOBS = 3
+#: Most decisions that are tried.
+_MOST_CANDIDATES = 16
+#: Most stages that are brought forward in the world of cores.
+_MOST_FORWARD = 6
+#: The decision that stands for the orders of the base policy.
+AS_ORDERED = Decision(NO_STAGE, 0, ANY_CLASS, 0)
+
+
+def candidates(
+    observation: Observation, base: Decision, others: list[Decision], *, may_idle: bool
+) -> list[Decision]:
+    """The decisions to try, the base's own first.
+
+    They are other limits for its stage, other stages of its job, stages of the jobs with the least
+    remaining work with half or all of the executors, and to idle.
+
+    Args:
+        observation: the present observation.
+        base: the decision of the base policy.
+        others: decisions of other policies, tried as well.
+        may_idle: whether letting all executors idle cannot stall the cluster.
+    """
+    found = [base]
+
+    def add(stage: int, limit: int) -> None:
+        is_own = stage == base.stage or len(observation.classes) == 1
+        executor_class = base.executor_class if is_own else ANY_CLASS
+        decision = Decision(stage, max(1, limit), executor_class, 0)
+        is_new = all(not _is_same(decision, one, observation) for one in found)
+        if is_new and objection(observation, decision) is None:
+            found.append(decision)
+
+    for other in others:
+        if other.stage != NO_STAGE:
+            add(other.stage, other.limit)
+    schedulable = observation.schedulable_stages()
+    jobs = observation.stages.job
+    offered = int(observation.now.num_source[0])
+    own = NO_JOB
+    if base.stage != NO_STAGE:
+        own = int(jobs[base.stage])
+        taken = _taken(base, observation)
+        for factor in _LIMIT_FACTORS:
+            add(base.stage, round(factor * taken))
+        add(base.stage, offered)
+        siblings = [stage for stage in schedulable if jobs[stage] == own and stage != base.stage]
+        for stage in _longest_first(siblings, observation)[:_MOST_STAGES]:
+            add(stage, base.limit)
+    elsewhere = dict.fromkeys(int(jobs[stage]) for stage in schedulable if jobs[stage] != own)
+    ranked = sorted(elsewhere, key=lambda job: float(observation.jobs.remaining_ms[job]))
+    for job in ranked[:_MOST_JOBS]:
+        of_job = [stage for stage in schedulable if jobs[stage] == job]
+        stage = _longest_first(of_job, observation)[0]
+        add(stage, offered)
+        add(stage, offered // 2)
+    if may_idle and base.stage != NO_STAGE:
+        found.append(Decision(NO_STAGE, offered, ANY_CLASS, 0))
+    return found[:_MOST_CANDIDATES]
+
+
+def _longest_first(stages: list[int], observation: Observation) -> list[int]:
+    """The stages, those with the heaviest path to a leaf first."""
+    return sorted(stages, key=lambda stage: -float(observation.stages.downstream_ms[stage]))
+
+
+def _taken(decision: Decision, observation: Observation) -> int:
+    """How many executors a decision gives to its stage, if all offered ones fit."""
+    offered = int(observation.now.num_source[0])
+    if decision.stage == NO_STAGE:
+        return offered
+    return min(decision.limit, observation.demand(decision.stage), offered)
+
+
+def _is_same(one: Decision, other: Decision, observation: Observation) -> bool:
+    """Whether two decisions have the same effect."""
+    if one.stage != other.stage or one.hold_ms != other.hold_ms:
+        return False
+    return _taken(one, observation) == _taken(other, observation)
+
+
+def order_candidates(observation: Observation, orders: Orders) -> list[Decision]:
+    """The orders to try: the base's own first, then with one stage brought forward.
+
+    A stage that would come next is brought forward for all cores that are idle, or for half of
+    them.
+
+    Args:
+        observation: the present observation.
+        orders: the orders of the base policy.
+    """
+    stages = observation.stages
+    waiting = [
+        stage
+        for job in observation.active_jobs
+        for stage in observation.stages_of(int(job))
+        if stages.frontier_rank[stage] >= 0
+    ]
+    if len(waiting) < 2:
+        return [AS_ORDERED]
+    waiting.sort(key=lambda stage: _order_key(observation, orders, stage))
+    num_idle = max(1, int(observation.now.num_idle[0]))
+    found = [AS_ORDERED]
+    for stage in waiting[1 : 1 + _MOST_FORWARD]:
+        found.append(Decision(stage, UNLIMITED, ANY_CLASS, 0))
+        if num_idle > 1:
+            limit = int(stages.num_bound[stage]) + num_idle // 2
+            found.append(Decision(stage, limit, ANY_CLASS, 0))
+    return found[:_MOST_CANDIDATES]
+
+
+def _order_key(observation: Observation, orders: Orders, stage: int) -> tuple[float, ...]:
+    """What the dispatcher serves stages by, smallest first (without pools)."""
+    job = int(observation.stages.job[stage])
+    order = orders.jobs[job]
+    tier = float(order.tier) + float(orders.stages.tier[stage])
+    running = int(observation.jobs.num_attached[job])
+    share = running / float(order.weight) if order.weight > 0 else 0.0
+    return tier, share, job, float(orders.stages.rank[stage]), stage
+
+
+def bring_forward(orders: Orders, observation: Observation, chosen: Decision) -> Orders:
+    """Return the orders with the chosen stage before all others, as in its rollouts.
+
+    Args:
+        orders: the orders; changed in place.
+        observation: the present observation.
+        chosen: one of `order_candidates`.
+    """
+    if chosen.stage == NO_STAGE:
+        return orders
+    least = 0.0
+    for job in observation.active_jobs:
+        for stage in observation.stages_of(int(job)):
+            least = min(least, float(orders.jobs.tier[job]) + float(orders.stages.tier[stage]))
+    own = float(orders.jobs.tier[int(observation.stages.job[chosen.stage])])
+    orders.stages.tier[chosen.stage] = 2.0 * least - 1.0 - own
+    orders.stages.limit[chosen.stage] = chosen.limit
+    return orders

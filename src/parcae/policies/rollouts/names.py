@@ -1,0 +1,178 @@
+"""`plan` by name: plan[:BASE[:BUDGET]]."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from parcae.errors import PolicyError
+from parcae.policies.catalog import make_policy
+from parcae.policies.corrector.policy import ParcaePolicy
+from parcae.policies.decima.policy import DecimaPolicy
+from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.policies.learned import (
+    deciding_policy,
+    is_learned,
+    learned_policy,
+    mean_gap_ms,
+    variant_name,
+)
+from parcae.policies.order_network.policy import OrderNetworkPolicy
+from parcae.policies.order_rule.policy import OrderRulePolicy
+from parcae.policies.orders.catalog import make_cores_policy
+from parcae.policies.orders.kernels import OrderKind
+from parcae.policies.orders.policy import OrderPolicy
+from parcae.policies.rollouts.policy import RolloutPlanner, RolloutPolicy
+from parcae.policies.rollouts.race import Budget
+from parcae.policies.rollouts.runs import RolloutModel
+from parcae.policies.rule.policy import RulePolicy
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.units import ms_from_text
+from parcae.workloads.job import Workload
+
+NAME = "plan"
+#: The base of `plan` without one.
+_BASE = "parcae"
+_USAGE = "write plan, plan:BASE or plan:BASE:BUDGET, e.g. plan:tuned:20ms"
+_BUDGET = re.compile(r"[0-9.]+(ms|s)")
+#: Formulas that depend on more than a job's own state when rollouts go on with them.
+_NO_PLAYERS = (OrderKind.POOLS, OrderKind.GIVEN)
+
+
+@dataclass(frozen=True)
+class PlanText:
+    """The parts of a name plan[:BASE[:BUDGET]]."""
+
+    base: str
+    budget: Budget
+
+
+def is_rollout(text: str) -> bool:
+    """Whether `text` names the policy `plan`."""
+    return text.partition(":")[0] == NAME
+
+
+def split_plan(text: str) -> PlanText:
+    """Split a name into its base and its budget.
+
+    Raises:
+        PolicyError: the budget is no time above 0, or the base is `plan` itself.
+
+    Example: `split_plan("plan:tuned:batch:20ms")` has the base "tuned:batch".
+    """
+    _, _, rest = text.partition(":")
+    base, colon, last = rest.rpartition(":")
+    if not _BUDGET.fullmatch(last):
+        base, last = rest, ""
+    elif not colon:
+        base = ""
+    ms = ms_from_text(last) if last else None
+    if last and (ms is None or not 0 < ms < math.inf):
+        raise PolicyError(f"policy {text!r}: {last!r} is no time above 0; {_USAGE}")
+    base = base or _BASE
+    if is_rollout(base):
+        raise PolicyError(f"policy {text!r}: the base cannot be {NAME!r} itself; {_USAGE}")
+    return PlanText(base, Budget(ms))
+
+
+def rollout_policy(
+    text: str,
+    workload: Workload,
+    config: SimulationConfig,
+    arrivals: str = "batch",
+    num_threads: int = 1,
+) -> RolloutPolicy | RolloutPlanner:
+    """Return the policy `plan` of a name, for a workload and a cluster.
+
+    Args:
+        text: the name.
+        workload: the workload that it schedules; rollouts draw durations and jobs from it.
+        config: the cluster.
+        arrivals: the arrival process.
+        num_threads: threads that play rollouts.
+
+    Raises:
+        PolicyError: the name is wrong, or the base cannot be tried in rollouts.
+        FormatError, FileNotFoundError: see `learned_policy`.
+    """
+    parts = split_plan(text)
+    gap_ms = mean_gap_ms(workload, config.total_executors, arrivals)
+    model = RolloutModel(workload, config, gap_ms)
+    if config.world is WorldName.CORES:
+        orders = _base_of_cores(text, parts.base, workload, config, arrivals)
+        return RolloutPlanner(text, orders, _order_player(orders), model, parts.budget, num_threads)
+    base = _base(text, parts.base, workload, config, arrivals)
+    player = _player(base, workload, config, arrivals)
+    return RolloutPolicy(text, base, player, model, parts.budget, num_threads)
+
+
+def base_in_words(text: str, workload: Workload, config: SimulationConfig, arrivals: str) -> str:
+    """What the base of a name was resolved to, and the budget.
+
+    Args:
+        text: the name.
+        workload: the workload.
+        config: the cluster.
+        arrivals: the arrival process.
+    """
+    parts = split_plan(text)
+    base = variant_name(parts.base, workload, config, arrivals)
+    budget = "" if parts.budget.ms is None else f", {parts.budget.ms:g} ms a decision"
+    return f"rollouts on {base}{budget}"
+
+
+def _base(
+    text: str, base: str, workload: Workload, config: SimulationConfig, arrivals: str
+) -> RulePolicy | ParcaePolicy | DecimaPolicy | HeuristicPolicy:
+    """The base in Decima's world."""
+    if is_learned(base):
+        return deciding_policy(base, workload, config, arrivals)
+    try:
+        return make_policy(base, config.total_executors)
+    except PolicyError as error:
+        raise PolicyError(f"policy {text!r}: its base: {error}") from None
+
+
+def _player(
+    base: Any, workload: Workload, config: SimulationConfig, arrivals: str
+) -> RulePolicy | HeuristicPolicy:
+    """The policy that rollouts in Decima's world go on with: the base, if it is fast."""
+    if isinstance(base, RulePolicy | HeuristicPolicy):
+        return base
+    if isinstance(base, ParcaePolicy):
+        return RulePolicy(base.name, base.parameters, base.curves)
+    rule = learned_policy("tuned", workload, config, arrivals)
+    assert isinstance(rule, RulePolicy)
+    return rule
+
+
+def _base_of_cores(
+    text: str, base: str, workload: Workload, config: SimulationConfig, arrivals: str
+) -> OrderRulePolicy | OrderNetworkPolicy | OrderPolicy:
+    """The base in the world of cores."""
+    if is_learned(base):
+        made: Any = learned_policy(base, workload, config, arrivals)
+    else:
+        try:
+            made = make_cores_policy(base, workload, config)
+        except PolicyError as error:
+            raise PolicyError(f"policy {text!r}: its base: {error}") from None
+    has_orders = isinstance(made, OrderRulePolicy | OrderNetworkPolicy | OrderPolicy)
+    if not has_orders or (isinstance(made, OrderPolicy) and made.kind in _NO_PLAYERS):
+        raise PolicyError(
+            f"policy {text!r}: in the world of cores its base must plan orders without pools, such "
+            "as parcae, tuned, srpt or fair"
+        )
+    planner: OrderRulePolicy | OrderNetworkPolicy | OrderPolicy = made
+    return planner
+
+
+def _order_player(
+    base: OrderRulePolicy | OrderNetworkPolicy | OrderPolicy,
+) -> OrderRulePolicy | OrderPolicy:
+    """The policy that rollouts in the world of cores go on with."""
+    if isinstance(base, OrderNetworkPolicy):
+        return OrderRulePolicy(base.name, base.parameters, base.mean_work_ms)
+    return base

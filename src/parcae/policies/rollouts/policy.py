@@ -1,0 +1,126 @@
+"""`RolloutPolicy` and `RolloutPlanner`: policies that try what they do in rollouts first.
+
+Source: Bertsekas and Castanon, "Rollout algorithms for stochastic scheduling problems" (1999).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from parcae.cluster.decision import Decision
+from parcae.cluster.kernels.tables import may_idle
+from parcae.cluster.observation import Observation
+from parcae.cluster.orders import Orders
+from parcae.cluster.state import VirtualRun
+from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.policies.order_rule.policy import OrderRulePolicy
+from parcae.policies.orders.policy import OrderPolicy
+from parcae.policies.planning import CompiledPlanner
+from parcae.policies.rollouts.candidates import bring_forward, candidates, order_candidates
+from parcae.policies.rollouts.race import Budget, Clock, race
+from parcae.policies.rollouts.runs import RolloutModel, RolloutRuns, Sampler
+from parcae.policies.rule.policy import RulePolicy
+from parcae.simulation.kernels.rollouts import Arrivals, Rollouts, Trials
+from parcae.simulation.kernels.simulations import Simulation
+
+
+@dataclass
+class RolloutPolicy:
+    """A policy of Decima's world that tries its decisions first.
+
+    It plays every candidate decision in rollouts that go on under a fast policy, with everything
+    unknown drawn anew, and takes the one after which jobs spend the least time in the system. If
+    none is surely better, it takes the decision of its base policy.
+
+    Args:
+        name: name in tables and reports.
+        base: the policy whose decisions it improves; any policy that decides.
+        player: the compiled policy that rollouts go on with.
+        model: what rollouts know.
+        budget: what a decision may cost.
+        num_threads: threads that play rollouts. Decisions do not depend on it, unless the budget
+            is a time.
+    """
+
+    name: str
+    base: Any
+    player: RulePolicy | HeuristicPolicy
+    model: RolloutModel
+    budget: Budget = field(default_factory=Budget)
+    num_threads: int = 1
+
+    def __post_init__(self) -> None:
+        self._runs = RolloutRuns(self.model, self.num_threads)
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return the decision for one scheduling event."""
+        clock = Clock(self.budget)
+        base: Decision = self.base.decide(observation)
+        others = [] if self.player is self.base else [self.player.decide(observation)]
+        can_idle = bool(may_idle(observation))
+        options = candidates(observation, base, others, may_idle=can_idle)
+        if len(options) == 1:
+            return base
+        self._runs.fit(observation)
+
+        def play(run: Simulation, trials: Trials, arrivals: Arrivals, a: int, b: int) -> None:
+            rollouts = Rollouts(observation, trials, arrivals, (), ())
+            self.player.roll_out(run, rollouts, *self.player.arguments_for(run.state), a, b)
+
+        sampler = Sampler(self._runs, observation, options, play, clock)
+        return options[race(sampler, len(options), self.budget, clock)]
+
+
+@dataclass
+class RolloutPlanner:
+    """A policy of the world of cores that tries its orders first.
+
+    The candidates are the orders of its base policy, and the same orders with one stage brought
+    forward. Orders hold until the next plan, in a rollout as in the run.
+
+    Args:
+        name: name in tables and reports.
+        base: the policy whose orders it improves.
+        player: the policy that rollouts go on with.
+        model: what rollouts know.
+        budget: what a plan may cost.
+        num_threads: threads that play rollouts.
+    """
+
+    name: str
+    base: CompiledPlanner
+    player: OrderRulePolicy | OrderPolicy
+    model: RolloutModel
+    budget: Budget = field(default_factory=Budget)
+    num_threads: int = 1
+
+    def __post_init__(self) -> None:
+        self._runs = RolloutRuns(self.model, self.num_threads)
+
+    def plan(self, observation: Observation) -> Orders:
+        """Return the orders that hold from now on."""
+        orders = self.base.plan(observation)
+        return self.improved(observation, orders, self.base.memory)
+
+    def improved(self, observation: Observation, orders: Orders, memory: VirtualRun) -> Orders:
+        """Return the best of the base's orders and those with a stage brought forward.
+
+        Args:
+            observation: the present observation.
+            orders: the orders of the base policy; changed in place.
+            memory: the base's virtual run up to the present.
+        """
+        clock = Clock(self.budget)
+        options = order_candidates(observation, orders)
+        if len(options) == 1:
+            return orders
+        self._runs.fit(observation)
+
+        def play(run: Simulation, trials: Trials, arrivals: Arrivals, a: int, b: int) -> None:
+            rollouts = Rollouts(observation, trials, arrivals, orders, memory)
+            self.player.roll_out(run, rollouts, *self.player.arguments_for(run.state), a, b)
+
+        sampler = Sampler(self._runs, observation, options, play, clock)
+        chosen = options[race(sampler, len(options), self.budget, clock)]
+        return bring_forward(orders, observation, chosen)

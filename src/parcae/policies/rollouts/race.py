@@ -1,0 +1,136 @@
+"""The race: samples of every option, until the best is known or the budget is spent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.units import MS_PER_S
+
+#: Samples of each option that is still in the race, by round. After these, the last repeats.
+ROUNDS = (4, 8, 16)
+#: An option leaves the race if it is worse than the best by more than this many standard errors.
+_KEEP = 1.5
+#: It also leaves if it is worse than the base's decision by more than this many standard errors.
+_HOPE = 0.5
+#: An option replaces the base's decision if it is better by more than this many standard errors.
+_ACCEPT = 1.0
+#: A race that takes this many times its budget ends with the base's decision.
+_DEADLINE = 2.0
+#: Fewest samples that are worth another round.
+_FEWEST = 2
+
+Costs = npt.NDArray[np.float64]
+#: Plays samples of options: (rows of the options, number of samples) -> costs[options, samples];
+#: None: the deadline passed. Sample i of every option has the same random bits.
+PlaySamples = Callable[[list[int], int], Costs | None]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a decision may cost.
+
+    Args:
+        ms: wall-clock time of a decision in ms; None: ROUNDS samples, however long they take, so
+            that results can be reproduced.
+    """
+
+    ms: float | None = None
+
+
+class Clock:
+    """The wall-clock time that a decision has used of its budget."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._ms = budget.ms
+        self._began_s = time.perf_counter()
+
+    @property
+    def used_ms(self) -> float:
+        """Time since the decision was asked for."""
+        return (time.perf_counter() - self._began_s) * MS_PER_S
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self._ms is not None and self.used_ms > _DEADLINE * self._ms
+
+    def affordable(self, played: int, wanted: int, num_options: int) -> int:
+        """How many samples of so many options the rest of the budget pays for.
+
+        Args:
+            played: rollouts that were played in the time used so far.
+            wanted: most samples.
+            num_options: options in the race.
+        """
+        if self._ms is None or played == 0:
+            return wanted
+        used_ms = self.used_ms
+        each_ms = used_ms / played
+        return min(wanted, int((self._ms - used_ms) / (each_ms * num_options)))
+
+
+def _rounds(budget: Budget) -> Iterator[int]:
+    """Samples by round: without a time there is an end to them."""
+    yield from ROUNDS
+    while budget.ms is not None:
+        yield ROUNDS[-1]
+
+
+def race(play: PlaySamples, num_options: int, budget: Budget, clock: Clock) -> int:
+    """Return the row of the option to take; row 0 is the base's decision.
+
+    Source: Bertsekas and Castanon 1999; racing after Maron and Moore, "Hoeffding races" (1994).
+
+    Args:
+        play: plays samples.
+        num_options: number of options.
+        budget: what the race may cost.
+        clock: started when the decision was asked for.
+    """
+    alive = list(range(num_options))
+    costs = np.zeros((num_options, 0))
+    played = 0
+    for wanted in _rounds(budget):
+        count = clock.affordable(played, wanted, len(alive))
+        if count < _FEWEST:
+            break
+        sample = play(alive, count)
+        if sample is None:
+            return 0
+        played += len(alive) * count
+        costs = np.concatenate([costs, sample], axis=1)
+        means, errors = mean_differences(costs)
+        kept = _kept(means, errors)
+        alive = [alive[row] for row in kept]
+        costs = costs[kept]
+        if len(alive) == 1:
+            return 0
+    if costs.shape[1] < _FEWEST:
+        return 0
+    means, errors = mean_differences(costs)
+    best = int(np.argmin(means))
+    return alive[best] if means[best] < -_ACCEPT * errors[best] else 0
+
+
+def _kept(means: Costs, errors: Costs) -> list[int]:
+    """Rows of the options that stay in the race; the base's decision always does."""
+    best = int(np.argmin(means))
+    limit = means[best] + _KEEP * np.hypot(errors, errors[best])
+    limit = np.minimum(limit, _HOPE * errors)
+    return [row for row in range(len(means)) if row == 0 or means[row] <= limit[row]]
+
+
+def mean_differences(costs: Costs) -> tuple[Costs, Costs]:
+    """Mean difference of every option's cost from the base's, and its standard error.
+
+    Args:
+        costs: float64[num_options, num_samples], paired by sample; the base is the first row.
+    """
+    differences = costs - costs[0]
+    errors = differences.std(axis=1, ddof=1) / np.sqrt(costs.shape[1])
+    return differences.mean(axis=1), errors

@@ -1,0 +1,86 @@
+"""The race between options, and the budget of a decision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parcae.policies.rollouts.race import ROUNDS, Budget, Clock, Costs, mean_differences, race
+
+
+class _Samples:
+    """Samples with known means; counts what was asked for."""
+
+    def __init__(self, means: list[float], spread: float = 1.0, common: float = 50.0) -> None:
+        self._means = np.array(means)
+        self._spread = spread
+        self._common = common
+        self._rng = np.random.default_rng(1)
+        self.counts = np.zeros(len(means), int)
+
+    def __call__(self, rows: list[int], count: int) -> Costs | None:
+        self.counts[rows] += count
+        # What all options have in common is much larger than what distinguishes them.
+        common = self._common * self._rng.standard_normal(count)
+        noise = self._spread * self._rng.standard_normal((len(rows), count))
+        return self._means[rows][:, None] + common + noise
+
+
+def _run(samples: _Samples, num_options: int, budget: Budget | None = None) -> int:
+    budget = budget or Budget()
+    return race(samples, num_options, budget, Clock(budget))
+
+
+def test_the_best_option_wins() -> None:
+    samples = _Samples([0.0, 3.0, -2.0, 1.0])
+    assert _run(samples, 4) == 2
+
+
+def test_no_option_wins_that_is_not_surely_better() -> None:
+    wins = [_run(_Samples([0.0, 0.0], spread=1.0), 2) for _ in range(1)]
+    assert wins == [0]
+    assert _run(_Samples([0.0, 5.0, 7.0]), 3) == 0
+
+
+def test_options_that_are_worse_leave_early() -> None:
+    samples = _Samples([0.0, 20.0, -1.0, 30.0])
+    _run(samples, 4)
+    assert samples.counts[1] == samples.counts[3] == ROUNDS[0]
+    assert samples.counts[2] == sum(ROUNDS)
+
+
+def test_the_race_ends_when_only_the_base_is_left() -> None:
+    samples = _Samples([0.0, 50.0, 60.0])
+    assert _run(samples, 3) == 0
+    assert samples.counts.tolist() == [ROUNDS[0]] * 3
+
+
+def test_a_budget_of_time_ends_the_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now_s[0])
+
+    class Slow(_Samples):
+        """Each rollout takes 1 ms."""
+
+        def __call__(self, rows: list[int], count: int) -> Costs | None:
+            now_s[0] += 1e-3 * len(rows) * count
+            return super().__call__(rows, count)
+
+    budget = Budget(100.0)
+    samples = Slow([0.0, -0.01, -0.02])
+    race(samples, 3, budget, Clock(budget))
+    assert 80.0 <= 1e3 * now_s[0] <= 110.0
+
+
+def test_without_time_for_a_second_sample_the_base_stays() -> None:
+    def late(rows: list[int], count: int) -> Costs | None:
+        return None
+
+    assert race(late, 3, Budget(5.0), Clock(Budget(5.0))) == 0
+
+
+def test_differences_are_paired_by_sample() -> None:
+    costs = np.array([[10.0, 20.0, 30.0], [11.0, 21.0, 31.0]])
+    means, errors = mean_differences(costs)
+    assert means.tolist() == [0.0, 1.0]
+    assert errors.tolist() == [0.0, 0.0]

@@ -1,0 +1,254 @@
+"""Rollouts: exact where nothing is random, blind for the future, and the same on any threads."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Observation
+from parcae.cluster.orders import Orders
+from parcae.policies.catalog import make_policy
+from parcae.policies.learned import learned_policy
+from parcae.policies.orders.catalog import make_cores_policy
+from parcae.policies.rollouts.candidates import AS_ORDERED, candidates, order_candidates
+from parcae.policies.rollouts.names import rollout_policy
+from parcae.policies.rollouts.policy import RolloutPlanner, RolloutPolicy
+from parcae.policies.rollouts.race import Budget, Clock
+from parcae.policies.rollouts.runs import RolloutModel, RolloutRuns, Sampler
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.future import Status
+from parcae.simulation.kernels.rollouts import Arrivals, Rollouts, Trials
+from parcae.simulation.kernels.simulations import Simulation
+from parcae.simulation.run import simulate
+from parcae.simulation.simulator import Simulator
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.catalog import load_workload
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+
+_NUM_JOBS = 6
+_CORES = 7
+_DECIMA = SimulationConfig(
+    world=WorldName.EXECUTORS, num_executors=_CORES, moving_delay_ms=700, warmup_delay_ms=0
+)
+_SPARK = SimulationConfig(world=WorldName.CORES, num_executors=_CORES)
+
+
+def _sequence(seed: int) -> JobSequence:
+    """A batch of random DAGs whose tasks take exactly the time that their profile says."""
+    rng = np.random.default_rng(seed)
+    jobs = []
+    for row in range(_NUM_JOBS):
+        stages = []
+        for index in range(int(rng.integers(1, 6))):
+            parents = tuple(int(p) for p in np.flatnonzero(rng.random(index) < 0.5))
+            durations = TaskDurations.constant(int(rng.integers(500, 9000)))
+            stages.append(StageSpec(int(rng.integers(1, 9)), durations, parents))
+        jobs.append(JobSpec(f"job {row}", tuple(stages)))
+    workload = Workload("exact", tuple(jobs))
+    return JobSequence(workload, np.arange(_NUM_JOBS), np.zeros(_NUM_JOBS, np.int64))
+
+
+class _Foretold:
+    """Plays the base, and notes what one rollout of its own choice says of the rest of the run."""
+
+    name = "foretold"
+
+    def __init__(self, base: Any, model: RolloutModel) -> None:
+        self._base = base
+        self._runs = RolloutRuns(model, 1)
+        #: (job time so far, job time to come) at every decision or plan.
+        self.said: list[tuple[int, float]] = []
+
+    def decide(self, observation: Observation) -> Decision:
+        decision: Decision = self._base.decide(observation)
+        self._note(observation, decision, ())
+        return decision
+
+    def plan(self, observation: Observation) -> Orders:
+        orders: Orders = self._base.plan(observation)
+        self._note(observation, AS_ORDERED, (orders, self._base.memory))
+        return orders
+
+    def _note(self, observation: Observation, option: Decision, more: tuple[Any, ...]) -> None:
+        self._runs.fit(observation)
+
+        def play(run: Simulation, trials: Trials, arrivals: Arrivals, a: int, b: int) -> None:
+            rollouts = Rollouts(observation, trials, arrivals, *(more or ((), ())))
+            self._base.roll_out(run, rollouts, *self._base.arguments_for(run.state), a, b)
+
+        sampler = Sampler(self._runs, observation, [option], play, Clock(Budget()))
+        costs = sampler([0], 1)
+        assert costs is not None
+        self.said.append((int(observation.now.job_ms[0]), float(costs[0, 0])))
+
+
+def _play(simulator: Simulator, policy: Any) -> None:
+    """Play the run to its end."""
+    simulator.start()
+    while simulator.status is Status.NEEDS_DECISION:
+        if simulator.config.world is WorldName.CORES:
+            simulator.follow(policy.plan(simulator.observe()))
+        else:
+            simulator.step(policy.decide(simulator.observe()))
+
+
+@pytest.mark.parametrize("name", ["fair", "srpt-cap:3", "fifo", "weighted-fair:-1", "sjf-cp"])
+def test_without_luck_a_rollout_foretells_the_run_in_decimas_world(name: str) -> None:
+    for seed in range(4):
+        sequence = _sequence(seed)
+        model = RolloutModel(sequence.workload, _DECIMA)
+        foretold = _Foretold(make_policy(name, _CORES), model)
+        simulator = Simulator(sequence, _DECIMA, seed)
+        _play(simulator, foretold)
+        total_ms = int(simulator.state.now.job_ms[0])
+        assert len(foretold.said) > 10
+        assert [so_far + to_come for so_far, to_come in foretold.said] == [total_ms] * len(
+            foretold.said
+        )
+
+
+@pytest.mark.parametrize("name", ["srpt", "fair", "fifo", "fsp", "psbs", "las"])
+def test_without_luck_a_rollout_foretells_the_run_in_the_world_of_cores(name: str) -> None:
+    for seed in range(4):
+        sequence = _sequence(seed)
+        model = RolloutModel(sequence.workload, _SPARK)
+        base = make_cores_policy(name, sequence.workload, _SPARK)
+        foretold = _Foretold(base, model)
+        simulator = Simulator(sequence, _SPARK, seed)
+        _play(simulator, foretold)
+        total_ms = int(simulator.state.now.job_ms[0])
+        assert len(foretold.said) > 10
+        assert [so_far + to_come for so_far, to_come in foretold.said] == [total_ms] * len(
+            foretold.said
+        )
+
+
+def _toy_policy(world: WorldName, num_threads: int = 1) -> tuple[Any, SimulationConfig, Workload]:
+    """The policy on its fastest base, its cluster and its workload."""
+    workload = load_workload("toy")
+    config = _SPARK if world is WorldName.CORES else _DECIMA
+    base = "fair" if world is WorldName.CORES else "srpt-cap"
+    arrivals = "load:0.7"
+    return rollout_policy(f"plan:{base}", workload, config, arrivals, num_threads), config, workload
+
+
+@pytest.mark.parametrize("world", list(WorldName))
+def test_what_it_does_depends_on_nothing_but_the_observation(world: WorldName) -> None:
+    """Not on the threads, not on earlier calls, and not on the future of the run."""
+    policy, config, workload = _toy_policy(world)
+    threaded, _, _ = _toy_policy(world, 3)
+    sequence = workload.draw(5, "batch", config, seed=3)
+    for number in range(6):
+        chosen = []
+        for future_seed, one in ((1, policy), (2, policy), (1, threaded)):
+            simulator = Simulator(sequence, config, future_seed)
+            simulator.start()
+            ask = one.plan if world is WorldName.CORES else one.decide
+            answer = ask(simulator.observe())
+            if world is WorldName.CORES:
+                answer = answer.jobs.tolist(), answer.stages.tolist()
+            chosen.append(answer)
+        assert chosen[0] == chosen[1] == chosen[2]
+        sequence = workload.draw(5, "batch", config, seed=4 + number)
+
+
+@pytest.mark.parametrize("world", list(WorldName))
+def test_it_does_better_than_its_base(world: WorldName) -> None:
+    policy, config, workload = _toy_policy(world)
+    ratios = []
+    for seed in range(5):
+        sequence = workload.draw(8, "load:0.7", config, seed=seed)
+        mine, base = (simulate(sequence, one, config, seed) for one in (policy, policy.base))
+        ratios.append(
+            float((mine.completion_ms - mine.arrival_ms).mean())
+            / float((base.completion_ms - base.arrival_ms).mean())
+        )
+    assert np.mean(ratios) < 1.0
+
+
+@pytest.mark.parametrize("world", list(WorldName))
+def test_after_the_deadline_the_bases_answer_stands(
+    world: WorldName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, config, workload = _toy_policy(world)
+    late = dataclasses.replace(policy, budget=Budget(1e-6))
+    simulator = Simulator(workload.draw(5, "batch", config, seed=1), config, 1)
+    simulator.start()
+    if world is WorldName.CORES:
+        planned = late.plan(simulator.observe())
+        expected = policy.base.plan(simulator.observe())
+        assert planned.stages.tolist() == expected.stages.tolist()
+    else:
+        expected = policy.base.decide(simulator.observe())
+        assert late.decide(simulator.observe()) == expected
+
+
+def test_classes_slots_and_unknown_jobs_are_played_in_rollouts() -> None:
+    """In a cluster of several classes, with jobs that nothing is known of and idle slots."""
+    config = SimulationConfig.model_validate(
+        {
+            "world": WorldName.EXECUTORS,
+            "num_executors": 8,
+            "executor_classes": "decima",
+            "unknown_share": 0.3,
+        }
+    )
+    workload = load_workload("toy")
+    policy = rollout_policy("plan:idle-theory", workload, config, "load:0.7")
+    for seed in range(2):
+        sequence = workload.draw(6, "load:0.7", config, seed=seed)
+        trace = simulate(sequence, policy, config, seed)
+        assert np.all(trace.completion_ms > trace.arrival_ms)
+
+
+def test_other_processes_get_the_policy() -> None:
+    policy, config, workload = _toy_policy(WorldName.EXECUTORS)
+    sequence = workload.draw(4, "batch", config, seed=1)
+    expected = simulate(sequence, policy, config, 1)
+    copy = pickle.loads(pickle.dumps(policy))
+    assert simulate(sequence, copy, config, 1).completion_ms.tolist() == (
+        expected.completion_ms.tolist()
+    )
+
+
+def test_candidates_can_be_carried_out_and_differ() -> None:
+    config = SimulationConfig(world=WorldName.EXECUTORS, num_executors=10)
+    workload = load_workload("tpch")
+    base = learned_policy("tuned", workload, config)
+    assert not isinstance(base, RolloutPolicy | RolloutPlanner)
+    simulator = Simulator(workload.draw(6, "batch", config, seed=2), config, 2)
+    simulator.start()
+    sizes = []
+    while simulator.status is Status.NEEDS_DECISION:
+        observation = simulator.observe()
+        decision = base.decide(observation)  # type: ignore[union-attr]
+        options = candidates(observation, decision, [], may_idle=False)
+        assert options[0] == decision
+        assert len(set(options)) == len(options) <= 16
+        sizes.append(len(options))
+        simulator.step(options[-1])  # raises if it cannot be carried out
+    assert max(sizes) > 5
+
+
+def test_orders_to_try_bring_forward_what_waits() -> None:
+    workload = load_workload("tpch")
+    config = SimulationConfig(world=WorldName.CORES, num_executors=10)
+    base = make_cores_policy("srpt", workload, config)
+    simulator = Simulator(workload.draw(6, "batch", config, seed=2), config, 2)
+    simulator.start()
+    seen = 0
+    while simulator.status is Status.NEEDS_DECISION:
+        observation = simulator.observe()
+        orders = base.plan(observation)  # type: ignore[union-attr]
+        options = order_candidates(observation, orders)
+        assert options[0] == AS_ORDERED
+        for option in options[1:]:
+            assert observation.stages.frontier_rank[option.stage] >= 0
+            seen += 1
+        simulator.follow(orders)
+    assert seen > 20
