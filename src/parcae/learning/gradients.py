@@ -14,7 +14,7 @@ import torch
 from parcae.errors import ConfigError, DivergedError, FormatError
 from parcae.learning.adam import adam_state, restore_adam
 from parcae.learning.advantages import reinforce_advantages, window_advantages
-from parcae.learning.config import Algorithm
+from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.family import DataSet, Rollout
 from parcae.learning.loop import IterationSeeds, Measured
 from parcae.learning.ppo import Step, UpdateReport, imitate, update
@@ -28,6 +28,7 @@ from parcae.policies.catalog import make_policy
 from parcae.policies.checkpoint import Weights
 from parcae.policies.learned import require_durations
 from parcae.policies.networks.kernels import Teacher
+from parcae.units import MS_PER_S
 from parcae.workloads.random_streams import SELECTION_SEED_START
 
 FloatArray = npt.NDArray[np.float64]
@@ -53,8 +54,9 @@ class _Selection:
         states = self.runs.simulators.states
         # job_ms is the integral of the number of jobs over time.
         self.fair_jobs = float(states.now.job_ms.sum() / max(1, states.now.clock_ms.sum()))
-        # Where the tail of completion times begins, for the objective p95-jct.
         jct_ms = states.jobs.completion_ms - states.jobs.arrival_ms
+        self.fair_jct_s = float(jct_ms.mean()) / MS_PER_S
+        # Where the tail of completion times begins, for the objective p95-jct.
         self.tail_ms = float(np.percentile(jct_ms, 80))
 
     def ratio(self, policy: Any) -> float:
@@ -69,9 +71,12 @@ class _Setting:
         request: which network to train, and how.
         scenario: the scenario.
         number: number of the setting, from 0.
+        usual_jct_s: average JCT under fair sharing in the first setting; None if it is this one.
     """
 
-    def __init__(self, request: TrainRequest, scenario: Scenario, number: int) -> None:
+    def __init__(
+        self, request: TrainRequest, scenario: Scenario, number: int, usual_jct_s: float | None
+    ) -> None:
         self.family = make_family(request, scenario)
         self.teacher = teacher_of(request, scenario)
         self.scenario = scenario
@@ -79,6 +84,8 @@ class _Setting:
         # The settings share the selection runs.
         num_runs = max(_FEWEST_RUNS, config.num_selection // len(request.scenarios))
         self.selection = _Selection(scenario, min(config.num_selection, num_runs))
+        scale = 1.0 if usual_jct_s is None else self.selection.fair_jct_s / usual_jct_s
+        self.config = _scaled(config, scale)
         workers = (
             RolloutWorker
             if request.ray_address is None
@@ -87,7 +94,7 @@ class _Setting:
         self.worker: RolloutWorker | RayWorkers = workers(
             scenario,
             self.family,
-            config,
+            self.config,
             # No two settings draw the same sequences.
             seed=request.seed + (number << _SETTING_BITS),
             tail_ms=self.selection.tail_ms,
@@ -139,6 +146,15 @@ class _Setting:
         return mean_jobs
 
 
+def _scaled(config: TrainConfig, scale: float) -> TrainConfig:
+    """The settings with all times multiplied, for jobs that take `scale` times as long."""
+    times = ("window_s", "horizon_s", "episode_s", "episode_growth_s", "episode_max_s")
+    values = {name: getattr(config, name) for name in times}
+    return config.model_copy(
+        update={name: one * scale for name, one in values.items() if one is not None}
+    )
+
+
 class GradientLearner:
     """Trains a network for some scenarios; a learner, see `parcae.learning.loop.Learner`.
 
@@ -158,10 +174,13 @@ class GradientLearner:
     def __init__(self, request: TrainRequest) -> None:
         _check_device(request.device)
         self.config = config = request.config
+        first, *others = request.scenarios
+        self._setting = _Setting(request, first, 0, None)
+        usual_jct_s = self._setting.selection.fair_jct_s
         self._settings = [
-            _Setting(request, scenario, number) for number, scenario in enumerate(request.scenarios)
+            self._setting,
+            *(_Setting(request, one, row, usual_jct_s) for row, one in enumerate(others, 1)),
         ]
-        self._setting = self._settings[0]
         self.family = family = self._setting.family
         self.kind = family.name
         self.feature_version = family.feature_version
@@ -331,7 +350,7 @@ class GradientLearner:
 
         It is memoryless, and its mean grows with the iterations (Decima, section 5.3).
         """
-        config = self.config
+        config = self._setting.config
         if config.episode_s is None:
             return None
         mean = config.episode_s + config.episode_growth_s * self.iteration
@@ -396,7 +415,7 @@ class GradientLearner:
     def _advantages(self, groups: Groups) -> tuple[FloatArray, FloatArray | None]:
         """Normalised advantages (positive: less cost) and, with windows, the critic's targets."""
         ends = self._end_values([rollout for group in groups for rollout in group])
-        advantage, to_go = window_advantages(groups, ends, self.config.horizon_s)
+        advantage, to_go = window_advantages(groups, ends, self._setting.config.horizon_s)
         if self.config.window_s is None:
             return normalized(advantage), None
         setting = self._setting
