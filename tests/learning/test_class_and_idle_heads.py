@@ -344,11 +344,11 @@ def test_load_grows_over_the_first_half_of_a_training() -> None:
     assert arrivals[1.0][-1] > 0
 
 
-def test_the_fast_recipe_collects_less_at_a_time_where_executors_differ() -> None:
+def test_imitation_collects_less_at_a_time_where_executors_differ() -> None:
     alike = Scenario(_WORKLOAD, SimulationConfig(num_executors=12), "load:0.3", 40)
     several = replace(alike, config=_CONFIG)
     plain, with_classes = (
-        recipe_config(Recipe.FAST, scenario, "decima") for scenario in (alike, several)
+        recipe_config(Recipe.IMITATION, scenario, "decima") for scenario in (alike, several)
     )
     assert (
         plain.num_groups * plain.group_size,

@@ -94,7 +94,9 @@ class NetworkOptions:
     network: Annotated[str, typer.Option("--network", help="parcae | decima")] = "parcae"
     recipe: Annotated[
         str | None,
-        typer.Option("--recipe", help="fast | decima-2019 (default: fast)", show_default=False),
+        typer.Option(
+            "--recipe", help="fast | imitation | decima-2019 (default: fast)", show_default=False
+        ),
     ] = None
     rule: Annotated[
         str,

@@ -146,6 +146,8 @@ def train_decima(
     from parcae.learning.start import start_rule
 
     recipe = variant.recipe or request.recipe
+    if teacher is not None and recipe is Recipe.FAST:
+        recipe = Recipe.IMITATION
     config = short_config(recipe, scenario, share_s).model_copy(update=dict(variant.changes))
     imitation = (
         f" ({config.imitation:.0%} of the time imitating the tuned rule)"
