@@ -39,6 +39,7 @@ def _kernel_files() -> list[Path]:
     cluster = _PACKAGE / "cluster"
     others = [
         _PACKAGE / "compilation.py",
+        _PACKAGE / "products.py",
         cluster / "state.py",
         cluster / "orders.py",
         _PACKAGE / "simulation" / "future.py",
@@ -168,10 +169,11 @@ def row_of(many: Tables, row: int) -> Tables:
     return type(many)(*(table[row] for table in many))
 
 
-_ROW_OPTIONS: Any = {**_OPTIONS, "cache": False, "forceinline": True}
+#: Of functions that a kernel contains wherever it calls them.
+INLINED: Any = {**_OPTIONS, "cache": False, "forceinline": True}
 
 
-@overload(row_of, jit_options=_ROW_OPTIONS)
+@overload(row_of, jit_options=INLINED)
 def _compiled_row_of(many, row):  # type: ignore[no-untyped-def]
     # Numba cannot make a named tuple from a generator, so that every field has to be written out.
     fields = ", ".join(f"many.{name}[row]" for name in many.fields)

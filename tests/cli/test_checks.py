@@ -27,7 +27,6 @@ from tests.fuzzing.commands import commands
         ("learn log -o out --device cpu", "--device has no effect"),
         ("train toy -o out --device cpu", "--device has no effect"),
         ("train toy -o out --world executors --decima features=code", "with --network decima"),
-        ("train toy -o out --network decima --also jobs=3", "--also has no effect"),
         ("reproduce deeprm-fig4 --executors 3", "--executors has no effect"),
         ("reproduce deeprm-fig4 --workload toy", "--workload has no effect"),
         ("packing simulate --load 1 --processors 3", "only to logs"),

@@ -23,6 +23,7 @@ from parcae.policies.decima.kernels.heads import hold_ms
 from parcae.policies.decima.layout import (
     NO_SLOT_NAME,
     DecimaSettings,
+    FeatureSet,
     decima_levels,
     initial_weights,
     shapes,
@@ -36,6 +37,7 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.demands import with_work
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
 
@@ -95,8 +97,42 @@ def test_compiled_equals_batched_whatever_is_switched_on(switches: tuple[bool, .
         judged = family.network(weights)(data.decisions(np.arange(len(data)), torch.device("cpu")))
     assert bool(torch.isfinite(judged.entropy).all())
     assert float(np.abs(judged.log_prob.numpy() - data.log_prob).max()) < 1e-5
-    assert len(np.unique(data.class_choice)) == (4 if family.decima.executor_classes else 1)
-    assert bool(data.idle_choice.any()) == bool(family.decima.idle_lengths)
+    assert len(np.unique(data.table.class_choice)) == (4 if family.decima.executor_classes else 1)
+    assert bool(data.table.idle_choice.any()) == bool(family.decima.idle_lengths)
+
+
+@pytest.mark.parametrize("features", list(FeatureSet))
+def test_compiled_equals_batched_with_every_feature_set(features: FeatureSet) -> None:
+    family = DecimaFamily(_STREAM, DecimaSettings(features=features))
+    weights = _stirred(family)
+    worker = RolloutWorker(
+        _STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=200), seed=5
+    )
+    groups = worker.collect(family.policy(weights).network)
+    data = family.gather([rollout for group in groups for rollout in group])
+    with torch.no_grad():
+        judged = family.network(weights)(data.decisions(np.arange(len(data)), torch.device("cpu")))
+    assert float(np.abs(judged.log_prob.numpy() - data.log_prob).max()) < 1e-5
+
+
+def test_relative_features_know_no_unit_of_time() -> None:
+    settings = DecimaSettings(features=FeatureSet.RELATIVE)
+    config = SimulationConfig(num_executors=12)
+    slower = config.model_copy(
+        update={
+            "moving_delay_ms": 10 * config.moving_delay_ms,
+            "warmup_delay_ms": 10 * config.warmup_delay_ms,
+        }
+    )
+    workload = random_dags(RandomDags(num_jobs=10), np.random.default_rng(3))
+    ends = []
+    weights = _stirred(DecimaFamily(Scenario(workload, config, "batch", 8), settings))
+    for factor, cluster in ((1, config), (10, slower)):
+        scenario = Scenario(with_work(factor)(workload)[0], cluster, "batch", 8)
+        runs = scenario.batch([7])
+        runs.cost(DecimaFamily(scenario, settings).policy(weights).play_many)
+        ends.append(runs.simulators.states.jobs.completion_ms[0])
+    assert ends[1].tolist() == (10 * ends[0]).tolist()
 
 
 def test_what_is_switched_off_takes_no_weights() -> None:
@@ -217,7 +253,7 @@ def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do()
     data = family.gather(
         [rollout for group in worker.collect(family.policy(weights).network) for rollout in group]
     )
-    assert 0.0 < float((data.idle_choice > 0).mean()) < 0.3
+    assert 0.0 < float((data.table.idle_choice > 0).mean()) < 0.3
     simulator = Simulator(scenario.sequence(1), scenario.config, 1)
     policy = family.policy(weights)
     simulator.start()
@@ -239,12 +275,12 @@ def test_the_rule_shows_the_best_fitting_class_and_no_idle_slots() -> None:
         [r for group in worker.collect(network, None, Teacher(rule, 1.0)) for r in group]
     )
     assert len(data) > 50
-    assert not data.idle_choice.any()
-    assert data.can_idle.sum(axis=1).tolist() == [1] * len(
+    assert not data.table.idle_choice.any()
+    assert data.table.can_idle.sum(axis=1).tolist() == [1] * len(
         data
     )  # the idle head learns nothing from it
-    smallest = np.argmax(data.can_class, axis=1)
-    assert (data.class_choice == smallest).all()
+    smallest = np.argmax(data.table.can_class, axis=1)
+    assert (data.table.class_choice == smallest).all()
     assert len(np.unique(smallest)) == 4
 
 
@@ -277,7 +313,7 @@ def test_training_with_both_heads_imitates_explores_selects_and_resumes_exactly(
     decima = DecimaSettings(
         executor_classes=True, idle_lengths=4, critical_path=True, average_width=True
     )
-    request = TrainRequest(_STREAM, config, "decima", start_parameters(), decima)
+    request = TrainRequest([_STREAM], config, "decima", start_parameters(), decima)
     whole = train(gradient_learner(request), Plan(1e6, 4, tmp_path / "whole"))
     calls: list[int] = []
 
@@ -308,11 +344,11 @@ def test_load_grows_over_the_first_half_of_a_training() -> None:
     assert arrivals[1.0][-1] > 0
 
 
-def test_the_fast_recipe_collects_less_at_a_time_where_executors_differ() -> None:
+def test_imitation_collects_less_at_a_time_where_executors_differ() -> None:
     alike = Scenario(_WORKLOAD, SimulationConfig(num_executors=12), "load:0.3", 40)
     several = replace(alike, config=_CONFIG)
     plain, with_classes = (
-        recipe_config(Recipe.FAST, scenario, "decima") for scenario in (alike, several)
+        recipe_config(Recipe.IMITATION, scenario, "decima") for scenario in (alike, several)
     )
     assert (
         plain.num_groups * plain.group_size,

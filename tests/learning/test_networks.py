@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from parcae.learning.config import TrainConfig
-from parcae.learning.decima_family import DecimaFamily, Structures, stage_heights
+from parcae.learning.decima_family import DecimaFamily, edges_of, stage_heights
 from parcae.learning.family import Family
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.rollouts import RolloutWorker
@@ -139,8 +139,7 @@ def test_heights_are_longest_paths_to_a_leaf() -> None:
     heights = stage_heights(job)
     for stage, children in enumerate(job.children):
         assert heights[stage] == max((heights[child] + 1 for child in children), default=0)
-    structures = Structures.of(_WORKLOAD)
-    assert structures.first[-1] == sum(
+    assert edges_of(_WORKLOAD).first[-1] == sum(
         len(stage.parents) for job in _WORKLOAD.jobs for stage in job.stages
     )
 

@@ -25,7 +25,7 @@ _SMALL = TrainConfig(num_groups=2, group_size=4, capacity=512, minibatch=256, nu
 @pytest.mark.parametrize("network", ["parcae", "decima"])
 def test_an_iteration_of_training_runs(network: str, arrivals: str) -> None:
     scenario = Scenario(_WORKLOAD, _CONFIG, arrivals, 5)
-    request = TrainRequest(scenario, _SMALL, network, start_parameters())
+    request = TrainRequest([scenario], _SMALL, network, start_parameters())
     result = train(gradient_learner(request), Plan(1e6, max_iterations=1))
     assert result.ending == "done"
     assert result.counts["decisions"] > 0

@@ -55,7 +55,7 @@ def test_rollouts_come_from_both_nodes_and_train_a_policy(address: str) -> None:
     workers.restore_rng(workers.rng_state())
     workers.close()
     config = TrainConfig(num_groups=2, group_size=2, capacity=64, num_selection=4, select_every=2)
-    request = TrainRequest(_SCENARIO, config, parameters=start_parameters(), ray_address=address)
+    request = TrainRequest([_SCENARIO], config, parameters=start_parameters(), ray_address=address)
     result = train(gradient_learner(request), Plan(1e6, max_iterations=2))
     assert result.iterations == 2
     assert result.ending == "done"

@@ -21,6 +21,7 @@ from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.rule.layout import RuleParameter
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
+from parcae.workloads.demands import with_work
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
 
@@ -54,7 +55,7 @@ def _train(
     return train(gradient_learner(request), Plan(1e6, iterations, **plan), progress)
 
 
-_REQUEST = TrainRequest(_SCENARIO, _SMALL, parameters=_longest_first())
+_REQUEST = TrainRequest([_SCENARIO], _SMALL, parameters=_longest_first())
 
 
 def test_training_mends_a_bad_rule_in_seconds() -> None:
@@ -91,6 +92,44 @@ def test_a_training_that_was_killed_resumes_to_the_very_same_weights(
         assert np.array_equal(array, states[1].weights[name]), name
 
 
+def test_one_network_serves_several_settings_in_turn(tmp_path: Path) -> None:
+    larger = with_work(10.0)(_WORKLOAD)[0]
+    others = [
+        Scenario(_WORKLOAD, _CONFIG.model_copy(update={"num_executors": 120}), "load:0.6", 8),
+        Scenario(larger, _CONFIG, "batch", 4),
+    ]
+    request = TrainRequest(
+        [_SCENARIO, *others], _SMALL, "decima", decima=DecimaSettings(features="relative")
+    )
+    whole = _train(request, 6, folder=tmp_path / "whole")
+    # Three iterations and then three more are the same as six.
+    _train(request, 4, folder=tmp_path / "parts")
+    resumed = _train(request, 6, folder=tmp_path / "parts", is_resumed=True)
+    assert resumed.iterations == whole.iterations == 6
+    weights = [read_checkpoint(tmp_path / name / STATE_FILE).weights for name in ("whole", "parts")]
+    assert weights[0].keys() == weights[1].keys()
+    card = whole.checkpoint.card
+    assert [one["executors"] for one in (card, *card["also"])] == [6, 120, 6]
+    # What is measured is the mean of the ratios to fair sharing in each setting.
+    learner = gradient_learner(request)
+    alone = [gradient_learner(replace(request, scenarios=[one])) for one in request.scenarios]
+    assert learner.begin()[0][0] > 0
+    start = learner.weights()
+    ratios = []
+    for one in alone:
+        one.network.load_arrays(start)
+        ratios.append(one.measure()[0][0])
+    assert learner.measure()[0][0] == pytest.approx(np.mean(ratios))
+
+
+def test_one_output_for_each_limit_needs_clusters_of_one_size() -> None:
+    other = replace(_SCENARIO, config=_CONFIG.model_copy(update={"num_executors": 4}))
+    settings = DecimaSettings(limits="outputs")
+    learner = gradient_learner(TrainRequest([_SCENARIO, other], _SMALL, "decima", decima=settings))
+    with pytest.raises(ConfigError, match="use limits=input"):
+        train(learner, Plan(1e6, 2))
+
+
 def test_a_stream_is_walked_through_in_windows_with_a_critic(tmp_path: Path) -> None:
     scenario = Scenario(_WORKLOAD, _CONFIG, "load:0.6", 12)
     config = recipe_config(Recipe.FAST, scenario)
@@ -105,7 +144,7 @@ def test_a_stream_is_walked_through_in_windows_with_a_critic(tmp_path: Path) -> 
         }
     )
     losses: list[float] = []
-    request = TrainRequest(scenario, small, parameters=start_parameters())
+    request = TrainRequest([scenario], small, parameters=start_parameters())
     result = _train(request, 6, lambda i: losses.append(i.numbers["loss/value"]))
     assert result.iterations == 6
     assert all(loss > 0 for loss in losses)
@@ -114,7 +153,7 @@ def test_a_stream_is_walked_through_in_windows_with_a_critic(tmp_path: Path) -> 
 def test_windows_in_which_nothing_is_decided_are_passed_over() -> None:
     scenario = Scenario(_WORKLOAD, _CONFIG, "poisson:600s", 5)
     config = _SMALL.model_copy(update={"window_s": 20.0, "horizon_s": 20.0, "num_groups": 1})
-    result = _train(TrainRequest(scenario, config, parameters=start_parameters()), 6)
+    result = _train(TrainRequest([scenario], config, parameters=start_parameters()), 6)
     assert (result.ending, result.iterations) == ("done", 6)
 
 
@@ -140,13 +179,13 @@ def test_decima_2019_ends_its_episodes_and_lets_them_grow() -> None:
         update={"episode_s": config.episode_s / 8, "num_selection": 4, "capacity": 512}
     )
     counts: list[float] = []
-    request = TrainRequest(scenario, short, "decima")
+    request = TrainRequest([scenario], short, "decima")
     _train(request, 4, lambda i: counts.append(i.numbers["run/decisions"]))
     unended = short.model_copy(
         update={"episode_s": None, "episode_growth_s": 0.0, "episode_max_s": None}
     )
     whole: list[float] = []
-    request = TrainRequest(scenario, unended, "decima")
+    request = TrainRequest([scenario], unended, "decima")
     _train(request, 2, lambda i: whole.append(i.numbers["run/decisions"]))
     assert max(counts) < 0.9 * min(whole)
 
@@ -154,7 +193,7 @@ def test_decima_2019_ends_its_episodes_and_lets_them_grow() -> None:
 def test_queues_that_grow_without_bound_stop_the_training_and_keep_the_best() -> None:
     config = _SMALL.model_copy(update={"max_jobs_factor": 1.0001})
     scenario = Scenario(_WORKLOAD, _CONFIG, "load:4", 40)
-    result = _train(TrainRequest(scenario, config, parameters=start_parameters()), 3)
+    result = _train(TrainRequest([scenario], config, parameters=start_parameters()), 3)
     assert "queues grow without bound" in result.ending
     assert "best policy so far is kept" in result.ending
     assert np.isfinite(result.best)
@@ -168,7 +207,7 @@ def test_every_objective_can_be_trained_for(objective: Objective) -> None:
     small = config.model_copy(
         update={"num_groups": 2, "group_size": 2, "num_selection": 4, "capacity": 128}
     )
-    result = _train(TrainRequest(scenario, small, parameters=start_parameters()), 2)
+    result = _train(TrainRequest([scenario], small, parameters=start_parameters()), 2)
     assert result.checkpoint.card["objective"] == objective
     assert np.isfinite(result.best)
 
@@ -259,10 +298,10 @@ def test_decima_imitates_a_rule_before_it_learns_by_itself() -> None:
         learning_rate=3e-3,
     )
     rule = start_parameters()
-    fresh = _train(TrainRequest(_SCENARIO, config, "decima"), 1)
+    fresh = _train(TrainRequest([_SCENARIO], config, "decima"), 1)
     imitating = config.model_copy(update={"imitation": 1.0})
     losses: list[float] = []
-    request = TrainRequest(_SCENARIO, imitating, "decima", rule)
+    request = TrainRequest([_SCENARIO], imitating, "decima", rule)
     taught = _train(request, 50, lambda i: losses.append(i.numbers["loss/policy"]))
     assert losses[-1] < 0.85 * losses[0]
     assert taught.best < fresh.best

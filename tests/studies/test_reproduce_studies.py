@@ -44,7 +44,7 @@ _ROWS = {
     "idle-fig5": "learned (1,1)",
     "decima-table3": "decima, trained with a tenth of the executors",
     "objectives": "missed-deadlines",
-    "shifts": "another profile (random DAGs), batch",
+    "shifts": "random DAGs, batch",
     "learning-curves": "decima, decima-2019",
 }
 

@@ -11,6 +11,7 @@ from parcae.workloads.demands import (
     prepare,
     with_cpu_at_most,
     with_drawn_memory,
+    with_work,
     without_largest,
 )
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
@@ -57,6 +58,19 @@ def test_memory_is_normalised_by_a_quantile_and_cut_to_one_unit() -> None:
     median, note = in_memory_units(0.5)(_TRACE)
     assert _memory(median) == pytest.approx([1.0, 1 / 3, 2 / 3, 1.0])
     assert "2 of 4 stages asked for more" in note
+
+
+def test_work_is_multiplied() -> None:
+    larger, note = with_work(10.0)(_TRACE)
+    for before, after in zip(_TRACE.jobs, larger.jobs, strict=True):
+        assert after.work_ms == pytest.approx(10.0 * before.work_ms)
+        for old, new in zip(before.stages, after.stages, strict=True):
+            assert new.num_tasks == old.num_tasks
+            assert new.durations.rest[0].tolist() == (10 * old.durations.rest[0]).tolist()
+    assert note == "all task durations were multiplied by 10"
+    for factor in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="write a number above 0"):
+            with_work(factor)
 
 
 def test_cpu_is_cut() -> None:

@@ -158,7 +158,9 @@ def training_command(
     networks: Annotated[
         str, typer.Option("--networks", help="Networks, separated by commas.")
     ] = "parcae,decima",
-    recipe: Annotated[str, typer.Option("--recipe", help="fast | decima-2019")] = "fast",
+    recipe: Annotated[
+        str, typer.Option("--recipe", help="fast | imitation | decima-2019")
+    ] = "fast",
     iterations: Annotated[
         int, typer.Option("--iterations", min=1, max=MOST, help="Number of timed iterations.")
     ] = 5,

@@ -49,7 +49,7 @@ AlsoOption = Annotated[
     typer.Option(
         "--also",
         help="A further setting that the same policy must serve, e.g. "
-        '"arrivals=load:0.8 jobs=60 cores=100". Can be repeated.',
+        '"arrivals=load:0.8 jobs=60 cores=100 workload=FILE". Can be repeated.',
     ),
 ]
 
@@ -94,7 +94,9 @@ class NetworkOptions:
     network: Annotated[str, typer.Option("--network", help="parcae | decima")] = "parcae"
     recipe: Annotated[
         str | None,
-        typer.Option("--recipe", help="fast | decima-2019 (default: fast)", show_default=False),
+        typer.Option(
+            "--recipe", help="fast | imitation | decima-2019 (default: fast)", show_default=False
+        ),
     ] = None
     rule: Annotated[
         str,
@@ -232,6 +234,7 @@ def _also(scenario: Scenario, text: str) -> Scenario:
 
     from parcae.simulation.uncertainty import parse_estimate_error
     from parcae.workloads.arrivals import ArrivalProcess
+    from parcae.workloads.catalog import load_workload
 
     changes = _changes(text)
     arrivals = changes.get("arrivals", scenario.arrivals)
@@ -242,8 +245,12 @@ def _also(scenario: Scenario, text: str) -> Scenario:
     if "estimate_error" in changes:
         error = parse_estimate_error(changes["estimate_error"])
         config = config.model_copy(update={"estimate_error": error})
+    workload = scenario.workload
+    if "workload" in changes:
+        workload = load_workload(changes["workload"])
     return replace(
         scenario,
+        workload=workload,
         arrivals=arrivals,
         num_jobs=int(changes.get("jobs", scenario.num_jobs)),
         config=config,
@@ -262,14 +269,14 @@ def _changes(text: str) -> dict[str, str]:
     changes = dict(part.partition("=")[::2] for part in text.split())
     if "cores" in changes:
         changes["executors"] = changes.pop("cores")
-    unknown = set(changes) - {"arrivals", "jobs", "executors", "estimate_error"}
+    unknown = set(changes) - {"arrivals", "jobs", "executors", "estimate_error", "workload"}
     # A number that is not given counts as the valid "1" in the check.
     numbers = [changes.get(key, "1") for key in ("jobs", "executors")]
     are_valid = all(number.isdigit() and int(number) > 0 for number in numbers)
     if unknown or not changes or not are_valid:
         raise ConfigError(
-            f"--also {text!r}: write some of arrivals=..., jobs=N, cores=N (or executors=N) and "
-            "estimate_error=SIGMA, separated by spaces"
+            f"--also {text!r}: write some of arrivals=..., jobs=N, cores=N (or executors=N), "
+            "estimate_error=SIGMA and workload=FILE, separated by spaces"
         )
     return changes
 
@@ -286,11 +293,6 @@ def _is_evolved(given: Values) -> bool:
         "evolution strategy; choose --world executors or --network decima)",
     ),
     Only(("decima",), lambda given: given["network"] == "decima", "with --network decima"),
-    Only(
-        ("also",),
-        _is_evolved,
-        "with --world cores --network parcae: training by policy gradients uses one setting",
-    ),
 )
 @with_groups
 def train_command(
@@ -307,8 +309,8 @@ def train_command(
 
     In the world of cores, the network parcae corrects the orders of the tuned
     rule. An evolution strategy trains it without PyTorch, so --recipe, --device,
-    --ray, --set and --decima do not apply. With --also, one network serves several
-    settings. All other networks are trained by policy gradients.
+    --ray, --set and --decima do not apply. All other networks are trained by policy
+    gradients. With --also, one network serves several settings.
 
     Example: parcae train tpch --arrivals batch --budget 5 -o training
     """
@@ -353,7 +355,7 @@ def _gradient_learner(
     # The head for executor classes is useful only if there are several.
     decima = DecimaSettings(executor_classes=len(scenario.config.classes) > 1)
     request = TrainRequest(
-        scenario,
+        [scenario, *(_also(scenario, text) for text in setting.also or [])],
         config,
         net.network,
         start_rule(net.rule, scenario) if needs_rule else None,

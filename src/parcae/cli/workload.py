@@ -221,6 +221,10 @@ def prepare_command(
             "--work-quantile", help="Remove the jobs with more work than this quantile, e.g. 0.99."
         ),
     ] = None,
+    work: Annotated[
+        float | None,
+        typer.Option("--work", help="Multiply all task durations by this factor, e.g. 10."),
+    ] = None,
     memory_quantile: Annotated[
         float | None,
         typer.Option(
@@ -247,10 +251,10 @@ def prepare_command(
         ),
     ] = None,
 ) -> None:
-    """Prepare a workload for executor classes.
+    """Prepare a workload: other sizes, or what executor classes need.
 
-    Removes outliers, normalises or draws demands, and keeps one half of the
-    workload. The steps run in the order of the options below.
+    Removes outliers, multiplies durations, normalises or draws demands, and keeps
+    one half of the workload. The steps run in the order of the options below.
 
     Example: parcae workload prepare tpch --memory-demands uniform:7 -o tpch-memory.parcae
     """
@@ -262,6 +266,7 @@ def prepare_command(
     steps = [
         # Outliers go first, so that they do not affect the quantiles of the demands.
         *([] if work_quantile is None else [demands.without_largest(work_quantile)]),
+        *([] if work is None else [demands.with_work(work)]),
         *([] if memory_quantile is None else [demands.in_memory_units(memory_quantile)]),
         *([] if most_cpu is None else [demands.with_cpu_at_most(most_cpu)]),
         *([] if memory_demands is None else [demands.with_drawn_memory(memory_demands)]),
@@ -269,7 +274,7 @@ def prepare_command(
     ]
     if not steps:
         raise ConfigError(
-            "nothing to prepare: give --work-quantile, --memory-quantile, --most-cpu, "
+            "nothing to prepare: give --work-quantile, --work, --memory-quantile, --most-cpu, "
             "--memory-demands or --half"
         )
     prepared, notes = demands.prepare(load_workload(workload), steps)

@@ -60,7 +60,7 @@ def benchmark_training(
     config = recipe_config(Recipe(recipe), scenario, network).model_copy(
         update={"num_selection": 2, "select_every": 1_000_000, "imitation": 0.0}
     )
-    request = TrainRequest(scenario, config, network, parameters=start_parameters())
+    request = TrainRequest([scenario], config, network, parameters=start_parameters())
     learner = GradientLearner(request)
     train(learner, Plan(1e9, max_iterations=1))  # compiles the kernels
     decisions = learner.decisions

@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from parcae.errors import ConfigError
 from parcae.learning.family import Rollout
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.policies.decima.kernels.recording import Record, demonstrate_many, explore_many
+from parcae.policies.decima.kernels.training import Decisions, Edges
 from parcae.policies.decima.layout import (
     FEATURE_VERSION,
     DecimaSettings,
@@ -20,47 +22,19 @@ from parcae.policies.decima.layout import (
     decima_levels,
     initial_weights,
 )
-from parcae.policies.decima.network import DecimaNetwork, Graphs
-from parcae.policies.decima.policy import DecimaPolicy, allocate_record, allocate_workspace
+from parcae.policies.decima.network import DecimaNetwork
+from parcae.policies.decima.passes import Batch, Room
+from parcae.policies.decima.policy import (
+    DecimaPolicy,
+    allocate_record,
+    allocate_workspace,
+    magnitudes_of,
+)
 from parcae.workloads.job import JobSpec, Workload
 
 Int64Array = npt.NDArray[np.int64]
 #: Job rows that a record has room for, per decision. Where a scenario has fewer jobs, all fit.
 _JOBS_PER_DECISION = 24
-
-
-@dataclass(frozen=True)
-class Structures:
-    """The DAGs of a workload in flat arrays: job j has the edges first[j] .. first[j + 1] - 1.
-
-    Args:
-        first: int64[num_jobs + 1], index of each job's first edge.
-        parent: int64[num_edges], index of the parent stage within the job.
-        child: int64[num_edges], index of the child stage within the job.
-        height: int64[num_edges], edges on the longest path from the parent to a leaf.
-        max_stages: most stages of a job.
-    """
-
-    first: Int64Array
-    parent: Int64Array
-    child: Int64Array
-    height: Int64Array
-    max_stages: int
-
-    @classmethod
-    def of(cls, workload: Workload) -> Structures:
-        """The structures of a workload's jobs."""
-        first = [0]
-        edges = []
-        for job in workload.jobs:
-            heights = stage_heights(job)
-            edges += [
-                (p, c, heights[p]) for p, children in enumerate(job.children) for c in children
-            ]
-            first.append(len(edges))
-        table = np.array(edges, np.int64).reshape(-1, 3)
-        most = max(len(job.stages) for job in workload.jobs)
-        return cls(np.array(first, np.int64), table[:, 0], table[:, 1], table[:, 2], most)
 
 
 def stage_heights(job: JobSpec) -> list[int]:
@@ -69,115 +43,57 @@ def stage_heights(job: JobSpec) -> list[int]:
     return [int(count) - 1 for count in job.downstream_ms([1.0] * len(job.stages))]
 
 
-def _ranges(first: Int64Array, size: Int64Array) -> Int64Array:
-    """The concatenated ranges first[k] .. first[k] + size[k] - 1 of all k."""
-    ends = np.cumsum(size)
-    return np.asarray(
-        np.repeat(first - (ends - size), size) + np.arange(int(ends[-1]) if len(ends) else 0)
-    )
+def edges_of(workload: Workload) -> Edges:
+    """The DAGs of a workload's jobs."""
+    first = [0]
+    edges = list[tuple[int, int, int]]()
+    for job in workload.jobs:
+        heights = stage_heights(job)
+        pairs = [(heights[p], p, c) for p, children in enumerate(job.children) for c in children]
+        edges += sorted(pairs)
+        first.append(len(edges))
+    table = np.array(edges, np.int64).reshape(-1, 3).T
+    return Edges(np.array(first), table[1].copy(), table[2].copy())
 
 
 @dataclass(frozen=True)
 class GraphDecisions:
-    """N recorded decisions, flat: each has job rows, each job row has rows of unfinished stages.
+    """N recorded decisions.
 
-    See `Record` for the columns.
+    Args:
+        table: the decisions.
+        edges: the DAGs of the workload.
+        room: what the kernels' buffers must have room for.
+        log_prob: float32[N], see `DataSet`.
     """
 
-    structures: Structures
-    levels: Int64Array
-    is_all: bool
-    first_job: Int64Array
-    num_jobs: Int64Array
-    choice: Int64Array
-    level: Int64Array
-    held: Int64Array
+    table: Decisions
+    edges: Edges
+    room: Room
     log_prob: npt.NDArray[np.float32]
-    structure: Int64Array
-    first_row: Int64Array
-    num_rows: Int64Array
-    x: npt.NDArray[np.float32]
-    stage_index: Int64Array
-    can_choose: npt.NDArray[np.bool_]
-    class_choice: Int64Array
-    can_class: npt.NDArray[np.bool_]
-    class_x: npt.NDArray[np.float32]
-    idle_choice: Int64Array
-    can_idle: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
-        return len(self.choice)
+        return len(self.log_prob)
 
-    def decisions(self, index: Int64Array, device: torch.device) -> Graphs:
-        """The decisions with these indices as tensors."""
-        # Rows of the chosen decisions' jobs, then of these jobs' stages.
-        num_jobs = self.num_jobs[index]
-        jobs = _ranges(self.first_job[index], num_jobs)
-        owner = np.repeat(np.arange(len(index)), num_jobs)
-        sizes = self.num_rows[jobs]
-        rows = _ranges(self.first_row[jobs], sizes)
-        job = np.repeat(np.arange(len(jobs)), sizes)
-        stages = np.zeros(len(index), np.int64)
-        np.add.at(stages, owner, sizes)
-        # A limit must exceed what the job holds already. Without limits, only the last counts.
-        possible = self.levels[None, :] > self.held[index][:, None]
-        if self.is_all:
-            possible = np.arange(len(self.levels))[None, :] == np.full(
-                (len(index), 1), len(self.levels) - 1
-            )
-
-        def tensor(array: npt.NDArray[Any]) -> torch.Tensor:
-            return torch.from_numpy(array).to(device)
-
-        return Graphs(
-            x=tensor(self.x[rows]),
-            job=tensor(job),
-            owner=tensor(owner),
-            edges=[
-                (tensor(p), tensor(c)) for p, c in self._edges(jobs, job, self.stage_index[rows])
-            ],
-            can_choose=tensor(self.can_choose[rows]),
-            first_row=tensor(np.cumsum(stages) - stages),
-            choice=tensor(self.choice[index]),
-            level=tensor(self.level[index]),
-            can_limit=tensor(possible),
-            class_choice=tensor(self.class_choice[index]),
-            can_class=tensor(self.can_class[index]),
-            class_x=tensor(self.class_x[index]),
-            idle_choice=tensor(self.idle_choice[index]),
-            can_idle=tensor(self.can_idle[index]),
-        )
-
-    def _edges(
-        self, jobs: Int64Array, job: Int64Array, stage_index: Int64Array
-    ) -> list[tuple[Int64Array, Int64Array]]:
-        """The edges (parent rows, child rows) among unfinished stages, grouped by parents' height.
-
-        The network passes messages from the leaves upwards, one height after another.
-        """
-        s = self.structures
-        # The row of each stage, or -1 if the stage is finished.
-        row_of = np.full((len(jobs), s.max_stages), -1, np.int64)
-        row_of[job, stage_index] = np.arange(len(job))
-        profiles = self.structure[jobs]
-        counts = s.first[profiles + 1] - s.first[profiles]
-        edges = _ranges(s.first[profiles], counts)
-        edge_job = np.repeat(np.arange(len(jobs)), counts)
-        parents = row_of[edge_job, s.parent[edges]]
-        children = row_of[edge_job, s.child[edges]]
-        kept = (parents >= 0) & (children >= 0)  # -1: the stage is finished
-        parents = parents[kept]
-        children = children[kept]
-        heights = s.height[edges][kept]
-        return [
-            (parents[heights == h], children[heights == h])
-            for h in range(1, int(heights.max(initial=0)) + 1)
-        ]
+    def decisions(self, index: Int64Array, device: torch.device) -> Batch:
+        """The decisions with these indices; the kernels take them wherever the network is."""
+        del device
+        return Batch(self.table, self.edges, index, self.room)
 
 
-def _gather(
-    rollouts: list[Rollout], structures: Structures, levels: Int64Array, is_all: bool, ends: bool
-) -> GraphDecisions:
+def _room(table: Decisions, edges: Edges, num_stages: int) -> Room:
+    """What the buffers must have room for; `num_stages` is the most stages of a job."""
+    jobs = int(table.num_jobs.max(initial=0))
+    ends = table.first_job + table.num_jobs
+    first_row = np.append(table.first_row, len(table.x))
+    rows = first_row[ends] - first_row[table.first_job]
+    options = max(1, table.can_class.shape[1], table.can_idle.shape[1])
+    most_edges = int(np.diff(edges.first).max())
+    return Room(int(rows.max(initial=0)), jobs, jobs * most_edges, num_stages, options)
+
+
+def _gather(rollouts: list[Rollout], ends: bool) -> tuple[Decisions, npt.NDArray[np.float32]]:
+    """The rollouts' decisions (with `ends` their final states), and their log probabilities."""
     # Row `count` of a record is the state in which the rollout ended.
     spans = [(r.count, r.count + 1) if ends else (0, r.count) for r in rollouts]
     pieces = [(r.record, a, b) for r, (a, b) in zip(rollouts, spans, strict=True)]
@@ -199,10 +115,7 @@ def _gather(
             [getattr(r, name)[a:b] for r, (a, b) in zip(records, rows, strict=True)]
         )
 
-    return GraphDecisions(
-        structures=structures,
-        levels=levels,
-        is_all=is_all,
+    table = Decisions(
         first_job=np.concatenate(
             [
                 r.first_job[a:b] - j[0] + s
@@ -213,7 +126,6 @@ def _gather(
         choice=decisions("choice"),
         level=decisions("level"),
         held=decisions("held"),
-        log_prob=decisions("log_prob"),
         structure=np.concatenate(
             [r.structure[a:b] for r, (a, b) in zip(records, jobs, strict=True)]
         ),
@@ -235,6 +147,7 @@ def _gather(
         idle_choice=decisions("idle_choice"),
         can_idle=decisions("can_idle").astype(np.bool_),
     )
+    return table, decisions("log_prob")
 
 
 class DecimaFamily:
@@ -247,7 +160,8 @@ class DecimaFamily:
         self.scenario = scenario
         self.decima = settings
         self.levels = decima_levels(scenario.config.total_executors)
-        self.structures = Structures.of(scenario.workload)
+        self.edges = edges_of(scenario.workload)
+        self._magnitudes = magnitudes_of(scenario.workload, scenario.config)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -267,9 +181,23 @@ class DecimaFamily:
         """The batched network with these weights."""
         return DecimaNetwork(weights, self.decima, self.levels)
 
+    def fit(self, network: DecimaNetwork) -> None:
+        """Let a network judge decisions of this scenario.
+
+        Raises:
+            ConfigError: the network has one output for each limit of another cluster.
+        """
+        if self.decima.limits is Limits.OUTPUTS and len(network.limits) != len(self.levels):
+            raise ConfigError(
+                "limits=outputs has one output for each limit, so all settings need clusters of "
+                "one size; use limits=input"
+            )
+        network.limits = self.levels
+
     def policy(self, weights: Weights) -> DecimaPolicy:
         """The policy with these weights."""
-        return DecimaPolicy("decima", weights, self.decima, self.scenario.config.total_executors)
+        executors = self.scenario.config.total_executors
+        return DecimaPolicy("decima", weights, self.decima, executors, self._magnitudes)
 
     def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
         """Workspaces and records for this many simulators."""
@@ -298,9 +226,9 @@ class DecimaFamily:
 
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> GraphDecisions:
         """The rollouts' decisions, concatenated; with `ends` the states in which they ended."""
-        return _gather(
-            rollouts, self.structures, self.levels, self.decima.limits is Limits.NONE, ends
-        )
+        table, log_prob = _gather(rollouts, ends)
+        most = max(len(job.stages) for job in self.scenario.workload.jobs)
+        return GraphDecisions(table, self.edges, _room(table, self.edges, most), log_prob)
 
     def num_jobs(self, rollout: Rollout) -> int:
         """The number of jobs in the system, summed over the decisions."""

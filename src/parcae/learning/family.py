@@ -101,6 +101,13 @@ class Family(Protocol):
     def network(self, weights: Weights) -> torch.nn.Module:
         """The batched network with these weights (a TrainedNetwork)."""
 
+    def fit(self, network: Any) -> None:
+        """Let a network of the same kind and settings judge decisions of this scenario.
+
+        Raises:
+            ConfigError: the network's shape depends on the scenario.
+        """
+
     def policy(self, weights: Weights) -> TrainedPolicy:
         """The policy with these weights."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from parcae.errors import ConfigError, DivergedError
+from parcae.errors import ConfigError, DivergedError, FormatError
 from parcae.learning.adam import adam_state, restore_adam
 from parcae.learning.advantages import reinforce_advantages, window_advantages
-from parcae.learning.config import Algorithm
+from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.family import DataSet, Rollout
 from parcae.learning.loop import IterationSeeds, Measured
 from parcae.learning.ppo import Step, UpdateReport, imitate, update
@@ -28,12 +28,17 @@ from parcae.policies.catalog import make_policy
 from parcae.policies.checkpoint import Weights
 from parcae.policies.learned import require_durations
 from parcae.policies.networks.kernels import Teacher
+from parcae.units import MS_PER_S
 from parcae.workloads.random_streams import SELECTION_SEED_START
 
 FloatArray = npt.NDArray[np.float64]
 Groups = list[list[Rollout]]
 #: Maximum number of successive collections without any decision.
 _QUIET_WINDOWS = 200
+#: Seeds of trainings are below 2^this, so that a setting's number fits above.
+_SETTING_BITS = 8
+#: Selection runs of a setting, at least.
+_FEWEST_RUNS = 8
 
 
 class _Selection:
@@ -49,8 +54,9 @@ class _Selection:
         states = self.runs.simulators.states
         # job_ms is the integral of the number of jobs over time.
         self.fair_jobs = float(states.now.job_ms.sum() / max(1, states.now.clock_ms.sum()))
-        # Where the tail of completion times begins, for the objective p95-jct.
         jct_ms = states.jobs.completion_ms - states.jobs.arrival_ms
+        self.fair_jct_s = float(jct_ms.mean()) / MS_PER_S
+        # Where the tail of completion times begins, for the objective p95-jct.
         self.tail_ms = float(np.percentile(jct_ms, 80))
 
     def ratio(self, policy: Any) -> float:
@@ -58,8 +64,102 @@ class _Selection:
         return float(self.runs.cost(policy.play_many).mean()) / max(self.fair_cost, 1e-9)
 
 
+class _Setting:
+    """A scenario of a training: its selection runs, its rollouts, the scales of its costs.
+
+    Args:
+        request: which network to train, and how.
+        scenario: the scenario.
+        number: number of the setting, from 0.
+        usual_jct_s: average JCT under fair sharing in the first setting; None if it is this one.
+    """
+
+    def __init__(
+        self, request: TrainRequest, scenario: Scenario, number: int, usual_jct_s: float | None
+    ) -> None:
+        self.family = make_family(request, scenario)
+        self.teacher = teacher_of(request, scenario)
+        self.scenario = scenario
+        config = request.config
+        # The settings share the selection runs.
+        num_runs = max(_FEWEST_RUNS, config.num_selection // len(request.scenarios))
+        self.selection = _Selection(scenario, min(config.num_selection, num_runs))
+        scale = 1.0 if usual_jct_s is None else self.selection.fair_jct_s / usual_jct_s
+        self.config = _scaled(config, scale)
+        workers = (
+            RolloutWorker
+            if request.ray_address is None
+            else partial(ray_workers, request.ray_address)
+        )
+        self.worker: RolloutWorker | RayWorkers = workers(
+            scenario,
+            self.family,
+            self.config,
+            # No two settings draw the same sequences.
+            seed=request.seed + (number << _SETTING_BITS),
+            tail_ms=self.selection.tail_ms,
+        )
+        # The mean cost per second, for REINFORCE.
+        self.rate = Rate()
+        # The critic's scale: mean and standard deviation of costs to go.
+        self.value_mean = 0.0
+        self.value_spread = 1.0
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed training needs, as plain JSON."""
+        return {
+            "value": [self.value_mean, self.value_spread],
+            "rate": self.rate.to_json(),
+            "worker": self.worker.rng_state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` returned."""
+        (self.value_mean, self.value_spread) = state["value"]
+        self.rate = Rate.from_json(state["rate"])
+        self.worker.restore_rng(state["worker"])
+
+    def check_queues(self, groups: Groups, most: float, iteration: int) -> float:
+        """Return the mean number of jobs in the system at the decisions.
+
+        Args:
+            groups: rollouts of the setting.
+            most: how many times more jobs than under fair sharing there may be.
+            iteration: number of the iteration, for the error message.
+
+        Raises:
+            DivergedError: there are more, so the queues grow without bound. Queues of a batch
+                cannot.
+        """
+        rollouts = [rollout for group in groups for rollout in group]
+        count = sum(rollout.count for rollout in rollouts)
+        mean_jobs = sum(map(self.family.num_jobs, rollouts)) / max(1, count)
+        fair_jobs = self.selection.fair_jobs
+        # At least 2 jobs, so that an almost idle cluster does not trigger the check.
+        if mean_jobs > most * max(fair_jobs, 2.0) and self.scenario.arrivals != "batch":
+            raise DivergedError(
+                f"after {iteration} iterations {mean_jobs:.0f} jobs are in the system on "
+                f"average, under fair sharing {fair_jobs:.0f}: the queues grow without "
+                "bound. The best policy so far is kept. Train with a lower learning rate, shorter "
+                "windows or a stronger prior"
+            )
+        return mean_jobs
+
+
+def _scaled(config: TrainConfig, scale: float) -> TrainConfig:
+    """The settings with all times multiplied, for jobs that take `scale` times as long."""
+    times = ("window_s", "horizon_s", "episode_s", "episode_growth_s", "episode_max_s")
+    values = {name: getattr(config, name) for name in times}
+    return config.model_copy(
+        update={name: one * scale for name, one in values.items() if one is not None}
+    )
+
+
 class GradientLearner:
-    """Trains a network for a scenario; a learner, see `parcae.learning.loop.Learner`.
+    """Trains a network for some scenarios; a learner, see `parcae.learning.loop.Learner`.
+
+    Iterations take turns among the scenarios. What is measured is the mean of the ratios to fair
+    sharing.
 
     Args:
         request: which network to train, what for, and how.
@@ -72,11 +172,16 @@ class GradientLearner:
     iterations_name = "iterations"
 
     def __init__(self, request: TrainRequest) -> None:
-        self.family = family = make_family(request)
-        self._teacher = teacher_of(request)
         _check_device(request.device)
-        self.scenario = scenario = request.scenario
         self.config = config = request.config
+        first, *others = request.scenarios
+        self._setting = _Setting(request, first, 0, None)
+        usual_jct_s = self._setting.selection.fair_jct_s
+        self._settings = [
+            self._setting,
+            *(_Setting(request, one, row, usual_jct_s) for row, one in enumerate(others, 1)),
+        ]
+        self.family = family = self._setting.family
         self.kind = family.name
         self.feature_version = family.feature_version
         self.seed = seed = request.seed
@@ -90,26 +195,14 @@ class GradientLearner:
         network: Any = family.network(start)
         self.network: Any = network.to(self.device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
-        self._rate = Rate()
-        self._selection = _Selection(scenario, config.num_selection)
-        self.worker = self._workers(request.ray_address)
         self.iteration = 0
         self.decisions = 0
         self._mean_weights: Weights = self.network.export()
-        # The critic's scale: mean and standard deviation of costs to go.
-        self._value_mean = 0.0
-        self._value_spread = 1.0
 
-    def _workers(self, ray_address: str | None) -> RolloutWorker | RayWorkers:
-        """What collects the rollouts, on this machine or on a Ray cluster."""
-        workers = RolloutWorker if ray_address is None else partial(ray_workers, ray_address)
-        return workers(
-            self.scenario,
-            self.family,
-            self.config,
-            seed=self.seed,
-            tail_ms=self._selection.tail_ms,
-        )
+    def _turn(self, iteration: int) -> None:
+        """Let the setting whose turn it is be the present one."""
+        self._setting = self._settings[iteration % len(self._settings)]
+        self._setting.family.fit(self.network)
 
     def settings(self) -> dict[str, Any]:
         """The network's shape and choice of features."""
@@ -120,13 +213,19 @@ class GradientLearner:
         fixed = {name: array.tolist() for name, array in self.family.fixed_weights.items()}
         return {
             "config": self.config.model_dump(mode="json"),
-            **self.scenario.identity(),
+            **self._setting_of_all(Scenario.identity),
             **fixed,
         }
 
     def card(self) -> dict[str, Any]:
         """The scenario and the settings of the training."""
-        return {**self.scenario.card(), "training": self.config.model_dump(mode="json")}
+        training = self.config.model_dump(mode="json")
+        return {**self._setting_of_all(Scenario.card), "training": training}
+
+    def _setting_of_all(self, describe: Callable[[Scenario], dict[str, Any]]) -> dict[str, Any]:
+        """The first scenario, described, and a list of the others if there are any."""
+        first, *others = (describe(setting.scenario) for setting in self._settings)
+        return {**first, "also": others} if others else first
 
     def counts(self) -> dict[str, int]:
         """The recorded decisions."""
@@ -135,14 +234,15 @@ class GradientLearner:
     def begin(self) -> Sequence[Measured]:
         """Compile all kernels, and measure the weights at the start."""
         # The rollouts are thrown away and drawn again.
-        before = self.worker.rng_state()
+        before = self._setting.worker.rng_state()
         self.collect()
-        self.worker.restore_rng(before)
+        self._setting.worker.restore_rng(before)
         return self.measure()
 
     def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
         """Collect rollouts and update the network with them."""
         self.iteration = seeds.iteration
+        self._turn(seeds.iteration)
         # Imitation comes first, and ends when its share of the training is over.
         self._is_imitating = done < self.config.imitation
         before = self.decisions
@@ -165,13 +265,16 @@ class GradientLearner:
         if self.config.averaging > 0:
             candidates.append(dict(self._mean_weights))
         fixed = self.family.fixed_weights
-        measured = [
-            (self._selection.ratio(self.family.policy(weights)), {**weights, **fixed})
-            for weights in candidates
-        ]
+        measured = [(self._ratio(weights), {**weights, **fixed}) for weights in candidates]
         # Simulators are not saved: the state is exact only where all sequences begin anew.
-        self.worker.restart()
+        for setting in self._settings:
+            setting.worker.restart()
         return measured
+
+    def _ratio(self, weights: Weights) -> float:
+        """Mean over the settings of the ratio to fair sharing."""
+        ratios = [one.selection.ratio(one.family.policy(weights)) for one in self._settings]
+        return float(np.mean(ratios))
 
     def weights(self) -> Weights:
         """Copies of the network's weights, and those that are not trained."""
@@ -184,10 +287,8 @@ class GradientLearner:
             **{f"mean.{name}": array for name, array in self._mean_weights.items()},
             **{f"adam.{name}": array for name, array in moments.items()},
             "decisions": self.decisions,
-            "value": [self._value_mean, self._value_spread],
-            "rate": self._rate.to_json(),
             "rng": self._rng.bit_generator.state,
-            "worker": self.worker.rng_state(),
+            "settings": [setting.state() for setting in self._settings],
         }
 
     def restore(self, weights: Weights, state: dict[str, Any]) -> None:
@@ -201,10 +302,14 @@ class GradientLearner:
         }
         restore_adam(self.network, self.optimizer, moments)
         self.decisions = int(state["decisions"])
-        (self._value_mean, self._value_spread) = state["value"]
-        self._rate = Rate.from_json(state["rate"])
         self._rng.bit_generator.state = state["rng"]
-        self.worker.restore_rng(state["worker"])
+        if "settings" not in state:
+            raise FormatError(
+                "the training was saved by an older version of Parcae: resume it with that "
+                "version, or train again"
+            )
+        for setting, of_setting in zip(self._settings, state["settings"], strict=True):
+            setting.restore(of_setting)
 
     def _average(self) -> None:
         """Move the running mean towards the present weights; the first ones have equal weights."""
@@ -230,21 +335,22 @@ class GradientLearner:
         return groups
 
     def _collect(self, done: float) -> Groups:
-        network = self.family.policy(self.network.export()).network
+        setting = self._setting
+        network = setting.family.policy(self.network.export()).network
         teacher = None
-        if self._is_imitating and self._teacher is not None:
+        if self._is_imitating and setting.teacher is not None:
             # The teacher takes all decisions at first, so that the network sees good states, then
             # fewer and fewer, so that it sees its own (DAgger).
-            teacher = Teacher(self._teacher, max(0.1, 1.0 - 0.02 * self.iteration))
+            teacher = Teacher(setting.teacher, max(0.1, 1.0 - 0.02 * self.iteration))
         gap = 1.0 + (self.config.early_gap - 1.0) * max(0.0, 1.0 - 2.0 * done)
-        return self.worker.collect(network, self._episode_s(), teacher, gap)
+        return setting.worker.collect(network, self._episode_s(), teacher, gap)
 
     def _episode_s(self) -> float | None:
         """Draw the length of this iteration's episodes.
 
         It is memoryless, and its mean grows with the iterations (Decima, section 5.3).
         """
-        config = self.config
+        config = self._setting.config
         if config.episode_s is None:
             return None
         mean = config.episode_s + config.episode_growth_s * self.iteration
@@ -266,8 +372,8 @@ class GradientLearner:
             DivergedError: the training diverged.
         """
         self.decisions += require_decisions(groups)
-        mean_jobs = self._check_queues(groups)
-        data = self.family.gather([rollout for group in groups for rollout in group])
+        mean_jobs = self._setting.check_queues(groups, self.config.max_jobs_factor, self.iteration)
+        data = self._setting.family.gather([rollout for group in groups for rollout in group])
         self.iteration += 1
         if self._is_imitating:
             report = imitate(
@@ -300,45 +406,24 @@ class GradientLearner:
     def _reinforce(self, data: DataSet, groups: Groups) -> UpdateReport:
         """Algorithm 1's update: differential costs, input-dependent baseline, entropy bonus."""
         config = self.config
-        advantage = reinforce_advantages(groups, config, self._rate)
+        advantage = reinforce_advantages(groups, config, self._setting.rate)
         entropy = max(config.entropy_least, config.entropy - config.entropy_decay * self.iteration)
         return reinforce(
             self.network, self.optimizer, data, advantage, entropy, config.minibatch, self.device
         )
 
-    def _check_queues(self, groups: Groups) -> float:
-        """The mean number of jobs in the system at the decisions.
-
-        Raises:
-            DivergedError: there are many times more jobs than under fair sharing, so the queues
-                grow without bound. Queues of a batch cannot.
-        """
-        rollouts = [rollout for group in groups for rollout in group]
-        count = sum(rollout.count for rollout in rollouts)
-        mean_jobs = sum(map(self.family.num_jobs, rollouts)) / max(1, count)
-        fair_jobs = self._selection.fair_jobs
-        # At least 2 jobs, so that an almost idle cluster does not trigger the check.
-        limit = self.config.max_jobs_factor * max(fair_jobs, 2.0)
-        if mean_jobs > limit and self.scenario.arrivals != "batch":
-            raise DivergedError(
-                f"after {self.iteration} iterations {mean_jobs:.0f} jobs are in the system on "
-                f"average, under fair sharing {fair_jobs:.0f}: the queues grow without "
-                "bound. The best policy so far is kept. Train with a lower learning rate, shorter "
-                "windows or a stronger prior"
-            )
-        return mean_jobs
-
     def _advantages(self, groups: Groups) -> tuple[FloatArray, FloatArray | None]:
         """Normalised advantages (positive: less cost) and, with windows, the critic's targets."""
         ends = self._end_values([rollout for group in groups for rollout in group])
-        advantage, to_go = window_advantages(groups, ends, self.config.horizon_s)
+        advantage, to_go = window_advantages(groups, ends, self._setting.config.horizon_s)
         if self.config.window_s is None:
             return normalized(advantage), None
+        setting = self._setting
         # The critic's scale is set once, from the first collection, and then stays the same.
-        if self._value_spread == 1.0:
-            self._value_mean = float(to_go.mean())
-            self._value_spread = max(1e-6, float(to_go.std()))
-        return normalized(advantage), (to_go - self._value_mean) / self._value_spread
+        if setting.value_spread == 1.0:
+            setting.value_mean = float(to_go.mean())
+            setting.value_spread = max(1e-6, float(to_go.std()))
+        return normalized(advantage), (to_go - setting.value_mean) / setting.value_spread
 
     def _end_values(self, rollouts: list[Rollout]) -> FloatArray:
         """The cost to go at each rollout's end.
@@ -347,12 +432,13 @@ class GradientLearner:
         """
         if self.config.window_s is None:
             return np.zeros(len(rollouts))
-        data = self.family.gather(rollouts, ends=True)
+        setting = self._setting
+        data = setting.family.gather(rollouts, ends=True)
         ends = data.decisions(np.arange(len(rollouts)), self.device)
         with torch.no_grad():
             value = self.network.value(ends).cpu().numpy().astype(np.float64)
         is_over = np.array([rollout.is_complete for rollout in rollouts])
-        return np.where(is_over, 0.0, value * self._value_spread + self._value_mean)
+        return np.where(is_over, 0.0, value * setting.value_spread + setting.value_mean)
 
 
 def _check_device(device: str) -> None:
@@ -369,7 +455,8 @@ def gradient_learner(request: TrainRequest) -> GradientLearner:
     Raises:
         ConfigError: the network is unknown, a rule is missing, or the workload has no durations.
     """
-    require_durations(request.scenario.workload)
+    for scenario in request.scenarios:
+        require_durations(scenario.workload)
     # A second thread makes small minibatches a third faster on an idle machine, and ten times
     # slower on a busy one.
     torch.set_num_threads(1)

@@ -139,6 +139,9 @@ class ParcaeFamily:
         """The batched network with these weights."""
         return ParcaeNetwork(weights)
 
+    def fit(self, network: ParcaeNetwork) -> None:
+        """Nothing: the network does not depend on the scenario."""
+
     def policy(self, weights: Weights) -> ParcaePolicy:
         """The policy with these weights."""
         return ParcaePolicy("parcae", weights, tuple(self.parameters), self.curves)

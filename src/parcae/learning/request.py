@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +25,7 @@ class TrainRequest:
     """Which network to train, what for, and how.
 
     Args:
-        scenario: what to train for.
+        scenarios: what to train for, in turn.
         config: the settings of the training.
         network: "parcae" or "decima".
         parameters: the tuned rule that "parcae" corrects, and that "decima" imitates if the config
@@ -36,7 +37,7 @@ class TrainRequest:
         ray_address: address of a Ray cluster for the rollouts, or None to use this machine.
     """
 
-    scenario: Scenario
+    scenarios: Sequence[Scenario]
     config: TrainConfig
     network: str = "parcae"
     parameters: Parameters | None = None
@@ -47,14 +48,14 @@ class TrainRequest:
     ray_address: str | None = None
 
 
-def make_family(request: TrainRequest) -> Family:
-    """The family of the requested network.
+def make_family(request: TrainRequest, scenario: Scenario) -> Family:
+    """The family of the requested network, for one of the scenarios.
 
     Raises:
         ConfigError: the network is unknown, or it is "parcae" and there is no rule.
     """
     if request.network == "decima":
-        return DecimaFamily(request.scenario, request.decima)
+        return DecimaFamily(scenario, request.decima)
     if request.network != "parcae":
         raise ConfigError(f"network {request.network!r}: write parcae or decima")
     if request.parameters is None:
@@ -62,11 +63,11 @@ def make_family(request: TrainRequest) -> Family:
             "the network 'parcae' corrects a tuned rule: give one with --rule (make it with "
             "`parcae tune`)"
         )
-    return ParcaeFamily(request.scenario, request.parameters, request.config.prior)
+    return ParcaeFamily(scenario, request.parameters, request.config.prior)
 
 
-def teacher_of(request: TrainRequest) -> Rule | None:
-    """The rule that the network imitates first, if the config says so.
+def teacher_of(request: TrainRequest, scenario: Scenario) -> Rule | None:
+    """The rule that the network imitates first in a scenario, if the config says so.
 
     Raises:
         ConfigError: there is no rule to imitate.
@@ -75,6 +76,5 @@ def teacher_of(request: TrainRequest) -> Rule | None:
         return None
     if request.parameters is None:
         raise ConfigError("imitation needs a tuned rule: give one with --rule, or set imitation=0")
-    scenario = request.scenario
     curves = solo_curves(scenario.workload, scenario.config)
     return Rule(np.asarray(request.parameters, np.float64), *curves)

@@ -19,7 +19,7 @@ from parcae.policies.checkpoint import SUFFIX, Checkpoint, ShippedCheckpoints, r
 from parcae.policies.corrector import layout as corrector_layout
 from parcae.policies.corrector.policy import ParcaePolicy
 from parcae.policies.decima import layout as decima_layout
-from parcae.policies.decima.policy import DecimaPolicy
+from parcae.policies.decima.policy import DecimaPolicy, magnitudes_of
 from parcae.policies.order_network.layout import KIND as NETWORK_KIND
 from parcae.policies.order_network.policy import OrderNetworkPolicy, bind_network
 from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters
@@ -148,7 +148,7 @@ def bind(
         rule = rule_parameters(checkpoint, name)
         return ParcaePolicy(name, checkpoint.weights, rule, solo_curves(workload, config))
     checkpoint.require("decima", decima_layout.FEATURE_VERSION, name)
-    return _decima(checkpoint, name, config)
+    return _decima(checkpoint, name, workload, config)
 
 
 def _bind_planner(
@@ -209,7 +209,9 @@ def order_rule_checkpoint(parameters: Any, card: dict[str, Any]) -> Checkpoint:
     )
 
 
-def _decima(checkpoint: Checkpoint, name: str, config: SimulationConfig) -> DecimaPolicy:
+def _decima(
+    checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
+) -> DecimaPolicy:
     """The policy of a checkpoint of Decima's network."""
     settings = {key: value for key, value in checkpoint.settings.items() if key != "num_levels"}
     try:
@@ -229,7 +231,8 @@ def _decima(checkpoint: Checkpoint, name: str, config: SimulationConfig) -> Deci
             f"{config.total_executors} executors has {levels} limits; use a network with limits "
             "as an input, which works for any number"
         )
-    return DecimaPolicy(name, checkpoint.weights, decima, config.total_executors)
+    magnitudes = magnitudes_of(workload, config)
+    return DecimaPolicy(name, checkpoint.weights, decima, config.total_executors, magnitudes)
 
 
 def variant_name(text: str, workload: Workload, config: SimulationConfig, arrivals: str) -> str:

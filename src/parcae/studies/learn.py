@@ -237,7 +237,7 @@ def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
         config = config.model_copy(update={"prior": PRIOR})
     learner = gradient_learner(
         TrainRequest(
-            scenario,
+            [scenario],
             config,
             parameters=tuning.parameters,
             weights=_start(request, tuning) if request.start == "shipped" else None,

@@ -1,8 +1,8 @@
-"""Prepares workloads for clusters with several executor classes.
+"""Prepares workloads: other sizes, and what clusters with several executor classes need.
 
-The steps remove outliers, normalise or draw resource demands, and split a trace into halves. Every
-step returns a new workload and a sentence that describes the change; the workload's provenance
-records the sentence.
+The steps remove outliers, change durations, normalise or draw resource demands, and split a trace
+into halves. Every step returns a new workload and a sentence that describes the change; the
+workload's provenance records the sentence.
 
 Source: Decima, section 7.3: executor classes have 1 core and up to 1 unit of normalised memory; the
 first half of a trace is for training, the second half for testing.
@@ -10,6 +10,7 @@ first half of a trace is for training, the second half for testing.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ import numpy as np
 
 from parcae.errors import ConfigError
 from parcae.units import s_from_ms
-from parcae.workloads.job import Workload
+from parcae.workloads.job import Samples, StageSpec, TaskDurations, Workload
 
 #: A function that returns a changed workload and a description of the change.
 Step = Callable[[Workload], tuple[Workload, str]]
@@ -83,6 +84,42 @@ def without_largest(quantile: float) -> Step:
 def _kept(workload: Workload, rows: Sequence[int]) -> Workload:
     weights = None if workload.weights is None else tuple(workload.weights[row] for row in rows)
     return replace(workload, jobs=tuple(workload.jobs[row] for row in rows), weights=weights)
+
+
+def with_work(factor: float) -> Step:
+    """Multiply all task durations, as if the jobs had more or less data to work through.
+
+    The numbers of tasks stay as they are.
+
+    Raises:
+        ConfigError: the factor is not positive and finite.
+
+    Example: `with_work(10.0)` makes tasks of 2 s take 20 s.
+    """
+    if not 0 < factor < math.inf:
+        raise ConfigError(f"the factor of the work is {factor:g}; write a number above 0, e.g. 10")
+
+    def step(workload: Workload) -> tuple[Workload, str]:
+        # Stages that share a duration table share the scaled table, too.
+        scaled: dict[int, TaskDurations] = {}
+
+        def change(stage: StageSpec) -> StageSpec:
+            table = stage.durations
+            durations = scaled.setdefault(id(table), _multiplied(table, factor))
+            return replace(stage, durations=durations, mean_task_ms=stage.mean_task_ms * factor)
+
+        return workload.with_stages(change), f"all task durations were multiplied by {factor:g}"
+
+    return step
+
+
+def _multiplied(table: TaskDurations, factor: float) -> TaskDurations:
+    """The table with all samples multiplied."""
+
+    def wave(samples: tuple[Samples, ...]) -> tuple[Samples, ...]:
+        return tuple(np.asarray(np.rint(one * factor), np.int64) for one in samples)
+
+    return TaskDurations(table.levels, wave(table.fresh), wave(table.first), wave(table.rest))
 
 
 def in_memory_units(quantile: float) -> Step:

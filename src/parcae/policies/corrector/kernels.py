@@ -33,7 +33,6 @@ from parcae.policies.corrector.layout import (
     SharedFeature,
 )
 from parcae.policies.networks.kernels import (
-    add_product,
     copy_bias,
     dot,
     embed_jobs,
@@ -52,6 +51,7 @@ from parcae.policies.rule.kernels.scores import (
     system_facts,
 )
 from parcae.policies.rule.kernels.stages import best_stage, command_class
+from parcae.products import add_product
 
 _NET = deep_set(SHAPES)
 _OFFSETS = offsets_of(SHAPES)

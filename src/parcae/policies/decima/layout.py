@@ -19,6 +19,8 @@ embeddings of 8 numbers, as in the released code, ours has 8,386.
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 import numpy as np
@@ -36,13 +38,12 @@ EMBEDDING = 8
 VERSIONS = 8
 #: Slope of the leaky rectifier below zero.
 SLOPE = 0.2
-#: Scales of the features, as in the released code.
-EXECUTOR_SCALE = 20.0
-TASK_SCALE = 200.0
-WORK_SCALE_MS = 1e5
 LOCAL = 2.0
-TASK_SCALE_MS = 1e4
-GAP_SCALE_MS = 1e5
+#: Features that only the relative feature set has, and the most of the first of them, the work.
+NUM_RELATIVE = 3
+MOST_WORK = 20.0
+#: Unit of the number of offered executors in a network that chooses executor classes.
+OFFERED_UNIT = 20.0
 #: Logit that an untrained idle head adds to the score of "no idle slot": idling is the exception.
 NO_SLOT = 4.0
 NO_SLOT_NAME = "idle.none"
@@ -56,6 +57,10 @@ class FeatureSet(StrEnum):
     # executors of the job, whether the offered ones are local, offered executors, work left, tasks
     # left
     CODE = "code"
+    # as PAPER, but relative to the cluster and to the workload's mean task, tasks and durations as
+    # logarithms; then work left relative to the workload's mean job, how long executors move
+    # compared with a task, and tasks of a job compared with executors
+    RELATIVE = "relative"
 
 
 class Limits(StrEnum):
@@ -65,6 +70,10 @@ class Limits(StrEnum):
     OUTPUTS = "outputs"  # one output for every limit
     STAGE = "stage"  # limits of stages, not of jobs
     NONE = "none"  # all executors go to the chosen stage
+
+
+#: The kernels' numbers for how limits are chosen.
+LIMIT_KINDS = {Limits.INPUT: 0, Limits.OUTPUTS: 1, Limits.STAGE: 2, Limits.NONE: 3}
 
 
 class DecimaSettings(BaseModel):
@@ -101,7 +110,8 @@ class DecimaSettings(BaseModel):
     @property
     def num_features(self) -> int:
         """Number of features of a stage."""
-        return 5 + self.knows_gap + self.critical_path + self.average_width
+        relative = NUM_RELATIVE * (self.features is FeatureSet.RELATIVE)
+        return 5 + relative + self.knows_gap + self.critical_path + self.average_width
 
     @property
     def num_fits(self) -> int:
@@ -148,6 +158,56 @@ class Transform(IntEnum):
     W = 8
     CLASS = 9
     IDLE = 10
+
+
+class Unit(IntEnum):
+    """What features are divided by, by their kind, and features that a run does not change."""
+
+    TASKS = 0
+    TASK_MS = 1  # durations of tasks, and of critical paths
+    WORK_MS = 2
+    GAP_MS = 3  # gaps between arrivals
+    EXECUTORS = 4
+    DELAY = 5  # a feature: how long executors move, compared with a task
+    WIDTH = 6  # a feature: how many tasks a job has, compared with the executors
+
+
+#: The units of the released code, made for TPC-H on 50 executors.
+_RELEASED_UNITS = (200.0, 1e4, 1e5, 1e5, 20.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Magnitudes:
+    """How large the jobs of a workload and a cluster are.
+
+    Args:
+        tasks: mean number of tasks of a job.
+        task_ms: mean duration of a task.
+        moving_ms: time that an executor needs to move between jobs.
+        executors: number of executors of the cluster.
+    """
+
+    tasks: float
+    task_ms: float
+    moving_ms: float
+    executors: int
+
+    def units(self, features: FeatureSet) -> npt.NDArray[np.float64]:
+        """Return the units of a feature set, float64[number of units]."""
+        if features is not FeatureSet.RELATIVE:
+            return np.array(_RELEASED_UNITS)
+        task_ms = max(1.0, self.task_ms)
+        return np.array(
+            [
+                self.executors / 8.0,
+                task_ms / 10.0,
+                task_ms * self.tasks,
+                task_ms * self.tasks / self.executors,
+                self.executors / 2.5,
+                math.log1p(10.0 * self.moving_ms / task_ms) / 2.0,
+                math.log1p(self.tasks / self.executors),
+            ]
+        )
 
 
 def decima_levels(num_executors: int) -> npt.NDArray[np.int64]:

@@ -21,24 +21,39 @@ from parcae.policies.decima.layout import (
     EMBEDDING,
     HIDDEN_1,
     HIDDEN_2,
+    LIMIT_KINDS,
     VERSIONS,
     ClassFeature,
     DecimaSettings,
     FeatureSet,
-    Limits,
+    Magnitudes,
     decima_levels,
     flatten,
     starts,
 )
 from parcae.policies.networks.choices import ranked_choices
 from parcae.policies.networks.layout import Weights
+from parcae.simulation.config import SimulationConfig
+from parcae.workloads.job import Workload
 
-#: Values of `Network.limits`.
-_LIMITS = {Limits.INPUT: 0, Limits.OUTPUTS: 1, Limits.STAGE: 2, Limits.NONE: 3}
+#: Stands in where the features are not relative.
+_TYPICAL = Magnitudes(tasks=1.0, task_ms=1.0, moving_ms=0.0, executors=1)
+
+
+def magnitudes_of(workload: Workload, config: SimulationConfig) -> Magnitudes:
+    """Return how large the jobs of a workload and a cluster are."""
+    tasks = sum(job.num_tasks for job in workload.jobs) / len(workload.jobs)
+    return Magnitudes(
+        tasks, workload.mean_work_ms / tasks, config.moving_delay_ms, config.total_executors
+    )
 
 
 def make_network(
-    weights: Weights, settings: DecimaSettings, num_executors: int, path: str = "weights"
+    weights: Weights,
+    settings: DecimaSettings,
+    num_executors: int,
+    path: str = "weights",
+    magnitudes: Magnitudes | None = None,
 ) -> Network:
     """Return the network in the form that the kernels take.
 
@@ -47,6 +62,7 @@ def make_network(
         settings: which parts the network has.
         num_executors: number of executors of the cluster.
         path: where the weights come from, for the error message.
+        magnitudes: how large jobs and cluster are; needed for relative features only.
 
     Raises:
         FormatError: a weight is missing or has another shape.
@@ -60,11 +76,13 @@ def make_network(
         knows_gap=settings.knows_gap,
         has_graph=settings.has_graph,
         has_two_transforms=settings.has_two_transforms,
-        limits=_LIMITS[settings.limits],
+        limits=LIMIT_KINDS[settings.limits],
         has_critical_path=settings.critical_path,
         has_average_width=settings.average_width,
         has_classes=settings.executor_classes,
         idle_lengths=settings.idle_lengths,
+        has_relative_features=settings.features is FeatureSet.RELATIVE,
+        units=(magnitudes or _TYPICAL).units(settings.features),
     )
 
 
@@ -118,8 +136,11 @@ def allocate_workspace(
         layer_1=floats(HIDDEN_1),
         layer_2=floats(HIDDEN_2),
         row=floats(64),
-        out=floats(EMBEDDING),
-        total=floats(EMBEDDING),
+        rows=floats(num_stages, settings.num_features + EMBEDDING),
+        layers_1=floats(max(num_stages, num_levels), HIDDEN_1),
+        layers_2=floats(max(num_stages, num_levels), HIDDEN_2),
+        out=floats(num_stages, EMBEDDING),
+        total=floats(1, EMBEDDING),
         chosen=integers(5),
         waiting=floats(num_classes),
         class_x=floats(num_classes, len(ClassFeature)),
@@ -187,6 +208,7 @@ class DecimaPolicy(PlaysRuns):
         weights: arrays by name.
         settings: which parts the network has.
         num_executors: number of executors of the cluster.
+        magnitudes: how large jobs and cluster are; needed for relative features only.
 
     Raises:
         FormatError: a weight is missing or has another shape.
@@ -196,11 +218,14 @@ class DecimaPolicy(PlaysRuns):
     weights: Weights
     settings: DecimaSettings
     num_executors: int
+    magnitudes: Magnitudes | None = None
     network: Network = field(init=False, repr=False)
     _workspace: Workspace = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.network = make_network(self.weights, self.settings, self.num_executors, self.name)
+        self.network = make_network(
+            self.weights, self.settings, self.num_executors, self.name, self.magnitudes
+        )
         self._workspace = self._workspace_for(64, 1024, 1)
 
     def _workspace_for(self, num_jobs: int, num_stages: int, num_classes: int) -> Workspace:

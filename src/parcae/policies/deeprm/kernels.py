@@ -11,7 +11,7 @@ from parcae.packing.kernels.transitions import begin, cluster_of, take
 from parcae.packing.kernels.views import show
 from parcae.packing.layout import VOID
 from parcae.policies.deeprm.layout import HIDDEN, NUM_PAUSES
-from parcae.policies.networks.kernels import add_product
+from parcae.products import add_product
 
 # Values of `Network.allowed`; 0 stands for all actions.
 _FILLED = 1

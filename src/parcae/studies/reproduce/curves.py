@@ -66,12 +66,8 @@ class Curve:
 
 #: The trainings of Decima's network: label, share of the budget, and how it is trained.
 _DECIMA_WAYS = (
-    ("decima, imitation first", "imitation", DecimaVariant(recipe=Recipe.FAST)),
-    (
-        "decima, fast, alone",
-        "alone",
-        DecimaVariant(recipe=Recipe.FAST, changes={"imitation": 0.0}),
-    ),
+    ("decima, imitation first", "imitation", DecimaVariant(recipe=Recipe.IMITATION)),
+    ("decima, fast, alone", "alone", DecimaVariant(recipe=Recipe.FAST)),
     ("decima, decima-2019", "2019", DecimaVariant(recipe=Recipe.DECIMA_2019)),
 )
 

@@ -146,6 +146,8 @@ def train_decima(
     from parcae.learning.start import start_rule
 
     recipe = variant.recipe or request.recipe
+    if teacher is not None and recipe is Recipe.FAST:
+        recipe = Recipe.IMITATION
     config = short_config(recipe, scenario, share_s).model_copy(update=dict(variant.changes))
     imitation = (
         f" ({config.imitation:.0%} of the time imitating the tuned rule)"
@@ -154,7 +156,7 @@ def train_decima(
     )
     rule = start_rule("tuned", scenario) if teacher is None else teacher.weights["rule"]
     training = TrainRequest(
-        scenario,
+        [scenario],
         config,
         "decima",
         parameters=None if config.imitation == 0 else rule,
@@ -195,7 +197,7 @@ def train_parcae(
 
     config = short_config(Recipe.FAST, scenario, share_s, "parcae")
     training = TrainRequest(
-        scenario, config, "parcae", rule.weights["rule"], seed=request.training_seed
+        [scenario], config, "parcae", rule.weights["rule"], seed=request.training_seed
     )
     what = "the network parcae over that rule, recipe fast"
     return _train(request, training, share_s, label, what, progress)
@@ -223,7 +225,7 @@ def _train(
     decisions = result.counts["decisions"]
     words = (
         f"{label}: {what}, {result.iterations} iterations ({decisions:,} decisions) "
-        f"in {result.seconds:.0f} s; {training.scenario.objective} "
+        f"in {result.seconds:.0f} s; {training.scenarios[0].objective} "
         f"{result.best:.3f} of fair on the selection runs{ended}"
     )
     return Learned(

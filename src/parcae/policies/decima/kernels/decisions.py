@@ -11,20 +11,20 @@ from parcae.policies.decima.kernels.embeddings import embed, hidden
 from parcae.policies.decima.kernels.heads import (
     count_waiting,
     hold_ms,
-    score,
     score_classes,
     score_lengths,
+    score_rows,
     write_fit,
 )
 from parcae.policies.decima.layout import EMBEDDING, HIDDEN_1, HIDDEN_2, Fit, Transform
 from parcae.policies.networks.kernels import (
-    add_product,
     copy_bias,
     draw,
     largest,
     log_sum_exp,
     uniform,
 )
+from parcae.products import add_product
 
 _D = EMBEDDING
 _H1 = HIDDEN_1
@@ -104,14 +104,16 @@ def score_stages(view, net, work):  # type: ignore[no-untyped-def]
         ):
             if not is_schedulable(view, stage) or held_executors(view, net, stage) >= top:
                 continue
-            copy_bias(work.job_layer, 0, _H1, work.layer_1)
-            add_product(work.e[work.now[0] + stage], _D, weights, at, _H1, work.layer_1)
+            layer = work.layers_1[count]
+            copy_bias(work.job_layer, 0, _H1, layer)
+            add_product(work.e[work.now[0] + stage], _D, weights, at, _H1, layer)
             if net.has_classes:
                 write_fit(view, work, stage, work.row, 0)
-                add_product(work.row, num_fits, weights, at + 3 * _D * _H1, _H1, work.layer_1)
-            work.logits[count] = score(net, work, second)
+                add_product(work.row, num_fits, weights, at + 3 * _D * _H1, _H1, layer)
             work.stage[count] = stage
             count += 1
+    logits = work.logits[:count]
+    score_rows(weights, work.layers_1[:count], work.layers_2[:count], second, logits)
     return count
 
 
@@ -124,7 +126,6 @@ def _score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
     job = view.stages.job[stage]
     held = held_executors(view, net, stage)
     num_levels = net.levels.shape[0]
-    count = 0
     e = work.e[work.now[0] + stage]
     y = work.y[work.now[1] + job]
     for o in range(_D):
@@ -138,22 +139,29 @@ def _score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
         copy_bias(weights, first + (num_in + 1) * _H1, _H1, work.job_layer)
         add_product(work.row, num_in, weights, first, _H1, work.job_layer)
     if net.limits == _LIMIT_OUTPUTS:
-        at = hidden(net, work, net.starts[Transform.W], work.row, num_in)
+        at = hidden(weights, first, work.layer_1, work.layer_2, work.row, num_in)
         copy_bias(net.weights, at + _H2 * num_levels, num_levels, work.limit_logits)
         add_product(work.layer_2, _H2, net.weights, at, num_levels, work.limit_logits)
+    count = 0
     for column in range(num_levels):
         level = net.levels[column]
         if level <= held or (net.limits == _LIMIT_NONE and column < num_levels - 1):
             work.limit_logits[column] = _IMPOSSIBLE
             continue
-        count += 1
         if net.limits == _LIMIT_NONE:
             work.limit_logits[column] = 0.0
         elif net.limits != _LIMIT_OUTPUTS:
             share = np.float32(level / net.levels[num_levels - 1])
             for o in range(_H1):
-                work.layer_1[o] = work.job_layer[o] + share * weights[first + num_in * _H1 + o]
-            work.limit_logits[column] = score(net, work, first + (num_in + 2) * _H1)
+                work.layers_1[count, o] = (
+                    work.job_layer[o] + share * weights[first + num_in * _H1 + o]
+                )
+        count += 1
+    if net.limits == _LIMIT_INPUT or net.limits == _LIMIT_STAGE:
+        # Limits rise, so that the possible ones are the last.
+        logits = work.limit_logits[num_levels - count :]
+        at = first + (num_in + 2) * _H1
+        score_rows(weights, work.layers_1[:count], work.layers_2[:count], at, logits)
     return count
 
 

@@ -21,18 +21,20 @@ from parcae.cluster.state import NO_JOB, NO_PROFILE
 from parcae.kernels import inlined, kernel
 from parcae.policies.decima.layout import (
     EMBEDDING,
-    EXECUTOR_SCALE,
-    GAP_SCALE_MS,
     HIDDEN_1,
     HIDDEN_2,
     LOCAL,
+    MOST_WORK,
+    NUM_RELATIVE,
     SLOPE,
-    TASK_SCALE,
-    TASK_SCALE_MS,
-    WORK_SCALE_MS,
     Transform,
+    Unit,
 )
-from parcae.policies.networks.kernels import add_product, copy_bias, rectify
+from parcae.policies.networks.kernels import (
+    copy_bias,
+    rectify,
+)
+from parcae.products import add_product, apply_layer
 
 _D = EMBEDDING
 _H1 = HIDDEN_1
@@ -44,37 +46,54 @@ _OFFERED_IN_CODE = 2
 
 
 @inlined
-def hidden(net, work, at, x, num_in):  # type: ignore[no-untyped-def]
+def hidden(weights, at, layer_1, layer_2, x, num_in):  # type: ignore[no-untyped-def]
     """Compute the two hidden layers of a transform.
 
     Args:
-        net: the Network.
-        work: the Workspace; `layer_1` and `layer_2` are written.
-        at: where the transform's weights start in `net.weights`.
+        weights: float32 array, the network's weights.
+        at: where the transform's weights start.
+        layer_1: float32[HIDDEN_1], written.
+        layer_2: float32[HIDDEN_2], written.
         x: float32[at least num_in], the inputs.
         num_in: number of inputs.
 
     Returns:
         Where the weights of the transform's last layer start.
     """
-    weights = net.weights
-    copy_bias(weights, at + num_in * _H1, _H1, work.layer_1)
-    add_product(x, num_in, weights, at, _H1, work.layer_1)
-    rectify(work.layer_1, _H1, _SLOPE)
+    copy_bias(weights, at + num_in * _H1, _H1, layer_1)
+    add_product(x, num_in, weights, at, _H1, layer_1)
+    rectify(layer_1, _H1, _SLOPE)
     at += (num_in + 1) * _H1
-    copy_bias(weights, at + _H1 * _H2, _H2, work.layer_2)
-    add_product(work.layer_1, _H1, weights, at, _H2, work.layer_2)
-    rectify(work.layer_2, _H2, _SLOPE)
+    copy_bias(weights, at + _H1 * _H2, _H2, layer_2)
+    add_product(layer_1, _H1, weights, at, _H2, layer_2)
+    rectify(layer_2, _H2, _SLOPE)
     return at + (_H1 + 1) * _H2
 
 
+@inlined
+def _transform(net, work, which, x, y):  # type: ignore[no-untyped-def]
+    """Write transform(x), EMBEDDING numbers a row, to y; the last layer is rectified too.
+
+    Args:
+        net: the Network.
+        work: the Workspace; `layers_1` and `layers_2` are written.
+        which: the Transform.
+        x: float32[m, inputs], at most as many rows as a job has stages.
+        y: float32[m, EMBEDDING], written.
+    """
+    _run_layers(net.weights, net.starts[which], work.layers_1, work.layers_2, x, y)
+
+
 @kernel
-def _transform(net, work, which, x, num_in, y):  # type: ignore[no-untyped-def]
-    """Write transform(x), EMBEDDING numbers, to y; the last layer is rectified too."""
-    at = hidden(net, work, net.starts[which], x, num_in)
-    copy_bias(net.weights, at + _H2 * _D, _D, y)
-    add_product(work.layer_2, _H2, net.weights, at, _D, y)
-    rectify(y, _D, _SLOPE)
+def _run_layers(weights, at, layers_1, layers_2, x, y):  # type: ignore[no-untyped-def]
+    """See `_transform`. The arguments are few, because a call copies every array's description."""
+    rows, num_in = x.shape
+    layer_1 = layers_1[:rows]
+    layer_2 = layers_2[:rows]
+    apply_layer(x, weights, at, layer_1, _SLOPE)
+    at += (num_in + 1) * _H1
+    apply_layer(layer_1, weights, at, layer_2, _SLOPE)
+    apply_layer(layer_2, weights, at + (_H1 + 1) * _H2, y, _SLOPE)
 
 
 @inlined
@@ -101,7 +120,7 @@ def largest_memory(view):  # type: ignore[no-untyped-def]
     return top
 
 
-@kernel
+@inlined
 def critical_ms(view, job):  # type: ignore[no-untyped-def]
     """Return the work on the heaviest path through the unstarted part of a job, on one executor.
 
@@ -129,12 +148,12 @@ def _path_and_width(view, net, job):  # type: ignore[no-untyped-def]
     if not (net.has_critical_path or net.has_average_width):
         return 0.0, 0.0
     path_ms = critical_ms(view, job)
-    return math.log1p(path_ms / TASK_SCALE_MS), math.log(
+    return math.log1p(path_ms / net.units[Unit.TASK_MS]), math.log(
         max(1.0, view.jobs.remaining_ms[job] / max(1.0, path_ms))
     )
 
 
-@kernel
+@inlined
 def _stage_features(view, net, stage, job, x, common):  # type: ignore[no-untyped-def]
     """Write the features of a stage to x.
 
@@ -145,21 +164,28 @@ def _stage_features(view, net, stage, job, x, common):  # type: ignore[no-untype
     now = view.now
     left = stages.num_tasks[stage] - stages.num_started[stage]
     local = LOCAL if job == now.source_job[0] else -LOCAL
-    offered = now.num_source[0] / EXECUTOR_SCALE
+    offered = now.num_source[0] / net.units[Unit.EXECUTORS]
     if net.has_code_features:
-        x[0] = view.jobs.num_supplied[job] / EXECUTOR_SCALE
+        x[0] = view.jobs.num_supplied[job] / net.units[Unit.EXECUTORS]
         x[1] = local
         x[2] = offered
-        x[3] = left * stages.task_ms[stage] / WORK_SCALE_MS
-        x[4] = left / TASK_SCALE
+        x[3] = left * stages.task_ms[stage] / net.units[Unit.WORK_MS]
+        x[4] = left / net.units[Unit.TASKS]
     else:
         on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
-        x[0] = left / TASK_SCALE
-        x[1] = stages.task_ms[stage] / TASK_SCALE_MS
-        x[2] = on_stage / EXECUTOR_SCALE
+        x[0] = left / net.units[Unit.TASKS]
+        x[1] = stages.task_ms[stage] / net.units[Unit.TASK_MS]
+        x[2] = on_stage / net.units[Unit.EXECUTORS]
         x[3] = offered
         x[4] = local
     column = 5
+    if net.has_relative_features:
+        x[0] = math.log1p(x[0])
+        x[1] = math.log1p(x[1])
+        x[5] = min(MOST_WORK, left * stages.task_ms[stage] / net.units[Unit.WORK_MS])
+        x[6] = net.units[Unit.DELAY]
+        x[7] = net.units[Unit.WIDTH]
+        column += NUM_RELATIVE
     if net.knows_gap:
         x[column] = common[0]
         column += 1
@@ -175,15 +201,15 @@ def _stage_features(view, net, stage, job, x, common):  # type: ignore[no-untype
 
 
 @inlined
-def _mean_gap(view):  # type: ignore[no-untyped-def]
+def _mean_gap(view, net):  # type: ignore[no-untyped-def]
     """Return the mean time between the arrivals so far, scaled; 0 with fewer than two jobs."""
     last = view.now.num_jobs[0] - 1
     if last < 1:
         return 0.0
-    return (view.jobs.arrival_ms[last] - view.jobs.arrival_ms[0]) / last / GAP_SCALE_MS
+    return (view.jobs.arrival_ms[last] - view.jobs.arrival_ms[0]) / last / net.units[Unit.GAP_MS]
 
 
-@kernel
+@inlined
 def _update_cache_key(view, work, job, num_unfinished):  # type: ignore[no-untyped-def]
     """Remember this job, and return whether the row held the same job already.
 
@@ -208,7 +234,7 @@ def _update_cache_key(view, work, job, num_unfinished):  # type: ignore[no-untyp
     return is_same
 
 
-@kernel
+@inlined
 def _refresh_features(view, net, work, job, gap, memory):  # type: ignore[no-untyped-def]
     """Update the features of the job's unfinished stages.
 
@@ -236,15 +262,15 @@ def _refresh_features(view, net, work, job, gap, memory):  # type: ignore[no-unt
 
 @inlined
 def _apply_outer_transform(net, work, which, y):  # type: ignore[no-untyped-def]
-    """y = g(total), or total if the network has only one transform per level."""
+    """y = g(total), or total if the network has only one transform per level; y has one row."""
     if net.has_two_transforms:
-        _transform(net, work, which, work.total, _D, y)
+        _transform(net, work, which, work.total, y)
     else:
         for o in range(_D):
-            y[o] = work.total[o]
+            y[0, o] = work.total[0, o]
 
 
-@kernel
+@inlined
 def _embed_stage(view, net, work, stage):  # type: ignore[no-untyped-def]
     """Write e_v of one stage by Eq. 1: e_v = g(sum f(e_u)) + prep(x_v).
 
@@ -259,22 +285,22 @@ def _embed_stage(view, net, work, stage):  # type: ignore[no-untyped-def]
     if not net.has_graph:
         return
     if view.stages.num_children[stage] > 0:
-        work.total[:] = 0.0
+        work.total[0] = 0.0
         for edge in range(
             view.stages.child_start[stage],
             view.stages.child_start[stage] + view.stages.num_children[stage],
         ):
             child = work.now[0] + view.children[edge]
             for o in range(_D):
-                work.total[o] += work.f[child, o]
-        _apply_outer_transform(net, work, Transform.G_STAGE, work.out)
+                work.total[0, o] += work.f[child, o]
+        _apply_outer_transform(net, work, Transform.G_STAGE, work.out[:1])
         for o in range(_D):
-            e[o] += work.out[o]
+            e[o] += work.out[0, o]
     if view.stages.num_parents_unfinished[stage] > 0:
-        _transform(net, work, Transform.F_STAGE, e, _D, work.f[row])
+        _transform(net, work, Transform.F_STAGE, work.e[row : row + 1], work.f[row : row + 1])
 
 
-@kernel
+@inlined
 def _are_children_embedded(view, work, stage):  # type: ignore[no-untyped-def]
     """Return whether the embeddings of all children of a stage have been computed."""
     for edge in range(
@@ -286,7 +312,7 @@ def _are_children_embedded(view, work, stage):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel
+@inlined
 def _embed_job(view, net, work, job):  # type: ignore[no-untyped-def]
     """Write the embeddings of the job's unfinished stages, from leaves to roots, and its summary.
 
@@ -294,7 +320,6 @@ def _embed_job(view, net, work, job):  # type: ignore[no-untyped-def]
     """
     first = view.jobs.stage_start[job]
     num_stages = view.jobs.num_stages[job]
-    num_features = work.x.shape[1]
     left = 0
     for stage in range(first, first + num_stages):
         work.done[stage] = 0
@@ -309,26 +334,37 @@ def _embed_job(view, net, work, job):  # type: ignore[no-untyped-def]
                 _embed_stage(view, net, work, stage)
                 work.done[stage] = 1
                 left -= 1
-    y = work.y[work.now[1] + job]
-    total = work.total
-    y[:] = 0.0
+    _embed_whole_job(view, net, work, job)
+
+
+@inlined
+def _embed_whole_job(view, net, work, job):  # type: ignore[no-untyped-def]
+    """Write the job's summary y_i and f3(y_i), after the embeddings of its stages."""
+    row = work.now[1] + job
+    y = work.y[row : row + 1]
+    y[0] = 0.0
     if not net.has_graph:
         return
-    total[:] = 0.0
-    for stage in range(first, first + num_stages):
+    num_features = work.x.shape[1]
+    first = view.jobs.stage_start[job]
+    count = 0
+    for stage in range(first, first + view.jobs.num_stages[job]):
         if is_unfinished(view, stage):
             for feature in range(num_features):
-                work.row[feature] = work.x[stage, feature]
+                work.rows[count, feature] = work.x[stage, feature]
             for o in range(_D):
-                work.row[num_features + o] = work.e[work.now[0] + stage, o]
-            _transform(net, work, Transform.F_JOB, work.row, num_features + _D, work.out)
-            for o in range(_D):
-                total[o] += work.out[o]
+                work.rows[count, num_features + o] = work.e[work.now[0] + stage, o]
+            count += 1
+    _transform(net, work, Transform.F_JOB, work.rows[:count], work.out[:count])
+    work.total[0] = 0.0
+    for position in range(count):
+        for o in range(_D):
+            work.total[0, o] += work.out[position, o]
     _apply_outer_transform(net, work, Transform.G_JOB, y)
-    _transform(net, work, Transform.F_GLOBAL, y, _D, work.f3[work.now[1] + job])
+    _transform(net, work, Transform.F_GLOBAL, y, work.f3[row : row + 1])
 
 
-@kernel
+@inlined
 def _choose_version(view, net, work):  # type: ignore[no-untyped-def]
     """Select the version of the embeddings for the present number of offered executors.
 
@@ -366,7 +402,7 @@ def _is_untouched(view, job):  # type: ignore[no-untyped-def]
     )
 
 
-@kernel
+@inlined
 def _find_twin(view, work, job):  # type: ignore[no-untyped-def]
     """Return an untouched job of the same profile that was embedded in this turn, or NO_JOB."""
     jobs = view.jobs
@@ -383,7 +419,7 @@ def _find_twin(view, work, job):  # type: ignore[no-untyped-def]
     return twin
 
 
-@kernel
+@inlined
 def _offer_as_twin(view, work, job):  # type: ignore[no-untyped-def]
     """Register an untouched job as the twin of its profile for the rest of this turn."""
     if _is_untouched(view, job):
@@ -392,7 +428,7 @@ def _offer_as_twin(view, work, job):  # type: ignore[no-untyped-def]
         work.twin[slot, 1] = job
 
 
-@kernel
+@inlined
 def _copy_embeddings(view, work, source, target):  # type: ignore[no-untyped-def]
     """Copy the embeddings in the current version from one job to another of the same profile."""
     first_source = work.now[0] + view.jobs.stage_start[source]
@@ -416,7 +452,7 @@ def embed(view, net, work):  # type: ignore[no-untyped-def]
         work: the Workspace. Written: the features `x`, the embeddings `e`, `y` and `z`, and the
             caches behind them.
     """
-    gap = _mean_gap(view)
+    gap = _mean_gap(view, net)
     memory = largest_memory(view)
     _choose_version(view, net, work)
     for position in range(view.now.num_active[0]):
@@ -431,12 +467,14 @@ def embed(view, net, work):  # type: ignore[no-untyped-def]
                 _copy_embeddings(view, work, twin, job)
             work.embedded[row] = work.stamp[job]
         _offer_as_twin(view, work, job)
-    work.total[:] = 0.0
+    work.total[0] = 0.0
     work.z[:] = 0.0
     if not net.has_graph:
         return
     for position in range(view.now.num_active[0]):
         row = work.now[1] + view.active[position]
         for o in range(_D):
-            work.total[o] += work.f3[row, o]
-    _apply_outer_transform(net, work, Transform.G_GLOBAL, work.z)
+            work.total[0, o] += work.f3[row, o]
+    _apply_outer_transform(net, work, Transform.G_GLOBAL, work.out[:1])
+    for o in range(_D):
+        work.z[o] = work.out[0, o]

@@ -20,15 +20,20 @@ from parcae.policies.classes.kernels import best_fitting, own_class
 from parcae.policies.decima.kernels.embeddings import largest_memory
 from parcae.policies.decima.layout import (
     EMBEDDING,
-    EXECUTOR_SCALE,
     HIDDEN_1,
     HIDDEN_2,
+    OFFERED_UNIT,
     SLOPE,
     ClassFeature,
     Fit,
     Transform,
 )
-from parcae.policies.networks.kernels import add_product, copy_bias, dot, rectify
+from parcae.policies.networks.kernels import (
+    copy_bias,
+    dot,
+    rectify,
+)
+from parcae.products import add_product, apply_layer
 
 _D = EMBEDDING
 _H1 = HIDDEN_1
@@ -50,21 +55,40 @@ _NUM_CLASS_FEATURES = len(ClassFeature)
 
 
 @kernel
-def score(net, work, at):  # type: ignore[no-untyped-def]
+def score(weights, layer_1, layer_2, at):  # type: ignore[no-untyped-def]
     """Compute the single linear output of a transform from the inputs of its first rectifier.
 
     Args:
-        net: the Network.
-        work: the Workspace; `layer_1` holds the first layer before its rectifier.
-        at: where the weights of the transform's second layer start in `net.weights`.
+        weights: float32 array, the network's weights.
+        layer_1: float32[HIDDEN_1], the first layer before its rectifier; changed.
+        layer_2: float32[HIDDEN_2], written.
+        at: where the weights of the transform's second layer start.
     """
-    weights = net.weights
-    rectify(work.layer_1, _H1, _SLOPE)
-    copy_bias(weights, at + _H1 * _H2, _H2, work.layer_2)
-    add_product(work.layer_1, _H1, weights, at, _H2, work.layer_2)
-    rectify(work.layer_2, _H2, _SLOPE)
+    rectify(layer_1, _H1, _SLOPE)
+    copy_bias(weights, at + _H1 * _H2, _H2, layer_2)
+    add_product(layer_1, _H1, weights, at, _H2, layer_2)
+    rectify(layer_2, _H2, _SLOPE)
     at += (_H1 + 1) * _H2
-    return dot(work.layer_2, _H2, weights, at) + weights[at + _H2]
+    return dot(layer_2, _H2, weights, at) + weights[at + _H2]
+
+
+@kernel
+def score_rows(weights, layers_1, layers_2, at, logits):  # type: ignore[no-untyped-def]
+    """Compute the single linear output of a transform for many rows.
+
+    Args:
+        weights: float32 array, the network's weights.
+        layers_1: float32[m, HIDDEN_1], the first layers before their rectifiers; changed.
+        layers_2: float32[m, HIDDEN_2], written.
+        at: where the weights of the transform's second layer start.
+        logits: float32[m], written.
+    """
+    for row in range(layers_1.shape[0]):
+        rectify(layers_1[row], _H1, _SLOPE)
+    apply_layer(layers_1, weights, at, layers_2, _SLOPE)
+    at += (_H1 + 1) * _H2
+    for row in range(layers_1.shape[0]):
+        logits[row] = dot(layers_2[row], _H2, weights, at) + weights[at + _H2]
 
 
 @kernel
@@ -130,7 +154,7 @@ def write_fit(view, work, stage, row, at):  # type: ignore[no-untyped-def]
     for executor_class in range(view.classes.shape[0]):
         if (view.stages.fits[stage] >> executor_class) & 1:
             count += view.source_count[executor_class]
-    row[at + Fit.OFFERED] = math.log1p(view.now.num_source[0] / EXECUTOR_SCALE)
+    row[at + Fit.OFFERED] = math.log1p(view.now.num_source[0] / OFFERED_UNIT)
     row[at + Fit.SHARE] = count / view.now.num_source[0]
     row[at + Fit.SPARE] = relative(view.classes.memory[best], top) - relative(
         view.stages.memory[stage], top
@@ -190,7 +214,9 @@ def score_classes(view, net, work, stage, limit):  # type: ignore[no-untyped-def
         add_product(
             work.class_x[executor_class], _NUM_CLASS_FEATURES, net.weights, at, _H1, work.layer_1
         )
-        work.class_logits[executor_class] = score(net, work, at + (_NUM_CLASS_FEATURES + 1) * _H1)
+        work.class_logits[executor_class] = score(
+            net.weights, work.layer_1, work.layer_2, at + (_NUM_CLASS_FEATURES + 1) * _H1
+        )
         count += 1
     return count
 
@@ -233,7 +259,7 @@ def score_lengths(view, net, work, stage, limit):  # type: ignore[no-untyped-def
         share = np.float32(length / net.idle_lengths)
         for o in range(_H1):
             work.layer_1[o] = work.job_layer[o] + share * weights[at + o]
-        work.idle_logits[length] = score(net, work, at + 2 * _H1)
+        work.idle_logits[length] = score(net.weights, work.layer_1, work.layer_2, at + 2 * _H1)
         count += 1
     work.idle_logits[0] += weights[at + 2 * _H1 + (_H1 + 1) * _H2 + _H2 + 1]
     return count

@@ -20,6 +20,8 @@ class Network(NamedTuple):
     has_average_width: Any
     has_classes: Any
     idle_lengths: Any  # int64: G; 0 for no idle slots
+    has_relative_features: Any  # bool
+    units: Any  # float64[number of units], see layout.Unit
 
 
 class Workspace(NamedTuple):
@@ -53,8 +55,12 @@ class Workspace(NamedTuple):
     layer_1: Any  # float32[HIDDEN_1]
     layer_2: Any  # float32[HIDDEN_2]
     row: Any  # float32[64], inputs
-    out: Any  # float32[EMBEDDING]
-    total: Any  # float32[EMBEDDING]
+    # Inputs, layers and outputs of many rows; there are as many as stages, or as limits.
+    rows: Any  # float32[rows, num_features + EMBEDDING]
+    layers_1: Any  # float32[rows, HIDDEN_1]
+    layers_2: Any  # float32[rows, HIDDEN_2]
+    out: Any  # float32[rows, EMBEDDING]
+    total: Any  # float32[1, EMBEDDING]
     # int64[5], the last drawn decision: position of the stage, column of the level, executors that
     # the limit is counted from, class, length of the idle slot
     chosen: Any

@@ -130,6 +130,12 @@ def begin_virtual(virtual, state, sequence):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _extra(estimate, length):  # type: ignore[no-untyped-def]
+    """Return by how much longer a job is expected that has run for a length: up to twice as long."""
+    return length if estimate <= length else min(estimate - length, length)
+
+
+@inlined
 def _postpone(virtual, one, real, then):  # type: ignore[no-untyped-def]
     """Let jobs run on in a virtual run that have already run longer in the real one.
 
@@ -138,13 +144,11 @@ def _postpone(virtual, one, real, then):  # type: ignore[no-untyped-def]
     is_any = False
     for row in range(one.clock.num_running[0]):
         job = one.running[row]
-        start = real.jobs.start[job]
+        if one.jobs.finish[job] > then or virtual.has_ended[job] == 1:
+            continue
         length = one.jobs.finish[job] - one.jobs.start[job]
-        is_due = one.jobs.finish[job] <= then and virtual.has_ended[job] == 0
-        if is_due and start != NOT_YET and then - start >= length:
-            estimate = virtual.specs.estimate[job]
-            longer = 2 * length if estimate <= length else min(estimate, 2 * length)
-            one.jobs.finish[job] = one.jobs.start[job] + longer
+        if real.jobs.start[job] != NOT_YET and then - real.jobs.start[job] >= length:
+            one.jobs.finish[job] += _extra(virtual.specs.estimate[job], length)
             is_any = True
     return is_any
 
@@ -301,13 +305,12 @@ def _who_decides(virtual):  # type: ignore[no-untyped-def]
     if missing > _MOST_BEHIND:
         return _EASY
     best = _EASY
-    least = virtual.waits[_EASY, _TOTAL] - _LEAST_GAIN * (
-        sums[0, _JOBS] + virtual.waits[_EASY, _TOTAL]
-    )
-    for run in range(1, NUM_VIRTUAL):
-        is_excluded = run == _POLICY and missing > _MOST_IDLE
-        is_excluded = is_excluded or _missing(work[0, run], work[0, _EASY]) > _MOST_BEHIND_ALONE
-        if not is_excluded and virtual.waits[run, _TOTAL] < least:
+    usual = virtual.waits[_EASY, _TOTAL]
+    least = usual - _LEAST_GAIN * (sums[0, _JOBS] + usual)
+    last = _SHORTEST if missing > _MOST_IDLE else _POLICY
+    for run in range(1, last + 1):
+        is_behind = _missing(work[0, run], work[0, _EASY]) > _MOST_BEHIND_ALONE
+        if not is_behind and virtual.waits[run, _TOTAL] < least:
             least = virtual.waits[run, _TOTAL]
             best = run
     return best
@@ -337,6 +340,15 @@ def _follow_others(virtual, state, sequence, params):  # type: ignore[no-untyped
         answer(virtual, _SHORTEST, sequence, slot)
 
 
+@inlined
+def _begun(clusters, virtual, row):  # type: ignore[no-untyped-def]
+    """Begin a cluster's real run and its virtual runs. Returns its state and its sequence."""
+    state, sequence = cluster_of(clusters, row)
+    begin(state, sequence)
+    begin_virtual(virtual, state, sequence)
+    return state, sequence
+
+
 @kernel
 def play_rule_many(  # type: ignore[no-untyped-def]
     clusters, views, plan, kind, params, virtual, first, last
@@ -354,10 +366,8 @@ def play_rule_many(  # type: ignore[no-untyped-def]
         last: one past the last cluster.
     """
     for row in range(first, last):
-        state, sequence = cluster_of(clusters, row)
+        state, sequence = _begun(clusters, virtual, row)
         view = row_of(views, row)
-        begin(state, sequence)
-        begin_virtual(virtual, state, sequence)
         is_later = True
         while state.clock.is_over[0] == 0:
             if is_later:
@@ -387,10 +397,8 @@ def play_network_many(  # type: ignore[no-untyped-def]
         last: one past the last cluster.
     """
     for row in range(first, last):
-        state, sequence = cluster_of(clusters, row)
+        state, sequence = _begun(clusters, virtual, row)
         view = row_of(views, row)
-        begin(state, sequence)
-        begin_virtual(virtual, state, sequence)
         is_later = True
         while state.clock.is_over[0] == 0:
             if is_later:

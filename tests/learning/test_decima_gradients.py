@@ -1,0 +1,76 @@
+"""Decima's training kernels against plain PyTorch: judged decisions and gradients."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from parcae.learning.config import TrainConfig
+from parcae.learning.decima_family import DecimaFamily, GraphDecisions
+from parcae.learning.rollouts import RolloutWorker
+from parcae.learning.scenario import Scenario
+from parcae.policies.checkpoint import Weights
+from parcae.policies.decima.layout import DecimaSettings, Limits
+from tests.learning.plain_decima import Graphs, PlainDecima, graphs_of
+from tests.learning.test_class_and_idle_heads import _STREAM as _WITH_CLASSES
+from tests.learning.test_networks import _BATCH, _DECIMAS, _stirred
+
+_SWITCHES = ("critical_path", "executor_classes", "idle_lengths")
+_CASES = [
+    *((_BATCH, settings) for settings in _DECIMAS),
+    *(
+        (_WITH_CLASSES, {**dict(zip(_SWITCHES, chosen, strict=True)), "limits": limits})
+        for chosen in product((0, 1), (0, 1), (0, 4))
+        for limits in ("input", "stage")
+    ),
+]
+
+
+def _decisions(scenario: Scenario, family: DecimaFamily, weights: Weights) -> GraphDecisions:
+    config = TrainConfig(num_groups=2, group_size=2, capacity=200)
+    groups = RolloutWorker(scenario, family, config, seed=5).collect(family.policy(weights).network)
+    return family.gather([rollout for group in groups for rollout in group])
+
+
+def _gradients(network: torch.nn.Module, batch: object, slopes: torch.Tensor) -> list[np.ndarray]:
+    """Log probabilities, entropies, values, and gradients of sums of them with these slopes."""
+    result = network(batch)
+    judged = (result.log_prob, result.entropy, result.value)
+    total = sum((a * b.to(a.dtype)).sum() for a, b in zip(judged, slopes, strict=True))
+    total.backward()
+    gradients = [
+        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        for parameter in network.by_name().values()
+    ]
+    return [array.detach().double().numpy() for array in (*judged, *gradients)]
+
+
+def _precise(batch: Graphs) -> Graphs:
+    """The same decisions with numbers of double precision."""
+    numbers = {name: getattr(batch, name).double() for name in ("x", "class_x")}
+    return Graphs(**{**vars(batch), **numbers})
+
+
+@pytest.mark.parametrize(("scenario", "switches"), _CASES)
+def test_judged_decisions_and_gradients_are_those_of_plain_pytorch(
+    scenario: Scenario, switches: dict[str, object]
+) -> None:
+    family = DecimaFamily(scenario, DecimaSettings.model_validate(switches))
+    weights = _stirred(family.initial_weights(np.random.default_rng(0)))
+    data = _decisions(scenario, family, weights)
+    rng = np.random.default_rng(7)
+    index = rng.permutation(len(data))[:150]
+    slopes = torch.from_numpy(rng.normal(0.0, 1.0, (3, len(index))).astype(np.float32))
+    network = family.network(weights)
+    found = _gradients(network, data.decisions(index, torch.device("cpu")), slopes)
+    plain = PlainDecima(weights, family.decima, family.levels)
+    plain.critic.load_state_dict(network.critic.state_dict())
+    graphs = graphs_of(data, index, family.levels, family.decima.limits is Limits.NONE)
+    expected = _gradients(plain.double(), _precise(graphs), slopes)
+    # Some gradients are zero but for rounding, such as that of a bias that all options share.
+    least = 0.1 * max(float(np.linalg.norm(array)) for array in expected[3:])
+    names = ["log_prob", "entropy", "value", *network.by_name()]
+    for name, array, other in zip(names, found, expected, strict=True):
+        error = float(np.linalg.norm(array - other))
+        assert error <= 1e-5 * max(least, float(np.linalg.norm(other))), name
