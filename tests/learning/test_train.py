@@ -265,7 +265,7 @@ def test_a_full_disk_in_mid_checkpoint_loses_nothing(
 def test_a_workload_without_durations_is_refused() -> None:
     nothing = Workload("nothing", (JobSpec("a", (StageSpec(1, TaskDurations.constant(0)),)),))
     with pytest.raises(ConfigError, match="no durations"):
-        gradient_learner(replace(_REQUEST, scenario=Scenario(nothing, _CONFIG, "batch", 2)))
+        gradient_learner(replace(_REQUEST, scenarios=[Scenario(nothing, _CONFIG, "batch", 2)]))
 
 
 def test_settings_are_overridden_by_name_and_unknown_ones_refused() -> None:
@@ -276,7 +276,7 @@ def test_settings_are_overridden_by_name_and_unknown_ones_refused() -> None:
         override(TrainConfig(), ["learning_rat=1"])
     with pytest.raises(ConfigError, match="key=value"):
         override(TrainConfig(), ["epochs"])
-    with pytest.raises(ConfigError, match="fast, decima-2019"):
+    with pytest.raises(ConfigError, match="fast, imitation, decima-2019"):
         parse_recipe("slow")
 
 

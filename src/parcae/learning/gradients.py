@@ -194,6 +194,9 @@ class GradientLearner:
         start = family.initial_weights(self._rng) if weights is None else weights
         network: Any = family.network(start)
         self.network: Any = network.to(self.device)
+        # All settings must fit; the first one goes last, so that the network is ready for it.
+        for setting in reversed(self._settings):
+            setting.family.fit(self.network)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
         self.iteration = 0
         self.decisions = 0

@@ -43,6 +43,10 @@ ORDER_RULE = "order-rule"
 #: Kinds of checkpoints of policies that plan orders. They exist in the world of cores only.
 PLANNING_KINDS = (ORDER_RULE, NETWORK_KIND)
 
+#: The variant that was made for many settings, if a name has one.
+GENERAL = "any"
+#: A cluster below this share of the one that a variant was made for is far from it.
+_FAR_SHARE = 0.6
 #: Moving delays below this share of a job's work count as equal.
 _LEAST_DELAY = 1e-4
 
@@ -262,9 +266,23 @@ def _nearest(name: str, workload: Workload, config: SimulationConfig, arrivals: 
 
     def distance(one: Checkpoint) -> tuple[bool, float]:
         is_other = (one.kind in PLANNING_KINDS) != is_planned
-        return is_other, _distance(one.card, workload, config, arrivals)
+        # A policy that was made for many settings is chosen only where no other fits.
+        is_general = one.card.get("also")
+        return is_other, math.inf if is_general else _distance(one.card, workload, config, arrivals)
 
-    return SHIPPED.nearest(name, distance)
+    best = SHIPPED.nearest(name, distance)
+    if GENERAL in variants(name) and len(config.classes) == 1:
+        card = read_checkpoint(SHIPPED.path(name, best)).card
+        if _is_far(card, workload, config):
+            return GENERAL
+    return best
+
+
+def _is_far(card: Any, workload: Workload, config: SimulationConfig) -> bool:
+    """Whether a checkpoint was made for another workload, or for a much larger cluster."""
+    executors = float(card.get("executors") or config.total_executors)
+    is_smaller = config.total_executors < _FAR_SHARE * executors
+    return is_smaller or card.get("workload") != workload.name
 
 
 def variants(name: str) -> list[str]:

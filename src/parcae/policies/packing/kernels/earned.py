@@ -131,7 +131,7 @@ def begin_virtual(virtual, state, sequence):  # type: ignore[no-untyped-def]
 
 @inlined
 def _extra(estimate, length):  # type: ignore[no-untyped-def]
-    """Return by how much longer a job is expected that has run for a length: up to twice as long."""
+    """Return by how much longer a job will run that has run for a length: at most as long again."""
     return length if estimate <= length else min(estimate - length, length)
 
 
