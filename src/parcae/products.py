@@ -25,7 +25,7 @@ _TILE_ROWS = (8, 4, 2, 1)
 #: Lanes and number of the vectors that a tile is wide, from wide to narrow, by whether it is a
 #: single row.
 _WIDTHS = {
-    False: ((16, 1), (8, 1), (1, 1)),
+    False: ((16, 2), (16, 1), (8, 1), (1, 1)),
     True: ((16, 2), (16, 1), (8, 1), (1, 1)),
 }
 

@@ -1,5 +1,6 @@
 """Decima's training kernels against plain PyTorch: judged decisions and gradients."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,10 +9,13 @@ import torch
 
 from parcae.learning.config import TrainConfig
 from parcae.learning.decima_family import DecimaFamily, GraphDecisions
+from parcae.learning.ppo import clipped_loss
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.policies.decima.layout import DecimaSettings, Limits
+from parcae.policies.decima.network import DecimaNetwork
+from parcae.policies.networks.ragged import Judged, Surrogate
 from tests.learning.plain_decima import Graphs, PlainDecima, graphs_of
 from tests.learning.test_class_and_idle_heads import _STREAM as _WITH_CLASSES
 from tests.learning.test_networks import _BATCH, _DECIMAS, _stirred
@@ -74,3 +78,42 @@ def test_judged_decisions_and_gradients_are_those_of_plain_pytorch(
     for name, array, other in zip(names, found, expected, strict=True):
         error = float(np.linalg.norm(array - other))
         assert error <= 1e-5 * max(least, float(np.linalg.norm(other))), name
+
+
+def _gradient(network: DecimaNetwork, judged: Judged, surrogate: Surrogate) -> np.ndarray:
+    """The gradient of the surrogate's loss, in PyTorch."""
+    network.zero_grad(set_to_none=True)
+    weight = torch.from_numpy(surrogate.weight)
+    loss = -surrogate.entropy * judged.entropy.sum()
+    if surrogate.old_log_prob is None:
+        loss = loss - (weight * judged.log_prob.clamp(min=surrogate.least)).sum()
+    else:
+        old = torch.from_numpy(surrogate.old_log_prob)
+        loss = loss + len(old) * clipped_loss(judged.log_prob, old, weight, surrogate.clip)
+    loss.backward()
+    gradients = [parameter.grad for parameter in network.table.values()]
+    return np.concatenate([gradient.numpy().ravel() for gradient in gradients])
+
+
+@pytest.mark.parametrize("kind", ["plain", "least", "ratio", "wrong"])
+def test_the_gradient_in_the_pass_that_judges_is_that_of_the_loss(kind: str) -> None:
+    family = DecimaFamily(_BATCH, DecimaSettings())
+    weights = _stirred(family.initial_weights(np.random.default_rng(0)))
+    data = _decisions(_BATCH, family, weights)
+    network = family.network(weights)
+    batch = data.decisions(np.arange(150), torch.device("cpu"))
+    rng = np.random.default_rng(7)
+    weight = rng.normal(0.0, 1.0, len(batch)).astype(np.float32)
+    plain = network(batch)
+    # Far enough from the present probabilities that a part of the decisions is clipped.
+    noise = rng.normal(0.0, 0.3, len(batch)).astype(np.float32)
+    old = plain.log_prob.detach().numpy() + noise
+    surrogate = Surrogate(weight, entropy=0.1)
+    if kind == "least":
+        surrogate = replace(surrogate, least=float(plain.log_prob.detach().median()))
+    if kind == "ratio":
+        surrogate = replace(surrogate, old_log_prob=old, clip=0.2)
+    expected = _gradient(network, plain, surrogate)
+    announced = replace(surrogate, weight=-weight) if kind == "wrong" else surrogate
+    found = _gradient(network, network.judge(batch, announced), surrogate)
+    assert float(np.linalg.norm(found - expected)) <= 1e-5 * float(np.linalg.norm(expected))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from parcae.errors import DivergedError
 from parcae.learning.family import DataSet
+from parcae.policies.networks.ragged import Surrogate
 
 #: Log probabilities are clamped at this value when imitating, so that choices to which the network
 #: gives almost no probability do not dominate the loss.
@@ -62,7 +63,10 @@ def imitate(
     entropies = 0.0
     count = 0
     for first in range(0, len(data), step.minibatch):
-        judged = network(data.decisions(order[first : first + step.minibatch], device))
+        index = order[first : first + step.minibatch]
+        weight = np.full(len(index), 1.0 / len(index), np.float32)
+        surrogate = Surrogate(weight, least=_LEAST_LOG_PROB)
+        judged = network.judge(data.decisions(index, device), surrogate)
         loss = -judged.log_prob.clamp(min=_LEAST_LOG_PROB).mean()
         _descend(network, optimizer, loss, step.max_norm, "the loss of the imitation")
         losses = losses + float(loss.detach())
@@ -145,8 +149,9 @@ def update(
         order = rng.permutation(len(data))
         for first in range(0, len(data), step.minibatch):
             index = order[first : first + step.minibatch]
-            batch = data.decisions(index, device)
-            judged = network(batch)
+            weight = advantages[index] / np.float32(len(index))
+            surrogate = Surrogate(weight, old[index], step.clip, entropy=step.entropy / len(index))
+            judged = network.judge(data.decisions(index, device), surrogate)
             old_log_prob = torch.from_numpy(old[index]).to(device)
             policy_loss = clipped_loss(
                 judged.log_prob,

@@ -16,6 +16,7 @@ import torch
 from parcae.errors import DivergedError
 from parcae.learning.family import DataSet
 from parcae.learning.ppo import UpdateReport
+from parcae.policies.networks.ragged import Surrogate
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -104,8 +105,10 @@ def reinforce(
     scale = 1.0 / math.log(1000.0)
     for first in range(0, len(data), chunk):
         index = np.arange(first, min(len(data), first + chunk))
-        judged = network(data.decisions(index, device))
-        weight = torch.from_numpy(advantage[index].astype(np.float32)).to(device)
+        weights = advantage[index].astype(np.float32)
+        surrogate = Surrogate(weights, entropy=entropy_weight * scale)
+        judged = network.judge(data.decisions(index, device), surrogate)
+        weight = torch.from_numpy(weights).to(device)
         loss = -(judged.log_prob * weight).sum() - entropy_weight * scale * judged.entropy.sum()
         loss.backward()
         losses = losses + float(loss.detach())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,24 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from parcae.policies.decima.kernels.training import Parts, Passes, differentiate, judge, summarize
+from parcae.policies.decima.kernels.training import (
+    Loss,
+    Parts,
+    Passes,
+    Results,
+    differentiate,
+    judge,
+    summarize,
+)
 from parcae.policies.decima.layout import EMBEDDING, SLOPE, DecimaSettings, shapes
 from parcae.policies.decima.passes import Batch, Room, allocate_passes, parts_of
 from parcae.policies.networks.layout import Weights
-from parcae.policies.networks.ragged import Judged
+from parcae.policies.networks.ragged import Judged, Surrogate
 from parcae.policies.networks.table import TableNetwork
+
+FloatArray = npt.NDArray[np.float32]
+#: Relative difference up to which the slopes of a loss count as those that were expected.
+_ROUNDING = 1e-5
 
 
 class _Judge(torch.autograd.Function):
@@ -24,21 +37,26 @@ class _Judge(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, network: DecimaNetwork, batch: Batch, *weights: Tensor) -> Any:
-        """Judge the decisions of a batch; see `kernels.training.judge`."""
+    def forward(
+        ctx: Any,
+        network: DecimaNetwork,
+        batch: Batch,
+        surrogate: Surrogate | None,
+        *weights: Tensor,
+    ) -> Any:
+        """Judge the decisions of a batch, and differentiate the loss if it is known."""
         ctx.network = network
         ctx.batch = batch
         ctx.shapes = [weight.shape for weight in weights]
         ctx.parts = network.parts()
-        size = len(batch)
-        results = (
-            np.zeros(size, np.float32),
-            np.zeros(size, np.float32),
-            np.zeros((size, EMBEDDING), np.float32),
-        )
-        work = network.passes(batch.room)
-        judge(batch.decisions, batch.edges, ctx.parts, work, batch.index, *results)
-        log_prob, entropy, z = (torch.from_numpy(a).to(weights[0].device) for a in results)
+        ctx.results = results = _results(len(batch))
+        ctx.flat = None
+        if surrogate is None:
+            work = network.passes(batch.room)
+            judge(batch.decisions, batch.edges, ctx.parts, work, batch.index, results)
+        else:
+            ctx.flat = network.differentiate(batch, ctx.parts, _loss(surrogate), results)
+        log_prob, entropy, z = (torch.from_numpy(a).to(weights[0].device) for a in results[:3])
         ctx.mark_non_differentiable(z)
         return log_prob, entropy, z
 
@@ -46,19 +64,56 @@ class _Judge(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         """Return the gradient of the weights."""
         network = ctx.network
-        batch = ctx.batch
         slopes = [np.ascontiguousarray(gradient.cpu().numpy()) for gradient in gradients[:2]]
-        flat = np.zeros(sum(shape.numel() for shape in ctx.shapes), np.float32)
-        parts = parts_of(flat, network.settings, network.limits)
-        work = network.passes(batch.room)
-        differentiate(batch.decisions, batch.edges, ctx.parts, parts, work, batch.index, *slopes)
+        results = ctx.results
+        if ctx.flat is None or not _are_close(slopes, results[3:]):
+            given = _results(len(ctx.batch))._replace(d_log_prob=slopes[0], d_entropy=slopes[1])
+            ctx.flat = network.differentiate(ctx.batch, ctx.parts, _GIVEN, given)
         pieces = (
-            torch.from_numpy(flat)
+            torch.from_numpy(ctx.flat)
             .to(gradients[0].device)
             .split_with_sizes([shape.numel() for shape in ctx.shapes])
         )
         pairs = zip(pieces, ctx.shapes, strict=True)
-        return None, None, *(piece.view(shape) for piece, shape in pairs)
+        return None, None, None, *(piece.view(shape) for piece, shape in pairs)
+
+
+def _results(size: int) -> Results:
+    """Room for the results of this many decisions."""
+    return Results(
+        log_prob=np.zeros(size, np.float32),
+        entropy=np.zeros(size, np.float32),
+        z=np.zeros((size, EMBEDDING), np.float32),
+        d_log_prob=np.zeros(size, np.float32),
+        d_entropy=np.zeros(size, np.float32),
+    )
+
+
+def _loss(surrogate: Surrogate) -> Loss:
+    """The loss in the form that the kernels take."""
+    old = surrogate.old_log_prob
+    return Loss(
+        weight=surrogate.weight,
+        old_log_prob=_NONE if old is None else old,
+        clip=np.float32(surrogate.clip),
+        least=np.float32(surrogate.least),
+        entropy=np.float32(surrogate.entropy),
+        has_ratio=old is not None,
+        is_given=False,
+    )
+
+
+_NONE = np.zeros(0, np.float32)
+#: Stands for a loss whose slopes are given.
+_GIVEN = _loss(Surrogate(_NONE))._replace(is_given=True)
+
+
+def _are_close(slopes: list[FloatArray], expected: Sequence[FloatArray]) -> bool:
+    """Whether the slopes of a loss are those that were expected, but for rounding."""
+    return all(
+        float(np.abs(array - other).max()) <= _ROUNDING * float(np.abs(array).max())
+        for array, other in zip(slopes, expected, strict=True)
+    )
 
 
 class DecimaNetwork(TableNetwork):
@@ -99,10 +154,39 @@ class DecimaNetwork(TableNetwork):
 
     def forward(self, batch: Batch) -> Judged:
         """Evaluate recorded decisions: log probability of each choice, entropy, and state value."""
+        return self._judged(batch, None)
+
+    def judge(self, batch: Batch, surrogate: Surrogate) -> Judged:
+        """Evaluate decisions like `forward`, in one pass with the gradient of the loss.
+
+        With another loss than `surrogate`, the gradient is computed again.
+        """
+        return self._judged(batch, surrogate)
+
+    def _judged(self, batch: Batch, surrogate: Surrogate | None) -> Judged:
         weights = super().by_name().values()
-        judged: Any = _Judge.apply(self, batch, *weights)  # type: ignore[no-untyped-call]
+        judged: Any = _Judge.apply(  # type: ignore[no-untyped-call]
+            self, batch, surrogate, *weights
+        )
         log_prob, entropy, z = judged
         return Judged(log_prob, entropy, self.value_of(z))
+
+    def differentiate(self, batch: Batch, parts: Parts, loss: Loss, results: Results) -> FloatArray:
+        """Judge decisions, and return the gradient of their loss, in the order of the weights.
+
+        Args:
+            batch: the decisions.
+            parts: the weights.
+            loss: the loss of the decisions.
+            results: written; given slopes are read.
+        """
+        flat = np.zeros(sum(weight.numel() for weight in super().by_name().values()), np.float32)
+        gradient = parts_of(flat, self.settings, self.limits)
+        work = self.passes(batch.room)
+        differentiate(
+            batch.decisions, batch.edges, parts, gradient, work, batch.index, loss, results
+        )
+        return flat
 
     def value_of(self, z: Tensor) -> Tensor:
         """Return the critic's value of cluster summaries z, float32[B].

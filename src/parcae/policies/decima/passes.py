@@ -236,8 +236,6 @@ def allocate_passes(room: Room, settings: DecimaSettings, num_levels: int) -> Pa
         owner=_integers(rows),
         job_owner=_integers(jobs),
         stage=_integers(_GROUP),
-        log_prob=_zeros(_GROUP),
-        entropy=_zeros(_GROUP),
         place=_integers(rows),
         key=_integers(rows),
         row_of=_integers(room.stages),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -27,6 +29,29 @@ class Judged:
     log_prob: Tensor
     entropy: Tensor
     value: Tensor
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """The loss of a batch of B decisions, for networks that differentiate while they judge.
+
+    The loss is -sum_k weight_k g(log_prob_k) - entropy x sum_k entropy_k, plus terms that do not
+    depend on the policy. With old log probabilities, g is PPO's clipped probability ratio; else it
+    is the log probability, or `least` if that is higher.
+
+    Args:
+        weight: float32[B].
+        old_log_prob: float32[B], log probabilities under the policy that drew the decisions.
+        clip: clipping range of the ratio.
+        least: smallest log probability that is told from smaller ones.
+        entropy: weight of the entropies.
+    """
+
+    weight: npt.NDArray[np.float32]
+    old_log_prob: npt.NDArray[np.float32] | None = None
+    clip: float = 0.0
+    least: float = -np.inf
+    entropy: float = 0.0
 
 
 def ragged_log_softmax(

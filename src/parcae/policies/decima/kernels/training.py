@@ -97,6 +97,31 @@ class Parts(NamedTuple):
     limits: Any  # int64, as in `tables.Network`
 
 
+class Loss(NamedTuple):
+    """The loss of B decisions as a function of their log probabilities and entropies.
+
+    See `networks.ragged.Surrogate`.
+    """
+
+    weight: Any  # float32[B]
+    old_log_prob: Any  # float32[B]
+    clip: Any  # float32
+    least: Any  # float32
+    entropy: Any  # float32
+    has_ratio: Any  # bool
+    is_given: Any  # bool, whether the slopes are given
+
+
+class Results(NamedTuple):
+    """What the network returned for B decisions, and the slopes of the loss."""
+
+    log_prob: Any  # float32[B], log probability of the recorded choice
+    entropy: Any  # float32[B], entropy of the distributions it was drawn from, in nats
+    z: Any  # float32[B, EMBEDDING], summary of the cluster
+    d_log_prob: Any  # float32[B], gradient of the loss
+    d_entropy: Any  # float32[B]
+
+
 class Activations(NamedTuple):
     """What the layers of a transform returned for many rows, and the gradients of these numbers."""
 
@@ -154,8 +179,6 @@ class Passes(NamedTuple):
     owner: Any  # int64[rows], each row's job
     job_owner: Any  # int64[jobs], each job's decision
     stage: Any  # int64[decisions], row of the chosen stage
-    log_prob: Any  # float32[decisions]
-    entropy: Any  # float32[decisions]
     place: Any  # int64[rows], where a recorded row is
     key: Any  # int64[rows], twice the height of a recorded row, plus 1 if no stage waits for it
     row_of: Any  # int64[most stages of a job], recorded row of each stage, or -1
@@ -882,8 +905,37 @@ def _end_of_group(data, work, index, first):  # type: ignore[no-untyped-def]
     return min(index.shape[0], first + work.stage.shape[0])
 
 
+@inlined
+def _judge_group(  # type: ignore[no-untyped-def]
+    data, edges, parts, work, index, results, first, last
+):
+    """Judge the decisions index[first] .. index[last - 1]; see `judge`."""
+    group = index[first:last]
+    log_prob = results.log_prob[first:last]
+    _forward(data, edges, parts, work, group, log_prob, results.entropy[first:last])
+    _copy(work.z, results.z[first:last], 0, last - first)
+
+
+@inlined
+def _write_slopes(loss, results, first, last):  # type: ignore[no-untyped-def]
+    """Write the gradient of the loss of the decisions first .. last - 1."""
+    for at in range(first, last):
+        slope = -loss.weight[at]
+        log_prob = results.log_prob[at]
+        if loss.has_ratio:
+            ratio = math.exp(log_prob - loss.old_log_prob[at])
+            # A decision that became more (or less) likely than the clip allows counts no more.
+            is_over = ratio > 1.0 + loss.clip and slope < 0.0
+            is_under = ratio < 1.0 - loss.clip and slope > 0.0
+            slope = 0.0 if is_over or is_under else slope * ratio
+        elif log_prob < loss.least:
+            slope = 0.0
+        results.d_log_prob[at] = slope
+        results.d_entropy[at] = -loss.entropy
+
+
 @kernel
-def judge(data, edges, parts, work, index, log_prob, entropy, z):  # type: ignore[no-untyped-def]
+def judge(data, edges, parts, work, index, results):  # type: ignore[no-untyped-def]
     """Evaluate recorded decisions.
 
     Args:
@@ -892,18 +944,12 @@ def judge(data, edges, parts, work, index, log_prob, entropy, z):  # type: ignor
         parts: the Parts of the network.
         work: the Passes, written.
         index: int64[B], which decisions.
-        log_prob: float32[B], written: log probability of the recorded choice.
-        entropy: float32[B], written: entropy of the distributions it was drawn from, in nats.
-        z: float32[B, EMBEDDING], written: summary of the cluster.
+        results: the Results, written, except for the slopes.
     """
     first = 0
     while first < index.shape[0]:
         last = _end_of_group(data, work, index, first)
-        group = index[first:last]
-        _forward(data, edges, parts, work, group, log_prob[first:last], entropy[first:last])
-        for at in range(last - first):
-            for o in range(_D):
-                z[first + at, o] = work.z[at, o]
+        _judge_group(data, edges, parts, work, index, results, first, last)
         first = last
 
 
@@ -923,9 +969,9 @@ def summarize(data, edges, parts, work, index, z):  # type: ignore[no-untyped-de
 
 @kernel
 def differentiate(  # type: ignore[no-untyped-def]
-    data, edges, parts, gradient, work, index, d_log_prob, d_entropy
+    data, edges, parts, gradient, work, index, loss, results
 ):
-    """Add the gradient of a loss of recorded decisions to `gradient`.
+    """Evaluate recorded decisions, and add the gradient of their loss to `gradient`.
 
     Args:
         data: the Decisions.
@@ -934,22 +980,16 @@ def differentiate(  # type: ignore[no-untyped-def]
         gradient: Parts, changed.
         work: the Passes, written.
         index: int64[B], which decisions.
-        d_log_prob: float32[B], gradient of the log probabilities.
-        d_entropy: float32[B], gradient of the entropies.
+        loss: the Loss. If slopes are given, they are those in `results`.
+        results: the Results, written.
     """
     first = 0
     while first < index.shape[0]:
         last = _end_of_group(data, work, index, first)
-        group = index[first:last]
-        _forward(
-            data,
-            edges,
-            parts,
-            work,
-            group,
-            work.log_prob[: last - first],
-            work.entropy[: last - first],
-        )
-        _heads_back(data, parts, gradient, work, d_log_prob[first:last], d_entropy[first:last])
+        _judge_group(data, edges, parts, work, index, results, first, last)
+        if not loss.is_given:
+            _write_slopes(loss, results, first, last)
+        d_log_prob = results.d_log_prob[first:last]
+        _heads_back(data, parts, gradient, work, d_log_prob, results.d_entropy[first:last])
         _embed_back(parts, gradient, work)
         first = last
