@@ -85,10 +85,7 @@ def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
         ConfigError: an unknown key (the message suggests a similar one), a value out of range, or
             an objective that does not accrue.
     """
-    cluster_keys = {
-        "executors": "num_executors",
-        **{k: k for k in SimulationConfig.model_fields if k != "num_executors"},
-    }
+    cluster_keys = _cluster_keys()
     own_keys = [key for key in ClusterSettings.model_fields if key != "cluster"]
     _refuse_unknown(given, [*own_keys, *cluster_keys])
     values = {key: value for key, value in given.items() if key in own_keys}
@@ -103,6 +100,12 @@ def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
         raise ConfigError(_in_words(error)) from None
     _check_choices(settings)
     return settings
+
+
+def _cluster_keys() -> dict[str, str]:
+    """The fields of `SimulationConfig` by the keys that name them."""
+    fields = (key for key in SimulationConfig.model_fields if key != "num_executors")
+    return {"executors": "num_executors", **{key: key for key in fields}}
 
 
 def _check_choices(settings: ClusterSettings) -> None:

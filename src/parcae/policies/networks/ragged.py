@@ -43,7 +43,7 @@ class Surrogate:
         weight: float32[B].
         old_log_prob: float32[B], log probabilities under the policy that drew the decisions.
         clip: clipping range of the ratio.
-        least: smallest log probability that is told from smaller ones.
+        least: smallest log probability that differs from smaller ones.
         entropy: weight of the entropies.
     """
 

@@ -57,7 +57,8 @@ def allocate_virtual(states: Packing, views: View) -> Virtual:
     num_jobs = states.jobs.shape[1]
     num_slots = states.slots.shape[1]
     num_resources = states.capacity.shape[1]
-    view = allocate_view(1, num_slots, views.points.shape[1], num_resources, wants_profile=True)
+    num_points = views.points.shape[1]
+    view = allocate_view(1, num_slots, num_points, num_resources, wants_profile=True)
     return Virtual(
         states=allocate(NUM_VIRTUAL, num_jobs, num_slots, 0, 1, num_resources),
         specs=records((num_jobs,), SPEC),
