@@ -103,6 +103,18 @@ def test_the_bundled_workload_gets_the_variant_made_for_it_under_any_model_of_pa
     )
 
 
+def test_decima_far_from_all_variants_is_the_one_made_for_many_settings() -> None:
+    def also(workload: Workload, num_executors: int, name: str = "decima") -> bool:
+        config = SimulationConfig(num_executors=num_executors)
+        return bool(find_checkpoint(name, workload, config, "batch").card.get("also"))
+
+    bundled = load_workload("tpch")
+    assert also(load_workload("synthetic"), 50)
+    assert also(bundled, 10)
+    assert not also(bundled, 20)
+    assert not also(load_workload("synthetic"), 50, "parcae")
+
+
 def test_the_offered_load_is_work_over_capacity() -> None:
     gap_ms = _WORKLOAD.mean_work_ms / (10 * 0.5)
     assert offered_load(_WORKLOAD, 10, f"poisson:{round(gap_ms)}ms") == pytest.approx(0.5, rel=0.01)
