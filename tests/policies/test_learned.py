@@ -23,6 +23,8 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.catalog import load_workload
+from parcae.workloads.demands import with_work
+from parcae.workloads.job import Workload
 from parcae.workloads.parallelism import with_parallelism_model
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
@@ -111,6 +113,7 @@ def test_decima_far_from_all_variants_is_the_one_made_for_many_settings() -> Non
     bundled = load_workload("tpch")
     assert also(load_workload("synthetic"), 50)
     assert also(bundled, 10)
+    assert also(with_work(10.0)(bundled)[0], 20)
     assert not also(bundled, 20)
     assert not also(load_workload("synthetic"), 50, "parcae")
 

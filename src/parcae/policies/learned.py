@@ -47,6 +47,8 @@ PLANNING_KINDS = (ORDER_RULE, NETWORK_KIND)
 GENERAL = "any"
 #: A cluster below this share of the one that a variant was made for is far from it.
 _FAR_SHARE = 0.6
+#: Jobs are other jobs if the logarithm of their mean work differs by more than this.
+_FAR_WORK = 1.0
 #: Moving delays below this share of a job's work count as equal.
 _LEAST_DELAY = 1e-4
 
@@ -279,10 +281,15 @@ def _nearest(name: str, workload: Workload, config: SimulationConfig, arrivals: 
 
 
 def _is_far(card: Any, workload: Workload, config: SimulationConfig) -> bool:
-    """Whether a checkpoint was made for another workload, or for a much larger cluster."""
+    """Whether a checkpoint was made for other jobs, or for a much larger cluster."""
     executors = float(card.get("executors") or config.total_executors)
     is_smaller = config.total_executors < _FAR_SHARE * executors
-    return is_smaller or card.get("workload") != workload.name
+    # The mean work of a job follows from the delay and its share of this work.
+    delay_ms = float((card.get("cluster") or {}).get("moving_delay_ms") or 0.0)
+    share = float(card.get("delay_of_work") or 0.0)
+    work = workload.mean_work_ms * share / delay_ms if delay_ms > 0.0 and share > 0.0 else 1.0
+    is_other_size = abs(math.log(max(work, 1e-9))) > _FAR_WORK
+    return is_smaller or is_other_size or card.get("workload") != workload.name
 
 
 def variants(name: str) -> list[str]:
