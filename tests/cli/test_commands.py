@@ -166,7 +166,10 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ),
         ("parcae tune nothing -o x.parcae", "no workload 'nothing'"),
         ("parcae train toy --network gcn -o x.parcae", "parcae or decima"),
-        ("parcae train toy --world executors --recipe slow -o x.parcae", "fast, decima-2019"),
+        (
+            "parcae train toy --world executors --recipe slow -o x.parcae",
+            "fast, imitation, decima-2019",
+        ),
         (
             "parcae train toy --world executors --set learning_rat=1 -o x.parcae",
             "did you mean 'learning_rate'",

@@ -208,9 +208,17 @@ def test_options_of_training_by_gradients_are_refused_where_the_network_evolves(
     assert not (tmp_path / "x").exists()
 
 
-def test_training_by_gradients_is_in_one_setting(tmp_path: Path) -> None:
-    words = ["train", "toy", "--world", "executors", "--also", "jobs=3", "-o", str(tmp_path / "x")]
-    assert "training by policy gradients uses one setting" in _refused(*words)
+def test_training_by_gradients_serves_several_settings(tmp_path: Path) -> None:
+    words = ["train", "toy", "--world", "executors", "--network", "decima", "--jobs", "3"]
+    also = ["--also", "jobs=2 executors=4", "--also", "workload=synthetic jobs=2"]
+    small = ["--set", "num_groups=1", "--set", "group_size=2", "--set", "num_selection=8"]
+    done = CliRunner().invoke(
+        app, [*words, *also, *small, "--iterations", "3", "-o", str(tmp_path / "x"), "--json"]
+    )
+    assert done.exit_code == 0, done.stderr
+    card = read_checkpoint(tmp_path / "x" / "best.safetensors").card
+    assert [one["workload"] for one in card["also"]] == ["toy", "synthetic"]
+    assert "workload=FILE" in _refused(*words, "--also", "size=3", "-o", str(tmp_path / "y"))
 
 
 def test_orders_are_searched_in_decimas_world_and_bounds_hold_in_both() -> None:

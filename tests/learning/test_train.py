@@ -125,9 +125,9 @@ def test_one_network_serves_several_settings_in_turn(tmp_path: Path) -> None:
 def test_one_output_for_each_limit_needs_clusters_of_one_size() -> None:
     other = replace(_SCENARIO, config=_CONFIG.model_copy(update={"num_executors": 4}))
     settings = DecimaSettings(limits="outputs")
-    learner = gradient_learner(TrainRequest([_SCENARIO, other], _SMALL, "decima", decima=settings))
+    request = TrainRequest([_SCENARIO, other], _SMALL, "decima", decima=settings)
     with pytest.raises(ConfigError, match="use limits=input"):
-        train(learner, Plan(1e6, 2))
+        gradient_learner(request)
 
 
 def test_a_stream_is_walked_through_in_windows_with_a_critic(tmp_path: Path) -> None:
