@@ -23,7 +23,7 @@ from parcae.packing.kernels.transitions import (
     take,
 )
 from parcae.packing.kernels.views import show
-from parcae.packing.layout import NOT_YET, VOID, Cost, Packing, SequenceTables, View
+from parcae.packing.layout import NO_JOB, NOT_YET, VOID, Cost, Packing, SequenceTables, View
 from parcae.policies.jobset.kernels import decide as decide_by_network
 from parcae.policies.packing.kernels.backfilling import easy
 from parcae.policies.packing.kernels.decisions import PackingKind, best_score, choose
@@ -199,13 +199,14 @@ def answer(virtual, run, sequence, slot):  # type: ignore[no-untyped-def]
         sequence: the real cluster's job sequence.
         slot: the slot, or VOID to let time pass.
     """
-    if slot == VOID:
+    one = row_of(virtual.states, run)
+    job = NO_JOB if slot == VOID else one.slots[slot]
+    # Time passes also if the job cannot be placed, as in a real run.
+    if slot == VOID or not place(one, _known_sequence(virtual, sequence), slot):
         virtual.is_settled[run] = 1
         return
-    one = row_of(virtual.states, run)
     _accrue(virtual, run, one.clock.now[0])
-    virtual.waits[run, _RATE] -= virtual.weight[one.slots[slot]]
-    place(one, _known_sequence(virtual, sequence), slot)
+    virtual.waits[run, _RATE] -= virtual.weight[job]
 
 
 @inlined
