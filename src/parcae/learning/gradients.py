@@ -456,13 +456,13 @@ def gradient_learner(request: TrainRequest) -> GradientLearner:
     """The learner that the request asks for.
 
     Raises:
-        ConfigError: the network is unknown, a rule is missing, a workload has no durations, or there
-            are several settings and a Ray cluster.
+        ConfigError: the network is unknown, a rule is missing, a workload has no durations, or
+            several settings are to be trained on a Ray cluster.
     """
     if request.ray_address is not None and len(request.scenarios) > 1:
         raise ConfigError(
-            "--ray spreads the rollouts of one setting, whose workers take all CPUs of the cluster: "
-            "leave out --also or --ray"
+            "--ray spreads the rollouts of one setting, whose workers take all CPUs of the "
+            "cluster: leave out --also or --ray"
         )
     for scenario in request.scenarios:
         require_durations(scenario.workload)
