@@ -179,7 +179,7 @@ def tune_command(
 
     scenario = scenario_of(workload, cluster, setting)
     require_durations(scenario.workload)
-    scenarios = [scenario, *(_also(scenario, text) for text in setting.also or [])]
+    scenarios = _settings_of(scenario, setting)
     start = search.start_parameters(scenario)
     policies = f"fair,weighted-fair:tuned,{search.output}"
 
@@ -257,6 +257,11 @@ def _also(scenario: Scenario, text: str) -> Scenario:
     )
 
 
+def _settings_of(scenario: Scenario, setting: ScenarioOptions) -> list[Scenario]:
+    """The scenario, and those that `--also` describes."""
+    return [scenario, *(_also(scenario, text) for text in setting.also or [])]
+
+
 def _changes(text: str) -> dict[str, str]:
     """The changes that one value of `--also` describes, by name.
 
@@ -331,7 +336,7 @@ def _evolution_learner(
     from parcae.learning.start import start_order_network, start_order_rule
 
     return EvolutionLearner(
-        [scenario, *(_also(scenario, text) for text in setting.also or [])],
+        _settings_of(scenario, setting),
         start_order_rule(net.rule, scenario),
         start=None if net.start is None else start_order_network(net.start, scenario),
         seed=seed,
@@ -355,7 +360,7 @@ def _gradient_learner(
     # The head for executor classes is useful only if there are several.
     decima = DecimaSettings(executor_classes=len(scenario.config.classes) > 1)
     request = TrainRequest(
-        [scenario, *(_also(scenario, text) for text in setting.also or [])],
+        _settings_of(scenario, setting),
         config,
         net.network,
         start_rule(net.rule, scenario) if needs_rule else None,

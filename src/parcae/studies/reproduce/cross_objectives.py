@@ -132,11 +132,16 @@ def _beaten_note(ratios: dict[str, dict[str, Estimate]]) -> str:
     )
 
 
+def _means(ratios: dict[str, dict[str, Estimate]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The ratios by the objective that a policy is made for, and the one that is measured."""
+    return np.array([[ratios[m][trained_for].mean for m in Objective] for trained_for in Objective])
+
+
 def _draw(ratios: dict[str, dict[str, Estimate]], path: Path) -> None:
     def draw(figure: Any) -> None:
         axis = figure.subplots()
         names = list(Objective)
-        table = np.array([[ratios[m][trained_for].mean for m in names] for trained_for in names])
+        table = _means(ratios)
         image = axis.imshow(table, cmap="RdYlGn_r", vmin=0.8, vmax=1.2)
         for (row, column), value in np.ndenumerate(table):
             axis.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8)

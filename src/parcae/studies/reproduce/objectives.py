@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from parcae.cluster.trace import Trace
 from parcae.evaluation.cluster_gantt import cluster_charts
@@ -137,23 +138,12 @@ def _findings(
     packed = contests[False].results[labels["c"]].summaries
     free = contests[True].results[labels["b"]].summaries
 
-    def finding(claim: str, first: Sequence[float], second: Sequence[float]) -> Finding:
-        return Finding(claim, ratio_estimate(first, second))
+    def finding(claim: str, key: str, first: Sequence[Any], second: Sequence[Any]) -> Finding:
+        values, others = ([getattr(run, key) for run in runs] for runs in (first, second))
+        return Finding(claim, ratio_estimate(values, others))
 
     return [
-        finding(
-            "average JCT: trained for it below trained for the makespan",
-            [run.average_jct_ms for run in quick],
-            [run.average_jct_ms for run in packed],
-        ),
-        finding(
-            "makespan: trained for it below trained for the average JCT",
-            [run.makespan_ms for run in packed],
-            [run.makespan_ms for run in quick],
-        ),
-        finding(
-            "moves: fewer where moving costs time than where it is free",
-            [run.moves for run in quick],
-            [run.moves for run in free],
-        ),
+        finding("average JCT: (a) below (c)", "average_jct_ms", quick, packed),
+        finding("makespan: (c) below (a)", "makespan_ms", packed, quick),
+        finding("moves: fewer under (a) than under (b)", "moves", quick, free),
     ]

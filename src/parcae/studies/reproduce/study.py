@@ -279,7 +279,15 @@ def write_study(result: StudyResult, origin: Origin, folder: Path) -> StudyFiles
     folder.mkdir(parents=True, exist_ok=True)
     files = StudyFiles(*(folder / f"{origin.name}.{kind}" for kind in ("md", "png", "json")))
     result.draw(files.picture)
-    card = {
+    card = _card(result, origin)
+    write_text(files.numbers, json.dumps(card, indent=2, allow_nan=False) + "\n")
+    write_text(files.table, page(result, origin, files.picture.name))
+    return files
+
+
+def _card(result: StudyResult, origin: Origin) -> dict[str, Any]:
+    """The result and how it was made, as plain JSON."""
+    return {
         "study": origin.name,
         "title": result.title,
         "paper": result.paper,
@@ -291,6 +299,3 @@ def write_study(result: StudyResult, origin: Origin, folder: Path) -> StudyFiles
         "command": origin.command,
         "settings": dict(origin.settings),
     }
-    write_text(files.numbers, json.dumps(card, indent=2, allow_nan=False) + "\n")
-    write_text(files.table, page(result, origin, files.picture.name))
-    return files
