@@ -61,6 +61,7 @@ bench: $(READY)  ## Speed on this machine.
 	$(BIN)/parcae bench packing --json
 	$(BIN)/python benchmarks/first_use.py
 	$(BIN)/python -m benchmarks.environments
+	$(BIN)/python -m benchmarks.ray_scaling
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -14,8 +14,8 @@ import parcae
 from parcae.cli.main import app
 from parcae.errors import ConfigError, PolicyError
 from parcae.evaluation.packing.policies import resolve_packing
-from parcae.learning.rollouts import costing_for
 from parcae.learning.scenario import Scenario
+from parcae.learning.simulators import costing_for
 from parcae.learning.tune import tune_rule
 from parcae.metrics import objectives
 from parcae.metrics.objectives import FinishedJobs, objective_cost, parse_objective

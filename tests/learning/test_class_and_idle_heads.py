@@ -16,6 +16,7 @@ from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.request import TrainRequest
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
+from parcae.learning.simulators import Setup, Threads
 from parcae.policies.checkpoint import Weights
 from parcae.policies.classes.kernels import best_fitting
 from parcae.policies.decima.kernels.embeddings import critical_ms
@@ -87,7 +88,7 @@ def test_compiled_equals_batched_whatever_is_switched_on(switches: tuple[bool, .
     family = DecimaFamily(_STREAM, _settings(switches))
     weights = _stirred(family)
     worker = RolloutWorker(
-        _STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=200), seed=5
+        Setup(_STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=200)), seed=5
     )
     data = family.gather(
         [rollout for group in worker.collect(family.policy(weights).network) for rollout in group]
@@ -106,7 +107,7 @@ def test_compiled_equals_batched_with_every_feature_set(features: FeatureSet) ->
     family = DecimaFamily(_STREAM, DecimaSettings(features=features))
     weights = _stirred(family)
     worker = RolloutWorker(
-        _STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=200), seed=5
+        Setup(_STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=200)), seed=5
     )
     groups = worker.collect(family.policy(weights).network)
     data = family.gather([rollout for group in groups for rollout in group])
@@ -248,7 +249,7 @@ def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do()
     family = DecimaFamily(scenario, DecimaSettings(idle_lengths=10))
     weights = family.initial_weights(np.random.default_rng(0))
     worker = RolloutWorker(
-        scenario, family, TrainConfig(num_groups=1, group_size=2, capacity=400), seed=0
+        Setup(scenario, family, TrainConfig(num_groups=1, group_size=2, capacity=400)), seed=0
     )
     data = family.gather(
         [rollout for group in worker.collect(family.policy(weights).network) for rollout in group]
@@ -267,7 +268,7 @@ def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do()
 def test_the_rule_shows_the_best_fitting_class_and_no_idle_slots() -> None:
     family = DecimaFamily(_STREAM, DecimaSettings(executor_classes=True, idle_lengths=4))
     worker = RolloutWorker(
-        _STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=200), seed=0
+        Setup(_STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=200)), seed=0
     )
     rule = Rule(start_parameters(), *solo_curves(_WORKLOAD, _CONFIG))
     network = family.policy(family.initial_weights(np.random.default_rng(0))).network
@@ -335,11 +336,10 @@ def test_load_grows_over_the_first_half_of_a_training() -> None:
     network = family.policy(family.initial_weights(np.random.default_rng(0))).network
     arrivals = {}
     for gap in (1.0, 2.5):
-        worker = RolloutWorker(
-            _STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=16), seed=0
-        )
-        worker.collect(network, gap=gap)
-        arrivals[gap] = worker.futures.arrival_ms[0].copy()
+        setup = Setup(_STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=16))
+        player = Threads(setup)
+        RolloutWorker(setup, seed=0, player=player).collect(network, gap=gap)
+        arrivals[gap] = player.simulators.futures.arrival_ms[0].copy()
     assert np.abs(arrivals[2.5] - 2.5 * arrivals[1.0]).max() <= 0.5
     assert arrivals[1.0][-1] > 0
 
@@ -369,9 +369,9 @@ def test_an_idle_slot_that_outlasts_a_window_goes_on_in_the_next() -> None:
     weights = family.initial_weights(np.random.default_rng(0))
     weights[NO_SLOT_NAME] = np.full(1, -50.0, np.float32)
     worker = RolloutWorker(
-        scenario,
-        family,
-        TrainConfig(num_groups=1, group_size=2, window_s=20.0, capacity=64),
+        Setup(
+            scenario, family, TrainConfig(num_groups=1, group_size=2, window_s=20.0, capacity=64)
+        ),
         seed=0,
     )
     network = family.policy(weights).network

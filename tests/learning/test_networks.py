@@ -10,6 +10,7 @@ from parcae.learning.family import Family
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
+from parcae.learning.simulators import Setup
 from parcae.policies.checkpoint import Weights
 from parcae.policies.corrector.layout import NUM_WEIGHTS
 from parcae.policies.decima.kernels.decisions import decide
@@ -49,7 +50,7 @@ def _stirred(weights: Weights, seed: int = 1) -> Weights:
 
 def _largest_difference(family: Family, scenario: Scenario, weights: Weights) -> float:
     worker = RolloutWorker(
-        scenario, family, TrainConfig(num_groups=2, group_size=3, capacity=400), seed=5
+        Setup(scenario, family, TrainConfig(num_groups=2, group_size=3, capacity=400)), seed=5
     )
     groups = worker.collect(family.policy(weights).network)
     data = family.gather([rollout for group in groups for rollout in group])

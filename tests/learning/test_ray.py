@@ -1,6 +1,12 @@
-"""Rollouts on a Ray cluster of two nodes (on this machine)."""
+"""Trainings on a Ray cluster of two nodes (on this machine)."""
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,11 +14,14 @@ import pytest
 from parcae.errors import ConfigError
 from parcae.learning.config import TrainConfig
 from parcae.learning.gradients import gradient_learner
-from parcae.learning.loop import Plan, train
+from parcae.learning.loop import Iteration, Plan, train
 from parcae.learning.parcae_family import ParcaeFamily
-from parcae.learning.ray_workers import ray_workers
+from parcae.learning.ray_workers import RayCluster
 from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
+from parcae.learning.simulators import Setup
+from parcae.learning.state_file import STATE_FILE
+from parcae.policies.checkpoint import Weights, read_checkpoint
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import RandomDags, random_dags
@@ -20,7 +29,20 @@ from parcae.workloads.synthetic import RandomDags, random_dags
 ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'parcae[ray]'")
 
 _WORKLOAD = random_dags(RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up")
-_SCENARIO = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "batch", 4)
+_STREAM = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "load:0.6", 12)
+_BATCH = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "batch", 4)
+#: Windows, so that groups go on from one collection to the next.
+_CONFIG = TrainConfig(
+    num_groups=2,
+    group_size=3,
+    capacity=64,
+    num_selection=4,
+    select_every=3,
+    window_s=20.0,
+    horizon_s=20.0,
+)
+_REQUEST = TrainRequest([_STREAM, _BATCH], _CONFIG, parameters=start_parameters())
+_ITERATIONS = 9
 
 
 @pytest.fixture(scope="module")
@@ -37,25 +59,83 @@ def address() -> Iterator[str]:
     cluster.shutdown()
 
 
+def _weights(request: TrainRequest, folder: Path, until: int = _ITERATIONS) -> Weights:
+    """The weights of a training that is interrupted after some iterations, or goes on so long."""
+
+    def interrupt(done: Iteration) -> None:
+        if done.iteration == until < _ITERATIONS:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    plan = Plan(1e6, _ITERATIONS, folder=folder, is_resumed=folder.exists())
+    result = train(gradient_learner(request), plan, interrupt)
+    assert result.iterations == until
+    return read_checkpoint(folder / STATE_FILE).weights
+
+
+def _equal(one: Weights, other: Weights) -> bool:
+    """Whether two trainings ended with the very same weights."""
+    return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
+
+
+def _busy_workers() -> list[int]:
+    """Processes of the cluster that play a share just now."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                title = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue  # It has ended meanwhile.
+            if title.startswith(b"ray::_play"):
+                found.append(int(entry.name))
+    return found
+
+
+class _Killer(threading.Thread):
+    """Kills workers while they play."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(daemon=True)
+        self.killed: list[int] = []
+        self._count = count
+
+    def run(self) -> None:
+        """Kill so many workers, a second apart."""
+        while len(self.killed) < self._count:
+            for process in _busy_workers()[:1]:
+                os.kill(process, signal.SIGKILL)
+                self.killed.append(process)
+                time.sleep(1.0)
+            time.sleep(0.002)
+
+
+def test_a_cluster_that_does_not_answer_is_named() -> None:
+    family = ParcaeFamily(_BATCH, start_parameters(), (2.0, 2.0, 2.0))
+    with pytest.raises(ConfigError, match="no Ray cluster answers"):
+        RayCluster("127.0.0.1:1", Setup(_BATCH, family, _CONFIG))
+
+
 @pytest.mark.slow
-def test_rollouts_come_from_both_nodes_and_train_a_policy(address: str) -> None:
-    family = ParcaeFamily(_SCENARIO, start_parameters(), (2.0, 2.0, 2.0))
-    workers = ray_workers(
-        address, _SCENARIO, family, TrainConfig(num_groups=4, group_size=2, capacity=64), seed=0
-    )
-    groups = workers.collect(
-        family.policy(family.initial_weights(np.random.default_rng(0))).network
-    )
-    assert [len(group) for group in groups] == [2, 2, 2, 2]
-    data = family.gather([rollout for group in groups for rollout in group])
-    assert len(data) == sum(rollout.count for group in groups for rollout in group) > 50
+def test_a_training_on_a_cluster_is_the_same_as_without_one(address: str, tmp_path: Path) -> None:
+    on_cluster = replace(_REQUEST, ray_address=address)
+    here = _weights(_REQUEST, tmp_path / "here")
+    # Two workers die in the middle of a share, which loses nothing.
+    killer = _Killer(2)
+    killer.start()
+    there = _weights(on_cluster, tmp_path / "there")
+    killer.join(timeout=1.0)
+    assert len(killer.killed) == 2
+    assert _equal(here, there)
+    # A training goes on with another number of workers than it began with: with none, and back.
+    _weights(on_cluster, tmp_path / "both", until=3)
+    _weights(_REQUEST, tmp_path / "both", until=6)
+    assert _equal(here, _weights(on_cluster, tmp_path / "both"))
+
+
+@pytest.mark.slow
+def test_both_nodes_play(address: str) -> None:
+    family = ParcaeFamily(_STREAM, start_parameters(), (2.0, 2.0, 2.0))
+    cluster = RayCluster(address, Setup(_STREAM, family, _CONFIG))
+    # Two tasks for each of the two CPUs.
+    assert cluster.shares_per_group == 2
     assert sum(node["Alive"] for node in ray.nodes()) == 2
-    with pytest.raises(ConfigError, match="2"):
-        workers.restore_rng({"actors": []})
-    workers.restore_rng(workers.rng_state())
-    workers.close()
-    config = TrainConfig(num_groups=2, group_size=2, capacity=64, num_selection=4, select_every=2)
-    request = TrainRequest([_SCENARIO], config, parameters=start_parameters(), ray_address=address)
-    result = train(gradient_learner(request), Plan(1e6, max_iterations=2))
-    assert result.iterations == 2
-    assert result.ending == "done"

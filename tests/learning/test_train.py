@@ -268,12 +268,6 @@ def test_a_workload_without_durations_is_refused() -> None:
         gradient_learner(replace(_REQUEST, scenarios=[Scenario(nothing, _CONFIG, "batch", 2)]))
 
 
-def test_a_ray_cluster_serves_one_setting() -> None:
-    request = replace(_REQUEST, scenarios=[_SCENARIO, _SCENARIO], ray_address="auto")
-    with pytest.raises(ConfigError, match="leave out --also or --ray"):
-        gradient_learner(request)
-
-
 def test_settings_are_overridden_by_name_and_unknown_ones_refused() -> None:
     changed = override(TrainConfig(), ["learning_rate=0.5", "prior=1,2,3", "window_s=none"])
     assert (changed.learning_rate, changed.prior, changed.window_s) == (0.5, (1.0, 2.0, 3.0), None)

@@ -10,6 +10,7 @@ from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.ppo import Step, clipped_loss, update
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
+from parcae.learning.simulators import Setup
 from parcae.policies.corrector.network import ParcaeNetwork
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
@@ -28,7 +29,7 @@ def _family() -> ParcaeFamily:
 
 def _data(family: ParcaeFamily, weights: dict) -> object:  # type: ignore[type-arg]
     worker = RolloutWorker(
-        _SCENARIO, family, TrainConfig(num_groups=2, group_size=2, capacity=200), seed=1
+        Setup(_SCENARIO, family, TrainConfig(num_groups=2, group_size=2, capacity=200)), seed=1
     )
     groups = worker.collect(family.policy(weights).network)
     return family.gather([rollout for group in groups for rollout in group])

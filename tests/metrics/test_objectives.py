@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError
-from parcae.learning.rollouts import costing_for
 from parcae.learning.scenario import Scenario
+from parcae.learning.simulators import costing_for
 from parcae.learning.tune import tune_rule
 from parcae.metrics.objectives import (
     DEADLINE_SLOWDOWN,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,13 @@ from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.family import DataSet, Rollout
 from parcae.learning.loop import IterationSeeds, Measured
 from parcae.learning.ppo import Step, UpdateReport, imitate, update
-from parcae.learning.ray_workers import RayWorkers, ray_workers
+from parcae.learning.ray_workers import RayCluster
 from parcae.learning.reinforce import Rate, reinforce
 from parcae.learning.request import TrainRequest, make_family, teacher_of
 from parcae.learning.returns import normalized
 from parcae.learning.rollouts import RolloutWorker, require_decisions
 from parcae.learning.scenario import Runs, Scenario
+from parcae.learning.simulators import Setup
 from parcae.policies.catalog import make_policy
 from parcae.policies.checkpoint import Weights
 from parcae.policies.learned import require_durations
@@ -86,19 +86,12 @@ class _Setting:
         self.selection = _Selection(scenario, min(config.num_selection, num_runs))
         scale = 1.0 if usual_jct_s is None else self.selection.fair_jct_s / usual_jct_s
         self.config = _scaled(config, scale)
-        workers = (
-            RolloutWorker
-            if request.ray_address is None
-            else partial(ray_workers, request.ray_address)
-        )
-        self.worker: RolloutWorker | RayWorkers = workers(
-            scenario,
-            self.family,
-            self.config,
-            # No two settings draw the same sequences.
-            seed=request.seed + (number << _SETTING_BITS),
-            tail_ms=self.selection.tail_ms,
-        )
+        setup = Setup(scenario, self.family, self.config, self.selection.tail_ms)
+        address = request.ray_address
+        player = None if address is None else RayCluster(address, setup)
+        # No two settings draw the same sequences.
+        seed = request.seed + (number << _SETTING_BITS)
+        self.worker = RolloutWorker(setup, seed=seed, player=player)
         # The mean cost per second, for REINFORCE.
         self.rate = Rate()
         # The critic's scale: mean and standard deviation of costs to go.
@@ -110,14 +103,14 @@ class _Setting:
         return {
             "value": [self.value_mean, self.value_spread],
             "rate": self.rate.to_json(),
-            "worker": self.worker.rng_state(),
+            "worker": self.worker.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `state` returned."""
         (self.value_mean, self.value_spread) = state["value"]
         self.rate = Rate.from_json(state["rate"])
-        self.worker.restore_rng(state["worker"])
+        self.worker.restore(state["worker"])
 
     def check_queues(self, groups: Groups, most: float, iteration: int) -> float:
         """Return the mean number of jobs in the system at the decisions.
@@ -237,9 +230,9 @@ class GradientLearner:
     def begin(self) -> Sequence[Measured]:
         """Compile all kernels, and measure the weights at the start."""
         # The rollouts are thrown away and drawn again.
-        before = self._setting.worker.rng_state()
+        before = self._setting.worker.state()
         self.collect()
-        self._setting.worker.restore_rng(before)
+        self._setting.worker.restore(before)
         return self.measure()
 
     def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
@@ -456,14 +449,8 @@ def gradient_learner(request: TrainRequest) -> GradientLearner:
     """The learner that the request asks for.
 
     Raises:
-        ConfigError: the network is unknown, a rule is missing, a workload has no durations, or
-            several settings are to be trained on a Ray cluster.
+        ConfigError: the network is unknown, a rule is missing, or a workload has no durations.
     """
-    if request.ray_address is not None and len(request.scenarios) > 1:
-        raise ConfigError(
-            "--ray spreads the rollouts of one setting, whose workers take all CPUs of the "
-            "cluster: leave out --also or --ray"
-        )
     for scenario in request.scenarios:
         require_durations(scenario.workload)
     # A second thread makes small minibatches a third faster on an idle machine, and ten times

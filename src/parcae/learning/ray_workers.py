@@ -1,86 +1,135 @@
-"""Spreads rollouts over a Ray cluster: one actor for each CPU, each with a share of the groups."""
+"""Plays rollouts on a Ray cluster.
+
+Every share of a collection is a task of its own. A task needs nothing that another one left
+behind: Ray gives it to any CPU that is free, and again to another one if its worker or its node
+dies. A training thus has the same weights on any cluster, and on none.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
+import socket
+import uuid
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from parcae.errors import ConfigError
-from parcae.learning.config import TrainConfig
-from parcae.learning.family import Family, Rollout
-from parcae.learning.rollouts import RolloutWorker
-from parcae.learning.scenario import Scenario
+from parcae.learning.family import Rollout
+from parcae.learning.simulators import Played, Setup, Share, Simulators
 from parcae.policies.networks.kernels import Teacher
 
+#: Tasks for each CPU of the cluster, so that no CPU waits long for the last one.
+_TASKS_PER_CPU = 2
+#: How long to wait for a cluster's answer.
+_PATIENCE_S = 10.0
+#: Simulators of the trainings that this process has worked for, by key and size of the share. Ray
+#: ends the process with the program that trains.
+_simulators: dict[tuple[str, int], tuple[Setup, Simulators]] = {}
 
-class RayWorkers:
-    """Collects rollouts from Ray actors. Has the methods of `RolloutWorker`; see `ray_workers`."""
 
-    def __init__(self, actors: list[Any]) -> None:
-        self._actors = actors
+class RayCluster:
+    """Plays shares on a Ray cluster; see `parcae.learning.simulators.Player`.
 
-    def collect(
-        self,
-        network: Any,
-        episode_s: float | None = None,
-        teacher: Teacher | None = None,
-        gap: float = 1.0,
-    ) -> list[list[Rollout]]:
-        """One collection: the groups of all actors.
+    Args:
+        address: of the cluster: "auto", "local" or "host:port".
+        setup: what to simulate.
 
-        Args:
-            network: the network as the family's kernels take it.
-            episode_s: end every run after this many simulated seconds.
-            teacher: a rule whose choices are recorded, and its share of the decisions.
-            gap: factor by which gaps between arrivals of new sequences are stretched.
-        """
+    Raises:
+        ConfigError: Ray is not installed, or the cluster does not answer.
+    """
+
+    def __init__(self, address: str, setup: Setup) -> None:
+        ray = _connected(address)
+        num_cpus = int(ray.cluster_resources().get("CPU", 1))
+        wanted = math.ceil(_TASKS_PER_CPU * max(1, num_cpus) / setup.config.num_groups)
+        self.shares_per_group = min(setup.config.group_size, wanted)
+        self._setup = ray.put(setup)
+        self._key = uuid.uuid4().hex
+        # A share is played until a worker lives long enough; errors of its own are raised.
+        self._task = ray.remote(num_cpus=1, max_retries=-1)(_play)
+
+    def play(self, shares: Sequence[Share], network: Any, teacher: Teacher | None) -> list[Played]:
+        """See `Player.play`."""
         import ray
 
-        shared = ray.put(network)  # one copy in Ray's store for all actors
-        collected = ray.get(
-            [actor.collect.remote(shared, episode_s, teacher, gap) for actor in self._actors]
-        )
-        return [group for groups in collected for group in groups]
+        inputs = ray.put((network, teacher))  # one copy for all tasks
+        # In a list, so that Ray does not read the setup for every task.
+        of_training = (self._key, [self._setup])
+        with _cancelled_on_error() as tasks:
+            tasks += [self._task.remote(of_training, share, inputs) for share in shares]
+            played: list[Played] = ray.get(tasks)
+        return played
 
-    def close(self) -> None:
-        """End the actors, which frees the cluster's CPUs."""
+
+@contextlib.contextmanager
+def _cancelled_on_error() -> Iterator[list[Any]]:
+    """A list of tasks that are given up if the block raises an error or is interrupted."""
+    import ray
+
+    tasks: list[Any] = []
+    try:
+        yield tasks
+    except BaseException:
+        for task in tasks:
+            ray.cancel(task)
+        raise
+
+
+def _connected(address: str) -> Any:
+    """The module ray, connected to the cluster.
+
+    Raises:
+        ConfigError: Ray is not installed, or the cluster does not answer.
+    """
+    try:
         import ray
-
-        for actor in self._actors:
-            ray.kill(actor)
-
-    def restart(self) -> None:
-        """Begin every group with a new sequence."""
-        import ray
-
-        ray.get([actor.restart.remote() for actor in self._actors])
-
-    def rng_state(self) -> dict[str, Any]:
-        """State of the random number generators of all actors, for `restore_rng`."""
-        import ray
-
-        return {"actors": ray.get([actor.rng_state.remote() for actor in self._actors])}
-
-    def restore_rng(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `rng_state` returned.
-
-        Raises:
-            ConfigError: the state is of another number of actors.
-        """
-        import ray
-
-        if len(state.get("actors", [])) != len(self._actors):
+    except ImportError:
+        raise ConfigError("--ray needs Ray: install it with `pip install 'parcae[ray]'`") from None
+    # The user's program may have connected to Ray already.
+    if not ray.is_initialized():
+        try:
+            _check_answer(address)
+            ray.init(address=None if address == "local" else address, log_to_driver=False)
+        except (OSError, ValueError) as error:
             raise ConfigError(
-                f"the training ran on {len(state.get('actors', []))} Ray actors, but this cluster "
-                f"has {len(self._actors)}: resume it on a cluster of the same size"
-            )
-        ray.get(
-            [
-                actor.restore_rng.remote(actor_state)
-                for actor, actor_state in zip(self._actors, state["actors"], strict=True)
-            ]
-        )
+                f"--ray {address}: no Ray cluster answers there ({error}); start one with `ray "
+                "start --head`, whose output gives the address"
+            ) from None
+    return ray
+
+
+def _check_answer(address: str) -> None:
+    """Raise OSError if nothing listens at "host:port": Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S).close()
+
+
+def _play(of_training: tuple[str, list[Any]], share: Share, inputs: tuple[Any, Any]) -> Played:
+    """Play a share in a process of the cluster.
+
+    Args:
+        of_training: the training's key, and a reference to its Setup.
+        share: the share.
+        inputs: network and teacher, see `Player.play`.
+
+    Returns:
+        What came of it, in records without unused rows.
+    """
+    import ray
+
+    key, (reference,) = of_training
+    if (key, len(share)) not in _simulators:
+        setup = ray.get(reference)
+        _simulators[key, len(share)] = (setup, Simulators(setup, len(share)))
+    setup, simulators = _simulators[key, len(share)]
+    network, teacher = _writable(inputs)
+    played = simulators.play(share, 0, network, teacher)
+    rollouts = [Rollout(setup.family.trimmed(one), one.is_complete) for one in played.rollouts]
+    return Played(rollouts, played.end)
 
 
 def _writable(tree: Any) -> Any:
@@ -94,84 +143,3 @@ def _writable(tree: Any) -> Any:
         parts = [_writable(part) for part in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
     return tree
-
-
-class _Actor:
-    """A RolloutWorker in a process of the cluster; it returns records without their unused rows."""
-
-    def __init__(
-        self, scenario: Scenario, family: Family, config: TrainConfig, seed: int, tail_ms: float
-    ) -> None:
-        self.worker = RolloutWorker(
-            scenario, family, config, seed=seed, tail_ms=tail_ms, num_threads=1
-        )
-
-    def collect(
-        self, network: Any, episode_s: float | None, teacher: Teacher | None, gap: float
-    ) -> list[list[Rollout]]:
-        groups = self.worker.collect(_writable(network), episode_s, _writable(teacher), gap)
-        return [
-            [Rollout(self.worker.family.trimmed(r), r.is_complete) for r in group]
-            for group in groups
-        ]
-
-    def restart(self) -> None:
-        self.worker.restart()
-
-    def rng_state(self) -> dict[str, Any]:
-        return self.worker.rng_state()
-
-    def restore_rng(self, state: dict[str, Any]) -> None:
-        self.worker.restore_rng(state)
-
-
-def ray_workers(
-    address: str,
-    scenario: Scenario,
-    family: Family,
-    config: TrainConfig,
-    *,
-    seed: int,
-    tail_ms: float = 0.0,
-) -> RayWorkers:
-    """Start workers on a Ray cluster: one actor for each CPU, at most one for each group.
-
-    Args:
-        address: of the cluster: "auto", "local" or "host:port".
-        scenario: what to collect rollouts of.
-        family: the kind of network.
-        config: see `RolloutWorker`; the number of groups is that of all actors together.
-        seed: seed of the rollouts.
-        tail_ms: see `parcae.learning.rollouts.costing_for`.
-
-    Raises:
-        ConfigError: Ray is not installed, or the cluster does not answer.
-    """
-    try:
-        import ray
-    except ImportError:
-        raise ConfigError("--ray needs Ray: install it with `pip install 'parcae[ray]'`") from None
-    # The user's program may have connected to Ray already.
-    if not ray.is_initialized():
-        try:
-            ray.init(address=None if address == "local" else address, log_to_driver=False)
-        except (ConnectionError, ValueError) as error:
-            raise ConfigError(f"--ray {address}: no Ray cluster answers there ({error})") from None
-    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    count = max(1, min(config.num_groups, int(resources.get("CPU", 1))))
-    shares = [len(part) for part in np.array_split(np.arange(config.num_groups), count)]
-    actor = ray.remote(num_cpus=1)(_Actor)
-    shared = ray.put(scenario)
-    shared_family = ray.put(family)
-    # Each actor has a seed derived from the training's seed and its index.
-    actors = [
-        actor.remote(
-            shared,
-            shared_family,
-            config.model_copy(update={"num_groups": share}),
-            (seed << 8) + row,
-            tail_ms,
-        )
-        for row, share in enumerate(shares)
-    ]
-    return RayWorkers(actors)

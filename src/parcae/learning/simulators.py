@@ -1,0 +1,266 @@
+"""Simulators that play rollouts, on the threads of one process.
+
+A training asks for *shares*: some rollouts of one group in one collection. What comes of a share
+depends on nothing but the share and the network, so that shares can be played anywhere: by threads
+here, or by the workers of a cluster (`parcae.learning.ray_workers`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.cluster.state import allocate, select
+from parcae.errors import ConfigError
+from parcae.learning.config import TrainConfig
+from parcae.learning.family import Family, Rollout
+from parcae.learning.scenario import Scenario
+from parcae.metrics.objectives import DEADLINE_SLOWDOWN, Objective
+from parcae.policies.networks.kernels import Recordings, Teacher
+from parcae.simulation.elastic import with_elastic
+from parcae.simulation.future import NEVER_MS, Future, Status, allocate_future
+from parcae.simulation.kernels.costs import Costing, CostKind
+from parcae.simulation.kernels.simulations import Simulations
+from parcae.simulation.simulator import check_fits, check_status, prepare, prepare_state
+from parcae.simulation.tables import workload_tables
+
+#: One simulator's tables in the middle of a run: those of its state, then those of its future.
+Snapshot = tuple[Any, ...]
+
+
+def costing_for(scenario: Scenario, tail_ms: float) -> Costing:
+    """The scenario's objective as a cost that accrues over time.
+
+    `tail_ms` is the completion time from which the objective p95-jct counts a job.
+
+    Raises:
+        ConfigError: an objective that does not accrue over time, such as a function.
+    """
+    if not isinstance(scenario.objective, Objective):
+        raise ConfigError(
+            f"objective {scenario.objective_name} is a function, whose cost is known at the end of "
+            "a run only. Training by policy gradients needs a cost that accrues: choose one of "
+            f"{', '.join(Objective)}, or tune a rule or train in the cores world"
+        )
+    executors = scenario.config.total_executors
+    # A lower bound on the time that a job alone needs on the whole cluster.
+    ideal = np.array(
+        [max(job.critical_path_ms, job.work_ms / executors) for job in scenario.workload.jobs]
+    )
+    threshold = tail_ms if scenario.objective is Objective.P95_JCT else DEADLINE_SLOWDOWN
+    kind = CostKind[scenario.objective.entry.cost]
+    return Costing(np.array([kind], np.int64), np.array([threshold]), ideal)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all rollouts of a training have in common.
+
+    Args:
+        scenario: what to simulate.
+        family: the kind of network.
+        config: settings of the training.
+        tail_ms: see `costing_for`.
+    """
+
+    scenario: Scenario
+    family: Family
+    config: TrainConfig
+    tail_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Share:
+    """Some rollouts of one group in one collection.
+
+    Args:
+        group: the group.
+        seed: seed of the group's job sequence and of its task durations.
+        draw_seeds: seeds of the decisions of each rollout, uint64[rollouts].
+        length_ms: the rollouts end after so much simulated time; None: when all jobs are complete.
+        gap: factor by which the gaps between arrivals of a new sequence are stretched.
+        start: the simulator that the rollouts go on from; None: a new sequence begins.
+    """
+
+    group: int
+    seed: int
+    draw_seeds: npt.NDArray[np.uint64]
+    length_ms: int | None
+    gap: float
+    start: Snapshot | None
+
+    def __len__(self) -> int:
+        """The number of rollouts."""
+        return len(self.draw_seeds)
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of a share.
+
+    Args:
+        rollouts: the rollouts.
+        end: where the first unfinished one of them ended; None: all are complete.
+    """
+
+    rollouts: list[Rollout]
+    end: Snapshot | None
+
+
+class Player(Protocol):
+    """Plays shares."""
+
+    shares_per_group: int
+
+    def play(self, shares: Sequence[Share], network: Any, teacher: Teacher | None) -> list[Played]:
+        """Play shares, in any order, and return what came of them, in theirs.
+
+        Args:
+            shares: the shares.
+            network: the network as the family's kernels take it.
+            teacher: a rule whose choices are recorded instead of the network's, and the share of
+                decisions that the rule takes.
+        """
+
+
+class Simulators:
+    """Tables of some simulators, and how they play a share.
+
+    Args:
+        setup: what to simulate.
+        count: number of simulators.
+    """
+
+    def __init__(self, setup: Setup, count: int) -> None:
+        self._setup = setup
+        self._costing = costing_for(setup.scenario, setup.tail_ms)
+        # Tables have room for any sequence, even if it consists of the largest job only.
+        scenario = setup.scenario
+        config = scenario.config
+        jobs = scenario.workload.jobs
+        num_jobs = scenario.num_jobs
+        num_stages = num_jobs * max(len(job.stages) for job in jobs)
+        most_edges = max(sum(len(s.parents) for s in job.stages) for job in jobs)
+        num_edges = max(1, num_jobs * most_edges)
+        executors = config.total_executors
+        world = config.world.world
+        self._tables = workload_tables(
+            scenario.workload, config.durations, config.interpolation, world
+        )
+        self._states = allocate(count, config.classes, num_jobs, num_stages, num_edges, world)
+        prepare_state(self._states, config, scenario.workload)
+        most_tasks = max(job.num_tasks for job in jobs)
+        fault_tasks = num_jobs * most_tasks if config.faults is not None else 0
+        futures = allocate_future(count, executors, num_jobs, num_stages, 0, 0, world, fault_tasks)
+        self.futures = with_elastic(futures, config.elastic, executors)
+        self._works, self._records = setup.family.allocate(count, setup.config.capacity)
+        self._status = np.zeros(count, np.int64)
+        self._draw_seeds = np.zeros(count, np.uint64)
+
+    def play(self, share: Share, first: int, network: Any, teacher: Teacher | None) -> Played:
+        """Play a share in the simulators from `first` on.
+
+        Args:
+            share: the share.
+            first: the first simulator.
+            network: see `Player.play`.
+            teacher: see `Player.play`.
+
+        Returns:
+            What came of it; its rollouts are views, valid until the simulators play again.
+        """
+        rows = range(first, first + len(share))
+        self._prepare(share, rows)
+        simulations = Simulations(self._states, self.futures, self._tables, self._status)
+        recordings = Recordings(self._works, self._records, self._costing, self._draw_seeds)
+        is_new = share.start is None
+        family = self._setup.family
+        if teacher is None:
+            family.explore_many(simulations, network, recordings, is_new, rows.start, rows.stop)
+        else:
+            family.demonstrate_many(
+                simulations, network, recordings, teacher, is_new, rows.start, rows.stop
+            )
+        return self._played(rows)
+
+    def _prepare(self, share: Share, rows: range) -> None:
+        """Give the simulators the share's sequence or start, and set the end of its window."""
+        now_ms = 0
+        if share.start is None:
+            self._begin(share, rows)
+        else:
+            for table, start in zip((*self._states, *self.futures), share.start, strict=True):
+                table[rows.start : rows.stop] = start
+            now_ms = int(self._states.now.clock_ms[rows.start, 0])
+        # A run stops at this time, as if it ended there.
+        end_ms = NEVER_MS if share.length_ms is None else now_ms + share.length_ms
+        self.futures.events.end_ms[rows.start : rows.stop] = end_ms
+        self._draw_seeds[rows.start : rows.stop] = share.draw_seeds
+
+    def _begin(self, share: Share, rows: range) -> None:
+        """Give all simulators the share's sequence and the same seed of durations."""
+        scenario = self._setup.scenario
+        sequence = scenario.sequence(share.seed)
+        check_fits(sequence, scenario.config)
+        for row in rows:
+            future = Future(*(table[row] for table in self.futures))
+            future.job_profile[:] = sequence.job_index
+            # Longer gaps mean a lower load.
+            future.arrival_ms[:] = np.rint(sequence.arrival_ms * share.gap)
+            prepare(future, sequence, scenario.config, share.seed)
+
+    def _played(self, rows: range) -> Played:
+        """What came of a share in these simulators."""
+        for row in rows:
+            self._check(row)
+        rollouts = [
+            Rollout(
+                type(self._records)(*(table[row] for table in self._records)),
+                bool(self._status[row] == Status.COMPLETE),
+            )
+            for row in rows
+        ]
+        unfinished = [row for row, one in zip(rows, rollouts, strict=True) if not one.is_complete]
+        if not unfinished:
+            return Played(rollouts, None)
+        tables = (*self._states, *self.futures)
+        return Played(rollouts, tuple(table[unfinished[0]].copy() for table in tables))
+
+    def _check(self, row: int) -> None:
+        """Raise an error for a wrong decision, and where a run ended with unfinished jobs."""
+        status = Status(int(self._status[row]))
+        is_stalled = status is Status.COMPLETE and self._states.now.num_active[row, 0] > 0
+        if is_stalled or status in (Status.BAD_DECISION, Status.TIME_OVERFLOW):
+            state = select(self._states, row)
+            check_status(int(status), state, self._setup.scenario.sequence(0))
+
+
+class Threads:
+    """Plays shares on the threads of this process; see `Player`.
+
+    Args:
+        setup: what to simulate.
+    """
+
+    #: Few groups keep more threads busy if each is played in two parts.
+    shares_per_group = 2
+
+    def __init__(self, setup: Setup) -> None:
+        config = setup.config
+        self.simulators = Simulators(setup, config.num_groups * config.group_size)
+
+    def play(self, shares: Sequence[Share], network: Any, teacher: Teacher | None) -> list[Played]:
+        """See `Player.play`. Rollouts are views, valid until the next call."""
+        firsts = np.cumsum([0, *map(len, shares)]).tolist()
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            calls = [
+                pool.submit(self.simulators.play, share, first, network, teacher)
+                for share, first in zip(shares, firsts, strict=False)
+            ]
+            return [call.result() for call in calls]

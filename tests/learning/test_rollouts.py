@@ -1,0 +1,84 @@
+"""What a collection contains does not depend on who plays it."""
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parcae.errors import FormatError
+from parcae.learning.config import TrainConfig
+from parcae.learning.decima_family import DecimaFamily
+from parcae.learning.family import Rollout
+from parcae.learning.rollouts import RolloutWorker
+from parcae.learning.scenario import Scenario
+from parcae.learning.simulators import Played, Setup, Share, Simulators
+from parcae.policies.decima.layout import DecimaSettings
+from parcae.policies.networks.kernels import Teacher
+from parcae.simulation.config import SimulationConfig
+from parcae.workloads.synthetic import RandomDags, random_dags
+
+_WORKLOAD = random_dags(RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up")
+_SCENARIO = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "load:0.6", 12)
+_CONFIG = TrainConfig(num_groups=2, group_size=5, capacity=64, window_s=400.0)
+
+
+class _Elsewhere:
+    """Plays every share with simulators of its own, as another process would."""
+
+    def __init__(self, setup: Setup, shares_per_group: int) -> None:
+        self.shares_per_group = shares_per_group
+        self._setup = setup
+
+    def play(self, shares: Sequence[Share], network: Any, teacher: Teacher | None) -> list[Played]:
+        return [self._play(share, network, teacher) for share in reversed(shares)][::-1]
+
+    def _play(self, share: Share, network: Any, teacher: Teacher | None) -> Played:
+        share = pickle.loads(pickle.dumps(share))
+        played = Simulators(self._setup, len(share)).play(share, 0, network, teacher)
+        trimmed = self._setup.family.trimmed
+        return Played([Rollout(trimmed(r), r.is_complete) for r in played.rollouts], played.end)
+
+
+def _collections(worker: RolloutWorker, network: Any) -> list[tuple[bool, np.ndarray]]:  # type: ignore[type-arg]
+    """Of six collections: whether each rollout was complete, and its log probabilities."""
+    return [
+        (rollout.is_complete, rollout.record.log_prob[: rollout.count].copy())
+        for _ in range(6)
+        for group in worker.collect(network, gap=1.5)
+        for rollout in group
+    ]
+
+
+@pytest.mark.parametrize("shares_per_group", [1, 3, 9])
+def test_rollouts_do_not_depend_on_who_plays_them(shares_per_group: int) -> None:
+    family = DecimaFamily(_SCENARIO, DecimaSettings())
+    network = family.policy(family.initial_weights(np.random.default_rng(0))).network
+    setup = Setup(_SCENARIO, family, _CONFIG)
+    here = _collections(RolloutWorker(setup, seed=3), network)
+    player = _Elsewhere(setup, shares_per_group)
+    there = _collections(RolloutWorker(setup, seed=3, player=player), network)
+    assert len(here) == 6 * 2 * 5
+    # Some windows cut runs off, in others the runs end.
+    assert {is_complete for is_complete, _ in here} == {False, True}
+    for (one, of_one), (other, of_other) in zip(here, there, strict=True):
+        assert one == other
+        assert np.array_equal(of_one, of_other)
+    assert max(len(of_one) for _, of_one in here) > 3
+
+
+def test_a_worker_goes_on_from_its_number_of_collections() -> None:
+    family = DecimaFamily(_SCENARIO, DecimaSettings())
+    network = family.policy(family.initial_weights(np.random.default_rng(0))).network
+    setup = Setup(_SCENARIO, family, _CONFIG)
+    worker = RolloutWorker(setup, seed=3)
+    worker.collect(network)
+    state = worker.state()
+    worker.restart()
+    other = RolloutWorker(setup, seed=3)
+    other.restore(state)
+    for one, same in zip(_collections(worker, network), _collections(other, network), strict=True):
+        assert np.array_equal(one[1], same[1])
+    with pytest.raises(FormatError, match="older version"):
+        worker.restore({"next_seed": 4})
