@@ -58,6 +58,14 @@ class Planner(Protocol):
         """Return the orders from now on."""
 
 
+@runtime_checkable
+class Remembers(Protocol):
+    """A planner that keeps something from one plan to the next, within one run."""
+
+    def restart(self) -> None:
+        """Forget the last run: a new one begins."""
+
+
 def first_come(observation: Observation) -> Orders:
     """Return orders that serve jobs, and a job's stages, by row: Spark's FIFO."""
     return blank_orders(len(observation.jobs), len(observation.stages))

@@ -46,7 +46,7 @@ class CompiledPlanner(PlaysRuns):
         """Return the orders that hold from now on.
 
         Policies with a virtual run keep it between calls. They expect the observations of a single
-        run, in order of time.
+        run, in order of time, see `restart`.
         """
         num_jobs = len(observation.jobs)
         num_stages = len(observation.stages)
@@ -57,6 +57,10 @@ class CompiledPlanner(PlaysRuns):
         orders = self.empty_orders(num_jobs, num_stages)
         self.kernels[0](observation, orders, *self._arguments)
         return orders
+
+    def restart(self) -> None:
+        """Forget the virtual run: a new run begins."""
+        self._arguments = None
 
     @property
     def memory(self) -> VirtualRun:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from parcae.cluster.decision import Policy
-from parcae.cluster.orders import Planner
+from parcae.cluster.orders import Planner, Remembers
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -54,6 +54,8 @@ def simulate(
     if isinstance(policy, Planner) and config.world is not WorldName.CORES:
         raise PolicyError(f"{policy.name}: {NO_ORDERS}")
     simulator = Simulator(sequence, config, seed, record=record)
+    if isinstance(policy, Remembers):
+        policy.restart()
     if isinstance(policy, CompiledPolicy):
         status = policy.play(simulator.simulation)
         check_status(status, simulator.state, sequence)

@@ -22,7 +22,7 @@ from parcae.policies.rollouts.race import Budget, Clock
 from parcae.policies.rollouts.runs import RolloutModel, RolloutRuns, Sampler
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
-from parcae.simulation.kernels.rollouts import Arrivals, Rollouts, Trials
+from parcae.simulation.kernels.rollouts import Assumptions, Rollouts, Trials
 from parcae.simulation.kernels.simulations import Simulation
 from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
@@ -32,6 +32,7 @@ from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
 _NUM_JOBS = 6
 _CORES = 7
+_TO_THE_END_MS = 1_000_000_000
 _DECIMA = SimulationConfig(
     world=WorldName.EXECUTORS, num_executors=_CORES, moving_delay_ms=700, warmup_delay_ms=0
 )
@@ -54,13 +55,21 @@ def _sequence(seed: int) -> JobSequence:
 
 
 class _Foretold:
-    """Plays the base, and notes what one rollout of its own choice says of the rest of the run."""
+    """Plays the base, and notes what rollouts of its own choice say of the rest of the run."""
 
     name = "foretold"
 
-    def __init__(self, base: Any, model: RolloutModel) -> None:
+    def __init__(
+        self,
+        base: Any,
+        model: RolloutModel,
+        horizon_ms: int = _TO_THE_END_MS,
+        num_samples: int = 1,
+    ) -> None:
         self._base = base
+        self._num_samples = num_samples
         self._runs = RolloutRuns(model, 1)
+        self._runs.assumed.horizon_ms[0] = horizon_ms
         #: (job time so far, job time to come) at every decision or plan.
         self.said: list[tuple[int, float]] = []
 
@@ -77,14 +86,14 @@ class _Foretold:
     def _note(self, observation: Observation, option: Decision, more: tuple[Any, ...]) -> None:
         self._runs.fit(observation)
 
-        def play(run: Simulation, trials: Trials, arrivals: Arrivals, a: int, b: int) -> None:
-            rollouts = Rollouts(observation, trials, arrivals, *(more or ((), ())))
+        def play(run: Simulation, trials: Trials, assumed: Assumptions, a: int, b: int) -> None:
+            rollouts = Rollouts(observation, trials, assumed, *(more or ((), ())))
             self._base.roll_out(run, rollouts, *self._base.arguments_for(run.state), a, b)
 
         sampler = Sampler(self._runs, observation, [option], play, Clock(Budget()))
-        costs = sampler([0], 1)
+        costs = sampler([0], self._num_samples)
         assert costs is not None
-        self.said.append((int(observation.now.job_ms[0]), float(costs[0, 0])))
+        self.said.append((int(observation.now.job_ms[0]), float(costs.mean())))
 
 
 def _play(simulator: Simulator, policy: Any) -> None:
@@ -126,6 +135,59 @@ def test_without_luck_a_rollout_foretells_the_run_in_the_world_of_cores(name: st
         assert [so_far + to_come for so_far, to_come in foretold.said] == [total_ms] * len(
             foretold.said
         )
+
+
+@pytest.mark.parametrize(
+    ("horizon_ms", "expected_ms"),
+    [
+        # Two jobs for 500 ms. Then three tasks of the long job have not started, and delay it only.
+        (500, 2 * 500 + 3_000),
+        # The short job ends after 1,000 ms. At 1,500 ms two tasks of the long one are left.
+        (1_500, 2 * 1_000 + 500 + 2_000),
+        (5_000, 2 * 1_000 + 3_000),
+    ],
+)
+def test_a_rollout_ends_at_its_horizon_with_an_estimate_of_the_rest(
+    horizon_ms: int, expected_ms: int
+) -> None:
+    second = TaskDurations.constant(1_000)
+    jobs = tuple(JobSpec(str(n), (StageSpec(n, second),)) for n in (1, 3))
+    workload = Workload("two jobs", jobs)
+    sequence = JobSequence(workload, np.arange(2), np.zeros(2, np.int64))
+    config = SimulationConfig(world=WorldName.CORES, num_executors=1)
+    base = make_cores_policy("fifo", workload, config)
+    foretold = _Foretold(base, RolloutModel(workload, config), horizon_ms)
+    simulator = Simulator(sequence, config, 0)
+    simulator.start()
+    foretold.plan(simulator.observe())
+    assert foretold.said == [(0, expected_ms)]
+
+
+@pytest.mark.parametrize("world", list(WorldName))
+def test_finished_tasks_show_how_wrong_a_jobs_estimates_are(world: WorldName) -> None:
+    second = TaskDurations.constant(1_000)
+    job = JobSpec("two stages", (StageSpec(40, second), StageSpec(40, second, (0,))))
+    workload = Workload("one job", (job,))
+    sequence = JobSequence(workload, np.zeros(1, np.int64), np.zeros(1, np.int64))
+    config = SimulationConfig(
+        world=world, num_executors=2, moving_delay_ms=0, warmup_delay_ms=0, estimate_error=0.8
+    )
+    is_cores = world is WorldName.CORES
+    base = make_cores_policy("fifo", workload, config) if is_cores else make_policy("fifo", 2)
+    errors = []
+    for seed in range(5):
+        foretold = _Foretold(base, RolloutModel(workload, config), num_samples=64)
+        simulator = Simulator(sequence, config, seed)
+        _play(simulator, foretold)
+        estimated = float(simulator.state.stages.task_ms[0]) / 1_000
+        # After the first stage, rollouts know how long the job takes: 40 s.
+        (_, at_first_ms), (_, then_ms), *_ = foretold.said
+        assert then_ms == pytest.approx(40_000, rel=0.01)
+        # Before, they have nothing but the estimates, and how wrong these are on average.
+        mean_error = np.exp(0.8**2 / 2)
+        assert at_first_ms == pytest.approx(40_000 * estimated * mean_error, rel=0.2)
+        errors.append(abs(at_first_ms / 40_000 - 1))
+    assert max(errors) > 0.4
 
 
 def _toy_policy(world: WorldName, num_threads: int = 1) -> tuple[Any, SimulationConfig, Workload]:
@@ -214,6 +276,20 @@ def test_other_processes_get_the_policy() -> None:
     assert simulate(sequence, copy, config, 1).completion_ms.tolist() == (
         expected.completion_ms.tolist()
     )
+
+
+@pytest.mark.parametrize("name", ["plan:fsp", "plan:parcae"])
+def test_a_second_run_knows_nothing_of_the_first(name: str) -> None:
+    workload = load_workload("tpch")
+
+    def policy() -> Any:
+        return rollout_policy(name, workload, _SPARK, "load:0.7")
+
+    runs = [workload.draw(count, "load:0.7", _SPARK, seed=count) for count in (9, 8)]
+    used = policy()
+    first, second = (simulate(jobs, used, _SPARK, 1).completion_ms.tolist() for jobs in runs)
+    assert first == simulate(runs[0], policy(), _SPARK, 1).completion_ms.tolist()
+    assert second == simulate(runs[1], policy(), _SPARK, 1).completion_ms.tolist()
 
 
 def test_candidates_can_be_carried_out_and_differ() -> None:

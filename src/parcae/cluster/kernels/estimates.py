@@ -22,6 +22,19 @@ def correction(state, job):  # type: ignore[no-untyped-def]
     """Return the factor on the job's estimated durations, from its finished tasks; 1 before any."""
     if not state.now.is_corrected[0]:
         return 1.0
+    num_finished, executed_ms, expected_ms = finished_tasks(state, job)
+    if num_finished == 0 or expected_ms <= 0.0:
+        return 1.0
+    return (num_finished * executed_ms / expected_ms + PRIOR_TASKS) / (num_finished + PRIOR_TASKS)
+
+
+@kernel
+def finished_tasks(state, job):  # type: ignore[no-untyped-def]
+    """The job's finished tasks: their number, how long they took, and how long by the estimates.
+
+    Returns:
+        An int64, and two float64 in ms.
+    """
     stages = state.stages
     first = state.jobs.stage_start[job]
     num_finished = 0
@@ -33,9 +46,7 @@ def correction(state, job):  # type: ignore[no-untyped-def]
             num_finished += finished
             executed_ms += stages.executed_ms[stage]
             expected_ms += finished * stages.task_ms[stage]
-    if num_finished == 0 or expected_ms <= 0.0:
-        return 1.0
-    return (num_finished * executed_ms / expected_ms + PRIOR_TASKS) / (num_finished + PRIOR_TASKS)
+    return num_finished, executed_ms, expected_ms
 
 
 @kernel

@@ -21,7 +21,7 @@ from parcae.policies.rollouts.candidates import bring_forward, candidates, order
 from parcae.policies.rollouts.race import Budget, Clock, race
 from parcae.policies.rollouts.runs import RolloutModel, RolloutRuns, Sampler
 from parcae.policies.rule.policy import RulePolicy
-from parcae.simulation.kernels.rollouts import Arrivals, Rollouts, Trials
+from parcae.simulation.kernels.rollouts import Assumptions, Rollouts, Trials
 from parcae.simulation.kernels.simulations import Simulation
 
 
@@ -64,8 +64,8 @@ class RolloutPolicy:
             return base
         self._runs.fit(observation)
 
-        def play(run: Simulation, trials: Trials, arrivals: Arrivals, a: int, b: int) -> None:
-            rollouts = Rollouts(observation, trials, arrivals, (), ())
+        def play(run: Simulation, trials: Trials, assumed: Assumptions, a: int, b: int) -> None:
+            rollouts = Rollouts(observation, trials, assumed, (), ())
             self.player.roll_out(run, rollouts, *self.player.arguments_for(run.state), a, b)
 
         sampler = Sampler(self._runs, observation, options, play, clock)
@@ -98,6 +98,10 @@ class RolloutPlanner:
     def __post_init__(self) -> None:
         self._runs = RolloutRuns(self.model, self.num_threads)
 
+    def restart(self) -> None:
+        """Forget the base's virtual run: a new run begins."""
+        self.base.restart()
+
     def plan(self, observation: Observation) -> Orders:
         """Return the orders that hold from now on."""
         orders = self.base.plan(observation)
@@ -117,8 +121,8 @@ class RolloutPlanner:
             return orders
         self._runs.fit(observation)
 
-        def play(run: Simulation, trials: Trials, arrivals: Arrivals, a: int, b: int) -> None:
-            rollouts = Rollouts(observation, trials, arrivals, orders, memory)
+        def play(run: Simulation, trials: Trials, assumed: Assumptions, a: int, b: int) -> None:
+            rollouts = Rollouts(observation, trials, assumed, orders, memory)
             self.player.roll_out(run, rollouts, *self.player.arguments_for(run.state), a, b)
 
         sampler = Sampler(self._runs, observation, options, play, clock)

@@ -18,7 +18,7 @@ _KEEP = 1.5
 #: It also leaves if it is worse than the base's decision by more than this many standard errors.
 _HOPE = 0.5
 #: An option replaces the base's decision if it is better by more than this many standard errors.
-_ACCEPT = 1.0
+_ACCEPT = 2.0
 #: A race that takes this many times its budget ends with the base's decision.
 _DEADLINE = 2.0
 #: Fewest samples that are worth another round.

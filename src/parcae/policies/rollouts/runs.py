@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
@@ -16,13 +17,15 @@ from parcae.cluster.state import ExecutorClass, allocate, select
 from parcae.policies.rollouts.race import Clock, Costs
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Future, Status, allocate_future
-from parcae.simulation.kernels.rollouts import Arrivals, Trials
+from parcae.simulation.kernels.rollouts import Assumptions, Trials
 from parcae.simulation.kernels.simulations import Simulation
 from parcae.simulation.tables import workload_tables
 from parcae.workloads.job import Workload
 
 #: Most jobs that arrive in a rollout.
 _MOST_ARRIVALS = 64
+#: How long a rollout is, relative to the mean time that a job needs on the whole cluster.
+_HORIZON = 6.0
 #: Rollouts that a thread plays between two looks at the clock.
 _SLICE = 8
 #: The cost of a rollout that did not end.
@@ -44,9 +47,24 @@ class RolloutModel:
     config: SimulationConfig
     mean_gap_ms: float = 0.0
 
+    @property
+    def horizon_ms(self) -> int:
+        """How long a rollout is."""
+        jobs = self.workload.jobs
+        executors = self.config.total_executors
+        alone_ms = [max(job.critical_path_ms, job.work_ms / executors) for job in jobs]
+        return max(1, round(_HORIZON * float(np.average(alone_ms, weights=self.workload.weights))))
 
-#: Plays trials in a run: (run, trials, arrivals, first trial, one past the last trial).
-PlayTrials = Callable[[Simulation, Trials, Arrivals, int, int], None]
+    @property
+    def sigma(self) -> npt.NDArray[np.float64]:
+        """How far durations are from their estimates, see `Assumptions`."""
+        error = self.config.estimate_error
+        jobs = self.workload.jobs
+        return np.array([job.work_sigma if error == "log" else error for job in jobs], np.float64)
+
+
+#: Plays trials in a run: (run, trials, assumed, first trial, one past the last trial).
+PlayTrials = Callable[[Simulation, Trials, Assumptions, int, int], None]
 
 
 class RolloutRuns:
@@ -64,7 +82,13 @@ class RolloutRuns:
         self._runs: list[Simulation] = []
         weights = model.workload.weights
         shares = np.ones(len(model.workload.jobs)) if weights is None else np.array(weights)
-        self._job_share = np.cumsum(shares)
+        #: What rollouts assume.
+        self.assumed = Assumptions(
+            np.array([model.horizon_ms]),
+            np.array([model.mean_gap_ms]),
+            np.cumsum(shares),
+            model.sigma,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """The runs without their tables, which every process makes itself."""
@@ -111,14 +135,6 @@ class RolloutRuns:
             Simulation(select(states, row), Future(*(table[row] for table in futures)), tables)
             for row in range(count)
         ]
-
-    def arrivals(self, observation: Observation) -> Arrivals:
-        """The jobs to come: they arrive until the present work would be done."""
-        work_ms = float(observation.jobs.remaining_ms[observation.active_jobs].sum())
-        horizon_ms = work_ms / max(1, int(observation.now.num_executors[0]))
-        return Arrivals(
-            np.array([self._model.mean_gap_ms]), np.array([horizon_ms]), self._job_share
-        )
 
     def play(
         self, play_trials: Callable[[Simulation, int, int], None], total: int, clock: Clock
@@ -170,7 +186,6 @@ class Sampler:
         self._options = options
         self._play_trials = play_trials
         self._clock = clock
-        self._arrivals = runs.arrivals(observation)
         # The same observation gets the same random bits.
         number = int(observation.now.num_decisions[0])
         self._rng = np.random.default_rng([_SEED, int(observation.now.clock_ms[0]), number])
@@ -183,7 +198,8 @@ class Sampler:
             count: number of samples of each.
 
         Returns:
-            Job time in ms, float64[options, samples]; None if the deadline passed meanwhile.
+            The time of all jobs in ms, float64[options, samples]; None if the deadline passed
+            meanwhile.
         """
         stage, limit, executor_class, hold_ms = np.repeat(
             np.array([self._options[row] for row in rows], np.int64).T, count, axis=1
@@ -201,9 +217,10 @@ class Sampler:
         )
 
         def play(run: Simulation, first: int, last: int) -> None:
-            self._play_trials(run, trials, self._arrivals, first, last)
+            self._play_trials(run, trials, self._runs.assumed, first, last)
 
         if not self._runs.play(play, total, self._clock):
             return None
-        costs = np.where(trials.status == Status.COMPLETE, trials.job_ms, _NO_END)
+        has_ended = (trials.status == Status.COMPLETE) | (trials.status == Status.ENDED)
+        costs = np.where(has_ended, trials.job_ms, _NO_END)
         return costs.reshape(len(rows), count)

@@ -7,6 +7,9 @@ A rollout knows what a scheduler knows. Everything else is drawn anew: the durat
 have not started, the remaining times of running tasks (given how long they have run), and the jobs
 to come.
 
+A rollout ends at a horizon. What comes later depends little on one decision but much on chance, so
+that it would hide the difference between two decisions; an estimate takes its place.
+
 Source: Bertsekas and Castanon, "Rollout algorithms for stochastic scheduling problems" (1999).
 """
 
@@ -18,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.cluster.kernels.cores import init_contender
-from parcae.cluster.kernels.estimates import correction
+from parcae.cluster.kernels.estimates import correction, finished_tasks
 from parcae.cluster.state import COMPLETE_RANK, NO_JOB, NO_PROFILE, NO_STAGE, NOT_YET
 from parcae.kernels import inlined, kernel, mix, unit
 from parcae.simulation.future import NEVER_MS, Followup
@@ -35,16 +38,23 @@ _COMPLETE = int(Followup.COMPLETE_STAGE)
 _MOST_DRAWS = 24
 #: If no draw is: the remaining time relative to the time that the task has run.
 _BEYOND = 0.1
+#: How far the duration of one finished task is from what it says of the job, as a sigma.
+_TASK_SIGMA = 0.5
 _RUNNING = np.uint64(0x52554E4E494E47)
+_FACTOR = np.uint64(0x464143544F52)
 _ARRIVALS = np.uint64(0x4152524956414C)
 
 
-class Arrivals(NamedTuple):
-    """The jobs to come in a rollout: a Poisson process of the workload's recurring jobs."""
+class Assumptions(NamedTuple):
+    """What rollouts assume besides the observed cluster."""
 
+    horizon_ms: Any  # int64[1], a rollout ends so long after the present
+    # The jobs to come are a Poisson process of the workload's recurring jobs.
     mean_gap_ms: Any  # float64[1]; 0: no job will arrive
-    horizon_ms: Any  # float64[1], jobs arrive until so long after the present
     job_share: Any  # float64[num_profiles], cumulated probability of every recurring job
+    # float64[num_profiles], how far a job's durations are from their estimates: the standard
+    # deviation of the logarithm of their ratio.
+    sigma: Any
 
 
 class Trials(NamedTuple):
@@ -57,7 +67,9 @@ class Trials(NamedTuple):
     executor_class: Any
     hold_ms: Any  # length of the idle slot
     seed: Any  # uint64[num_trials]; rollouts of one seed draw the same random bits
-    job_ms: Any  # float64[num_trials], receives the integral over time of the number of jobs
+    # float64[num_trials], receives the time of all jobs in the system: until the horizon, and an
+    # estimate of what is left then.
+    job_ms: Any
     status: Any  # int64[num_trials], receives the Status in which the rollout stopped
 
 
@@ -66,7 +78,7 @@ class Rollouts(NamedTuple):
 
     observation: Any  # Observation
     trials: Any  # Trials; written
-    arrivals: Any  # Arrivals
+    assumed: Any  # Assumptions
     # World of cores only, otherwise ():
     orders: Any  # the orders (Orders) of the base, which trials change
     memory: Any  # the virtual run (VirtualRun) of the base up to the present
@@ -146,14 +158,47 @@ def _num_stages(tables, profile):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _redraw_stages(state, future, tables):  # type: ignore[no-untyped-def]
+def _draw_factor(state, job, sigma, bits):  # type: ignore[no-untyped-def]
+    """Draw by how much the job's durations exceed their estimates, given its finished tasks.
+
+    The logarithm of the factor is normal. A finished task shows it, with some error.
+
+    Args:
+        state: the cluster; read only.
+        job: row of the job.
+        sigma: standard deviation of the logarithm, before anything is known.
+        bits: random bits.
+
+    Returns:
+        The factor. Where estimates are taken to be right, it is the estimator's correction.
+    """
+    if sigma <= 0.0:
+        return correction(state, job)
+    num_finished, executed_ms, expected_ms = finished_tasks(state, job)
+    weight = 0.0
+    shown = 0.0
+    if executed_ms > 0.0 and expected_ms > 0.0:
+        shown = math.log(executed_ms / expected_ms)
+        precision = num_finished * (sigma / _TASK_SIGMA) ** 2
+        weight = precision / (1.0 + precision)
+    # Box and Muller's transform of two uniform numbers.
+    radius = math.sqrt(-2.0 * math.log(1.0 - unit(bits)))
+    normal = radius * math.cos(2.0 * math.pi * unit(mix(bits)))
+    return math.exp(weight * shown + math.sqrt(1.0 - weight) * sigma * normal)
+
+
+@kernel
+def _redraw_stages(state, future, tables, assumed):  # type: ignore[no-untyped-def]
     """Give every stage of the jobs in the system its row in the tables, and new random bits."""
     num_rows = np.uint64(tables.specs.shape[0])
     for position in range(state.now.num_active[0]):
         job = state.active[position]
         profile = state.jobs.profile[job]
-        factor = correction(state, job)
         bits = job_bits(future.events.seed[0], job)
+        sigma = assumed.sigma[profile] if profile != NO_PROFILE else 0.0
+        factor = _draw_factor(state, job, sigma, mix(bits ^ _FACTOR))
+        # Estimated durations relative to real ones.
+        future.knowledge[job] = 1.0 / factor
         for index in range(state.jobs.num_stages[job]):
             stage = state.jobs.stage_start[job] + index
             future.stage_bits[stage] = bits + (np.uint64(index) << np.uint64(32))
@@ -226,24 +271,24 @@ def _draw_profile(job_share, bits):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _redraw_arrivals(state, future, tables, arrivals):  # type: ignore[no-untyped-def]
+def _redraw_arrivals(state, future, tables, assumed):  # type: ignore[no-untyped-def]
     """Draw the jobs that arrive until the horizon, as far as the tables have room."""
     first = state.now.num_jobs[0]
     num_classes = state.classes.shape[0]
     future.events.next_arrival[0] = first
     future.arrival_ms[first:] = _NEVER
-    if arrivals.mean_gap_ms[0] <= 0.0:
+    if assumed.mean_gap_ms[0] <= 0.0:
         return
     bits = mix(future.events.seed[0] ^ _ARRIVALS)
     after_ms = 0.0
     stage = state.now.num_stages[0]
     for row in range(first, future.arrival_ms.shape[0]):
         bits = mix(bits + np.uint64(1))
-        after_ms -= arrivals.mean_gap_ms[0] * math.log(1.0 - unit(bits))
-        if after_ms > arrivals.horizon_ms[0]:
+        after_ms -= assumed.mean_gap_ms[0] * math.log(1.0 - unit(bits))
+        if after_ms > assumed.horizon_ms[0]:
             return
         bits = mix(bits + np.uint64(1))
-        profile = _draw_profile(arrivals.job_share, bits)
+        profile = _draw_profile(assumed.job_share, bits)
         future.job_profile[row] = profile
         future.knowledge[row] = 1.0
         future.arrival_ms[row] = state.now.clock_ms[0] + 1 + np.int64(after_ms)
@@ -269,15 +314,15 @@ def _begin(simulation, rollouts, row):  # type: ignore[no-untyped-def]
     _copy_cluster(rollouts.observation, state)
     clear(future, state.now.clock_ms[0])
     events.seed[0] = rollouts.trials.seed[row]
-    events.end_ms[0] = _NEVER
+    events.end_ms[0] = state.now.clock_ms[0] + rollouts.assumed.horizon_ms[0]
     events.num_moves[0] = 0
     events.num_tasks[0] = 0
     events.stall_count[0] = -1
     events.next_fault_ms[0] = _NEVER
     state.now.job_ms[0] = 0
-    _redraw_stages(state, future, tables)
+    _redraw_stages(state, future, tables, rollouts.assumed)
     _redraw_running(state, future, tables)
-    _redraw_arrivals(state, future, tables, rollouts.arrivals)
+    _redraw_arrivals(state, future, tables, rollouts.assumed)
 
 
 @kernel
@@ -441,5 +486,33 @@ def end_rollout(simulation, trials, row, status):  # type: ignore[no-untyped-def
         row: the trial.
         status: the Status in which the run stopped.
     """
+    state = simulation.state
     trials.status[row] = status
-    trials.job_ms[row] = simulation.state.now.job_ms[0]
+    trials.job_ms[row] = state.now.job_ms[0] + _left_job_ms(simulation.state, simulation.future)
+
+
+@inlined
+def _real_remaining_ms(state, future, job):  # type: ignore[no-untyped-def]
+    """Work of the job's tasks that have not started, as they were drawn."""
+    return state.jobs.remaining_ms[job] / future.knowledge[job]
+
+
+@kernel
+def _left_job_ms(state, future):  # type: ignore[no-untyped-def]
+    """The time that the jobs in the system still need, summed over the jobs.
+
+    It is what they would need if the whole cluster served one after another, the least remaining
+    work first.
+
+    Returns:
+        A time in ms, float64.
+    """
+    now = state.now
+    total_ms = 0.0
+    for position in range(now.num_active[0]):
+        own_ms = _real_remaining_ms(state, future, state.active[position])
+        total_ms += own_ms
+        # Of two jobs, the one with more work waits for the other.
+        for other in range(position):
+            total_ms += min(own_ms, _real_remaining_ms(state, future, state.active[other]))
+    return total_ms / max(1, now.num_executors[0])
