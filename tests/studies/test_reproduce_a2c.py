@@ -34,6 +34,7 @@ def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, name: str
     assert all(len(row) == len(result.columns) for row in result.rows)
     assert json.loads(files.numbers.read_text())["settings"]["first_evaluation_seed"] == 1_000
     assert files.picture.stat().st_size > 5_000
+    assert result.findings
     if name != "a2c-table3":
         assert {"a2c", "a2c, greedy", "sjf", "random"} <= {row[1] for row in result.rows}
 

@@ -14,6 +14,7 @@ from parcae.cli.reproduce import reproduce_command
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.studies.reproduce.catalog import CLASS_STUDIES, STUDIES, reproduce
 from parcae.studies.reproduce.study import StudyRequest
+from parcae.studies.reproduce.trainings import STUDIES_WITH_FINDINGS
 from parcae.workloads.archive import write_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
@@ -77,6 +78,7 @@ _LONG = ("decima-table3", "idle-fig4")
 def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, name: str) -> None:
     result, files = reproduce(name, _request(tmp_path, name), "parcae reproduce")
     assert any(_ROWS[name] in cell for row in result.rows for cell in row[:2])
+    assert bool(result.findings) == (name in STUDIES_WITH_FINDINGS)
     assert all(len(row) == len(result.columns) for row in result.rows)
     found = json.loads(files.numbers.read_text())
     assert found["study"] == name

@@ -134,6 +134,16 @@ class EffortOptions:
             "--jobs", min=1, max=MOST, help="Number of jobs in a run. (default: the study's)"
         ),
     ] = None
+    trainings: Annotated[
+        int,
+        typer.Option(
+            "--trainings",
+            min=1,
+            max=100,
+            help="Run the study so often, with the next seeds, and sum up the paper's findings. "
+            "Runs that are in the folder already are not repeated.",
+        ),
+    ] = 1
     processes: ProcessesOption = None
 
 
@@ -249,6 +259,7 @@ def reproduce_command(
 
     from parcae.cli.tables import print_rows
     from parcae.studies.reproduce.catalog import PACKING_STUDIES, find_study, reproduce
+    from parcae.studies.reproduce.trainings import reproduce_often
 
     # Raises an error for an unknown study before the workload is loaded.
     find_study(study)
@@ -257,7 +268,11 @@ def reproduce_command(
         given = _Given(study, effort, cluster, workload, output, policy, recipe)
         make_request = _packing_request if study in PACKING_STUDIES else _study_request
         request = make_request(given, lambda text: status.update(text))
-        result, files = reproduce(study, request, shlex.join(["parcae", *sys.argv[1:]]))
+        command = shlex.join(["parcae", *sys.argv[1:]])
+        if effort.trainings > 1:
+            result, files = reproduce_often(study, request, effort.trainings, command)
+        else:
+            result, files = reproduce(study, request, command)
     title = f"{study}: {result.title}"
     print_rows(title, result.columns, result.rows, _WIDTH, f"The paper: {result.paper}")
     typer.echo(f"{files.table}\n{files.picture}\n{files.numbers}")

@@ -27,6 +27,7 @@ from parcae.packing.sources import PackingSource
 from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 from parcae.studies.reproduce.a2c_trainings import LearnedA2c, learned_a2c
+from parcae.studies.reproduce.findings import Finding
 from parcae.studies.reproduce.packing import (
     Played,
     Stage,
@@ -192,6 +193,11 @@ def _rates(request: PackingRequest, rates: Sequence[float], table: str) -> Study
             *(entry.words for entry in learned.values()),
         ],
         partial(save, partial(draw_slowdowns, measured), (9.0, 4.2)),
+        [
+            finding
+            for rate in rates
+            for finding in slowdown_findings(f"rate {rate:g}", by_rate[rate], PUBLISHED[rate])
+        ],
     )
 
 
@@ -298,6 +304,25 @@ def orderings(
             f"{', '.join(agree) or 'none'}" + (f"; not: {', '.join(differ)}" if differ else "")
         )
     return notes
+
+
+def slowdown_findings(
+    place: str, measured: Measured, published: Mapping[str, tuple[float, float, float]]
+) -> list[Finding]:
+    """Of every two policies that differ in the paper: the one with the smaller slowdown there.
+
+    Args:
+        place: name of the setting.
+        measured: the results.
+        published: the paper's values by policy.
+    """
+    findings = []
+    for pair in itertools.combinations(published, 2):
+        better, worse = sorted(pair, key=lambda one: published[one][0])
+        if published[better][0] < published[worse][0]:
+            ratio = ratio_estimate(measured.values[better][0], measured.values[worse][0])
+            findings.append(Finding(f"{place}: slowdown of {better} below {worse}", ratio))
+    return findings
 
 
 def _holds(paper: float, gap: Estimate) -> bool:

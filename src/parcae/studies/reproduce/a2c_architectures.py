@@ -16,7 +16,8 @@ from parcae.packing.layout import Cost
 from parcae.policies.a2c.layout import A2cSettings, Architecture
 from parcae.policies.a2c.policy import A2cPolicy
 from parcae.studies.reproduce.a2c_trainings import train_a2c
-from parcae.studies.reproduce.packing import Stage, source_at, stage_of
+from parcae.studies.reproduce.findings import Finding
+from parcae.studies.reproduce.packing import Played, Stage, source_at, stage_of
 from parcae.studies.reproduce.pictures import line_panel, save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
 
@@ -29,6 +30,13 @@ PUBLISHED: Mapping[Architecture, str] = {
     Architecture.CONV_16_POOL: "yes, fast, 700",
     Architecture.CONV_32_POOL: "yes, fast, 900",
 }
+#: Pairs of architectures, the better one in the paper first: convolutions, and without pooling.
+_BETTER = (
+    (Architecture.CONV_16, Architecture.FC),
+    (Architecture.CONV_32, Architecture.FC),
+    (Architecture.CONV_16, Architecture.CONV_16_POOL),
+    (Architecture.CONV_32, Architecture.CONV_32_POOL),
+)
 #: Constants of the criterion; see `convergence`.
 _LEAST_GAIN = 0.1
 _BAND = 0.05
@@ -96,15 +104,20 @@ class _Trained:
 
     Args:
         curve: its progress.
-        slowdown: slowdown of its best policy on other sequences.
+        played: runs of its best policy on other sequences.
         speed: decisions per second of the training.
         size: number of parameters.
     """
 
     curve: Curve
-    slowdown: Estimate
+    played: Played
     speed: float
     size: int
+
+    @property
+    def slowdown(self) -> Estimate:
+        """Slowdown on these sequences."""
+        return self.played.estimate(Cost.SLOWDOWN)
 
     def to_json(self) -> dict[str, Any]:
         """The training as plain numbers."""
@@ -153,7 +166,16 @@ def table3(request: PackingRequest) -> StudyResult:
             "was trained on, 95% intervals",
         ],
         partial(save, partial(_draw, {a: one.curve for a, one in trained.items()}), (8.0, 4.4)),
+        [_finding(trained, *pair) for pair in _BETTER],
     )  # fmt: skip
+
+
+def _finding(
+    trained: Mapping[Architecture, _Trained], better: Architecture, worse: Architecture
+) -> Finding:
+    """One architecture has a smaller slowdown than another after the same time."""
+    ratio = trained[better].played.ratio(trained[worse].played, Cost.SLOWDOWN)
+    return Finding(f"after the same time, slowdown of {better} below {worse}", ratio)
 
 
 def _train(request: PackingRequest, architecture: Architecture, stage: Stage) -> _Trained:
@@ -169,7 +191,7 @@ def _train(request: PackingRequest, architecture: Architecture, stage: Stage) ->
     num_decisions = sum(one.numbers["decisions"] for one in result.curve)
     return _Trained(
         Curve.of(result.curve),
-        stage.play(policy).estimate(Cost.SLOWDOWN),
+        stage.play(policy),
         num_decisions / result.seconds,
         _size(policy.settings),
     )

@@ -23,6 +23,7 @@ from parcae.studies.reproduce.a2c import (
     policy_notes,
     rivals,
     rows_of,
+    slowdown_findings,
     unfinished_notes,
 )
 from parcae.studies.reproduce.a2c_trainings import LearnedA2c, learned_a2c
@@ -144,6 +145,11 @@ def table4(request: PackingRequest) -> StudyResult:
             *(entry.words for entry in learned.values()),
         ],
         partial(save, partial(draw_slowdowns, measured), (9.0, 4.2)),
+        [
+            finding
+            for name in SETTINGS
+            for finding in slowdown_findings(name, measured[name], PUBLISHED_LOG)
+        ],
     )
 
 

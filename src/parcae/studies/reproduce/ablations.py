@@ -197,6 +197,8 @@ def fig15a(request: StudyRequest) -> StudyResult:
         numbers = (f"{policy.ratio_to_fair:.3f}", f"{last:.3f}", f"{num_parameters(policy):,}")
         rows.append([label, *numbers, str(policy.iterations), f"{each_s:.2f}"])
     lines = {label: (curve.seconds, curve.ratio) for label, curve in curves.items()}
+    contenders = [policy.contender for policy in learned]
+    outcome = contest(request, scenario, contenders, request.runs(4, 10))
     return StudyResult(
         "learning curves of three encodings of parallelism",
         "limits as an input learn fastest; separate outputs for every limit, and limits of stages, "
@@ -213,10 +215,13 @@ def fig15a(request: StudyRequest) -> StudyResult:
         {
             "curves": {label: vars(curve) for label, curve in curves.items()},
             "learned": [policy.to_json() for policy in learned],
+            "held out": outcome.to_json(),
         },
         [
             "average JCT / that of fair sharing on selection runs that no training uses, arrivals "
             f"{scenario.arrivals}, {scenario.num_jobs} jobs; one training each, so no intervals",
+            "the findings compare the best policies of equally long trainings on other runs: "
+            + "; ".join(outcome.notes()),
             *(policy.words for policy in learned),
             *budget_notes(request),
         ],
@@ -227,4 +232,14 @@ def fig15a(request: StudyRequest) -> StudyResult:
             ),
             (7.0, 4.0),
         ),
+        _input_wins(outcome),
     )
+
+
+def _input_wins(outcome: Contest) -> list[Finding]:
+    """After the same time, limits as an input are better than the other encodings."""
+    (own, decima), *others = zip(_ENCODINGS, outcome.results.values(), strict=True)
+    return [
+        less(f"after the same time of training: {own} below {label}", decima, other)
+        for label, other in others
+    ]

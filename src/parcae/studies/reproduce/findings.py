@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -50,6 +51,19 @@ class Finding:
         verdict = str(self.verdict)
         ratio = self.ratio.to_json()
         return {"claim": self.claim, "ratio": ratio, "most": self.most, "verdict": verdict}
+
+    @staticmethod
+    def from_json(card: Mapping[str, Any]) -> Finding:
+        """The finding that `to_json` wrote."""
+        ratio = card["ratio"]
+        values = (math.nan if x is None else float(x) for x in (ratio["mean"], *ratio["ci95"]))
+        return Finding(card["claim"], Estimate(*values), float(card["most"]))
+
+
+def common_verdict(findings: Sequence[Finding]) -> Verdict:
+    """What all trainings say of one finding; OPEN unless they agree."""
+    verdicts = {finding.verdict for finding in findings}
+    return verdicts.pop() if len(verdicts) == 1 else Verdict.OPEN
 
 
 #: The columns of `Finding.row`.

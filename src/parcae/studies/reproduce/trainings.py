@@ -1,0 +1,158 @@
+"""A study whose trainings are repeated, and what all of them say of the paper's findings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from parcae.errors import ConfigError
+from parcae.evaluation.pictures import tidy
+from parcae.evaluation.plots import policy_color
+from parcae.studies.reproduce.catalog import reproduce
+from parcae.studies.reproduce.findings import Finding, common_verdict
+from parcae.studies.reproduce.pictures import save
+from parcae.studies.reproduce.study import (
+    Origin,
+    PackingRequest,
+    StudyFiles,
+    StudyRequest,
+    StudyResult,
+    settings_of,
+    write_study,
+)
+
+#: The studies that hold findings of their paper against their results.
+STUDIES_WITH_FINDINGS = (
+    "decima-fig13",
+    "decima-fig14",
+    "decima-fig15a",
+    "decima-fig23",
+    "decima-table2",
+    "decima-table3",
+    "idle-table1",
+    "idle-fig3",
+    "a2c-table1",
+    "a2c-table2",
+    "a2c-table3",
+    "a2c-table4",
+)
+
+
+def reproduce_often(
+    name: str, request: StudyRequest | PackingRequest, num_trainings: int, command: str = ""
+) -> tuple[StudyResult, StudyFiles]:
+    """Run a study several times, each time with other seeds, and sum up its findings.
+
+    Every run has a folder of its own, NAME-seed-N. A run whose result is there already is not
+    repeated.
+
+    Args:
+        name: the study's name.
+        request: the request of the first run; each further run has the next seed.
+        num_trainings: number of runs.
+        command: the command line, for the page.
+
+    Raises:
+        ConfigError: the study has no findings, or a folder has the result of other settings.
+
+    See `reproduce` for further errors.
+    """
+    if name not in STUDIES_WITH_FINDINGS:
+        raise ConfigError(
+            f"--trainings sums up findings of a paper, and {name} has none; it applies to "
+            f"{', '.join(STUDIES_WITH_FINDINGS)}"
+        )
+    seeds = range(request.seed, request.seed + num_trainings)
+    cards = [_card(name, request, seed, command) for seed in seeds]
+    result = _summary(name, seeds, cards)
+    settings = {**settings_of(request), "trainings": num_trainings}
+    origin = Origin(name, sum(card["seconds"] for card in cards), command, settings)
+    return result, write_study(result, origin, request.output)
+
+
+def _card(
+    name: str, request: StudyRequest | PackingRequest, seed: int, command: str
+) -> dict[str, Any]:
+    """The numbers of the run of a seed, from its folder if they are there."""
+    request = replace(request, seed=seed, output=request.output / f"{name}-seed-{seed}")
+    path = request.output / f"{name}.json"
+    if not path.exists():
+        request.say(f"seed {seed}")
+        reproduce(name, request, command)
+    card = _read(path)
+    wanted = json.loads(json.dumps(settings_of(request)))
+    found = card["settings"]
+    other = [key for key in wanted if wanted[key] != found.get(key)]
+    if other:
+        raise ConfigError(
+            f"{path} has the result of other settings ({', '.join(other)}): choose another "
+            "--output, or remove that folder"
+        )
+    return card
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The numbers of a run.
+
+    Raises:
+        ConfigError: the file is not the result of a study.
+    """
+    try:
+        card: dict[str, Any] = json.loads(path.read_text())
+        missing = {"settings", "findings", "seconds"} - card.keys()
+    except (ValueError, AttributeError):
+        missing = {"JSON"}
+    if missing:
+        raise ConfigError(f"{path} is not the result of a study: remove it")
+    return card
+
+
+def _summary(name: str, seeds: Sequence[int], cards: Sequence[dict[str, Any]]) -> StudyResult:
+    """The findings of all runs in one table."""
+    runs = [[Finding.from_json(one) for one in card["findings"]] for card in cards]
+    rows = [_row(of_runs) for of_runs in zip(*runs, strict=True)]
+    first = cards[0]
+    pages = (f"[seed {seed}]({name}-seed-{seed}/{name}.md)" for seed in seeds)
+    return StudyResult(
+        f"{first['title']}, in {len(seeds)} trainings",
+        first["paper"],
+        ("the paper's finding", "holds below", *(f"seed {seed}" for seed in seeds), "verdict"),
+        rows,
+        {f"seed {seed}": card["findings"] for seed, card in zip(seeds, cards, strict=True)},
+        [
+            "each training has other evaluation runs; its interval is over these runs. A verdict "
+            "needs all trainings to agree",
+            f"tables, pictures and trainings: {', '.join(pages)}",
+        ],
+        partial(save, partial(_draw, seeds, runs), (9.0, 1.2 + 0.5 * len(rows))),
+    )
+
+
+def _row(of_runs: Sequence[Finding]) -> list[str]:
+    """The cells of one finding: its ratio in every run, and what all of them say."""
+    claim, _, most, _ = of_runs[0].row()
+    ratios = [one.row()[1] for one in of_runs]
+    return [claim, most, *ratios, str(common_verdict(of_runs))]
+
+
+def _draw(seeds: Sequence[int], runs: Sequence[Sequence[Finding]], figure: Any) -> None:
+    """Draw every finding's ratio / its limit with its interval, a colour for each run."""
+    axis = figure.subplots()
+    for number, (seed, findings) in enumerate(zip(seeds, runs, strict=True)):
+        for row, finding in enumerate(findings):
+            ratio = finding.ratio
+            place = row + 0.15 * (number - (len(runs) - 1) / 2)
+            color = policy_color(number)
+            label = f"seed {seed}" if row == 0 else None
+            axis.plot(ratio.mean / finding.most, place, "o", color=color, label=label)
+            bounds = [ratio.low / finding.most, ratio.high / finding.most]
+            axis.plot(bounds, [place, place], color=color, linewidth=1.5)
+    claims = [finding.claim for finding in runs[0]]
+    axis.set_yticks(range(len(claims)), claims, fontsize=8)
+    axis.set_ylim(len(claims) - 0.5, -0.5)
+    axis.axvline(1.0, color="#1d232a", linewidth=1, linestyle="--")
+    tidy(axis, ("ratio / the limit below which the finding holds", ""))

@@ -1,0 +1,94 @@
+"""Studies with several trainings: what is run, what is not repeated, and the verdict over all."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.evaluation.statistics import Estimate
+from parcae.simulation.config import SimulationConfig
+from parcae.studies.reproduce import catalog
+from parcae.studies.reproduce.findings import Finding, Verdict, common_verdict
+from parcae.studies.reproduce.study import StudyRequest, StudyResult
+from parcae.studies.reproduce.trainings import STUDIES_WITH_FINDINGS, reproduce_often
+from parcae.workloads.synthetic import RandomDags, random_dags
+
+_NAME = "decima-fig23"
+
+
+def _request(folder: Path) -> StudyRequest:
+    workload = random_dags(RandomDags(num_jobs=4), np.random.default_rng(3), "made up")
+    return StudyRequest(workload, SimulationConfig(num_executors=4), "load:0.5", folder, seed=5)
+
+
+@pytest.fixture
+def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The seeds of the runs of a study whose second finding depends on the seed."""
+    run: list[int] = []
+
+    def study(request: StudyRequest) -> StudyResult:
+        run.append(request.seed)
+        high = 0.95 if request.seed < 7 else 1.05
+        findings = [
+            Finding("a below b", Estimate(0.8, 0.7, 0.9)),
+            Finding("a below c", Estimate(0.9, 0.85, high)),
+            Finding("a below d", Estimate(0.9, math.nan, math.nan)),
+        ]
+        columns = ("policy", "paper")
+        return StudyResult("title", "paper", columns, [["a", "b"]], {}, [], Path.touch, findings)
+
+    monkeypatch.setitem(catalog.STUDIES, _NAME, study)
+    return run
+
+
+def test_each_training_has_a_folder_and_all_must_agree(tmp_path: Path, seeds: list[int]) -> None:
+    result, files = reproduce_often(_NAME, _request(tmp_path), 3, "parcae reproduce")
+    assert seeds == [5, 6, 7]
+    assert [row[0] for row in result.rows] == ["a below b", "a below c", "a below d"]
+    assert [row[-1] for row in result.rows] == [Verdict.SAME, Verdict.OPEN, Verdict.OPEN]
+    assert result.rows[1][2:-1] == [
+        "0.900 [0.850, 0.950]",
+        "0.900 [0.850, 0.950]",
+        "0.900 [0.850, 1.050]",
+    ]
+    assert (tmp_path / f"{_NAME}-seed-6" / f"{_NAME}.md").exists()
+    assert f"{_NAME}-seed-7/{_NAME}.md" in files.table.read_text()
+    assert files.picture.stat().st_size > 5_000
+    card = json.loads(files.numbers.read_text())
+    assert card["settings"]["trainings"] == 3
+    assert len(card["numbers"]["seed 7"]) == 3
+
+
+def test_runs_that_are_there_are_not_repeated(tmp_path: Path, seeds: list[int]) -> None:
+    request = _request(tmp_path)
+    reproduce_often(_NAME, request, 2)
+    result, _ = reproduce_often(_NAME, request, 3)
+    assert seeds == [5, 6, 7]
+    assert len(result.columns) == 6
+    with pytest.raises(ConfigError, match=r"other settings \(training_budget_s\)"):
+        reproduce_often(_NAME, replace(request, budget_s=7.0), 3)
+    torn = tmp_path / f"{_NAME}-seed-6" / f"{_NAME}.json"
+    torn.write_text("{")
+    with pytest.raises(ConfigError, match="remove it"):
+        reproduce_often(_NAME, request, 3)
+
+
+def test_studies_without_findings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="decima-fig14"):
+        reproduce_often("decima-fig3", _request(tmp_path), 2)
+    assert set(STUDIES_WITH_FINDINGS) <= catalog.STUDIES.keys() | catalog.PACKING_STUDIES.keys()
+
+
+def test_all_trainings_must_say_the_same() -> None:
+    below = Finding("a below b", Estimate(0.8, 0.7, 0.9))
+    above = Finding("a below b", Estimate(1.2, 1.1, 1.3))
+    unclear = Finding("a below b", Estimate(1.0, 0.9, 1.1))
+    assert common_verdict([below, below]) is Verdict.SAME
+    assert common_verdict([above, above]) is Verdict.OTHER
+    assert common_verdict([below, above]) is Verdict.OPEN
+    assert common_verdict([below, unclear]) is Verdict.OPEN
+    assert Finding.from_json(below.to_json()) == below
