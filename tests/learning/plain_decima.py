@@ -64,26 +64,6 @@ class Graphs:
         return len(self.choice)
 
 
-class Leaky(nn.Module):
-    """The leaky rectifier, with its kink at a chosen place near zero.
-
-    Where float32 and float64 see different signs, their gradients differ by more than rounding.
-    Two passes with the kink below and above zero tell by how much.
-
-    Attributes:
-        kink: where the slope changes, in units of the largest absolute input.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kink = 0.0
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.numel() == 0:
-            return x
-        return torch.where(x > self.kink * x.detach().abs().max(), x, SLOPE * x)
-
-
 class PlainDecima(TableNetwork):
     """Decima's network; `layout` describes the architecture.
 
@@ -98,19 +78,20 @@ class PlainDecima(TableNetwork):
         self.settings = settings
         self.levels: Tensor
         self.register_buffer("levels", torch.from_numpy((levels / levels[-1]).astype(np.float32)))
-        self.leaky = Leaky()
-        self.critic = nn.Sequential(nn.Linear(EMBEDDING, 32), self.leaky, nn.Linear(32, 1))
+        self.critic = nn.Sequential(nn.Linear(EMBEDDING, 32), nn.LeakyReLU(SLOPE), nn.Linear(32, 1))
 
     def _linear(self, transform: Transform, layer: int, x: Tensor) -> Tensor:
         name = transform.name.lower()
         return self.linear(f"{name}_{layer}", x)
 
     def _hidden(self, transform: Transform, x: Tensor) -> Tensor:
-        x = self.leaky(self._linear(transform, 1, x))
-        return self.leaky(self._linear(transform, 2, x))
+        x = nn.functional.leaky_relu(self._linear(transform, 1, x), SLOPE)
+        return nn.functional.leaky_relu(self._linear(transform, 2, x), SLOPE)
 
     def _transform(self, transform: Transform, x: Tensor) -> Tensor:
-        return self.leaky(self._linear(transform, 3, self._hidden(transform, x)))
+        return nn.functional.leaky_relu(
+            self._linear(transform, 3, self._hidden(transform, x)), SLOPE
+        )
 
     def _score(self, transform: Transform, x: Tensor) -> Tensor:
         return self._linear(transform, 3, self._hidden(transform, x))
@@ -174,8 +155,8 @@ class PlainDecima(TableNetwork):
         num_separate = separate.shape[2]
         weight = self.table[f"{name}_weight"]
         base = torch.addmm(self.table[f"{name}_bias"], shared, weight[:-num_separate])
-        x = self.leaky(base.unsqueeze(1) + separate @ weight[-num_separate:])
-        x = self.leaky(self._linear(transform, 2, x.flatten(0, 1)))
+        x = nn.functional.leaky_relu(base.unsqueeze(1) + separate @ weight[-num_separate:], SLOPE)
+        x = nn.functional.leaky_relu(self._linear(transform, 2, x.flatten(0, 1)), SLOPE)
         return self._linear(transform, 3, x).view(len(shared), separate.shape[1])
 
     def _heads(self, batch: Graphs, embedded: Tensor) -> list[tuple[Tensor, Tensor]]:
