@@ -1,10 +1,11 @@
 """Compiled runs in which a policy must earn that it decides: virtual runs go along.
 
-With exact times, three virtual runs of the same jobs follow the real one: under EASY, shortest job
-first, and the policy. The policy decides in the real run while its virtual run had the smallest
-bounded slowdowns lately, and while the real run has done nearly as much work as EASY's. The virtual
-runs know what a scheduler knows: until a job has ended in the real run, its duration counts as its
-estimate times the error of an estimate of another job that has ended.
+With exact times, four virtual runs of the same jobs follow the real one: under EASY, EASY that
+backfills the shortest job first, shortest job first, and the policy. The policy decides in the real
+run while its virtual run had the smallest bounded slowdowns lately, and while the real run has done
+nearly as much work as EASY's. The virtual runs know what a scheduler knows: until a job has ended
+in the real run, its duration counts as its estimate times the error of an estimate of another job
+that has ended.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from parcae.policies.packing.kernels.decisions import PackingKind, best_score, c
 
 #: The virtual runs, in this order.
 _EASY = 0
-_SHORTEST = 1
-_POLICY = 2
-NUM_VIRTUAL = 3
+_BACKFILLING = 1
+_SHORTEST = 2
+_POLICY = 3
+NUM_VIRTUAL = 4
 #: Columns of `Virtual.waits`.
 _TOTAL = 0
 _RATE = 1
@@ -45,8 +47,8 @@ _UTILIZATION = int(Cost.UTILIZATION)
 _MEMORY = 0.999
 #: By how much the mean bounded slowdown must be below EASY's.
 _LEAST_GAIN = 0.01
-#: Share of EASY's work that may be missing before jobs may no longer be withheld, and before EASY
-#: decides.
+#: Share of EASY's work that may be missing before jobs may no longer be withheld, and before one of
+#: the two kinds of EASY decides.
 _MOST_IDLE = 0.03
 _MOST_BEHIND = 0.06
 #: Share of EASY's work that may be missing in a virtual run whose policy decides.
@@ -303,12 +305,14 @@ def _who_decides(virtual):  # type: ignore[no-untyped-def]
     sums = virtual.sums
     work = virtual.work
     missing = _missing(sums[0, _DONE], work[0, _EASY])
-    if missing > _MOST_BEHIND:
-        return _EASY
     best = _EASY
     usual = virtual.waits[_EASY, _TOTAL]
     least = usual - _LEAST_GAIN * (sums[0, _JOBS] + usual)
-    last = _SHORTEST if missing > _MOST_IDLE else _POLICY
+    last = _POLICY
+    if missing > _MOST_BEHIND:
+        last = _BACKFILLING
+    elif missing > _MOST_IDLE:
+        last = _SHORTEST
     for run in range(1, last + 1):
         is_behind = _missing(work[0, run], work[0, _EASY]) > _MOST_BEHIND_ALONE
         if not is_behind and virtual.waits[run, _TOTAL] < least:
@@ -328,14 +332,15 @@ def _decided(virtual, view, params, slot):  # type: ignore[no-untyped-def]
         return slot
     if who == _SHORTEST:
         return best_score(view, PackingKind.SJF, params)
-    return easy(view, False)
+    return easy(view, who == _BACKFILLING)
 
 
 @inlined
 def _follow_others(virtual, state, sequence, params):  # type: ignore[no-untyped-def]
-    """Run the virtual clusters under EASY and shortest job first up to the real cluster's time."""
-    while must_decide(virtual, _EASY, state, sequence):
-        answer(virtual, _EASY, sequence, easy(virtual.seen, False))
+    """Run the virtual clusters of all but the policy up to the real cluster's time."""
+    for run in (_EASY, _BACKFILLING):
+        while must_decide(virtual, run, state, sequence):
+            answer(virtual, run, sequence, easy(virtual.seen, run == _BACKFILLING))
     while must_decide(virtual, _SHORTEST, state, sequence):
         slot = best_score(virtual.seen, PackingKind.SJF, params)
         answer(virtual, _SHORTEST, sequence, slot)
