@@ -57,6 +57,7 @@ def test_each_training_has_a_folder_and_all_must_agree(tmp_path: Path, seeds: li
     ]
     assert (tmp_path / f"{_NAME}-seed-6" / f"{_NAME}.md").exists()
     assert f"{_NAME}-seed-7/{_NAME}.md" in files.table.read_text()
+    assert "trained for 1 minutes by recipe fast" in files.table.read_text()
     assert files.picture.stat().st_size > 5_000
     card = json.loads(files.numbers.read_text())
     assert card["settings"]["trainings"] == 3

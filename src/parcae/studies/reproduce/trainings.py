@@ -116,6 +116,7 @@ def _summary(name: str, seeds: Sequence[int], cards: Sequence[dict[str, Any]]) -
     runs = [[Finding.from_json(one) for one in card["findings"]] for card in cards]
     rows = [_row(of_runs) for of_runs in zip(*runs, strict=True)]
     first = cards[0]
+    minutes = first["settings"]["training_budget_s"] / 60
     pages = (f"[seed {seed}]({name}-seed-{seed}/{name}.md)" for seed in seeds)
     return StudyResult(
         f"{first['title']}, in {len(seeds)} trainings",
@@ -126,6 +127,8 @@ def _summary(name: str, seeds: Sequence[int], cards: Sequence[dict[str, Any]]) -
         [
             "each training has other evaluation runs; its interval is over these runs. A verdict "
             "needs all trainings to agree",
+            f"in each, all policies together were trained for {minutes:g} minutes by recipe "
+            f"{first['settings']['recipe']}. A verdict says nothing about longer trainings",
             f"tables, pictures and trainings: {', '.join(pages)}",
         ],
         partial(save, partial(_draw, seeds, runs), (9.0, 1.2 + 0.5 * len(rows))),
