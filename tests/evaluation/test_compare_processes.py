@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -154,10 +155,10 @@ def _workload() -> Workload:
 def test_small_comparisons_start_no_processes_and_long_ones_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    started: list[range] = []
+    started: list[Sequence[int]] = []
 
     def workers(
-        world: ClusterWorld, resolved: ResolvedPolicies, seeds: range, count: int
+        world: ClusterWorld, resolved: ResolvedPolicies, seeds: Sequence[int], count: int
     ) -> list[object]:
         started.append(seeds)
         return list(zip(seeds, world.play(resolved, seeds), strict=True))
@@ -171,5 +172,5 @@ def test_small_comparisons_start_no_processes_and_long_ones_do(
         results.append(
             compare(ClusterWorld(_workload(), config, "batch", 3), ["fair", "fifo"], num_seeds=5)
         )
-    assert started == [range(1, 5)]
+    assert started == [[1, 2, 3, 4]]
     assert results[0].to_json() == results[1].to_json()

@@ -52,6 +52,15 @@ class RunOptions:
     ] = 20
     seed_start: SeedStartOption = 0
     processes: ProcessesOption = None
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep",
+            help="Keep every finished seed in this file. The same command goes on from there after "
+            "a stop, also with more seeds.",
+            callback=file_to_write,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -168,6 +177,7 @@ def compare_command(
             num_seeds=runs.seeds,
             seed_start=runs.seed_start,
             processes=runs.processes,
+            keep=runs.keep,
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
     output.write(comparison)

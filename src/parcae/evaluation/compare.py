@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from parcae.errors import ConfigError
 from parcae.evaluation.deadlines import DeadlineResult, deadline_result, fewest_missed
 from parcae.evaluation.doubts import promise_warnings, run_warnings, setting_warnings
+from parcae.evaluation.kept_runs import KeptRuns, SeedRuns, files_in_names
 from parcae.evaluation.paired import compare_in
 from parcae.evaluation.policies import AnyPolicy, ResolvedPolicies, resolve_policies
 from parcae.evaluation.statistics import (
@@ -219,18 +221,6 @@ class Comparison(PairedComparison[PolicyResult]):
 
 
 @dataclass(frozen=True)
-class SeedRuns:
-    """What is kept of one seed: a summary per policy, the times of the jobs, and their pools.
-
-    Recorded tasks are dropped, so that memory holds those of one run at a time.
-    """
-
-    summaries: tuple[RunSummary, ...]
-    jobs: PairedRuns
-    pools: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class ClusterWorld:
     """A cluster of executors or cores, and the jobs that are drawn for it.
 
@@ -280,6 +270,46 @@ class ClusterWorld:
             tuple(summaries), paired_runs(traces, ideal, deadlines_ms(sequence)), of_jobs
         )
 
+    def settings(self, resolved: ResolvedPolicies) -> dict[str, Any]:
+        """All that a run depends on but its seed and what is in files; plain JSON."""
+        settings = {
+            "workload": self.workload.name,
+            "fingerprint": fingerprint(self.workload),
+            "arrivals": self.arrivals,
+            "jobs": self.num_jobs,
+            "config": self.config.model_dump(mode="json"),
+            "tuned": dict(resolved.tuned),
+            "variants": dict(resolved.variants),
+            "version": __version__,
+        }
+        deadlines_s = seconds_by_name(self.workload.jobs)
+        if deadlines_s:
+            settings["deadlines_s"] = deadlines_s
+        if self.config.faults is not None:
+            settings["faults"] = str(resolve_faults(self.config.faults, self.workload))
+        return settings
+
+    def kept_runs(self, resolved: ResolvedPolicies, path: Path) -> KeptRuns:
+        """The file with the runs of a comparison that is to go on; see `KeptRuns`.
+
+        Raises:
+            ConfigError: the runs in it have other settings, or a policy is an object: nothing
+                tells whether two objects are the same policy.
+            FormatError, OSError: it is no such file, or cannot be read or written.
+        """
+        unnamed = set(resolved.names) - set(resolved.texts)
+        if unnamed:
+            raise ConfigError(
+                f"runs of a policy that is an object cannot be kept ({', '.join(sorted(unnamed))}):"
+                " give names of policies"
+            )
+        settings = {
+            **self.settings(resolved),
+            "policies": resolved.names,
+            "files": files_in_names(resolved.names),
+        }
+        return KeptRuns(path, settings, len(resolved.names))
+
     def compared(
         self,
         resolved: ResolvedPolicies,
@@ -289,22 +319,10 @@ class ClusterWorld:
     ) -> Comparison:
         """The comparison of the policies on these seeds."""
         settings = {
-            "workload": self.workload.name,
-            "fingerprint": fingerprint(self.workload),
-            "arrivals": self.arrivals,
-            "jobs": self.num_jobs,
+            **self.settings(resolved),
             "seeds": [runs.start, runs.stop - 1],
-            "config": self.config.model_dump(mode="json"),
-            "tuned": dict(resolved.tuned),
-            "variants": dict(resolved.variants),
             "intervals": METHODS[method],
-            "version": __version__,
         }
-        deadlines_s = seconds_by_name(self.workload.jobs)
-        if deadlines_s:
-            settings["deadlines_s"] = deadlines_s
-        if self.config.faults is not None:
-            settings["faults"] = str(resolve_faults(self.config.faults, self.workload))
         results = tuple(_results(resolved.names, rows, method))
         jobs = tuple(row.jobs for row in rows)
         pools = tuple(row.pools for row in rows) if resolved.tenant_pools else ()
@@ -320,6 +338,7 @@ def compare(
     processes: int | None = None,
     progress: Progress | None = None,
     intervals: Method = DEFAULT_METHOD,
+    keep: Path | None = None,
 ) -> Comparison:
     """Run every policy on the seeds seed_start .. seed_start + num_seeds - 1.
 
@@ -336,13 +355,17 @@ def compare(
         processes: number of worker processes; see `parcae.evaluation.paired.compare_in`.
         progress: called with (seeds done, all seeds) after every seed.
         intervals: method of the confidence intervals; see `parcae.evaluation.statistics.METHODS`.
+        keep: a file that keeps every finished seed, and from which a comparison goes on that was
+            stopped, or is to have more seeds; see `parcae.evaluation.kept_runs`.
 
     Returns:
         The results per policy, with the settings and the times of every job.
 
     Raises:
         PolicyError: a policy name is unknown or does not fit the world.
-        ConfigError: the settings are invalid, or a worker process died.
+        ConfigError: the settings are invalid, the runs in `keep` have others, or a worker process
+            died.
+        FormatError: `keep` is damaged, or another file.
         WorkloadError: the workload cannot give these jobs.
 
     Example: `compare(ClusterWorld(workload, SimulationConfig(), "batch", 20), ["fair", "fifo"],
@@ -358,6 +381,7 @@ def compare(
         processes=processes,
         progress=progress,
         intervals=intervals,
+        kept=None if keep is None else partial(world.kept_runs, path=keep),
     )
 
 

@@ -6,7 +6,7 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, get_context
@@ -14,7 +14,7 @@ from typing import Any
 
 from parcae.errors import ConfigError
 from parcae.evaluation.statistics import Method
-from parcae.evaluation.world import ComparisonT, Progress, ResolvedT, RowT, Say, World
+from parcae.evaluation.world import ComparisonT, Kept, Progress, ResolvedT, RowT, Say, World
 
 #: Worker processes take seconds to start. Less estimated work than this runs in this process.
 _WORTH_WORKERS_S = 10.0
@@ -29,6 +29,7 @@ def compare_in(
     progress: Progress | None = None,
     say: Say | None = None,
     intervals: Method = "t",
+    kept: Callable[[ResolvedT], Kept[RowT]] | None = None,
 ) -> ComparisonT:
     """Play the same runs under every policy, and compare the results.
 
@@ -44,6 +45,8 @@ def compare_in(
         progress: called with (runs done, all runs) after every run.
         say: called with a text about the current step.
         intervals: method of the confidence intervals; see `parcae.evaluation.statistics.METHODS`.
+        kept: opens the place of the runs that an earlier, stopped comparison played. They are not
+            played again, and the new ones are added.
 
     Raises:
         PolicyError: a policy name is unknown or does not fit the world.
@@ -57,9 +60,15 @@ def compare_in(
             "a policy has no name: give at least one policy, and separate names by single commas"
         )
     resolved = world.resolve(policies, say)
-    rows: dict[int, RowT] = {}
-    for number, row in _play_all(world, resolved, runs, processes, say):
+    place = None if kept is None else kept(resolved)
+    rows = {} if place is None else {n: row for n, row in place.rows.items() if n in runs}
+    if rows and progress is not None:
+        progress(len(rows), len(runs))
+    missing = [number for number in runs if number not in rows]
+    for number, row in _play_all(world, resolved, missing, processes, say):
         rows[number] = row
+        if place is not None:
+            place.keep(number, row)
         if progress is not None:
             progress(len(rows), len(runs))
     return world.compared(resolved, runs, [rows[number] for number in runs], intervals)
@@ -68,7 +77,7 @@ def compare_in(
 def _play_all(
     world: World[ResolvedT, RowT, ComparisonT],
     resolved: ResolvedT,
-    runs: range,
+    runs: Sequence[int],
     processes: int | None,
     say: Say | None,
 ) -> Iterator[tuple[int, RowT]]:
@@ -95,7 +104,7 @@ def _can_be_sent(resolved: Any) -> bool:
 def _play_in_processes(
     world: World[ResolvedT, RowT, ComparisonT],
     resolved: ResolvedT,
-    runs: range,
+    runs: Sequence[int],
     processes: int | None,
 ) -> Iterator[tuple[int, RowT]]:
     """Play the runs in this process while little work is left, otherwise in worker processes.
@@ -135,7 +144,10 @@ def _play_one(number: int) -> tuple[int, Any]:
 
 
 def _play_in_workers(
-    world: World[ResolvedT, RowT, ComparisonT], resolved: ResolvedT, runs: range, workers: int
+    world: World[ResolvedT, RowT, ComparisonT],
+    resolved: ResolvedT,
+    runs: Sequence[int],
+    workers: int,
 ) -> Iterator[tuple[int, RowT]]:
     other_children = set(active_children())
     pool = ProcessPoolExecutor(

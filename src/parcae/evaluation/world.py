@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -54,6 +54,17 @@ ResultT = TypeVar("ResultT", bound=PolicyResultLike)
 RowT = TypeVar("RowT")
 #: The type of a world's comparisons.
 ComparisonT = TypeVar("ComparisonT", covariant=True)
+
+
+class Kept(Protocol[RowT]):
+    """A place that keeps finished runs, so that a stopped comparison can go on."""
+
+    @property
+    def rows(self) -> Mapping[int, RowT]:
+        """The runs that it has, by their numbers."""
+
+    def keep(self, number: int, row: RowT, /) -> None:
+        """Add a run."""
 
 
 class World(Protocol[ResolvedT, RowT, ComparisonT]):

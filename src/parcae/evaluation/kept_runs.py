@@ -1,0 +1,201 @@
+"""Finished runs of a comparison in a file, from which a stopped comparison goes on.
+
+The file has one JSON object a line: first the settings, which must be the same when it is used
+again, then the runs in the order in which they ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from parcae.errors import ConfigError, FormatError
+from parcae.files import check_regular, write_bytes
+from parcae.metrics.later import PairedRuns
+from parcae.metrics.summary import RunSummary
+
+#: The first key of the first line; its value is the version of the format.
+_KEY = "parcae_kept_runs"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class SeedRuns:
+    """What is kept of one seed: a summary per policy, the times of the jobs, and their pools.
+
+    Recorded tasks are dropped, so that memory holds those of one run at a time.
+    """
+
+    summaries: tuple[RunSummary, ...]
+    jobs: PairedRuns
+    pools: tuple[str, ...] = ()
+
+
+class _Line(BaseModel, extra="forbid"):
+    """A line of the file: one seed under all policies; see `SeedRuns` and `PairedRuns`."""
+
+    seed: int
+    summaries: tuple[RunSummary, ...]
+    names: tuple[str, ...]
+    arrival_ms: list[int]
+    completion_ms: list[list[int]]
+    clock_ms: list[int]
+    ideal_ms: list[float] | None
+    deadline_ms: list[float] | None
+    pools: tuple[str, ...]
+
+
+class KeptRuns:
+    """A file with the finished runs of a comparison.
+
+    Args:
+        path: the file; it is made if it does not exist.
+        settings: what must be the same for all runs in the file, as plain JSON.
+        num_policies: number of policies of each run.
+
+    Raises:
+        ConfigError: the runs in the file have other settings.
+        FormatError: the file has something else in it, or is damaged.
+        OSError: it cannot be read or written.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any], num_policies: int) -> None:
+        self._path = Path(path)
+        self._num_policies = num_policies
+        header = {_KEY: _VERSION, **settings}
+        # Through JSON, so that it compares equal to what was read (lists, not tuples).
+        self._header: dict[str, Any] = json.loads(json.dumps(header))
+        #: The finished runs, by seed.
+        self.rows: dict[int, SeedRuns] = {}
+        lines = self._read()
+        # Without a line that a stop cut off, so that new lines begin at the start of a line.
+        write_bytes(self._path, b"".join(line + b"\n" for line in lines))
+
+    def keep(self, seed: int, row: SeedRuns) -> None:
+        """Add a finished run to the file.
+
+        Raises:
+            OSError: the disk is full, or the file cannot be written.
+        """
+        jobs = {
+            key: value.tolist() if isinstance(value, np.ndarray) else value
+            for key, value in vars(row.jobs).items()
+        }
+        summaries = [asdict(summary) for summary in row.summaries]
+        line = json.dumps({"seed": seed, "summaries": summaries, **jobs, "pools": row.pools})
+        with self._path.open("ab") as stream:
+            stream.write(line.encode() + b"\n")
+        self.rows[seed] = row
+
+    def _read(self) -> list[bytes]:
+        """Read the runs into `rows`; returns the file's whole lines, the settings first."""
+        check_regular(self._path)
+        header = json.dumps(self._header).encode()
+        if not self._path.exists():
+            return [header]
+        # A stop may have cut off the last line. The first is never cut off: it is written at once.
+        *lines, rest = self._path.read_bytes().split(b"\n")
+        if not lines and not rest:
+            return [header]
+        if not lines:
+            raise self._not_ours()
+        self._check_header(lines[0])
+        for number, line in enumerate(lines[1:], start=2):
+            self._add(number, line)
+        return lines
+
+    def _check_header(self, line: bytes) -> None:
+        try:
+            saved = json.loads(line)
+        except ValueError:
+            raise self._not_ours() from None
+        if not isinstance(saved, dict) or _KEY not in saved:
+            raise self._not_ours()
+        if saved[_KEY] != _VERSION:
+            raise FormatError(
+                f"{self._path}: written by another version of Parcae; give the name of a new file"
+            )
+        what, was, now = _difference(saved, self._header)
+        if what:
+            raise ConfigError(
+                f"{self._path}: the runs in it have another {what} ({was}, now {now}); use the "
+                "same settings, or another file"
+            )
+
+    def _add(self, number: int, line: bytes) -> None:
+        """Add the run of a line.
+
+        Raises:
+            FormatError: it is no run of these policies.
+        """
+        try:
+            run = _Line.model_validate(json.loads(line))
+            jobs = PairedRuns(
+                run.names,
+                np.array(run.arrival_ms, np.int64),
+                np.array(run.completion_ms, np.int64),
+                np.array(run.clock_ms, np.int64),
+                None if run.ideal_ms is None else np.array(run.ideal_ms, np.float64),
+                None if run.deadline_ms is None else np.array(run.deadline_ms, np.float64),
+            )
+        except (ValueError, ValidationError):
+            raise self._damaged(number) from None
+        policies, num_jobs = self._num_policies, len(run.names)
+        per_job = [jobs.arrival_ms, jobs.ideal_ms, jobs.deadline_ms]
+        if (
+            len(run.summaries) != policies
+            or jobs.completion_ms.shape != (policies, num_jobs)
+            or jobs.clock_ms.shape != (policies,)
+            or any(one is not None and one.shape != (num_jobs,) for one in per_job)
+            or len(run.pools) not in (0, num_jobs)
+        ):
+            raise self._damaged(number)
+        self.rows[run.seed] = SeedRuns(run.summaries, jobs, run.pools)
+
+    def _damaged(self, number: int) -> FormatError:
+        return FormatError(
+            f"{self._path}: line {number} is damaged; delete this line, and its seed runs again"
+        )
+
+    def _not_ours(self) -> FormatError:
+        return FormatError(
+            f"{self._path}: not a file of finished runs that parcae compare wrote; "
+            "give the name of a new file"
+        )
+
+
+def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The first setting that differs, and its values as JSON; empty texts if none does.
+
+    Example: the configs of 8 and of 9 executors give `("config.num_executors", "8", "9")`.
+    """
+    for key in sorted({*one, *other}):
+        first, second = one.get(key), other.get(key)
+        if first == second:
+            continue
+        if isinstance(first, dict) and isinstance(second, dict):
+            inner, was, now = _difference(first, second)
+            return f"{key}.{inner}", was, now
+        return key, json.dumps(first), json.dumps(second)
+    return "", "", ""
+
+
+def files_in_names(names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of every file that names of policies mention: a name does not say what is in it.
+
+    Example: `plan:net.safetensors:20ms` mentions `net.safetensors`, `fair+pools:p.xml` `p.xml`.
+    """
+    parts = {part for name in names for part in (name, *re.split("[:+=]", name))}
+    return {
+        part: hashlib.sha256(Path(part).read_bytes()).hexdigest()
+        for part in sorted(parts)
+        if part and Path(part).is_file()
+    }
