@@ -55,7 +55,7 @@ def _check(results: list[dict[str, Any]]) -> None:
 
 
 def test_a_sample_of_generated_calls_ends_as_calls_should(tmp_path: Path) -> None:
-    _check(_results(0, 40, tmp_path))
+    _check(_results(0, 25, tmp_path))
 
 
 @pytest.mark.slow

@@ -222,7 +222,15 @@ def test_the_service_shows_a_policy_the_very_observations_of_the_simulator(
     assert not mirror.jobs
 
 
-@pytest.mark.parametrize("name", ["srpt", "fsp", "parcae", "tuned+guard:1.1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "srpt",
+        "parcae",
+        pytest.param("fsp", marks=pytest.mark.slow),
+        pytest.param("tuned+guard:1.1", marks=pytest.mark.slow),
+    ],
+)
 def test_tables_that_grow_and_give_rows_back_change_no_plan(name: str) -> None:
     config = SimulationConfig(world=WorldName.CORES, num_executors=4, unknown_share=0.3)
     sequence = draw_sequence(_SYNTHETIC, "load:0.7", 160, 4, RandomStreams(5))
