@@ -1,6 +1,7 @@
 """What another client notices of a client that floods the service, in its 99th percentile.
 
-Slow: each flood lasts five seconds, and the bounds need a machine that is not busy otherwise.
+Slow: each flood lasts five seconds. On a machine that other work shares, the bound is relative to
+what the client notices without a flood.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ from parcae.service.protocol import (
 pytestmark = pytest.mark.slow
 
 _FLOOD_S = 5.0
+_ALONE_S = 2.0
+#: What is allowed on a machine on which nothing else runs.
 _MOST_P99_MS = 20.0
+#: What is allowed otherwise, relative to the same without a flood.
+_MOST_RATIO = 10.0
 #: A recurring job of the bundled TPC-H profile.
 _PROFILED = "q1-sf1"
 
@@ -229,6 +234,7 @@ def _victim(port: int, for_s: float) -> list[float]:
 
 @pytest.mark.parametrize("flood", _FLOODS, ids=[flood.__name__ for flood in _FLOODS])
 def test_another_client_is_served_in_time(port: int, flood: Callable[[int], None]) -> None:
+    alone_ms = np.percentile(_victim(port, _ALONE_S), 99)
     attacker = multiprocessing.get_context("spawn").Process(target=flood, args=(port,))
     attacker.start()
     try:
@@ -240,4 +246,5 @@ def test_another_client_is_served_in_time(port: int, flood: Callable[[int], None
         attacker.join()
     p50_ms, p99_ms = np.percentile(took_ms, (50, 99))
     print(f"{flood.__name__}: p50 {p50_ms:.2f}, p99 {p99_ms:.2f}, max {max(took_ms):.0f} ms")
-    assert p99_ms < _MOST_P99_MS
+    print(f"without it: p99 {alone_ms:.2f} ms")
+    assert p99_ms < max(_MOST_P99_MS, _MOST_RATIO * alone_ms)
