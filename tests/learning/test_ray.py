@@ -133,8 +133,11 @@ def test_a_training_on_a_cluster_is_the_same_as_without_one(address: str, tmp_pa
 
 
 @pytest.mark.slow
-def test_both_nodes_play(address: str) -> None:
+def test_both_nodes_play_also_after_a_training_on_another_cluster(address: str) -> None:
     family = ParcaeFamily(_STREAM, start_parameters(), (2.0, 2.0, 2.0))
+    ray.shutdown()
+    RayCluster("local", Setup(_STREAM, family, _CONFIG))
+    assert len(ray.nodes()) == 1
     cluster = RayCluster(address, Setup(_STREAM, family, _CONFIG))
     # Two tasks for each of the two CPUs.
     assert cluster.shares_per_group == 2

@@ -247,6 +247,7 @@ def test_the_bundled_workload_holds_all_22_queries_as_measured() -> None:
 
 @pytest.mark.slow
 def test_a_real_spark_is_measured_and_a_second_call_runs_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb", reason="measuring is an extra: pip install 'parcae[measure]'")
     if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
         pytest.skip("needs Java and pip install 'parcae[measure]'")
     config = _config(tmp_path, scale_factors=(0.01,), repetitions=1)

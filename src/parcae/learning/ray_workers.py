@@ -28,6 +28,8 @@ _PATIENCE_S = 10.0
 #: Simulators of the trainings that this process has worked for, by key and size of the share. Ray
 #: ends the process with the program that trains.
 _simulators: dict[tuple[str, int], tuple[Setup, Simulators]] = {}
+#: The addresses by which trainings of this process connected to clusters.
+_connections: dict[str, str] = {}
 
 
 class RayCluster:
@@ -88,17 +90,26 @@ def _connected(address: str) -> Any:
         import ray
     except ImportError:
         raise ConfigError("--ray needs Ray: install it with `pip install 'parcae[ray]'`") from None
-    # The user's program may have connected to Ray already.
+    # An earlier training of this process may have connected to another cluster.
+    if ray.is_initialized() and _connections.get(_cluster(ray), address) != address:
+        ray.shutdown()
+    # The user's program may have connected to Ray itself.
     if not ray.is_initialized():
         try:
             _check_answer(address)
-            ray.init(address=None if address == "local" else address, log_to_driver=False)
+            ray.init(address=address, log_to_driver=False)
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"--ray {address}: no Ray cluster answers there ({error}); start one with `ray "
                 "start --head`, whose output gives the address"
             ) from None
+        _connections[_cluster(ray)] = address
     return ray
+
+
+def _cluster(ray: Any) -> str:
+    """What identifies the cluster that this process is connected to."""
+    return str(ray.get_runtime_context().gcs_address)
 
 
 def _check_answer(address: str) -> None:
