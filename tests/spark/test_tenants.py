@@ -177,9 +177,10 @@ def test_queries_end_when_the_simulator_says(machine: Machine, tmp_path: Path) -
         tenants.join()
     found = {name: queries.end_s[name] - start_s for name in _QUERIES}
     expected = _simulated_s(tmp_path, _LONG_SLEEP_MS)
-    # A task takes some milliseconds more than it sleeps, a query some tens more than its tasks.
+    # A task takes some milliseconds more than it sleeps, and queries up to a second to start: up to
+    # 8% in all on a slow machine.
     for name in ("long", "cheap"):
-        assert found[name] == pytest.approx(expected[name], rel=0.07), (found, expected)
+        assert found[name] == pytest.approx(expected[name], rel=0.1), (found, expected)
 
 
 @pytest.mark.slow
