@@ -143,6 +143,12 @@ def test_the_tables_are_consistent_at_every_decision_also_with_executor_classes(
 def _by_dice(observation: Observation, rng: np.random.Generator) -> Decision:
     """A random valid decision: any stage, limit and class, every other time an idle slot."""
     stages = observation.schedulable_stages()
+    assert stages == [
+        stage
+        for job in observation.active_jobs
+        for stage in observation.stages_of(int(job))
+        if observation.is_schedulable(stage)
+    ]
     while stages and rng.random() < 0.9:
         executor_class = int(rng.integers(ANY_CLASS, len(observation.classes)))
         hold_ms = int(rng.integers(0, 2) * rng.integers(1, 4_000))

@@ -60,12 +60,18 @@ class Observation(NamedTuple):
 
     def schedulable_stages(self) -> list[int]:
         """Rows of the schedulable stages, in order of the jobs' arrival, then by stage index."""
-        return [
-            s
-            for job in self.active_jobs
-            for s in self.stages_of(int(job))
-            if self.is_schedulable(s)
-        ]
+        jobs = self.active_jobs
+        num_stages = self.jobs["num_stages"][jobs]
+        before = np.cumsum(num_stages) - num_stages
+        first = np.repeat(self.jobs["stage_start"][jobs] - before, num_stages)
+        rows = first + np.arange(len(first))
+        stages = self.stages
+        rows = rows[stages["is_saturated"][rows] == 0]
+        rows = rows[stages["num_parents_unsaturated"][rows] == 0]
+        rows = rows[stages["selected_round"][rows] != self.now["round_id"][0]]
+        offered = (self.source_count > 0) << np.arange(len(self.classes))
+        found: list[int] = rows[(stages["fits"][rows] & offered.sum()) != 0].tolist()
+        return found
 
     def demand(self, stage: int) -> int:
         """Number of executors that the stage can still take."""

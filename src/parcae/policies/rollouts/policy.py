@@ -19,7 +19,7 @@ from parcae.policies.orders.policy import OrderPolicy
 from parcae.policies.planning import CompiledPlanner
 from parcae.policies.rollouts.candidates import bring_forward, candidates, order_candidates
 from parcae.policies.rollouts.race import Budget, Clock, race
-from parcae.policies.rollouts.runs import RolloutModel, RolloutRuns, Sampler
+from parcae.policies.rollouts.runs import PlayTrials, RolloutModel, RolloutRuns, Sampler
 from parcae.policies.rule.policy import RulePolicy
 from parcae.simulation.kernels.rollouts import Assumptions, Rollouts, Trials
 from parcae.simulation.kernels.simulations import Simulation
@@ -56,20 +56,27 @@ class RolloutPolicy:
     def decide(self, observation: Observation) -> Decision:
         """Return the decision for one scheduling event."""
         clock = Clock(self.budget)
+        options = self.options(observation)
+        if len(options) == 1:
+            return options[0]
+        self._runs.fit(observation)
+        sampler = Sampler(self._runs, observation, options, self.rollouts_from(observation), clock)
+        return options[race(sampler, len(options), self.budget, clock)]
+
+    def options(self, observation: Observation) -> list[Decision]:
+        """The decisions that it tries, its base's own first."""
         base: Decision = self.base.decide(observation)
         others = [] if self.player is self.base else [self.player.decide(observation)]
-        can_idle = bool(may_idle(observation))
-        options = candidates(observation, base, others, may_idle=can_idle)
-        if len(options) == 1:
-            return base
-        self._runs.fit(observation)
+        return candidates(observation, base, others, may_idle=bool(may_idle(observation)))
+
+    def rollouts_from(self, observation: Observation) -> PlayTrials:
+        """What plays rollouts from an observed state on."""
 
         def play(run: Simulation, trials: Trials, assumed: Assumptions, a: int, b: int) -> None:
             rollouts = Rollouts(observation, trials, assumed, (), ())
             self.player.roll_out(run, rollouts, *self.player.arguments_for(run.state), a, b)
 
-        sampler = Sampler(self._runs, observation, options, play, clock)
-        return options[race(sampler, len(options), self.budget, clock)]
+        return play
 
 
 @dataclass

@@ -1,0 +1,112 @@
+"""The benchmark of expert iteration: what it judges, learns and takes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.expert_iteration import Judged, StudentPolicy, describe, gather, learn, padded
+
+from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Observation
+from parcae.evaluation.compare import ClusterWorld
+from parcae.policies.rollouts.names import rollout_policy
+from parcae.policies.rollouts.policy import RolloutPolicy
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.run import simulate
+from parcae.workloads.catalog import load_workload
+
+
+@pytest.fixture(scope="module")
+def world() -> ClusterWorld:
+    """Small batches of the bundled workload."""
+    return ClusterWorld(load_workload("tpch"), SimulationConfig(num_executors=8), "batch", 3)
+
+
+@pytest.fixture(scope="module")
+def planner(world: ClusterWorld) -> RolloutPolicy:
+    """`plan` over the fair policy."""
+    made = rollout_policy("plan:fair", world.workload, world.config)
+    assert isinstance(made, RolloutPolicy)
+    return made
+
+
+def test_judged_decisions_have_features_and_differences_from_the_base(
+    world: ClusterWorld, planner: RolloutPolicy, tmp_path: Path
+) -> None:
+    judged = gather(world, StudentPolicy("base", planner, None), 12, first_seed=7)
+    assert len(judged) == 12
+    assert np.isfinite(judged.features).all()
+    assert (judged.count > 1).all()
+    # The base differs by nothing from itself; others do, for better and for worse.
+    assert not judged.mean_s[:, 0].any()
+    assert not judged.error_s[:, 0].any()
+    assert judged.mean_s.max() > 0 > judged.mean_s.min()
+    judged.save(tmp_path / "round-0.npz")
+    again = Judged.load(tmp_path / "round-0.npz")
+    assert np.array_equal(again.mean_s, judged.mean_s)
+    assert np.array_equal(again.features, judged.features)
+
+
+def test_a_student_learns_what_features_say_and_takes_the_better_candidate(
+    world: ClusterWorld, planner: RolloutPolicy
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(600):
+        features = rng.normal(size=(5, 4)).astype(np.float32)
+        mean_s = (3 * (features[:, 1] - features[0, 1])).astype(np.float32)
+        rows.append((features, mean_s, np.ones(5, np.float32)))
+    student = learn(padded(rows))
+    features = rng.normal(size=(50, 4)).astype(np.float32)
+    expected_s = student.expected_s(features)
+    assert expected_s[0] == 0
+    assert np.abs(expected_s - 3 * (features[:, 1] - features[0, 1])).mean() < 0.5
+
+
+def test_without_a_better_candidate_the_base_decides(
+    world: ClusterWorld, planner: RolloutPolicy
+) -> None:
+    seen = []
+
+    class Doubtful:
+        """Expects every other candidate to be half a second better."""
+
+        def expected_s(self, features: np.ndarray) -> np.ndarray:
+            seen.append(features)
+            return np.where(np.arange(len(features)) > 0, -0.5, 0.0)
+
+    def ends(policy: Any) -> list[int]:
+        trace = simulate(world.draw(3), policy, world.config, 3)
+        return [int(end) for end in trace.completion_ms]
+
+    def student(margin_s: float) -> StudentPolicy:
+        return StudentPolicy("student", planner, Doubtful(), margin_s)  # type: ignore[arg-type]
+
+    assert ends(student(0.6)) == ends(planner.base)
+    assert ends(student(0.4)) != ends(planner.base)
+    assert all(np.isfinite(features).all() for features in seen)
+
+
+def test_candidates_are_described_by_their_own_numbers(
+    world: ClusterWorld, planner: RolloutPolicy
+) -> None:
+    described = []
+
+    class Describing:
+        """Plays as the base and describes its candidates."""
+
+        name = "describing"
+
+        def decide(self, observation: Observation) -> Decision:
+            options = planner.options(observation)
+            described.append((describe(observation, options), options))
+            return options[0]
+
+    simulate(world.draw(4), Describing(), world.config, 4)
+    for features, options in described:
+        assert len(features) == len(options)
+        # The last two columns: same stage as the base's, same job.
+        assert features[0, -2:].tolist() == [1, float(options[0].stage >= 0)]
+        same_stage = [option.stage == options[0].stage for option in options]
+        assert features[:, -2].astype(bool).tolist() == same_stage
