@@ -1,6 +1,6 @@
 """Expert iteration: a network that learns from what the rollouts of `plan` say, against the base.
 
-    python -m benchmarks.expert_iteration tpch-decima.parcae --decisions 30000 -o judged
+    python -m benchmarks.expert_iteration tpch-decima.parcae -o judged
 
 At some decisions of training runs, rollouts judge every candidate of `plan`: how much more time
 jobs spend in the system than after the base's decision. A network of the candidates' features
@@ -50,19 +50,27 @@ _SAMPLES = 8
 _JUDGED = 0.25
 #: Rows of a judged decision; `plan` has no more candidates.
 _MOST = 16
-#: Differences beyond this many seconds are cut: how bad a bad candidate is does not matter.
-_LARGEST_S = 60.0
+#: Differences are cut here. How bad a bad candidate is does not matter, but without a bound it is
+#: all that the networks learn.
+_LARGEST_S = 2.0
+_LEAST_S = -10.0
+#: Standard error in seconds above which a judgement counts for less.
+_USUAL_ERROR_S = 1.0
+#: Features are cut at this many standard deviations.
+_LARGEST_FEATURE = 5.0
 #: Share of the judged decisions, the last ones, that say when to stop learning.
 _HELD_OUT = 0.1
-_EPOCHS = 40
+_EPOCHS = 30
 _BATCH = 256
-_WIDTH = 64
+_WIDTH = 256
+_LEARNING_RATE = 3e-3
+_WEIGHT_DECAY = 1e-2
 #: Networks whose mean is the student's expectation.
 _NETWORKS = 3
 #: Margins in seconds that are compared on the selection runs.
-_MARGINS_S = (0.5, 1.0, 2.0, 4.0)
+_MARGINS_S = (0.1, 0.25, 0.5, 1.0)
 #: The margin of the students under which further rounds are gathered.
-_MARGIN_S = 1.0
+_MARGIN_S = 0.25
 _SELECTION_RUNS = 20
 
 
@@ -165,9 +173,15 @@ class Student:
         self.mean = mean
         self.scale = scale
 
+    def scaled(self, features: Rows) -> Rows:
+        """What the networks see of the features."""
+        deviations = (features - self.mean) / self.scale
+        cut: Rows = np.clip(deviations, -_LARGEST_FEATURE, _LARGEST_FEATURE).astype(np.float32)
+        return cut
+
     def expected_s(self, features: Rows) -> npt.NDArray[np.float64]:
         """The expected difference from the base's decision, float64[options]."""
-        scaled = torch.from_numpy((features - self.mean) / self.scale)
+        scaled = torch.from_numpy(self.scaled(features))
         with torch.inference_mode():
             scores = sum(network(scaled)[:, 0] for network in self.networks)
         values: npt.NDArray[np.float64] = scores.numpy().astype(np.float64) / len(self.networks)
@@ -333,7 +347,10 @@ def _fitted(learned: list[torch.Tensor], held_out: list[torch.Tensor], seed: int
         nn.ReLU(),
         nn.Linear(_WIDTH, 1),
     )
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=1e-3)
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=_LEARNING_RATE, weight_decay=_WEIGHT_DECAY
+    )
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _EPOCHS)
     best = (float("inf"), network.state_dict())
     for _ in range(_EPOCHS):
         order = torch.randperm(len(learned[0]))
@@ -342,6 +359,7 @@ def _fitted(learned: list[torch.Tensor], held_out: list[torch.Tensor], seed: int
             optimizer.zero_grad()
             torch.autograd.backward(_loss(network, [table[rows] for table in learned]))
             optimizer.step()
+        schedule.step()
         with torch.inference_mode():
             loss = float(_loss(network, held_out))
         if loss < best[0]:
@@ -354,23 +372,22 @@ def learn(judged: Judged) -> Student:
     """Learn what candidates are expected to cost."""
     is_candidate = np.arange(_MOST) < judged.count[:, None]
     known = judged.features[is_candidate]
-    mean = known.mean(axis=0)
-    scale = known.std(axis=0) + 1e-3
-    typical = np.median(judged.error_s[is_candidate])
-    weight = is_candidate / (judged.error_s**2 + typical**2)
+    student = Student([], known.mean(axis=0), known.std(axis=0) + 1e-3)
+    weight = is_candidate / (judged.error_s**2 + _USUAL_ERROR_S**2)
     weight[:, 0] = 0.0
     tables = [
         torch.from_numpy(table.astype(np.float32))
         for table in (
-            (judged.features - mean) / scale,
-            np.clip(judged.mean_s, -_LARGEST_S, _LARGEST_S),
+            student.scaled(judged.features),
+            np.clip(judged.mean_s, _LEAST_S, _LARGEST_S),
             weight,
         )
     ]
     first_held_out = round(len(judged) * (1 - _HELD_OUT))
     learned = [table[:first_held_out] for table in tables]
     held_out = [table[first_held_out:] for table in tables]
-    return Student([_fitted(learned, held_out, seed) for seed in range(_NETWORKS)], mean, scale)
+    student.networks = [_fitted(learned, held_out, seed) for seed in range(_NETWORKS)]
+    return student
 
 
 def with_best_margin(world: ClusterWorld, policy: StudentPolicy) -> StudentPolicy:
@@ -399,8 +416,8 @@ def main() -> None:
     parser.add_argument("--base", default="parcae:batch", help="the policy that is improved")
     parser.add_argument("--arrivals", default="batch", help="how jobs arrive")
     parser.add_argument("--jobs", type=int, default=20, help="number of jobs in a run")
-    parser.add_argument("--decisions", type=int, default=30_000, help="decisions to judge")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of gathering and learning")
+    parser.add_argument("--decisions", type=int, default=40_000, help="decisions to judge")
+    parser.add_argument("--rounds", type=int, default=4, help="rounds of gathering and learning")
     parser.add_argument("--seeds", type=int, default=100, help="number of runs that judge")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder")
     options = parser.parse_args()
@@ -415,13 +432,15 @@ def main() -> None:
     for number in range(options.rounds):
         path = options.output / f"round-{number}.npz"
         if not path.exists():
+            if parts:
+                student = learn(Judged.joined(parts))
+                policy = StudentPolicy("student", planner, student, _MARGIN_S)
             wanted = options.decisions // options.rounds
             first_seed = TRAINING_SEED_START + 10_000 * number
             gather(world, policy, wanted, first_seed).save(path)
         parts.append(Judged.load(path))
-        student = learn(Judged.joined(parts))
-        policy = StudentPolicy("student", planner, student, _MARGIN_S)
-    policy = with_best_margin(world, policy)
+    student = learn(Judged.joined(parts))
+    policy = with_best_margin(world, StudentPolicy("student", planner, student))
     result = compare(
         world,
         [planner.base, policy],

@@ -55,13 +55,15 @@ def test_a_student_learns_what_features_say_and_takes_the_better_candidate(
     rows = []
     for _ in range(600):
         features = rng.normal(size=(5, 4)).astype(np.float32)
-        mean_s = (3 * (features[:, 1] - features[0, 1])).astype(np.float32)
+        mean_s = (features[:, 1] - features[0, 1]).astype(np.float32)
         rows.append((features, mean_s, np.ones(5, np.float32)))
     student = learn(padded(rows))
     features = rng.normal(size=(50, 4)).astype(np.float32)
     expected_s = student.expected_s(features)
     assert expected_s[0] == 0
-    assert np.abs(expected_s - 3 * (features[:, 1] - features[0, 1])).mean() < 0.5
+    # How bad a bad candidate is beyond two seconds does not matter.
+    wanted_s = np.minimum(features[:, 1] - features[0, 1], 2)
+    assert np.abs(expected_s - wanted_s).mean() < 0.3
 
 
 def test_without_a_better_candidate_the_base_decides(
