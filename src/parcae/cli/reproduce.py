@@ -244,8 +244,8 @@ def reproduce_command(
         str | None,
         typer.Option(
             "--recipe",
-            help="Recipe of the trainings: fast | decima-2019; DeepRM: fresh | paper | fast; "
-            "A2cScheduler: fast | paper. (default: the first)",
+            help="Recipe of the trainings: fast | imitation | decima-2019; DeepRM: fresh | paper "
+            "| fast; A2cScheduler: fast | paper. (default: the first)",
         ),
     ] = None,
 ) -> None:
