@@ -17,6 +17,7 @@ from parcae.studies.reproduce.study import Origin, StudyResult, page
         (0.8, 1.0, 1.0, Verdict.OPEN),
         (0.9, 1.2, 1.0, Verdict.OPEN),
         (1.01, 1.2, 1.0, Verdict.OTHER),
+        (1.0, 1.0, 1.0, Verdict.OTHER),
         (1.01, 1.09, 1.1, Verdict.SAME),
         (math.nan, math.nan, 1.0, Verdict.OPEN),
     ],

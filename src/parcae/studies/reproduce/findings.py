@@ -38,7 +38,7 @@ class Finding:
         """What the interval of the ratio says; OPEN where the interval is unknown."""
         if self.ratio.high < self.most:
             return Verdict.SAME
-        if self.ratio.low > self.most:
+        if self.ratio.low >= self.most:
             return Verdict.OTHER
         return Verdict.OPEN
 
