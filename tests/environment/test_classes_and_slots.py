@@ -353,7 +353,7 @@ def test_the_theory_of_idle_slots_through_the_environment_is_the_theory() -> Non
 def test_a_network_that_chooses_both_through_the_environment_is_the_network() -> None:
     settings = DecimaSettings(executor_classes=True, idle_lengths=4)
     rng = np.random.default_rng(0)
-    weights = initial_weights(rng, settings, len(decima_levels(5)))
+    weights = initial_weights(rng, settings, len(decima_levels(5, settings)))
     weights = {
         name: (array + rng.normal(0, 0.1, array.shape)).astype(np.float32)
         for name, array in weights.items()

@@ -28,16 +28,18 @@ class Graphs:
     """A batch of B decisions over J jobs and S unfinished stages, one after another.
 
     Args:
-        x: float32[S, num_features + num_fits], features of the stages.
+        x: float32[S, num_features], features of the stages.
         job: int64[S], each stage's job.
         owner: int64[J], each job's decision.
         edges: for every height from 1 on, (parents, children), int64 rows of stages. When a height
             is processed, the embeddings of all lower heights are complete.
-        can_choose: bool[S], whether the stage may be chosen.
-        first_row: int64[B], the decision's first stage.
-        choice: int64[B], the chosen stage, counted from first_row.
+        option: int64[O], stages that may be chosen.
+        option_owner: int64[O], each option's decision.
+        option_x: float32[O, num_direct], what the scores know of it beside embeddings.
+        chosen: int64[B], the chosen option.
         level: int64[B], column of the chosen limit.
         can_limit: bool[B, num_levels].
+        limit_x: float32[B, num_levels, num_limit_features].
         class_choice: int64[B].
         can_class: bool[B, C]; C is 0 without a class head.
         class_x: float32[B, C, number of ClassFeature].
@@ -49,11 +51,13 @@ class Graphs:
     job: Tensor
     owner: Tensor
     edges: list[tuple[Tensor, Tensor]]
-    can_choose: Tensor
-    first_row: Tensor
-    choice: Tensor
+    option: Tensor
+    option_owner: Tensor
+    option_x: Tensor
+    chosen: Tensor
     level: Tensor
     can_limit: Tensor
+    limit_x: Tensor
     class_choice: Tensor
     can_class: Tensor
     class_x: Tensor
@@ -61,7 +65,7 @@ class Graphs:
     can_idle: Tensor
 
     def __len__(self) -> int:
-        return len(self.choice)
+        return len(self.chosen)
 
 
 class PlainDecima(TableNetwork):
@@ -120,7 +124,7 @@ class PlainDecima(TableNetwork):
 
     def embed(self, batch: Graphs) -> tuple[Tensor, Tensor, Tensor]:
         """Return the embeddings of stages [S, d], jobs [J, d] and decisions [B, d]."""
-        x = batch.x[:, : self.settings.num_features]
+        x = batch.x
         e = self.embed_stages(x, batch.edges)
         num_jobs = len(batch.owner)
         size = len(batch)
@@ -131,9 +135,12 @@ class PlainDecima(TableNetwork):
         )
         return e, y, self._summarize(y, batch.owner, size, Transform.F_GLOBAL, Transform.G_GLOBAL)
 
-    def _limit_logits(self, e: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    def _limit_logits(self, batch: Graphs, e: Tensor, y: Tensor, z: Tensor) -> Tensor:
         """Return the logits of every level for the chosen stages, [B, num_levels]."""
         settings = self.settings
+        if settings.has_job_features:
+            shared = torch.cat([y, z, batch.option_x[batch.chosen]], 1)
+            return self._score_each(Transform.W, shared, batch.limit_x)
         num_levels = len(self.levels)
         if settings.limits is Limits.NONE:
             return z.new_zeros(len(z), num_levels)
@@ -177,22 +184,20 @@ class PlainDecima(TableNetwork):
         """Evaluate recorded decisions: log probability of each choice, entropy, and state value."""
         e, y, z = self.embed(batch)
         job = batch.job
-        owner = batch.owner.index_select(0, job)
-        fits = batch.x[:, self.settings.num_features :]
-        logits = self._score(
-            Transform.Q, torch.cat([e, y.index_select(0, job), z.index_select(0, owner), fits], 1)
-        ).squeeze(1)
-        logits = logits.masked_fill(~batch.can_choose, -torch.inf)
+        option = batch.option
+        owner = batch.option_owner
+        inputs = [e[option], y[job[option]], z[owner], batch.option_x]
+        logits = self._score(Transform.Q, torch.cat(inputs, 1)).squeeze(1)
         log_stages = ragged_log_softmax(logits, owner, len(batch))
-        chosen = batch.first_row + batch.choice
+        chosen = option[batch.chosen]
         chosen_e = e.index_select(0, chosen)
         chosen_y = y.index_select(0, job[chosen])
-        limits = self._limit_logits(chosen_e, chosen_y, z).masked_fill(~batch.can_limit, -torch.inf)
+        limits = self._limit_logits(batch, chosen_e, chosen_y, z)
         heads = [
-            (torch.log_softmax(limits, 1), batch.level),
+            (_log_shares(limits, batch.can_limit), batch.level),
             *self._heads(batch, torch.cat([chosen_e, chosen_y, z], 1)),
         ]
-        log_prob = log_stages.index_select(0, chosen)
+        log_prob = log_stages.index_select(0, batch.chosen)
         entropy = z.new_zeros(len(batch)).index_add(0, owner, entropy_terms(log_stages))
         for logs, choice in heads:
             log_prob = log_prob + logs.gather(1, choice.unsqueeze(1)).squeeze(1)
@@ -234,24 +239,31 @@ def graphs_of(data: GraphDecisions, index: np.ndarray, levels: np.ndarray, is_al
     sizes = table.num_rows[jobs]
     rows = _ranges(table.first_row[jobs], sizes)
     job = np.repeat(np.arange(len(jobs)), sizes)
-    stages = np.zeros(len(index), np.int64)
-    np.add.at(stages, owner, sizes)
     # A limit must exceed what the job holds already. Without limits, only the last counts.
-    possible = levels[None, :] > table.held[index][:, None]
+    columns = np.arange(len(levels))
+    possible = (levels > table.held[index][:, None]) & (columns <= table.last_level[index][:, None])
     if is_all:
         possible = np.repeat(levels[None, :] == levels[-1], len(index), 0)
     edges = _edges(data, jobs, job, table.stage_index[rows])
+    num_options = table.num_options[index]
+    options = _ranges(table.first_option[index], num_options)
+    option_owner = np.repeat(np.arange(len(index)), num_options)
+    # Each option's job, and the first stage of every job, among the rows of this batch.
+    option_job = (np.cumsum(num_jobs) - num_jobs)[option_owner] + table.option_job[options]
+    first_stage = np.cumsum(sizes) - sizes
     tensor = torch.from_numpy
     return Graphs(
         x=tensor(table.x[rows]),
         job=tensor(job),
         owner=tensor(owner),
         edges=[(tensor(p), tensor(c)) for p, c in edges],
-        can_choose=tensor(table.can_choose[rows]),
-        first_row=tensor(np.cumsum(stages) - stages),
-        choice=tensor(table.choice[index]),
+        option=tensor(first_stage[option_job] + table.option_stage[options]),
+        option_owner=tensor(option_owner),
+        option_x=tensor(table.option_x[options]),
+        chosen=tensor(np.cumsum(num_options) - num_options + table.choice[index]),
         level=tensor(table.level[index]),
         can_limit=tensor(possible),
+        limit_x=tensor(table.limit_x[index]),
         class_choice=tensor(table.class_choice[index]),
         can_class=tensor(table.can_class[index]),
         class_x=tensor(table.class_x[index]),

@@ -37,6 +37,8 @@ _DECIMAS = (
     {"limits": "none"},
     {"has_graph": False},
     {"has_two_transforms": False},
+    {"features": "jobs"},
+    {"features": "jobs", "critical_path": True},
 )
 
 

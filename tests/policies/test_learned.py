@@ -151,7 +151,7 @@ def test_a_checkpoint_is_bound_by_its_kind(tmp_path: Path) -> None:
 
 def test_decima_with_an_output_per_limit_is_refused_on_another_cluster(tmp_path: Path) -> None:
     settings = DecimaSettings.model_validate({"limits": "outputs"})
-    levels = len(decima_levels(10))
+    levels = len(decima_levels(10, DecimaSettings()))
     weights = initial_weights(np.random.default_rng(0), settings, levels)
     shape = {**settings.model_dump(mode="json"), "num_levels": levels}
     path = tmp_path / "decima.safetensors"

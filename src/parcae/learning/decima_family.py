@@ -23,11 +23,12 @@ from parcae.policies.decima.layout import (
     initial_weights,
 )
 from parcae.policies.decima.network import DecimaNetwork
-from parcae.policies.decima.passes import Batch, Room
+from parcae.policies.decima.passes import GROUP, Batch, Room
 from parcae.policies.decima.policy import (
     DecimaPolicy,
     allocate_record,
     allocate_workspace,
+    curves_for,
     magnitudes_of,
 )
 from parcae.workloads.job import JobSpec, Workload
@@ -80,74 +81,112 @@ class GraphDecisions:
         del device
         return Batch(self.table, self.edges, index, self.room)
 
+    def shuffled(self, rng: np.random.Generator) -> Int64Array:
+        """All indices: groups of successive decisions in random order.
+
+        Successive decisions of a run have most states of jobs in common (see `training`).
+        """
+        num_groups = -(-len(self) // GROUP)
+        index = rng.permutation(num_groups)[:, None] * GROUP + np.arange(GROUP)
+        flat: Int64Array = index[index < len(self)]
+        return flat
+
 
 def _room(table: Decisions, edges: Edges, num_stages: int) -> Room:
     """What the buffers must have room for; `num_stages` is the most stages of a job."""
     jobs = int(table.num_jobs.max(initial=0))
-    ends = table.first_job + table.num_jobs
-    first_row = np.append(table.first_row, len(table.x))
-    rows = first_row[ends] - first_row[table.first_job]
+    before = np.concatenate([[0], np.cumsum(table.num_rows)])
+    rows = before[table.first_job + table.num_jobs] - before[table.first_job]
     options = max(1, table.can_class.shape[1], table.can_idle.shape[1])
     most_edges = int(np.diff(edges.first).max())
-    return Room(int(rows.max(initial=0)), jobs, jobs * most_edges, num_stages, options)
+    # Rounded up, so that buffers seldom grow.
+    states = 1 << int(table.state.max(initial=0)).bit_length()
+    return Room(
+        int(rows.max(initial=0)), jobs, jobs * most_edges, num_stages, options, states
+    )
+
+
+class _Pieces:
+    """Rows of several records, which are joined.
+
+    Args:
+        rollouts: what was recorded.
+        ends: whether the rows are the states in which the rollouts ended, instead of decisions.
+    """
+
+    def __init__(self, rollouts: list[Rollout], ends: bool) -> None:
+        # Row `count` of a record is the state in which the rollout ended.
+        self._records = [rollout.record for rollout in rollouts]
+        self._spans = [(r.count, r.count + 1) if ends else (0, r.count) for r in rollouts]
+        pairs = list(zip(self._records, self._spans, strict=True))
+        self._jobs = [(int(r.first_job[a]), int(r.first_job[b])) for r, (a, b) in pairs]
+
+    def of_decisions(self, name: str) -> npt.NDArray[Any]:
+        """A column of decisions."""
+        pairs = zip(self._records, self._spans, strict=True)
+        return np.concatenate([getattr(r, name)[a:b] for r, (a, b) in pairs])
+
+    def of_jobs(self, name: str) -> npt.NDArray[Any]:
+        """A column of jobs."""
+        pairs = zip(self._records, self._jobs, strict=True)
+        return np.concatenate([getattr(r, name)[a:b] for r, (a, b) in pairs])
+
+    def all(self, name: str, count: str) -> npt.NDArray[Any]:
+        """A whole column, whose length in a record is the field `count`."""
+        return np.concatenate([getattr(r, name)[: int(getattr(r, count)[0])] for r in self._records])
+
+    def sizes(self, count: str) -> list[int]:
+        """The field `count` of the records."""
+        return [int(getattr(record, count)[0]) for record in self._records]
+
+    def first_jobs(self) -> npt.NDArray[Any]:
+        """The first row of a job of each decision, among the joined rows."""
+        shifts = np.cumsum([0, *(b - a for a, b in self._jobs)])[:-1]
+        triples = zip(self._records, self._spans, self._jobs, shifts, strict=True)
+        return np.concatenate([r.first_job[a:b] - j[0] + s for r, (a, b), j, s in triples])
+
+    def num_jobs(self) -> npt.NDArray[Any]:
+        """The number of jobs of each decision."""
+        pairs = zip(self._records, self._spans, strict=True)
+        return np.concatenate([np.diff(r.first_job[a : b + 1]) for r, (a, b) in pairs])
+
+    def moved(self, name: str, count: str, spans: str = "jobs") -> npt.NDArray[Any]:
+        """A column of rows of a table whose length is `count`, among that table's joined rows."""
+        shifts = np.cumsum([0, *self.sizes(count)])[:-1]
+        ranges = self._jobs if spans == "jobs" else self._spans
+        triples = zip(self._records, ranges, shifts, strict=True)
+        return np.concatenate([getattr(r, name)[a:b] + s for r, (a, b), s in triples])
 
 
 def _gather(rollouts: list[Rollout], ends: bool) -> tuple[Decisions, npt.NDArray[np.float32]]:
     """The rollouts' decisions (with `ends` their final states), and their log probabilities."""
-    # Row `count` of a record is the state in which the rollout ended.
-    spans = [(r.count, r.count + 1) if ends else (0, r.count) for r in rollouts]
-    pieces = [(r.record, a, b) for r, (a, b) in zip(rollouts, spans, strict=True)]
-    jobs = [(int(r.first_job[a]), int(r.first_job[b])) for r, a, b in pieces]
-    rows = [
-        (int(r.first_row[a]), int(r.first_row[b]))
-        for (r, _, _), (a, b) in zip(pieces, jobs, strict=True)
-    ]
-    # Indices into job and stage rows move as the rollouts' rows are joined.
-    job_shift = np.cumsum([0, *(b - a for a, b in jobs)])[:-1]
-    row_shift = np.cumsum([0, *(b - a for a, b in rows)])[:-1]
-    records = [r for r, _, _ in pieces]
-
-    def decisions(name: str) -> npt.NDArray[Any]:
-        return np.concatenate([getattr(r, name)[a:b] for r, a, b in pieces])
-
-    def of_stages(name: str) -> npt.NDArray[Any]:
-        return np.concatenate(
-            [getattr(r, name)[a:b] for r, (a, b) in zip(records, rows, strict=True)]
-        )
-
+    pieces = _Pieces(rollouts, ends)
     table = Decisions(
-        first_job=np.concatenate(
-            [
-                r.first_job[a:b] - j[0] + s
-                for (r, a, b), j, s in zip(pieces, jobs, job_shift, strict=True)
-            ]
-        ),
-        num_jobs=np.concatenate([np.diff(r.first_job[a : b + 1]) for r, a, b in pieces]),
-        choice=decisions("choice"),
-        level=decisions("level"),
-        held=decisions("held"),
-        structure=np.concatenate(
-            [r.structure[a:b] for r, (a, b) in zip(records, jobs, strict=True)]
-        ),
-        first_row=np.concatenate(
-            [
-                r.first_row[a:b] - w[0] + s
-                for r, (a, b), w, s in zip(records, jobs, rows, row_shift, strict=True)
-            ]
-        ),
-        num_rows=np.concatenate(
-            [np.diff(r.first_row[a : b + 1]) for r, (a, b) in zip(records, jobs, strict=True)]
-        ),
-        x=of_stages("x"),
-        stage_index=of_stages("index"),
-        can_choose=of_stages("can_choose").astype(np.bool_),
-        class_choice=decisions("class_choice"),
-        can_class=decisions("can_class").astype(np.bool_),
-        class_x=decisions("class_x"),
-        idle_choice=decisions("idle_choice"),
-        can_idle=decisions("can_idle").astype(np.bool_),
+        first_job=pieces.first_jobs(),
+        num_jobs=pieces.num_jobs(),
+        first_option=pieces.moved("first_option", "all_options", "decisions"),
+        num_options=pieces.of_decisions("num_options"),
+        choice=pieces.of_decisions("choice"),
+        level=pieces.of_decisions("level"),
+        held=pieces.of_decisions("held"),
+        last_level=pieces.of_decisions("last_level"),
+        limit_x=pieces.of_decisions("limit_x"),
+        structure=pieces.of_jobs("structure"),
+        state=pieces.moved("state", "num_states"),
+        first_row=pieces.moved("first_row", "num_rows"),
+        num_rows=pieces.of_jobs("num_rows_of"),
+        x=pieces.all("x", "num_rows"),
+        stage_index=pieces.all("index", "num_rows"),
+        option_job=pieces.all("option_job", "all_options"),
+        option_stage=pieces.all("option_stage", "all_options"),
+        option_x=pieces.all("option_x", "all_options"),
+        class_choice=pieces.of_decisions("class_choice"),
+        can_class=pieces.of_decisions("can_class").astype(np.bool_),
+        class_x=pieces.of_decisions("class_x"),
+        idle_choice=pieces.of_decisions("idle_choice"),
+        can_idle=pieces.of_decisions("can_idle").astype(np.bool_),
     )
-    return table, decisions("log_prob")
+    return table, pieces.of_decisions("log_prob")
 
 
 class DecimaFamily:
@@ -159,9 +198,10 @@ class DecimaFamily:
     def __init__(self, scenario: Scenario, settings: DecimaSettings) -> None:
         self.scenario = scenario
         self.decima = settings
-        self.levels = decima_levels(scenario.config.total_executors)
+        self.levels = decima_levels(scenario.config.total_executors, settings)
         self.edges = edges_of(scenario.workload)
         self._magnitudes = magnitudes_of(scenario.workload, scenario.config)
+        self._curves = curves_for(settings, scenario.workload, scenario.config)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -197,7 +237,9 @@ class DecimaFamily:
     def policy(self, weights: Weights) -> DecimaPolicy:
         """The policy with these weights."""
         executors = self.scenario.config.total_executors
-        return DecimaPolicy("decima", weights, self.decima, executors, self._magnitudes)
+        return DecimaPolicy(
+            "decima", weights, self.decima, executors, self._magnitudes, self._curves
+        )
 
     def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
         """Workspaces and records for this many simulators."""
@@ -211,7 +253,10 @@ class DecimaFamily:
         works = allocate_workspace(
             num_simulators, num_jobs, num_jobs * max(stages), classes, len(self.levels), settings
         )
-        return works, allocate_record(num_simulators, capacity, jobs, rows, classes, settings)
+        levels = len(self.levels)
+        return works, allocate_record(
+            num_simulators, capacity, jobs, rows, classes, levels, settings
+        )
 
     def explore_many(self, *args: Any) -> None:
         """See `decima.kernels.explore_many`.
@@ -238,10 +283,14 @@ class DecimaFamily:
         """A copy of the rollout's record without its unused rows."""
         r = rollout.record
         n = rollout.count
-        sizes = {"structure": int(r.num_jobs[0]), "first_row": int(r.num_jobs[0]) + 1}
-        sizes |= dict.fromkeys(("x", "index", "can_choose"), int(r.num_rows[0]))
+        of_jobs = ("structure", "state", "first_row", "num_rows_of")
+        of_options = ("option_job", "option_stage", "option_x")
+        sizes = dict.fromkeys(of_jobs, int(r.num_jobs[0]))
+        sizes |= dict.fromkeys(("x", "index"), int(r.num_rows[0]))
+        sizes |= dict.fromkeys(of_options, int(r.all_options[0]))
         # These arrays have no row per decision.
-        whole = {"count", "num_jobs", "num_rows", "end_ms", "end_cost"}
+        totals = {"count", "num_jobs", "num_rows", "num_states", "all_options"}
+        whole = {*totals, "end_ms", "end_cost"}
         cut = {
             name: getattr(r, name)[: sizes.get(name, n + 2)]
             for name in Record._fields

@@ -48,6 +48,9 @@ class DataSet(Protocol):
     def decisions(self, index: npt.NDArray[np.int64], device: torch.device) -> Any:
         """The decisions with these indices as tensors, for the network."""
 
+    def shuffled(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """All indices, in random order. What belongs together may stay together."""
+
 
 class TrainedNetwork(Protocol):
     """The batched network (a torch module)."""

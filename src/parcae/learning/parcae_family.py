@@ -46,6 +46,10 @@ class JobDecisions:
     def __len__(self) -> int:
         return len(self.choice)
 
+    def shuffled(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """All indices, in random order."""
+        return rng.permutation(len(self))
+
     def decisions(self, index: npt.NDArray[np.int64], device: torch.device) -> Decisions:
         """The decisions with these indices as tensors."""
         # `row` are the indices of the chosen decisions' job rows, one decision after another.

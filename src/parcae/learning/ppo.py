@@ -58,7 +58,7 @@ def imitate(
     Raises:
         DivergedError: the loss or its gradient is not finite.
     """
-    order = rng.permutation(len(data))
+    order = data.shuffled(rng)
     losses = 0.0
     entropies = 0.0
     count = 0
@@ -146,7 +146,7 @@ def update(
     sums = np.zeros(5)
     count = 0
     for epoch in range(step.epochs):
-        order = rng.permutation(len(data))
+        order = data.shuffled(rng)
         for first in range(0, len(data), step.minibatch):
             index = order[first : first + step.minibatch]
             weight = advantages[index] / np.float32(len(index))

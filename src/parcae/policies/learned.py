@@ -19,7 +19,7 @@ from parcae.policies.checkpoint import SUFFIX, Checkpoint, ShippedCheckpoints, r
 from parcae.policies.corrector import layout as corrector_layout
 from parcae.policies.corrector.policy import ParcaePolicy
 from parcae.policies.decima import layout as decima_layout
-from parcae.policies.decima.policy import DecimaPolicy, magnitudes_of
+from parcae.policies.decima.policy import DecimaPolicy, curves_for, magnitudes_of
 from parcae.policies.order_network.layout import KIND as NETWORK_KIND
 from parcae.policies.order_network.policy import OrderNetworkPolicy, bind_network
 from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters
@@ -227,7 +227,7 @@ def _decima(
             f"{name}: the settings do not fit Decima's network ({error}); train it again"
         ) from None
     # A network with one output per limit works only for the number of limits it was trained with.
-    levels = len(decima_layout.decima_levels(config.total_executors))
+    levels = len(decima_layout.decima_levels(config.total_executors, decima))
     if decima.limits is decima_layout.Limits.OUTPUTS and levels != checkpoint.settings.get(
         "num_levels"
     ):
@@ -238,7 +238,9 @@ def _decima(
             "as an input, which works for any number"
         )
     magnitudes = magnitudes_of(workload, config)
-    return DecimaPolicy(name, checkpoint.weights, decima, config.total_executors, magnitudes)
+    curves = curves_for(decima, workload, config)
+    executors = config.total_executors
+    return DecimaPolicy(name, checkpoint.weights, decima, executors, magnitudes, curves)
 
 
 def variant_name(text: str, workload: Workload, config: SimulationConfig, arrivals: str) -> str:

@@ -255,6 +255,10 @@ class Recorded:
     def __len__(self) -> int:
         return len(self._choice)
 
+    def shuffled(self, rng: np.random.Generator) -> IntArray:
+        """All indices, in random order."""
+        return rng.permutation(len(self))
+
     def decisions(self, index: IntArray, device: torch.device) -> JobChoices:
         """The decisions with these indices as tensors."""
         num = self._num[index]

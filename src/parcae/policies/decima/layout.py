@@ -5,6 +5,9 @@
     P(v) = softmax over schedulable v of q(e_v, y_i, z)        (Eq. 2)
     P(l | v) = softmax over limits l above what the job holds of w(y_i, z, l)
 
+With the feature set `jobs`, q and w also take features d_v of the stage, its job and the offer, and
+w takes features of the limit beside its number: q(e_v, y_i, z, d_v) and w(y_i, z, d_v, l).
+
 Two heads are optional: executor classes c (section 7.3), and idle slots of length g/G (Duan & Wu,
 section IV-B):
 
@@ -25,7 +28,7 @@ from enum import IntEnum, StrEnum
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parcae.policies.networks.layout import Weights, flat, glorot, offsets_of
 
@@ -39,8 +42,7 @@ VERSIONS = 8
 #: Slope of the leaky rectifier below zero.
 SLOPE = 0.2
 LOCAL = 2.0
-#: Features that only the relative feature set has, and the most of the first of them, the work.
-NUM_RELATIVE = 3
+#: The most of the feature that is the work left.
 MOST_WORK = 20.0
 #: Unit of the number of offered executors in a network that chooses executor classes.
 OFFERED_UNIT = 20.0
@@ -61,6 +63,23 @@ class FeatureSet(StrEnum):
     # logarithms; then work left relative to the workload's mean job, how long executors move
     # compared with a task, and tasks of a job compared with executors
     RELATIVE = "relative"
+    # tasks left, task duration, executors on the stage, work left, and the last two of RELATIVE, in
+    # its units. What depends on the offer, and what a scheduler knows of the whole job, goes to the
+    # scores directly (see `Direct` and `LimitFeature`): so a job's embeddings change only if the
+    # job does.
+    # Deviation: Decima, section 5.1 has no such inputs, because its scores take embeddings only.
+    JOBS = "jobs"
+
+
+#: Features of a stage in each feature set, without the optional ones.
+NUM_RELATIVE = 8
+NUM_PLAIN = 6
+_NUM_FEATURES = {
+    FeatureSet.PAPER: 5,
+    FeatureSet.CODE: 5,
+    FeatureSet.RELATIVE: NUM_RELATIVE,
+    FeatureSet.JOBS: NUM_PLAIN,
+}
 
 
 class Limits(StrEnum):
@@ -93,6 +112,10 @@ class DecimaSettings(BaseModel):
         executor_classes: whether the class of the executors is chosen too. Stages then have their
             memory as a feature, and counts are logarithmic, so that what the network learns on a
             small cluster holds on a large one.
+
+    Raises:
+        ValueError: the feature set `jobs` is combined with executor classes, without a graph, or
+            with another kind of limits than `input`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -107,16 +130,40 @@ class DecimaSettings(BaseModel):
     idle_lengths: int = Field(default=0, ge=0, le=100)
     executor_classes: bool = False
 
+    @model_validator(mode="after")
+    def _check(self) -> DecimaSettings:
+        """Refuse what the feature set `jobs` does not go with."""
+        if self.has_job_features and not (
+            self.has_graph and self.limits is Limits.INPUT and not self.executor_classes
+        ):
+            raise ValueError(
+                "features=jobs needs a graph, limits=input and a single executor class; choose "
+                "another feature set, such as features=relative"
+            )
+        return self
+
+    @property
+    def has_job_features(self) -> bool:
+        """Whether the scores take the features of `Direct` and `LimitFeature`."""
+        return self.features is FeatureSet.JOBS
+
     @property
     def num_features(self) -> int:
         """Number of features of a stage."""
-        relative = NUM_RELATIVE * (self.features is FeatureSet.RELATIVE)
-        return 5 + relative + self.knows_gap + self.critical_path + self.average_width
+        num_features = _NUM_FEATURES[self.features]
+        return num_features + self.knows_gap + self.critical_path + self.average_width
 
     @property
-    def num_fits(self) -> int:
-        """Number of further inputs of the stage scores (see `Fit`)."""
+    def num_direct(self) -> int:
+        """Number of further inputs of the stage scores (see `Fit` and `Direct`)."""
+        if self.has_job_features:
+            return len(Direct)
         return len(Fit) if self.executor_classes else 0
+
+    @property
+    def num_limit_features(self) -> int:
+        """Number of recorded features of a limit; 0 if its number is the only one."""
+        return len(LimitFeature) if self.has_job_features else 0
 
 
 class Fit(IntEnum):
@@ -128,6 +175,52 @@ class Fit(IntEnum):
     SPARE = 2
     # Demand that waits for the best-fitting class / executors of the class, logarithmic.
     WAITING = 3
+
+
+class Direct(IntEnum):
+    """What the scores know directly of a stage that may be chosen: the cluster, its job, itself.
+
+    "Mean work" is the mean work of the workload's jobs.
+    """
+
+    OFFERED = 0  # offered executors / an eighth of the cluster, logarithmic
+    IS_GLOBAL = 1  # whether the offered executors belong to no job
+    JOBS = 2  # log of the number of jobs in the system
+    OPEN = 3  # log of the number of jobs that want executors
+    TOTAL = 4  # log of (remaining work of all jobs / mean work)
+    IS_LOCAL = 5  # whether the offered executors belong to the job
+    REMAINING = 6  # log of (the job's remaining work / mean work)
+    RANK = 7  # share of the jobs in the system that have less remaining work
+    STARTED = 8  # share of the job's work that has started
+    HELD = 9  # executors that the job holds, without the offered ones / all executors
+    WORTH = 10  # log of (remaining work / (1 + executors that the job holds) / mean work)
+    # The number of executors that suits the job at four prices (see `LEVEL_PRICES`) / all executors
+    LEVEL_CHEAP = 11
+    LEVEL_FAIR = 12
+    LEVEL_DEAR = 13
+    LEVEL_DEAREST = 14
+    IS_RUNNABLE = 15  # whether the stage's parents are complete
+    PATH = 16  # length of the longest path from the stage on / that of the job
+    DEMAND = 17  # executors that the stage can take / offered executors, at most 1
+    WAVES = 18  # log of (tasks left / executors that the stage would have)
+
+
+#: The first features that differ between jobs, and between the stages of a job.
+FIRST_OF_JOB = Direct.IS_LOCAL
+FIRST_OF_STAGE = Direct.IS_RUNNABLE
+#: log of the price of the whole cluster for which `Direct.LEVEL_CHEAP` and the next ones are best.
+LEVEL_PRICES = (-1.0, 0.5, 2.0, 3.5)
+
+
+class LimitFeature(IntEnum):
+    """Inputs of the score of a limit in the feature set `jobs`."""
+
+    LEVEL = 0  # limit / all executors
+    LOG_LEVEL = 1  # log of the limit / 4
+    ADDED = 2  # executors that the limit gives away / all executors
+    OF_SOURCE = 3  # executors that the limit gives away / offered executors
+    STRETCH = 4  # log of (solo duration on so many executors / shortest solo duration)
+    INFLATION = 5  # log of (solo duration x limit / solo duration on one executor)
 
 
 class ClassFeature(IntEnum):
@@ -194,7 +287,7 @@ class Magnitudes:
 
     def units(self, features: FeatureSet) -> npt.NDArray[np.float64]:
         """Return the units of a feature set, float64[number of units]."""
-        if features is not FeatureSet.RELATIVE:
+        if features not in (FeatureSet.RELATIVE, FeatureSet.JOBS):
             return np.array(_RELEASED_UNITS)
         task_ms = max(1.0, self.task_ms)
         return np.array(
@@ -210,15 +303,16 @@ class Magnitudes:
         )
 
 
-def decima_levels(num_executors: int) -> npt.NDArray[np.int64]:
-    """Return the limits to choose from: every number of executors, or above 100 about two dozen.
+def decima_levels(num_executors: int, settings: DecimaSettings) -> npt.NDArray[np.int64]:
+    """Return the limits to choose from: every number of executors, or about two dozen of them.
 
-    # Deviation: Decima, section 5.2 gives a score to every limit; on clusters of thousands a
-    coarser choice is as good.
+    # Deviation: Decima, section 5.2 gives a score to every limit; on clusters of more than 100
+    executors, and with the feature set `jobs`, there are those of the solo curves.
     """
     from parcae.policies.solo_curves import limit_levels
 
-    return np.arange(1, num_executors + 1) if num_executors <= 100 else limit_levels(num_executors)
+    is_coarse = num_executors > 100 or settings.has_job_features
+    return limit_levels(num_executors) if is_coarse else np.arange(1, num_executors + 1)
 
 
 def sizes(settings: DecimaSettings, num_levels: int) -> dict[Transform, tuple[int, int]]:
@@ -231,6 +325,8 @@ def sizes(settings: DecimaSettings, num_levels: int) -> dict[Transform, tuple[in
         Limits.OUTPUTS: 2 * d,
         Limits.NONE: 1,
     }[settings.limits]
+    if settings.has_job_features:
+        limit_in = 2 * d + settings.num_direct + settings.num_limit_features
     limit_out = num_levels if settings.limits is Limits.OUTPUTS else 1
     sizes_by_transform = {
         Transform.PREP: (x, d),
@@ -240,7 +336,7 @@ def sizes(settings: DecimaSettings, num_levels: int) -> dict[Transform, tuple[in
         Transform.G_JOB: (d, d),
         Transform.F_GLOBAL: (d, d),
         Transform.G_GLOBAL: (d, d),
-        Transform.Q: (3 * d + settings.num_fits, 1),
+        Transform.Q: (3 * d + settings.num_direct, 1),
         Transform.W: (limit_in, limit_out),
     }
     if settings.executor_classes:

@@ -134,7 +134,7 @@ class DecimaNetwork(TableNetwork):
         self.settings = settings
         self.limits = levels
         self.critic = nn.Sequential(nn.Linear(EMBEDDING, 32), nn.LeakyReLU(SLOPE), nn.Linear(32, 1))
-        self._room = Room(0, 0, 0, 0, 0)
+        self._room = Room(0, 0, 0, 0, 0, 0)
         self._num_levels = 0
         self._passes: Passes | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ FloatArray = npt.NDArray[np.float32]
 
 #: Most decisions of a group, and the stage rows after which a group has enough. A group's numbers
 #: should fit into the second cache of a processor.
-_GROUP = 16
+GROUP = 16
 _GROUP_ROWS = 512
 _NO_VECTOR = np.zeros(0, np.float32)
 _NO_MATRIX = np.zeros((0, 0), np.float32)
@@ -53,6 +53,7 @@ class Room:
         edges: most edges among the unfinished stages of a decision.
         stages: most stages of a job.
         options: most classes or lengths of idle slots.
+        states: number of states of jobs of all decisions.
     """
 
     rows: int
@@ -60,11 +61,10 @@ class Room:
     edges: int
     stages: int
     options: int
+    states: int
 
     def __le__(self, other: Room) -> bool:
-        mine = (self.rows, self.jobs, self.edges, self.stages, self.options)
-        others = (other.rows, other.jobs, other.edges, other.stages, other.options)
-        return all(a <= b for a, b in zip(mine, others, strict=True))
+        return all(a <= b for a, b in zip(astuple(self), astuple(other), strict=True))
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,8 @@ def _head(options: int, num_in: int, num_embedded: int, num_out: int) -> Head:
         layers=_activations(options, num_out),
         logs=np.zeros(options),
         option=_integers(options),
-        first=_integers(_GROUP + 1),
-        chosen=_integers(_GROUP),
+        first=_integers(GROUP + 1),
+        chosen=_integers(GROUP),
     )
 
 
@@ -195,7 +195,8 @@ def allocate_passes(room: Room, settings: DecimaSettings, num_levels: int) -> Pa
     d = EMBEDDING
     rows = max(room.rows, _GROUP_ROWS)
     jobs = max(room.jobs, _GROUP_ROWS)
-    edges = room.edges * _GROUP
+    members = max(room.jobs, _GROUP_ROWS)
+    edges = room.edges * GROUP
     by_transform = sizes(settings, num_levels)
     inputs = _zeros(rows, settings.num_features + d)
 
@@ -215,27 +216,32 @@ def allocate_passes(room: Room, settings: DecimaSettings, num_levels: int) -> Pa
         d_y=_zeros(jobs, d),
         job_total=_zeros(jobs, d),
         d_job_total=_zeros(jobs, d),
-        z=_zeros(_GROUP, d),
-        d_z=_zeros(_GROUP, d),
-        global_total=_zeros(_GROUP, d),
-        d_global_total=_zeros(_GROUP, d),
+        z=_zeros(GROUP, d),
+        d_z=_zeros(GROUP, d),
+        global_total=_zeros(GROUP, d),
+        d_global_total=_zeros(GROUP, d),
         f_stage=_activations(rows, d),
         g_stage=_activations(rows, d),
         f_job=_activations(rows, d),
         g_job=_activations(jobs, d),
         f_global=_activations(jobs, d),
-        g_global=_activations(_GROUP, d),
+        g_global=_activations(GROUP, d),
         q=head(Transform.Q, rows),
-        w=head(Transform.W, _GROUP * num_levels),
-        executor_class=head(Transform.CLASS, _GROUP * room.options),
-        idle=head(Transform.IDLE, _GROUP * room.options),
-        shared=_zeros(_GROUP, 3 * d),
-        d_shared=_zeros(_GROUP, 3 * d),
+        w=head(Transform.W, GROUP * num_levels),
+        executor_class=head(Transform.CLASS, GROUP * room.options),
+        idle=head(Transform.IDLE, GROUP * room.options),
+        shared=_zeros(GROUP, 3 * d),
+        d_shared=_zeros(GROUP, 3 * d),
         zeros=_zeros(HIDDEN_1),
-        ones=np.ones((1, max(rows, _GROUP * max(num_levels, room.options))), np.float32),
+        ones=np.ones((1, max(rows, GROUP * max(num_levels, room.options))), np.float32),
         owner=_integers(rows),
-        job_owner=_integers(jobs),
-        stage=_integers(_GROUP),
+        first_of=_integers(jobs + 1),
+        job_row=_integers(jobs),
+        member_job=_integers(members),
+        member_decision=_integers(members),
+        first_member=_integers(GROUP + 1),
+        found=np.zeros((room.states, 2), np.int64),
+        stage=_integers(GROUP),
         place=_integers(rows),
         key=_integers(rows),
         row_of=_integers(room.stages),
@@ -244,5 +250,5 @@ def allocate_passes(room: Room, settings: DecimaSettings, num_levels: int) -> Pa
         child=_integers(edges),
         first_edge=_integers(rows),
         next_edge=_integers(edges),
-        size=_integers(5),
+        size=_integers(6),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from parcae.policies.decima.layout import (
     EMBEDDING,
     HIDDEN_1,
     HIDDEN_2,
+    LEVEL_PRICES,
     LIMIT_KINDS,
     VERSIONS,
     ClassFeature,
@@ -33,6 +35,7 @@ from parcae.policies.decima.layout import (
 )
 from parcae.policies.networks.choices import ranked_choices
 from parcae.policies.networks.layout import Weights
+from parcae.policies.solo_curves import SoloCurves, solo_curves
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload
 
@@ -48,12 +51,47 @@ def magnitudes_of(workload: Workload, config: SimulationConfig) -> Magnitudes:
     )
 
 
+def curves_for(
+    settings: DecimaSettings, workload: Workload, config: SimulationConfig
+) -> SoloCurves | None:
+    """Return the solo curves of a workload's jobs, or None if the network does not know them."""
+    return solo_curves(workload, config) if settings.has_job_features else None
+
+
+def _suited(curves: SoloCurves) -> npt.NDArray[np.float32]:
+    """The numbers of executors that suit every job at fixed prices / all executors.
+
+    The result is float32[num_profiles + 1, 4]; see `Direct.LEVEL_CHEAP`.
+    """
+    shares = curves.levels / curves.levels[-1]
+    columns = [
+        np.argmin(curves.stretch * (1.0 + math.exp(price) * shares), axis=1)
+        for price in LEVEL_PRICES
+    ]
+    return shares[np.stack(columns, axis=1)].astype(np.float32)
+
+
+def _tables_of(curves: SoloCurves | None) -> dict[str, npt.NDArray[np.float32]]:
+    """The tables of the Network that are made of solo curves."""
+    if curves is None:
+        nothing = np.zeros((1, 1), np.float32)
+        return {"stretch": nothing, "inflation": nothing, "suited": nothing}
+    log_stretch = np.log(curves.stretch)
+    inflation = log_stretch - log_stretch[:, :1] + np.log(curves.levels)
+    return {
+        "stretch": (log_stretch - log_stretch.min(axis=1, keepdims=True)).astype(np.float32),
+        "inflation": inflation.astype(np.float32),
+        "suited": _suited(curves),
+    }
+
+
 def make_network(
     weights: Weights,
     settings: DecimaSettings,
     num_executors: int,
     path: str = "weights",
     magnitudes: Magnitudes | None = None,
+    curves: SoloCurves | None = None,
 ) -> Network:
     """Return the network in the form that the kernels take.
 
@@ -62,12 +100,14 @@ def make_network(
         settings: which parts the network has.
         num_executors: number of executors of the cluster.
         path: where the weights come from, for the error message.
-        magnitudes: how large jobs and cluster are; needed for relative features only.
+        magnitudes: how large jobs and cluster are; needed for the feature sets `relative` and
+            `jobs` only.
+        curves: see `curves_for`.
 
     Raises:
         FormatError: a weight is missing or has another shape.
     """
-    levels = decima_levels(num_executors)
+    levels = decima_levels(num_executors, settings)
     return Network(
         weights=flatten(weights, settings, len(levels), path),
         starts=starts(settings, len(levels)),
@@ -82,6 +122,9 @@ def make_network(
         has_classes=settings.executor_classes,
         idle_lengths=settings.idle_lengths,
         has_relative_features=settings.features is FeatureSet.RELATIVE,
+        has_job_features=settings.has_job_features,
+        num_direct=settings.num_direct,
+        **_tables_of(curves),
         units=(magnitudes or _TYPICAL).units(settings.features),
     )
 
@@ -104,8 +147,8 @@ def allocate_workspace(
         num_levels: number of limits to choose from.
         settings: which parts the network has.
     """
-    # With executor classes the number of offered executors is no feature of the embeddings.
-    versions = 1 if settings.executor_classes else VERSIONS
+    # Where scores have further inputs, the number of offered executors is no feature of a stage.
+    versions = 1 if settings.num_direct > 0 else VERSIONS
 
     def floats(*shape: int) -> npt.NDArray[np.float32]:
         return np.zeros((num_simulators, *shape), np.float32)
@@ -121,15 +164,27 @@ def allocate_workspace(
         f3=floats(versions * num_jobs, EMBEDDING),
         embedded=np.full((num_simulators, versions * num_jobs), -1, np.int64),
         version=np.full((num_simulators, versions, 2), -1, np.int64),
-        now=integers(3),
+        now=integers(4),
         stamp=integers(num_jobs),
         twin=integers(num_jobs, 2),
-        done=integers(num_stages),
+        height=integers(num_stages),
+        before=np.zeros((num_simulators, num_stages, 3)),
+        changed=integers(num_jobs),
+        copies=integers(num_jobs, 2),
+        listed=integers(num_stages),
+        owner=integers(num_stages),
         cached_job=np.full((num_simulators, num_jobs, 4), -1, np.int64),
         cached_work_ms=np.zeros((num_simulators, num_jobs)),
         z=floats(EMBEDDING),
         logits=floats(num_stages),
         stage=integers(num_stages),
+        place=integers(num_stages),
+        direct=floats(num_stages, settings.num_direct),
+        order=integers(num_jobs),
+        remaining_ms=np.zeros((num_simulators, num_jobs)),
+        rank=floats(num_jobs),
+        limit_x=floats(num_levels, settings.num_limit_features),
+        recorded=integers(num_jobs, 5),
         limit_logits=floats(num_levels),
         cluster_layer=floats(HIDDEN_1),
         job_layer=floats(HIDDEN_1),
@@ -139,8 +194,8 @@ def allocate_workspace(
         rows=floats(num_stages, settings.num_features + EMBEDDING),
         layers_1=floats(max(num_stages, num_levels), HIDDEN_1),
         layers_2=floats(max(num_stages, num_levels), HIDDEN_2),
-        out=floats(num_stages, EMBEDDING),
-        total=floats(1, EMBEDDING),
+        out=floats(max(num_stages, num_jobs), EMBEDDING),
+        total=floats(max(num_stages, num_jobs), EMBEDDING),
         chosen=integers(5),
         waiting=floats(num_classes),
         class_x=floats(num_classes, len(ClassFeature)),
@@ -155,6 +210,7 @@ def allocate_record(
     job_capacity: int,
     row_capacity: int,
     num_classes: int,
+    num_levels: int,
     settings: DecimaSettings,
 ) -> Record:
     """Allocate a record of decisions for each of many simulators (the leading axis).
@@ -163,8 +219,10 @@ def allocate_record(
         num_simulators: length of the leading axis.
         capacity: decisions that a record can hold.
         job_capacity: jobs that all decisions of a record list together.
-        row_capacity: unfinished stages that all decisions of a record list together.
+        row_capacity: stages that all states of jobs of a record list together, and stages that all
+            its decisions may choose.
         num_classes: number of executor classes.
+        num_levels: number of limits to choose from.
         settings: which parts the network has.
     """
     classes = num_classes * settings.executor_classes
@@ -177,20 +235,30 @@ def allocate_record(
         count=zeros(np.int64, 1),
         num_jobs=zeros(np.int64, 1),
         num_rows=zeros(np.int64, 1),
+        num_states=zeros(np.int64, 1),
+        all_options=zeros(np.int64, 1),
         end_ms=zeros(np.int64, 1),
         end_cost=zeros(np.float64, 1),
         clock_ms=zeros(np.int64, capacity + 1),
         cost=zeros(np.float64, capacity + 1),
         first_job=zeros(np.int64, capacity + 2),
+        first_option=zeros(np.int64, capacity + 1),
+        num_options=zeros(np.int64, capacity + 1),
         choice=zeros(np.int64, capacity + 1),
         level=zeros(np.int64, capacity + 1),
         held=zeros(np.int64, capacity + 1),
+        last_level=zeros(np.int64, capacity + 1),
+        limit_x=zeros(np.float32, capacity + 1, num_levels, settings.num_limit_features),
         log_prob=zeros(np.float32, capacity + 1),
         structure=zeros(np.int64, job_capacity),
-        first_row=zeros(np.int64, job_capacity + 1),
-        x=zeros(np.float32, row_capacity, settings.num_features + settings.num_fits),
+        state=zeros(np.int64, job_capacity),
+        first_row=zeros(np.int64, job_capacity),
+        num_rows_of=zeros(np.int64, job_capacity),
+        x=zeros(np.float32, row_capacity, settings.num_features),
         index=zeros(np.int64, row_capacity),
-        can_choose=zeros(np.uint8, row_capacity),
+        option_job=zeros(np.int64, row_capacity),
+        option_stage=zeros(np.int64, row_capacity),
+        option_x=zeros(np.float32, row_capacity, settings.num_direct),
         class_choice=zeros(np.int64, capacity + 1),
         can_class=zeros(np.uint8, capacity + 1, classes),
         class_x=zeros(np.float32, capacity + 1, classes, len(ClassFeature)),
@@ -208,7 +276,9 @@ class DecimaPolicy(PlaysRuns):
         weights: arrays by name.
         settings: which parts the network has.
         num_executors: number of executors of the cluster.
-        magnitudes: how large jobs and cluster are; needed for relative features only.
+        magnitudes: how large jobs and cluster are; needed for the feature sets `relative` and
+            `jobs` only.
+        curves: see `curves_for`.
 
     Raises:
         FormatError: a weight is missing or has another shape.
@@ -219,12 +289,18 @@ class DecimaPolicy(PlaysRuns):
     settings: DecimaSettings
     num_executors: int
     magnitudes: Magnitudes | None = None
+    curves: SoloCurves | None = None
     network: Network = field(init=False, repr=False)
     _workspace: Workspace = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.network = make_network(
-            self.weights, self.settings, self.num_executors, self.name, self.magnitudes
+            self.weights,
+            self.settings,
+            self.num_executors,
+            self.name,
+            self.magnitudes,
+            self.curves,
         )
         self._workspace = self._workspace_for(64, 1024, 1)
 
@@ -240,7 +316,7 @@ class DecimaPolicy(PlaysRuns):
         sizes = len(view.jobs), len(view.stages), len(view.classes)
         room = (
             len(self._workspace.cached_job),
-            len(self._workspace.done),
+            len(self._workspace.height),
             len(self._workspace.waiting),
         )
         if any(needed > allocated for needed, allocated in zip(sizes, room, strict=True)):

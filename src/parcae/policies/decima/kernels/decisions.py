@@ -7,7 +7,14 @@ import numpy as np
 from parcae.cluster.kernels.tables import is_schedulable
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.kernels import inlined, kernel
-from parcae.policies.decima.kernels.embeddings import embed, hidden
+from parcae.policies.decima.kernels.direct import (
+    is_distinct,
+    write_cluster,
+    write_job,
+    write_limit,
+    write_stage,
+)
+from parcae.policies.decima.kernels.embeddings import critical_ms, embed, hidden
 from parcae.policies.decima.kernels.heads import (
     count_waiting,
     hold_ms,
@@ -16,7 +23,17 @@ from parcae.policies.decima.kernels.heads import (
     score_rows,
     write_fit,
 )
-from parcae.policies.decima.layout import EMBEDDING, HIDDEN_1, HIDDEN_2, Fit, Transform
+from parcae.policies.decima.layout import (
+    EMBEDDING,
+    FIRST_OF_JOB,
+    FIRST_OF_STAGE,
+    HIDDEN_1,
+    HIDDEN_2,
+    Direct,
+    Fit,
+    LimitFeature,
+    Transform,
+)
 from parcae.policies.networks.kernels import (
     copy_bias,
     draw,
@@ -31,6 +48,8 @@ _H1 = HIDDEN_1
 _H2 = HIDDEN_2
 _IMPOSSIBLE = np.float32(-np.inf)
 _NUM_FITS = len(Fit)
+_NUM_DIRECT = len(Direct)
+_NUM_LIMIT_FEATURES = len(LimitFeature)
 #: Added to the seed for the heads for classes and idle slots. With a separate seed for these heads,
 #: the other heads draw the same numbers whether or not the network has them.
 _OTHER_HEADS = np.uint64(2)
@@ -83,22 +102,29 @@ def score_stages(view, net, work):  # type: ignore[no-untyped-def]
     """
     count = 0
     top = net.levels[net.levels.shape[0] - 1]
+    work.now[3] = 0
     if view.now.num_schedulable[0] == 0:
         return 0
     if net.has_classes:
         count_waiting(view, work)
     weights = net.weights
     at = net.starts[Transform.Q]
-    num_fits = _NUM_FITS if net.has_classes else 0
-    second = at + (3 * _D + num_fits + 1) * _H1
+    further = at + 3 * _D * _H1
+    second = further + (net.num_direct + 1) * _H1
     copy_bias(weights, second - _H1, _H1, work.cluster_layer)
     add_product(work.z, _D, weights, at + 2 * _D * _H1, _H1, work.cluster_layer)
+    if net.has_job_features:
+        write_cluster(view, net, work, work.row)
+        add_product(work.row, FIRST_OF_JOB, weights, further, _H1, work.cluster_layer)
     for position in range(view.now.num_active[0]):
         job = view.active[position]
         if view.jobs.num_schedulable[job] == 0:
             continue
         copy_bias(work.cluster_layer, 0, _H1, work.job_layer)
         add_product(work.y[work.now[1] + job], _D, weights, at + _D * _H1, _H1, work.job_layer)
+        path_ms = 0.0
+        if net.has_job_features:
+            path_ms = _add_job(view, net, work, position, further)
         for stage in range(
             view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
         ):
@@ -108,21 +134,122 @@ def score_stages(view, net, work):  # type: ignore[no-untyped-def]
             copy_bias(work.job_layer, 0, _H1, layer)
             add_product(work.e[work.now[0] + stage], _D, weights, at, _H1, layer)
             if net.has_classes:
-                write_fit(view, work, stage, work.row, 0)
-                add_product(work.row, num_fits, weights, at + 3 * _D * _H1, _H1, layer)
+                write_fit(view, work, stage, work.direct[count], 0)
+                add_product(work.direct[count], _NUM_FITS, weights, further, _H1, layer)
+            elif net.has_job_features:
+                _add_stage(view, net, work, (stage, count), path_ms, further)
             work.stage[count] = stage
+            work.place[count] = position
             count += 1
+    work.now[3] = count
     logits = work.logits[:count]
     score_rows(weights, work.layers_1[:count], work.layers_2[:count], second, logits)
     return count
 
 
+@inlined
+def _add_job(view, net, work, position, further):  # type: ignore[no-untyped-def]
+    """Add what the features of a job contribute to its stages' first layer.
+
+    Returns the job's critical path in ms.
+    """
+    job = view.active[position]
+    held = held_executors(view, net, view.jobs.stage_start[job])
+    write_job(view, net, work, position, held, work.row)
+    add_product(
+        work.row[FIRST_OF_JOB:],
+        FIRST_OF_STAGE - FIRST_OF_JOB,
+        net.weights,
+        further + FIRST_OF_JOB * _H1,
+        _H1,
+        work.job_layer,
+    )
+    return critical_ms(view, job)
+
+
+@inlined
+def _add_stage(view, net, work, option, path_ms, further):  # type: ignore[no-untyped-def]
+    """Add what the features of a stage contribute to its first layer.
+
+    `option` is (row of the stage, its position among the stages that may be chosen).
+    """
+    stage, count = option
+    write_stage(view, stage, path_ms, work.row)
+    for feature in range(_NUM_DIRECT):
+        work.direct[count, feature] = work.row[feature]
+    add_product(
+        work.row[FIRST_OF_STAGE:],
+        _NUM_DIRECT - FIRST_OF_STAGE,
+        net.weights,
+        further + FIRST_OF_STAGE * _H1,
+        _H1,
+        work.layers_1[count],
+    )
+
+
 @kernel
-def _score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
+def _score_known_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
+    """Write the logits and features of the limits in the feature set `jobs`.
+
+    Limits that give away the same executors as a smaller one get -inf.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        work: the Workspace; `limit_logits` and `limit_x` are written.
+        stage: row of a stage that may be chosen (see `score_stages`).
+
+    Returns:
+        How many limits are possible.
+    """
+    option = 0
+    while work.stage[option] != stage:
+        option += 1
+    held = held_executors(view, net, stage)
+    weights = net.weights
+    at = net.starts[Transform.W]
+    of_limits = at + (2 * _D + _NUM_DIRECT) * _H1
+    second = of_limits + (_NUM_LIMIT_FEATURES + 1) * _H1
+    copy_bias(weights, second - _H1, _H1, work.job_layer)
+    y = work.y[work.now[1] + view.stages.job[stage]]
+    add_product(y, _D, weights, at, _H1, work.job_layer)
+    add_product(work.z, _D, weights, at + _D * _H1, _H1, work.job_layer)
+    add_product(
+        work.direct[option], _NUM_DIRECT, weights, at + 2 * _D * _H1, _H1, work.job_layer
+    )
+    count = 0
+    first = 0
+    for column in range(net.levels.shape[0]):
+        work.limit_logits[column] = _IMPOSSIBLE
+        if not is_distinct(view, net, held, column):
+            continue
+        if count == 0:
+            first = column
+        write_limit(view, net, stage, held, column, work.limit_x[column])
+        layer = work.layers_1[count]
+        copy_bias(work.job_layer, 0, _H1, layer)
+        add_product(work.limit_x[column], _NUM_LIMIT_FEATURES, weights, of_limits, _H1, layer)
+        count += 1
+    logits = work.limit_logits[first : first + count]
+    score_rows(weights, work.layers_1[:count], work.layers_2[:count], second, logits)
+    return count
+
+
+@kernel
+def score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
     """Write the logits of the limits to `work.limit_logits`; limits up to what is held get -inf.
 
-    Returns how many limits are possible.
+    Args:
+        view: the observation or state.
+        net: the Network.
+        work: the Workspace.
+        stage: row of a stage that may be chosen (see `score_stages`).
+
+    Returns:
+        How many limits are possible.
     """
+    if net.has_job_features:
+        return _score_known_limits(view, net, work, stage)
     job = view.stages.job[stage]
     held = held_executors(view, net, stage)
     num_levels = net.levels.shape[0]
@@ -182,7 +309,7 @@ def decide(view, net, work):  # type: ignore[no-untyped-def]
     if count == 0:
         return NO_STAGE, view.now.num_source[0], ANY_CLASS, 0
     stage = work.stage[largest(work.logits, count)]
-    _score_limits(view, net, work, stage)
+    score_limits(view, net, work, stage)
     level = net.levels[largest(work.limit_logits, net.levels.shape[0])]
     limit = min(level - held_executors(view, net, stage), view.now.num_source[0])
     executor_class = ANY_CLASS
@@ -248,7 +375,7 @@ def draw_decision(view, net, work, draw_seed):  # type: ignore[no-untyped-def]
     position = draw(work.logits, count, uniform(draw_seed, 2 * turn))
     log_prob = work.logits[position] - log_sum_exp(work.logits, count)
     stage = work.stage[position]
-    num_limits = _score_limits(view, net, work, stage)
+    num_limits = score_limits(view, net, work, stage)
     num_levels = net.levels.shape[0]
     column = draw(work.limit_logits, num_levels, uniform(draw_seed, 2 * turn + 1))
     log_prob += work.limit_logits[column] - log_sum_exp(work.limit_logits, num_levels)

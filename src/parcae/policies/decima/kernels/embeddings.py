@@ -5,8 +5,8 @@ The number of offered executors is a feature of every stage, so the workspace ke
 of all embeddings, one for each of the latest numbers. Untouched jobs of one profile have equal
 embeddings, which are computed once and copied.
 
-A network that chooses executor classes gets the number of offered executors as an input of the
-stage scores instead, so that a single version is enough: on clusters of thousands of executors
+Networks whose stage scores have further inputs (`layout.Fit`, `layout.Direct`) get the number of
+offered executors there, so that a single version is enough: on clusters of thousands of executors
 the same number rarely comes twice.
 """
 
@@ -25,6 +25,7 @@ from parcae.policies.decima.layout import (
     HIDDEN_2,
     LOCAL,
     MOST_WORK,
+    NUM_PLAIN,
     NUM_RELATIVE,
     SLOPE,
     Transform,
@@ -165,7 +166,15 @@ def _stage_features(view, net, stage, job, x, common):  # type: ignore[no-untype
     left = stages.num_tasks[stage] - stages.num_started[stage]
     local = LOCAL if job == now.source_job[0] else -LOCAL
     offered = now.num_source[0] / net.units[Unit.EXECUTORS]
-    if net.has_code_features:
+    if net.has_job_features:
+        on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
+        x[0] = math.log1p(left / net.units[Unit.TASKS])
+        x[1] = math.log1p(stages.task_ms[stage] / net.units[Unit.TASK_MS])
+        x[2] = on_stage / net.units[Unit.EXECUTORS]
+        x[3] = min(MOST_WORK, left * stages.task_ms[stage] / net.units[Unit.WORK_MS])
+        x[4] = net.units[Unit.DELAY]
+        x[5] = net.units[Unit.WIDTH]
+    elif net.has_code_features:
         x[0] = view.jobs.num_supplied[job] / net.units[Unit.EXECUTORS]
         x[1] = local
         x[2] = offered
@@ -185,7 +194,9 @@ def _stage_features(view, net, stage, job, x, common):  # type: ignore[no-untype
         x[5] = min(MOST_WORK, left * stages.task_ms[stage] / net.units[Unit.WORK_MS])
         x[6] = net.units[Unit.DELAY]
         x[7] = net.units[Unit.WIDTH]
-        column += NUM_RELATIVE
+        column = NUM_RELATIVE
+    if net.has_job_features:
+        column = NUM_PLAIN
     if net.knows_gap:
         x[column] = common[0]
         column += 1
@@ -235,6 +246,51 @@ def _update_cache_key(view, work, job, num_unfinished):  # type: ignore[no-untyp
 
 
 @inlined
+def _count_unfinished(view, job):  # type: ignore[no-untyped-def]
+    """Return the number of the job's unfinished stages."""
+    first = view.jobs.stage_start[job]
+    count = 0
+    for stage in range(first, first + view.jobs.num_stages[job]):
+        count += 1 if is_unfinished(view, stage) else 0
+    return count
+
+
+@inlined
+def _is_as_before(view, work, stage):  # type: ignore[no-untyped-def]
+    """Remember what a stage's features follow from, and return whether it is as it was before."""
+    stages = view.stages
+    on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
+    left = stages.num_tasks[stage] - stages.num_started[stage]
+    before = work.before[stage]
+    is_equal = (
+        before[0] == left and before[1] == on_stage and before[2] == stages.task_ms[stage]
+    )
+    before[0] = left
+    before[1] = on_stage
+    before[2] = stages.task_ms[stage]
+    return is_equal
+
+
+@inlined
+def _find_heights(view, work, job):  # type: ignore[no-untyped-def]
+    """Write the height of the job's unfinished stages above the leaves."""
+    first = view.jobs.stage_start[job]
+    stages = view.stages
+    for stage in range(first, first + view.jobs.num_stages[job]):
+        work.height[stage] = 0
+    has_changed = True
+    while has_changed:
+        has_changed = False
+        for stage in range(first + view.jobs.num_stages[job] - 1, first - 1, -1):
+            start = stages.child_start[stage]
+            for edge in range(start, start + stages.num_children[stage]):
+                child = view.children[edge]
+                if is_unfinished(view, child) and work.height[stage] <= work.height[child]:
+                    work.height[stage] = work.height[child] + 1
+                    has_changed = True
+
+
+@inlined
 def _refresh_features(view, net, work, job, gap, memory):  # type: ignore[no-untyped-def]
     """Update the features of the job's unfinished stages.
 
@@ -242,126 +298,162 @@ def _refresh_features(view, net, work, job, gap, memory):  # type: ignore[no-unt
     there is one version of the embeddings for each of these numbers.
     """
     first = view.jobs.stage_start[job]
-    has_changed = False
-    num_unfinished = 0
     num_features = work.x.shape[1]
-    offered = -1 if net.has_classes else _offered(net)
+    is_same = _update_cache_key(view, work, job, _count_unfinished(view, job))
+    if not is_same:
+        _find_heights(view, work, job)
+    has_changed = not is_same
+    offered = -1 if net.num_direct > 0 else _offered(net)
     path, width = _path_and_width(view, net, job)
+    # With these features only, a stage's features follow from the stage alone.
+    has_plain = net.has_job_features and num_features == NUM_PLAIN
     for stage in range(first, first + view.jobs.num_stages[job]):
         if not is_unfinished(view, stage):
             continue
-        num_unfinished += 1
+        if has_plain and _is_as_before(view, work, stage) and is_same:
+            continue
         _stage_features(view, net, stage, job, work.row, (gap, memory, path, width))
         for feature in range(num_features):
             if work.x[stage, feature] != work.row[feature]:
                 work.x[stage, feature] = work.row[feature]
                 has_changed |= feature != offered
-    if not _update_cache_key(view, work, job, num_unfinished) or has_changed:
+    if has_changed:
         work.stamp[job] += 1
 
 
 @inlined
 def _apply_outer_transform(net, work, which, y):  # type: ignore[no-untyped-def]
-    """y = g(total), or total if the network has only one transform per level; y has one row."""
+    """y = g(total), or total if the network has only one transform per level.
+
+    `y` has as many rows as are taken of `work.total`.
+    """
+    rows = y.shape[0]
     if net.has_two_transforms:
-        _transform(net, work, which, work.total, y)
-    else:
+        _transform(net, work, which, work.total[:rows], y)
+        return
+    for row in range(rows):
         for o in range(_D):
-            y[0, o] = work.total[0, o]
+            y[row, o] = work.total[row, o]
 
 
 @inlined
-def _embed_stage(view, net, work, stage):  # type: ignore[no-untyped-def]
-    """Write e_v of one stage by Eq. 1: e_v = g(sum f(e_u)) + prep(x_v).
+def _list_stages(view, work, num_jobs, height, has_parents, count):  # type: ignore[no-untyped-def]
+    """List stages of one height that other stages wait for, or for which none waits.
 
-    Also writes f(e_v) if another stage waits for this one.
+    Args:
+        view: the observation or state.
+        work: the Workspace; the rows of the stages are written to `listed`, from `count` on.
+        num_jobs: how many jobs are in `work.changed`.
+        height: the height.
+        has_parents: whether stages wait for them.
+        count: how many stages are listed already.
+
+    Returns:
+        How many stages are listed.
     """
-    row = work.now[0] + stage
+    for position in range(num_jobs):
+        job = work.changed[position]
+        first = view.jobs.stage_start[job]
+        for stage in range(first, first + view.jobs.num_stages[job]):
+            if work.height[stage] == height and is_unfinished(view, stage):
+                if (view.stages.num_parents_unfinished[stage] > 0) == has_parents:
+                    work.listed[count] = stage
+                    work.owner[count] = position
+                    count += 1
+    return count
+
+
+@inlined
+def _prepare(net, work, first, last):  # type: ignore[no-untyped-def]
+    """Write x_v and prep(x_v) of the listed stages first .. last - 1 to `work.rows`."""
+    num_features = work.x.shape[1]
+    for row in range(first, last):
+        for feature in range(num_features):
+            work.rows[row, feature] = work.x[work.listed[row], feature]
+    x = work.rows[first:last, :num_features]
     at = net.starts[Transform.PREP]
+    # A rectifier of this slope changes nothing.
+    apply_layer(x, net.weights, at, work.rows[first:last, num_features:], np.float32(1.0))
+
+
+@inlined
+def _add_messages(view, net, work, first, last):  # type: ignore[no-untyped-def]
+    """Add g(sum of f(e_u) over the children u) to the embeddings of stages above the leaves."""
     num_features = work.x.shape[1]
-    e = work.e[row]
-    copy_bias(net.weights, at + num_features * _D, _D, e)
-    add_product(work.x[stage], num_features, net.weights, at, _D, e)
-    if not net.has_graph:
-        return
-    if view.stages.num_children[stage] > 0:
-        work.total[0] = 0.0
-        for edge in range(
-            view.stages.child_start[stage],
-            view.stages.child_start[stage] + view.stages.num_children[stage],
-        ):
-            child = work.now[0] + view.children[edge]
-            for o in range(_D):
-                work.total[0, o] += work.f[child, o]
-        _apply_outer_transform(net, work, Transform.G_STAGE, work.out[:1])
+    for row in range(first, last):
+        stage = work.listed[row]
+        work.total[row - first] = 0.0
+        start = view.stages.child_start[stage]
+        for edge in range(start, start + view.stages.num_children[stage]):
+            child = view.children[edge]
+            if is_unfinished(view, child):
+                for o in range(_D):
+                    work.total[row - first, o] += work.f[work.now[0] + child, o]
+    _apply_outer_transform(net, work, Transform.G_STAGE, work.out[: last - first])
+    for row in range(first, last):
         for o in range(_D):
-            e[o] += work.out[0, o]
-    if view.stages.num_parents_unfinished[stage] > 0:
-        _transform(net, work, Transform.F_STAGE, work.e[row : row + 1], work.f[row : row + 1])
+            work.rows[row, num_features + o] += work.out[row - first, o]
 
 
 @inlined
-def _are_children_embedded(view, work, stage):  # type: ignore[no-untyped-def]
-    """Return whether the embeddings of all children of a stage have been computed."""
-    for edge in range(
-        view.stages.child_start[stage],
-        view.stages.child_start[stage] + view.stages.num_children[stage],
-    ):
-        if work.done[view.children[edge]] == 0:
-            return False
-    return True
+def _embed_stages(view, net, work, num_jobs):  # type: ignore[no-untyped-def]
+    """Write e_v = g(sum f(e_u)) + prep(x_v) (Eq. 1) of the changed jobs' stages, by height.
 
-
-@inlined
-def _embed_job(view, net, work, job):  # type: ignore[no-untyped-def]
-    """Write the embeddings of the job's unfinished stages, from leaves to roots, and its summary.
-
-    Also writes f3(y_i), which is what the job adds to the summary of the cluster.
+    Also writes f(e_v) of stages that others wait for. Returns the number of stages.
     """
-    first = view.jobs.stage_start[job]
-    num_stages = view.jobs.num_stages[job]
+    num_features = work.x.shape[1]
     left = 0
-    for stage in range(first, first + num_stages):
-        work.done[stage] = 0
-        left += 1 if is_unfinished(view, stage) else 0
-    while left > 0:
-        for stage in range(first + num_stages - 1, first - 1, -1):
-            if (
-                work.done[stage] == 0
-                and is_unfinished(view, stage)
-                and _are_children_embedded(view, work, stage)
-            ):
-                _embed_stage(view, net, work, stage)
-                work.done[stage] = 1
-                left -= 1
-    _embed_whole_job(view, net, work, job)
+    for position in range(num_jobs):
+        left += work.cached_job[work.changed[position], 3]
+    height = 0
+    first = 0
+    while first < left:
+        middle = _list_stages(view, work, num_jobs, height, True, first)
+        last = _list_stages(view, work, num_jobs, height, False, middle)
+        _prepare(net, work, first, last)
+        if net.has_graph and height > 0:
+            _add_messages(view, net, work, first, last)
+        for row in range(first, last):
+            for o in range(_D):
+                e = work.rows[row, num_features + o]
+                work.e[work.now[0] + work.listed[row], o] = e
+        if net.has_graph and middle > first:
+            e = work.rows[first:middle, num_features:]
+            _transform(net, work, Transform.F_STAGE, e, work.out[: middle - first])
+            for row in range(first, middle):
+                for o in range(_D):
+                    work.f[work.now[0] + work.listed[row], o] = work.out[row - first, o]
+        first = last
+        height += 1
+    return left
 
 
 @inlined
-def _embed_whole_job(view, net, work, job):  # type: ignore[no-untyped-def]
-    """Write the job's summary y_i and f3(y_i), after the embeddings of its stages."""
-    row = work.now[1] + job
-    y = work.y[row : row + 1]
-    y[0] = 0.0
+def _embed_jobs(view, net, work, num_jobs):  # type: ignore[no-untyped-def]
+    """Write the embeddings of the changed jobs: of their stages, their summaries y_i, and f3(y_i).
+
+    f3(y_i) is what a job adds to the summary of the cluster.
+    """
+    count = _embed_stages(view, net, work, num_jobs)
     if not net.has_graph:
+        for position in range(num_jobs):
+            work.y[work.now[1] + work.changed[position]] = 0.0
         return
-    num_features = work.x.shape[1]
-    first = view.jobs.stage_start[job]
-    count = 0
-    for stage in range(first, first + view.jobs.num_stages[job]):
-        if is_unfinished(view, stage):
-            for feature in range(num_features):
-                work.rows[count, feature] = work.x[stage, feature]
-            for o in range(_D):
-                work.rows[count, num_features + o] = work.e[work.now[0] + stage, o]
-            count += 1
     _transform(net, work, Transform.F_JOB, work.rows[:count], work.out[:count])
-    work.total[0] = 0.0
-    for position in range(count):
+    for position in range(num_jobs):
+        work.total[position] = 0.0
+    for row in range(count):
         for o in range(_D):
-            work.total[0, o] += work.out[position, o]
+            work.total[work.owner[row], o] += work.out[row, o]
+    y = work.out[:num_jobs]
     _apply_outer_transform(net, work, Transform.G_JOB, y)
-    _transform(net, work, Transform.F_GLOBAL, y, work.f3[row : row + 1])
+    f3 = work.total[:num_jobs]
+    _transform(net, work, Transform.F_GLOBAL, y, f3)
+    for position in range(num_jobs):
+        row = work.now[1] + work.changed[position]
+        for o in range(_D):
+            work.y[row, o] = y[position, o]
+            work.f3[row, o] = f3[position, o]
 
 
 @inlined
@@ -370,7 +462,7 @@ def _choose_version(view, net, work):  # type: ignore[no-untyped-def]
 
     If there is none, the version that was used longest ago is overwritten.
     """
-    offered = 0 if net.has_classes else view.now.num_source[0]
+    offered = 0 if net.num_direct > 0 else view.now.num_source[0]
     num_versions = work.version.shape[0]
     chosen = 0
     work.now[2] += 1
@@ -381,7 +473,7 @@ def _choose_version(view, net, work):  # type: ignore[no-untyped-def]
         if work.version[version, 1] < work.version[chosen, 1]:
             chosen = version
     num_jobs = work.stamp.shape[0]
-    work.now[0] = chosen * work.done.shape[0]
+    work.now[0] = chosen * work.height.shape[0]
     work.now[1] = chosen * num_jobs
     if work.version[chosen, 0] != offered:
         for job in range(num_jobs):
@@ -442,6 +534,34 @@ def _copy_embeddings(view, work, source, target):  # type: ignore[no-untyped-def
         work.f3[work.now[1] + target, o] = work.f3[work.now[1] + source, o]
 
 
+@inlined
+def _embed_changed(view, net, work):  # type: ignore[no-untyped-def]
+    """Update the features of all jobs, and the embeddings of those that have changed."""
+    gap = _mean_gap(view, net)
+    memory = largest_memory(view)
+    num_changed = 0
+    num_copies = 0
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        _refresh_features(view, net, work, job, gap, memory)
+        row = work.now[1] + job
+        if work.embedded[row] != work.stamp[job]:
+            work.embedded[row] = work.stamp[job]
+            twin = _find_twin(view, work, job)
+            if twin == NO_JOB:
+                work.changed[num_changed] = job
+                num_changed += 1
+            else:
+                work.copies[num_copies, 0] = twin
+                work.copies[num_copies, 1] = job
+                num_copies += 1
+        _offer_as_twin(view, work, job)
+    if num_changed > 0:
+        _embed_jobs(view, net, work, num_changed)
+    for copy in range(num_copies):
+        _copy_embeddings(view, work, work.copies[copy, 0], work.copies[copy, 1])
+
+
 @kernel
 def embed(view, net, work):  # type: ignore[no-untyped-def]
     """Update all embeddings for the current state.
@@ -452,21 +572,8 @@ def embed(view, net, work):  # type: ignore[no-untyped-def]
         work: the Workspace. Written: the features `x`, the embeddings `e`, `y` and `z`, and the
             caches behind them.
     """
-    gap = _mean_gap(view, net)
-    memory = largest_memory(view)
     _choose_version(view, net, work)
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
-        _refresh_features(view, net, work, job, gap, memory)
-        row = work.now[1] + job
-        if work.embedded[row] != work.stamp[job]:
-            twin = _find_twin(view, work, job)
-            if twin == NO_JOB:
-                _embed_job(view, net, work, job)
-            else:
-                _copy_embeddings(view, work, twin, job)
-            work.embedded[row] = work.stamp[job]
-        _offer_as_twin(view, work, job)
+    _embed_changed(view, net, work)
     work.total[0] = 0.0
     work.z[:] = 0.0
     if not net.has_graph:

@@ -6,13 +6,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.cluster.kernels.tables import is_schedulable
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.kernels import inlined, kernel
 from parcae.policies.classes.kernels import best_fitting
-from parcae.policies.decima.kernels.decisions import clear_cache, draw_decision, held_executors
+from parcae.policies.decima.kernels.decisions import (
+    clear_cache,
+    draw_decision,
+    held_executors,
+    score_limits,
+)
 from parcae.policies.decima.kernels.embeddings import embed, is_unfinished
-from parcae.policies.decima.kernels.heads import score_classes, write_fit
+from parcae.policies.decima.kernels.heads import score_classes
 from parcae.policies.networks.kernels import recording_of, uniform
 from parcae.policies.rule.kernels.decisions import decide as decide_by_rule
 from parcae.simulation.future import Status
@@ -21,31 +25,51 @@ from parcae.simulation.kernels.event_loop import resume, start, step
 from parcae.simulation.kernels.simulations import simulation_of
 
 
+# Columns of `Workspace.recorded`.
+_FIRST_ROW = 0
+_NUM_ROWS = 1
+_STATE = 2
+_STAMP = 3
+_OFFERED = 4
+
+
 class Record(NamedTuple):
-    """Decisions as training data; each decision lists its jobs, and each job its unfinished stages.
+    """Decisions as training data; each decision lists its jobs, and the stages it may choose.
 
     Lists of different lengths lie one after another in flat tables: the jobs of decision d are rows
-    first_job[d] to first_job[d + 1] - 1, the stages of job row j are rows first_row[j] to
-    first_row[j + 1] - 1. After the last decision one more entry holds the final state.
+    first_job[d] to first_job[d + 1] - 1, its options are rows first_option[d] to
+    first_option[d] + num_options[d] - 1. A job's unfinished stages are written once for each state
+    of the job, so that successive decisions share them: those of job row j are rows first_row[j] to
+    first_row[j] + num_rows[j] - 1. After the last decision one more entry holds the final state.
     """
 
     count: Any  # int64[1]
     num_jobs: Any  # int64[1], rows of jobs so far
     num_rows: Any  # int64[1], rows of stages so far
+    num_states: Any  # int64[1], states of jobs so far
+    all_options: Any  # int64[1], rows of options so far
     end_ms: Any  # int64[1], when the recording ended
     end_cost: Any  # float64[1], cost accrued until then
     clock_ms: Any  # int64[capacity]
     cost: Any  # float64[capacity], accrued before the decision
     first_job: Any  # int64[capacity + 1]
-    choice: Any  # int64[capacity], row of the chosen stage, counted from the decision's first row
+    first_option: Any  # int64[capacity]
+    num_options: Any  # int64[capacity]
+    choice: Any  # int64[capacity], the chosen option, counted from the decision's first one
     level: Any  # int64[capacity], column of the chosen limit
     held: Any  # int64[capacity], executors that limits are counted from; limits must be higher
+    last_level: Any  # int64[capacity], column of the largest limit that could be chosen
+    limit_x: Any  # float32[capacity, num_levels, num_limit_features]
     log_prob: Any  # float32[capacity]
     structure: Any  # int64[job_capacity], row of the job in the workload
-    first_row: Any  # int64[job_capacity + 1]
-    x: Any  # float32[row_capacity, num_features + num_fits]
+    state: Any  # int64[job_capacity], number of the job's state
+    first_row: Any  # int64[job_capacity]
+    num_rows_of: Any  # int64[job_capacity]
+    x: Any  # float32[row_capacity, num_features]
     index: Any  # int64[row_capacity], stage index within the job
-    can_choose: Any  # uint8[row_capacity]
+    option_job: Any  # int64[row_capacity], position of the option's job in the decision
+    option_stage: Any  # int64[row_capacity], the option's stage, counted from its job's first row
+    option_x: Any  # float32[row_capacity, num_direct]
     # A network without a class head has num_classes = 0, one without an idle head no lengths:
     class_choice: Any  # int64[capacity]
     can_class: Any  # uint8[capacity, num_classes]
@@ -54,60 +78,92 @@ class Record(NamedTuple):
     can_idle: Any  # uint8[capacity, G + 1]
 
 
-@kernel
-def _write(view, future, work, record, chosen):  # type: ignore[no-untyped-def]
-    """Copy the state's jobs and unfinished stages into the record.
-
-    Returns the row of the stage `chosen`, counted from the decision's first row.
-    """
-    row = record.count[0]
-    choice = 0
-    job_row = record.num_jobs[0]
+@inlined
+def _write_state(view, work, record, job):  # type: ignore[no-untyped-def]
+    """Write the rows of a job's unfinished stages, as a new state."""
+    recorded = work.recorded[job]
+    first = view.jobs.stage_start[job]
     stage_row = record.num_rows[0]
-    first_row = stage_row
+    recorded[_FIRST_ROW] = stage_row
+    recorded[_STATE] = record.num_states[0]
+    recorded[_STAMP] = work.stamp[job]
+    recorded[_OFFERED] = view.now.num_source[0]
+    record.num_states[0] += 1
+    for stage in range(first, first + view.jobs.num_stages[job]):
+        if is_unfinished(view, stage):
+            for feature in range(record.x.shape[1]):
+                record.x[stage_row, feature] = work.x[stage, feature]
+            record.index[stage_row] = stage - first
+            stage_row += 1
+    recorded[_NUM_ROWS] = stage_row - record.num_rows[0]
+    record.num_rows[0] = stage_row
+
+
+@kernel
+def _write(view, future, net, work, record):  # type: ignore[no-untyped-def]
+    """Copy the state's jobs and their unfinished stages into the record."""
+    row = record.count[0]
+    job_row = record.num_jobs[0]
     record.clock_ms[row] = view.now.clock_ms[0]
     record.first_job[row] = job_row
+    record.first_option[row] = record.all_options[0]
+    record.num_options[row] = 0
     for position in range(view.now.num_active[0]):
         job = view.active[position]
-        first = view.jobs.stage_start[job]
+        recorded = work.recorded[job]
+        is_same_offer = net.num_direct > 0 or recorded[_OFFERED] == view.now.num_source[0]
+        if recorded[_STAMP] != work.stamp[job] or not is_same_offer:
+            _write_state(view, work, record, job)
         record.structure[job_row] = future.job_profile[job]
-        record.first_row[job_row] = stage_row
+        record.state[job_row] = recorded[_STATE]
+        record.first_row[job_row] = recorded[_FIRST_ROW]
+        record.num_rows_of[job_row] = recorded[_NUM_ROWS]
         job_row += 1
-        for stage in range(first, first + view.jobs.num_stages[job]):
-            if is_unfinished(view, stage):
-                if stage == chosen:
-                    choice = stage_row - first_row
-                for feature in range(record.x.shape[1]):
-                    record.x[stage_row, feature] = (
-                        work.x[stage, feature] if feature < work.x.shape[1] else 0.0
-                    )
-                record.index[stage_row] = stage - first
-                record.can_choose[stage_row] = 0
-                stage_row += 1
-        record.first_row[job_row] = stage_row
     record.first_job[row + 1] = job_row
     record.num_jobs[0] = job_row
-    record.num_rows[0] = stage_row
+
+
+@inlined
+def _offset_of(view, stage):  # type: ignore[no-untyped-def]
+    """Return the row of an unfinished stage, counted from the first row of its job."""
+    offset = 0
+    for before in range(view.jobs.stage_start[view.stages.job[stage]], stage):
+        offset += 1 if is_unfinished(view, before) else 0
+    return offset
+
+
+@kernel
+def _record_options(view, work, record, stage):  # type: ignore[no-untyped-def]
+    """Record the stages that may be chosen. Returns the option that is `stage`."""
+    row = record.count[0]
+    first = record.all_options[0]
+    choice = 0
+    for option in range(work.now[3]):
+        at = first + option
+        if work.stage[option] == stage:
+            choice = option
+        record.option_job[at] = work.place[option]
+        record.option_stage[at] = _offset_of(view, work.stage[option])
+        for feature in range(record.option_x.shape[1]):
+            record.option_x[at, feature] = work.direct[option, feature]
+    record.num_options[row] = work.now[3]
+    record.all_options[0] = first + work.now[3]
     return choice
 
 
 @kernel
-def _record_choosable(view, net, work, record, row):  # type: ignore[no-untyped-def]
-    """Record which stages may be chosen, and how these fit the offered executors."""
-    top = net.levels[net.levels.shape[0] - 1]
-    at = record.first_row[record.first_job[row]]
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
-        for stage in range(
-            view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
-        ):
-            if is_unfinished(view, stage):
-                record.can_choose[at] = (
-                    is_schedulable(view, stage) and held_executors(view, net, stage) < top
-                )
-                if net.has_classes and record.can_choose[at]:
-                    write_fit(view, work, stage, record.x[at], work.x.shape[1])
-                at += 1
+def _record_limits(net, work, record, held):  # type: ignore[no-untyped-def]
+    """Record which limits could be chosen, and their features if there are any."""
+    row = record.count[0]
+    last = 0
+    for column in range(net.levels.shape[0]):
+        if work.limit_logits[column] == -np.inf:
+            continue
+        last = column
+        for feature in range(record.limit_x.shape[2]):
+            record.limit_x[row, column, feature] = work.limit_x[column, feature]
+    record.held[row] = held
+    record.last_level[row] = last
 
 
 @inlined
@@ -122,6 +178,7 @@ def _has_room(view, record):  # type: ignore[no-untyped-def]
         record.count[0] + 1 < record.clock_ms.shape[0]
         and record.num_jobs[0] + 2 * jobs < record.structure.shape[0]
         and record.num_rows[0] + 2 * stages < record.x.shape[0]
+        and record.all_options[0] + stages < record.option_job.shape[0]
     )
 
 
@@ -131,6 +188,8 @@ def _start_recording(simulation, recording, is_new):  # type: ignore[no-untyped-
     state, future, tables = simulation
     record = recording.record
     record.count[0] = record.num_jobs[0] = record.num_rows[0] = 0
+    record.num_states[0] = record.all_options[0] = 0
+    recording.work.recorded[:, _STAMP] = -1
     clear_cache(recording.work)
     return start(state, future, tables) if is_new else resume(state, future, tables)
 
@@ -155,12 +214,12 @@ def _record(  # type: ignore[no-untyped-def]
     """Record a decision before it is carried out."""
     record = recording.record
     row = record.count[0]
-    record.choice[row] = _write(state, future, recording.work, record, stage)
-    _record_choosable(state, net, recording.work, record, row)
+    _write(state, future, net, recording.work, record)
+    record.choice[row] = _record_options(state, recording.work, record, stage)
+    _record_limits(net, recording.work, record, held)
     record.cost[row] = cost_so_far(state, recording.costing)
     record.log_prob[row] = log_prob
     record.level[row] = level
-    record.held[row] = held
     record.count[0] = row + 1
 
 
@@ -171,7 +230,7 @@ def _end_recording(state, future, net, recording):  # type: ignore[no-untyped-de
     record.end_ms[0] = state.now.clock_ms[0]
     record.end_cost[0] = cost_so_far(state, recording.costing)
     embed(state, net, recording.work)
-    _write(state, future, recording.work, record, NO_STAGE)
+    _write(state, future, net, recording.work, record)
 
 
 @kernel
@@ -249,6 +308,7 @@ def _record_demonstration(  # type: ignore[no-untyped-def]
     held = held_executors(state, net, stage)
     if held >= net.levels[net.levels.shape[0] - 1]:
         return
+    score_limits(state, net, work, stage)
     if net.has_classes:
         score_classes(state, net, work, stage, limit)
     work.idle_logits[0] = 0.0

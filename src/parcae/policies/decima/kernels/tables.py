@@ -21,6 +21,13 @@ class Network(NamedTuple):
     has_classes: Any
     idle_lengths: Any  # int64: G; 0 for no idle slots
     has_relative_features: Any  # bool
+    has_job_features: Any  # bool
+    num_direct: Any  # int64, inputs of the stage scores beside embeddings
+    # The solo curves of every profile; the last row is for jobs that no profile knows. They have
+    # one row and one column of zeros if the network has no features of jobs.
+    stretch: Any  # float32[num_profiles + 1, num_levels], see `LimitFeature.STRETCH`
+    inflation: Any  # float32[num_profiles + 1, num_levels], see `LimitFeature.INFLATION`
+    suited: Any  # float32[num_profiles + 1, 4], see `Direct.LEVEL_CHEAP`
     units: Any  # float64[number of units], see layout.Unit
 
 
@@ -37,11 +44,18 @@ class Workspace(NamedTuple):
     f3: Any  # float32[VERSIONS * num_jobs, EMBEDDING], f3(y)
     embedded: Any  # int64[VERSIONS * num_jobs], stamp of the features behind the embeddings
     version: Any  # int64[VERSIONS, 2], number of offered executors, turn of the last use
-    # int64[3]: first stage row and first job row of the version in use; current turn
+    # int64[4]: first stage row and first job row of the version in use; current turn; number of
+    # stages that may be chosen
     now: Any
     stamp: Any  # int64[num_jobs], counts the changes of a job's features
     twin: Any  # int64[num_jobs, 2], by profile: turn, an untouched job that is embedded
-    done: Any  # int64[num_stages], whether the embedding was computed
+    height: Any  # int64[num_stages], height of unfinished stages above the leaves
+    # float64[num_stages, 3]: tasks left, executors on the stage, task duration behind `x`
+    before: Any
+    changed: Any  # int64[num_jobs], jobs that are embedded together
+    copies: Any  # int64[num_jobs, 2], jobs whose embeddings are copied: from, to
+    listed: Any  # int64[num_stages], stages that are embedded together
+    owner: Any  # int64[num_stages], the position of each listed stage's job in `changed`
     # int64[num_jobs, 4], which job the row held: arrival, profile, first stage row, number of
     # unfinished stages; an arrival of -1 means that the row is empty
     cached_job: Any
@@ -49,6 +63,15 @@ class Workspace(NamedTuple):
     z: Any  # float32[EMBEDDING]
     logits: Any  # float32[num_stages], by position among the stages that may be chosen
     stage: Any  # int64[num_stages], rows of these stages
+    place: Any  # int64[num_stages], positions of their jobs among the active ones
+    direct: Any  # float32[num_stages, num_direct], their further inputs
+    order: Any  # int64[num_jobs], positions of jobs, by remaining work
+    remaining_ms: Any  # float64[num_jobs], remaining work by position
+    rank: Any  # float32[num_jobs], share of the jobs with less remaining work, by position
+    limit_x: Any  # float32[num_levels, num_limit_features], for the chosen stage
+    # int64[num_jobs, 5], where a record has a job's stages: first row, number of rows, state, stamp,
+    # number of offered executors
+    recorded: Any
     limit_logits: Any  # float32[num_levels]
     cluster_layer: Any  # float32[HIDDEN_1], a first layer's sum over the cluster's inputs
     job_layer: Any  # float32[HIDDEN_1], the same sum with the job's inputs added
@@ -60,7 +83,7 @@ class Workspace(NamedTuple):
     layers_1: Any  # float32[rows, HIDDEN_1]
     layers_2: Any  # float32[rows, HIDDEN_2]
     out: Any  # float32[rows, EMBEDDING]
-    total: Any  # float32[1, EMBEDDING]
+    total: Any  # float32[rows, EMBEDDING], sums over children, stages or jobs
     # int64[5], the last drawn decision: position of the stage, column of the level, executors that
     # the limit is counted from, class, length of the idle slot
     chosen: Any

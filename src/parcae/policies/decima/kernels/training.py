@@ -1,8 +1,10 @@
 """Compiled training of Decima's network: recorded decisions judged again, and the gradient.
 
-Some decisions at a time form a group, whose numbers stay in the processor's caches. The stages of
-all their jobs are ordered by height above the leaves, so that every transform is a product of
-matrices. The pass back computes the group's forward pass again instead of storing it.
+Some decisions at a time form a group, whose numbers stay in the processor's caches. Between
+successive decisions of a run most jobs do not change, so every state of a job is embedded once for
+the whole group. The stages of all these states are ordered by height above the leaves, so that every
+transform is a product of matrices. The pass back computes the group's forward pass again instead of
+storing it.
 """
 
 from __future__ import annotations
@@ -26,22 +28,29 @@ _LIMIT_NONE = 3
 
 
 class Decisions(NamedTuple):
-    """Recorded decisions, flat: each has job rows, each job row has rows of unfinished stages.
+    """Recorded decisions, flat: each has job rows and options, each job row has rows of stages.
 
     See `recording.Record` for the columns; here, N decisions of several runs are joined.
     """
 
     first_job: Any  # int64[N]
     num_jobs: Any  # int64[N]
+    first_option: Any  # int64[N]
+    num_options: Any  # int64[N]
     choice: Any  # int64[N]
     level: Any  # int64[N]
     held: Any  # int64[N]
+    last_level: Any  # int64[N]
+    limit_x: Any  # float32[N, num_levels, num_limit_features]
     structure: Any  # int64[number of job rows]
+    state: Any  # int64[number of job rows]; equal numbers have equal stages
     first_row: Any  # int64[number of job rows]
     num_rows: Any  # int64[number of job rows]
-    x: Any  # float32[number of stage rows, num_features + num_fits]
+    x: Any  # float32[number of stage rows, num_features]
     stage_index: Any  # int64[number of stage rows]
-    can_choose: Any  # bool[number of stage rows]
+    option_job: Any  # int64[number of options]
+    option_stage: Any  # int64[number of options]
+    option_x: Any  # float32[number of options, num_direct]
     class_choice: Any  # int64[N]
     can_class: Any  # bool[N, number of classes]
     class_x: Any  # float32[N, number of classes, number of ClassFeature]
@@ -146,7 +155,10 @@ class Head(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Buffers for a group of decisions. Stages are ordered by height above the leaves."""
+    """Buffers for a group of decisions. Stages are ordered by height above the leaves.
+
+    "Jobs" are distinct states of jobs; a member is a job of a decision.
+    """
 
     inputs: Any  # float32[rows, num_features + EMBEDDING]; the two next are views of its columns
     x: Any  # float32[rows, num_features]
@@ -177,7 +189,13 @@ class Passes(NamedTuple):
     zeros: Any  # float32[largest width]
     ones: Any  # float32[1, rows]
     owner: Any  # int64[rows], each row's job
-    job_owner: Any  # int64[jobs], each job's decision
+    first_of: Any  # int64[jobs + 1], first recorded row of each job
+    job_row: Any  # int64[jobs], where each job is recorded
+    member_job: Any  # int64[members]
+    member_decision: Any  # int64[members]
+    first_member: Any  # int64[decisions + 1], first member of each decision
+    # int64[states, 2]: the last turn in which the state was found, and its job in the group
+    found: Any
     stage: Any  # int64[decisions], row of the chosen stage
     place: Any  # int64[rows], where a recorded row is
     key: Any  # int64[rows], twice the height of a recorded row, plus 1 if no stage waits for it
@@ -187,7 +205,7 @@ class Passes(NamedTuple):
     child: Any  # int64[edges]
     first_edge: Any  # int64[rows], first edge of a row, or -1
     next_edge: Any  # int64[edges], next edge of the same parent, or -1
-    size: Any  # int64[5]; see the constants below
+    size: Any  # int64[6]; see the constants below
 
 
 # Entries of `Passes.size`.
@@ -196,6 +214,7 @@ _JOBS = 1
 _HEIGHTS = 2
 _EDGES = 3
 _DECISIONS = 4
+_TURN = 5
 
 
 @inlined
@@ -219,24 +238,44 @@ def _find_edges(data, edges, work, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def _find_jobs(data, edges, work, group):  # type: ignore[no-untyped-def]
-    """Find the keys of the group's rows, and the edges between them."""
+    """Find the distinct jobs of a group, the keys of their rows, and the edges between them."""
     row = 0
-    position = 0
+    jobs = 0
+    members = 0
     work.size[_EDGES] = 0
+    work.size[_TURN] += 1
     for at in range(group.shape[0]):
         first_job = data.first_job[group[at]]
+        work.first_member[at] = members
         for job in range(first_job, first_job + data.num_jobs[group[at]]):
-            work.job_owner[position] = at
-            position += 1
-            work.row_of[:] = -1
-            for recorded in range(data.first_row[job], data.first_row[job] + data.num_rows[job]):
-                work.row_of[data.stage_index[recorded]] = row
-                work.key[row] = 1
-                row += 1
-            _find_edges(data, edges, work, job)
+            found = work.found[data.state[job]]
+            if found[0] != work.size[_TURN]:
+                found[0] = work.size[_TURN]
+                found[1] = jobs
+                work.job_row[jobs] = job
+                work.first_of[jobs] = row
+                jobs += 1
+                row = _find_rows(data, edges, work, job, row)
+            work.member_job[members] = found[1]
+            work.member_decision[members] = at
+            members += 1
+    work.first_member[group.shape[0]] = members
+    work.first_of[jobs] = row
     work.size[_ROWS] = row
-    work.size[_JOBS] = position
+    work.size[_JOBS] = jobs
     work.size[_DECISIONS] = group.shape[0]
+
+
+@inlined
+def _find_rows(data, edges, work, job, row):  # type: ignore[no-untyped-def]
+    """Find the keys of a job's rows, and the edges between them. Returns the next free row."""
+    work.row_of[:] = -1
+    for recorded in range(data.first_row[job], data.first_row[job] + data.num_rows[job]):
+        work.row_of[data.stage_index[recorded]] = row
+        work.key[row] = 1
+        row += 1
+    _find_edges(data, edges, work, job)
+    return row
 
 
 @inlined
@@ -261,9 +300,11 @@ def _order_rows(work):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _load_job(data, work, job, position, row):  # type: ignore[no-untyped-def]
-    """Bring a job's rows into order. `row` is the first of them in the recorded order."""
+def _load_job(data, work, position):  # type: ignore[no-untyped-def]
+    """Bring a job's rows into order."""
+    job = work.job_row[position]
     first = data.first_row[job]
+    row = work.first_of[position]
     for recorded in range(first, first + data.num_rows[job]):
         at = work.place[row + recorded - first]
         work.owner[at] = position
@@ -277,14 +318,8 @@ def _load(data, edges, work, group):  # type: ignore[no-untyped-def]
     """Bring the rows, features and edges of a group of decisions into order."""
     _find_jobs(data, edges, work, group)
     _order_rows(work)
-    row = 0
-    position = 0
-    for decision in group:
-        first_job = data.first_job[decision]
-        for job in range(first_job, first_job + data.num_jobs[decision]):
-            _load_job(data, work, job, position, row)
-            row += data.num_rows[job]
-            position += 1
+    for position in range(work.size[_JOBS]):
+        _load_job(data, work, position)
     for edge in range(work.size[_EDGES]):
         parent = work.place[work.parent[edge]]
         work.child[edge] = work.place[work.child[edge]]
@@ -437,8 +472,9 @@ def _embed(parts, work):  # type: ignore[no-untyped-def]
     _transform(parts.f_global, work.y, work.f_global, 0, jobs)
     decisions = work.size[_DECISIONS]
     _clear(work.global_total, 0, decisions)
-    for job in range(jobs):
-        _add_row(work.f_global.out, job, work.global_total, work.job_owner[job])
+    for member in range(work.first_member[decisions]):
+        job = work.member_job[member]
+        _add_row(work.f_global.out, job, work.global_total, work.member_decision[member])
     _outer(parts, parts.g_global, work.global_total, work.g_global, work.z, 0, decisions)
 
 
@@ -451,9 +487,10 @@ def _summaries_back(parts, work):  # type: ignore[no-untyped-def]
     g_global = work.g_global
     d_total = work.d_global_total
     _outer_back(parts, parts.g_global, work, g_global, work.d_z, d_total, 0, decisions)
-    for job in range(jobs):
-        for o in range(_D):
-            work.f_global.d_out[job, o] = d_total[work.job_owner[job], o]
+    _clear(work.f_global.d_out, 0, jobs)
+    for member in range(work.first_member[decisions]):
+        decision = work.member_decision[member]
+        _add_row(d_total, decision, work.f_global.d_out, work.member_job[member])
     _transform_back(parts.f_global, work, work.f_global, work.d_y, 0, jobs)
     _outer_back(parts, parts.g_job, work, work.g_job, work.d_y, work.d_job_total, 0, jobs)
     for row in range(rows):
@@ -548,41 +585,34 @@ def _place_of(parts, part):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _write_stage(data, work, count, recorded, at):  # type: ignore[no-untyped-def]
-    """Write the inputs of the stage in row `at` for its score."""
+def _write_stage(data, work, count, option, decision, at):  # type: ignore[no-untyped-def]
+    """Write the inputs of the stage in row `at` for its score; `option` is where it is recorded."""
     inputs = work.q.inputs
     job = work.owner[at]
-    decision = work.job_owner[job]
-    num_features = work.x.shape[1]
     for o in range(_D):
         inputs[count, o] = work.e[at, o]
         inputs[count, _D + o] = work.y[job, o]
         inputs[count, 2 * _D + o] = work.z[decision, o]
-    for fit in range(num_features, data.x.shape[1]):
-        inputs[count, 3 * _D + fit - num_features] = data.x[recorded, fit]
+    for feature in range(data.option_x.shape[1]):
+        inputs[count, 3 * _D + feature] = data.option_x[option, feature]
 
 
 @inlined
 def _list_stages(data, work, group):  # type: ignore[no-untyped-def]
     """Write the inputs of the stages that may be chosen, and remember the chosen ones."""
     head = work.q
-    row = 0
     count = 0
     for at in range(group.shape[0]):
         decision = group[at]
         head.first[at] = count
-        first_job = data.first_job[decision]
-        last_job = first_job + data.num_jobs[decision] - 1
-        start = data.first_row[first_job]
-        for recorded in range(start, data.first_row[last_job] + data.num_rows[last_job]):
-            place = work.place[row]
-            row += 1
-            if not data.can_choose[recorded]:
-                continue
-            if recorded - start == data.choice[decision]:
+        first = data.first_option[decision]
+        for option in range(first, first + data.num_options[decision]):
+            job = work.member_job[work.first_member[at] + data.option_job[option]]
+            place = work.place[work.first_of[job] + data.option_stage[option]]
+            if option - first == data.choice[decision]:
                 head.chosen[at] = count
                 work.stage[at] = place
-            _write_stage(data, work, count, recorded, place)
+            _write_stage(data, work, count, option, at, place)
             head.option[count] = place
             count += 1
     head.first[group.shape[0]] = count
@@ -595,7 +625,7 @@ def _list_limits(data, work, parts, group):  # type: ignore[no-untyped-def]
     count = 0
     for at in range(group.shape[0]):
         head.first[at] = count
-        for level in range(parts.levels.shape[0]):
+        for level in range(data.last_level[group[at]] + 1):
             if parts.levels[level] > data.held[group[at]]:
                 if level == data.level[group[at]]:
                     head.chosen[at] = count
@@ -611,6 +641,20 @@ def _write_limit(work, parts, at, row):  # type: ignore[no-untyped-def]
     for column in range(head.d_inputs.shape[1]):
         place = _place_of(parts, column // _D) + column % _D
         head.inputs[row, column] = work.shared[at, place]
+
+
+@inlined
+def _write_known_limit(data, work, decision, row):  # type: ignore[no-untyped-def]
+    """Write the features of the chosen stage and of a limit to the limit's row."""
+    head = work.w
+    option = data.first_option[decision] + data.choice[decision]
+    column = head.d_inputs.shape[1]
+    for feature in range(data.option_x.shape[1]):
+        head.inputs[row, column + feature] = data.option_x[option, feature]
+    column += data.option_x.shape[1]
+    for feature in range(data.limit_x.shape[2]):
+        value = data.limit_x[decision, head.option[row], feature]
+        head.inputs[row, column + feature] = value
 
 
 @inlined
@@ -632,7 +676,10 @@ def _score_limits(data, work, parts, group):  # type: ignore[no-untyped-def]
     for at in range(decisions):
         for row in range(head.first[at], head.first[at + 1]):
             _write_limit(work, parts, at, row)
-            head.inputs[row, width] = parts.levels[head.option[row]] / top
+            if data.limit_x.shape[2] > 0:
+                _write_known_limit(data, work, group[at], row)
+            else:
+                head.inputs[row, width] = parts.levels[head.option[row]] / top
     _score_options(parts.w, work, head)
 
 
@@ -835,14 +882,14 @@ def _stages_scored_back(parts, gradient, work):  # type: ignore[no-untyped-def]
     """Add the gradient of the layers that score stages, and of their inputs."""
     head = work.q
     _options_back(parts.q, gradient.q, work, head)
-    for row in range(head.first[work.size[_DECISIONS]]):
-        at = head.option[row]
-        job = work.owner[at]
-        decision = work.job_owner[job]
-        for o in range(_D):
-            work.d_e[at, o] += head.d_inputs[row, o]
-            work.d_y[job, o] += head.d_inputs[row, _D + o]
-            work.d_z[decision, o] += head.d_inputs[row, 2 * _D + o]
+    for decision in range(work.size[_DECISIONS]):
+        for row in range(head.first[decision], head.first[decision + 1]):
+            at = head.option[row]
+            job = work.owner[at]
+            for o in range(_D):
+                work.d_e[at, o] += head.d_inputs[row, o]
+                work.d_y[job, o] += head.d_inputs[row, _D + o]
+                work.d_z[decision, o] += head.d_inputs[row, 2 * _D + o]
 
 
 @inlined
@@ -892,17 +939,24 @@ def _end_of_group(data, work, index, first):  # type: ignore[no-untyped-def]
     """Return one past the last decision that fits into the buffers beside the first."""
     jobs = 0
     rows = 0
-    for at in range(first, min(index.shape[0], first + work.stage.shape[0])):
-        decision = index[at]
-        if data.num_jobs[decision] == 0:  # the end of a run
-            continue
-        last_job = data.first_job[decision] + data.num_jobs[decision] - 1
-        jobs += data.num_jobs[decision]
-        rows += data.first_row[last_job] + data.num_rows[last_job]
-        rows -= data.first_row[data.first_job[decision]]
-        if rows > work.owner.shape[0] or jobs > work.job_owner.shape[0]:
+    members = 0
+    options = 0
+    most = min(index.shape[0], first + work.stage.shape[0])
+    work.size[_TURN] += 1
+    for at in range(first, most):
+        first_job = data.first_job[index[at]]
+        for job in range(first_job, first_job + data.num_jobs[index[at]]):
+            found = work.found[data.state[job]]
+            if found[0] != work.size[_TURN]:
+                found[0] = work.size[_TURN]
+                jobs += 1
+                rows += data.num_rows[job]
+        members += data.num_jobs[index[at]]
+        options += data.num_options[index[at]]
+        is_full = rows > work.owner.shape[0] or jobs > work.job_row.shape[0]
+        if is_full or members > work.member_job.shape[0] or options > work.q.option.shape[0]:
             return at
-    return min(index.shape[0], first + work.stage.shape[0])
+    return most
 
 
 @inlined

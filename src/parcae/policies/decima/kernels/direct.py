@@ -1,0 +1,151 @@
+"""What the scores know directly in the feature set `jobs`: see `layout.Direct`, `LimitFeature`."""
+
+from __future__ import annotations
+
+import math
+
+from parcae.cluster.kernels.tables import demand, is_runnable
+from parcae.cluster.state import NO_JOB, NO_PROFILE
+from parcae.kernels import inlined, kernel, sort_rows
+from parcae.policies.decima.layout import Direct, LimitFeature, Unit
+
+#: Keeps logarithms of shares of the mean work finite.
+_LEAST_WORK = 1e-3
+_NUM_PRICES = Direct.IS_RUNNABLE - Direct.LEVEL_CHEAP
+#: Unit of the logarithm of a limit.
+_LOG_LEVELS = 4.0
+
+
+@inlined
+def _curve_row(view, net, job):  # type: ignore[no-untyped-def]
+    """The job's row of the solo curves; the last row if no profile knows the job."""
+    profile = view.jobs.profile[job]
+    last = net.stretch.shape[0] - 1
+    return last if profile == NO_PROFILE or profile >= last else profile
+
+
+@kernel
+def rank_jobs(view, work):  # type: ignore[no-untyped-def]
+    """Write which share of the jobs has less remaining work to `work.rank`."""
+    num_jobs = view.now.num_active[0]
+    order = work.order
+    for position in range(num_jobs):
+        order[position] = position
+        work.remaining_ms[position] = view.jobs.remaining_ms[view.active[position]]
+    sort_rows(order, work.remaining_ms, num_jobs)
+    before = 0
+    for rank in range(num_jobs):
+        # Jobs with equal remaining work get the same rank, whatever their order.
+        if rank > 0 and work.remaining_ms[order[rank]] > work.remaining_ms[order[rank - 1]]:
+            before = rank
+        work.rank[order[rank]] = before / num_jobs
+
+
+@kernel
+def write_cluster(view, net, work, x):  # type: ignore[no-untyped-def]
+    """Write the features that all stages have in common to x, and the jobs' ranks.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        work: the Workspace; `rank` and the tables behind it are written.
+        x: float32[number of Direct], written.
+    """
+    now = view.now
+    rank_jobs(view, work)
+    total_ms = 0.0
+    for position in range(now.num_active[0]):
+        total_ms += work.remaining_ms[position]
+    x[Direct.OFFERED] = math.log1p(8.0 * now.num_source[0] / now.num_executors[0])
+    x[Direct.IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
+    x[Direct.JOBS] = math.log(max(1, now.num_active[0]))
+    x[Direct.OPEN] = math.log(max(1, now.num_open[0]))
+    x[Direct.TOTAL] = math.log(total_ms / net.units[Unit.WORK_MS] + _LEAST_WORK)
+
+
+@kernel
+def write_job(view, net, work, position, held, x):  # type: ignore[no-untyped-def]
+    """Write the features of a job to x.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        work: the Workspace; `rank` must be up to date (see `write_cluster`).
+        position: the job's position among the active ones.
+        held: executors that the job holds, without the offered ones.
+        x: float32[number of Direct], written.
+    """
+    job = view.active[position]
+    mean_ms = net.units[Unit.WORK_MS]
+    remaining_ms = view.jobs.remaining_ms[job]
+    x[Direct.IS_LOCAL] = 1.0 if job == view.now.source_job[0] else 0.0
+    x[Direct.REMAINING] = math.log(remaining_ms / mean_ms + _LEAST_WORK)
+    x[Direct.RANK] = work.rank[position]
+    x[Direct.STARTED] = 1.0 - remaining_ms / max(1.0, view.jobs.work_ms[job])
+    x[Direct.HELD] = held / view.now.num_executors[0]
+    x[Direct.WORTH] = math.log(remaining_ms / (1 + held) / mean_ms + _LEAST_WORK)
+    row = _curve_row(view, net, job)
+    for price in range(_NUM_PRICES):
+        x[Direct.LEVEL_CHEAP + price] = net.suited[row, price]
+
+
+@inlined
+def write_stage(view, stage, path_ms, x):  # type: ignore[no-untyped-def]
+    """Write the features of a stage to x.
+
+    Args:
+        view: the observation or state.
+        stage: row of the stage.
+        path_ms: the critical path of the stage's job (see `critical_ms`).
+        x: float32[number of Direct], written.
+    """
+    stages = view.stages
+    offered = view.now.num_source[0]
+    wanted = demand(view, stage)
+    left = stages.num_tasks[stage] - stages.num_started[stage]
+    on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
+    below_ms = stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage]
+    x[Direct.IS_RUNNABLE] = 1.0 if is_runnable(view, stage) else 0.0
+    x[Direct.PATH] = below_ms / max(1.0, path_ms)
+    x[Direct.DEMAND] = min(1.0, wanted / offered)
+    x[Direct.WAVES] = math.log1p(left / max(1, on_stage + min(offered, wanted)))
+
+
+@inlined
+def is_distinct(view, net, held, column):  # type: ignore[no-untyped-def]
+    """Return whether a limit gives away other executors than every smaller one.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        held: executors that limits are counted from.
+        column: column of the limit.
+    """
+    offered = view.now.num_source[0]
+    is_enough = column > 0 and net.levels[column - 1] - held >= offered
+    return net.levels[column] > held and not is_enough
+
+
+@kernel
+def write_limit(view, net, stage, held, column, x):  # type: ignore[no-untyped-def]
+    """Write the features of a limit to x.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        stage: row of the chosen stage.
+        held: executors that the job holds, without the offered ones.
+        column: column of the limit.
+        x: float32[number of LimitFeature], written.
+    """
+    level = net.levels[column]
+    top = net.levels[net.levels.shape[0] - 1]
+    offered = view.now.num_source[0]
+    added = min(level - held, offered)
+    row = _curve_row(view, net, view.stages.job[stage])
+    x[LimitFeature.LEVEL] = level / top
+    x[LimitFeature.LOG_LEVEL] = math.log(level) / _LOG_LEVELS
+    x[LimitFeature.ADDED] = added / top
+    x[LimitFeature.OF_SOURCE] = added / offered
+    x[LimitFeature.STRETCH] = net.stretch[row, column]
+    x[LimitFeature.INFLATION] = net.inflation[row, column]
