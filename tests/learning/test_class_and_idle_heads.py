@@ -149,7 +149,9 @@ def test_what_is_switched_off_takes_no_weights() -> None:
 def test_one_set_of_weights_decides_on_clusters_of_any_size_and_number_of_classes() -> None:
     settings = DecimaSettings(executor_classes=True)
     weights = {
-        size: initial_weights(np.random.default_rng(0), settings, len(decima_levels(size, settings)))
+        size: initial_weights(
+            np.random.default_rng(0), settings, len(decima_levels(size, settings))
+        )
         for size in (12, 3_000)
     }
     assert {n: a.shape for n, a in weights[12].items()} == {

@@ -55,7 +55,9 @@ def _gradients(network: torch.nn.Module, batch: object, slopes: torch.Tensor) ->
 
 def _precise(batch: Graphs) -> Graphs:
     """The same decisions with numbers of double precision."""
-    numbers = {name: getattr(batch, name).double() for name in ("x", "option_x", "limit_x", "class_x")}
+    numbers = {
+        name: getattr(batch, name).double() for name in ("x", "option_x", "limit_x", "class_x")
+    }
     return Graphs(**{**vars(batch), **numbers})
 
 

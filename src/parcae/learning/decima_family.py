@@ -101,9 +101,7 @@ def _room(table: Decisions, edges: Edges, num_stages: int) -> Room:
     most_edges = int(np.diff(edges.first).max())
     # Rounded up, so that buffers seldom grow.
     states = 1 << int(table.state.max(initial=0)).bit_length()
-    return Room(
-        int(rows.max(initial=0)), jobs, jobs * most_edges, num_stages, options, states
-    )
+    return Room(int(rows.max(initial=0)), jobs, jobs * most_edges, num_stages, options, states)
 
 
 class _Pieces:
@@ -133,7 +131,9 @@ class _Pieces:
 
     def all(self, name: str, count: str) -> npt.NDArray[Any]:
         """A whole column, whose length in a record is the field `count`."""
-        return np.concatenate([getattr(r, name)[: int(getattr(r, count)[0])] for r in self._records])
+        return np.concatenate(
+            [getattr(r, name)[: int(getattr(r, count)[0])] for r in self._records]
+        )
 
     def sizes(self, count: str) -> list[int]:
         """The field `count` of the records."""

@@ -16,7 +16,7 @@ from parcae.policies.corrector.kernels import (
     decide,
     encode,
 )
-from parcae.policies.networks.kernels import draw, log_sum_exp, recording_of, uniform
+from parcae.policies.networks.kernels import draw, recording_of, uniform
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.costs import cost_so_far
 from parcae.simulation.kernels.event_loop import resume, start, step
@@ -93,8 +93,7 @@ def _draw_decision(view, net, work, draw_seed):  # type: ignore[no-untyped-def]
     if num_choices == 0:
         return NO_STAGE, view.now.num_source[0], 0.0, False
     # Each decision uses two draws: an even counter for the job, an odd one for the level.
-    position = draw(work.logits, num_jobs + 1, uniform(draw_seed, 2 * count))
-    log_prob = work.logits[position] - log_sum_exp(work.logits, num_jobs + 1)
+    position, log_prob = draw(work.logits, num_jobs + 1, uniform(draw_seed, 2 * count))
     work.choices[2] = position
     for column in range(work.limits.shape[0]):
         work.limit_logits[column] = _IMPOSSIBLE
@@ -103,8 +102,9 @@ def _draw_decision(view, net, work, draw_seed):  # type: ignore[no-untyped-def]
         return NO_STAGE, view.now.num_source[0], log_prob, num_choices > 1
     num_levels = _encode_limits(view, net, work, position)
     _score_limits(net, work, position)
-    column = draw(work.limit_logits, work.limits.shape[0], uniform(draw_seed, 2 * count + 1))
-    log_prob += work.limit_logits[column] - log_sum_exp(work.limit_logits, work.limits.shape[0])
+    num_columns = work.limits.shape[0]
+    column, limit_log = draw(work.limit_logits, num_columns, uniform(draw_seed, 2 * count + 1))
+    log_prob += limit_log
     work.choices[3] = column
     limit = min(net.rule.levels[column] - work.held[position], view.now.num_source[0])
     return work.stage[position], limit, log_prob, num_choices > 1 or num_levels > 1

@@ -134,13 +134,15 @@ class DecimaNetwork(TableNetwork):
         self.settings = settings
         self.limits = levels
         self.critic = nn.Sequential(nn.Linear(EMBEDDING, 32), nn.LeakyReLU(SLOPE), nn.Linear(32, 1))
+        # Looking parameters up by name takes as long as an optimizer's step.
+        self._weights = list(super().by_name().values())
         self._room = Room(0, 0, 0, 0, 0, 0)
         self._num_levels = 0
         self._passes: Passes | None = None
 
     def parts(self) -> Parts:
         """The present weights in the form that the kernels take."""
-        weights = [weight.detach().cpu().numpy().ravel() for weight in super().by_name().values()]
+        weights = [weight.detach().cpu().numpy().ravel() for weight in self._weights]
         return parts_of(np.concatenate(weights), self.settings, self.limits)
 
     def passes(self, room: Room) -> Passes:
@@ -164,9 +166,8 @@ class DecimaNetwork(TableNetwork):
         return self._judged(batch, surrogate)
 
     def _judged(self, batch: Batch, surrogate: Surrogate | None) -> Judged:
-        weights = super().by_name().values()
         judged: Any = _Judge.apply(  # type: ignore[no-untyped-call]
-            self, batch, surrogate, *weights
+            self, batch, surrogate, *self._weights
         )
         log_prob, entropy, z = judged
         return Judged(log_prob, entropy, self.value_of(z))
@@ -180,7 +181,7 @@ class DecimaNetwork(TableNetwork):
             loss: the loss of the decisions.
             results: written; given slopes are read.
         """
-        flat = np.zeros(sum(weight.numel() for weight in super().by_name().values()), np.float32)
+        flat = np.zeros(sum(weight.numel() for weight in self._weights), np.float32)
         gradient = parts_of(flat, self.settings, self.limits)
         work = self.passes(batch.room)
         differentiate(

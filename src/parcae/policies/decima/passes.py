@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -104,14 +106,20 @@ def _limit_width(settings: DecimaSettings) -> int:
     return widths.get(settings.limits, 2 * EMBEDDING)
 
 
+@lru_cache
+def _places(settings: DecimaSettings, num_levels: int) -> dict[str, tuple[slice, tuple[int, ...]]]:
+    """Where every array lies in the flat array, and its shape."""
+    shape_by_name = shapes(settings, num_levels)
+    return {
+        name: (slice(at, at + math.prod(shape_by_name[name])), shape_by_name[name])
+        for name, at in offsets_of(shape_by_name).items()
+    }
+
+
 def _views(flat: FloatArray, settings: DecimaSettings, num_levels: int) -> Weights:
     """The arrays by name, as views of the flat array."""
-    shape_by_name = shapes(settings, num_levels)
-    offset_by_name = offsets_of(shape_by_name)
-    return {
-        name: flat[offset_by_name[name] :][: int(np.prod(shape))].reshape(shape)
-        for name, shape in shape_by_name.items()
-    }
+    places = _places(settings, num_levels)
+    return {name: flat[place].reshape(shape) for name, (place, shape) in places.items()}
 
 
 def parts_of(flat: FloatArray, settings: DecimaSettings, levels: npt.NDArray[np.int64]) -> Parts:
@@ -178,6 +186,7 @@ def _head(options: int, num_in: int, num_embedded: int, num_out: int) -> Head:
         d_inputs=_zeros(options, num_embedded),
         layers=_activations(options, num_out),
         logs=np.zeros(options),
+        shares=np.zeros(options),
         option=_integers(options),
         first=_integers(GROUP + 1),
         chosen=_integers(GROUP),

@@ -68,7 +68,8 @@ def _suited(curves: SoloCurves) -> npt.NDArray[np.float32]:
         np.argmin(curves.stretch * (1.0 + math.exp(price) * shares), axis=1)
         for price in LEVEL_PRICES
     ]
-    return shares[np.stack(columns, axis=1)].astype(np.float32)
+    suited: npt.NDArray[np.float32] = shares[np.stack(columns, axis=1)].astype(np.float32)
+    return suited
 
 
 def _tables_of(curves: SoloCurves | None) -> dict[str, npt.NDArray[np.float32]]:

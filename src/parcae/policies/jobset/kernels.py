@@ -30,7 +30,6 @@ from parcae.policies.networks.kernels import (
     hold_logit,
     job_logit,
     largest,
-    log_sum_exp,
 )
 from parcae.policies.networks.layout import deep_set
 from parcae.policies.packing.kernels.scores import (
@@ -377,12 +376,11 @@ def _explore(state, sequence, view, net, work, record, cost):  # type: ignore[no
         return VOID
     count = encode(view, net, work)
     score(net, work, count)
-    position = draw(work.logits, count + 1, unit(view.head.random_bits[0]))
+    position, log_prob = draw(work.logits, count + 1, unit(view.head.random_bits[0]))
     choices = 0
     for k in range(count + 1):
         choices += work.logits[k] != _IMPOSSIBLE
     if choices > 1:
-        log_prob = work.logits[position] - log_sum_exp(work.logits, count + 1)
         _write(view, work, record, count, position, log_prob, state.costs[cost])
     return VOID if position == count else view.jobs.slot[work.row[position]]
 

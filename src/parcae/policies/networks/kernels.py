@@ -171,18 +171,6 @@ def uniform(seed, counter):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def log_sum_exp(logits, size):  # type: ignore[no-untyped-def]
-    """Return log(sum(exp(logits))) of the first `size` logits; logits of -inf add nothing."""
-    largest = -math.inf
-    for i in range(size):
-        largest = max(largest, logits[i])
-    total = 0.0
-    for i in range(size):
-        total += math.exp(logits[i] - largest)
-    return largest + math.log(total)
-
-
-@kernel
 def largest(logits, size):  # type: ignore[no-untyped-def]
     """Return the index of the largest of the first `size` logits; of equals, the first."""
     best = 0
@@ -200,15 +188,25 @@ def draw(logits, size, uniform_draw):  # type: ignore[no-untyped-def]
         logits: float array; -inf marks an index that is never drawn.
         size: how many logits count.
         uniform_draw: random number, uniform in (0, 1).
+
+    Returns:
+        The index, and the logarithm of its probability.
     """
-    total = log_sum_exp(logits, size)
+    top = -math.inf
+    for i in range(size):
+        top = max(top, logits[i])
+    total = 0.0
+    for i in range(size):
+        total += math.exp(logits[i] - top)
+    log_total = top + math.log(total)
+    left = uniform_draw * total
     # Rounding may leave a remainder after the loop; then the last possible index is taken.
     last = 0
     for i in range(size):
-        chance = math.exp(logits[i] - total)
+        chance = math.exp(logits[i] - top)
         if chance > 0.0:
             last = i
-            uniform_draw -= chance
-            if uniform_draw < 0.0:
-                return i
-    return last
+            left -= chance
+            if left < 0.0:
+                break
+    return last, logits[last] - log_total

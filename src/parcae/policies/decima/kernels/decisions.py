@@ -38,7 +38,6 @@ from parcae.policies.networks.kernels import (
     copy_bias,
     draw,
     largest,
-    log_sum_exp,
     uniform,
 )
 from parcae.products import add_product
@@ -214,9 +213,7 @@ def _score_known_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
     y = work.y[work.now[1] + view.stages.job[stage]]
     add_product(y, _D, weights, at, _H1, work.job_layer)
     add_product(work.z, _D, weights, at + _D * _H1, _H1, work.job_layer)
-    add_product(
-        work.direct[option], _NUM_DIRECT, weights, at + 2 * _D * _H1, _H1, work.job_layer
-    )
+    add_product(work.direct[option], _NUM_DIRECT, weights, at + 2 * _D * _H1, _H1, work.job_layer)
     count = 0
     first = 0
     for column in range(net.levels.shape[0]):
@@ -333,9 +330,9 @@ def _draw_class(view, net, work, stage, limit, uniform_draw):  # type: ignore[no
         return ANY_CLASS, 0.0, False
     count = score_classes(view, net, work, stage, limit)
     num_classes = view.classes.shape[0]
-    drawn = draw(work.class_logits, num_classes, uniform_draw)
+    drawn, log_prob = draw(work.class_logits, num_classes, uniform_draw)
     work.chosen[3] = drawn
-    return drawn, work.class_logits[drawn] - log_sum_exp(work.class_logits, num_classes), count > 1
+    return drawn, log_prob, count > 1
 
 
 @kernel
@@ -347,10 +344,8 @@ def _draw_length(view, net, work, stage, limit, uniform_draw):  # type: ignore[n
     if net.idle_lengths == 0:
         return 0, 0.0, False
     count = score_lengths(view, net, work, stage, limit)
-    num_lengths = net.idle_lengths + 1
-    drawn = draw(work.idle_logits, num_lengths, uniform_draw)
+    drawn, log_prob = draw(work.idle_logits, net.idle_lengths + 1, uniform_draw)
     work.chosen[4] = drawn
-    log_prob = work.idle_logits[drawn] - log_sum_exp(work.idle_logits, num_lengths)
     return hold_ms(view, net, stage, limit, drawn), log_prob, count > 1
 
 
@@ -372,13 +367,12 @@ def draw_decision(view, net, work, draw_seed):  # type: ignore[no-untyped-def]
     turn = view.now.num_decisions[0]
     if count == 0:
         return NO_STAGE, view.now.num_source[0], ANY_CLASS, 0, 0.0, False
-    position = draw(work.logits, count, uniform(draw_seed, 2 * turn))
-    log_prob = work.logits[position] - log_sum_exp(work.logits, count)
+    position, log_prob = draw(work.logits, count, uniform(draw_seed, 2 * turn))
     stage = work.stage[position]
     num_limits = score_limits(view, net, work, stage)
     num_levels = net.levels.shape[0]
-    column = draw(work.limit_logits, num_levels, uniform(draw_seed, 2 * turn + 1))
-    log_prob += work.limit_logits[column] - log_sum_exp(work.limit_logits, num_levels)
+    column, limit_log = draw(work.limit_logits, num_levels, uniform(draw_seed, 2 * turn + 1))
+    log_prob += limit_log
     work.chosen[0] = position
     work.chosen[1] = column
     work.chosen[2] = held_executors(view, net, stage)

@@ -262,9 +262,7 @@ def _is_as_before(view, work, stage):  # type: ignore[no-untyped-def]
     on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
     left = stages.num_tasks[stage] - stages.num_started[stage]
     before = work.before[stage]
-    is_equal = (
-        before[0] == left and before[1] == on_stage and before[2] == stages.task_ms[stage]
-    )
+    is_equal = before[0] == left and before[1] == on_stage and before[2] == stages.task_ms[stage]
     before[0] = left
     before[1] = on_stage
     before[2] = stages.task_ms[stage]
@@ -355,11 +353,11 @@ def _list_stages(view, work, num_jobs, height, has_parents, count):  # type: ign
         job = work.changed[position]
         first = view.jobs.stage_start[job]
         for stage in range(first, first + view.jobs.num_stages[job]):
-            if work.height[stage] == height and is_unfinished(view, stage):
-                if (view.stages.num_parents_unfinished[stage] > 0) == has_parents:
-                    work.listed[count] = stage
-                    work.owner[count] = position
-                    count += 1
+            is_listed = work.height[stage] == height and is_unfinished(view, stage)
+            if is_listed and (view.stages.num_parents_unfinished[stage] > 0) == has_parents:
+                work.listed[count] = stage
+                work.owner[count] = position
+                count += 1
     return count
 
 

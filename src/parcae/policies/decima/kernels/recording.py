@@ -24,7 +24,6 @@ from parcae.simulation.kernels.costs import cost_so_far
 from parcae.simulation.kernels.event_loop import resume, start, step
 from parcae.simulation.kernels.simulations import simulation_of
 
-
 # Columns of `Workspace.recorded`.
 _FIRST_ROW = 0
 _NUM_ROWS = 1

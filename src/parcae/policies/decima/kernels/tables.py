@@ -55,7 +55,7 @@ class Workspace(NamedTuple):
     changed: Any  # int64[num_jobs], jobs that are embedded together
     copies: Any  # int64[num_jobs, 2], jobs whose embeddings are copied: from, to
     listed: Any  # int64[num_stages], stages that are embedded together
-    owner: Any  # int64[num_stages], the position of each listed stage's job in `changed`
+    owner: Any  # int64[num_stages], position of each listed stage's job in `changed`
     # int64[num_jobs, 4], which job the row held: arrival, profile, first stage row, number of
     # unfinished stages; an arrival of -1 means that the row is empty
     cached_job: Any

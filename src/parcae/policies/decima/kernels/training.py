@@ -2,9 +2,9 @@
 
 Some decisions at a time form a group, whose numbers stay in the processor's caches. Between
 successive decisions of a run most jobs do not change, so every state of a job is embedded once for
-the whole group. The stages of all these states are ordered by height above the leaves, so that every
-transform is a product of matrices. The pass back computes the group's forward pass again instead of
-storing it.
+the whole group. The stages of all these states are ordered by height above the leaves, so that
+every transform is a product of matrices. The pass back computes the group's forward pass again
+instead of storing it.
 """
 
 from __future__ import annotations
@@ -149,6 +149,7 @@ class Head(NamedTuple):
     d_inputs: Any  # float32[options, embedded inputs]
     layers: Any  # Activations
     logs: Any  # float64[options], logits and then log probabilities
+    shares: Any  # float64[options], probabilities
     option: Any  # int64[options], which option a row is
     first: Any  # int64[decisions + 1], first row of each decision
     chosen: Any  # int64[decisions], row of the chosen option
@@ -702,20 +703,22 @@ def _list_options(work, head, allowed, choice, group):  # type: ignore[no-untype
 
 
 @inlined
-def _judge_choice(logs, first, last):  # type: ignore[no-untyped-def]
-    """Turn logits into log probabilities, and return their entropy."""
+def _judge_choice(logs, shares, first, last):  # type: ignore[no-untyped-def]
+    """Turn logits into log probabilities, write probabilities, and return their entropy."""
     top = -math.inf
     for row in range(first, last):
         top = max(top, logs[row])
     total = 0.0
     for row in range(first, last):
-        total += math.exp(logs[row] - top)
+        shares[row] = math.exp(logs[row] - top)
+        total += shares[row]
     log_total = top + math.log(total)
     entropy = 0.0
     for row in range(first, last):
         logs[row] -= log_total
+        shares[row] /= total
         if logs[row] > _LEAST:
-            entropy -= math.exp(logs[row]) * logs[row]
+            entropy -= shares[row] * logs[row]
     return entropy
 
 
@@ -730,40 +733,39 @@ def _judge_choices(work, head, log_prob, entropy):  # type: ignore[no-untyped-de
         entropy: float32[decisions], the entropies are added.
     """
     for at in range(work.size[_DECISIONS]):
-        entropy[at] += _judge_choice(head.logs, head.first[at], head.first[at + 1])
+        entropy[at] += _judge_choice(head.logs, head.shares, head.first[at], head.first[at + 1])
         log_prob[at] += head.logs[head.chosen[at]]
 
 
 @inlined
-def _choice_back(logs, rows, chosen, d_log_prob, d_entropy):  # type: ignore[no-untyped-def]
+def _choice_back(head, at, d_log_prob, d_entropy):  # type: ignore[no-untyped-def]
     """Replace log probabilities by the gradient of their logits.
 
     Args:
-        logs: float64[options], changed.
-        rows: first row and one past the last.
-        chosen: row of the chosen option.
-        d_log_prob: gradient of its log probability.
+        head: the Head; `logs` is changed.
+        at: the decision.
+        d_log_prob: gradient of the log probability of the chosen option.
         d_entropy: gradient of the entropy.
     """
+    logs = head.logs
+    shares = head.shares
     total = np.float64(d_log_prob)
-    for row in range(rows[0], rows[1]):
+    for row in range(head.first[at], head.first[at + 1]):
         if logs[row] > _LEAST:
-            total -= d_entropy * math.exp(logs[row]) * (logs[row] + 1.0)
-    for row in range(rows[0], rows[1]):
-        share = math.exp(logs[row])
-        slope = -share * total
+            total -= d_entropy * shares[row] * (logs[row] + 1.0)
+    for row in range(head.first[at], head.first[at + 1]):
+        slope = -shares[row] * total
         if logs[row] > _LEAST:
-            slope -= d_entropy * share * (logs[row] + 1.0)
+            slope -= d_entropy * shares[row] * (logs[row] + 1.0)
         logs[row] = slope
-    logs[chosen] += d_log_prob
+    logs[head.chosen[at]] += d_log_prob
 
 
 @inlined
 def _choices_back(work, head, d_log_prob, d_entropy):  # type: ignore[no-untyped-def]
     """Replace the log probabilities of a head by the gradient of its logits."""
     for at in range(work.size[_DECISIONS]):
-        rows = (head.first[at], head.first[at + 1])
-        _choice_back(head.logs, rows, head.chosen[at], d_log_prob[at], d_entropy[at])
+        _choice_back(head, at, d_log_prob[at], d_entropy[at])
 
 
 @inlined
