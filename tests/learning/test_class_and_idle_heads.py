@@ -116,8 +116,9 @@ def test_compiled_equals_batched_with_every_feature_set(features: FeatureSet) ->
     assert float(np.abs(judged.log_prob.numpy() - data.log_prob).max()) < 1e-5
 
 
-def test_relative_features_know_no_unit_of_time() -> None:
-    settings = DecimaSettings(features=FeatureSet.RELATIVE)
+@pytest.mark.parametrize("features", [FeatureSet.RELATIVE, FeatureSet.JOBS])
+def test_relative_features_know_no_unit_of_time(features: FeatureSet) -> None:
+    settings = DecimaSettings(features=features)
     config = SimulationConfig(num_executors=12)
     slower = config.model_copy(
         update={

@@ -93,14 +93,17 @@ def test_an_untrained_parcae_decides_as_its_rule_does() -> None:
     assert same == total > 30
 
 
-def test_decima_with_kept_embeddings_decides_as_one_that_forgets() -> None:
-    family = DecimaFamily(_STREAM, DecimaSettings())
+@pytest.mark.parametrize("settings", _DECIMAS)
+def test_decima_with_kept_embeddings_decides_as_one_that_forgets(
+    settings: dict[str, object],
+) -> None:
+    family = DecimaFamily(_STREAM, DecimaSettings.model_validate(settings))
     weights = _stirred(family.initial_weights(np.random.default_rng(0)))
-    keeps = DecimaPolicy("keeps", weights, DecimaSettings(), 12)
+    keeps = family.policy(weights)
     simulator = Simulator(_STREAM.sequence(3), _CONFIG, 3)
     simulator.start()
     while simulator.status is Status.NEEDS_DECISION:
-        forgets = DecimaPolicy("forgets", weights, DecimaSettings(), 12)
+        forgets = family.policy(weights)
         observation = simulator.observe()
         decision = keeps.decide(observation)
         assert decision == forgets.decide(observation)

@@ -37,8 +37,8 @@ FloatArray = npt.NDArray[np.float32]
 
 #: Most decisions of a group, and the stage rows after which a group has enough. A group's numbers
 #: should fit into the second cache of a processor.
-GROUP = 16
-_GROUP_ROWS = 512
+GROUP = 32
+_GROUP_ROWS = 1024
 _NO_VECTOR = np.zeros(0, np.float32)
 _NO_MATRIX = np.zeros((0, 0), np.float32)
 #: The layers of a transform that the network lacks.

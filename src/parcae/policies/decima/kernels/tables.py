@@ -69,8 +69,8 @@ class Workspace(NamedTuple):
     remaining_ms: Any  # float64[num_jobs], remaining work by position
     rank: Any  # float32[num_jobs], share of the jobs with less remaining work, by position
     limit_x: Any  # float32[num_levels, num_limit_features], for the chosen stage
-    # int64[num_jobs, 5], where a record has a job's stages: first row, number of rows, state, stamp,
-    # number of offered executors
+    # int64[num_jobs, 5], where a record has a job's stages: first row, number of rows, state,
+    # stamp, number of offered executors
     recorded: Any
     limit_logits: Any  # float32[num_levels]
     cluster_layer: Any  # float32[HIDDEN_1], a first layer's sum over the cluster's inputs

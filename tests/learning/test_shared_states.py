@@ -1,0 +1,63 @@
+"""Recorded decisions share the states of jobs that do not change between them."""
+
+import numpy as np
+import torch
+
+from parcae.learning.config import TrainConfig
+from parcae.learning.decima_family import DecimaFamily, GraphDecisions
+from parcae.learning.rollouts import RolloutWorker
+from parcae.learning.simulators import Setup
+from parcae.policies.decima.layout import DecimaSettings
+from parcae.policies.decima.passes import GROUP
+from tests.learning.test_networks import _STREAM
+
+
+def _recorded(settings: DecimaSettings) -> tuple[DecimaFamily, GraphDecisions]:
+    family = DecimaFamily(_STREAM, settings)
+    weights = family.initial_weights(np.random.default_rng(0))
+    config = TrainConfig(num_groups=2, group_size=3, capacity=400)
+    groups = RolloutWorker(Setup(_STREAM, family, config), seed=5).collect(
+        family.policy(weights).network
+    )
+    return family, family.gather([rollout for group in groups for rollout in group])
+
+
+def test_a_job_that_does_not_change_is_recorded_once() -> None:
+    for features, most in (("paper", 0.99), ("jobs", 0.7)):
+        _, data = _recorded(DecimaSettings.model_validate({"features": features}))
+        table = data.table
+        members = int(table.num_jobs.sum())
+        assert len(table.state) == members
+        distinct = len(np.unique(table.state))
+        assert distinct < most * members
+        # A state stands for the same rows, and every row belongs to one state.
+        _, first = np.unique(table.state, return_index=True)
+        assert int(table.num_rows[first].sum()) == len(table.x)
+        assert len(np.unique(table.first_row[first])) == distinct
+        by_state = dict(zip(table.state[first], table.first_row[first], strict=True))
+        assert [by_state[state] for state in table.state] == table.first_row.tolist()
+
+
+def test_groups_of_successive_decisions_stay_together_when_decisions_are_shuffled() -> None:
+    _, data = _recorded(DecimaSettings())
+    order = data.shuffled(np.random.default_rng(1))
+    assert sorted(order.tolist()) == list(range(len(data)))
+    assert order.tolist() != list(range(len(data)))
+    starts = np.flatnonzero(order % GROUP == 0)
+    for start in starts:
+        length = min(GROUP, len(data) - int(order[start]))
+        first = int(order[start])
+        assert order[start : start + length].tolist() == list(range(first, first + length))
+
+
+def test_judging_decisions_together_or_one_by_one_is_the_same() -> None:
+    family, data = _recorded(DecimaSettings.model_validate({"features": "jobs"}))
+    network = family.network(family.initial_weights(np.random.default_rng(3)))
+    device = torch.device("cpu")
+    index = np.arange(60)
+    together = network(data.decisions(index, device)).log_prob.detach().numpy()
+    single = [
+        float(network(data.decisions(index[row : row + 1], device)).log_prob[0].detach())
+        for row in index
+    ]
+    assert np.allclose(together, single, atol=1e-6)

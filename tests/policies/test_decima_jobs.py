@@ -1,0 +1,113 @@
+"""The feature set `jobs` of Decima's network: what the scores know directly."""
+
+import math
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from parcae.policies.decima.kernels.decisions import draw_decision, score_stages
+from parcae.policies.decima.kernels.embeddings import embed
+from parcae.policies.decima.layout import (
+    DecimaSettings,
+    Direct,
+    LimitFeature,
+    decima_levels,
+    initial_weights,
+)
+from parcae.policies.decima.policy import DecimaPolicy, curves_for, magnitudes_of
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.simulator import Simulator
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+
+_SETTINGS = DecimaSettings.model_validate({"features": "jobs"})
+#: Eight executors that move and warm up in no time.
+_CONFIG = SimulationConfig(num_executors=8, moving_delay_ms=0, warmup_delay_ms=0)
+
+
+def _job(name: str, *num_tasks: int) -> JobSpec:
+    """A chain of stages with tasks of a second."""
+    stages = [
+        StageSpec(count, TaskDurations.constant(1_000), parents=(row - 1,) if row else ())
+        for row, count in enumerate(num_tasks)
+    ]
+    return JobSpec(name, tuple(stages))
+
+
+def _begun() -> tuple[Simulator, DecimaPolicy]:
+    """Two jobs that wait for eight executors: 8 + 4 tasks one after another, and 36 tasks."""
+    workload = Workload("two", (_job("small", 8, 4), _job("large", 36)))
+    zeros = np.zeros(2, np.int64)
+    simulator = Simulator(JobSequence(workload, np.arange(2), zeros), _CONFIG, 0)
+    simulator.start()
+    levels = len(decima_levels(8, _SETTINGS))
+    weights = initial_weights(np.random.default_rng(0), _SETTINGS, levels)
+    magnitudes = magnitudes_of(workload, _CONFIG)
+    curves = curves_for(_SETTINGS, workload, _CONFIG)
+    return simulator, DecimaPolicy("decima", weights, _SETTINGS, 8, magnitudes, curves)
+
+
+def test_what_the_scores_know_of_a_stage() -> None:
+    simulator, policy = _begun()
+    view = simulator.observe()
+    work = policy._workspace
+    embed(view, policy.network, work)
+    count = int(score_stages(view, policy.network, work))
+    first, *others = work.stage[:count].tolist()
+    assert first == 0
+    small = dict(zip(Direct, work.direct[0].tolist(), strict=True))
+    large = dict(zip(Direct, work.direct[count - 1].tolist(), strict=True))
+    assert others[-1] == 2
+    # The mean work is 24 s; 48 s remain; all eight executors are offered and belong to no job.
+    expected = {
+        Direct.OFFERED: math.log(9),
+        Direct.IS_GLOBAL: 1.0,
+        Direct.JOBS: math.log(2),
+        Direct.TOTAL: math.log(2.001),
+        Direct.IS_LOCAL: 0.0,
+        Direct.REMAINING: math.log(0.501),
+        Direct.RANK: 0.0,
+        Direct.STARTED: 0.0,
+        Direct.HELD: 0.0,
+        Direct.WORTH: math.log(0.501),
+        Direct.IS_RUNNABLE: 1.0,
+        Direct.PATH: 1.0,
+        Direct.DEMAND: 1.0,
+        Direct.WAVES: math.log(2),
+    }
+    assert {feature: small[feature] for feature in expected} == pytest.approx(expected, rel=1e-5)
+    assert large[Direct.RANK] == 0.5
+    assert large[Direct.REMAINING] == pytest.approx(math.log(1.501), rel=1e-5)
+    # 36 tasks on 8 executors.
+    assert large[Direct.WAVES] == pytest.approx(math.log1p(36 / 8), rel=1e-5)
+    # At a high price of executors fewer suit a job.
+    assert 1.0 >= small[Direct.LEVEL_CHEAP] >= small[Direct.LEVEL_DEAREST] > 0.0
+
+
+def test_limits_that_give_away_the_same_executors_are_one_option() -> None:
+    simulator, policy = _begun()
+    work = policy._workspace
+    view = simulator.observe()
+    stage, *_ = draw_decision(view, policy.network, work, np.uint64(4))
+    assert stage >= 0
+    assert np.isfinite(work.limit_logits).all()
+    levels = [1, 2, 3, 4, 5, 7, 8]
+    assert policy.network.levels.tolist() == levels
+    assert work.limit_x[:, LimitFeature.OF_SOURCE].tolist() == [level / 8 for level in levels]
+    # Tasks of a second: 36 of them take ceil(36 / limit) seconds, 8 and then 4 as many rounds.
+    tasks = (36,) if stage == 2 else (8, 4)
+    rounds = [sum(math.ceil(count / level) for count in tasks) for level in levels]
+    stretch = [math.log(one / rounds[-1]) for one in rounds]
+    assert work.limit_x[:, LimitFeature.STRETCH] == pytest.approx(stretch, abs=1e-5)
+    simulator.state.now.num_source[0] = 3
+    draw_decision(simulator.observe(), policy.network, work, np.uint64(4))
+    assert np.isfinite(work.limit_logits).tolist() == [True] * 3 + [False] * 4
+
+
+@pytest.mark.parametrize(
+    "changes", [{"limits": "stage"}, {"has_graph": False}, {"executor_classes": True}]
+)
+def test_what_does_not_go_with_the_features_of_jobs_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="features=jobs needs a graph, limits=input"):
+        DecimaSettings.model_validate({"features": "jobs", **changes})
