@@ -114,7 +114,7 @@ class NetworkOptions:
         list[str] | None,
         typer.Option(
             "--decima",
-            help="Change a setting of Decima's network: features=code, has_graph=false, "
+            help="Change a setting of Decima's network: features=jobs, has_graph=false, "
             "limits=outputs, idle_lengths=10. Can be repeated.",
         ),
     ] = None

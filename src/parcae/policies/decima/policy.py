@@ -15,7 +15,7 @@ from parcae.cluster.state import ClusterState
 from parcae.kernels import row_of
 from parcae.policies.compiled import PlaysRuns
 from parcae.policies.decima.kernels.decisions import decide, score_stages
-from parcae.policies.decima.kernels.play import play
+from parcae.policies.decima.kernels.play import play, roll_out
 from parcae.policies.decima.kernels.recording import Record
 from parcae.policies.decima.kernels.tables import Network, Workspace
 from parcae.policies.decima.layout import (
@@ -342,6 +342,11 @@ class DecimaPolicy(PlaysRuns):
     def kernels(self) -> tuple[Any, Any, Any]:
         """`decide` and `play` of the network."""
         return decide, play, None
+
+    @property
+    def roll_out(self) -> Any:
+        """The kernel that plays rollouts."""
+        return roll_out
 
     def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
         """The network, and a workspace of this run only."""

@@ -137,9 +137,11 @@ def _base(
 
 def _player(
     base: Any, workload: Workload, config: SimulationConfig, arrivals: str
-) -> RulePolicy | HeuristicPolicy:
+) -> RulePolicy | HeuristicPolicy | DecimaPolicy:
     """The policy that rollouts in Decima's world go on with: the base, if it is fast."""
     if isinstance(base, RulePolicy | HeuristicPolicy):
+        return base
+    if isinstance(base, DecimaPolicy) and base.settings.has_job_features:
         return base
     if isinstance(base, ParcaePolicy):
         return RulePolicy(base.name, base.parameters, base.curves)

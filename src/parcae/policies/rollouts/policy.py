@@ -13,6 +13,7 @@ from parcae.cluster.kernels.tables import may_idle
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders
 from parcae.cluster.state import VirtualRun
+from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.order_rule.policy import OrderRulePolicy
 from parcae.policies.orders.policy import OrderPolicy
@@ -45,7 +46,7 @@ class RolloutPolicy:
 
     name: str
     base: Any
-    player: RulePolicy | HeuristicPolicy
+    player: RulePolicy | HeuristicPolicy | DecimaPolicy
     model: RolloutModel
     budget: Budget = field(default_factory=Budget)
     num_threads: int = 1

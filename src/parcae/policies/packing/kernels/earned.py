@@ -47,6 +47,9 @@ _UTILIZATION = int(Cost.UTILIZATION)
 _MEMORY = 0.999
 #: By how much the mean bounded slowdown must be below EASY's.
 _LEAST_GAIN = 0.01
+#: Where jobs wait less than this under EASY, on average and as a share of their durations, there is
+#: nothing to earn, and EASY decides.
+_LITTLE_WAIT = 0.5
 #: Share of EASY's work that may be missing before jobs may no longer be withheld, and before one of
 #: the two kinds of EASY decides.
 _MOST_IDLE = 0.03
@@ -307,6 +310,8 @@ def _who_decides(virtual):  # type: ignore[no-untyped-def]
     missing = _missing(sums[0, _DONE], work[0, _EASY])
     best = _EASY
     usual = virtual.waits[_EASY, _TOTAL]
+    if usual < _LITTLE_WAIT * sums[0, _JOBS]:
+        return _EASY
     least = usual - _LEAST_GAIN * (sums[0, _JOBS] + usual)
     last = _POLICY
     if missing > _MOST_BEHIND:
