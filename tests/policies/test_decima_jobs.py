@@ -75,12 +75,17 @@ def test_what_the_scores_know_of_a_stage() -> None:
         Direct.PATH: 1.0,
         Direct.DEMAND: 1.0,
         Direct.WAVES: math.log(2),
+        Direct.ROUNDING: 0.0,
+        Direct.TASK: math.log(11),
+        Direct.OF_SIBLINGS: 1.0,
+        Direct.OF_JOB: 2 / 3,
     }
     assert {feature: small[feature] for feature in expected} == pytest.approx(expected, rel=1e-5)
     assert large[Direct.RANK] == 0.5
     assert large[Direct.REMAINING] == pytest.approx(math.log(1.501), rel=1e-5)
     # 36 tasks on 8 executors.
     assert large[Direct.WAVES] == pytest.approx(math.log1p(36 / 8), rel=1e-5)
+    assert large[Direct.ROUNDING] == 0.5
     # At a high price of executors fewer suit a job.
     assert 1.0 >= small[Direct.LEVEL_CHEAP] >= small[Direct.LEVEL_DEAREST] > 0.0
 
@@ -100,6 +105,11 @@ def test_limits_that_give_away_the_same_executors_are_one_option() -> None:
     rounds = [sum(math.ceil(count / level) for count in tasks) for level in levels]
     stretch = [math.log(one / rounds[-1]) for one in rounds]
     assert work.limit_x[:, LimitFeature.STRETCH] == pytest.approx(stretch, abs=1e-5)
+    waves = [(36 if stage == 2 else 8) / level for level in levels]
+    assert work.limit_x[:, LimitFeature.WAVES] == pytest.approx(np.log1p(waves), rel=1e-5)
+    empty = [math.ceil(one) - one for one in waves]
+    assert work.limit_x[:, LimitFeature.ROUNDING] == pytest.approx(empty, abs=1e-5)
+    assert work.limit_x[-1, LimitFeature.OF_DEMAND] == pytest.approx(8 / (36 if stage == 2 else 8))
     simulator.state.now.num_source[0] = 3
     draw_decision(simulator.observe(), policy.network, work, np.uint64(4))
     assert np.isfinite(work.limit_logits).tolist() == [True] * 3 + [False] * 4

@@ -45,6 +45,10 @@ PLANNING_KINDS = (ORDER_RULE, NETWORK_KIND)
 
 #: The variant that was made for many settings, if a name has one.
 GENERAL = "any"
+#: Keys of a checkpoint's card: whether only its variant's name chooses it, and the variant for the
+#: same setting that has the paper's features.
+BY_NAME = "by_name"
+AS_IN_PAPER = "as_in_paper"
 #: A cluster below this share of the one that a variant was made for is far from it.
 _FAR_SHARE = 0.6
 #: Jobs are other jobs if the logarithm of their mean work differs by more than this.
@@ -260,6 +264,25 @@ def variant_name(text: str, workload: Workload, config: SimulationConfig, arriva
     return text if text not in NAMES else f"{text}:{_nearest(text, workload, config, arrivals)}"
 
 
+def variant_as_in_paper(
+    name: str, workload: Workload, config: SimulationConfig, arrivals: str
+) -> str:
+    """Return NAME:VARIANT of the nearest shipped checkpoint with the features of its paper.
+
+    Args:
+        name: NAME.
+        workload: the workload.
+        config: the cluster.
+        arrivals: the arrival process.
+
+    Raises:
+        PolicyError, FormatError, FileNotFoundError: see `learned_policy`.
+    """
+    variant = _nearest(name, workload, config, arrivals)
+    card = read_checkpoint(SHIPPED.path(name, variant)).card
+    return f"{name}:{card.get(AS_IN_PAPER, variant)}"
+
+
 def _nearest(name: str, workload: Workload, config: SimulationConfig, arrivals: str) -> str:
     """The shipped variant whose setting is nearest (see `_distance`).
 
@@ -270,9 +293,11 @@ def _nearest(name: str, workload: Workload, config: SimulationConfig, arrivals: 
 
     def distance(one: Checkpoint) -> tuple[bool, float]:
         is_other = (one.kind in PLANNING_KINDS) != is_planned
-        # A policy that was made for many settings is chosen only where no other fits.
-        is_general = one.card.get("also")
-        return is_other, math.inf if is_general else _distance(one.card, workload, config, arrivals)
+        # A policy that was made for many settings is chosen only where no other fits, and one with
+        # the paper's features only by its variant's name.
+        is_left_out = one.card.get("also") or one.card.get(BY_NAME)
+        distance = math.inf if is_left_out else _distance(one.card, workload, config, arrivals)
+        return is_other, distance
 
     best = SHIPPED.nearest(name, distance)
     if GENERAL in variants(name) and len(config.classes) == 1:

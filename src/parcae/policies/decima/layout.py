@@ -203,6 +203,10 @@ class Direct(IntEnum):
     PATH = 16  # length of the longest path from the stage on / that of the job
     DEMAND = 17  # executors that the stage can take / offered executors, at most 1
     WAVES = 18  # log of (tasks left / executors that the stage would have)
+    ROUNDING = 19  # how much of the last of these waves of tasks would stay empty
+    TASK = 20  # duration of its tasks / a tenth of the mean task, logarithmic
+    OF_SIBLINGS = 21  # longest path from the stage on / that of the job's stages to choose from
+    OF_JOB = 22  # share of the job's remaining work that is the stage's
 
 
 #: The first features that differ between jobs, and between the stages of a job.
@@ -221,6 +225,9 @@ class LimitFeature(IntEnum):
     OF_SOURCE = 3  # executors that the limit gives away / offered executors
     STRETCH = 4  # log of (solo duration on so many executors / shortest solo duration)
     INFLATION = 5  # log of (solo duration x limit / solo duration on one executor)
+    OF_DEMAND = 6  # executors that the stage would take of those given away / that it can take
+    WAVES = 7  # log of (tasks left / executors that the stage would have)
+    ROUNDING = 8  # how much of the last of these waves of tasks would stay empty
 
 
 class ClassFeature(IntEnum):

@@ -17,6 +17,7 @@ from parcae.policies.learned import (
     require_durations,
     rule_checkpoint,
     setting_card,
+    variant_as_in_paper,
     variants,
 )
 from parcae.studies.reproduce.contest import Contender
@@ -305,7 +306,8 @@ def learned_contenders(
 ) -> tuple[list[Contender], list[str]]:
     """Learned policies for a scenario, and a note on each.
 
-    The policies of the request are taken if there are any, otherwise the shipped ones. If no
+    The policies of the request are taken if there are any, otherwise the shipped ones, "decima"
+    with the paper's features. If no
     "decima" or "tuned" is shipped, it is trained within the budget. A "parcae" that is not shipped
     is left out, since it needs both.
 
@@ -332,8 +334,11 @@ def learned_contenders(
     notes = list[str]()
     for kind in kinds:
         if variants(kind):
-            learned_policies.append(Contender(kind, kind))
-            notes.append(f"{kind}: the shipped variant for the nearest setting")
+            text = variant_as_in_paper(
+                kind, scenario.workload, scenario.config, scenario.arrivals
+            )
+            learned_policies.append(Contender(kind, text))
+            notes.append(f"{kind}: {text}, the shipped variant for the nearest setting")
         elif kind in missing:
             make = tune if kind == "tuned" else train_decima
             learned = make(

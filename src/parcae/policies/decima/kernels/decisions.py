@@ -8,6 +8,7 @@ from parcae.cluster.kernels.tables import is_schedulable
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.kernels import inlined, kernel
 from parcae.policies.decima.kernels.direct import (
+    below_ms,
     is_distinct,
     write_cluster,
     write_job,
@@ -121,9 +122,9 @@ def score_stages(view, net, work):  # type: ignore[no-untyped-def]
             continue
         copy_bias(work.cluster_layer, 0, _H1, work.job_layer)
         add_product(work.y[work.now[1] + job], _D, weights, at + _D * _H1, _H1, work.job_layer)
-        path_ms = 0.0
+        paths = (0.0, 0.0)
         if net.has_job_features:
-            path_ms = _add_job(view, net, work, position, further)
+            paths = _add_job(view, net, work, position, further)
         for stage in range(
             view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
         ):
@@ -136,7 +137,7 @@ def score_stages(view, net, work):  # type: ignore[no-untyped-def]
                 write_fit(view, work, stage, work.direct[count], 0)
                 add_product(work.direct[count], _NUM_FITS, weights, further, _H1, layer)
             elif net.has_job_features:
-                _add_stage(view, net, work, (stage, count), path_ms, further)
+                _add_stage(view, net, work, (stage, count), paths, further)
             work.stage[count] = stage
             work.place[count] = position
             count += 1
@@ -150,7 +151,7 @@ def score_stages(view, net, work):  # type: ignore[no-untyped-def]
 def _add_job(view, net, work, position, further):  # type: ignore[no-untyped-def]
     """Add what the features of a job contribute to its stages' first layer.
 
-    Returns the job's critical path in ms.
+    Returns the job's critical path, and the longest that begins with a schedulable stage, in ms.
     """
     job = view.active[position]
     held = held_executors(view, net, view.jobs.stage_start[job])
@@ -163,17 +164,22 @@ def _add_job(view, net, work, position, further):  # type: ignore[no-untyped-def
         _H1,
         work.job_layer,
     )
-    return critical_ms(view, job)
+    longest_ms = 0.0
+    first = view.jobs.stage_start[job]
+    for stage in range(first, first + view.jobs.num_stages[job]):
+        if is_schedulable(view, stage):
+            longest_ms = max(longest_ms, below_ms(view, stage))
+    return critical_ms(view, job), longest_ms
 
 
 @inlined
-def _add_stage(view, net, work, option, path_ms, further):  # type: ignore[no-untyped-def]
+def _add_stage(view, net, work, option, paths, further):  # type: ignore[no-untyped-def]
     """Add what the features of a stage contribute to its first layer.
 
     `option` is (row of the stage, its position among the stages that may be chosen).
     """
     stage, count = option
-    write_stage(view, stage, path_ms, work.row)
+    write_stage(view, net, stage, paths, work.row)
     for feature in range(_NUM_DIRECT):
         work.direct[count, feature] = work.row[feature]
     add_product(

@@ -90,25 +90,52 @@ def write_job(view, net, work, position, held, x):  # type: ignore[no-untyped-de
 
 
 @inlined
-def write_stage(view, stage, path_ms, x):  # type: ignore[no-untyped-def]
+def below_ms(view, stage):  # type: ignore[no-untyped-def]
+    """Return the work on the heaviest path from a stage on, without its tasks that have started."""
+    stages = view.stages
+    return stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage]
+
+
+@inlined
+def _num_left(view, stage):  # type: ignore[no-untyped-def]
+    """The stage's tasks that have not started."""
+    return view.stages.num_tasks[stage] - view.stages.num_started[stage]
+
+
+@inlined
+def _waves(view, stage, added):  # type: ignore[no-untyped-def]
+    """Return the waves in which a stage's tasks would start on its executors and so many more."""
+    stages = view.stages
+    on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
+    return _num_left(view, stage) / max(1, on_stage + added)
+
+
+@inlined
+def write_stage(view, net, stage, paths, x):  # type: ignore[no-untyped-def]
     """Write the features of a stage to x.
 
     Args:
         view: the observation or state.
+        net: the Network.
         stage: row of the stage.
-        path_ms: the critical path of the stage's job (see `critical_ms`).
+        paths: the critical path of the stage's job (see `critical_ms`), and the longest of those
+            that begin with stages to choose from.
         x: float32[number of Direct], written.
     """
-    stages = view.stages
+    task_ms = view.stages.task_ms[stage]
     offered = view.now.num_source[0]
     wanted = demand(view, stage)
-    left = stages.num_tasks[stage] - stages.num_started[stage]
-    on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
-    below_ms = stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage]
+    path_ms = below_ms(view, stage)
+    waves = _waves(view, stage, min(offered, wanted))
+    left_ms = _num_left(view, stage) * task_ms
     x[Direct.IS_RUNNABLE] = 1.0 if is_runnable(view, stage) else 0.0
-    x[Direct.PATH] = below_ms / max(1.0, path_ms)
+    x[Direct.PATH] = path_ms / max(1.0, paths[0])
     x[Direct.DEMAND] = min(1.0, wanted / offered)
-    x[Direct.WAVES] = math.log1p(left / max(1, on_stage + min(offered, wanted)))
+    x[Direct.WAVES] = math.log1p(waves)
+    x[Direct.ROUNDING] = math.ceil(waves) - waves
+    x[Direct.TASK] = math.log1p(task_ms / net.units[Unit.TASK_MS])
+    x[Direct.OF_SIBLINGS] = path_ms / max(1.0, paths[1])
+    x[Direct.OF_JOB] = left_ms / max(1.0, view.jobs.remaining_ms[view.stages.job[stage]])
 
 
 @inlined
@@ -149,3 +176,9 @@ def write_limit(view, net, stage, held, column, x):  # type: ignore[no-untyped-d
     x[LimitFeature.OF_SOURCE] = added / offered
     x[LimitFeature.STRETCH] = net.stretch[row, column]
     x[LimitFeature.INFLATION] = net.inflation[row, column]
+    wanted = demand(view, stage)
+    taken = min(added, wanted)
+    waves = _waves(view, stage, taken)
+    x[LimitFeature.OF_DEMAND] = taken / max(1, wanted)
+    x[LimitFeature.WAVES] = math.log1p(waves)
+    x[LimitFeature.ROUNDING] = math.ceil(waves) - waves
