@@ -164,6 +164,10 @@ def training_command(
     iterations: Annotated[
         int, typer.Option("--iterations", min=1, max=MOST, help="Number of timed iterations.")
     ] = 5,
+    decima: Annotated[
+        list[str] | None,
+        typer.Option("--decima", help="Change a setting of Decima's network: features=jobs."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure training decisions per CPU second, rollouts and updates together.
@@ -173,14 +177,17 @@ def training_command(
     Example: parcae bench training --json
     """
     from parcae.learning.benchmark import benchmark_training
+    from parcae.learning.config import override
     from parcae.learning.recipes import parse_recipe
     from parcae.learning.scenario import Scenario
+    from parcae.policies.decima.layout import DecimaSettings
     from parcae.simulation.config import SimulationConfig
     from parcae.workloads.catalog import load_workload
 
     scenario = Scenario(load_workload(workload), SimulationConfig(), "batch", 20)
+    settings = override(DecimaSettings(), decima or [])
     rows = [
-        benchmark_training(scenario, network, parse_recipe(recipe), iterations)
+        benchmark_training(scenario, network, parse_recipe(recipe), iterations, settings)
         for network in networks.split(",")
     ]
     if as_json:

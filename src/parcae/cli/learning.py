@@ -355,16 +355,17 @@ def _gradient_learner(
     from parcae.policies.decima.layout import DecimaSettings
 
     recipe = parse_recipe(net.recipe or "fast")
-    config = override(recipe_config(recipe, scenario, net.network), net.settings or [])
-    needs_rule = net.network == "parcae" or config.imitation > 0
     # The head for executor classes is useful only if there are several.
-    decima = DecimaSettings(executor_classes=len(scenario.config.classes) > 1)
+    usual = DecimaSettings(executor_classes=len(scenario.config.classes) > 1)
+    decima = override(usual, net.decima or [])
+    config = override(recipe_config(recipe, scenario, net.network, decima), net.settings or [])
+    needs_rule = net.network == "parcae" or config.imitation > 0
     request = TrainRequest(
         _settings_of(scenario, setting),
         config,
         net.network,
         start_rule(net.rule, scenario) if needs_rule else None,
-        override(decima, net.decima or []),
+        decima,
         start_weights(net.start, net.network, scenario) if net.start else None,
         seed,
         net.device or "cpu",

@@ -11,6 +11,7 @@ from parcae.learning.loop import Plan, train
 from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
+from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.rule.policy import start_parameters
 
 
@@ -46,7 +47,11 @@ class TrainingBenchmark:
 
 
 def benchmark_training(
-    scenario: Scenario, network: str, recipe: str = "fast", iterations: int = 5
+    scenario: Scenario,
+    network: str,
+    recipe: str = "fast",
+    iterations: int = 5,
+    decima: DecimaSettings | None = None,
 ) -> TrainingBenchmark:
     """Time training iterations, without set-up, compilation and selection runs.
 
@@ -55,12 +60,14 @@ def benchmark_training(
         network: "parcae" or "decima".
         recipe: name of the recipe.
         iterations: number of iterations to time.
+        decima: features and parts of Decima's network; None: the paper's.
     """
+    decima = decima or DecimaSettings()
     # Selection runs and imitation are not part of what is timed: selection never comes due here.
-    config = recipe_config(Recipe(recipe), scenario, network).model_copy(
+    config = recipe_config(Recipe(recipe), scenario, network, decima).model_copy(
         update={"num_selection": 2, "select_every": 1_000_000, "imitation": 0.0}
     )
-    request = TrainRequest([scenario], config, network, parameters=start_parameters())
+    request = TrainRequest([scenario], config, network, start_parameters(), decima)
     learner = GradientLearner(request)
     train(learner, Plan(1e9, max_iterations=1))  # compiles the kernels
     decisions = learner.decisions
