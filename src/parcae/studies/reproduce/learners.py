@@ -334,9 +334,7 @@ def learned_contenders(
     notes = list[str]()
     for kind in kinds:
         if variants(kind):
-            text = variant_as_in_paper(
-                kind, scenario.workload, scenario.config, scenario.arrivals
-            )
+            text = variant_as_in_paper(kind, scenario.workload, scenario.config, scenario.arrivals)
             learned_policies.append(Contender(kind, text))
             notes.append(f"{kind}: {text}, the shipped variant for the nearest setting")
         elif kind in missing:
