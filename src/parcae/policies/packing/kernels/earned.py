@@ -49,7 +49,7 @@ _MEMORY = 0.999
 _LEAST_GAIN = 0.01
 #: Where jobs wait less than this under EASY, on average and as a share of their durations, there is
 #: nothing to earn, and EASY decides.
-_LITTLE_WAIT = 0.5
+_LITTLE_WAIT = 1.0
 #: Share of EASY's work that may be missing before jobs may no longer be withheld, and before one of
 #: the two kinds of EASY decides.
 _MOST_IDLE = 0.03
