@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.cluster.decision import Decision
+from parcae.cluster.decision import Decision, objection
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders
 from parcae.policies.catalog import make_policy
+from parcae.policies.decima.layout import DecimaSettings, decima_levels, initial_weights
+from parcae.policies.decima.policy import DecimaPolicy, curves_for, magnitudes_of
 from parcae.policies.learned import learned_policy
 from parcae.policies.orders.catalog import make_cores_policy
 from parcae.policies.rollouts.candidates import AS_ORDERED, candidates, order_candidates
@@ -119,6 +121,48 @@ def test_without_luck_a_rollout_foretells_the_run_in_decimas_world(name: str) ->
         assert [so_far + to_come for so_far, to_come in foretold.said] == [total_ms] * len(
             foretold.said
         )
+
+
+def _network(workload: Workload) -> DecimaPolicy:
+    """Decima's network with random weights and the features of jobs."""
+    settings = DecimaSettings.model_validate({"features": "jobs"})
+    weights = initial_weights(
+        np.random.default_rng(2), settings, len(decima_levels(_CORES, settings))
+    )
+    magnitudes = magnitudes_of(workload, _DECIMA)
+    curves = curves_for(settings, workload, _DECIMA)
+    return DecimaPolicy("network", weights, settings, _CORES, magnitudes, curves)
+
+
+def test_without_luck_a_rollout_foretells_the_run_of_decimas_network() -> None:
+    for seed in range(2):
+        sequence = _sequence(seed)
+        base = _network(sequence.workload)
+        foretold = _Foretold(base, RolloutModel(sequence.workload, _DECIMA))
+        simulator = Simulator(sequence, _DECIMA, seed)
+        _play(simulator, foretold)
+        total_ms = int(simulator.state.now.job_ms[0])
+        assert len(foretold.said) > 10
+        assert {so_far + to_come for so_far, to_come in foretold.said} == {total_ms}
+
+
+def test_decimas_network_proposes_its_most_probable_stages_first() -> None:
+    sequence = _sequence(1)
+    policy = _network(sequence.workload)
+    simulator = Simulator(sequence, _DECIMA, 1)
+    simulator.start()
+    observation = simulator.observe()
+    decision = policy.decide(observation)
+    proposals = policy.proposals(observation, 4)
+    assert proposals[0] == decision
+    ranked = [stage for stage, _ in policy.probabilities(observation)]
+    assert [one.stage for one in proposals] == ranked[:4]
+    for one in proposals:
+        assert objection(observation, one) is None
+    planner = RolloutPolicy("plan", policy, policy, RolloutModel(sequence.workload, _DECIMA))
+    options = planner.options(observation)
+    assert options[0] == decision
+    assert {one.stage for one in proposals} <= {one.stage for one in options}
 
 
 @pytest.mark.parametrize("name", ["srpt", "fair", "fifo", "fsp", "psbs", "las"])

@@ -11,10 +11,15 @@ import numpy.typing as npt
 
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
-from parcae.cluster.state import ClusterState
+from parcae.cluster.state import ANY_CLASS, ClusterState
 from parcae.kernels import row_of
 from parcae.policies.compiled import PlaysRuns
-from parcae.policies.decima.kernels.decisions import decide, score_stages
+from parcae.policies.decima.kernels.decisions import (
+    decide,
+    held_executors,
+    score_limits,
+    score_stages,
+)
 from parcae.policies.decima.kernels.play import play, roll_out
 from parcae.policies.decima.kernels.recording import Record
 from parcae.policies.decima.kernels.tables import Network, Workspace
@@ -337,6 +342,25 @@ class DecimaPolicy(PlaysRuns):
         return ranked_choices(
             self._workspace.stage[:count].tolist(), self._workspace.logits[:count]
         )
+
+    def proposals(self, observation: Observation, count: int) -> list[Decision]:
+        """Return the most probable stages, each with its most probable limit.
+
+        The observation must be the one that was decided last. Executor classes are left open.
+
+        Args:
+            observation: the observation.
+            count: most decisions.
+        """
+        offered = int(observation.now.num_source[0])
+        found = list[Decision]()
+        for stage, _ in self.probabilities(observation)[:count]:
+            score_limits(observation, self.network, self._workspace, stage)
+            column = int(np.argmax(self._workspace.limit_logits))
+            held = int(held_executors(observation, self.network, stage))
+            limit = min(int(self.network.levels[column]) - held, offered)
+            found.append(Decision(stage, limit, ANY_CLASS, 0))
+        return found
 
     @property
     def kernels(self) -> tuple[Any, Any, Any]:

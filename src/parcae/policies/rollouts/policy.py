@@ -25,6 +25,9 @@ from parcae.policies.rule.policy import RulePolicy
 from parcae.simulation.kernels.rollouts import Assumptions, Rollouts, Trials
 from parcae.simulation.kernels.simulations import Simulation
 
+#: Stages that Decima's network proposes.
+_PROPOSALS = 8
+
 
 @dataclass
 class RolloutPolicy:
@@ -68,6 +71,8 @@ class RolloutPolicy:
         """The decisions that it tries, its base's own first."""
         base: Decision = self.base.decide(observation)
         others = [] if self.player is self.base else [self.player.decide(observation)]
+        if isinstance(self.base, DecimaPolicy):
+            others += self.base.proposals(observation, _PROPOSALS)
         return candidates(observation, base, others, may_idle=bool(may_idle(observation)))
 
     def rollouts_from(self, observation: Observation) -> PlayTrials:
