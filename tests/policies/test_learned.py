@@ -15,6 +15,7 @@ from parcae.policies.learned import (
     offered_load,
     rule_checkpoint,
     setting_card,
+    variant_as_in_paper,
     variant_name,
     variants,
 )
@@ -24,7 +25,7 @@ from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.demands import with_work
-from parcae.workloads.job import Workload
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.parallelism import with_parallelism_model
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
@@ -77,6 +78,28 @@ def test_each_name_ships_for_batches_and_the_networks_and_the_rule_for_streams()
     assert all("batch" in variants(name) for name in NAMES)
     assert {"stream", "busy-stream"} <= set(variants("tuned"))
     assert "stream" in variants("parcae")
+
+
+def test_the_papers_features_are_chosen_by_name_only() -> None:
+    for variant in ("batch", "stream"):
+        card = read_checkpoint(SHIPPED.path("decima", variant)).card
+        assert card["as_in_paper"] == f"paper-{variant}"
+        paper = read_checkpoint(SHIPPED.path("decima", f"paper-{variant}"))
+        assert paper.settings["features"] == "paper"
+    as_in_paper = variant_as_in_paper("decima", _tpch_decima(), SimulationConfig(), "batch")
+    assert as_in_paper == "decima:paper-batch"
+    assert variant_name("decima", _tpch_decima(), SimulationConfig(), "batch") == "decima:batch"
+    assert variant_as_in_paper("parcae", _tpch_decima(), SimulationConfig(), "batch") == (
+        "parcae:batch"
+    )
+
+
+def _tpch_decima() -> Workload:
+    """A workload that is as far from the shipped variants as the one they were made on."""
+    card = read_checkpoint(SHIPPED.path("decima", "batch")).card
+    mean_ms = card["cluster"]["moving_delay_ms"] / card["delay_of_work"]
+    job = JobSpec("one", (StageSpec(10, TaskDurations.constant(round(mean_ms / 10))),))
+    return Workload(card["workload"], (job,))
 
 
 def test_the_nearest_variant_is_chosen_by_arrivals_then_load_and_delays() -> None:
