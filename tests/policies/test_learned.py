@@ -128,17 +128,18 @@ def test_the_bundled_workload_gets_the_variant_made_for_it_under_any_model_of_pa
     )
 
 
-def test_decima_far_from_all_variants_is_the_one_made_for_many_settings() -> None:
-    def also(workload: Workload, num_executors: int, name: str = "decima") -> bool:
+def test_decima_far_from_all_variants_has_the_features_of_jobs() -> None:
+    def chosen(workload: Workload, num_executors: int, arrivals: str = "batch") -> str:
         config = SimulationConfig(num_executors=num_executors)
-        return bool(find_checkpoint(name, workload, config, "batch").card.get("also"))
+        return variant_name("decima", workload, config, arrivals)
 
     bundled = load_workload("tpch")
-    assert also(load_workload("synthetic"), 50)
-    assert also(bundled, 10)
-    assert also(with_work(10.0)(bundled)[0], 50)
-    assert not also(bundled, 50)
-    assert not also(load_workload("synthetic"), 50, "parcae")
+    synthetic = load_workload("synthetic")
+    assert chosen(synthetic, 50) == "decima:batch"
+    assert chosen(synthetic, 50, "load:0.6") == "decima:stream"
+    assert chosen(bundled, 10) == "decima:batch"
+    assert chosen(with_work(10.0)(bundled)[0], 50) == "decima:batch"
+    assert chosen(bundled, 50) == "decima:bundled-batch-50"
 
 
 def test_the_offered_load_is_work_over_capacity() -> None:

@@ -43,8 +43,8 @@ ORDER_RULE = "order-rule"
 #: Kinds of checkpoints of policies that plan orders. They exist in the world of cores only.
 PLANNING_KINDS = (ORDER_RULE, NETWORK_KIND)
 
-#: The variant that was made for many settings, if a name has one.
-GENERAL = "any"
+#: The feature set of Decima's variants that serve settings which are far from all variants.
+PORTABLE = "jobs"
 #: Keys of a checkpoint's card: whether only its variant's name chooses it, and the variant for the
 #: same setting that has the paper's features.
 BY_NAME = "by_name"
@@ -293,17 +293,19 @@ def _nearest(name: str, workload: Workload, config: SimulationConfig, arrivals: 
 
     def distance(one: Checkpoint) -> tuple[bool, float]:
         is_other = (one.kind in PLANNING_KINDS) != is_planned
-        # A policy that was made for many settings is chosen only where no other fits, and one with
-        # the paper's features only by its variant's name.
+        # Variants that were made for many settings, and those with the paper's features for a
+        # setting that has a better one, are chosen by name only.
         is_left_out = one.card.get("also") or one.card.get(BY_NAME)
         distance = math.inf if is_left_out else _distance(one.card, workload, config, arrivals)
         return is_other, distance
 
+    def distance_elsewhere(one: Checkpoint) -> tuple[bool, tuple[bool, float]]:
+        return one.settings.get("features") != PORTABLE, distance(one)
+
     best = SHIPPED.nearest(name, distance)
-    if GENERAL in variants(name) and len(config.classes) == 1:
-        card = read_checkpoint(SHIPPED.path(name, best)).card
-        if _is_far(card, workload, config):
-            return GENERAL
+    card = read_checkpoint(SHIPPED.path(name, best)).card
+    if name == "decima" and len(config.classes) == 1 and _is_far(card, workload, config):
+        return SHIPPED.nearest(name, distance_elsewhere)
     return best
 
 
