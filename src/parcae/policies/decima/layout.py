@@ -194,7 +194,7 @@ class Direct(IntEnum):
     STARTED = 8  # share of the job's work that has started
     HELD = 9  # executors that the job holds, without the offered ones / all executors
     WORTH = 10  # log of (remaining work / (1 + executors that the job holds) / mean work)
-    # The number of executors that suits the job at four prices (see `LEVEL_PRICES`) / all executors
+    # Executors that suit the job at four prices (see `corrector.layout.LEVEL_PRICES`) / all executors
     LEVEL_CHEAP = 11
     LEVEL_FAIR = 12
     LEVEL_DEAR = 13
@@ -212,8 +212,6 @@ class Direct(IntEnum):
 #: The first features that differ between jobs, and between the stages of a job.
 FIRST_OF_JOB = Direct.IS_LOCAL
 FIRST_OF_STAGE = Direct.IS_RUNNABLE
-#: log of the price of the whole cluster for which `Direct.LEVEL_CHEAP` and the next ones are best.
-LEVEL_PRICES = (-1.0, 0.5, 2.0, 3.5)
 
 
 class LimitFeature(IntEnum):

@@ -14,6 +14,7 @@ from parcae.cluster.observation import Observation
 from parcae.cluster.state import ANY_CLASS, ClusterState
 from parcae.kernels import row_of
 from parcae.policies.compiled import PlaysRuns
+from parcae.policies.corrector.layout import LEVEL_PRICES
 from parcae.policies.decima.kernels.decisions import (
     decide,
     held_executors,
@@ -27,7 +28,6 @@ from parcae.policies.decima.layout import (
     EMBEDDING,
     HIDDEN_1,
     HIDDEN_2,
-    LEVEL_PRICES,
     LIMIT_KINDS,
     VERSIONS,
     ClassFeature,

@@ -15,7 +15,7 @@ from parcae.policies.decima.kernels.direct import (
     write_limit,
     write_stage,
 )
-from parcae.policies.decima.kernels.embeddings import critical_ms, embed, hidden
+from parcae.policies.decima.kernels.embeddings import critical_ms, embed, hidden, num_on_stage
 from parcae.policies.decima.kernels.heads import (
     count_waiting,
     hold_ms,
@@ -73,10 +73,8 @@ def held_executors(view, net, stage):  # type: ignore[no-untyped-def]
         stage: row of the stage.
     """
     job = view.stages.job[stage]
-    stages = view.stages
     if net.limits == _LIMIT_STAGE:
-        held = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
-        return held
+        return num_on_stage(view, stage)
     held = view.jobs.num_supplied[job]
     if job == view.now.source_job[0]:
         held -= view.now.num_source[0]

@@ -5,23 +5,17 @@ from __future__ import annotations
 import math
 
 from parcae.cluster.kernels.tables import demand, is_runnable
-from parcae.cluster.state import NO_JOB, NO_PROFILE
+from parcae.cluster.state import NO_JOB
 from parcae.kernels import inlined, kernel, sort_rows
+from parcae.policies.decima.kernels.embeddings import num_left, num_on_stage
 from parcae.policies.decima.layout import Direct, LimitFeature, Unit
+from parcae.policies.rule.kernels.scores import curve_row
 
 #: Keeps logarithms of shares of the mean work finite.
 _LEAST_WORK = 1e-3
 _NUM_PRICES = Direct.IS_RUNNABLE - Direct.LEVEL_CHEAP
 #: Unit of the logarithm of a limit.
 _LOG_LEVELS = 4.0
-
-
-@inlined
-def _curve_row(view, net, job):  # type: ignore[no-untyped-def]
-    """The job's row of the solo curves; the last row if no profile knows the job."""
-    profile = view.jobs.profile[job]
-    last = net.stretch.shape[0] - 1
-    return last if profile == NO_PROFILE or profile >= last else profile
 
 
 @kernel
@@ -84,7 +78,7 @@ def write_job(view, net, work, position, held, x):  # type: ignore[no-untyped-de
     x[Direct.STARTED] = 1.0 - remaining_ms / max(1.0, view.jobs.work_ms[job])
     x[Direct.HELD] = held / view.now.num_executors[0]
     x[Direct.WORTH] = math.log(remaining_ms / (1 + held) / mean_ms + _LEAST_WORK)
-    row = _curve_row(view, net, job)
+    row = curve_row(net, view, job)
     for price in range(_NUM_PRICES):
         x[Direct.LEVEL_CHEAP + price] = net.suited[row, price]
 
@@ -97,17 +91,9 @@ def below_ms(view, stage):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _num_left(view, stage):  # type: ignore[no-untyped-def]
-    """The stage's tasks that have not started."""
-    return view.stages.num_tasks[stage] - view.stages.num_started[stage]
-
-
-@inlined
 def _waves(view, stage, added):  # type: ignore[no-untyped-def]
     """Return the waves in which a stage's tasks would start on its executors and so many more."""
-    stages = view.stages
-    on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
-    return _num_left(view, stage) / max(1, on_stage + added)
+    return num_left(view, stage) / max(1, num_on_stage(view, stage) + added)
 
 
 @inlined
@@ -127,7 +113,7 @@ def write_stage(view, net, stage, paths, x):  # type: ignore[no-untyped-def]
     wanted = demand(view, stage)
     path_ms = below_ms(view, stage)
     waves = _waves(view, stage, min(offered, wanted))
-    left_ms = _num_left(view, stage) * task_ms
+    left_ms = num_left(view, stage) * task_ms
     x[Direct.IS_RUNNABLE] = 1.0 if is_runnable(view, stage) else 0.0
     x[Direct.PATH] = path_ms / max(1.0, paths[0])
     x[Direct.DEMAND] = min(1.0, wanted / offered)
@@ -169,7 +155,7 @@ def write_limit(view, net, stage, held, column, x):  # type: ignore[no-untyped-d
     top = net.levels[net.levels.shape[0] - 1]
     offered = view.now.num_source[0]
     added = min(level - held, offered)
-    row = _curve_row(view, net, view.stages.job[stage])
+    row = curve_row(net, view, view.stages.job[stage])
     x[LimitFeature.LEVEL] = level / top
     x[LimitFeature.LOG_LEVEL] = math.log(level) / _LOG_LEVELS
     x[LimitFeature.ADDED] = added / top

@@ -113,6 +113,19 @@ def is_unfinished(view, stage):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def num_on_stage(view, stage):  # type: ignore[no-untyped-def]
+    """Return the executors on the stage, on their way to it, and committed to it."""
+    stages = view.stages
+    return stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
+
+
+@inlined
+def num_left(view, stage):  # type: ignore[no-untyped-def]
+    """Return the stage's tasks that have not started."""
+    return view.stages.num_tasks[stage] - view.stages.num_started[stage]
+
+
+@inlined
 def largest_memory(view):  # type: ignore[no-untyped-def]
     """Memory of the largest class."""
     top = 0.0
@@ -163,14 +176,13 @@ def _stage_features(view, net, stage, job, x, common):  # type: ignore[no-untype
     """
     stages = view.stages
     now = view.now
-    left = stages.num_tasks[stage] - stages.num_started[stage]
+    left = num_left(view, stage)
     local = LOCAL if job == now.source_job[0] else -LOCAL
     offered = now.num_source[0] / net.units[Unit.EXECUTORS]
     if net.has_job_features:
-        on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
         x[0] = math.log1p(left / net.units[Unit.TASKS])
         x[1] = math.log1p(stages.task_ms[stage] / net.units[Unit.TASK_MS])
-        x[2] = on_stage / net.units[Unit.EXECUTORS]
+        x[2] = num_on_stage(view, stage) / net.units[Unit.EXECUTORS]
         x[3] = min(MOST_WORK, left * stages.task_ms[stage] / net.units[Unit.WORK_MS])
         x[4] = net.units[Unit.DELAY]
         x[5] = net.units[Unit.WIDTH]
@@ -181,10 +193,9 @@ def _stage_features(view, net, stage, job, x, common):  # type: ignore[no-untype
         x[3] = left * stages.task_ms[stage] / net.units[Unit.WORK_MS]
         x[4] = left / net.units[Unit.TASKS]
     else:
-        on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
         x[0] = left / net.units[Unit.TASKS]
         x[1] = stages.task_ms[stage] / net.units[Unit.TASK_MS]
-        x[2] = on_stage / net.units[Unit.EXECUTORS]
+        x[2] = num_on_stage(view, stage) / net.units[Unit.EXECUTORS]
         x[3] = offered
         x[4] = local
     column = 5
@@ -259,8 +270,8 @@ def _count_unfinished(view, job):  # type: ignore[no-untyped-def]
 def _is_as_before(view, work, stage):  # type: ignore[no-untyped-def]
     """Remember what a stage's features follow from, and return whether it is as it was before."""
     stages = view.stages
-    on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
-    left = stages.num_tasks[stage] - stages.num_started[stage]
+    on_stage = num_on_stage(view, stage)
+    left = num_left(view, stage)
     before = work.before[stage]
     is_equal = before[0] == left and before[1] == on_stage and before[2] == stages.task_ms[stage]
     before[0] = left
