@@ -194,7 +194,7 @@ class Direct(IntEnum):
     STARTED = 8  # share of the job's work that has started
     HELD = 9  # executors that the job holds, without the offered ones / all executors
     WORTH = 10  # log of (remaining work / (1 + executors that the job holds) / mean work)
-    # Executors that suit the job at four prices (see `corrector.layout.LEVEL_PRICES`) / all executors
+    # Executors that suit the job at four prices (`corrector.layout.LEVEL_PRICES`) / all executors
     LEVEL_CHEAP = 11
     LEVEL_FAIR = 12
     LEVEL_DEAR = 13
