@@ -29,6 +29,7 @@ from tests.fuzzing.commands import commands
         ("train toy -o out --world executors --decima features=code", "with --network decima"),
         ("reproduce deeprm-fig4 --executors 3", "--executors has no effect"),
         ("reproduce deeprm-fig4 --workload toy", "--workload has no effect"),
+        ("reproduce decima-fig14 --decima features=jobs", "--decima has no effect"),
         ("packing simulate --load 1 --processors 3", "only to logs"),
         ("packing simulate --swf a.swf --window 3", "only to jobs that are drawn"),
         ("packing simulate --swf a.swf --seed 3", "only to jobs that are drawn"),

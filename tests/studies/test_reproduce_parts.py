@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from parcae.errors import ConfigError
 from parcae.evaluation.statistics import Estimate
 from parcae.learning.scenario import Scenario
 from parcae.policies.catalog import make_policy
+from parcae.policies.decima.layout import DecimaSettings, FeatureSet
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.studies.reproduce.catalog import STUDIES, find_study, paper_setting
@@ -25,7 +27,12 @@ from parcae.studies.reproduce.contest import (
     with_interval,
 )
 from parcae.studies.reproduce.latency import measure_latencies
-from parcae.studies.reproduce.learners import budget_notes, checkpoint_path, learned_contenders
+from parcae.studies.reproduce.learners import (
+    DecimaVariant,
+    budget_notes,
+    checkpoint_path,
+    learned_contenders,
+)
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.robustness import gap_arrivals
 from parcae.studies.reproduce.stream import series_facts
@@ -199,3 +206,21 @@ def test_recorded_numbers_are_plain_json(tmp_path: Path) -> None:
     assert again["policies"]["fifo"]["ratio_to_first"]["mean"] == 1.0
     assert again["seeds"] == [0, 1]
     assert np.isfinite(again["policies"]["weighted-fair:tuned"]["average_jct_s"]["mean"])
+
+
+def test_a_variant_of_decima_changes_only_what_it_sets(tmp_path: Path) -> None:
+    request = replace(_request(tmp_path), decima=DecimaSettings(features=FeatureSet.JOBS))
+    variant = DecimaVariant(DecimaSettings(knows_gap=True))
+    both = DecimaSettings(features=FeatureSet.JOBS, knows_gap=True)
+    assert variant.settings_for(request) == both
+    assert variant.settings_for(_request(tmp_path)) == DecimaSettings(knows_gap=True)
+    without_graph = DecimaVariant(DecimaSettings(has_graph=False))
+    with pytest.raises(ValidationError, match="features=jobs needs a graph"):
+        without_graph.settings_for(request)
+
+
+def test_settings_of_decima_are_recorded_only_where_they_are_changed(tmp_path: Path) -> None:
+    request = _request(tmp_path)
+    assert "decima" not in settings_of(request)
+    changed = replace(request, decima=DecimaSettings(features=FeatureSet.JOBS))
+    assert settings_of(changed)["decima"] == {"features": "jobs"}

@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from parcae.cli.reproduce import reproduce_command
+from parcae.policies.checkpoint import read_checkpoint
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.studies.reproduce.catalog import CLASS_STUDIES, STUDIES, reproduce
 from parcae.studies.reproduce.study import StudyRequest
@@ -114,6 +115,20 @@ def test_the_command_takes_the_cluster_and_the_size_of_the_runs(tmp_path: Path) 
     assert found["settings"]["config"]["num_executors"] == 3
     assert found["settings"]["config"]["moving_delay_ms"] == 7
     assert [row[0] for row in found["table"]["rows"]] == ["fifo", "sjf-cp", "fair", "fair:active"]
+
+
+def test_the_command_trains_with_other_settings_of_decimas_network(tmp_path: Path) -> None:
+    words = (
+        "decima-fig23 --workload toy --executors 3 --runs 2 --jobs 3 --processes 1 --budget 0.01 "
+        "--decima features=jobs"
+    )
+    done = CliRunner().invoke(_app(), [*words.split(), "-o", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "decima-fig23.json").read_text())
+    assert found["settings"]["decima"] == {"features": "jobs"}
+    trained = sorted((tmp_path / "decima-fig23-policies").iterdir())
+    assert [read_checkpoint(path).settings["features"] for path in trained] == ["jobs"] * 2
+    assert any("with the feature set jobs, recipe fast" in note for note in found["notes"])
 
 
 def test_the_command_replays_a_trace_on_executor_classes(tmp_path: Path) -> None:

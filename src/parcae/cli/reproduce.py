@@ -178,6 +178,12 @@ def _is_packing(given: Values) -> bool:
     return given["study"] in PACKING_STUDIES
 
 
+def _takes_decima_settings(given: Values) -> bool:
+    from parcae.studies.reproduce.catalog import DECIMA_SETTINGS_STUDIES
+
+    return given["study"] in DECIMA_SETTINGS_STUDIES
+
+
 @refusing(
     Only(
         (
@@ -197,6 +203,12 @@ def _is_packing(given: Values) -> bool:
         ("workload",),
         lambda given: not _is_packing(given) or given["workload"].endswith((".swf", ".swf.gz")),
         "with a log (*.swf) to studies of rigid jobs",
+    ),
+    Only(
+        ("decima",),
+        lambda given: _takes_decima_settings(given),
+        "to studies that train one Decima in several settings (fig13, fig22, fig23, table2, "
+        "idle-table1, idle-fig3, idle-fig4, learning-curves)",
     ),
 )
 @with_groups
@@ -248,6 +260,14 @@ def reproduce_command(
             "| fast; A2cScheduler: fast | paper. (default: the first)",
         ),
     ] = None,
+    decima: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--decima",
+            help="Change a setting of Decima's network in all trainings: features=jobs. Can be "
+            "repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Repeat a study of a paper, and write a table, a picture and JSON into a folder.
 
@@ -265,7 +285,7 @@ def reproduce_command(
     find_study(study)
     console = Console(stderr=True)
     with console.status("starting") as status:
-        given = _Given(study, effort, cluster, workload, output, policy, recipe)
+        given = _Given(study, effort, cluster, workload, output, policy, recipe, decima)
         make_request = _packing_request if study in PACKING_STUDIES else _study_request
         request = make_request(given, lambda text: status.update(text))
         command = shlex.join(["parcae", *sys.argv[1:]])
@@ -289,6 +309,7 @@ class _Given:
     output: Path
     policy: str | None
     recipe: str | None
+    decima: list[str] | None
 
     @property
     def budget_s(self) -> float:
@@ -327,7 +348,9 @@ def _packing_request(given: _Given, say: Callable[[str], None]) -> PackingReques
 
 
 def _study_request(given: _Given, say: Callable[[str], None]) -> StudyRequest:
+    from parcae.learning.config import override
     from parcae.learning.recipes import parse_recipe
+    from parcae.policies.decima.layout import DecimaSettings
     from parcae.studies.reproduce.catalog import DEFAULT_STREAM
     from parcae.studies.reproduce.study import StudyRequest
 
@@ -359,4 +382,5 @@ def _study_request(given: _Given, say: Callable[[str], None]) -> StudyRequest:
         processes=effort.processes,
         say=say,
         recorded=recorded,
+        decima=override(DecimaSettings(), given.decima or []),
     )

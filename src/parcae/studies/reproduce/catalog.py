@@ -79,6 +79,19 @@ CLASS_STUDIES = ("decima-fig11", "decima-fig12", "decima-fig20", "decima-fig21",
 #: Load of a recorded trace in these studies, as a share of what the classes can serve.
 TRACE_LOAD = 0.8
 
+#: Studies whose trainings all go with any settings of Decima's network. The others compare parts of
+#: the network, train with executor classes, or train no network.
+DECIMA_SETTINGS_STUDIES = (
+    "decima-fig13",
+    "decima-fig22",
+    "decima-fig23",
+    "decima-table2",
+    "idle-table1",
+    "idle-fig3",
+    "idle-fig4",
+    "learning-curves",
+)
+
 #: Packing studies, which take a `PackingRequest`.
 PACKING_STUDIES: dict[str, PackingStudy] = {
     "deeprm-fig4": fig4,

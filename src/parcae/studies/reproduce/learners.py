@@ -12,7 +12,7 @@ from parcae.learning.config import TrainConfig
 from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import SUFFIX, Weights, write_checkpoint
-from parcae.policies.decima.layout import DecimaSettings
+from parcae.policies.decima.layout import DecimaSettings, FeatureSet
 from parcae.policies.learned import (
     require_durations,
     rule_checkpoint,
@@ -84,7 +84,7 @@ class DecimaVariant:
     """Which parts Decima's network has, and how it is trained.
 
     Args:
-        settings: settings of the network.
+        settings: settings of the network; those that are not set are the request's.
         recipe: training recipe; None for the request's.
         changes: changed settings of the recipe.
     """
@@ -93,13 +93,26 @@ class DecimaVariant:
     recipe: Recipe | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
 
+    def settings_for(self, request: StudyRequest) -> DecimaSettings:
+        """The settings of the network in a study: those of the request, with the variant's.
+
+        Raises:
+            pydantic.ValidationError: they cannot be combined.
+        """
+        changes = self.settings.model_dump(exclude_unset=True)
+        return DecimaSettings.model_validate({**request.decima.model_dump(), **changes})
+
 
 #: Decima with all its parts, trained by the recipe of the request.
 _WHOLE = DecimaVariant()
 
 
 def short_config(
-    recipe: Recipe, scenario: Scenario, share_s: float, network: str = "decima"
+    recipe: Recipe,
+    scenario: Scenario,
+    share_s: float,
+    network: str = "decima",
+    decima: DecimaSettings | None = None,
 ) -> TrainConfig:
     """The training settings of a recipe, reduced for short trainings.
 
@@ -108,8 +121,9 @@ def short_config(
         scenario: the scenario.
         share_s: seconds of training.
         network: "decima" or "parcae".
+        decima: features and parts of Decima's network; None: the paper's.
     """
-    config = recipe_config(recipe, scenario, network)
+    config = recipe_config(recipe, scenario, network, decima)
     # Long trainings use the recipe unchanged.
     if share_s >= _SHORT_S:
         return config
@@ -149,7 +163,9 @@ def train_decima(
     recipe = variant.recipe or request.recipe
     if teacher is not None and recipe is Recipe.FAST:
         recipe = Recipe.IMITATION
-    config = short_config(recipe, scenario, share_s).model_copy(update=dict(variant.changes))
+    settings = variant.settings_for(request)
+    config = short_config(recipe, scenario, share_s, decima=settings)
+    config = config.model_copy(update=dict(variant.changes))
     imitation = (
         f" ({config.imitation:.0%} of the time imitating the tuned rule)"
         if config.imitation > 0
@@ -161,7 +177,7 @@ def train_decima(
         config,
         "decima",
         parameters=None if config.imitation == 0 else rule,
-        decima=variant.settings,
+        decima=settings,
         weights=weights,
         seed=request.training_seed,
     )
@@ -170,9 +186,15 @@ def train_decima(
         training,
         share_s,
         label,
-        f"Decima's network, recipe {recipe}{imitation}",
+        f"Decima's network{_features(settings)}, recipe {recipe}{imitation}",
         progress,
     )
+
+
+def _features(settings: DecimaSettings) -> str:
+    """Which features the network has, unless they are the paper's."""
+    is_paper = settings.features is FeatureSet.PAPER
+    return "" if is_paper else f" with the feature set {settings.features}"
 
 
 def train_parcae(

@@ -13,6 +13,7 @@ from typing import Any
 
 from parcae.files import write_text
 from parcae.learning.recipes import Recipe
+from parcae.policies.decima.layout import DecimaSettings
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce.findings import COLUMNS, Finding
 from parcae.version import __version__
@@ -90,6 +91,7 @@ class StudyRequest(_Amounts):
         processes: number of worker processes of comparisons.
         say: called with a text about the current step.
         recorded: the recorded trace for studies of executor classes, in addition to the workload.
+        decima: settings of Decima's network in all trainings, unless the study changes them.
     """
 
     workload: Workload
@@ -106,6 +108,7 @@ class StudyRequest(_Amounts):
     processes: int | None = None
     say: Callable[[str], None] = _silent
     recorded: RecordedSetting | None = None
+    decima: DecimaSettings = field(default_factory=DecimaSettings)
 
     def jobs(self, quick: int, full: int) -> int:
         """Number of jobs in a run: the requested one, or the study's default."""
@@ -219,6 +222,8 @@ def settings_of(request: StudyRequest | PackingRequest) -> dict[str, Any]:
         "stream": request.stream,
         "jobs": request.num_jobs,
     }
+    if request.decima != DecimaSettings():
+        setting["decima"] = request.decima.model_dump(mode="json", exclude_defaults=True)
     if request.recorded is not None:
         trace = request.recorded
         setting["recorded"] = {
