@@ -236,8 +236,8 @@ def graphs_of(data: GraphDecisions, index: np.ndarray, levels: np.ndarray, is_al
     num_jobs = table.num_jobs[index]
     jobs = _ranges(table.first_job[index], num_jobs)
     owner = np.repeat(np.arange(len(index)), num_jobs)
-    sizes = table.num_rows[jobs]
-    rows = _ranges(table.first_row[jobs], sizes)
+    sizes = table.num_listed[jobs]
+    rows = table.listed[_ranges(table.first_listed[jobs], sizes)]
     job = np.repeat(np.arange(len(jobs)), sizes)
     # A limit must exceed what the job holds already. Without limits, only the last counts.
     columns = np.arange(len(levels))

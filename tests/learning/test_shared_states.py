@@ -22,20 +22,23 @@ def _recorded(settings: DecimaSettings) -> tuple[DecimaFamily, GraphDecisions]:
     return family, family.gather([rollout for group in groups for rollout in group])
 
 
-def test_a_job_that_does_not_change_is_recorded_once() -> None:
-    for features, most in (("paper", 0.99), ("jobs", 0.7)):
+def test_jobs_and_stages_that_do_not_change_are_recorded_once() -> None:
+    for features, most, most_rows in (("paper", 0.99, 1.0), ("jobs", 0.7, 0.5)):
         _, data = _recorded(DecimaSettings.model_validate({"features": features}))
         table = data.table
         members = int(table.num_jobs.sum())
         assert len(table.state) == members
         distinct = len(np.unique(table.state))
         assert distinct < most * members
-        # A state stands for the same rows, and every row belongs to one state.
+        # A state stands for the same list, and every list belongs to one state.
         _, first = np.unique(table.state, return_index=True)
-        assert int(table.num_rows[first].sum()) == len(table.x)
-        assert len(np.unique(table.first_row[first])) == distinct
-        by_state = dict(zip(table.state[first], table.first_row[first], strict=True))
-        assert [by_state[state] for state in table.state] == table.first_row.tolist()
+        assert int(table.num_listed[first].sum()) == len(table.listed)
+        assert len(np.unique(table.first_listed[first])) == distinct
+        by_state = dict(zip(table.state[first], table.first_listed[first], strict=True))
+        assert [by_state[state] for state in table.state] == table.first_listed.tolist()
+        # Every row is listed, and most of them more than once.
+        assert np.unique(table.listed).tolist() == list(range(len(table.x)))
+        assert len(table.x) <= most_rows * len(table.listed)
 
 
 def test_groups_of_successive_decisions_stay_together_when_decisions_are_shuffled() -> None:

@@ -95,13 +95,15 @@ class GraphDecisions:
 def _room(table: Decisions, edges: Edges, num_stages: int) -> Room:
     """What the buffers must have room for; `num_stages` is the most stages of a job."""
     jobs = int(table.num_jobs.max(initial=0))
-    before = np.concatenate([[0], np.cumsum(table.num_rows)])
+    before = np.concatenate([[0], np.cumsum(table.num_listed)])
     rows = before[table.first_job + table.num_jobs] - before[table.first_job]
     options = max(1, table.can_class.shape[1], table.can_idle.shape[1])
     most_edges = int(np.diff(edges.first).max())
     # Rounded up, so that buffers seldom grow.
     states = 1 << int(table.state.max(initial=0)).bit_length()
-    return Room(int(rows.max(initial=0)), jobs, jobs * most_edges, num_stages, options, states)
+    recorded = 1 << len(table.x).bit_length()
+    most_rows = int(rows.max(initial=0))
+    return Room(most_rows, jobs, jobs * most_edges, num_stages, options, states, recorded)
 
 
 class _Pieces:
@@ -150,6 +152,12 @@ class _Pieces:
         pairs = zip(self._records, self._spans, strict=True)
         return np.concatenate([np.diff(r.first_job[a : b + 1]) for r, (a, b) in pairs])
 
+    def listed(self) -> npt.NDArray[Any]:
+        """The rows of the listed stages, among the joined rows."""
+        shifts = np.cumsum([0, *self.sizes("num_rows")])[:-1]
+        triples = zip(self._records, self.sizes("num_listed"), shifts, strict=True)
+        return np.concatenate([r.listed[:count] + s for r, count, s in triples])
+
     def moved(self, name: str, count: str, spans: str = "jobs") -> npt.NDArray[Any]:
         """A column of rows of a table whose length is `count`, among that table's joined rows."""
         shifts = np.cumsum([0, *self.sizes(count)])[:-1]
@@ -173,8 +181,9 @@ def _gather(rollouts: list[Rollout], ends: bool) -> tuple[Decisions, npt.NDArray
         limit_x=pieces.of_decisions("limit_x"),
         structure=pieces.of_jobs("structure"),
         state=pieces.moved("state", "num_states"),
-        first_row=pieces.moved("first_row", "num_rows"),
-        num_rows=pieces.of_jobs("num_rows_of"),
+        first_listed=pieces.moved("first_listed", "num_listed"),
+        num_listed=pieces.of_jobs("num_listed_of"),
+        listed=pieces.listed(),
         x=pieces.all("x", "num_rows"),
         stage_index=pieces.all("index", "num_rows"),
         option_job=pieces.all("option_job", "all_options"),
@@ -283,13 +292,14 @@ class DecimaFamily:
         """A copy of the rollout's record without its unused rows."""
         r = rollout.record
         n = rollout.count
-        of_jobs = ("structure", "state", "first_row", "num_rows_of")
+        of_jobs = ("structure", "state", "first_listed", "num_listed_of")
         of_options = ("option_job", "option_stage", "option_x")
         sizes = dict.fromkeys(of_jobs, int(r.num_jobs[0]))
         sizes |= dict.fromkeys(("x", "index"), int(r.num_rows[0]))
+        sizes["listed"] = int(r.num_listed[0])
         sizes |= dict.fromkeys(of_options, int(r.all_options[0]))
         # These arrays have no row per decision.
-        totals = {"count", "num_jobs", "num_rows", "num_states", "all_options"}
+        totals = {"count", "num_jobs", "num_listed", "num_rows", "num_states", "all_options"}
         whole = {*totals, "end_ms", "end_cost"}
         cut = {
             name: getattr(r, name)[: sizes.get(name, n + 2)]

@@ -136,7 +136,7 @@ class DecimaNetwork(TableNetwork):
         self.critic = nn.Sequential(nn.Linear(EMBEDDING, 32), nn.LeakyReLU(SLOPE), nn.Linear(32, 1))
         # Looking parameters up by name takes as long as an optimizer's step.
         self._weights = list(super().by_name().values())
-        self._room = Room(0, 0, 0, 0, 0, 0)
+        self._room = Room(0, 0, 0, 0, 0, 0, 0)
         self._num_levels = 0
         self._passes: Passes | None = None
 

@@ -35,10 +35,11 @@ from parcae.policies.networks.layout import Weights, offsets_of
 FloatArray = npt.NDArray[np.float32]
 
 
-#: Most decisions of a group, and the stage rows after which a group has enough. A group's numbers
-#: should fit into the second cache of a processor.
+#: Most decisions of a group, the stages after which a group has enough, and those that all its jobs
+#: list. A group's numbers should fit into the second cache of a processor.
 GROUP = 32
 _GROUP_ROWS = 1024
+_GROUP_LISTED = 4 * _GROUP_ROWS
 _NO_VECTOR = np.zeros(0, np.float32)
 _NO_MATRIX = np.zeros((0, 0), np.float32)
 #: The layers of a transform that the network lacks.
@@ -56,6 +57,7 @@ class Room:
         stages: most stages of a job.
         options: most classes or lengths of idle slots.
         states: number of states of jobs of all decisions.
+        recorded: number of recorded stages of all decisions.
     """
 
     rows: int
@@ -64,6 +66,7 @@ class Room:
     stages: int
     options: int
     states: int
+    recorded: int
 
     def __le__(self, other: Room) -> bool:
         return all(a <= b for a, b in zip(astuple(self), astuple(other), strict=True))
@@ -243,14 +246,17 @@ def allocate_passes(room: Room, settings: DecimaSettings, num_levels: int) -> Pa
         d_shared=_zeros(GROUP, 3 * d),
         zeros=_zeros(HIDDEN_1),
         ones=np.ones((1, max(rows, GROUP * max(num_levels, room.options))), np.float32),
-        owner=_integers(rows),
+        listed=_integers(max(room.rows, _GROUP_LISTED)),
         first_of=_integers(jobs + 1),
-        job_row=_integers(jobs),
         member_job=_integers(members),
         member_decision=_integers(members),
         first_member=_integers(GROUP + 1),
         found=np.zeros((room.states, 2), np.int64),
+        found_row=np.zeros((room.recorded, 2), np.int64),
         stage=_integers(GROUP),
+        stage_job=_integers(GROUP),
+        option_job=_integers(rows),
+        recorded=_integers(rows),
         place=_integers(rows),
         key=_integers(rows),
         row_of=_integers(room.stages),

@@ -1,9 +1,10 @@
 """Compiled features and message passing: the embeddings of stages, jobs and the cluster.
 
-Embeddings are cached. The embeddings of a job stay valid as long as the job's own features do.
-The number of offered executors is a feature of every stage, so the workspace keeps a few versions
-of all embeddings, one for each of the latest numbers. Untouched jobs of one profile have equal
-embeddings, which are computed once and copied.
+Embeddings are cached. That of a stage stays valid as long as the features of the stage and of those
+that wait for it do; what changes from one decision to the next are mostly stages for which no stage
+waits any more, so that few embeddings follow. The number of offered executors is a feature of every
+stage, so the workspace keeps a few versions of all embeddings, one for each of the latest numbers.
+Untouched jobs of one profile have equal embeddings, which are computed once and copied.
 
 Networks whose stage scores have further inputs (`layout.Fit`, `layout.Direct`) get the number of
 offered executors there, so that a single version is enough: on clusters of thousands of executors
@@ -233,9 +234,10 @@ def _mean_gap(view, net):  # type: ignore[no-untyped-def]
 
 @inlined
 def _update_cache_key(view, work, job, num_unfinished):  # type: ignore[no-untyped-def]
-    """Remember this job, and return whether the row held the same job already.
+    """Remember this job and the number of its unfinished stages.
 
-    The job is the same if it also has as many unfinished stages as before.
+    Returns whether the row held the same job already, of which no stage has come back, and whether
+    the number is as before.
     """
     cached_job = work.cached_job[job]
     jobs = view.jobs
@@ -245,15 +247,16 @@ def _update_cache_key(view, work, job, num_unfinished):  # type: ignore[no-untyp
         and cached_job[0] == jobs.arrival_ms[job]
         and cached_job[1] == profile
         and cached_job[2] == jobs.stage_start[job]
-        and cached_job[3] == num_unfinished
+        and cached_job[3] >= num_unfinished
         and work.cached_work_ms[job] == jobs.work_ms[job]
     )
+    has_same_number = cached_job[3] == num_unfinished
     cached_job[0] = jobs.arrival_ms[job]
     cached_job[1] = profile
     cached_job[2] = jobs.stage_start[job]
     cached_job[3] = num_unfinished
     work.cached_work_ms[job] = jobs.work_ms[job]
-    return is_same
+    return is_same, has_same_number
 
 
 @inlined
@@ -281,6 +284,18 @@ def _is_as_before(view, work, stage):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _has_other_children(view, work, stage):  # type: ignore[no-untyped-def]
+    """Remember how many unfinished stages wait for a stage, and return whether it has changed."""
+    count = 0
+    start = view.stages.child_start[stage]
+    for edge in range(start, start + view.stages.num_children[stage]):
+        count += 1 if is_unfinished(view, view.children[edge]) else 0
+    has_changed = work.num_waiting[stage] != count
+    work.num_waiting[stage] = count
+    return has_changed
+
+
+@inlined
 def _find_heights(view, work, job):  # type: ignore[no-untyped-def]
     """Write the height of the job's unfinished stages above the leaves."""
     first = view.jobs.stage_start[job]
@@ -303,31 +318,50 @@ def _find_heights(view, work, job):  # type: ignore[no-untyped-def]
 def _refresh_features(view, net, work, job, gap, memory):  # type: ignore[no-untyped-def]
     """Update the features of the job's unfinished stages.
 
-    The job gets a new stamp if any feature but the number of offered executors has changed, because
-    there is one version of the embeddings for each of these numbers.
+    A stage gets a new stamp if its embedding is out of date, and its job does too. The number of
+    offered executors does not count, because there is one version of the embeddings for each of
+    these numbers.
     """
-    first = view.jobs.stage_start[job]
     num_features = work.x.shape[1]
-    is_same = _update_cache_key(view, work, job, _count_unfinished(view, job))
-    if not is_same:
+    is_same, has_same_number = _update_cache_key(view, work, job, _count_unfinished(view, job))
+    has_changed = not (is_same and has_same_number)
+    if has_changed:
         _find_heights(view, work, job)
-    has_changed = not is_same
     offered = -1 if net.num_direct > 0 else _offered(net)
     path, width = _path_and_width(view, net, job)
     # With these features only, a stage's features follow from the stage alone.
     has_plain = net.has_job_features and num_features == NUM_PLAIN
+    is_waiting = False
+    first = view.jobs.stage_start[job]
     for stage in range(first, first + view.jobs.num_stages[job]):
         if not is_unfinished(view, stage):
             continue
-        if has_plain and _is_as_before(view, work, stage) and is_same:
+        is_other = not is_same
+        if has_changed and _has_other_children(view, work, stage):
+            is_other = True
+        if has_plain and _is_as_before(view, work, stage) and not is_other:
             continue
         _stage_features(view, net, stage, job, work.row, (gap, memory, path, width))
         for feature in range(num_features):
             if work.x[stage, feature] != work.row[feature]:
                 work.x[stage, feature] = work.row[feature]
-                has_changed |= feature != offered
+                is_other |= feature != offered
+        if is_other:
+            has_changed = True
+            work.stage_stamp[stage] += 1
+            is_waiting |= view.stages.num_parents_unfinished[stage] > 0
+    if is_waiting:
+        _renew_all(view, work, job)
     if has_changed:
         work.stamp[job] += 1
+
+
+@inlined
+def _renew_all(view, work, job):  # type: ignore[no-untyped-def]
+    """Give every stage of a job a new stamp: embeddings contain those of the stages that wait."""
+    first = view.jobs.stage_start[job]
+    for stage in range(first, first + view.jobs.num_stages[job]):
+        work.stage_stamp[stage] += 1
 
 
 @inlined
@@ -346,29 +380,46 @@ def _apply_outer_transform(net, work, which, y):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _list_stages(view, work, num_jobs, height, has_parents, count):  # type: ignore[no-untyped-def]
-    """List stages of one height that other stages wait for, or for which none waits.
+def _find_stale(view, work, num_jobs):  # type: ignore[no-untyped-def]
+    """List the stages of the first changed jobs whose embeddings are out of date.
+
+    Their rows are written to `work.stale`. Returns how many there are.
+    """
+    count = 0
+    for position in range(num_jobs):
+        job = work.changed[position]
+        first = view.jobs.stage_start[job]
+        for stage in range(first, first + view.jobs.num_stages[job]):
+            row = work.now[0] + stage
+            is_stale = work.embedded_stage[row] != work.stage_stamp[stage]
+            if is_stale and is_unfinished(view, stage):
+                work.embedded_stage[row] = work.stage_stamp[stage]
+                work.stale[count] = stage
+                count += 1
+    return count
+
+
+@inlined
+def _list_stages(view, work, num_stale, height, has_parents, count):  # type: ignore[no-untyped-def]
+    """List stale stages of one height that wait for other stages, or for none.
 
     Args:
         view: the observation or state.
         work: the Workspace; the rows of the stages are written to `listed`, from `count` on.
-        num_jobs: how many jobs are in `work.changed`.
+        num_stale: how many stages are in `work.stale`.
         height: the height.
-        has_parents: whether stages wait for them.
+        has_parents: whether they wait for stages.
         count: how many stages are listed already.
 
     Returns:
         How many stages are listed.
     """
-    for position in range(num_jobs):
-        job = work.changed[position]
-        first = view.jobs.stage_start[job]
-        for stage in range(first, first + view.jobs.num_stages[job]):
-            is_listed = work.height[stage] == height and is_unfinished(view, stage)
-            if is_listed and (view.stages.num_parents_unfinished[stage] > 0) == has_parents:
-                work.listed[count] = stage
-                work.owner[count] = position
-                count += 1
+    for position in range(num_stale):
+        stage = work.stale[position]
+        is_waiting = view.stages.num_parents_unfinished[stage] > 0
+        if work.height[stage] == height and is_waiting == has_parents:
+            work.listed[count] = stage
+            count += 1
     return count
 
 
@@ -406,22 +457,21 @@ def _add_messages(view, net, work, first, last):  # type: ignore[no-untyped-def]
 
 @inlined
 def _embed_stages(view, net, work, num_jobs):  # type: ignore[no-untyped-def]
-    """Write e_v = g(sum f(e_u)) + prep(x_v) (Eq. 1) of the changed jobs' stages, by height.
+    """Write e_v = g(sum f(e_u)) + prep(x_v) (Eq. 1) of the changed jobs' stale stages, by height.
 
-    Also writes f(e_v) of stages that others wait for. Returns the number of stages.
+    Also writes f(e_v) of stages that wait for others. Returns the number of stages.
     """
     num_features = work.x.shape[1]
-    left = 0
-    for position in range(num_jobs):
-        left += work.cached_job[work.changed[position], 3]
+    num_stale = _find_stale(view, work, num_jobs)
     height = 0
     first = 0
-    while first < left:
-        middle = _list_stages(view, work, num_jobs, height, True, first)
-        last = _list_stages(view, work, num_jobs, height, False, middle)
-        _prepare(net, work, first, last)
-        if net.has_graph and height > 0:
-            _add_messages(view, net, work, first, last)
+    while first < num_stale:
+        middle = _list_stages(view, work, num_stale, height, True, first)
+        last = _list_stages(view, work, num_stale, height, False, middle)
+        if last > first:
+            _prepare(net, work, first, last)
+            if net.has_graph and height > 0:
+                _add_messages(view, net, work, first, last)
         for row in range(first, last):
             for o in range(_D):
                 e = work.rows[row, num_features + o]
@@ -434,7 +484,20 @@ def _embed_stages(view, net, work, num_jobs):  # type: ignore[no-untyped-def]
                     work.f[work.now[0] + work.listed[row], o] = work.out[row - first, o]
         first = last
         height += 1
-    return left
+    return num_stale
+
+
+@inlined
+def _sum_stages(view, work, num_jobs):  # type: ignore[no-untyped-def]
+    """Write the sums of f2(x_v, e_v) over the stages of the changed jobs to `work.total`."""
+    for position in range(num_jobs):
+        job = work.changed[position]
+        first = view.jobs.stage_start[job]
+        work.total[position] = 0.0
+        for stage in range(first, first + view.jobs.num_stages[job]):
+            if is_unfinished(view, stage):
+                for o in range(_D):
+                    work.total[position, o] += work.f2[work.now[0] + stage, o]
 
 
 @inlined
@@ -448,12 +511,12 @@ def _embed_jobs(view, net, work, num_jobs):  # type: ignore[no-untyped-def]
         for position in range(num_jobs):
             work.y[work.now[1] + work.changed[position]] = 0.0
         return
-    _transform(net, work, Transform.F_JOB, work.rows[:count], work.out[:count])
-    for position in range(num_jobs):
-        work.total[position] = 0.0
+    if count > 0:
+        _transform(net, work, Transform.F_JOB, work.rows[:count], work.out[:count])
     for row in range(count):
         for o in range(_D):
-            work.total[work.owner[row], o] += work.out[row, o]
+            work.f2[work.now[0] + work.listed[row], o] = work.out[row, o]
+    _sum_stages(view, work, num_jobs)
     y = work.out[:num_jobs]
     _apply_outer_transform(net, work, Transform.G_JOB, y)
     f3 = work.total[:num_jobs]
@@ -487,6 +550,7 @@ def _choose_version(view, net, work):  # type: ignore[no-untyped-def]
     if work.version[chosen, 0] != offered:
         for job in range(num_jobs):
             work.embedded[work.now[1] + job] = -1
+        work.embedded_stage[work.now[0] : work.now[0] + work.height.shape[0]] = -1
     work.version[chosen, 0], work.version[chosen, 1] = offered, work.now[2]
 
 
@@ -535,9 +599,12 @@ def _copy_embeddings(view, work, source, target):  # type: ignore[no-untyped-def
     first_source = work.now[0] + view.jobs.stage_start[source]
     first = work.now[0] + view.jobs.stage_start[target]
     for stage in range(view.jobs.num_stages[target]):
+        stamp = work.stage_stamp[view.jobs.stage_start[target] + stage]
+        work.embedded_stage[first + stage] = stamp
         for o in range(_D):
             work.e[first + stage, o] = work.e[first_source + stage, o]
             work.f[first + stage, o] = work.f[first_source + stage, o]
+            work.f2[first + stage, o] = work.f2[first_source + stage, o]
     for o in range(_D):
         work.y[work.now[1] + target, o] = work.y[work.now[1] + source, o]
         work.f3[work.now[1] + target, o] = work.f3[work.now[1] + source, o]

@@ -25,11 +25,15 @@ from parcae.simulation.kernels.event_loop import resume, start, step
 from parcae.simulation.kernels.simulations import simulation_of
 
 # Columns of `Workspace.recorded`.
-_FIRST_ROW = 0
-_NUM_ROWS = 1
+_FIRST = 0
+_NUMBER = 1
 _STATE = 2
 _STAMP = 3
 _OFFERED = 4
+# Columns of `Workspace.recorded_stage`.
+_ROW = 0
+_STAGE_STAMP = 1
+_STAGE_OFFERED = 2
 
 
 class Record(NamedTuple):
@@ -37,13 +41,16 @@ class Record(NamedTuple):
 
     Lists of different lengths lie one after another in flat tables: the jobs of decision d are rows
     first_job[d] to first_job[d + 1] - 1, its options are rows first_option[d] to
-    first_option[d] + num_options[d] - 1. A job's unfinished stages are written once for each state
-    of the job, so that successive decisions share them: those of job row j are rows first_row[j] to
-    first_row[j] + num_rows[j] - 1. After the last decision one more entry holds the final state.
+    first_option[d] + num_options[d] - 1. A job's unfinished stages are listed once for each state
+    of the job, so that successive decisions share the list: that of job row j is the entries
+    first_listed[j] to first_listed[j] + num_listed_of[j] - 1 of `listed`. These are rows of stages,
+    which are written once for each embedding of a stage. After the last decision one more entry
+    holds the final state.
     """
 
     count: Any  # int64[1]
     num_jobs: Any  # int64[1], rows of jobs so far
+    num_listed: Any  # int64[1], listed stages so far
     num_rows: Any  # int64[1], rows of stages so far
     num_states: Any  # int64[1], states of jobs so far
     all_options: Any  # int64[1], rows of options so far
@@ -62,12 +69,13 @@ class Record(NamedTuple):
     log_prob: Any  # float32[capacity]
     structure: Any  # int64[job_capacity], row of the job in the workload
     state: Any  # int64[job_capacity], number of the job's state
-    first_row: Any  # int64[job_capacity]
-    num_rows_of: Any  # int64[job_capacity]
+    first_listed: Any  # int64[job_capacity]
+    num_listed_of: Any  # int64[job_capacity]
+    listed: Any  # int64[row_capacity], rows of stages
     x: Any  # float32[row_capacity, num_features]
     index: Any  # int64[row_capacity], stage index within the job
     option_job: Any  # int64[row_capacity], position of the option's job in the decision
-    option_stage: Any  # int64[row_capacity], the option's stage, counted from its job's first row
+    option_stage: Any  # int64[row_capacity], the option's stage, counted from its job's first entry
     option_x: Any  # float32[row_capacity, num_direct]
     # A network without a class head has num_classes = 0, one without an idle head no lengths:
     class_choice: Any  # int64[capacity]
@@ -78,24 +86,39 @@ class Record(NamedTuple):
 
 
 @inlined
-def _write_state(view, work, record, job):  # type: ignore[no-untyped-def]
-    """Write the rows of a job's unfinished stages, as a new state."""
+def _row_of(view, work, record, stage, offered):  # type: ignore[no-untyped-def]
+    """Return the row of a stage, which is written if its embedding is not that of its last row."""
+    recorded = work.recorded_stage[stage]
+    if recorded[_STAGE_STAMP] == work.stage_stamp[stage] and recorded[_STAGE_OFFERED] == offered:
+        return recorded[_ROW]
+    row = record.num_rows[0]
+    record.num_rows[0] += 1
+    recorded[_ROW] = row
+    recorded[_STAGE_STAMP] = work.stage_stamp[stage]
+    recorded[_STAGE_OFFERED] = offered
+    for feature in range(record.x.shape[1]):
+        record.x[row, feature] = work.x[stage, feature]
+    record.index[row] = stage - view.jobs.stage_start[view.stages.job[stage]]
+    return row
+
+
+@inlined
+def _write_state(view, work, record, job, offered):  # type: ignore[no-untyped-def]
+    """List the rows of a job's unfinished stages, as a new state."""
     recorded = work.recorded[job]
     first = view.jobs.stage_start[job]
-    stage_row = record.num_rows[0]
-    recorded[_FIRST_ROW] = stage_row
+    entry = record.num_listed[0]
+    recorded[_FIRST] = entry
     recorded[_STATE] = record.num_states[0]
     recorded[_STAMP] = work.stamp[job]
-    recorded[_OFFERED] = view.now.num_source[0]
+    recorded[_OFFERED] = offered
     record.num_states[0] += 1
     for stage in range(first, first + view.jobs.num_stages[job]):
         if is_unfinished(view, stage):
-            for feature in range(record.x.shape[1]):
-                record.x[stage_row, feature] = work.x[stage, feature]
-            record.index[stage_row] = stage - first
-            stage_row += 1
-    recorded[_NUM_ROWS] = stage_row - record.num_rows[0]
-    record.num_rows[0] = stage_row
+            record.listed[entry] = _row_of(view, work, record, stage, offered)
+            entry += 1
+    recorded[_NUMBER] = entry - record.num_listed[0]
+    record.num_listed[0] = entry
 
 
 @kernel
@@ -107,16 +130,17 @@ def _write(view, future, net, work, record):  # type: ignore[no-untyped-def]
     record.first_job[row] = job_row
     record.first_option[row] = record.all_options[0]
     record.num_options[row] = 0
+    # Elsewhere this number is a feature of all stages.
+    offered = 0 if net.num_direct > 0 else view.now.num_source[0]
     for position in range(view.now.num_active[0]):
         job = view.active[position]
         recorded = work.recorded[job]
-        is_same_offer = net.num_direct > 0 or recorded[_OFFERED] == view.now.num_source[0]
-        if recorded[_STAMP] != work.stamp[job] or not is_same_offer:
-            _write_state(view, work, record, job)
+        if recorded[_STAMP] != work.stamp[job] or recorded[_OFFERED] != offered:
+            _write_state(view, work, record, job, offered)
         record.structure[job_row] = future.job_profile[job]
         record.state[job_row] = recorded[_STATE]
-        record.first_row[job_row] = recorded[_FIRST_ROW]
-        record.num_rows_of[job_row] = recorded[_NUM_ROWS]
+        record.first_listed[job_row] = recorded[_FIRST]
+        record.num_listed_of[job_row] = recorded[_NUMBER]
         job_row += 1
     record.first_job[row + 1] = job_row
     record.num_jobs[0] = job_row
@@ -124,7 +148,7 @@ def _write(view, future, net, work, record):  # type: ignore[no-untyped-def]
 
 @inlined
 def _offset_of(view, stage):  # type: ignore[no-untyped-def]
-    """Return the row of an unfinished stage, counted from the first row of its job."""
+    """Return where an unfinished stage is among the unfinished stages of its job."""
     offset = 0
     for before in range(view.jobs.stage_start[view.stages.job[stage]], stage):
         offset += 1 if is_unfinished(view, before) else 0
@@ -176,6 +200,7 @@ def _has_room(view, record):  # type: ignore[no-untyped-def]
     return (
         record.count[0] + 1 < record.clock_ms.shape[0]
         and record.num_jobs[0] + 2 * jobs < record.structure.shape[0]
+        and record.num_listed[0] + 2 * stages < record.listed.shape[0]
         and record.num_rows[0] + 2 * stages < record.x.shape[0]
         and record.all_options[0] + stages < record.option_job.shape[0]
     )
@@ -187,8 +212,9 @@ def _start_recording(simulation, recording, is_new):  # type: ignore[no-untyped-
     state, future, tables = simulation
     record = recording.record
     record.count[0] = record.num_jobs[0] = record.num_rows[0] = 0
-    record.num_states[0] = record.all_options[0] = 0
+    record.num_states[0] = record.all_options[0] = record.num_listed[0] = 0
     recording.work.recorded[:, _STAMP] = -1
+    recording.work.recorded_stage[:, _STAGE_STAMP] = -1
     clear_cache(recording.work)
     return start(state, future, tables) if is_new else resume(state, future, tables)
 

@@ -39,23 +39,28 @@ class Workspace(NamedTuple):
 
     x: Any  # float32[num_stages, num_features]
     e: Any  # float32[VERSIONS * num_stages, EMBEDDING]
-    f: Any  # float32[VERSIONS * num_stages, EMBEDDING], f(e) of stages that have parents
+    f: Any  # float32[VERSIONS * num_stages, EMBEDDING], f(e) of stages that wait for others
+    f2: Any  # float32[VERSIONS * num_stages, EMBEDDING], f2(x, e)
     y: Any  # float32[VERSIONS * num_jobs, EMBEDDING]
     f3: Any  # float32[VERSIONS * num_jobs, EMBEDDING], f3(y)
     embedded: Any  # int64[VERSIONS * num_jobs], stamp of the features behind the embeddings
+    embedded_stage: Any  # int64[VERSIONS * num_stages], the same for stages
     version: Any  # int64[VERSIONS, 2], number of offered executors, turn of the last use
     # int64[4]: first stage row and first job row of the version in use; current turn; number of
     # stages that may be chosen
     now: Any
     stamp: Any  # int64[num_jobs], counts the changes of a job's features
+    # int64[num_stages], counts the changes of the features of a stage, or of those that wait for it
+    stage_stamp: Any
+    num_waiting: Any  # int64[num_stages], unfinished stages that wait for the stage
     twin: Any  # int64[num_jobs, 2], by profile: turn, an untouched job that is embedded
     height: Any  # int64[num_stages], height of unfinished stages above the leaves
     # float64[num_stages, 3]: tasks left, executors on the stage, task duration behind `x`
     before: Any
     changed: Any  # int64[num_jobs], jobs that are embedded together
     copies: Any  # int64[num_jobs, 2], jobs whose embeddings are copied: from, to
-    listed: Any  # int64[num_stages], stages that are embedded together
-    owner: Any  # int64[num_stages], position of each listed stage's job in `changed`
+    stale: Any  # int64[num_stages], stages whose embeddings are out of date
+    listed: Any  # int64[num_stages], the same, by height
     # int64[num_jobs, 4], which job the row held: arrival, profile, first stage row, number of
     # unfinished stages; an arrival of -1 means that the row is empty
     cached_job: Any
@@ -69,9 +74,11 @@ class Workspace(NamedTuple):
     remaining_ms: Any  # float64[num_jobs], remaining work by position
     rank: Any  # float32[num_jobs], share of the jobs with less remaining work, by position
     limit_x: Any  # float32[num_levels, num_limit_features], for the chosen stage
-    # int64[num_jobs, 5], where a record has a job's stages: first row, number of rows, state,
-    # stamp, number of offered executors
+    # int64[num_jobs, 5], where a record lists a job's stages: first entry, number of entries,
+    # state, stamp, number of offered executors
     recorded: Any
+    # int64[num_stages, 3], where a record has a stage: row, stamp, number of offered executors
+    recorded_stage: Any
     limit_logits: Any  # float32[num_levels]
     cluster_layer: Any  # float32[HIDDEN_1], a first layer's sum over the cluster's inputs
     job_layer: Any  # float32[HIDDEN_1], the same sum with the job's inputs added

@@ -1,10 +1,10 @@
 """Compiled training of Decima's network: recorded decisions judged again, and the gradient.
 
 Some decisions at a time form a group, whose numbers stay in the processor's caches. Between
-successive decisions of a run most jobs do not change, so every state of a job is embedded once for
-the whole group. The stages of all these states are ordered by height above the leaves, so that
-every transform is a product of matrices. The pass back computes the group's forward pass again
-instead of storing it.
+successive decisions of a run most jobs do not change, and of a job that does few stages, so every
+state of a job and every distinct stage is embedded once for the whole group. The stages are ordered
+by height above the leaves, so that every transform is a product of matrices. The pass back computes
+the group's forward pass again instead of storing it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LIMIT_NONE = 3
 
 
 class Decisions(NamedTuple):
-    """Recorded decisions, flat: each has job rows and options, each job row has rows of stages.
+    """Recorded decisions, flat: each has job rows and options, each job row lists rows of stages.
 
     See `recording.Record` for the columns; here, N decisions of several runs are joined.
     """
@@ -44,9 +44,10 @@ class Decisions(NamedTuple):
     limit_x: Any  # float32[N, num_levels, num_limit_features]
     structure: Any  # int64[number of job rows]
     state: Any  # int64[number of job rows]; equal numbers have equal stages
-    first_row: Any  # int64[number of job rows]
-    num_rows: Any  # int64[number of job rows]
-    x: Any  # float32[number of stage rows, num_features]
+    first_listed: Any  # int64[number of job rows]
+    num_listed: Any  # int64[number of job rows]
+    listed: Any  # int64[number of listed stages], their rows
+    x: Any  # float32[number of stage rows, num_features]; equal rows have equal embeddings
     stage_index: Any  # int64[number of stage rows]
     option_job: Any  # int64[number of options]
     option_stage: Any  # int64[number of options]
@@ -158,7 +159,7 @@ class Head(NamedTuple):
 class Passes(NamedTuple):
     """Buffers for a group of decisions. Stages are ordered by height above the leaves.
 
-    "Jobs" are distinct states of jobs; a member is a job of a decision.
+    "Jobs" are distinct states of jobs, rows are distinct stages; a member is a job of a decision.
     """
 
     inputs: Any  # float32[rows, num_features + EMBEDDING]; the two next are views of its columns
@@ -189,20 +190,24 @@ class Passes(NamedTuple):
     d_shared: Any
     zeros: Any  # float32[largest width]
     ones: Any  # float32[1, rows]
-    owner: Any  # int64[rows], each row's job
-    first_of: Any  # int64[jobs + 1], first recorded row of each job
-    job_row: Any  # int64[jobs], where each job is recorded
+    listed: Any  # int64[listed stages], row of each stage of each job
+    first_of: Any  # int64[jobs + 1], first listed stage of each job
     member_job: Any  # int64[members]
     member_decision: Any  # int64[members]
     first_member: Any  # int64[decisions + 1], first member of each decision
     # int64[states, 2]: the last turn in which the state was found, and its job in the group
     found: Any
+    found_row: Any  # int64[recorded stages, 2], the same for stages, and its found row
     stage: Any  # int64[decisions], row of the chosen stage
-    place: Any  # int64[rows], where a recorded row is
-    key: Any  # int64[rows], twice the height of a recorded row, plus 1 if no stage waits for it
-    row_of: Any  # int64[most stages of a job], recorded row of each stage, or -1
+    stage_job: Any  # int64[decisions], its job
+    option_job: Any  # int64[options], job of each stage that may be chosen
+    # The stages of a group are found one after another, and then ordered.
+    recorded: Any  # int64[rows], where a found row is recorded
+    place: Any  # int64[rows], where a found row is
+    key: Any  # int64[rows], twice the height of a found row, plus 1 if it waits for no stage
+    row_of: Any  # int64[most stages of a job], found row of each stage, or -1
     bound: Any  # int64[2 * most stages + 3], first row of each key
-    parent: Any  # int64[edges], recorded rows
+    parent: Any  # int64[edges], found rows
     child: Any  # int64[edges]
     first_edge: Any  # int64[rows], first edge of a row, or -1
     next_edge: Any  # int64[edges], next edge of the same parent, or -1
@@ -219,14 +224,14 @@ _TURN = 5
 
 
 @inlined
-def _find_edges(data, edges, work, job):  # type: ignore[no-untyped-def]
-    """Note the edges among a job's unfinished stages, and the heights of these stages."""
+def _find_edges(data, edges, work, job, first_new):  # type: ignore[no-untyped-def]
+    """Note the edges that begin at a job's new stages, and the heights of these stages."""
     profile = data.structure[job]
     count = work.size[_EDGES]
     for edge in range(edges.first[profile], edges.first[profile + 1]):
         parent = work.row_of[edges.parent[edge]]
         child = work.row_of[edges.child[edge]]
-        if parent >= 0 and child >= 0:
+        if parent >= first_new and child >= 0:
             work.parent[count] = parent
             work.child[count] = child
             count += 1
@@ -238,45 +243,89 @@ def _find_edges(data, edges, work, job):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _find_jobs(data, edges, work, group):  # type: ignore[no-untyped-def]
-    """Find the distinct jobs of a group, the keys of their rows, and the edges between them."""
-    row = 0
+def _find_rows(data, edges, work, job, entry):  # type: ignore[no-untyped-def]
+    """List a job's stages from `entry` on, and note those that are new. Returns the next entry."""
+    first_new = work.size[_ROWS]
+    row = first_new
+    work.row_of[:] = -1
+    first = data.first_listed[job]
+    for recorded in data.listed[first : first + data.num_listed[job]]:
+        found = work.found_row[recorded]
+        if found[0] != work.size[_TURN]:
+            found[0] = work.size[_TURN]
+            found[1] = row
+            work.recorded[row] = recorded
+            work.key[row] = 1
+            row += 1
+        work.row_of[data.stage_index[recorded]] = found[1]
+        work.listed[entry] = found[1]
+        entry += 1
+    work.size[_ROWS] = row
+    if row > first_new:
+        _find_edges(data, edges, work, job, first_new)
+    return entry
+
+
+@inlined
+def _has_room(data, work, decision, used):  # type: ignore[no-untyped-def]
+    """Return whether a decision fits into the buffers beside what is used.
+
+    `used` is (jobs, listed stages, members, options).
+    """
+    jobs, entries, members, options = used
+    first_job = data.first_job[decision]
+    new = 0
+    for job in range(first_job, first_job + data.num_jobs[decision]):
+        if work.found[data.state[job], 0] != work.size[_TURN]:
+            jobs += 1
+            new += data.num_listed[job]
+    return (
+        jobs < work.first_of.shape[0]
+        and entries + new <= work.listed.shape[0]
+        and work.size[_ROWS] + new <= work.recorded.shape[0]
+        and members + data.num_jobs[decision] <= work.member_job.shape[0]
+        and options + data.num_options[decision] <= work.option_job.shape[0]
+    )
+
+
+@inlined
+def _find_jobs(data, edges, work, index, begin):  # type: ignore[no-untyped-def]
+    """Find the distinct jobs and stages of a group, and the edges between the stages.
+
+    The group begins with decision index[begin], and ends where its buffers are full. Returns where
+    it ends.
+    """
+    entry = 0
     jobs = 0
     members = 0
-    work.size[_EDGES] = 0
+    options = 0
+    work.size[_ROWS] = work.size[_EDGES] = 0
     work.size[_TURN] += 1
-    for at in range(group.shape[0]):
-        first_job = data.first_job[group[at]]
-        work.first_member[at] = members
-        for job in range(first_job, first_job + data.num_jobs[group[at]]):
+    end = min(index.shape[0], begin + work.stage.shape[0])
+    for at in range(begin, end):
+        decision = index[at]
+        if at > begin and not _has_room(data, work, decision, (jobs, entry, members, options)):
+            end = at
+            break
+        first_job = data.first_job[decision]
+        work.first_member[at - begin] = members
+        for job in range(first_job, first_job + data.num_jobs[decision]):
             found = work.found[data.state[job]]
             if found[0] != work.size[_TURN]:
                 found[0] = work.size[_TURN]
                 found[1] = jobs
-                work.job_row[jobs] = job
-                work.first_of[jobs] = row
+                work.first_of[jobs] = entry
                 jobs += 1
-                row = _find_rows(data, edges, work, job, row)
+                entry = _find_rows(data, edges, work, job, entry)
             work.member_job[members] = found[1]
-            work.member_decision[members] = at
+            work.member_decision[members] = at - begin
             members += 1
-    work.first_member[group.shape[0]] = members
-    work.first_of[jobs] = row
-    work.size[_ROWS] = row
+        options += data.num_options[decision]
+    work.first_member[end - begin] = members
+    work.first_of[jobs] = entry
     work.size[_JOBS] = jobs
-    work.size[_DECISIONS] = group.shape[0]
-
-
-@inlined
-def _find_rows(data, edges, work, job, row):  # type: ignore[no-untyped-def]
-    """Find the keys of a job's rows, and the edges between them. Returns the next free row."""
-    work.row_of[:] = -1
-    for recorded in range(data.first_row[job], data.first_row[job] + data.num_rows[job]):
-        work.row_of[data.stage_index[recorded]] = row
-        work.key[row] = 1
-        row += 1
-    _find_edges(data, edges, work, job)
-    return row
+    work.size[_DECISIONS] = end - begin
+    return end
 
 
 @inlined
@@ -301,31 +350,26 @@ def _order_rows(work):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _load_job(data, work, position):  # type: ignore[no-untyped-def]
-    """Bring a job's rows into order."""
-    job = work.job_row[position]
-    first = data.first_row[job]
-    row = work.first_of[position]
-    for recorded in range(first, first + data.num_rows[job]):
-        at = work.place[row + recorded - first]
-        work.owner[at] = position
+def _load(data, edges, work, index, begin):  # type: ignore[no-untyped-def]
+    """Bring the rows, features and edges of a group of decisions into order.
+
+    The group begins with decision index[begin]. Returns where it ends.
+    """
+    end = _find_jobs(data, edges, work, index, begin)
+    _order_rows(work)
+    for row in range(work.size[_ROWS]):
+        at = work.place[row]
         work.first_edge[at] = -1
         for feature in range(work.x.shape[1]):
-            work.x[at, feature] = data.x[recorded, feature]
-
-
-@inlined
-def _load(data, edges, work, group):  # type: ignore[no-untyped-def]
-    """Bring the rows, features and edges of a group of decisions into order."""
-    _find_jobs(data, edges, work, group)
-    _order_rows(work)
-    for position in range(work.size[_JOBS]):
-        _load_job(data, work, position)
+            work.x[at, feature] = data.x[work.recorded[row], feature]
+    for entry in range(work.first_of[work.size[_JOBS]]):
+        work.listed[entry] = work.place[work.listed[entry]]
     for edge in range(work.size[_EDGES]):
         parent = work.place[work.parent[edge]]
         work.child[edge] = work.place[work.child[edge]]
         work.next_edge[edge] = work.first_edge[parent]
         work.first_edge[parent] = edge
+    return end
 
 
 @inlined
@@ -467,8 +511,9 @@ def _embed(parts, work):  # type: ignore[no-untyped-def]
         return
     _transform(parts.f_job, work.inputs, work.f_job, 0, rows)
     _clear(work.job_total, 0, jobs)
-    for row in range(rows):
-        _add_row(work.f_job.out, row, work.job_total, work.owner[row])
+    for job in range(jobs):
+        for entry in range(work.first_of[job], work.first_of[job + 1]):
+            _add_row(work.f_job.out, work.listed[entry], work.job_total, job)
     _outer(parts, parts.g_job, work.job_total, work.g_job, work.y, 0, jobs)
     _transform(parts.f_global, work.y, work.f_global, 0, jobs)
     decisions = work.size[_DECISIONS]
@@ -494,9 +539,10 @@ def _summaries_back(parts, work):  # type: ignore[no-untyped-def]
         _add_row(d_total, decision, work.f_global.d_out, work.member_job[member])
     _transform_back(parts.f_global, work, work.f_global, work.d_y, 0, jobs)
     _outer_back(parts, parts.g_job, work, work.g_job, work.d_y, work.d_job_total, 0, jobs)
-    for row in range(rows):
-        for o in range(_D):
-            work.f_job.d_out[row, o] = work.d_job_total[work.owner[row], o]
+    _clear(work.f_job.d_out, 0, rows)
+    for job in range(jobs):
+        for entry in range(work.first_of[job], work.first_of[job + 1]):
+            _add_row(work.d_job_total, job, work.f_job.d_out, work.listed[entry])
     _transform_back(parts.f_job, work, work.f_job, work.d_e, 0, rows)
 
 
@@ -559,7 +605,7 @@ def _share(work):  # type: ignore[no-untyped-def]
         stage = work.stage[at]
         for o in range(_D):
             work.shared[at, o] = work.e[stage, o]
-            work.shared[at, _D + o] = work.y[work.owner[stage], o]
+            work.shared[at, _D + o] = work.y[work.stage_job[at], o]
             work.shared[at, 2 * _D + o] = work.z[at, o]
 
 
@@ -570,7 +616,7 @@ def _share_back(work):  # type: ignore[no-untyped-def]
         stage = work.stage[at]
         for o in range(_D):
             work.d_e[stage, o] += work.d_shared[at, o]
-            work.d_y[work.owner[stage], o] += work.d_shared[at, _D + o]
+            work.d_y[work.stage_job[at], o] += work.d_shared[at, _D + o]
             work.d_z[at, o] += work.d_shared[at, 2 * _D + o]
 
 
@@ -586,12 +632,13 @@ def _place_of(parts, part):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _write_stage(data, work, count, option, decision, at):  # type: ignore[no-untyped-def]
-    """Write the inputs of the stage in row `at` for its score; `option` is where it is recorded."""
+def _write_stage(data, work, count, option, decision):  # type: ignore[no-untyped-def]
+    """Write the inputs of a stage for its score; `option` is where it is recorded."""
     inputs = work.q.inputs
-    job = work.owner[at]
+    job = work.option_job[count]
+    stage = work.q.option[count]
     for o in range(_D):
-        inputs[count, o] = work.e[at, o]
+        inputs[count, o] = work.e[stage, o]
         inputs[count, _D + o] = work.y[job, o]
         inputs[count, 2 * _D + o] = work.z[decision, o]
     for feature in range(data.option_x.shape[1]):
@@ -609,12 +656,14 @@ def _list_stages(data, work, group):  # type: ignore[no-untyped-def]
         first = data.first_option[decision]
         for option in range(first, first + data.num_options[decision]):
             job = work.member_job[work.first_member[at] + data.option_job[option]]
-            place = work.place[work.first_of[job] + data.option_stage[option]]
+            stage = work.listed[work.first_of[job] + data.option_stage[option]]
             if option - first == data.choice[decision]:
                 head.chosen[at] = count
-                work.stage[at] = place
-            _write_stage(data, work, count, option, at, place)
-            head.option[count] = place
+                work.stage[at] = stage
+                work.stage_job[at] = job
+            head.option[count] = stage
+            work.option_job[count] = job
+            _write_stage(data, work, count, option, at)
             count += 1
     head.first[group.shape[0]] = count
 
@@ -858,11 +907,10 @@ def _sum_shared(work, head):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _forward(data, edges, parts, work, group, log_prob, entropy):  # type: ignore[no-untyped-def]
-    """Judge a group of decisions; see `judge`."""
+def _forward(data, parts, work, group, log_prob, entropy):  # type: ignore[no-untyped-def]
+    """Judge a loaded group of decisions; see `judge`."""
     log_prob[:] = 0.0
     entropy[:] = 0.0
-    _load(data, edges, work, group)
     _embed(parts, work)
     _list_stages(data, work, group)
     _score_options(parts.q, work, work.q)
@@ -887,7 +935,7 @@ def _stages_scored_back(parts, gradient, work):  # type: ignore[no-untyped-def]
     for decision in range(work.size[_DECISIONS]):
         for row in range(head.first[decision], head.first[decision + 1]):
             at = head.option[row]
-            job = work.owner[at]
+            job = work.option_job[row]
             for o in range(_D):
                 work.d_e[at, o] += head.d_inputs[row, o]
                 work.d_y[job, o] += head.d_inputs[row, _D + o]
@@ -937,39 +985,14 @@ def _heads_back(  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _end_of_group(data, work, index, first):  # type: ignore[no-untyped-def]
-    """Return one past the last decision that fits into the buffers beside the first."""
-    jobs = 0
-    rows = 0
-    members = 0
-    options = 0
-    most = min(index.shape[0], first + work.stage.shape[0])
-    work.size[_TURN] += 1
-    for at in range(first, most):
-        first_job = data.first_job[index[at]]
-        for job in range(first_job, first_job + data.num_jobs[index[at]]):
-            found = work.found[data.state[job]]
-            if found[0] != work.size[_TURN]:
-                found[0] = work.size[_TURN]
-                jobs += 1
-                rows += data.num_rows[job]
-        members += data.num_jobs[index[at]]
-        options += data.num_options[index[at]]
-        is_full = rows > work.owner.shape[0] or jobs > work.job_row.shape[0]
-        if is_full or members > work.member_job.shape[0] or options > work.q.option.shape[0]:
-            return at
-    return most
-
-
-@inlined
-def _judge_group(  # type: ignore[no-untyped-def]
-    data, edges, parts, work, index, results, first, last
-):
-    """Judge the decisions index[first] .. index[last - 1]; see `judge`."""
+def _judge_group(data, edges, parts, work, index, results, first):  # type: ignore[no-untyped-def]
+    """Judge the decisions of a group, which begins with index[first]. Returns where it ends."""
+    last = _load(data, edges, work, index, first)
     group = index[first:last]
     log_prob = results.log_prob[first:last]
-    _forward(data, edges, parts, work, group, log_prob, results.entropy[first:last])
+    _forward(data, parts, work, group, log_prob, results.entropy[first:last])
     _copy(work.z, results.z[first:last], 0, last - first)
+    return last
 
 
 @inlined
@@ -1004,9 +1027,7 @@ def judge(data, edges, parts, work, index, results):  # type: ignore[no-untyped-
     """
     first = 0
     while first < index.shape[0]:
-        last = _end_of_group(data, work, index, first)
-        _judge_group(data, edges, parts, work, index, results, first, last)
-        first = last
+        first = _judge_group(data, edges, parts, work, index, results, first)
 
 
 @kernel
@@ -1014,8 +1035,7 @@ def summarize(data, edges, parts, work, index, z):  # type: ignore[no-untyped-de
     """Write the summaries of the cluster in recorded states to z; see `judge`."""
     first = 0
     while first < index.shape[0]:
-        last = _end_of_group(data, work, index, first)
-        _load(data, edges, work, index[first:last])
+        last = _load(data, edges, work, index, first)
         _embed(parts, work)
         for at in range(last - first):
             for o in range(_D):
@@ -1041,8 +1061,7 @@ def differentiate(  # type: ignore[no-untyped-def]
     """
     first = 0
     while first < index.shape[0]:
-        last = _end_of_group(data, work, index, first)
-        _judge_group(data, edges, parts, work, index, results, first, last)
+        last = _judge_group(data, edges, parts, work, index, results, first)
         if not loss.is_given:
             _write_slopes(loss, results, first, last)
         d_log_prob = results.d_log_prob[first:last]
