@@ -14,8 +14,9 @@ from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
 from parcae.learning.simulators import Setup
 from parcae.policies.checkpoint import Weights
-from parcae.policies.decima.layout import DecimaSettings, Limits
+from parcae.policies.decima.layout import DecimaSettings, Limits, shapes
 from parcae.policies.decima.network import DecimaNetwork
+from parcae.policies.networks.layout import places
 from parcae.policies.networks.ragged import Judged, Surrogate
 from tests.learning.plain_decima import Graphs, PlainDecima, graphs_of
 from tests.learning.test_class_and_idle_heads import _STREAM as _WITH_CLASSES
@@ -46,11 +47,25 @@ def _gradients(network: torch.nn.Module, batch: object, slopes: torch.Tensor) ->
     judged = (result.log_prob, result.entropy, result.value)
     total = sum((a * b.to(a.dtype)).sum() for a, b in zip(judged, slopes, strict=True))
     total.backward()
-    gradients = [
-        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        for parameter in network.by_name().values()
-    ]
+    gradients = _by_name(network).values()
     return [array.detach().double().numpy() for array in (*judged, *gradients)]
+
+
+def _by_name(network: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The gradients by name, zero where there are none."""
+    if not isinstance(network, DecimaNetwork):
+        return {
+            name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            for name, parameter in network.by_name().items()
+        }
+    assert network.flat.grad is not None
+    gradient = network.flat.grad
+    critic = {f"critic.{name}": p.grad for name, p in network.critic.named_parameters()}
+    shape_by_name = shapes(network.settings, len(network.limits))
+    parts = {
+        name: gradient[place].view(shape) for name, (place, shape) in places(shape_by_name).items()
+    }
+    return parts | critic
 
 
 def _precise(batch: Graphs) -> Graphs:
@@ -101,8 +116,8 @@ def _gradient(network: DecimaNetwork, judged: Judged, surrogate: Surrogate) -> n
         old = torch.from_numpy(surrogate.old_log_prob)
         loss = loss + len(old) * clipped_loss(judged.log_prob, old, weight, surrogate.clip)
     loss.backward()
-    gradients = [parameter.grad for parameter in network.table.values()]
-    return np.concatenate([gradient.numpy().ravel() for gradient in gradients])
+    assert network.flat.grad is not None
+    return network.flat.grad.numpy()
 
 
 @pytest.mark.parametrize("kind", ["plain", "least", "ratio", "wrong"])

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from parcae.errors import FormatError
 from parcae.policies.checkpoint import Weights
 
 #: Adam's moments of one parameter.
@@ -31,7 +32,16 @@ def restore_adam(
         network: the network, on its device.
         optimizer: the optimizer of its parameters, changed in place.
         state: the arrays; parameters that no step has changed yet are not among them.
+
+    Raises:
+        FormatError: they belong to other parameters: an older version wrote them.
     """
+    names = {f"step.{name}" for name, _ in network.named_parameters()}
+    if any(key.startswith("step.") and key not in names for key in state):
+        raise FormatError(
+            "the training was saved by an older version of Parcae: resume it with that version, or "
+            "train again"
+        )
     for name, parameter in network.named_parameters():
         if f"step.{name}" not in state:
             continue

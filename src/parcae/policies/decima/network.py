@@ -20,10 +20,10 @@ from parcae.policies.decima.kernels.training import (
     summarize,
 )
 from parcae.policies.decima.layout import EMBEDDING, SLOPE, DecimaSettings, shapes
-from parcae.policies.decima.passes import Batch, Room, allocate_passes, parts_of
-from parcae.policies.networks.layout import Weights
+from parcae.policies.decima.passes import Batch, FlatParts, Room, allocate_passes
+from parcae.policies.networks.layout import Weights, flat, places
 from parcae.policies.networks.ragged import Judged, Surrogate
-from parcae.policies.networks.table import TableNetwork
+from parcae.policies.networks.table import NamedNetwork
 
 FloatArray = npt.NDArray[np.float32]
 #: Relative difference up to which the slopes of a loss count as those that were expected.
@@ -42,21 +42,20 @@ class _Judge(torch.autograd.Function):
         network: DecimaNetwork,
         batch: Batch,
         surrogate: Surrogate | None,
-        *weights: Tensor,
+        weights: Tensor,
     ) -> Any:
         """Judge the decisions of a batch, and differentiate the loss if it is known."""
         ctx.network = network
         ctx.batch = batch
-        ctx.shapes = [weight.shape for weight in weights]
         ctx.parts = network.parts()
         ctx.results = results = _results(len(batch))
-        ctx.flat = None
+        ctx.gradient = None
         if surrogate is None:
             work = network.passes(batch.room)
             judge(batch.decisions, batch.edges, ctx.parts, work, batch.index, results)
         else:
-            ctx.flat = network.differentiate(batch, ctx.parts, _loss(surrogate), results)
-        log_prob, entropy, z = (torch.from_numpy(a).to(weights[0].device) for a in results[:3])
+            ctx.gradient = network.differentiate(batch, ctx.parts, _loss(surrogate), results)
+        log_prob, entropy, z = (torch.from_numpy(a).to(weights.device) for a in results[:3])
         ctx.mark_non_differentiable(z)
         return log_prob, entropy, z
 
@@ -66,16 +65,10 @@ class _Judge(torch.autograd.Function):
         network = ctx.network
         slopes = [np.ascontiguousarray(gradient.cpu().numpy()) for gradient in gradients[:2]]
         results = ctx.results
-        if ctx.flat is None or not _are_close(slopes, results[3:]):
+        if ctx.gradient is None or not _are_close(slopes, results[3:]):
             given = _results(len(ctx.batch))._replace(d_log_prob=slopes[0], d_entropy=slopes[1])
-            ctx.flat = network.differentiate(ctx.batch, ctx.parts, _GIVEN, given)
-        pieces = (
-            torch.from_numpy(ctx.flat)
-            .to(gradients[0].device)
-            .split_with_sizes([shape.numel() for shape in ctx.shapes])
-        )
-        pairs = zip(pieces, ctx.shapes, strict=True)
-        return None, None, None, *(piece.view(shape) for piece, shape in pairs)
+            ctx.gradient = network.differentiate(ctx.batch, ctx.parts, _GIVEN, given)
+        return None, None, None, torch.from_numpy(ctx.gradient).to(gradients[0].device)
 
 
 def _results(size: int) -> Results:
@@ -116,10 +109,11 @@ def _are_close(slopes: list[FloatArray], expected: Sequence[FloatArray]) -> bool
     )
 
 
-class DecimaNetwork(TableNetwork):
+class DecimaNetwork(NamedNetwork):
     """Decima's network; `layout` describes the architecture.
 
-    Its kernels run on the processor, wherever the weights are.
+    Its kernels run on the processor, wherever the weights are. All weights but the critic's are one
+    parameter: a step of an optimizer takes about as long for an array of any size.
 
     Args:
         weights: initial values by name.
@@ -130,20 +124,23 @@ class DecimaNetwork(TableNetwork):
     def __init__(
         self, weights: Weights, settings: DecimaSettings, levels: npt.NDArray[np.int64]
     ) -> None:
-        super().__init__(weights, shapes(settings, len(levels)))
+        super().__init__()
+        all_shapes = shapes(settings, len(levels))
+        array = flat(weights, all_shapes, "Decima's network")
+        self.flat = nn.Parameter(torch.from_numpy(array))
         self.settings = settings
         self.limits = levels
         self.critic = nn.Sequential(nn.Linear(EMBEDDING, 32), nn.LeakyReLU(SLOPE), nn.Linear(32, 1))
-        # Looking parameters up by name takes as long as an optimizer's step.
-        self._weights = list(super().by_name().values())
+        self._places = places(all_shapes)
+        self._weights = FlatParts(len(array), settings)
+        self._gradient = FlatParts(len(array), settings)
         self._room = Room(0, 0, 0, 0, 0, 0, 0)
         self._num_levels = 0
         self._passes: Passes | None = None
 
     def parts(self) -> Parts:
-        """The present weights in the form that the kernels take."""
-        weights = [weight.detach().cpu().numpy().ravel() for weight in self._weights]
-        return parts_of(np.concatenate(weights), self.settings, self.limits)
+        """The present weights in the form that the kernels take; valid until the next call."""
+        return self._weights.parts(self.limits, self.flat.detach().cpu().numpy())
 
     def passes(self, room: Room) -> Passes:
         """Buffers that are large enough."""
@@ -167,7 +164,7 @@ class DecimaNetwork(TableNetwork):
 
     def _judged(self, batch: Batch, surrogate: Surrogate | None) -> Judged:
         judged: Any = _Judge.apply(  # type: ignore[no-untyped-call]
-            self, batch, surrogate, *self._weights
+            self, batch, surrogate, self.flat
         )
         log_prob, entropy, z = judged
         return Judged(log_prob, entropy, self.value_of(z))
@@ -181,13 +178,12 @@ class DecimaNetwork(TableNetwork):
             loss: the loss of the decisions.
             results: written; given slopes are read.
         """
-        flat = np.zeros(sum(weight.numel() for weight in self._weights), np.float32)
-        gradient = parts_of(flat, self.settings, self.limits)
+        gradient = self._gradient.parts(self.limits)
         work = self.passes(batch.room)
         differentiate(
             batch.decisions, batch.edges, parts, gradient, work, batch.index, loss, results
         )
-        return flat
+        return self._gradient.flat.copy()
 
     def value_of(self, z: Tensor) -> Tensor:
         """Return the critic's value of cluster summaries z, float32[B].
@@ -205,9 +201,19 @@ class DecimaNetwork(TableNetwork):
         return self.value_of(torch.from_numpy(z).to(next(self.parameters()).device))
 
     def by_name(self) -> dict[str, Tensor]:
-        """Return the parameters of the network and the critic by name."""
+        """Return the weights of the network and the critic by name."""
         critic = {f"critic.{name}": p for name, p in self.critic.named_parameters()}
-        return super().by_name() | critic
+        network = {name: self.array(name) for name in self._places}
+        return network | critic
+
+    def array(self, name: str) -> Tensor:
+        """Return the weights with this name, as a part of the parameter `flat`."""
+        place, shape = self._places[name]
+        return self.flat[place].view(shape)
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        """Return x times the matrix NAME.weight, plus NAME.bias."""
+        return torch.addmm(self.array(f"{name}.bias"), x, self.array(f"{name}.weight"))
 
     def load_arrays(self, weights: Weights) -> None:
         """Set the weights that `weights` names; the others stay as they are."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import astuple, dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +28,7 @@ from parcae.policies.decima.layout import (
     shapes,
     sizes,
 )
-from parcae.policies.networks.layout import Weights, offsets_of
+from parcae.policies.networks.layout import places
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -109,64 +107,80 @@ def _limit_width(settings: DecimaSettings) -> int:
     return widths.get(settings.limits, 2 * EMBEDDING)
 
 
-@lru_cache
-def _places(settings: DecimaSettings, num_levels: int) -> dict[str, tuple[slice, tuple[int, ...]]]:
-    """Where every array lies in the flat array, and its shape."""
-    shape_by_name = shapes(settings, num_levels)
-    return {
-        name: (slice(at, at + math.prod(shape_by_name[name])), shape_by_name[name])
-        for name, at in offsets_of(shape_by_name).items()
-    }
-
-
-def _views(flat: FloatArray, settings: DecimaSettings, num_levels: int) -> Weights:
-    """The arrays by name, as views of the flat array."""
-    places = _places(settings, num_levels)
-    return {name: flat[place].reshape(shape) for name, (place, shape) in places.items()}
-
-
-def parts_of(flat: FloatArray, settings: DecimaSettings, levels: npt.NDArray[np.int64]) -> Parts:
+class FlatParts:
     """The network or its gradient in the form that the kernels take.
 
     Args:
-        flat: float32[number of weights], in the order of `layout.shapes`. The parts are views of
-            it, except for the transposed matrices.
+        size: number of weights.
         settings: which parts the network has.
-        levels: int64[num_levels], the limits to choose from.
     """
-    arrays = _views(flat, settings, len(levels))
 
-    def layers(transform: Transform) -> Layers:
-        name = transform.name.lower()
-        if f"{name}.1.weight" not in arrays:
-            return Layers(
-                *(np.zeros((0, 0) if k % 2 == 0 or k > 5 else 0, np.float32) for k in range(9))
-            )
-        weights = [arrays[f"{name}.{layer}.weight"] for layer in (1, 2, 3)]
-        biases = [arrays[f"{name}.{layer}.bias"] for layer in (1, 2, 3)]
-        pairs = [array for pair in zip(weights, biases, strict=True) for array in pair]
-        weights[0] = weights[0][_embedded(transform, settings)]
-        return Layers(*pairs, *(np.ascontiguousarray(weight.T) for weight in weights))
+    def __init__(self, size: int, settings: DecimaSettings) -> None:
+        #: float32[size], in the order of `layout.shapes`; the parts are views of it, except for the
+        #: transposed matrices.
+        self.flat = np.zeros(size, np.float32)
+        self._settings = settings
+        self._transposed = list[tuple[FloatArray, FloatArray]]()
+        self._parts: Parts | None = None
 
-    return Parts(
-        prep_weight=arrays["prep.1.weight"],
-        prep_bias=arrays["prep.1.bias"],
-        f_stage=layers(Transform.F_STAGE),
-        g_stage=layers(Transform.G_STAGE),
-        f_job=layers(Transform.F_JOB),
-        g_job=layers(Transform.G_JOB),
-        f_global=layers(Transform.F_GLOBAL),
-        g_global=layers(Transform.G_GLOBAL),
-        q=layers(Transform.Q),
-        w=layers(Transform.W),
-        executor_class=layers(Transform.CLASS),
-        idle=layers(Transform.IDLE),
-        no_slot=arrays.get(NO_SLOT_NAME, np.zeros(1, np.float32)),
-        levels=levels,
-        has_graph=settings.has_graph,
-        has_two_transforms=settings.has_two_transforms,
-        limits=LIMIT_KINDS[settings.limits],
-    )
+    def parts(
+        self, levels: npt.NDArray[np.int64], weights: npt.NDArray[np.float32] | None = None
+    ) -> Parts:
+        """Set all numbers, and return the parts; what was returned before changes too.
+
+        Args:
+            levels: int64[num_levels], the limits to choose from.
+            weights: float32[size], copied; None sets all to zero, and transposes nothing.
+        """
+        if self._parts is None or self._parts.levels is not levels:
+            self._transposed.clear()
+            self._parts = self._make(levels)
+        if weights is None:
+            self.flat[:] = 0.0
+            return self._parts
+        np.copyto(self.flat, weights)
+        for target, source in self._transposed:
+            np.copyto(target, source.T)
+        return self._parts
+
+    def _make(self, levels: npt.NDArray[np.int64]) -> Parts:
+        settings = self._settings
+        arrays = {
+            name: self.flat[place].reshape(shape)
+            for name, (place, shape) in places(shapes(settings, len(levels))).items()
+        }
+
+        def layers(transform: Transform) -> Layers:
+            name = transform.name.lower()
+            if f"{name}.1.weight" not in arrays:
+                return _NO_LAYERS
+            weights = [arrays[f"{name}.{layer}.weight"] for layer in (1, 2, 3)]
+            biases = [arrays[f"{name}.{layer}.bias"] for layer in (1, 2, 3)]
+            pairs = [array for pair in zip(weights, biases, strict=True) for array in pair]
+            weights[0] = weights[0][_embedded(transform, settings)]
+            transposed = [np.zeros(weight.shape[::-1], np.float32) for weight in weights]
+            self._transposed += zip(transposed, weights, strict=True)
+            return Layers(*pairs, *transposed)
+
+        return Parts(
+            prep_weight=arrays["prep.1.weight"],
+            prep_bias=arrays["prep.1.bias"],
+            f_stage=layers(Transform.F_STAGE),
+            g_stage=layers(Transform.G_STAGE),
+            f_job=layers(Transform.F_JOB),
+            g_job=layers(Transform.G_JOB),
+            f_global=layers(Transform.F_GLOBAL),
+            g_global=layers(Transform.G_GLOBAL),
+            q=layers(Transform.Q),
+            w=layers(Transform.W),
+            executor_class=layers(Transform.CLASS),
+            idle=layers(Transform.IDLE),
+            no_slot=arrays.get(NO_SLOT_NAME, np.zeros(1, np.float32)),
+            levels=levels,
+            has_graph=settings.has_graph,
+            has_two_transforms=settings.has_two_transforms,
+            limits=LIMIT_KINDS[settings.limits],
+        )
 
 
 def _zeros(*shape: int) -> FloatArray:

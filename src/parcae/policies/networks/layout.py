@@ -27,6 +27,17 @@ def offsets_of(shapes: Shapes) -> dict[str, int]:
     return offsets
 
 
+def places(shapes: Shapes) -> dict[str, tuple[slice, tuple[int, ...]]]:
+    """Return where each weight lies in the flat array, and its shape.
+
+    Example: `places({"a": (2, 3), "b": (3,)})["b"]` is `(slice(6, 9), (3,))`.
+    """
+    return {
+        name: (slice(at, at + int(np.prod(shapes[name]))), shapes[name])
+        for name, at in offsets_of(shapes).items()
+    }
+
+
 def glorot(rng: np.random.Generator, shapes: Shapes, zeros: Collection[str] = ()) -> Weights:
     """Draw Glorot-uniform matrices; vectors and the weights named in `zeros` are zero.
 

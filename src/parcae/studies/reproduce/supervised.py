@@ -201,7 +201,7 @@ class _Learner:
         """Decima's embedding of every stage, from leaves to roots (Decima, Eq. 1)."""
         import torch
 
-        prepared = self._network.linear("prep_1", batch.x)
+        prepared = self._network.linear("prep.1", batch.x)
         e = prepared
         for parents, children in batch.edges:
             rows, position = torch.unique(parents, return_inverse=True)
@@ -217,7 +217,7 @@ class _Learner:
         import torch
 
         for layer in (1, 2, 3):
-            x = torch.nn.functional.leaky_relu(self._network.linear(f"{name}_{layer}", x), SLOPE)
+            x = torch.nn.functional.leaky_relu(self._network.linear(f"{name}.{layer}", x), SLOPE)
         return x
 
     def step(self, batch: GraphBatch, done: float) -> None:
