@@ -107,6 +107,11 @@ def test_decima_with_kept_embeddings_decides_as_one_that_forgets(
         observation = simulator.observe()
         decision = keeps.decide(observation)
         assert decision == forgets.decide(observation)
+        kept, fresh = keeps._workspace, forgets._workspace
+        count = int(kept.now[3])
+        assert kept.stage[:count].tolist() == fresh.stage[:count].tolist()
+        assert np.allclose(kept.logits[:count], fresh.logits[:count], atol=1e-5)
+        assert np.allclose(kept.z, fresh.z, atol=1e-5)
         simulator.step(decision)
 
 
