@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Shorter trainings use small batches of runs and frequent selections on few runs. With the usual
 #: settings they would hardly complete an iteration.
-_SHORT_S = 600.0
+_SHORT_S = 120.0
 _SHORT: dict[str, Any] = {
     "num_groups": 2,
     "group_size": 8,
