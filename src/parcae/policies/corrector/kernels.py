@@ -19,7 +19,7 @@ from parcae.cluster.kernels.tables import (
     pool_row,
 )
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
-from parcae.kernels import inlined, kernel, sort_rows
+from parcae.kernels import inlined, kernel
 from parcae.policies.corrector.layout import (
     HIDDEN,
     LEVEL_PRICES,
@@ -36,6 +36,7 @@ from parcae.policies.networks.kernels import (
     copy_bias,
     dot,
     embed_jobs,
+    find_ahead,
     hold_logit,
     job_logit,
     largest,
@@ -89,6 +90,7 @@ class Workspace(NamedTuple):
     logits: Any  # float32[num_jobs + 1], the last: hold
     order: Any  # int64[num_jobs], positions sorted by remaining work
     remaining_ms: Any  # float64[num_jobs], the jobs' remaining work
+    ahead: Any  # float64[num_jobs, 2], see `find_ahead`
     stage: Any  # int64[num_jobs], the job's best stage; NO_STAGE if the job cannot be chosen
     held: Any  # int64[num_jobs], executors that the job holds
     column: Any  # int64[num_jobs], column of the rule's cap
@@ -131,25 +133,10 @@ class Record(NamedTuple):
 @kernel
 def _order_features(view, net, work):  # type: ignore[no-untyped-def]
     """Write the features RANK and AHEAD: the jobs with less remaining work, and their work."""
+    find_ahead(view, work)
     num_jobs = view.now.num_active[0]
-    jobs = view.jobs
-    active = view.active
-    order = work.order
     for position in range(num_jobs):
-        order[position] = position
-        work.remaining_ms[position] = jobs.remaining_ms[active[position]]
-    sort_rows(order, work.remaining_ms, num_jobs)
-    before = 0
-    before_ms = 0.0
-    passed_ms = 0.0
-    for rank in range(num_jobs):
-        position = order[rank]
-        job_ms = work.remaining_ms[position]
-        # Jobs with equal remaining work get the same features, whatever their order.
-        if rank > 0 and job_ms > work.remaining_ms[order[rank - 1]]:
-            before = rank
-            before_ms = passed_ms
-        passed_ms += job_ms
+        before, before_ms = work.ahead[position]
         work.features[position, JobFeature.RANK] = before / num_jobs
         work.features[position, JobFeature.AHEAD] = math.log1p(before_ms / net.rule.mean_work_ms[0])
 

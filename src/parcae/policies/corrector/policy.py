@@ -49,6 +49,7 @@ def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> W
         logits=floats(num_jobs + 1),
         order=rows(),
         remaining_ms=np.zeros((num_simulators, num_jobs)),
+        ahead=np.zeros((num_simulators, num_jobs, 2)),
         stage=rows(),
         held=rows(),
         column=rows(),

@@ -192,7 +192,7 @@ def allocate_workspace(
         direct=floats(num_stages, settings.num_direct),
         order=integers(num_jobs),
         remaining_ms=np.zeros((num_simulators, num_jobs)),
-        rank=floats(num_jobs),
+        ahead=np.zeros((num_simulators, num_jobs, 2)),
         limit_x=floats(num_levels, settings.num_limit_features),
         recorded=integers(num_jobs, 5),
         recorded_stage=integers(num_stages, 3),

@@ -1,4 +1,4 @@
-"""Compiled layers and random draws of the networks.
+"""Compiled layers, random draws and common features of the networks.
 
 All numbers are float32. The weights of a network lie in one flat array; matrices are [in, out].
 """
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.kernels import inlined, kernel, mix, row_of
+from parcae.kernels import inlined, kernel, mix, row_of, sort_rows
 from parcae.products import add_product
 
 #: A hash has 64 bits, a float64 holds 53 of them exactly.
@@ -161,6 +161,37 @@ def hold_logit(weights, net, work, rule_holds):  # type: ignore[no-untyped-def]
     """
     hold = dot(work.context, net.hidden, weights, net.hold) + weights[net.hold_bias]
     return hold + weights[net.prior + 1] * rule_holds
+
+
+@kernel
+def find_ahead(view, work):  # type: ignore[no-untyped-def]
+    """Find for every job in the system the jobs with less remaining work.
+
+    Args:
+        view: the observation or state.
+        work: the network's Workspace. Written by position among the active jobs: `remaining_ms`,
+            and `ahead`, float64[num_jobs, 2], the number of these jobs and their remaining work.
+            `order` is overwritten.
+    """
+    num_jobs = view.now.num_active[0]
+    order = work.order
+    for position in range(num_jobs):
+        order[position] = position
+        work.remaining_ms[position] = view.jobs.remaining_ms[view.active[position]]
+    sort_rows(order, work.remaining_ms, num_jobs)
+    before = 0
+    before_ms = 0.0
+    passed_ms = 0.0
+    for rank in range(num_jobs):
+        position = order[rank]
+        job_ms = work.remaining_ms[position]
+        # Jobs with equal remaining work get the same numbers, whatever their order.
+        if rank > 0 and job_ms > work.remaining_ms[order[rank - 1]]:
+            before = rank
+            before_ms = passed_ms
+        passed_ms += job_ms
+        work.ahead[position, 0] = before
+        work.ahead[position, 1] = before_ms
 
 
 @inlined

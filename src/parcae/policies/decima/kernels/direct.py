@@ -6,9 +6,10 @@ import math
 
 from parcae.cluster.kernels.tables import demand, is_runnable
 from parcae.cluster.state import NO_JOB
-from parcae.kernels import inlined, kernel, sort_rows
+from parcae.kernels import inlined, kernel
 from parcae.policies.decima.kernels.embeddings import num_left, num_on_stage
 from parcae.policies.decima.layout import Direct, LimitFeature, Unit
+from parcae.policies.networks.kernels import find_ahead
 from parcae.policies.rule.kernels.scores import curve_row
 
 #: Keeps logarithms of shares of the mean work finite.
@@ -16,23 +17,6 @@ _LEAST_WORK = 1e-3
 _NUM_PRICES = Direct.IS_RUNNABLE - Direct.LEVEL_CHEAP
 #: Unit of the logarithm of a limit.
 _LOG_LEVELS = 4.0
-
-
-@kernel
-def rank_jobs(view, work):  # type: ignore[no-untyped-def]
-    """Write which share of the jobs has less remaining work to `work.rank`."""
-    num_jobs = view.now.num_active[0]
-    order = work.order
-    for position in range(num_jobs):
-        order[position] = position
-        work.remaining_ms[position] = view.jobs.remaining_ms[view.active[position]]
-    sort_rows(order, work.remaining_ms, num_jobs)
-    before = 0
-    for rank in range(num_jobs):
-        # Jobs with equal remaining work get the same rank, whatever their order.
-        if rank > 0 and work.remaining_ms[order[rank]] > work.remaining_ms[order[rank - 1]]:
-            before = rank
-        work.rank[order[rank]] = before / num_jobs
 
 
 @kernel
@@ -46,7 +30,7 @@ def write_cluster(view, net, work, x):  # type: ignore[no-untyped-def]
         x: float32[number of Direct], written.
     """
     now = view.now
-    rank_jobs(view, work)
+    find_ahead(view, work)
     total_ms = 0.0
     for position in range(now.num_active[0]):
         total_ms += work.remaining_ms[position]
@@ -64,7 +48,7 @@ def write_job(view, net, work, position, held, x):  # type: ignore[no-untyped-de
     Args:
         view: the observation or state.
         net: the Network.
-        work: the Workspace; `rank` must be up to date (see `write_cluster`).
+        work: the Workspace; `ahead` must be up to date (see `write_cluster`).
         position: the job's position among the active ones.
         held: executors that the job holds, without the offered ones.
         x: float32[number of Direct], written.
@@ -74,7 +58,7 @@ def write_job(view, net, work, position, held, x):  # type: ignore[no-untyped-de
     remaining_ms = view.jobs.remaining_ms[job]
     x[Direct.IS_LOCAL] = 1.0 if job == view.now.source_job[0] else 0.0
     x[Direct.REMAINING] = math.log(remaining_ms / mean_ms + _LEAST_WORK)
-    x[Direct.RANK] = work.rank[position]
+    x[Direct.RANK] = work.ahead[position, 0] / view.now.num_active[0]
     x[Direct.STARTED] = 1.0 - remaining_ms / max(1.0, view.jobs.work_ms[job])
     x[Direct.HELD] = held / view.now.num_executors[0]
     x[Direct.WORTH] = math.log(remaining_ms / (1 + held) / mean_ms + _LEAST_WORK)

@@ -72,7 +72,7 @@ class Workspace(NamedTuple):
     direct: Any  # float32[num_stages, num_direct], their further inputs
     order: Any  # int64[num_jobs], positions of jobs, by remaining work
     remaining_ms: Any  # float64[num_jobs], remaining work by position
-    rank: Any  # float32[num_jobs], share of the jobs with less remaining work, by position
+    ahead: Any  # float64[num_jobs, 2], see `find_ahead`
     limit_x: Any  # float32[num_levels, num_limit_features], for the chosen stage
     # int64[num_jobs, 5], where a record lists a job's stages: first entry, number of entries,
     # state, stamp, number of offered executors

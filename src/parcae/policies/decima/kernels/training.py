@@ -568,7 +568,7 @@ def _stages_back(parts, work):  # type: ignore[no-untyped-def]
         first = work.bound[2 * height]
         middle = work.bound[2 * height + 1]
         last = work.bound[2 * height + 2]
-        # No stage waits for the rows from `middle` on.
+        # The rows from `middle` on wait for no stage: no other embedding contains theirs.
         _clear(f_stage.d1, middle, last)
         _clear(f_stage.d2, middle, last)
         _transform_back(parts.f_stage, work, f_stage, work.d_e, first, middle)
