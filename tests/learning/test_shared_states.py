@@ -1,12 +1,14 @@
 """Recorded decisions share the states of jobs that do not change between them."""
 
 import numpy as np
+import pytest
 import torch
 
 from parcae.learning.config import TrainConfig
 from parcae.learning.decima_family import DecimaFamily, GraphDecisions
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.simulators import Setup
+from parcae.policies.decima import passes
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.decima.passes import GROUP
 from tests.learning.test_networks import _STREAM
@@ -64,3 +66,16 @@ def test_judging_decisions_together_or_one_by_one_is_the_same() -> None:
         for row in index
     ]
     assert np.allclose(together, single, atol=1e-6)
+
+
+def test_groups_end_where_the_buffers_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    family, data = _recorded(DecimaSettings.model_validate({"features": "jobs"}))
+    weights = family.initial_weights(np.random.default_rng(3))
+    batch = data.decisions(np.arange(100), torch.device("cpu"))
+    wide = family.network(weights)(batch)
+    # There is room for the largest decision only.
+    monkeypatch.setattr(passes, "_GROUP_ROWS", 1)
+    monkeypatch.setattr(passes, "_GROUP_LISTED", 1)
+    narrow = family.network(weights)(batch)
+    assert torch.allclose(wide.log_prob, narrow.log_prob, atol=1e-6)
+    assert torch.allclose(wide.entropy, narrow.entropy, atol=1e-6)

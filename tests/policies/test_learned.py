@@ -20,11 +20,10 @@ from parcae.policies.learned import (
     variants,
 )
 from parcae.policies.rule.policy import start_parameters
-from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.catalog import load_workload
-from parcae.workloads.demands import with_work
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.parallelism import with_parallelism_model
 from parcae.workloads.random_streams import RandomStreams
@@ -80,18 +79,18 @@ def test_each_name_ships_for_batches_and_the_networks_and_the_rule_for_streams()
     assert "stream" in variants("parcae")
 
 
-def test_the_papers_features_are_chosen_by_name_only() -> None:
-    for variant in ("batch", "stream"):
-        card = read_checkpoint(SHIPPED.path("decima", variant)).card
-        assert card["as_in_paper"] == f"paper-{variant}"
-        paper = read_checkpoint(SHIPPED.path("decima", f"paper-{variant}"))
-        assert paper.settings["features"] == "paper"
-    as_in_paper = variant_as_in_paper("decima", _tpch_decima(), SimulationConfig(), "batch")
-    assert as_in_paper == "decima:paper-batch"
-    assert variant_name("decima", _tpch_decima(), SimulationConfig(), "batch") == "decima:batch"
-    assert variant_as_in_paper("parcae", _tpch_decima(), SimulationConfig(), "batch") == (
-        "parcae:batch"
-    )
+def test_a_plain_name_chooses_the_features_of_jobs_and_studies_those_of_the_paper() -> None:
+    config = SimulationConfig()
+    for arrivals, variant in (("batch", "batch"), ("poisson:25s", "stream")):
+        assert variant_name("decima", _tpch_decima(), config, arrivals) == f"decima:{variant}"
+        as_in_paper = variant_as_in_paper("decima", _tpch_decima(), config, arrivals)
+        assert as_in_paper == f"decima:paper-{variant}"
+        for name, features in ((variant, "jobs"), (f"paper-{variant}", "paper")):
+            assert read_checkpoint(SHIPPED.path("decima", name)).settings["features"] == features
+    assert variant_as_in_paper("parcae", _tpch_decima(), config, "batch") == "parcae:batch"
+    # Networks that choose executor classes have the paper's features.
+    classes = SimulationConfig(num_executors=200, executor_classes=decima_classes(200))
+    assert variant_name("decima", _tpch_decima(), classes, "load:0.7") == "decima:classes"
 
 
 def _tpch_decima() -> Workload:
@@ -128,7 +127,7 @@ def test_the_bundled_workload_gets_the_variant_made_for_it_under_any_model_of_pa
     )
 
 
-def test_decima_far_from_all_variants_has_the_features_of_jobs() -> None:
+def test_decima_far_from_all_variants_takes_the_nearest() -> None:
     def chosen(workload: Workload, num_executors: int, arrivals: str = "batch") -> str:
         config = SimulationConfig(num_executors=num_executors)
         return variant_name("decima", workload, config, arrivals)
@@ -137,9 +136,8 @@ def test_decima_far_from_all_variants_has_the_features_of_jobs() -> None:
     synthetic = load_workload("synthetic")
     assert chosen(synthetic, 50) == "decima:batch"
     assert chosen(synthetic, 50, "load:0.6") == "decima:stream"
-    assert chosen(bundled, 10) == "decima:batch"
-    assert chosen(with_work(10.0)(bundled)[0], 50) == "decima:batch"
-    assert chosen(bundled, 50) == "decima:bundled-batch-50"
+    assert chosen(bundled, 10) == "decima:bundled-batch"
+    assert chosen(bundled, 50, "load:0.7") == "decima:bundled-stream"
 
 
 def test_the_offered_load_is_work_over_capacity() -> None:

@@ -43,16 +43,10 @@ ORDER_RULE = "order-rule"
 #: Kinds of checkpoints of policies that plan orders. They exist in the world of cores only.
 PLANNING_KINDS = (ORDER_RULE, NETWORK_KIND)
 
-#: The feature set of Decima's variants that serve settings which are far from all variants.
-PORTABLE = "jobs"
-#: Keys of a checkpoint's card: whether only its variant's name chooses it, and the variant for the
-#: same setting that has the paper's features.
-BY_NAME = "by_name"
-AS_IN_PAPER = "as_in_paper"
-#: A cluster below this share of the one that a variant was made for is far from it.
-_FAR_SHARE = 0.6
-#: Jobs are other jobs if the logarithm of their mean work differs by more than this.
-_FAR_WORK = 1.0
+#: The feature set of Decima's variants that a plain name chooses, and that of the paper. Networks
+#: that choose executor classes have none but the latter.
+_BEST_FEATURES = "jobs"
+_PAPER_FEATURES = "paper"
 #: Moving delays below this share of a job's work count as equal.
 _LEAST_DELAY = 1e-4
 
@@ -278,47 +272,30 @@ def variant_as_in_paper(
     Raises:
         PolicyError, FormatError, FileNotFoundError: see `learned_policy`.
     """
-    variant = _nearest(name, workload, config, arrivals)
-    card = read_checkpoint(SHIPPED.path(name, variant)).card
-    return f"{name}:{card.get(AS_IN_PAPER, variant)}"
+    return f"{name}:{_nearest(name, workload, config, arrivals, _PAPER_FEATURES)}"
 
 
-def _nearest(name: str, workload: Workload, config: SimulationConfig, arrivals: str) -> str:
+def _nearest(
+    name: str,
+    workload: Workload,
+    config: SimulationConfig,
+    arrivals: str,
+    features: str = _BEST_FEATURES,
+) -> str:
     """The shipped variant whose setting is nearest (see `_distance`).
 
     In the world of cores, policies that plan come before those that decide, which plan through an
-    adapter.
+    adapter. Of Decima's networks for a single executor class, those with these features come first.
     """
     is_planned = config.world is WorldName.CORES
+    has_choice = name == "decima" and len(config.classes) == 1
 
-    def distance(one: Checkpoint) -> tuple[bool, float]:
-        is_other = (one.kind in PLANNING_KINDS) != is_planned
-        # Variants that were made for many settings, and those with the paper's features for a
-        # setting that has a better one, are chosen by name only.
-        is_left_out = one.card.get("also") or one.card.get(BY_NAME)
-        distance = math.inf if is_left_out else _distance(one.card, workload, config, arrivals)
-        return is_other, distance
+    def distance(one: Checkpoint) -> tuple[bool, bool, float]:
+        is_other_kind = (one.kind in PLANNING_KINDS) != is_planned
+        has_others = has_choice and one.settings.get("features") != features
+        return is_other_kind, has_others, _distance(one.card, workload, config, arrivals)
 
-    def distance_elsewhere(one: Checkpoint) -> tuple[bool, tuple[bool, float]]:
-        return one.settings.get("features") != PORTABLE, distance(one)
-
-    best = SHIPPED.nearest(name, distance)
-    card = read_checkpoint(SHIPPED.path(name, best)).card
-    if name == "decima" and len(config.classes) == 1 and _is_far(card, workload, config):
-        return SHIPPED.nearest(name, distance_elsewhere)
-    return best
-
-
-def _is_far(card: Any, workload: Workload, config: SimulationConfig) -> bool:
-    """Whether a checkpoint was made for other jobs, or for a much larger cluster."""
-    executors = float(card.get("executors") or config.total_executors)
-    is_smaller = config.total_executors < _FAR_SHARE * executors
-    # The mean work of a job follows from the delay and its share of this work.
-    delay_ms = float((card.get("cluster") or {}).get("moving_delay_ms") or 0.0)
-    share = float(card.get("delay_of_work") or 0.0)
-    work = workload.mean_work_ms * share / delay_ms if delay_ms > 0.0 and share > 0.0 else 1.0
-    is_other_size = abs(math.log(max(work, 1e-9))) > _FAR_WORK
-    return is_smaller or is_other_size or card.get("workload") != workload.name
+    return SHIPPED.nearest(name, distance)
 
 
 def variants(name: str) -> list[str]:
