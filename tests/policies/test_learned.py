@@ -136,7 +136,8 @@ def test_decima_far_from_all_variants_takes_the_nearest() -> None:
     synthetic = load_workload("synthetic")
     assert chosen(synthetic, 50) == "decima:batch"
     assert chosen(synthetic, 50, "load:0.6") == "decima:stream"
-    assert chosen(bundled, 10) == "decima:bundled-batch"
+    assert chosen(bundled, 10) == "decima:bundled-batch-50"
+    assert chosen(bundled, 50) == "decima:bundled-batch-50"
     assert chosen(bundled, 50, "load:0.7") == "decima:bundled-stream"
 
 
