@@ -34,6 +34,14 @@ class FormatError(InputError):
     """A file is damaged, or its format or version is unknown."""
 
 
+def saved_by_older_version() -> FormatError:
+    """The error for a saved training that this version cannot continue."""
+    return FormatError(
+        "the training was saved by an older version of Parcae: resume it with that version, or "
+        "train again"
+    )
+
+
 class ConfigError(InputError):
     """A setting does not exist or has an invalid value."""
 

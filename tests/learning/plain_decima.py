@@ -86,7 +86,7 @@ class PlainDecima(TableNetwork):
 
     def _linear(self, transform: Transform, layer: int, x: Tensor) -> Tensor:
         name = transform.name.lower()
-        return self.linear(f"{name}_{layer}", x)
+        return self.linear(f"{name}.{layer}", x)
 
     def _hidden(self, transform: Transform, x: Tensor) -> Tensor:
         x = nn.functional.leaky_relu(self._linear(transform, 1, x), SLOPE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,14 @@ from typer.testing import CliRunner
 
 from parcae.cli.reproduce import reproduce_command
 from parcae.policies.checkpoint import read_checkpoint
+from parcae.policies.decima.layout import DecimaSettings, FeatureSet
 from parcae.simulation.config import SimulationConfig, decima_classes
-from parcae.studies.reproduce.catalog import CLASS_STUDIES, STUDIES, reproduce
+from parcae.studies.reproduce.catalog import (
+    CLASS_STUDIES,
+    DECIMA_SETTINGS_STUDIES,
+    STUDIES,
+    reproduce,
+)
 from parcae.studies.reproduce.study import StudyRequest
 from parcae.studies.reproduce.trainings import STUDIES_WITH_FINDINGS
 from parcae.workloads.archive import write_workload
@@ -86,6 +93,28 @@ def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, name: str
     assert found["settings"]["training_budget_s"] == 0.2
     assert files.picture.stat().st_size > 5_000
     assert result.paper in files.table.read_text()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in _LONG else name
+        for name in DECIMA_SETTINGS_STUDIES
+    ],
+)
+def test_a_study_of_one_decima_runs_with_the_features_of_jobs(tmp_path: Path, name: str) -> None:
+    request = replace(_request(tmp_path, name), decima=DecimaSettings(features=FeatureSet.JOBS))
+    reproduce(name, request)
+    paths = list((tmp_path / f"{name}-policies").glob("*.safetensors"))
+    trained = [one for one in map(read_checkpoint, paths) if one.kind == "decima"]
+    assert trained
+    assert {one.settings["features"] for one in trained} == {"jobs"}
+
+
+def test_the_error_for_other_studies_names_those_that_take_settings_of_decima() -> None:
+    done = CliRunner().invoke(_app(), ["decima-fig14", "--decima", "features=jobs"])
+    names = [name.removeprefix("decima-") for name in DECIMA_SETTINGS_STUDIES]
+    assert f"({', '.join(names)})" in str(done.exception)
 
 
 def _app() -> typer.Typer:

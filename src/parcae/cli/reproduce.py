@@ -206,7 +206,7 @@ def _takes_decima_settings(given: Values) -> bool:
     ),
     Only(
         ("decima",),
-        lambda given: _takes_decima_settings(given),
+        _takes_decima_settings,
         "to studies that train one Decima in several settings (fig13, fig22, fig23, table2, "
         "idle-table1, idle-fig3, idle-fig4, learning-curves)",
     ),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from parcae.errors import FormatError
+from parcae.errors import saved_by_older_version
 from parcae.policies.checkpoint import Weights
 
 #: Adam's moments of one parameter.
@@ -38,10 +38,7 @@ def restore_adam(
     """
     names = {f"step.{name}" for name, _ in network.named_parameters()}
     if any(key.startswith("step.") and key not in names for key in state):
-        raise FormatError(
-            "the training was saved by an older version of Parcae: resume it with that version, or "
-            "train again"
-        )
+        raise saved_by_older_version()
     for name, parameter in network.named_parameters():
         if f"step.{name}" not in state:
             continue

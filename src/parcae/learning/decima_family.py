@@ -152,16 +152,17 @@ class _Pieces:
         pairs = zip(self._records, self._spans, strict=True)
         return np.concatenate([np.diff(r.first_job[a : b + 1]) for r, (a, b) in pairs])
 
-    def listed(self) -> npt.NDArray[Any]:
-        """The rows of the listed stages, among the joined rows."""
-        shifts = np.cumsum([0, *self.sizes("num_rows")])[:-1]
-        triples = zip(self._records, self.sizes("num_listed"), shifts, strict=True)
-        return np.concatenate([r.listed[:count] + s for r, count, s in triples])
-
     def moved(self, name: str, count: str, spans: str = "jobs") -> npt.NDArray[Any]:
-        """A column of rows of a table whose length is `count`, among that table's joined rows."""
+        """A column of rows of a table whose length is `count`, among that table's joined rows.
+
+        `spans` says what the column is of: "jobs", "decisions" or "listed" stages.
+        """
         shifts = np.cumsum([0, *self.sizes(count)])[:-1]
-        ranges = self._jobs if spans == "jobs" else self._spans
+        ranges = {
+            "jobs": self._jobs,
+            "decisions": self._spans,
+            "listed": [(0, count) for count in self.sizes("num_listed")],
+        }[spans]
         triples = zip(self._records, ranges, shifts, strict=True)
         return np.concatenate([getattr(r, name)[a:b] + s for r, (a, b), s in triples])
 
@@ -183,7 +184,7 @@ def _gather(rollouts: list[Rollout], ends: bool) -> tuple[Decisions, npt.NDArray
         state=pieces.moved("state", "num_states"),
         first_listed=pieces.moved("first_listed", "num_listed"),
         num_listed=pieces.of_jobs("num_listed_of"),
-        listed=pieces.listed(),
+        listed=pieces.moved("listed", "num_rows", "listed"),
         x=pieces.all("x", "num_rows"),
         stage_index=pieces.all("index", "num_rows"),
         option_job=pieces.all("option_job", "all_options"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from parcae.errors import FormatError, PolicyError
+from parcae.errors import PolicyError, saved_by_older_version
 from parcae.learning.family import Rollout
 from parcae.learning.simulators import Player, Setup, Share, Snapshot, Threads
 from parcae.policies.networks.kernels import Teacher
@@ -62,10 +62,7 @@ class RolloutWorker:
             FormatError: an older version wrote it.
         """
         if "collections" not in state:
-            raise FormatError(
-                "the training was saved by an older version of Parcae: resume it with that "
-                "version, or train again"
-            )
+            raise saved_by_older_version()
         self._number = state["collections"]
         self.restart()
 

@@ -124,8 +124,8 @@ class DecimaNetwork(NamedNetwork):
     def __init__(
         self, weights: Weights, settings: DecimaSettings, levels: npt.NDArray[np.int64]
     ) -> None:
-        super().__init__()
         all_shapes = shapes(settings, len(levels))
+        super().__init__(all_shapes)
         array = flat(weights, all_shapes, "Decima's network")
         self.flat = nn.Parameter(torch.from_numpy(array))
         self.settings = settings
@@ -203,17 +203,12 @@ class DecimaNetwork(NamedNetwork):
     def by_name(self) -> dict[str, Tensor]:
         """Return the weights of the network and the critic by name."""
         critic = {f"critic.{name}": p for name, p in self.critic.named_parameters()}
-        network = {name: self.array(name) for name in self._places}
-        return network | critic
+        return super().by_name() | critic
 
     def array(self, name: str) -> Tensor:
         """Return the weights with this name, as a part of the parameter `flat`."""
         place, shape = self._places[name]
         return self.flat[place].view(shape)
-
-    def linear(self, name: str, x: Tensor) -> Tensor:
-        """Return x times the matrix NAME.weight, plus NAME.bias."""
-        return torch.addmm(self.array(f"{name}.bias"), x, self.array(f"{name}.weight"))
 
     def load_arrays(self, weights: Weights) -> None:
         """Set the weights that `weights` names; the others stay as they are."""

@@ -210,6 +210,32 @@ def _head(options: int, num_in: int, num_embedded: int, num_out: int) -> Head:
     )
 
 
+def _lists(room: Room, rows: int, jobs: int) -> dict[str, npt.NDArray[np.int64]]:
+    """Which jobs, stages and edges a group has, for this many distinct stages and jobs."""
+    return {
+        "listed": _integers(max(room.rows, _GROUP_LISTED)),
+        "first_of": _integers(jobs + 1),
+        "member_job": _integers(jobs),
+        "member_decision": _integers(jobs),
+        "first_member": _integers(GROUP + 1),
+        "found": np.zeros((room.states, 2), np.int64),
+        "found_row": np.zeros((room.recorded, 2), np.int64),
+        "stage": _integers(GROUP),
+        "stage_job": _integers(GROUP),
+        "option_job": _integers(rows),
+        "recorded": _integers(rows),
+        "place": _integers(rows),
+        "key": _integers(rows),
+        "row_of": _integers(room.stages),
+        "bound": _integers(2 * room.stages + 3),
+        "parent": _integers(room.edges * GROUP),
+        "child": _integers(room.edges * GROUP),
+        "first_edge": _integers(rows),
+        "next_edge": _integers(room.edges * GROUP),
+        "size": _integers(6),
+    }
+
+
 def allocate_passes(room: Room, settings: DecimaSettings, num_levels: int) -> Passes:
     """Allocate the buffers of the training kernels.
 
@@ -221,8 +247,6 @@ def allocate_passes(room: Room, settings: DecimaSettings, num_levels: int) -> Pa
     d = EMBEDDING
     rows = max(room.rows, _GROUP_ROWS)
     jobs = max(room.jobs, _GROUP_ROWS)
-    members = max(room.jobs, _GROUP_ROWS)
-    edges = room.edges * GROUP
     by_transform = sizes(settings, num_levels)
     inputs = _zeros(rows, settings.num_features + d)
 
@@ -260,24 +284,5 @@ def allocate_passes(room: Room, settings: DecimaSettings, num_levels: int) -> Pa
         d_shared=_zeros(GROUP, 3 * d),
         zeros=_zeros(HIDDEN_1),
         ones=np.ones((1, max(rows, GROUP * max(num_levels, room.options))), np.float32),
-        listed=_integers(max(room.rows, _GROUP_LISTED)),
-        first_of=_integers(jobs + 1),
-        member_job=_integers(members),
-        member_decision=_integers(members),
-        first_member=_integers(GROUP + 1),
-        found=np.zeros((room.states, 2), np.int64),
-        found_row=np.zeros((room.recorded, 2), np.int64),
-        stage=_integers(GROUP),
-        stage_job=_integers(GROUP),
-        option_job=_integers(rows),
-        recorded=_integers(rows),
-        place=_integers(rows),
-        key=_integers(rows),
-        row_of=_integers(room.stages),
-        bound=_integers(2 * room.stages + 3),
-        parent=_integers(edges),
-        child=_integers(edges),
-        first_edge=_integers(rows),
-        next_edge=_integers(edges),
-        size=_integers(6),
+        **_lists(room, rows, jobs),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,12 +14,28 @@ from parcae.policies.networks.layout import Weights
 from parcae.policies.networks.ragged import Judged, Surrogate
 
 
-class NamedNetwork(nn.Module):
-    """A network whose weights have names; matrices are [in, out]."""
+class NamedNetwork(nn.Module, ABC):
+    """A network whose weights have names; matrices are [in, out].
+
+    Args:
+        names: the names in the layout.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__()
+        self.names = tuple(names)
+
+    @abstractmethod
+    def array(self, name: str) -> Tensor:
+        """Return the weights with this name; they share memory with the network."""
 
     def by_name(self) -> dict[str, Tensor]:
         """Return all weights by their names in the layout; they share memory with the network."""
-        raise NotImplementedError
+        return {name: self.array(name) for name in self.names}
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        """Return x times the matrix NAME.weight, plus NAME.bias."""
+        return torch.addmm(self.array(f"{name}.bias"), x, self.array(f"{name}.weight"))
 
     def judge(self, batch: Any, surrogate: Surrogate) -> Judged:
         """Judge decisions whose loss will be `surrogate`; a network may use that to save time."""
@@ -52,8 +69,7 @@ class TableNetwork(NamedNetwork):
     """
 
     def __init__(self, weights: Weights, names: Iterable[str]) -> None:
-        super().__init__()
-        self.names = tuple(names)
+        super().__init__(names)
         self.table = nn.ParameterDict(
             {
                 name.replace(".", "_"): nn.Parameter(torch.from_numpy(weights[name].copy()))
@@ -61,10 +77,7 @@ class TableNetwork(NamedNetwork):
             }
         )
 
-    def by_name(self) -> dict[str, Tensor]:
-        """Return all parameters by their names in the layout."""
-        return {name: self.table[name.replace(".", "_")] for name in self.names}
-
-    def linear(self, name: str, x: Tensor) -> Tensor:
-        """Return x times the matrix NAME.weight, plus NAME.bias."""
-        return torch.addmm(self.table[f"{name}_bias"], x, self.table[f"{name}_weight"])
+    def array(self, name: str) -> Tensor:
+        """Return the parameter with this name."""
+        parameter: Tensor = self.table[name.replace(".", "_")]
+        return parameter
