@@ -236,7 +236,7 @@ def _mean_gap(view, net):  # type: ignore[no-untyped-def]
 def _update_cache_key(view, work, job, num_unfinished):  # type: ignore[no-untyped-def]
     """Remember this job and the number of its unfinished stages.
 
-    Returns whether the row held the same job already, of which no stage has come back, and whether
+    Returns whether the row held the same job already and no stage of it has come back, and whether
     the number is as before.
     """
     cached_job = work.cached_job[job]
