@@ -14,7 +14,7 @@ from parcae.learning.family import Rollout
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.policies.decima.kernels.recording import Record, demonstrate_many, explore_many
-from parcae.policies.decima.kernels.training import Decisions, Edges
+from parcae.policies.decima.kernels.training.data import Decisions, Edges
 from parcae.policies.decima.layout import (
     FEATURE_VERSION,
     DecimaSettings,
@@ -84,7 +84,7 @@ class GraphDecisions:
     def shuffled(self, rng: np.random.Generator) -> Int64Array:
         """All indices: groups of successive decisions in random order.
 
-        Successive decisions of a run have most states of jobs in common (see `training`).
+        Successive decisions of a run have most states of jobs in common (see `training.passes`).
         """
         num_groups = -(-len(self) // GROUP)
         index = rng.permutation(num_groups)[:, None] * GROUP + np.arange(GROUP)

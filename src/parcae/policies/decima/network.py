@@ -10,15 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from parcae.policies.decima.kernels.training import (
-    Loss,
-    Parts,
-    Passes,
-    Results,
-    differentiate,
-    judge,
-    summarize,
-)
+from parcae.policies.decima.kernels.training.data import Loss, Parts, Passes, Results
+from parcae.policies.decima.kernels.training.passes import differentiate, judge, summarize
 from parcae.policies.decima.layout import EMBEDDING, SLOPE, DecimaSettings, shapes
 from parcae.policies.decima.passes import Batch, FlatParts, Room, allocate_passes
 from parcae.policies.networks.layout import Weights, flat, places

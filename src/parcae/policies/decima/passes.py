@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 import numpy.typing as npt
 
-from parcae.policies.decima.kernels.training import (
+from parcae.policies.decima.kernels.training.data import (
     Activations,
     Decisions,
     Edges,

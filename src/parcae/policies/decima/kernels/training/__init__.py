@@ -1,0 +1,1 @@
+"""Compiled training of Decima's network; `passes` begins it."""
