@@ -24,7 +24,7 @@ from parcae.cli.options import (
     WorkloadArgument,
     with_deadlines,
 )
-from parcae.cli.progress import progress_bar
+from parcae.cli.progress import counting
 
 if TYPE_CHECKING:
     from parcae.evaluation.compare import Comparison
@@ -168,9 +168,7 @@ def compare_command(
     output.check_tables()
     config = elastic.applied(cluster.config(), cluster.cores)
     loaded = with_deadlines(cluster.load(workload), runs.deadlines)
-    with progress_bar(has_counts=True) as progress:
-        # The total is unknown (None) until the first progress report.
-        bar = progress.add_task("simulating", total=None)
+    with counting("simulating", has_counts=True) as progress:
         comparison = compare(
             ClusterWorld(loaded, config, runs.arrivals, runs.jobs),
             (policies or DEFAULT_POLICIES[config.world.value]).split(","),
@@ -178,7 +176,7 @@ def compare_command(
             seed_start=runs.seed_start,
             processes=runs.processes,
             keep=runs.keep,
-            progress=lambda done, total: progress.update(bar, completed=done, total=total),
+            progress=progress,
         )
     output.write(comparison)
     output.write_jobs(comparison)

@@ -12,7 +12,7 @@ import typer
 
 from parcae.cli.checks import Only, folder_to_write, refusing
 from parcae.cli.groups import with_groups
-from parcae.cli.learners import BudgetOption, ProgressLine, SeedOption
+from parcae.cli.learners import BudgetOption, SeedOption
 from parcae.cli.learning import ObjectiveOption
 from parcae.cli.options import (
     MOST,
@@ -22,6 +22,7 @@ from parcae.cli.options import (
     in_cores,
     with_deadlines,
 )
+from parcae.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from parcae.learning.scenario import Scenario

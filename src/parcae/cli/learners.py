@@ -13,6 +13,7 @@ import typer
 
 from parcae.cli.checks import file_to_write, folder_to_write
 from parcae.cli.options import MOST, JsonOption
+from parcae.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,30 +44,6 @@ SettingsOption = Annotated[
 ]
 #: What a measurement on the selection runs is relative to.
 _UNITS = {"ratio_to_fair": " of fair", "ratio_to_rule": " of the rule", "cost": ""}
-
-
-class ProgressLine:
-    """A progress line of a search or training on standard error, with the time left.
-
-    It is shown only if standard error is a terminal.
-    """
-
-    def __init__(self, budget_s: float) -> None:
-        self.budget_s = budget_s
-        self.is_shown = sys.stderr.isatty()
-
-    def show(self, seconds: float, text: str) -> None:
-        """Replace the line."""
-        if self.is_shown:
-            left = max(0.0, self.budget_s - seconds)
-            # Return to the start of the line and erase it.
-            sys.stderr.write(f"\r\033[K{seconds / self.budget_s:4.0%}  {left:5.0f} s left  {text}")
-            sys.stderr.flush()
-
-    def end(self) -> None:
-        """End the line, so that further output begins on a new one."""
-        if self.is_shown:
-            sys.stderr.write("\n")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from parcae.cli.packing_options import (
     log_json,
     reject_both,
 )
+from parcae.cli.progress import telling
 from parcae.cli.runs import JobSetOptions, PlayedRun, PolicyOption, ShowOptions, policy_names
 from parcae.cli.tables import print_rows
 
@@ -286,15 +287,13 @@ def compare_command(
 
     Example: parcae packing compare --load 1.3 --policies sjf,packer,tetris --report report.html
     """
-    from rich.console import Console
-
     from parcae.evaluation.packing.compare import compare_log, compare_packing
 
     reject_both(reading.swf, drawn)
     is_log = reading.swf is not None
     names = (policies or (DEFAULT_LOG_POLICIES if is_log else DEFAULT_POLICIES)).split(",")
     cost = cost_of(objective, is_log)
-    with Console(stderr=True).status("reading") as status:
+    with telling("reading") as say:
         if reading.swf is not None:
             log = reading.read(reading.swf)
             comparison = compare_log(
@@ -304,7 +303,7 @@ def compare_command(
                 piece_jobs=runs.piece_jobs,
                 tune_budget_s=60 * tune_budget,
                 cost=cost,
-                say=status.update,
+                say=say,
             )
             comparison.settings["read"] = log_json(log)["read"]
             comparison.settings["speed"] = reading.speed
@@ -317,7 +316,7 @@ def compare_command(
                 tune_budget_s=60 * tune_budget,
                 cost=cost,
                 label=drawn.label(),
-                say=status.update,
+                say=say,
             )
     output.write(comparison)
     for name, text in comparison.settings["tuned"].items():

@@ -1,11 +1,118 @@
-"""The progress bar of commands."""
+"""What long commands say while they run, on standard error.
+
+On a terminal it is a bar or one line, which is replaced. Elsewhere, for example in a log file, it
+is plain lines.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import time
 from typing import TYPE_CHECKING
 
+import typer
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from rich.progress import Progress
+
+#: Time between two lines where standard error is not a terminal.
+SECONDS_BETWEEN_LINES = 60.0
+
+
+class LogLines:
+    """Plain lines on standard error, of which only one in a while is printed."""
+
+    def __init__(self) -> None:
+        self._last_s = time.monotonic()
+
+    def show(self, text: str) -> None:
+        """Print a line, unless the last one was printed a short time ago."""
+        now_s = time.monotonic()
+        if now_s - self._last_s >= SECONDS_BETWEEN_LINES:
+            self._last_s = now_s
+            typer.echo(text, err=True)
+
+
+class ProgressLine:
+    """The progress of a search or training with a budget, and the time left."""
+
+    def __init__(self, budget_s: float) -> None:
+        self.budget_s = budget_s
+        self._lines = None if sys.stderr.isatty() else LogLines()
+
+    def show(self, seconds: float, text: str) -> None:
+        """Replace the line, or print another one in a log."""
+        left = max(0.0, self.budget_s - seconds)
+        line = f"{seconds / self.budget_s:4.0%}  {left:5.0f} s left  {text}"
+        if self._lines is not None:
+            self._lines.show(line)
+            return
+        # Return to the start of the line and erase it.
+        sys.stderr.write(f"\r\033[K{line}")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """End the line, so that further output begins on a new one."""
+        if self._lines is None:
+            sys.stderr.write("\n")
+
+
+class _Counts:
+    """Lines for a log about how much of a task is done, with the time left."""
+
+    def __init__(self, task: str) -> None:
+        self._task = task
+        self._lines = LogLines()
+        self._begin_s = time.monotonic()
+        #: What was done before, e.g. by a command that was stopped.
+        self._known: int | None = None
+
+    def show(self, done: int, total: int) -> None:
+        """Print a line from time to time. A total of 0 is unknown."""
+        if self._known is None:
+            self._known = done
+        if not total:
+            self._lines.show(self._task)
+            return
+        text = f"{self._task}: {done / total:.0%}"
+        if done > self._known:
+            passed_s = time.monotonic() - self._begin_s
+            left_s = passed_s * (total - done) / (done - self._known)
+            text += f", about {left_s:,.0f} s left"
+        self._lines.show(text)
+
+
+@contextlib.contextmanager
+def counting(task: str, has_counts: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that shows how much of a task is done.
+
+    Args:
+        task: what is done, e.g. "simulating".
+        has_counts: the bar on a terminal shows counts instead of percent.
+
+    The function takes what is done and the total, which is 0 if it is unknown.
+    """
+    if not sys.stderr.isatty():
+        yield _Counts(task).show
+        return
+    with progress_bar(has_counts) as progress:
+        bar = progress.add_task(task, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total or None)
+
+
+@contextlib.contextmanager
+def telling(text: str) -> Iterator[Callable[[str], None]]:
+    """Show what a command does, and yield a function that says what it does next."""
+    from rich.console import Console
+
+    if not sys.stderr.isatty():
+        yield lambda step: typer.echo(step, err=True)
+        return
+    with Console(stderr=True).status(text) as status:
+        yield lambda step: status.update(step)
 
 
 def progress_bar(has_counts: bool = False) -> Progress:

@@ -23,6 +23,7 @@ from parcae.cli.options import (
     WarmupOption,
     load,
 )
+from parcae.cli.progress import telling
 
 if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
@@ -275,19 +276,16 @@ def reproduce_command(
 
     Example: parcae reproduce decima-fig16 -o reproduced
     """
-    from rich.console import Console
-
     from parcae.cli.tables import print_rows
     from parcae.studies.reproduce.catalog import PACKING_STUDIES, find_study, reproduce
     from parcae.studies.reproduce.trainings import reproduce_often
 
     # Raises an error for an unknown study before the workload is loaded.
     find_study(study)
-    console = Console(stderr=True)
-    with console.status("starting") as status:
+    with telling("starting") as say:
         given = _Given(study, effort, cluster, workload, output, policy, recipe, decima)
         make_request = _packing_request if study in PACKING_STUDIES else _study_request
-        request = make_request(given, lambda text: status.update(text))
+        request = make_request(given, say)
         command = shlex.join(["parcae", *sys.argv[1:]])
         if effort.trainings > 1:
             result, files = reproduce_often(study, request, effort.trainings, command)

@@ -22,7 +22,7 @@ from parcae.cli.options import (
     check_deadlines,
     with_deadlines,
 )
-from parcae.cli.progress import progress_bar
+from parcae.cli.progress import counting
 
 if TYPE_CHECKING:
     from parcae.evaluation.sizes import ElasticSize
@@ -257,11 +257,8 @@ def _sized(question: Question) -> Sizing:
     from parcae.evaluation.sizing import size_cluster
 
     question.check()  # before the bar, which would put an empty line before an error
-    with progress_bar(has_counts=True) as progress:
-        bar = progress.add_task("simulating", total=None)
-        return size_cluster(
-            question, lambda done, total: progress.update(bar, completed=done, total=total)
-        )
+    with counting("simulating", has_counts=True) as progress:
+        return size_cluster(question, progress)
 
 
 def _read(source: list[str], recorded: bool) -> Workload:

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from parcae.cli.checks import Only, check_options, file_to_write
 from parcae.cli.options import MOST, JsonOption, ModelOption, WorkloadArgument, load, numbers
-from parcae.cli.progress import progress_bar
+from parcae.cli.progress import counting
 
 if TYPE_CHECKING:
     from parcae.workloads.import_report import ImportReport
@@ -143,17 +143,13 @@ def _import(
     """Read a workload with a progress bar, write it, and print what was read and left out."""
     from parcae.workloads.archive import write_workload
 
-    with progress_bar() as progress:
-        bar = progress.add_task("reading", total=None)
-        workload, report = read(
-            # Where the total is unknown (0), the bar shows only activity.
-            lambda done, total: progress.update(bar, completed=done, total=total or None)
-        )
+    with counting("reading") as progress:
+        workload, report = read(progress)
     write_workload(workload, output)
     for note in report.notes:
-        progress.console.print(f"note: {note}", markup=False, highlight=False)
+        typer.echo(f"note: {note}", err=True)
     for sample in report.bad_samples:
-        progress.console.print(f"bad row: {sample}", markup=False, highlight=False)
+        typer.echo(f"bad row: {sample}", err=True)
     bad = f", {report.num_bad_rows} bad rows left out" if report.num_bad_rows else ""
     typer.echo(
         f"{output}: {_size(workload)} from {report.num_files} files ({report.num_rows} rows{bad})"

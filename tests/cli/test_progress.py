@@ -1,0 +1,67 @@
+"""What long commands say in a log file, where there is no terminal."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from parcae.cli import progress
+from tests.cli.running import run
+
+
+@pytest.fixture
+def _all_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line is left out."""
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+
+
+@pytest.mark.usefixtures("_all_lines")
+def test_a_training_says_how_far_it_is(tmp_path: Path) -> None:
+    command = (
+        "parcae train toy --world executors --executors 4 --arrivals batch --jobs 3 "
+        "--iterations 2 --budget 5 --set num_selection=2 -o training"
+    )
+    done = run(command, tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "s left  iteration" in line]
+    assert re.match(r" +\d+% +\d+ s left  iteration 1, best average-jct \d+\.\d+ of fair", lines[0])
+    assert len(lines) == 2
+
+
+@pytest.mark.usefixtures("_all_lines")
+def test_a_comparison_says_how_many_runs_are_left(tmp_path: Path) -> None:
+    done = run("parcae compare toy --policies fair,fifo --jobs 3 --seeds 3 --cores 4", tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = re.findall(r"^simulating: (\d+)%(.*)$", done.stderr, re.MULTILINE)
+    shares = [int(share) for share, _ in lines]
+    assert shares == sorted(shares)
+    assert lines[-1] == ("100", ", about 0 s left")
+
+
+def test_lines_are_few(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now_s)
+    with progress.counting("reading") as show:
+        for now_s in range(200):
+            show(now_s, 0)
+    assert capsys.readouterr().err == "reading\n" * 3
+
+
+def test_the_time_left_is_that_of_the_work_that_was_left_at_the_beginning(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now_s)
+    with progress.counting("simulating") as show:
+        show(50, 100)
+        now_s = 60.0
+        show(70, 100)
+    assert capsys.readouterr().err == "simulating: 70%, about 90 s left\n"
+
+
+def test_a_study_says_what_it_does(tmp_path: Path) -> None:
+    done = run("parcae reproduce decima-fig16 -o rep", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "searching for the best schedule" in done.stderr.splitlines()
