@@ -34,7 +34,7 @@ def _kernel_files() -> list[Path]:
     kernels = sorted(
         path
         for path in _PACKAGE.rglob("*.py")
-        if path.name in ("kernels.py", "play.py") or path.parent.name == "kernels"
+        if path.name in ("kernels.py", "play.py") or "kernels" in path.relative_to(_PACKAGE).parts
     )
     cluster = _PACKAGE / "cluster"
     others = [

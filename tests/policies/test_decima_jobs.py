@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from parcae.learning.config import TrainConfig
+from parcae.learning.request import TrainRequest, make_family
+from parcae.learning.scenario import Scenario
 from parcae.policies.decima.kernels.decisions import draw_decision, score_stages
 from parcae.policies.decima.kernels.embeddings import embed
 from parcae.policies.decima.layout import (
@@ -35,17 +38,17 @@ def _job(name: str, *num_tasks: int) -> JobSpec:
     return JobSpec(name, tuple(stages))
 
 
-def _begun() -> tuple[Simulator, DecimaPolicy]:
+def _begun(settings: DecimaSettings = _SETTINGS) -> tuple[Simulator, DecimaPolicy]:
     """Two jobs that wait for eight executors: 8 + 4 tasks one after another, and 36 tasks."""
     workload = Workload("two", (_job("small", 8, 4), _job("large", 36)))
     zeros = np.zeros(2, np.int64)
     simulator = Simulator(JobSequence(workload, np.arange(2), zeros), _CONFIG, 0)
     simulator.start()
-    levels = len(decima_levels(8, _SETTINGS))
-    weights = initial_weights(np.random.default_rng(0), _SETTINGS, levels)
+    levels = len(decima_levels(8, settings))
+    weights = initial_weights(np.random.default_rng(0), settings, levels)
     magnitudes = magnitudes_of(workload, _CONFIG)
-    curves = curves_for(_SETTINGS, workload, _CONFIG)
-    return simulator, DecimaPolicy("decima", weights, _SETTINGS, 8, magnitudes, curves)
+    curves = curves_for(settings, workload, _CONFIG)
+    return simulator, DecimaPolicy("decima", weights, settings, 8, magnitudes, curves)
 
 
 def test_what_the_scores_know_of_a_stage() -> None:
@@ -88,6 +91,31 @@ def test_what_the_scores_know_of_a_stage() -> None:
     assert large[Direct.ROUNDING] == 0.5
     # At a high price of executors fewer suit a job.
     assert 1.0 >= small[Direct.LEVEL_CHEAP] >= small[Direct.LEVEL_DEAREST] > 0.0
+
+
+def test_a_cluster_with_more_jobs_than_in_training_looks_as_if_it_had_no_more() -> None:
+    simulator, policy = _begun(DecimaSettings.model_validate({"features": "jobs", "most_jobs": 1}))
+    view = simulator.observe()
+    embed(view, policy.network, policy._workspace)
+    score_stages(view, policy.network, policy._workspace)
+    found = dict(zip(Direct, policy._workspace.direct[0].tolist(), strict=True))
+    # One job of the mean work, 24 s; its rank among both jobs stays.
+    expected = {Direct.JOBS: 0.0, Direct.OPEN: 0.0, Direct.TOTAL: math.log(1.001), Direct.RANK: 0.0}
+    assert {feature: found[feature] for feature in expected} == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(ValidationError, match="most_jobs applies to features=jobs only"):
+        DecimaSettings(most_jobs=20)
+
+
+def test_a_training_notes_the_most_jobs_of_its_scenarios() -> None:
+    workload = Workload("two", (_job("small", 8, 4), _job("large", 36)))
+    scenarios = [Scenario(workload, _CONFIG, "batch", count) for count in (5, 8)]
+    for settings, most_jobs in (
+        (_SETTINGS, 6),
+        (_SETTINGS.model_copy(update={"most_jobs": 4}), 4),
+        (DecimaSettings(), 0),
+    ):
+        request = TrainRequest(scenarios, TrainConfig(), "decima", decima=settings)
+        assert make_family(request, scenarios[0]).settings["most_jobs"] == most_jobs
 
 
 def test_limits_that_give_away_the_same_executors_are_one_option() -> None:

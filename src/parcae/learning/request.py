@@ -19,6 +19,9 @@ from parcae.policies.rule.kernels.scores import Rule
 from parcae.policies.rule.policy import Parameters
 from parcae.policies.solo_curves import solo_curves
 
+#: Share of the jobs of a run that are often enough in the system at once to learn from.
+_FAMILIAR_SHARE = 0.75
+
 
 @dataclass(frozen=True)
 class TrainRequest:
@@ -55,7 +58,7 @@ def make_family(request: TrainRequest, scenario: Scenario) -> Family:
         ConfigError: the network is unknown, or it is "parcae" and there is no rule.
     """
     if request.network == "decima":
-        return DecimaFamily(scenario, request.decima)
+        return DecimaFamily(scenario, _decima_of(request))
     if request.network != "parcae":
         raise ConfigError(f"network {request.network!r}: write parcae or decima")
     if request.parameters is None:
@@ -64,6 +67,15 @@ def make_family(request: TrainRequest, scenario: Scenario) -> Family:
             "`parcae tune`)"
         )
     return ParcaeFamily(scenario, request.parameters, request.config.prior)
+
+
+def _decima_of(request: TrainRequest) -> DecimaSettings:
+    """The settings of Decima's network, with the most jobs that it sees (`DecimaSettings`)."""
+    decima = request.decima
+    if not decima.has_job_features or decima.most_jobs > 0:
+        return decima
+    most_jobs = max(scenario.num_jobs for scenario in request.scenarios)
+    return decima.model_copy(update={"most_jobs": max(1, round(_FAMILIAR_SHARE * most_jobs))})
 
 
 def teacher_of(request: TrainRequest, scenario: Scenario) -> Rule | None:

@@ -112,10 +112,15 @@ class DecimaSettings(BaseModel):
         executor_classes: whether the class of the executors is chosen too. Stages then have their
             memory as a feature, and counts are logarithmic, so that what the network learns on a
             small cluster holds on a large one.
+        most_jobs: with the feature set `jobs`, a cluster with more jobs in the system looks as if
+            it had this many of the same mean size. A network cannot
+            know what it never saw: a training sets this to three quarters of the jobs of its
+            largest runs, because more are in the system only at a batch's beginning. 0 for no
+            bound.
 
     Raises:
         ValueError: the feature set `jobs` is combined with executor classes, without a graph, or
-            with another kind of limits than `input`.
+            with another kind of limits than `input`; or `most_jobs` with another feature set.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -129,6 +134,7 @@ class DecimaSettings(BaseModel):
     average_width: bool = False
     idle_lengths: int = Field(default=0, ge=0, le=100)
     executor_classes: bool = False
+    most_jobs: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
     def _check(self) -> DecimaSettings:
@@ -140,6 +146,8 @@ class DecimaSettings(BaseModel):
                 "features=jobs needs a graph, limits=input and a single executor class; choose "
                 "another feature set, such as features=relative"
             )
+        if self.most_jobs > 0 and not self.has_job_features:
+            raise ValueError("most_jobs applies to features=jobs only")
         return self
 
     @property

@@ -46,6 +46,8 @@ from parcae.workloads.job import Workload
 
 #: Stands in where the features are not relative.
 _TYPICAL = Magnitudes(tasks=1.0, task_ms=1.0, moving_ms=0.0, executors=1)
+#: `most_jobs` of a network without such a bound.
+_ANY_NUMBER = np.iinfo(np.int64).max
 
 
 def magnitudes_of(workload: Workload, config: SimulationConfig) -> Magnitudes:
@@ -130,6 +132,7 @@ def make_network(
         has_relative_features=settings.features is FeatureSet.RELATIVE,
         has_job_features=settings.has_job_features,
         num_direct=settings.num_direct,
+        most_jobs=settings.most_jobs or _ANY_NUMBER,
         **_tables_of(curves),
         units=(magnitudes or _TYPICAL).units(settings.features),
     )

@@ -36,9 +36,12 @@ def write_cluster(view, net, work, x):  # type: ignore[no-untyped-def]
         total_ms += work.remaining_ms[position]
     x[Direct.OFFERED] = math.log1p(8.0 * now.num_source[0] / now.num_executors[0])
     x[Direct.IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
-    x[Direct.JOBS] = math.log(max(1, now.num_active[0]))
-    x[Direct.OPEN] = math.log(max(1, now.num_open[0]))
-    x[Direct.TOTAL] = math.log(total_ms / net.units[Unit.WORK_MS] + _LEAST_WORK)
+    num_jobs = max(1, now.num_active[0])
+    seen = min(num_jobs, net.most_jobs)
+    x[Direct.JOBS] = math.log(seen)
+    x[Direct.OPEN] = math.log(max(1, min(seen, now.num_open[0])))
+    work_ms = total_ms * (seen / num_jobs)
+    x[Direct.TOTAL] = math.log(work_ms / net.units[Unit.WORK_MS] + _LEAST_WORK)
 
 
 @kernel

@@ -23,6 +23,7 @@ class Network(NamedTuple):
     has_relative_features: Any  # bool
     has_job_features: Any  # bool
     num_direct: Any  # int64, inputs of the stage scores beside embeddings
+    most_jobs: Any  # int64, see `layout.DecimaSettings`
     # The solo curves of every profile; the last row is for jobs that no profile knows. They have
     # one row and one column of zeros if the network has no features of jobs.
     stretch: Any  # float32[num_profiles + 1, num_levels], see `LimitFeature.STRETCH`
