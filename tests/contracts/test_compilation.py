@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parcae import kernels
 from parcae.compilation import ANNOUNCE
 from parcae.kernels import INTEGER, PLAIN, deferred, kernel
 
@@ -99,3 +101,14 @@ def test_another_version_of_numba_compiles_in_its_own_way(tmp_path: Path) -> Non
         check=False,
     )
     assert (done.stdout, done.stderr) == ("[1, 2, 0]\n", "")
+
+
+def test_the_cache_is_that_of_all_files_with_kernels() -> None:
+    package = Path(kernels.__file__).parent
+    compiled = {
+        path
+        for path in package.rglob("*.py")
+        if re.search(r"^@(kernel|inlined|deferred)\b", path.read_text(), re.MULTILINE)
+    }
+    assert package / "policies" / "decima" / "kernels" / "training" / "passes.py" in compiled
+    assert compiled - set(kernels._kernel_files()) <= {Path(kernels.__file__)}
