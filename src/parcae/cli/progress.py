@@ -23,7 +23,7 @@ SECONDS_BETWEEN_LINES = 60.0
 
 
 class LogLines:
-    """Plain lines on standard error, of which only one in a while is printed."""
+    """Plain lines on standard error, at most one in `SECONDS_BETWEEN_LINES`."""
 
     def __init__(self) -> None:
         self._last_s = time.monotonic()
