@@ -113,10 +113,9 @@ class DecimaSettings(BaseModel):
             memory as a feature, and counts are logarithmic, so that what the network learns on a
             small cluster holds on a large one.
         most_jobs: with the feature set `jobs`, a cluster with more jobs in the system looks as if
-            it had this many of the same mean size. A network cannot
-            know what it never saw: a training sets this to three quarters of the jobs of its
-            largest runs, because more are in the system only at a batch's beginning. 0 for no
-            bound.
+            it had this many of the same mean size, because a network does not know what it never
+            saw. A training sets it to three quarters of the jobs of its largest runs: more are in
+            the system only at a batch's beginning. 0 for no bound.
 
     Raises:
         ValueError: the feature set `jobs` is combined with executor classes, without a graph, or
