@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 
@@ -103,16 +103,43 @@ def counting(task: str, has_counts: bool = False) -> Iterator[Callable[[int, int
         yield lambda done, total: progress.update(bar, completed=done, total=total or None)
 
 
-@contextlib.contextmanager
-def telling(text: str) -> Iterator[Callable[[str], None]]:
-    """Show what a command does, and yield a function that says what it does next."""
-    from rich.console import Console
+class _Say(Protocol):
+    """Says what a command does next, and which share of its work is done, if that is known."""
 
+    def __call__(self, step: str, share: float | None = None) -> None: ...
+
+
+@contextlib.contextmanager
+def telling(first: str = "") -> Iterator[_Say]:
+    """Show the step that a command is at, and for how long it has run; a log has every step.
+
+    Args:
+        first: the first step, which a log has not.
+
+    Yields:
+        A function that takes the next step.
+    """
     if not sys.stderr.isatty():
-        yield lambda step: typer.echo(step, err=True)
+        yield _print_step
         return
-    with Console(stderr=True).status(text) as status:
-        yield lambda step: status.update(step)
+
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(bar_width=20), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task(first, total=None)
+
+        def say(step: str, share: float | None = None) -> None:
+            total = None if share is None else 1.0
+            progress.update(bar, description=step, completed=share, total=total)
+
+        yield say
+
+
+def _print_step(step: str, share: float | None = None) -> None:
+    """Print a step for a log."""
+    typer.echo(step if share is None else f"{share:4.0%} {step}", err=True)
 
 
 def progress_bar(has_counts: bool = False) -> Progress:

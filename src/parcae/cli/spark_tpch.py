@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,12 +12,12 @@ import typer
 from parcae.cli.checks import Only, file_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST
+from parcae.cli.progress import telling
 
 if TYPE_CHECKING:
     from parcae.evaluation.statistics import Estimate
     from parcae.spark.tpch_plan import TpchConfig
     from parcae.spark.tpch_result import PolicyResult, TpchResult
-    from parcae.spark.tpch_study import Progress
 
 #: Width of the tables in characters, and their columns.
 _WIDTH = 150
@@ -240,7 +238,7 @@ def _run(
     from parcae.spark.tpch_foretold import foretell_all
     from parcae.spark.tpch_study import run_tpch
 
-    with _progress() as progress:
+    with telling() as progress:
         run_tpch(config, find_spark(spark_home), work, progress, jar)
         if foretell and config.seeds:
             try:
@@ -250,22 +248,6 @@ def _run(
     calibrated = calibration_of(work)
     if calibrated is not None:
         typer.echo(calibrated.describe(config.load))
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar on a terminal, lines elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda text, share: typer.echo(f"{share:4.0%} {text}", err=True)
-        return
-    columns = (BarColumn(bar_width=20), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("", total=1.0)
-        yield lambda text, share: progress.update(bar, description=text, completed=share)
 
 
 def _print(result: TpchResult) -> None:

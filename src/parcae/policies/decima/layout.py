@@ -91,8 +91,17 @@ class Limits(StrEnum):
     NONE = "none"  # all executors go to the chosen stage
 
 
-#: The kernels' numbers for how limits are chosen.
-LIMIT_KINDS = {Limits.INPUT: 0, Limits.OUTPUTS: 1, Limits.STAGE: 2, Limits.NONE: 3}
+# The kernels' numbers for how limits are chosen.
+LIMIT_INPUT = 0
+LIMIT_OUTPUTS = 1
+LIMIT_STAGE = 2
+LIMIT_NONE = 3
+LIMIT_KINDS = {
+    Limits.INPUT: LIMIT_INPUT,
+    Limits.OUTPUTS: LIMIT_OUTPUTS,
+    Limits.STAGE: LIMIT_STAGE,
+    Limits.NONE: LIMIT_NONE,
+}
 
 
 class DecimaSettings(BaseModel):

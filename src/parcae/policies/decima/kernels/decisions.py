@@ -30,6 +30,10 @@ from parcae.policies.decima.layout import (
     FIRST_OF_STAGE,
     HIDDEN_1,
     HIDDEN_2,
+    LIMIT_INPUT,
+    LIMIT_NONE,
+    LIMIT_OUTPUTS,
+    LIMIT_STAGE,
     Direct,
     Fit,
     LimitFeature,
@@ -53,11 +57,6 @@ _NUM_LIMIT_FEATURES = len(LimitFeature)
 #: Added to the seed for the heads for classes and idle slots. With a separate seed for these heads,
 #: the other heads draw the same numbers whether or not the network has them.
 _OTHER_HEADS = np.uint64(2)
-# Values of `Network.limits`; see `layout.Limits`.
-_LIMIT_INPUT = 0
-_LIMIT_OUTPUTS = 1
-_LIMIT_STAGE = 2
-_LIMIT_NONE = 3
 
 
 @inlined
@@ -73,7 +72,7 @@ def held_executors(view, net, stage):  # type: ignore[no-untyped-def]
         stage: row of the stage.
     """
     job = view.stages.job[stage]
-    if net.limits == _LIMIT_STAGE:
+    if net.limits == LIMIT_STAGE:
         return num_on_stage(view, stage)
     held = view.jobs.num_supplied[job]
     if job == view.now.source_job[0]:
@@ -260,32 +259,32 @@ def score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
         work.row[o] = y[o] if net.has_graph else e[o]
         work.row[_D + o] = work.z[o]
         work.row[2 * _D + o] = e[o]
-    num_in = 3 * _D if net.limits == _LIMIT_STAGE else 2 * _D
+    num_in = 3 * _D if net.limits == LIMIT_STAGE else 2 * _D
     weights = net.weights
     first = net.starts[Transform.W]
-    if net.limits == _LIMIT_INPUT or net.limits == _LIMIT_STAGE:
+    if net.limits == LIMIT_INPUT or net.limits == LIMIT_STAGE:
         copy_bias(weights, first + (num_in + 1) * _H1, _H1, work.job_layer)
         add_product(work.row, num_in, weights, first, _H1, work.job_layer)
-    if net.limits == _LIMIT_OUTPUTS:
+    if net.limits == LIMIT_OUTPUTS:
         at = hidden(weights, first, work.layer_1, work.layer_2, work.row, num_in)
         copy_bias(net.weights, at + _H2 * num_levels, num_levels, work.limit_logits)
         add_product(work.layer_2, _H2, net.weights, at, num_levels, work.limit_logits)
     count = 0
     for column in range(num_levels):
         level = net.levels[column]
-        if level <= held or (net.limits == _LIMIT_NONE and column < num_levels - 1):
+        if level <= held or (net.limits == LIMIT_NONE and column < num_levels - 1):
             work.limit_logits[column] = _IMPOSSIBLE
             continue
-        if net.limits == _LIMIT_NONE:
+        if net.limits == LIMIT_NONE:
             work.limit_logits[column] = 0.0
-        elif net.limits != _LIMIT_OUTPUTS:
+        elif net.limits != LIMIT_OUTPUTS:
             share = np.float32(level / net.levels[num_levels - 1])
             for o in range(_H1):
                 work.layers_1[count, o] = (
                     work.job_layer[o] + share * weights[first + num_in * _H1 + o]
                 )
         count += 1
-    if net.limits == _LIMIT_INPUT or net.limits == _LIMIT_STAGE:
+    if net.limits == LIMIT_INPUT or net.limits == LIMIT_STAGE:
         # Limits rise, so that the possible ones are the last.
         logits = work.limit_logits[num_levels - count :]
         at = first + (num_in + 2) * _H1

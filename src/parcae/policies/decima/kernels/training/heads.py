@@ -6,12 +6,9 @@ from parcae.kernels import inlined
 from parcae.policies.decima.kernels.training.choices import choices_back, judge_choices
 from parcae.policies.decima.kernels.training.data import DECISIONS, JOBS, ROWS
 from parcae.policies.decima.kernels.training.layers import add_gradient, clear, go_back, score
-from parcae.policies.decima.layout import EMBEDDING
+from parcae.policies.decima.layout import EMBEDDING, LIMIT_NONE, LIMIT_OUTPUTS
 
 _D = EMBEDDING
-# Values of `Parts.limits`; see `layout.Limits`.
-_LIMIT_OUTPUTS = 1
-_LIMIT_NONE = 3
 
 
 @inlined
@@ -131,7 +128,7 @@ def _score_limits(data, work, parts, group):  # type: ignore[no-untyped-def]
     width = head.d_inputs.shape[1]
     top = parts.levels[parts.levels.shape[0] - 1]
     decisions = group.shape[0]
-    if parts.limits == _LIMIT_OUTPUTS:
+    if parts.limits == LIMIT_OUTPUTS:
         for at in range(decisions):
             _write_limit(work, parts, at, at)
         score(parts.w, head.inputs, head.layers, decisions)
@@ -233,7 +230,7 @@ def _outputs_back(parts, gradient, work):  # type: ignore[no-untyped-def]
 def _limits_back(parts, gradient, work):  # type: ignore[no-untyped-def]
     """Add the gradient of the layers that score limits, and of their inputs."""
     head = work.w
-    is_single = parts.limits == _LIMIT_OUTPUTS
+    is_single = parts.limits == LIMIT_OUTPUTS
     if is_single:
         _outputs_back(parts, gradient, work)
     else:
@@ -300,7 +297,7 @@ def judge_heads(data, parts, work, group, log_prob, entropy):  # type: ignore[no
     _score_options(parts.q, work, work.q)
     judge_choices(work, work.q, log_prob, entropy)
     _share(work)
-    if parts.limits != _LIMIT_NONE:
+    if parts.limits != LIMIT_NONE:
         _score_limits(data, work, parts, group)
         judge_choices(work, work.w, log_prob, entropy)
     if data.can_class.shape[1] > 0:
@@ -319,7 +316,7 @@ def heads_back(  # type: ignore[no-untyped-def]
     _clear_gradients(work)
     choices_back(work, work.q, d_log_prob, d_entropy)
     _stages_scored_back(parts, gradient, work)
-    if parts.limits != _LIMIT_NONE:
+    if parts.limits != LIMIT_NONE:
         choices_back(work, work.w, d_log_prob, d_entropy)
         _limits_back(parts, gradient, work)
     if data.can_class.shape[1] > 0:
