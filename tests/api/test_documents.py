@@ -1,4 +1,4 @@
-"""The Python that the documents show and the examples run as written."""
+"""The documents: the Python that they show and the examples run, and their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -57,3 +57,22 @@ def test_the_reference_is_built_from_the_docstrings(tmp_path: Path) -> None:
     page = (tmp_path / "parcae.html").read_text()
     for name in ("simulate", "compare", "SchedulerView", "ModelPolicy"):
         assert f'id="{name}"' in page
+
+
+_PAGES = [*_ROOT.glob("*.md"), *(_ROOT / "docs").rglob("*.md")]
+_LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def _anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as a Markdown renderer makes them."""
+    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=[str(page.relative_to(_ROOT)) for page in _PAGES])
+def test_every_link_of_a_document_leads_somewhere(page: Path) -> None:
+    for path, anchor in _LINK.findall(page.read_text()):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        if anchor:
+            assert anchor in _anchors(target.read_text()), f"{path}#{anchor}"
