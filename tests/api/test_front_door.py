@@ -191,6 +191,16 @@ def test_a_function_that_no_process_can_be_sent_runs_in_this_one(
     assert comparison.to_frame()["ratio_to_first"].to_list() == [1.0, 1.0]
 
 
+def test_a_text_is_no_list_of_policies_and_no_process_plays_nothing(
+    jobs: parcae.JobSequence, cluster: parcae.Cluster
+) -> None:
+    with pytest.raises(ConfigError, match=r"give a list, \['fair'\]"):
+        parcae.compare(jobs, "fair", cluster)
+    for processes in (0, -1):
+        with pytest.raises(ConfigError, match="give 1 or more"):
+            parcae.compare(jobs, ["fair"], cluster, processes=processes)
+
+
 def test_two_policies_of_one_name_are_refused(
     jobs: parcae.JobSequence, cluster: parcae.Cluster
 ) -> None:
@@ -235,3 +245,6 @@ def test_a_policy_is_learned_for_an_objective_of_one_s_own(
     assert again.to_frame().height == 2
     with pytest.raises(ConfigError, match="does not exist"):
         parcae.learn(jobs, cluster, tmp_path / "other", objective="median")
+    for minutes in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="minutes is"):
+            parcae.learn(jobs, cluster, tmp_path / "other", minutes=minutes)

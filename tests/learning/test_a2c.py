@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from parcae.errors import ConfigError
 from parcae.learning.loop import IterationSeeds, Plan, train
+from parcae.learning.packing import a2c
 from parcae.learning.packing.a2c import (
     RECIPES,
     A2cLearner,
@@ -55,6 +56,38 @@ def test_nothing_is_expected_of_a_run_that_is_over() -> None:
         [2.0, -1.0],
         [2.0, 0.0],
     ]
+
+
+def test_the_critic_estimates_the_rest_of_a_run_that_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    def returns(
+        rewards: np.ndarray, is_over: np.ndarray, last: np.ndarray, discount: np.ndarray
+    ) -> np.ndarray:
+        seen.append((rewards, is_over, last, discount))
+        return n_step_returns(rewards, is_over, last, discount)
+
+    monkeypatch.setattr(a2c, "n_step_returns", returns)
+    # Within 6 decisions no run is over by itself, and the update comes after all of them.
+    settings = ("num_sequences=2", "repeats=2", "num_steps=6", "max_decisions=6")
+    learner = _learner(*settings)
+    learner.iterate(IterationSeeds(0, 0), 0.0)
+    learner.iterate(IterationSeeds(0, 1), 0.0)
+    # The critic starts with values of 0.
+    rewards, is_over, last, discount = seen[1]
+    assert rewards.shape == (6, 4)
+    assert not is_over.any()
+    assert last.any()
+    assert (discount == a2c_config().discount).all()
+
+
+def test_nothing_is_discounted_while_a_run_waits_for_the_others() -> None:
+    discount = np.array([[0.5], [1.0], [1.0]])
+    is_over = np.zeros((3, 1), np.bool_)
+    rewards = np.array([[1.0], [0.0], [0.0]])
+    assert n_step_returns(rewards, is_over, np.array([4.0]), discount)[0].tolist() == [3.0]
 
 
 def test_returns_of_one_step_are_algorithm_1() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from parcae.errors import ConfigError, FormatError
 from parcae.learning.config import TrainConfig
 from parcae.learning.gradients import gradient_learner
 from parcae.learning.loop import Plan, train
 from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
+from parcae.learning.start import start_deciding_rule, start_rule
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.synthetic import RandomDags, random_dags
@@ -30,3 +32,15 @@ def test_an_iteration_of_training_runs(network: str, arrivals: str) -> None:
     assert result.ending == "done"
     assert result.counts["decisions"] > 0
     assert 0.1 < result.best < 10  # a network that has learned nothing
+
+
+@pytest.mark.parametrize("network", ["parcae", "decima"])
+def test_a_rule_that_plans_orders_is_neither_corrected_nor_imitated(network: str) -> None:
+    scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 5)
+    imitating = _SMALL.model_copy(update={"imitation": 0.3 if network == "decima" else 0.0})
+    orders = start_rule("tuned", scenario)
+    with pytest.raises(ConfigError, match="plans orders"):
+        gradient_learner(TrainRequest([scenario], imitating, network, orders))
+    with pytest.raises(FormatError, match=r"--rule tuned: .*--recipe fast"):
+        start_deciding_rule("tuned", scenario)
+    assert start_deciding_rule("tuned:batch", scenario).shape == start_parameters().shape

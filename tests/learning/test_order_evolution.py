@@ -16,9 +16,17 @@ import pytest
 
 from parcae.errors import ConfigError, FormatError, PolicyError
 from parcae.learning import order_evolution
-from parcae.learning.loop import BEST_FILE, Iteration, Plan, Progress, TrainResult, train
+from parcae.learning.loop import (
+    BEST_FILE,
+    Iteration,
+    IterationSeeds,
+    Plan,
+    Progress,
+    TrainResult,
+    train,
+)
 from parcae.learning.order_evolution import EvolutionLearner, EvolutionSettings
-from parcae.learning.scenario import Scenario
+from parcae.learning.scenario import Runs, Scenario
 from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.order_network.layout import initial_weights
@@ -26,6 +34,7 @@ from parcae.policies.order_network.policy import OrderNetworkPolicy, bind_networ
 from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderParameter
 from parcae.policies.order_rule.policy import OrderRulePolicy
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.workloads.random_streams import TRAINING_SEED_START
 from parcae.workloads.synthetic import RandomDags, random_dags
 
 _DAGS = RandomDags(num_jobs=12, mean_tasks=8.0)
@@ -136,3 +145,20 @@ def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
     (tmp_path / STATE_FILE).write_bytes(b"torn")
     with pytest.raises(FormatError, match="incomplete"):
         _evolve(folder=tmp_path, is_resumed=True)
+
+
+def test_it_learns_on_seeds_of_the_training_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    batch = Scenario.batch
+
+    def recorded(scenario: Scenario, seeds: Sequence[int]) -> Runs:
+        drawn.extend(seeds)
+        return batch(scenario, seeds)
+
+    learner = EvolutionLearner(_SCENARIO, _RULE, _TINY)
+    monkeypatch.setattr(Scenario, "batch", recorded)
+    learner.iterate(IterationSeeds(0, 0), 0.0)
+    learner.iterate(IterationSeeds(0, 1), 0.0)
+    # Each generation has its own runs, and none of them tuned a rule.
+    assert len(set(drawn)) == 2 * _TINY.runs_per_scenario
+    assert all(seed >= TRAINING_SEED_START for seed in drawn)

@@ -10,12 +10,14 @@ import pytest
 from parcae.errors import FormatError
 from parcae.learning.config import TrainConfig
 from parcae.learning.decima_family import DecimaFamily
-from parcae.learning.family import Rollout
+from parcae.learning.family import Family, Rollout
+from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
 from parcae.learning.simulators import Played, Setup, Share, Simulators
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.networks.kernels import Teacher
+from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import RandomDags, random_dags
 
@@ -82,3 +84,38 @@ def test_a_worker_goes_on_from_its_number_of_collections() -> None:
         assert np.array_equal(one[1], same[1])
     with pytest.raises(FormatError, match="older version"):
         worker.restore({"next_seed": 4})
+
+
+_BATCH = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "batch", 12)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [DecimaFamily(_BATCH, DecimaSettings()), ParcaeFamily(_BATCH, start_parameters(), (2, 2, 2))],
+    ids=["decima", "parcae"],
+)
+def test_a_whole_run_goes_on_to_its_end_when_its_record_is_full(family: Family) -> None:
+    network = family.policy(family.initial_weights(np.random.default_rng(0))).network
+
+    def rollouts(capacity: int) -> list[Rollout]:
+        config = TrainConfig(num_groups=2, group_size=3, capacity=capacity)
+        groups = RolloutWorker(Setup(_BATCH, family, config), seed=3).collect(network)
+        return [rollout for group in groups for rollout in group]
+
+    for cut, whole in zip(rollouts(8), rollouts(512), strict=True):
+        assert cut.is_complete
+        assert whole.is_complete
+        assert 0 < cut.count <= 8 < whole.count
+        assert cut.record.end_ms[0] == whole.record.end_ms[0]
+        assert cut.record.end_cost[0] == whole.record.end_cost[0]
+        log_probs = [one.record.log_prob[: cut.count] for one in (cut, whole)]
+        assert np.array_equal(*log_probs)
+        assert len(family.gather([cut]).log_prob) == cut.count
+
+
+def test_a_window_ends_where_its_record_is_full() -> None:
+    family = DecimaFamily(_SCENARIO, DecimaSettings())
+    network = family.policy(family.initial_weights(np.random.default_rng(0))).network
+    config = TrainConfig(num_groups=2, group_size=3, capacity=8, window_s=1e6)
+    groups = RolloutWorker(Setup(_SCENARIO, family, config), seed=3).collect(network)
+    assert not any(rollout.is_complete for group in groups for rollout in group)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from parcae.errors import ConfigError, DivergedError, FormatError
 from parcae.learning.config import Algorithm, TrainConfig, override
@@ -229,6 +230,22 @@ def test_a_folder_that_holds_a_training_is_not_overwritten(tmp_path: Path) -> No
         _train(_REQUEST, 6, folder=tmp_path / "nothing", is_resumed=True)
 
 
+def test_a_training_of_several_settings_or_with_another_teacher_is_not_resumed(
+    tmp_path: Path,
+) -> None:
+    several = replace(_REQUEST, scenarios=[_SCENARIO, replace(_SCENARIO, num_jobs=4)])
+    _train(several, 2, folder=tmp_path / "several")
+    with pytest.raises(ConfigError, match="another also"):
+        _train(_REQUEST, 4, folder=tmp_path / "several", is_resumed=True)
+    imitating = _SMALL.model_copy(update={"imitation": 1.0})
+    taught = TrainRequest([_SCENARIO], imitating, "decima", start_parameters())
+    _train(taught, 2, folder=tmp_path / "taught")
+    other = replace(taught, parameters=_longest_first())
+    with pytest.raises(ConfigError, match="another imitated rule"):
+        _train(other, 4, folder=tmp_path / "taught", is_resumed=True)
+    assert _train(taught, 4, folder=tmp_path / "taught", is_resumed=True).iterations == 4
+
+
 def test_a_state_of_another_version_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "a"
     _train(_REQUEST, 2, folder=folder)
@@ -276,6 +293,9 @@ def test_settings_are_overridden_by_name_and_unknown_ones_refused() -> None:
         override(TrainConfig(), ["learning_rat=1"])
     with pytest.raises(ConfigError, match="key=value"):
         override(TrainConfig(), ["epochs"])
+    for setting in ("window_s=inf", "episode_s=inf", "window_s=0.0004", "prior=nan,1,1"):
+        with pytest.raises(ValidationError):
+            override(TrainConfig(), [setting])
     with pytest.raises(ConfigError, match="fast, imitation, decima-2019"):
         parse_recipe("slow")
 

@@ -43,11 +43,15 @@ def compare(
         progress: called with (seeds done, seeds) after every seed.
 
     Raises:
-        ConfigError: jobs that were not drawn, no policy or no seed.
+        ConfigError: jobs that were not drawn, no list of policies, no seed or no process.
         PolicyError: no such policy, or one that decides something impossible.
     """
     if not jobs.arrivals:
         raise ConfigError("these jobs were not drawn: compare on jobs from `Workload.draw`")
+    if isinstance(policies, str):
+        raise ConfigError(f"policies is the text {policies!r}: give a list, [{policies!r}]")
+    if processes is not None and processes < 1:
+        raise ConfigError(f"processes is {processes}: give 1 or more, or None for all cores")
     made = [policy_object(policy, jobs.workload, cluster) for policy in policies]
     return compare_policies(
         ClusterWorld(jobs.workload, cluster, jobs.arrivals, jobs.num_jobs),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from parcae.studies.learn import Learned
 
 Progress = Callable[[float, float, str], None]
+
+#: As on the command line.
+_LEAST_MINUTES = 0.01
 
 
 def learn(
@@ -43,11 +47,14 @@ def learn(
         progress: called with (seconds done, seconds in all, what is being done).
 
     Raises:
-        ConfigError: no such objective, jobs that were not drawn, or a workload without durations.
+        ConfigError: no such objective, jobs that were not drawn, no time, or a workload without
+            durations.
         MissingExtraError: PyTorch or CMA-ES is not installed.
     """
     if not jobs.arrivals:
         raise ConfigError("these jobs were not drawn: learn for jobs from `Workload.draw`")
+    if not _LEAST_MINUTES <= minutes < math.inf:
+        raise ConfigError(f"minutes is {minutes}: give {_LEAST_MINUTES} or more")
     with naming_extras():
         from parcae.learning.scenario import Scenario
         from parcae.metrics.objectives import parse_objective

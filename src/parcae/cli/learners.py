@@ -128,7 +128,7 @@ class TrainingOptions:
             min=1,
             max=MOST,
             help="End after this many iterations. A resumed training then ends with exactly the "
-            "same weights.",
+            "same weights (on streams: after a crash, not after Ctrl-C).",
         ),
     ] = None
     seed: SeedOption = 0

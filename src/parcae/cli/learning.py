@@ -351,7 +351,7 @@ def _gradient_learner(
     from parcae.learning.gradients import gradient_learner
     from parcae.learning.recipes import parse_recipe, recipe_config
     from parcae.learning.request import TrainRequest
-    from parcae.learning.start import start_rule, start_weights
+    from parcae.learning.start import start_deciding_rule, start_weights
     from parcae.policies.decima.layout import DecimaSettings
 
     recipe = parse_recipe(net.recipe or "fast")
@@ -364,7 +364,7 @@ def _gradient_learner(
         _settings_of(scenario, setting),
         config,
         net.network,
-        start_rule(net.rule, scenario) if needs_rule else None,
+        start_deciding_rule(net.rule, scenario) if needs_rule else None,
         decima,
         start_weights(net.start, net.network, scenario) if net.start else None,
         seed,

@@ -26,17 +26,20 @@ class TrainConfig(BaseModel):
         num_groups: groups of simulators in one collection.
         group_size: simulators of a group; they share arrivals and random bits.
         window_s: simulated seconds of one collection, or None for whole runs (batches).
-        horizon_s: time constant of the discount of later cost, or None for no discount.
-        capacity: maximum number of decisions that one rollout records.
+        horizon_s: time constant of the discount of later cost, or None for no discount (PPO).
+        capacity: maximum number of decisions that one rollout records. A window ends there; a whole
+            run goes on unrecorded, so that its cost is known.
         learning_rate: of Adam.
-        final_share: the learning rate falls linearly to this share of it by the end of the budget.
+        final_share: the learning rate falls linearly to this share of it by the end of the budget
+            (PPO).
         epochs: passes over the data in an update (PPO).
         minibatch: decisions in a minibatch.
         clip: clipping range of the probability ratio (PPO).
         max_norm: maximum norm of the gradient (PPO and imitation).
         value_weight: weight of the critic's loss (PPO).
-        entropy: weight of the entropy bonus; it falls like the learning rate.
-        prior: initial logits of the rule's choices of job, hold and limit.
+        entropy: weight of the entropy bonus; it falls like the learning rate (PPO), or by
+            `entropy_decay` (REINFORCE).
+        prior: initial logits of the rule's choices of job, hold and limit (network "parcae").
         imitation: share of the training, at its start, in which the network imitates a tuned rule.
         averaging: share of the running mean of the weights that each iteration keeps. The mean is
             measured beside the weights themselves, since it is less noisy. 0 for no mean.
@@ -60,12 +63,12 @@ class TrainConfig(BaseModel):
         entropy_least: smallest weight of the entropy (REINFORCE only).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     algorithm: Algorithm = Algorithm.PPO
     num_groups: int = Field(default=8, ge=1)
     group_size: int = Field(default=8, ge=2)
-    window_s: float | None = Field(default=None, gt=0)
+    window_s: float | None = Field(default=None, ge=0.001)
     horizon_s: float | None = Field(default=None, gt=0)
     capacity: int = Field(default=1024, ge=8)
     learning_rate: float = Field(default=1e-3, gt=0)

@@ -178,6 +178,7 @@ class GradientLearner:
         self.kind = family.name
         self.feature_version = family.feature_version
         self.seed = seed = request.seed
+        self._imitated = None if self._setting.teacher is None else self._setting.teacher.theta
         self.select_every = config.select_every
         self.device = torch.device(request.device)
         self._is_imitating = config.imitation > 0
@@ -208,8 +209,10 @@ class GradientLearner:
         return self.family.settings
 
     def identity(self) -> dict[str, Any]:
-        """The scenario, the settings of the training, and weights that are not trained."""
+        """The scenario, the settings of the training, and rules and weights that stay."""
         fixed = {name: array.tolist() for name, array in self.family.fixed_weights.items()}
+        if self._imitated is not None:
+            fixed["imitated rule"] = self._imitated.tolist()
         return {
             "config": self.config.model_dump(mode="json"),
             **self._setting_of_all(Scenario.identity),

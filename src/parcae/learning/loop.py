@@ -115,8 +115,9 @@ class Plan:
     Args:
         budget_s: wall-clock seconds, including those before an interruption.
         max_iterations: maximum number of iterations. If given, the learning rate falls by
-            iterations and not by time, so that an interrupted and resumed training ends with
-            exactly the same weights.
+            iterations and not by time, so that a resumed training ends with exactly the same
+            weights. The exception is a training on streams that Ctrl-C stopped between two
+            measurements: its windows begin anew, which they would not have done.
         folder: where the state, the best policy and the logs are written; None to write nothing.
         is_resumed: continue from the state in the folder.
         command: the command line, for the model card.

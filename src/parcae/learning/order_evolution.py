@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from parcae.errors import ConfigError, PolicyError
 from parcae.learning.loop import IterationSeeds, Measured
-from parcae.learning.scenario import Runs, Scenario, search_seeds
+from parcae.learning.scenario import Runs, Scenario
 from parcae.policies import checkpoint
 from parcae.policies.learned import require_durations
 from parcae.policies.order_network.layout import (
@@ -102,7 +102,7 @@ class _Measurement:
 
     def ratios(self, candidates: Weights, at: IterationSeeds) -> npt.NDArray[np.float64]:
         """Ratios to the rule on new runs, the same for all candidates, float64[len(candidates)]."""
-        seeds = search_seeds(at.seed, at.iteration, self.num_runs)
+        seeds = at.sequences(self.num_runs)
         rows = np.vstack([np.zeros(NUM_ORDER_WEIGHTS), candidates])  # zeros: the rule itself
         # All candidates run in one batch: row r of the weights plays its own copy of every run.
         runs = self.scenario.batch(seeds * len(rows))

@@ -16,6 +16,7 @@ from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.rule.kernels.scores import Rule
+from parcae.policies.rule.layout import NUM_PARAMETERS
 from parcae.policies.rule.policy import Parameters
 from parcae.policies.solo_curves import solo_curves
 
@@ -55,7 +56,7 @@ def make_family(request: TrainRequest, scenario: Scenario) -> Family:
     """The family of the requested network, for one of the scenarios.
 
     Raises:
-        ConfigError: the network is unknown, or it is "parcae" and there is no rule.
+        ConfigError: the network is unknown, or it is "parcae" and there is no rule that decides.
     """
     if request.network == "decima":
         return DecimaFamily(scenario, _decima_of(request))
@@ -66,7 +67,22 @@ def make_family(request: TrainRequest, scenario: Scenario) -> Family:
             "the network 'parcae' corrects a tuned rule: give one with --rule (make it with "
             "`parcae tune`)"
         )
-    return ParcaeFamily(scenario, request.parameters, request.config.prior)
+    return ParcaeFamily(scenario, _deciding(request.parameters), request.config.prior)
+
+
+def _deciding(parameters: Parameters) -> Parameters:
+    """The parameters, if they are those of a rule that decides.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    theta = np.asarray(parameters, np.float64)
+    if theta.shape != (NUM_PARAMETERS,):
+        raise ConfigError(
+            f"a rule that decides has {NUM_PARAMETERS} parameters, not {theta.size}: one that "
+            "plans orders for the world of cores cannot be corrected or imitated here"
+        )
+    return theta
 
 
 def _decima_of(request: TrainRequest) -> DecimaSettings:
@@ -82,11 +98,11 @@ def teacher_of(request: TrainRequest, scenario: Scenario) -> Rule | None:
     """The rule that the network imitates first in a scenario, if the config says so.
 
     Raises:
-        ConfigError: there is no rule to imitate.
+        ConfigError: there is no rule to imitate, or it does not decide.
     """
     if request.config.imitation == 0:
         return None
     if request.parameters is None:
         raise ConfigError("imitation needs a tuned rule: give one with --rule, or set imitation=0")
     curves = solo_curves(scenario.workload, scenario.config)
-    return Rule(np.asarray(request.parameters, np.float64), *curves)
+    return Rule(_deciding(request.parameters), *curves)

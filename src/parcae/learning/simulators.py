@@ -178,7 +178,11 @@ class Simulators:
         rows = range(first, first + len(share))
         self._prepare(share, rows)
         simulations = Simulations(self._states, self.futures, self._tables, self._status)
-        recordings = Recordings(self._works, self._records, self._costing, self._draw_seeds)
+        # Where there is no window, nothing estimates the cost after a record is full.
+        is_whole = self._setup.config.window_s is None
+        recordings = Recordings(
+            self._works, self._records, self._costing, self._draw_seeds, is_whole
+        )
         is_new = share.start is None
         family = self._setup.family
         if teacher is None:

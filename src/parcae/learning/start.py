@@ -33,6 +33,23 @@ def start_rule(text: str, scenario: Scenario) -> Parameters:
     return np.array(rule_parameters(checkpoint, text))
 
 
+def start_deciding_rule(text: str, scenario: Scenario) -> Parameters:
+    """Load the parameters of a rule that decides, to correct or to imitate, in either world.
+
+    Raises:
+        PolicyError, FileNotFoundError: there is no such rule.
+        FormatError: it is a rule of the world of cores, which plans.
+    """
+    checkpoint = _find(text, scenario)
+    if checkpoint.kind in PLANNING_KINDS:
+        raise FormatError(
+            f"--rule {text}: a rule of the world of cores plans orders, and decides nothing that a "
+            "network could imitate; train without imitation (--recipe fast), or give a rule that "
+            "`parcae tune --world executors` made"
+        )
+    return np.array(rule_parameters(checkpoint, f"--rule {text}"))
+
+
 def start_order_rule(text: str, scenario: Scenario) -> Parameters:
     """Load the parameters of a rule as `start_rule` does, but only those of the world of cores."""
     checkpoint = _find(text, scenario)

@@ -83,9 +83,11 @@ def read_state(identity: Mapping[str, Any], feature_version: int, folder: Path) 
             f"{path}: not the state of a training that this version of Parcae can resume: use the "
             f"version that wrote it ({saved.card.get('parcae', 'unknown')}), or train again"
         )
+    before = saved.settings["identity"]
     # Through JSON, so that it compares equal to what was read from a file (lists, not tuples).
-    for key, value in json.loads(json.dumps(identity)).items():
-        if saved.settings["identity"].get(key) != value:
+    now = json.loads(json.dumps(identity))
+    for key in (*now, *before):
+        if before.get(key) != now.get(key):
             raise ConfigError(
                 f"{path}: a training with another {key}; use the same settings, or another folder"
             )

@@ -48,9 +48,9 @@ def _log(num_resources: int) -> RigidJobs:
     )
 
 
-def _explored(source, weights):
+def _explored(source, weights, capacity=2048):
     batch = PackingBatch(source.draw([1000, 1001]), source.config, wants_profile=True, seed=3)
-    records = allocate_record(2, 2048, 40_000)
+    records = allocate_record(2, capacity, 40_000)
     works = allocate_workspace(2)
     policy = JobSetPolicy("set", {**weights, "rule": RULE})
     run = (
@@ -76,6 +76,19 @@ def test_the_compiled_pass_and_pytorch_agree_on_every_recorded_choice(source):
     judged = JobSetNetwork(weights)(data.decisions(np.arange(len(data)), torch.device("cpu")))
     assert np.abs(judged.log_prob.detach().numpy() - data.log_prob).max() < 1e-4
     assert float(judged.entropy.detach().min()) >= 0.0
+
+
+def test_a_run_goes_on_to_its_end_when_its_record_is_full():
+    source = DrawnSource(rates=(0.9,))
+    weights = _random_weights(1)
+    cut_batch, cut = _explored(source, weights, capacity=10)
+    batch, whole = _explored(source, weights)
+    assert cut_batch.is_over.all()
+    np.testing.assert_array_equal(cut_batch.costs(Cost.SLOWDOWN), batch.costs(Cost.SLOWDOWN))
+    for one, other in zip(cut, whole, strict=True):
+        count = int(one.count[0])
+        assert 0 < count < 10 < other.count[0]
+        np.testing.assert_array_equal(one.choice[:count], other.choice[:count])
 
 
 def test_shuffled_minibatches_keep_their_jobs():

@@ -86,7 +86,7 @@ class A2cConfig(BaseModel):
             estimates the rest.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     num_sequences: int = Field(default=16, ge=1)
     repeats: int = Field(default=8, ge=1)
@@ -131,7 +131,10 @@ def a2c_config(recipe: str = "fast", settings: Sequence[str] = ()) -> A2cConfig:
 
 
 def n_step_returns(
-    rewards: FloatArray, is_over: npt.NDArray[np.bool_], last_values: FloatArray, discount: float
+    rewards: FloatArray,
+    is_over: npt.NDArray[np.bool_],
+    last_values: FloatArray,
+    discount: float | FloatArray,
 ) -> FloatArray:
     """Discounted rewards up to the last step, plus the critic's estimate of all later rewards.
 
@@ -139,7 +142,7 @@ def n_step_returns(
         rewards: float64[num_steps, num_clusters].
         is_over: bool[num_steps, num_clusters], whether the run is over after the step.
         last_values: float64[num_clusters], the critic's values of the states after the last step.
-        discount: discount per step.
+        discount: discount of a step, or float64[num_steps, num_clusters] of each.
 
     Returns:
         float64[num_steps, num_clusters].
@@ -149,15 +152,20 @@ def n_step_returns(
     1 + 0.5 (2 + 0.5 x 4) = 3 and 4.
     """
     returns = np.zeros_like(rewards)
+    discounts = np.broadcast_to(discount, rewards.shape)
     ahead = np.array(last_values, np.float64)
     for step in range(len(rewards) - 1, -1, -1):
-        ahead = rewards[step] + discount * np.where(is_over[step], 0.0, ahead)
+        ahead = rewards[step] + discounts[step] * np.where(is_over[step], 0.0, ahead)
         returns[step] = ahead
     return returns
 
 
 class _Step(NamedTuple):
-    """One decision of all clusters: encoded images, masks of possible actions, rewards, ends."""
+    """One decision of all clusters: encoded images, masks of possible actions, rewards, ends.
+
+    A run that is cut off after its last allowed decision is not over: the critic estimates the
+    rest.
+    """
 
     encoded: EncodedImages
     sums: npt.NDArray[np.float32]
@@ -395,7 +403,9 @@ class A2cLearner(PackingLearner):
         )
         batch.step(slots_of(actions, self.network.num_slots))
         rewards = (before - batch.costs(self.cost)) / self.config.reward_scale
-        return _Step(encoded, sums, masks, actions, is_alive, rewards, batch.is_over, groups)
+        is_cut = batch.states.clock["num_decisions"][:, 0] >= self.config.max_decisions
+        is_over = batch.is_over & ~is_cut
+        return _Step(encoded, sums, masks, actions, is_alive, rewards, is_over, groups)
 
     def _update(self, steps: list[_Step], after: EncodedImages, left: float) -> Mapping[str, float]:
         is_alive = np.stack([step.is_alive for step in steps])
@@ -439,7 +449,10 @@ class A2cLearner(PackingLearner):
         last = self._critic.outputs(self._critic.layer.sums(after))[:, 0].astype(np.float64)
         rewards = np.stack([step.rewards for step in steps])
         is_over = np.stack([step.is_over for step in steps])
-        return n_step_returns(rewards, is_over, last, self.config.discount)
+        # A cluster that was cut off waits for the others: nothing is discounted meanwhile.
+        is_alive = np.stack([step.is_alive for step in steps])
+        discount = np.where(is_alive, self.config.discount, 1.0)
+        return n_step_returns(rewards, is_over, last, discount)
 
     def _actor_loss(
         self,

@@ -96,7 +96,7 @@ class DeepRMLearning(BaseModel):
             ever takes little time. Jobs that are unfinished then add no further cost.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     sequences: Sequences = Sequences.FRESH
     num_sequences: int = Field(default=100, ge=1)

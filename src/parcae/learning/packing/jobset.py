@@ -63,7 +63,7 @@ class SetConfig(BaseModel):
         advantage_clip: advantages are clipped at this many standard deviations.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     num_groups: int = Field(default=48, ge=1)
     group_size: int = Field(default=8, ge=2)

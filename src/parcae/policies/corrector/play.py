@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
-from parcae.kernels import kernel
+from parcae.kernels import inlined, kernel
 from parcae.policies.corrector.kernels import (
     _C,
     _F,
@@ -137,12 +137,23 @@ def _record_limits(work, record):  # type: ignore[no-untyped-def]
             record.limits[row, column, feature] = work.limits[column, feature]
 
 
+@inlined
+def _has_room(view, record):  # type: ignore[no-untyped-def]
+    """Return whether the record has room for one more decision and the final state."""
+    # Twice the jobs: the final state needs the same room again.
+    return (
+        record.count[0] + 1 < record.clock_ms.shape[0]
+        and record.num_rows[0] + 2 * view.now.num_active[0] <= record.rows.shape[0]
+    )
+
+
 @kernel
 def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
     """Simulate a run with decisions drawn at random, and record every real choice.
 
     A decision with a single possibility is carried out, but not recorded. The recording ends with
-    the run, at the episode's end time, or when the record is full.
+    the run, at the episode's end time, or when the record is full. The run goes on after that if
+    the recording is to know the cost of the whole run (`is_whole`).
 
     Args:
         simulation: the run (Simulation); modified in place.
@@ -154,17 +165,19 @@ def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
         The Status in which the run stopped.
     """
     state, future, tables = simulation
-    work, record, costing, draw_seed = recording
+    work = recording.work
+    record = recording.record
+    costing = recording.costing
     record.count[0] = record.num_rows[0] = 0
     status = start(state, future, tables) if is_new else resume(state, future, tables)
-    capacity = record.clock_ms.shape[0] - 1
-    rows = record.rows.shape[0]
+    is_full = False
     while status == _NEEDS_DECISION:
-        # The record must also have room for the jobs of the final state, hence twice the jobs.
-        if record.count[0] == capacity or record.num_rows[0] + 2 * state.now.num_active[0] > rows:
+        # What was left out once is never followed by more.
+        is_full = is_full or not _has_room(state, record)
+        if is_full and not recording.is_whole:
             break
-        stage, limit, log_prob, is_choice = _draw_decision(state, net, work, draw_seed)
-        if is_choice:
+        stage, limit, log_prob, is_choice = _draw_decision(state, net, work, recording.draw_seed)
+        if is_choice and not is_full:
             row = record.count[0]
             _record_state(state, work, record, state.now.num_active[0])
             record.cost[row] = cost_so_far(state, costing)
@@ -177,7 +190,9 @@ def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
         status = step(state, future, tables, stage, limit, executor_class, 0)
     record.end_ms[0] = state.now.clock_ms[0]
     record.end_cost[0] = cost_so_far(state, costing)
-    _record_state(state, work, record, encode(state, net, work))
+    # A run that went on needs no final state: no critic judges it.
+    if not is_full or not recording.is_whole:
+        _record_state(state, work, record, encode(state, net, work))
     return status
 
 

@@ -83,7 +83,6 @@ class Record(NamedTuple):
 
     count: Any  # int64[1], recorded decisions
     num_rows: Any  # int64[1], recorded jobs of all decisions together
-    is_cut: Any  # int64[1], whether the record was full before the run ended
     now: Any  # int64[capacity]
     cost: Any  # float64[capacity], accrued before the decision
     first_row: Any  # int64[capacity + 1], the decision's first row in `rows`
@@ -370,8 +369,17 @@ def _write(view, work, record, count, choice, log_prob, cost):  # type: ignore[n
 
 
 @inlined
-def _explore(state, sequence, view, net, work, record, cost):  # type: ignore[no-untyped-def]
-    """Draw a decision, and record it if there was a choice. Returns a slot or VOID."""
+def _has_room(record):  # type: ignore[no-untyped-def]
+    """Return whether the record has room for one more decision over the largest view."""
+    return (
+        record.count[0] + 1 < record.now.shape[0]
+        and record.num_rows[0] + _K <= record.rows.shape[0]
+    )
+
+
+@inlined
+def _explore(state, view, net, work, record, cost):  # type: ignore[no-untyped-def]
+    """Draw a decision, and record it if there was a choice and is room. Returns a slot or VOID."""
     if _num_startable(view) == 0:
         return VOID
     count = encode(view, net, work)
@@ -380,7 +388,7 @@ def _explore(state, sequence, view, net, work, record, cost):  # type: ignore[no
     choices = 0
     for k in range(count + 1):
         choices += work.logits[k] != _IMPOSSIBLE
-    if choices > 1:
+    if choices > 1 and _has_room(record):
         _write(view, work, record, count, position, log_prob, state.costs[cost])
     return VOID if position == count else view.jobs.slot[work.row[position]]
 
@@ -391,7 +399,7 @@ def explore_many(  # type: ignore[no-untyped-def]
 ):
     """Run clusters first..last-1 from start to end with drawn decisions, and record them.
 
-    A run ends early if its record is full.
+    Decisions after a record is full are not recorded, but count in the run's cost.
 
     Args:
         clusters: the Clusters, changed.
@@ -408,14 +416,8 @@ def explore_many(  # type: ignore[no-untyped-def]
         view = row_of(views, row)
         work = row_of(works, row)
         record = row_of(records, row)
-        record.count[0] = record.num_rows[0] = record.is_cut[0] = 0
+        record.count[0] = record.num_rows[0] = 0
         begin(state, sequence)
         while state.clock.is_over[0] == 0:
-            if (
-                record.count[0] + 1 >= record.now.shape[0]
-                or record.num_rows[0] + _K > record.rows.shape[0]
-            ):
-                record.is_cut[0] = 1
-                break
             show(state, sequence, view)
-            take(state, sequence, _explore(state, sequence, view, net, work, record, cost))
+            take(state, sequence, _explore(state, view, net, work, record, cost))

@@ -59,7 +59,6 @@ def allocate_record(count: int, capacity: int, row_capacity: int) -> Record:
     return Record(
         count=zeros(np.int64, 1),
         num_rows=zeros(np.int64, 1),
-        is_cut=zeros(np.int64, 1),
         now=zeros(np.int64, capacity),
         cost=zeros(np.float64, capacity),
         first_row=zeros(np.int64, capacity + 1),

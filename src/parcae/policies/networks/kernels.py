@@ -24,6 +24,9 @@ class Recording(NamedTuple):
     record: Any  # the network's Record
     costing: Any  # Costing, which cost is recorded (`parcae.simulation.kernels.costs`)
     draw_seed: Any  # uint64, seed of the drawn decisions
+    # Whether the run goes on unrecorded when the record is full, so that its cost is that of the
+    # whole run; if not, it stops there.
+    is_whole: Any
 
 
 class Recordings(NamedTuple):
@@ -33,6 +36,7 @@ class Recordings(NamedTuple):
     records: Any
     costing: Any  # Costing, shared by all
     draw_seeds: Any  # uint64[num_simulators]
+    is_whole: Any  # as of a Recording, shared by all
 
 
 class Teacher(NamedTuple):
@@ -47,7 +51,9 @@ def recording_of(recordings, row):  # type: ignore[no-untyped-def]
     """Return the recording of one run of many. Arguments: the Recordings, and the run's row."""
     work = row_of(recordings.works, row)
     record = row_of(recordings.records, row)
-    return Recording(work, record, recordings.costing, recordings.draw_seeds[row])
+    return Recording(
+        work, record, recordings.costing, recordings.draw_seeds[row], recordings.is_whole
+    )
 
 
 @inlined

@@ -108,10 +108,10 @@ class RolloutRuns:
         has_room = all(a <= b for a, b in zip(shape, self._room, strict=False))
         # The number of executors must be the same: it is the size of the event queue.
         if not self._runs or not has_room or shape[3] != self._room[3]:
-            self._runs = self._allocate(shape, observation)
+            self._runs = self._allocate(shape)
             self._room = shape
 
-    def _allocate(self, shape: tuple[int, ...], observation: Observation) -> list[Simulation]:
+    def _allocate(self, shape: tuple[int, ...]) -> list[Simulation]:
         """Tables for an observed cluster of this shape."""
         workload = self._model.workload
         config = self._model.config

@@ -249,20 +249,23 @@ def _record(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _end_recording(state, future, net, recording):  # type: ignore[no-untyped-def]
-    """Record the state in which the recording ended; the critic needs it for the value there."""
+def _end_recording(state, future, net, recording, is_full):  # type: ignore[no-untyped-def]
+    """Record the cost at the run's end, and its state if a critic may have to judge it."""
     record = recording.record
     record.end_ms[0] = state.now.clock_ms[0]
     record.end_cost[0] = cost_so_far(state, recording.costing)
-    embed(state, net, recording.work)
-    _write(state, future, net, recording.work, record)
+    # A run that went on when the record was full needs no final state, for which there is no room.
+    if not is_full or not recording.is_whole:
+        embed(state, net, recording.work)
+        _write(state, future, net, recording.work, record)
 
 
 @kernel
 def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
     """Run one simulator with drawn decisions, and record every decision that leaves a choice.
 
-    Ends with the run, at the episode's end time, or when the record is full.
+    The recording ends with the run, at the episode's end time, or when the record is full. The run
+    goes on after that if the recording is to know the cost of the whole run (`is_whole`).
 
     Args:
         simulation: the run (Simulation); modified in place.
@@ -277,17 +280,22 @@ def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
     work = recording.work
     record = recording.record
     status = _start_recording(simulation, recording, is_new)
-    while status == Status.NEEDS_DECISION and _has_room(state, record):
+    is_full = False
+    while status == Status.NEEDS_DECISION:
+        # What was left out once is never followed by more.
+        is_full = is_full or not _has_room(state, record)
+        if is_full and not recording.is_whole:
+            break
         stage, limit, executor_class, idle_ms, log_prob, is_choice = draw_decision(
             state, net, work, recording.draw_seed
         )
-        if is_choice:
+        if is_choice and not is_full:
             level = work.chosen[1]
             held = work.chosen[2]
             _record_heads(work, record, record.count[0], work.chosen[3], work.chosen[4])
             _record(state, future, net, recording, stage, level, held, log_prob)
         status = step(state, future, tables, stage, limit, executor_class, idle_ms)
-    _end_recording(state, future, net, recording)
+    _end_recording(state, future, net, recording, is_full)
     return status
 
 
@@ -364,6 +372,7 @@ def demonstrate(simulation, net, recording, teacher, is_new):  # type: ignore[no
     state, future, tables = simulation
     draw_seed = recording.draw_seed
     status = _start_recording(simulation, recording, is_new)
+    # Nothing is learned from the cost of demonstrations, so they end when the record is full.
     while status == Status.NEEDS_DECISION and _has_room(state, recording.record):
         drawn_stage, drawn_limit, drawn_class, drawn_idle_ms, _, is_choice = draw_decision(
             state, net, recording.work, draw_seed
@@ -380,7 +389,7 @@ def demonstrate(simulation, net, recording, teacher, is_new):  # type: ignore[no
             executor_class = drawn_class
             idle_ms = drawn_idle_ms
         status = step(state, future, tables, stage, limit, executor_class, idle_ms)
-    _end_recording(state, future, net, recording)
+    _end_recording(state, future, net, recording, False)
     return status
 
 
