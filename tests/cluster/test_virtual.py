@@ -12,6 +12,8 @@ import pytest
 
 from parcae.cluster.kernels.guard import guard_orders, remaining_work
 from parcae.cluster.kernels.virtual import (
+    _count_wanted,
+    _width,
     advance_virtual_run,
     find_critical_paths,
     predict_ends,
@@ -81,6 +83,20 @@ def test_the_slowest_of_n_tasks_outlasts_the_others() -> None:
     assert virtual.stages.rate[0] == 1.0
     virtual = _advance(cores, 200)
     assert virtual.jobs.end_ms[job] == pytest.approx(125.0)
+
+
+def test_a_rest_below_the_rounding_of_large_work_is_none() -> None:
+    cores = Cores(8)
+    cores.arrive([(4, 1e10, ())])
+    virtual = _advance(cores, 1)
+    need_ms = float(virtual.stages.need_ms[0])
+    slowest_ms = need_ms - 4e10
+    # 3.8e-6 ms are the spacing of numbers of this size: such a rest may never become smaller.
+    virtual.stages.attained_ms[0] = need_ms - slowest_ms - 3.9e-6
+    assert _width(cores.state, virtual, 0)[0] == 1.0
+    virtual.stages.attained_ms[0] = need_ms - 3.9e-6
+    assert _count_wanted(cores.state, virtual, 0) == 0.0
+    assert virtual.stages.is_ended[0] == 1
 
 
 def test_an_arrival_is_taken_into_account_at_its_time() -> None:

@@ -21,7 +21,8 @@ from parcae.service.probe import greet
 from parcae.spark import build as building
 from parcae.spark import doctor
 from parcae.spark.build import JarNote, build_plugin
-from parcae.spark.doctor import Check, Settings, State, Target, examine
+from parcae.spark.defaults import SparkDefaults
+from parcae.spark.doctor import Check, State, Target, examine
 from parcae.spark.home import SparkHome, find_spark
 from parcae.version import __version__
 from parcae.workloads.job import Workload
@@ -121,7 +122,7 @@ def test_settings_that_do_not_go_with_the_plugin_are_named(
 ) -> None:
     assert jar.exists()
     spark = find_spark(spark_with(*lines))
-    checks = list(doctor._check_settings(spark, Settings.of(spark), jar))
+    checks = list(doctor._check_settings(spark, SparkDefaults.of(spark), jar))
     assert state in {check.state for check in checks if text in check.text}, checks
 
 
@@ -137,7 +138,7 @@ def test_a_jar_of_another_line_or_version_is_named(
     building._write_jar(old, replace(note, version="0.0.1", scala="2.13"), {})
     home = spark_with(f"spark.plugins {_PLUGIN}", f"spark.driver.extraClassPath {other}:{old}")
     spark = find_spark(home)
-    checks = list(doctor._check_settings(spark, Settings.of(spark), None))
+    checks = list(doctor._check_settings(spark, SparkDefaults.of(spark), None))
     found = [(check.state, check.text) for check in checks]
     assert any(state is State.WRONG and "needs Scala 2.13" in text for state, text in found)
     assert any(state is State.WARNING and "Parcae 0.0.1" in text for state, text in found)

@@ -8,16 +8,21 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from parcae.cli.main import app
 from parcae.errors import ConfigError
 from parcae.spark import build as building
 from parcae.spark.build import build_plugin, plugin_folder, sources_hash
+from parcae.spark.defaults import CLASS_PATH, PLUGINS
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 from parcae.spark.launch import PluginSettings, spark_arguments
 from parcae.spark.linkage import PLUGIN_CLASS
 from tests.spark.needs import needs_spark
 
 SETTINGS = PluginSettings(Path("/cache/plugin.jar"), service="127.0.0.1:7177")
+#: A Spark without settings of its own.
+SPARK = SparkHome(Path("/nowhere"), "4.3.0", "2.13")
 
 
 def test_a_policy_file_a_service_or_both_are_needed() -> None:
@@ -55,7 +60,7 @@ def test_the_users_settings_win_and_the_application_keeps_its_arguments() -> Non
         "--conf",
         "x=y",
     ]
-    arguments = spark_arguments(SETTINGS, given)
+    arguments = spark_arguments(SETTINGS, given, SPARK)
     assert arguments[arguments.index("--master") + 1] == "local[4]"
     assert arguments[arguments.index("app.py") :] == ["app.py", "--conf", "x=y"]
     conf = _conf(arguments[: arguments.index("app.py")])
@@ -74,7 +79,7 @@ def test_the_users_settings_win_and_the_application_keeps_its_arguments() -> Non
     ],
 )
 def test_the_users_class_path_is_kept_beside_the_jar(given: list[str]) -> None:
-    arguments = spark_arguments(SETTINGS, given)
+    arguments = spark_arguments(SETTINGS, given, SPARK)
     assert (
         _conf(arguments)["spark.driver.extraClassPath"] == f"/cache/plugin.jar{os.pathsep}/mine.jar"
     )
@@ -82,8 +87,54 @@ def test_the_users_class_path_is_kept_beside_the_jar(given: list[str]) -> None:
 
 
 def test_the_users_plugins_are_kept_beside_ours() -> None:
-    arguments = spark_arguments(SETTINGS, ["--conf", "spark.plugins=a.Plugin", "a.py"])
+    arguments = spark_arguments(SETTINGS, ["--conf", "spark.plugins=a.Plugin", "a.py"], SPARK)
     assert _conf(arguments)["spark.plugins"] == f"a.Plugin,{PLUGIN_CLASS}"
+
+
+def test_plugins_and_class_path_of_the_installation_are_kept_beside_ours(tmp_path: Path) -> None:
+    spark = SparkHome(tmp_path, "4.3.0", "2.13")
+    (tmp_path / "conf").mkdir()
+    defaults = tmp_path / "conf" / "spark-defaults.conf"
+    defaults.write_text(f"{PLUGINS} a.Plugin\n{CLASS_PATH} /a.jar\nspark.jars hdfs://b.jar\n")
+    conf = _conf(spark_arguments(SETTINGS, ["a.py"], spark))
+    assert conf[PLUGINS] == f"a.Plugin,{PLUGIN_CLASS}"
+    assert conf[CLASS_PATH] == f"/cache/plugin.jar{os.pathsep}/a.jar"
+    own = spark_arguments(SETTINGS, ["--driver-class-path", "/mine.jar", "a.py"], spark)
+    assert _conf(own)[CLASS_PATH] == f"/cache/plugin.jar{os.pathsep}/mine.jar"
+    given = tmp_path / "given.conf"
+    given.write_text(f"{PLUGINS}=b.Plugin\n")
+    options = ["--properties-file", str(given)]
+    conf = _conf(spark_arguments(SETTINGS, [*options, "a.py"], spark))
+    assert conf[PLUGINS] == f"b.Plugin,{PLUGIN_CLASS}"
+    assert conf[CLASS_PATH] == "/cache/plugin.jar"
+    both = spark_arguments(SETTINGS, [*options, "--load-spark-defaults", "a.py"], spark)
+    assert _conf(both)[CLASS_PATH] == f"/cache/plugin.jar{os.pathsep}/a.jar"
+    assert both[-1] == "a.py"
+
+
+def test_the_application_keeps_its_own_dashes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spark = tmp_path / "spark"
+    (spark / "bin").mkdir(parents=True)
+    (spark / "bin" / "spark-submit").touch()
+    commands: list[list[str]] = []
+
+    class Process:
+        def __init__(self, command: list[str], env: dict[str, str]) -> None:
+            assert env["SPARK_HOME"] == str(spark)
+            commands.append(command)
+
+        def wait(self) -> int:
+            return 0
+
+    monkeypatch.setattr("subprocess.Popen", Process)
+    monkeypatch.setattr("parcae.spark.build.build_plugin", lambda _: Path("p.jar"))
+    monkeypatch.setattr("parcae.spark.home.find_spark", lambda _: SparkHome(spark, "4.3.0", "2.13"))
+    line = ["spark", "submit", "--service", "h:1", "--", "--name", "n", "a.py"]
+    done = CliRunner().invoke(app, [*line, "--x", "1", "--", "--y"])
+    assert done.exit_code == 0, done.output
+    assert commands[0][-5:] == ["a.py", "--x", "1", "--", "--y"]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +147,7 @@ def test_the_users_plugins_are_kept_beside_ours() -> None:
 )
 def test_what_cannot_be_started_is_said(given: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        spark_arguments(SETTINGS, given)
+        spark_arguments(SETTINGS, given, SPARK)
 
 
 def test_every_setting_becomes_a_line() -> None:

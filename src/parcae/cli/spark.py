@@ -219,7 +219,11 @@ def submit_command(
         )
     spark = find_spark(spark_home)
     settings = plugin.settings(build_plugin(spark))
-    arguments = spark_arguments(settings, [each for each in context.args if each != "--"])
+    given = context.args
+    # A first -- separates Spark's arguments from ours; later ones belong to the application.
+    if given and given[0] == "--":
+        given = given[1:]
+    arguments = spark_arguments(settings, given, spark)
     process = subprocess.Popen(
         [str(spark.command(command)), *arguments], env=environment(spark.path)
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -18,19 +17,17 @@ from parcae.loader import read_short
 from parcae.policies.policy_file import read_policy
 from parcae.service.probe import greet
 from parcae.spark.build import find_jar, read_jar_note
+from parcae.spark.defaults import CLASS_PATH, PLUGINS, SparkDefaults
 from parcae.spark.home import SparkHome, find_java, find_spark, java_release
 from parcae.spark.launch import environment
 from parcae.spark.linkage import PLUGIN_CLASS, check_fit, known_settings
 from parcae.version import __version__
 
-_CLASS_PATH = "spark.driver.extraClassPath"
-_PLUGINS = "spark.plugins"
 _POLICY = "spark.parcae.policy"
 _SERVICE = "spark.parcae.service"
 _SECRET = "spark.parcae.secretFile"
 _TLS_CA = "spark.parcae.tls.ca"
 _POOLS = "spark.parcae.pools"
-_PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*?)\s*")
 _JAR_NAME = re.compile(r"parcae-spark.*\.jar")
 #: The oldest and the newest Java that Spark's documentation names, from this version of Spark on.
 _JAVA_OF_SPARK = {(3, 3): (8, 17), (4, 0): (17, 21), (4, 2): (17, 25)}
@@ -133,7 +130,7 @@ def examine(target: Target) -> Iterator[Check]:
     if spark and jar:
         yield _guarded("members", lambda: _check_members(spark, jar))
     yield _guarded("java", lambda: _check_java(spark, jar))
-    settings = Settings.of(spark) if spark else Settings()
+    settings = SparkDefaults.of(spark) if spark else SparkDefaults()
     if spark:
         yield from _check_settings(spark, settings, jar)
     files, service = _planner(target, settings)
@@ -150,7 +147,7 @@ def examine(target: Target) -> Iterator[Check]:
         yield _guarded("run", lambda: _check_run(spark, jar, settings, conf))
 
 
-def _planner(target: Target, settings: Settings) -> tuple[dict[str, Path], str | None]:
+def _planner(target: Target, settings: SparkDefaults) -> tuple[dict[str, Path], str | None]:
     """The files that name who plans, by Spark setting, and the service's address if there is one.
 
     Options of the command come first, then Spark's own settings.
@@ -236,43 +233,7 @@ def _check_java(spark: SparkHome | None, jar: Path | None) -> Check:
     return Check("java", State.OK, text)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The settings in an installation's `spark-defaults.conf`.
-
-    Args:
-        path: of the file; None if there is no file.
-        values: settings by name.
-    """
-
-    path: Path | None = None
-    values: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, spark: SparkHome) -> Settings:
-        """The settings that Spark's commands read: from SPARK_CONF_DIR, else its folder `conf`."""
-        folder = Path(os.environ.get("SPARK_CONF_DIR") or spark.path / "conf")
-        path = folder / "spark-defaults.conf"
-        try:
-            lines = path.read_text().splitlines()
-        except OSError:
-            return cls()
-        matches = (_PROPERTY.fullmatch(line) for line in lines)
-        return cls(path, {each[1]: each[2] for each in matches if each})
-
-    @property
-    def plugins(self) -> list[str]:
-        """The names of the plugins with which every application starts."""
-        return [name.strip() for name in self.values.get(_PLUGINS, "").split(",") if name.strip()]
-
-    def class_path(self) -> list[Path]:
-        """The files on the driver's class path."""
-        places = self.values.get(_CLASS_PATH, "").split(os.pathsep)
-        places += self.values.get("spark.jars", "").split(",")
-        return [Path(place.strip().removeprefix("file:")) for place in places if place.strip()]
-
-
-def _check_settings(spark: SparkHome, settings: Settings, jar: Path | None) -> Iterator[Check]:
+def _check_settings(spark: SparkHome, settings: SparkDefaults, jar: Path | None) -> Iterator[Check]:
     name = "settings"
     if settings.path is None:
         text = "no spark-defaults.conf: every application brings its own settings"
@@ -293,7 +254,7 @@ def _check_settings(spark: SparkHome, settings: Settings, jar: Path | None) -> I
         yield Check(name, state, f"{where}: {text}", advice)
 
 
-def _check_named(where: str, settings: Settings, jars: list[Path], jar: Path | None) -> Check:
+def _check_named(where: str, settings: SparkDefaults, jars: list[Path], jar: Path | None) -> Check:
     """Whether the settings name the plugin, and one of the jars that Spark loads has it.
 
     Args:
@@ -305,10 +266,10 @@ def _check_named(where: str, settings: Settings, jars: list[Path], jar: Path | N
     is_named = PLUGIN_CLASS in settings.plugins
     if is_named and not jars:
         text = f"{where} names the plugin and no jar: every application fails as it starts"
-        return Check("settings", State.WRONG, text, f"set {_CLASS_PATH} to {jar or 'the jar'}")
+        return Check("settings", State.WRONG, text, f"set {CLASS_PATH} to {jar or 'the jar'}")
     if is_named:
         return Check("settings", State.OK, f"{where} names the plugin and {jars[0]}")
-    text = f"{where}: {_PLUGINS} does not name {PLUGIN_CLASS}"
+    text = f"{where}: {PLUGINS} does not name {PLUGIN_CLASS}"
     return Check("settings", State.WARNING, text, "add it, or give it to spark-submit by --conf")
 
 
@@ -378,7 +339,9 @@ def _check_service(service: str, secret_file: Path | None, tls_ca: Path | None) 
     return Check("service", State.OK, text)
 
 
-def _check_run(spark: SparkHome, jar: Path, settings: Settings, conf: Mapping[str, str]) -> Check:
+def _check_run(
+    spark: SparkHome, jar: Path, settings: SparkDefaults, conf: Mapping[str, str]
+) -> Check:
     """Run a short query in a local Spark with the plugin, and check the plugin's log lines."""
     with tempfile.TemporaryDirectory(prefix="parcae-doctor-") as work:
         logging = Path(work) / "log4j2.properties"
@@ -386,7 +349,7 @@ def _check_run(spark: SparkHome, jar: Path, settings: Settings, conf: Mapping[st
         # The settings of the check replace the user's, so that its log can be read.
         trial_conf = {
             **conf,
-            **_plugin_conf(jar, settings),
+            **settings.with_plugin(jar),
             "spark.ui.enabled": "false",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
         }
@@ -408,15 +371,6 @@ def _check_run(spark: SparkHome, jar: Path, settings: Settings, conf: Mapping[st
             what = f"a local Spark was stopped after {_TRIAL_TIMEOUT_S:g} s"
             raise ConfigError(f"{what}; {_TRY_STOCK}") from error
     return _judge_run(done)
-
-
-def _plugin_conf(jar: Path, settings: Settings) -> dict[str, str]:
-    """The user's plugins and class path with ours added."""
-    plugins = settings.plugins
-    if PLUGIN_CLASS not in plugins:
-        plugins = [*plugins, PLUGIN_CLASS]
-    paths = [str(jar), *map(str, settings.class_path())]
-    return {_PLUGINS: ",".join(plugins), _CLASS_PATH: os.pathsep.join(paths)}
 
 
 def _reason(lines: list[str]) -> str:

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parcae.errors import ConfigError
+from parcae.spark.defaults import CLASS_PATH, PLUGINS, SparkDefaults
+from parcae.spark.home import SparkHome
 from parcae.spark.linkage import PLUGIN_CLASS
 
-_PLUGINS = "spark.plugins"
-_CLASS_PATH = "spark.driver.extraClassPath"
+#: The option that names a file of settings, which Spark reads instead of the installation's.
+_PROPERTIES = "--properties-file"
+#: With this option Spark reads both.
+_BOTH = "--load-spark-defaults"
 #: Options of spark-submit that take no value.
-_FLAGS = frozenset({"--verbose", "-v", "--supervise", "--version", "--usage-error", "--help", "-h"})
+_FLAGS = frozenset(
+    {"--verbose", "-v", "--supervise", "--version", "--usage-error", "--help", "-h", _BOTH}
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class PluginSettings:
 
     def conf(self) -> dict[str, str]:
         """The settings for Spark, by name."""
-        settings = {_CLASS_PATH: str(self.jar), _PLUGINS: PLUGIN_CLASS}
+        settings = {CLASS_PATH: str(self.jar), PLUGINS: PLUGIN_CLASS}
         for name, value in (
             ("policy", self.policy and self.policy.resolve()),
             ("service", self.service),
@@ -70,43 +76,81 @@ class PluginSettings:
         return settings
 
 
-def spark_arguments(settings: PluginSettings, arguments: Sequence[str]) -> list[str]:
+def spark_arguments(
+    settings: PluginSettings, arguments: Sequence[str], spark: SparkHome
+) -> list[str]:
     """The user's arguments for spark-submit with the plugin's settings before them.
 
     Where both set the same, the user's setting is kept. Class paths and lists of plugins are
-    joined.
+    joined, also with those of the installation's `spark-defaults.conf` or of `--properties-file`.
+
+    Args:
+        settings: the plugin's settings.
+        arguments: the user's arguments.
+        spark: the installation whose defaults apply.
 
     Raises:
         ConfigError: the driver would not run on this machine, or an option lacks its value.
 
-    Example: `spark_arguments(settings, ["--master", "local[4]", "app.py"])` ends with these three.
+    Example: `spark_arguments(settings, ["--master", "local[4]", "app.py"], find_spark())` ends with
+    these three.
+    """
+    options, application = _split(arguments)
+    # The user's own class path and plugins replace those of the defaults, as in Spark.
+    user = dict(_defaults(options, spark).values)
+    kept: list[str] = []
+    plugin_conf = settings.conf()
+    for option, value in options:
+        if value is None:
+            kept.append(option)
+            continue
+        is_setting = option in ("--conf", "-c")
+        name, _, setting = value.partition("=") if is_setting else ("", "", "")
+        _refuse_cluster_mode(option, value, name, setting)
+        if option == "--driver-class-path":
+            user[CLASS_PATH] = value
+        elif name in (CLASS_PATH, PLUGINS):
+            user[name] = setting
+        else:
+            plugin_conf.pop(name, None)
+            kept += [option, value]
+    plugin_conf |= SparkDefaults(values=user).with_plugin(settings.jar)
+    lines = [part for name, value in plugin_conf.items() for part in ("--conf", f"{name}={value}")]
+    return [*lines, *kept, *application]
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
+    """The options, each with its value or None, and the application with its own arguments.
+
+    Raises:
+        ConfigError: an option lacks its value.
     """
     left = list(arguments)
-    plugin_conf = settings.conf()
-    kept: list[str] = []
+    options: list[tuple[str, str | None]] = []
     # The first argument that is no option is the application; what follows are its arguments.
     while left and left[0].startswith("-"):
         option, _, value = left.pop(0).partition("=")
         if option in _FLAGS:
-            kept.append(option)
+            options.append((option, None))
             continue
         if not value:
             if not left:
                 raise ConfigError(f"spark-submit's option {option} lacks its value")
             value = left.pop(0)
-        is_setting = option in ("--conf", "-c")
-        name, _, setting = value.partition("=") if is_setting else ("", "", "")
-        _refuse_cluster_mode(option, value, name, setting)
-        # Class paths and lists of plugins are joined; other settings of the user replace ours.
-        if option == "--driver-class-path" or name == _CLASS_PATH:
-            plugin_conf[_CLASS_PATH] = f"{settings.jar}{os.pathsep}{setting or value}"
-        elif name == _PLUGINS:
-            plugin_conf[_PLUGINS] = ",".join(dict.fromkeys([*setting.split(","), PLUGIN_CLASS]))
-        else:
-            plugin_conf.pop(name, None)
-            kept += [option, value]
-    lines = [part for name, value in plugin_conf.items() for part in ("--conf", f"{name}={value}")]
-    return [*lines, *kept, *left]
+        options.append((option, value))
+    return options, left
+
+
+def _defaults(options: Sequence[tuple[str, str | None]], spark: SparkHome) -> SparkDefaults:
+    """The settings that Spark reads from files, given the user's options."""
+    installed = SparkDefaults.of(spark)
+    named = [Path(value) for option, value in options if option == _PROPERTIES and value]
+    if not named:
+        return installed
+    given = SparkDefaults.read(named[-1])
+    if (_BOTH, None) in options:
+        return SparkDefaults(given.path, {**installed.values, **given.values})
+    return given
 
 
 def _refuse_cluster_mode(option: str, value: str, name: str, setting: str) -> None:

@@ -22,6 +22,8 @@ from parcae.kernels import inlined, kernel, sort_rows
 
 #: Work and times below this count as zero: rates are floating-point numbers.
 _EPSILON_MS = 1e-6
+#: The same as a share of a stage's work: sums of large numbers are rounded more coarsely.
+_EPSILON_SHARE = 1e-12
 
 
 @inlined
@@ -37,6 +39,12 @@ def _tail(num_tasks):  # type: ignore[no-untyped-def]
     This tends to half a task for many tasks, and is 0 for one.
     """
     return 0.5 - 0.5 / num_tasks
+
+
+@inlined
+def _rounding_ms(need_ms):  # type: ignore[no-untyped-def]
+    """Return which rest of a stage that needs so much work counts as none."""
+    return _EPSILON_MS + _EPSILON_SHARE * need_ms
 
 
 @kernel
@@ -137,7 +145,7 @@ def _width(state, virtual, stage):  # type: ignore[no-untyped-def]
     tail = _tail(num_tasks)
     task_ms = stages.need_ms[stage] / (num_tasks + tail)
     slowest_ms = tail * task_ms
-    if left_ms <= slowest_ms + _EPSILON_MS:
+    if left_ms <= slowest_ms + _rounding_ms(stages.need_ms[stage]):
         return 1.0, left_ms
     body_ms = left_ms - slowest_ms
     return min(num_tasks, max(stages.rate[stage], math.ceil(body_ms / task_ms - 1e-9))), body_ms
@@ -152,7 +160,8 @@ def _count_wanted(state, virtual, job):  # type: ignore[no-untyped-def]
     for stage in range(first, first + state.jobs.num_stages[job]):
         if stages.is_ended[stage] or stages.num_waiting[stage] > 0:
             continue
-        if stages.need_ms[stage] - stages.attained_ms[stage] <= _EPSILON_MS:
+        left_ms = stages.need_ms[stage] - stages.attained_ms[stage]
+        if left_ms <= _rounding_ms(stages.need_ms[stage]):
             _end_stage(state, virtual, job, stage)
         else:
             wanted += _width(state, virtual, stage)[0]
@@ -246,7 +255,7 @@ def _advance_until(state, virtual, until_ms):  # type: ignore[no-untyped-def]
             first = state.jobs.stage_start[job]
             for stage in range(first, first + state.jobs.num_stages[job]):
                 stages.attained_ms[stage] += stages.rate[stage] * step_ms
-        # A minimum step guarantees progress in spite of rounding.
+        # Stages make progress in every step, but a short one may not move a clock of 50 years.
         now.clock_ms[0] += max(step_ms, _EPSILON_MS)
     now.clock_ms[0] = max(now.clock_ms[0], until_ms)
 

@@ -24,6 +24,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.Option;
 import scala.Tuple2;
+import scala.collection.Iterator;
 
 /**
  * Keeps the number of executors that the service grants, where applications share a cluster.
@@ -100,6 +101,19 @@ final class ExecutorShare implements Runnable {
   /** The listener that counts executors, their tasks and open jobs. */
   SparkListener listener() {
     return new ExecutorListener();
+  }
+
+  /**
+   * Adds the executors that came before the listener. Spark may wait for a share of them before it
+   * lets plugins register their metrics. None of them runs a task yet.
+   */
+  synchronized void addPresent() {
+    if (refusal != null) {
+      return;
+    }
+    for (Iterator<?> all = client().getExecutorIds().iterator(); all.hasNext(); ) {
+      added(String.valueOf(all.next()));
+    }
   }
 
   /** The service grants so many executors; -1 if it leaves their number to the application. */

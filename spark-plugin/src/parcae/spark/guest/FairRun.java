@@ -13,6 +13,8 @@ import java.util.List;
 final class FairRun {
   /** Tolerance of rounding; also the shortest step, so that a run always advances. */
   private static final double EPSILON_MS = 1e-6;
+  /** The same as a share of a stage's work: sums of large numbers are rounded more coarsely. */
+  private static final double EPSILON_SHARE = 1e-12;
 
   private final List<Query> members = new ArrayList<>(); // arrived and not ended in this run
   private final List<Query> byRemaining = new ArrayList<>(); // members by remaining work
@@ -132,7 +134,7 @@ final class FairRun {
       if (row.isEnded || row.numWaiting > 0) {
         continue;
       }
-      if (row.needMs - row.attainedMs <= EPSILON_MS) {
+      if (row.needMs - row.attainedMs <= roundingMs(row)) {
         row.isEnded = true;
         query.numLeft--;
         for (StageRow child : row.children) {
@@ -150,8 +152,13 @@ final class FairRun {
     return row.tail() * (row.needMs / (row.tasks + row.tail()));
   }
 
+  /** Which rest of the stage's work counts as none. */
+  private static double roundingMs(StageRow row) {
+    return EPSILON_MS + EPSILON_SHARE * row.needMs;
+  }
+
   private static boolean isInTail(StageRow row) {
-    return row.needMs - row.attainedMs <= slowestMs(row) + EPSILON_MS;
+    return row.needMs - row.attainedMs <= slowestMs(row) + roundingMs(row);
   }
 
   /**

@@ -82,4 +82,7 @@ interface Follower {
 
   /** A task has ended. `tookMs` is its duration; it counts only for a task that succeeded. */
   void taskEnded(int stage, int attempt, boolean isSuccess, double tookMs);
+
+  /** The output of a task that had succeeded is lost; the same attempt runs the task again. */
+  void taskLost(int stage, int attempt);
 }

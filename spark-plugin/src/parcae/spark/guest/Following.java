@@ -49,6 +49,9 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
     /** A task has failed. */
     void taskFailed(int stage, int attempt);
 
+    /** A task that had succeeded must run again. */
+    void taskLost(int stage, int attempt);
+
     /** One of the query's Spark jobs has failed. */
     void jobFailed();
   }
@@ -174,6 +177,14 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
       query.taskSucceeded(stage, attempt, tookMs);
     } else if (query != null) {
       query.taskFailed(stage, attempt);
+    }
+  }
+
+  @Override
+  public synchronized void taskLost(int stage, int attempt) {
+    Q query = queryOfStage.get(stage);
+    if (query != null) {
+      query.taskLost(stage, attempt);
     }
   }
 }

@@ -137,6 +137,7 @@ public final class Guest implements DriverPlugin {
   private void startLink(String applicationId) throws PolicyException {
     executors = new ExecutorShare(this, context);
     context.listenerBus().addToQueue(executors.listener(), QUEUE);
+    executors.addPresent();
     link = new Link(service, applicationId, context.appName(), picture, new ServiceOrders());
     link.start();
   }

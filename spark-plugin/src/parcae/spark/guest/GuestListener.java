@@ -8,6 +8,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
 import java.util.function.Consumer;
+import org.apache.spark.Resubmitted$;
 import org.apache.spark.SparkContext;
 import org.apache.spark.Success$;
 import org.apache.spark.scheduler.JobSucceeded$;
@@ -145,6 +146,10 @@ final class GuestListener extends SparkListener {
   @Override
   public void onTaskEnd(SparkListenerTaskEnd event) {
     guest.attempt("noting the end of a task", () -> {
+      if (event.reason() == Resubmitted$.MODULE$) { // its executor is lost, and its output with it
+        notifyFollowers(follower -> follower.taskLost(event.stageId(), event.stageAttemptId()));
+        return;
+      }
       boolean isSuccess = event.reason() == Success$.MODULE$;
       double tookMs = isSuccess ? event.taskInfo().duration() : 0;
       int attempt = event.stageAttemptId();

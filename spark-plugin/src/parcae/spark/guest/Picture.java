@@ -226,6 +226,17 @@ final class Picture extends Following<Picture.Job> {
       }
     }
 
+    @Override
+    public void taskLost(int id, int attempt) {
+      SentStage stage = stages.get(id);
+      if (stage.attempt == attempt && !stage.isEnded && stage.finished > 0) {
+        stage.executedMs = stage.executedMs * (stage.finished - 1) / stage.finished;
+        stage.finished--;
+        stage.started--;
+        stageEvent("stage_begun_again", stage).put("tasks", 1);
+      }
+    }
+
     /** The job as a part of a message. */
     private Map<String, Object> described() {
       Map<String, Object> job = new LinkedHashMap<>();

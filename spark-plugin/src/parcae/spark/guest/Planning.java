@@ -135,4 +135,10 @@ final class Planning implements Follower {
     planner.taskEnded(stage, attempt, isSuccess, tookMs);
     dueBy(System.nanoTime() + PAUSE_NS);
   }
+
+  @Override
+  public synchronized void taskLost(int stage, int attempt) {
+    planner.taskLost(stage, attempt);
+    dueBy(System.nanoTime() + PAUSE_NS);
+  }
 }

@@ -246,6 +246,16 @@ final class Query implements Following.OpenQuery {
     }
   }
 
+  @Override
+  public void taskLost(int stageId, int attempt) {
+    StageRow row = open(stageId, attempt);
+    if (row != null && row.finished > 0) {
+      row.executedMs -= row.executedMs / row.finished;
+      row.finished--;
+      row.started--;
+    }
+  }
+
   /** A stage is complete or no longer needed. */
   @Override
   public void closed(int stageId) {

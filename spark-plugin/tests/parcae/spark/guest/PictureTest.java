@@ -102,7 +102,14 @@ final class PictureTest {
     Map<?, ?> counts = only(picture);
     Check.same(counts.get("started"), 2L, "copies do not count");
     Check.same(counts.get("finished"), 2L, "nor do their ends");
+    picture.taskLost(1, 0);
+    picture.taskLost(1, 1); // of an attempt that does not run
+    Check.same(only(picture).get("tasks"), 1, "a task whose executor is lost runs again");
+    picture.taskStarted(1, 0);
+    picture.taskEnded(1, 0, true, 5);
+    Check.same(only(picture).get("finished"), 1L, "and counts again");
     picture.stageCompleted(1);
+    picture.taskLost(1, 0);
     picture.stageSubmitted(1, 1, 1);
     picture.taskEnded(1, 0, true, 5);
     Check.same(types(picture), "[stage_ended, stage_begun_again]", "output that was lost");
@@ -151,7 +158,7 @@ final class PictureTest {
       int job = random.nextInt(numJobs + 1);
       int id = job * STAGES + random.nextInt(STAGES);
       int attempt = random.nextInt(8) == 0 ? 1 : 0;
-      switch (random.nextInt(12)) {
+      switch (random.nextInt(14)) {
         case 0:
           int first = numJobs * STAGES;
           picture.jobStarted(job(numJobs, random.nextBoolean() ? "job " + numJobs : "" + numJobs,
@@ -176,6 +183,9 @@ final class PictureTest {
         case 6:
         case 7:
           picture.taskStarted(id, attempt);
+          break;
+        case 8:
+          picture.taskLost(id, attempt);
           break;
         default:
           picture.taskEnded(id, attempt, random.nextInt(5) > 0, random.nextInt(90));

@@ -189,8 +189,12 @@ final class PlannerTest {
       planner.taskStarted(1, 0);
       planner.taskEnded(1, 0, true, policy.guessMs());
     }
-    planner.stageCompleted(1);
     double done = Estimates.LEAST_SHARE * 4 * policy.guessMs();
+    planner.taskLost(1, 0);
+    near(tier(planner, 1), policy.guessMs(), "a task whose executor is lost is to run again");
+    planner.taskStarted(1, 0);
+    planner.taskEnded(1, 0, true, policy.guessMs());
+    planner.stageCompleted(1);
     near(tier(planner, 1), done, "copies do not count");
     planner.stageSubmitted(1, 1, 2);
     near(tier(planner, 1), 2 * policy.guessMs(), "output that was lost");

@@ -1,0 +1,62 @@
+"""The settings of a Spark installation, which every application starts with."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from parcae.spark.home import SparkHome
+from parcae.spark.linkage import PLUGIN_CLASS
+
+CLASS_PATH = "spark.driver.extraClassPath"
+PLUGINS = "spark.plugins"
+_PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*?)\s*")
+
+
+@dataclass(frozen=True)
+class SparkDefaults:
+    """The settings with which every application starts: those in `spark-defaults.conf`.
+
+    Args:
+        path: of the file; None if there is no file.
+        values: settings by name.
+    """
+
+    path: Path | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, spark: SparkHome) -> SparkDefaults:
+        """The settings that Spark's commands read: from SPARK_CONF_DIR, else its folder `conf`."""
+        folder = Path(os.environ.get("SPARK_CONF_DIR") or spark.path / "conf")
+        return cls.read(folder / "spark-defaults.conf")
+
+    @classmethod
+    def read(cls, path: Path) -> SparkDefaults:
+        """The settings in a file of properties; none if it cannot be read."""
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            return cls()
+        matches = (_PROPERTY.fullmatch(line) for line in lines)
+        return cls(path, {each[1]: each[2] for each in matches if each})
+
+    @property
+    def plugins(self) -> list[str]:
+        """The names of the plugins with which every application starts."""
+        return [name.strip() for name in self.values.get(PLUGINS, "").split(",") if name.strip()]
+
+    def class_path(self) -> list[Path]:
+        """The files on the driver's class path."""
+        places = self.values.get(CLASS_PATH, "").split(os.pathsep)
+        places += self.values.get("spark.jars", "").split(",")
+        return [Path(place.strip().removeprefix("file:")) for place in places if place.strip()]
+
+    def with_plugin(self, jar: Path) -> dict[str, str]:
+        """The plugins and the driver's class path, with Parcae's plugin and its jar added."""
+        plugins = dict.fromkeys([*self.plugins, PLUGIN_CLASS])
+        paths = [str(jar), self.values.get(CLASS_PATH, "").strip()]
+        return {PLUGINS: ",".join(plugins), CLASS_PATH: os.pathsep.join(filter(None, paths))}
