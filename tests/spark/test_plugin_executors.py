@@ -60,6 +60,7 @@ class _Application:
         work: Path,
         jobs: list[dict[str, Any]],
         address: str | None = None,
+        **more_conf: str,
     ) -> None:
         self.service = FakeService(executors=0)
         jar = build_plugin(spark)
@@ -70,6 +71,7 @@ class _Application:
             "spark.executor.cores": "1",
             "spark.parcae.replay.warmUp": "false",
             "spark.eventLog.compress": "false",
+            **more_conf,
         }
         self.request = ReplayRequest(
             spark, jar, EXECUTORS, "FIFO", plugin, work, name, conf, cluster.master
@@ -138,6 +140,24 @@ def test_executors_go_from_one_application_to_the_other(
     assert len({executor for executor, _, _ in long}) > EXECUTORS
     assert one.service.picture.faults == other.service.picture.faults == []
     assert _most_at_once(long + late) <= EXECUTORS
+
+
+def test_executors_that_spark_waits_for_before_it_starts_are_given_back_too(
+    cluster: StandaloneCluster, spark: SparkHome, tmp_path: Path
+) -> None:
+    # As on YARN and Kubernetes: the driver starts when so many executors have registered.
+    conf = {
+        "spark.cores.max": str(EXECUTORS),
+        "spark.executor.instances": str(EXECUTORS),
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    }
+    one = _Application("one", cluster, spark, tmp_path, [_job("few", 8, 200)], **conf)
+    wait_until(lambda: one.service.num_states, 90)
+    here = f"parcae: 0 executors wanted, {EXECUTORS} here"
+    wait_until(lambda: here in one.request.log_file.read_text(errors="replace"), 30)
+    one.wait_for(0)
+    one.grant(EXECUTORS)
+    assert len(one.end()) == 8
 
 
 def _most_at_once(tasks: list[tuple[str, int, int]]) -> int:
