@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -29,12 +30,28 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
 def missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
     """The error that names the extra of a module that is not installed; None for other modules."""
     module = (error.name or "").partition(".")[0]
-    if module not in EXTRA_OF:
-        return None
+    return _missing(module) if module in EXTRA_OF else None
+
+
+def _missing(module: str) -> MissingExtraError:
     extra = EXTRA_OF[module]
     return MissingExtraError(
         f"this needs {module}, which is not installed: pip install 'parcae[{extra}]'"
     )
+
+
+def require(*modules: str) -> None:
+    """Check that libraries are installed, before long work that ends with their use.
+
+    Args:
+        modules: names of modules in `EXTRA_OF`. None of them is imported.
+
+    Raises:
+        MissingExtraError: one of them is not installed.
+    """
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise _missing(module)
 
 
 @contextmanager

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
 from parcae import files
 from parcae.files import check_folder, write_text
+from parcae.workloads.archive import write_workload
+from parcae.workloads.synthetic import toy_workload
 from tests.cli.running import run
 from tests.fuzzing.commands import commands
 
@@ -93,6 +96,67 @@ def test_a_folder_that_cannot_be_made_is_reported_first(command: str, tmp_path: 
     done = run(f"parcae {command} file/below", tmp_path)
     assert done.returncode == 2
     assert "file is not a folder" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("compare toy --report r.html --per-job x.csv", "plotly"),
+        ("packing compare --load 1 --report r.html", "plotly"),
+        ("simulate toy --gantt g.html", "plotly"),
+        ("simulate toy --gantt g.png", "matplotlib"),
+        ("packing simulate --load 1 --policy withhold --gantt g.png", "matplotlib"),
+        ("compare-logs a b --plot g.html", "plotly"),
+        ("size toy --cores 2,4 --plot p.html", "matplotlib"),
+        ("learn log -o out", "plotly"),
+        ("learn log -o out", "cma"),
+        ("reproduce decima-fig16", "matplotlib"),
+        ("spark tpch --merge nowhere", "matplotlib"),
+    ],
+)
+def test_a_missing_library_is_reported_before_the_work(
+    command: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr("parcae.simulation.run.simulate", _never)
+    monkeypatch.setattr("parcae.evaluation.paired.compare_in", _never)
+    done = run(f"parcae {command}", tmp_path)
+    assert done.returncode == 2
+    assert f"this needs {module}, which is not installed" in done.stderr
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def _never(*args: object, **kwargs: object) -> None:
+    raise AssertionError("something ran")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--arrivals poison:3s", "arrivals 'poison:3s' are not understood"),
+        ("--arrivals recorded", "cannot be learned on recorded arrivals"),
+        ("--objective fast", "objective 'fast' does not exist"),
+        ("--objective deadlines", "needs deadlines by job name: give --deadlines FILE"),
+    ],
+)
+def test_learn_refuses_what_it_cannot_learn_before_it_reads(
+    options: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "workload.parcae").write_text("of the finished command")
+    done = run(f"parcae learn no-such-log -o out {options}", tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert (tmp_path / "out" / "workload.parcae").read_text() == "of the finished command"
+
+
+def test_learn_keeps_the_workload_of_a_folder_if_no_deadline_matches(tmp_path: Path) -> None:
+    write_workload(toy_workload(), tmp_path / "toy.parcae")
+    (tmp_path / "due.csv").write_text("job,deadline\nnobody,5s\n")
+    done = run("parcae learn toy.parcae -o out --deadlines due.csv", tmp_path)
+    assert done.returncode == 2
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_option_that_names_an_output_is_checked() -> None:

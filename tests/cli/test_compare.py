@@ -85,6 +85,19 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(
     assert isinstance(done.exception, (ConfigError, FileNotFoundError))
 
 
+def test_a_report_that_fails_loses_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*args: object, **kwargs: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("parcae.evaluation.report.write_report", failing)
+    files = ["--report", str(tmp_path / "r.html"), "--per-job", str(tmp_path / "jobs.csv")]
+    done = CliRunner().invoke(app, [*_COMMAND, *files])
+    assert str(done.exception) == "no space left"
+    assert pl.read_csv(tmp_path / "jobs.csv").height == 3 * 4 * 2
+
+
 def test_a_table_wider_than_the_terminal_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     table = Table("policy", "what it is")

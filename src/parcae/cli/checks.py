@@ -27,6 +27,50 @@ def file_to_write(path: Path | None) -> Path | None:
     return path
 
 
+def report_to_write(path: Path | None) -> Path | None:
+    """Check that an option's page with charts can be written; the callback of such options.
+
+    Raises:
+        MissingExtraError: the library that draws the charts is not installed.
+        OSError: the file cannot be written.
+    """
+    from parcae.extras import require
+
+    if file_to_write(path) is not None:
+        require("plotly")
+    return path
+
+
+def picture_to_write(path: Path | None) -> Path | None:
+    """Check that an option's picture can be written; the callback of such options.
+
+    Raises:
+        MissingExtraError: the library that draws it is not installed.
+        OSError: the file cannot be written.
+    """
+    from parcae.extras import require
+
+    if file_to_write(path) is not None:
+        require("matplotlib")
+    return path
+
+
+def chart_to_write(path: Path | None) -> Path | None:
+    """Check that an option's Gantt chart, page or picture, can be written; as a callback.
+
+    Raises:
+        ConfigError: charts are not written in the format of the file's name.
+        MissingExtraError: the library that draws this format is not installed.
+        OSError: the file cannot be written.
+    """
+    from parcae.evaluation.gantt import chart_format
+
+    if path is None:
+        return None
+    is_page = chart_format(path) == "html"
+    return report_to_write(path) if is_page else picture_to_write(path)
+
+
 def folder_to_write(path: Path | None) -> Path | None:
     """Check that files can be written in an option's folder, which may not exist yet.
 

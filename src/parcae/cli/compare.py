@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.checks import file_to_write, refusing
+from parcae.cli.checks import file_to_write, refusing, report_to_write
 from parcae.cli.elastic import FOR_ELASTIC, ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
@@ -78,12 +78,12 @@ class OutputOptions:
         typer.Option(
             "--report",
             help="Write an HTML report (one self-contained file).",
-            callback=file_to_write,
+            callback=report_to_write,
         ),
     ] = None
 
     def write(self, comparison: PairedComparison[Any]) -> None:
-        """Print the table of a comparison, and write the files that are given."""
+        """Print the tables of a comparison, and write its JSON if it is wanted."""
         from parcae.cli.tables import print_whole
         from parcae.evaluation.world import write_comparison
 
@@ -92,6 +92,9 @@ class OutputOptions:
         if self.json_path is not None:
             write_comparison(comparison, self.json_path)
             typer.echo(f"JSON: {self.json_path}")
+
+    def write_report(self, comparison: PairedComparison[Any]) -> None:
+        """Write the report if it is wanted. It is the last file, because it is the most work."""
         if self.report is not None:
             # Imported here: a comparison without a report needs no plotting library.
             from parcae.evaluation.report import write_report
@@ -180,3 +183,4 @@ def compare_command(
         )
     output.write(comparison)
     output.write_jobs(comparison)
+    output.write_report(comparison)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcae.cli.checks import file_to_write
+from parcae.cli.checks import chart_to_write
 from parcae.cli.options import JsonOption
 from parcae.cli.progress import progress_bar
 
@@ -43,7 +43,7 @@ def compare_logs_command(
         typer.Option(
             "--plot",
             help="Draw the cores over time of both runs (*.html, *.png, *.svg or *.pdf).",
-            callback=file_to_write,
+            callback=chart_to_write,
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -61,11 +61,8 @@ def compare_logs_command(
 
     Example: parcae compare-logs before.zstd after.zstd --plot gantt.png
     """
-    from parcae.evaluation.gantt import chart_format
     from parcae.evaluation.log_gantt import gantt
 
-    if plot is not None:
-        chart_format(plot)  # raises an error for an unknown format before the logs are read
     comparison = _compared(a, b, key, max_bad_share)
     if plot is not None:
         labelled = zip("AB", comparison.runs, strict=True)

@@ -13,7 +13,7 @@ import typer
 from parcae.cli.checks import Only, folder_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import BudgetOption, SeedOption
-from parcae.cli.learning import ObjectiveOption
+from parcae.cli.learning import ObjectiveOption, check_arrivals, objective_of
 from parcae.cli.options import (
     MOST,
     ClusterOptions,
@@ -26,6 +26,7 @@ from parcae.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from parcae.learning.scenario import Scenario
+    from parcae.simulation.config import SimulationConfig
     from parcae.studies.learn import Learned
     from parcae.workloads.job import Workload
 
@@ -119,43 +120,85 @@ def learn_command(
     Example: parcae learn /var/log/spark-events -o learned --budget 5 --cores 50
     """
     from parcae.cli.tables import print_whole
-    from parcae.errors import ConfigError
-    from parcae.evaluation.doubts import setting_warnings
     from parcae.evaluation.table import comparison_table
-    from parcae.learning.scenario import Scenario
-    from parcae.metrics.objectives import parse_objective
-    from parcae.studies.learn import default_arrivals
     from parcae.workloads.archive import write_workload
     from parcae.workloads.parallelism import with_parallelism_model
 
-    # Checked before the logs are read, which may take minutes.
-    if search.start not in ("shipped", "scratch"):
-        raise ConfigError(f"--start {search.start}: write shipped or scratch")
-    check_deadlines(setting.deadlines)
     config = cluster.config()
+    _check(search, setting)
     measured, recorded = _read(logs, key)
+    modelled = with_parallelism_model(measured, cluster.parallelism_model)
+    scenario = _scenario(modelled, recorded, config, setting)
     folder.mkdir(parents=True, exist_ok=True)
     # Written before learning, so that an interrupted command need not read the logs again.
     write_workload(measured, folder / "workload.parcae")
-    modelled = with_parallelism_model(measured, cluster.parallelism_model)
-    workload = with_deadlines(modelled, setting.deadlines)
-    process = setting.arrivals or default_arrivals(workload, recorded)
-    typer.echo(
-        f"{folder / 'workload.parcae'}: {len(workload.jobs)} recurring jobs, mean work "
-        f"{workload.mean_work_ms / 1000:,.1f} "
-        f"core-seconds; learning for arrivals {process}, {config.total_executors} "
-        f"{config.world.value}"
-    )
-    # Printed before the hours of work whose result they would change.
-    for warning in setting_warnings(workload, config, process):
-        typer.echo(f"warning: {warning}", err=True)
-    count = setting.jobs or (_BATCH_JOBS if process == "batch" else _STREAM_JOBS)
-    scenario = Scenario(workload, config, process, count, parse_objective(setting.objective))
+    _print_scenario(scenario, folder)
     learned = _learned(scenario, folder, search)
     print_whole(comparison_table(learned.comparison))
     typer.echo(f"\n{learned.paragraph}\n\npolicy: {learned.policy}\nreport: {learned.report}")
     if learned.training.ending not in ("done", "interrupted"):
         typer.echo(f"note: the training stopped early: {learned.training.ending}", err=True)
+
+
+def _check(search: SearchOptions, setting: SettingOptions) -> None:
+    """Check what can be checked before the logs are read, which may take minutes.
+
+    Raises:
+        ConfigError: an option has an invalid value.
+        FormatError, OSError: the file of deadlines cannot be read.
+        MissingExtraError: a library for tuning or for the report is not installed.
+    """
+    from parcae.errors import ConfigError
+    from parcae.extras import require
+
+    require("torch", "cma", "plotly")
+    if search.start not in ("shipped", "scratch"):
+        raise ConfigError(f"--start {search.start}: write shipped or scratch")
+    if setting.arrivals is not None:
+        check_arrivals(setting.arrivals)
+    objective_of(setting.objective, setting.deadlines)
+    check_deadlines(setting.deadlines)
+
+
+def _scenario(
+    modelled: Workload,
+    recorded: Workload | None,
+    config: SimulationConfig,
+    setting: SettingOptions,
+) -> Scenario:
+    """The scenario to learn for.
+
+    Args:
+        modelled: the recurring jobs.
+        recorded: their recorded runs, whose rate is the default.
+        config: the cluster.
+        setting: the options about the runs.
+    """
+    from parcae.learning.scenario import Scenario
+    from parcae.studies.learn import default_arrivals
+
+    workload = with_deadlines(modelled, setting.deadlines)
+    process = setting.arrivals or default_arrivals(workload, recorded)
+    count = setting.jobs or (_BATCH_JOBS if process == "batch" else _STREAM_JOBS)
+    objective = objective_of(setting.objective, setting.deadlines)
+    return Scenario(workload, config, process, count, objective)
+
+
+def _print_scenario(scenario: Scenario, folder: Path) -> None:
+    """Print what is learned for, and the warnings about it."""
+    from parcae.evaluation.doubts import setting_warnings
+
+    workload = scenario.workload
+    config = scenario.config
+    typer.echo(
+        f"{folder / 'workload.parcae'}: {len(workload.jobs)} recurring jobs, mean work "
+        f"{workload.mean_work_ms / 1000:,.1f} "
+        f"core-seconds; learning for arrivals {scenario.arrivals}, {config.total_executors} "
+        f"{config.world.value}"
+    )
+    # Printed before the hours of work whose result they would change.
+    for warning in setting_warnings(workload, config, scenario.arrivals):
+        typer.echo(f"warning: {warning}", err=True)
 
 
 def _learned(scenario: Scenario, folder: Path, search: SearchOptions) -> Learned:

@@ -30,10 +30,13 @@ from parcae.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from parcae.learning.gradients import GradientLearner
     from parcae.learning.order_evolution import EvolutionLearner
     from parcae.learning.scenario import Scenario
     from parcae.learning.tune import Tuning
+    from parcae.metrics.objectives import Objective, ObjectiveFunction
     from parcae.policies.rule.policy import Parameters
 
 ObjectiveOption = Annotated[
@@ -138,24 +141,53 @@ def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions
     Raises:
         ConfigError: the objective or the arrivals are unknown, or the arrivals are recorded.
     """
-    from parcae.errors import ConfigError
     from parcae.learning.scenario import Scenario
-    from parcae.metrics.objectives import parse_objective
-    from parcae.workloads.arrivals import ArrivalProcess
 
-    # Every training run needs other arrivals.
-    if ArrivalProcess.parse(setting.arrivals).kind == "recorded":
-        raise ConfigError(
-            "a policy cannot be learned on recorded arrivals, which are a single job sequence: use "
-            "random arrivals of a similar rate, e.g. poisson:25s or load:0.85"
-        )
+    check_arrivals(setting.arrivals)
+    objective = objective_of(setting.objective, setting.deadlines)
     return Scenario(
         with_deadlines(cluster.load(workload), setting.deadlines),
         cluster.config(),
         setting.arrivals,
         setting.jobs,
-        parse_objective(setting.objective),
+        objective,
     )
+
+
+def check_arrivals(text: str) -> None:
+    """Check that a policy can be learned for these arrivals.
+
+    Raises:
+        ConfigError: the arrivals cannot be parsed, or are recorded.
+    """
+    from parcae.errors import ConfigError
+    from parcae.workloads.arrivals import ArrivalProcess
+
+    # Every training run needs other arrivals.
+    if ArrivalProcess.parse(text).kind == "recorded":
+        raise ConfigError(
+            "a policy cannot be learned on recorded arrivals, which are a single job sequence: use "
+            "random arrivals of a similar rate, e.g. poisson:25s or load:0.85"
+        )
+
+
+def objective_of(text: str, deadlines: Path | None) -> Objective | ObjectiveFunction:
+    """The objective that an option names.
+
+    Args:
+        text: the name of the objective.
+        deadlines: the file of deadlines; None without one.
+
+    Raises:
+        ConfigError: there is no such objective, or it needs a file of deadlines.
+    """
+    from parcae.errors import ConfigError
+    from parcae.metrics.objectives import NEEDS_DEADLINES, missed_and_tardy, parse_objective
+
+    objective = parse_objective(text)
+    if objective is missed_and_tardy and deadlines is None:
+        raise ConfigError(NEEDS_DEADLINES)
+    return objective
 
 
 @with_groups

@@ -319,6 +319,7 @@ def compare_command(
                 say=say,
             )
     output.write(comparison)
+    output.write_report(comparison)
     for name, text in comparison.settings["tuned"].items():
         typer.echo(f"{name}: {text}")
 

@@ -277,9 +277,11 @@ def reproduce_command(
     Example: parcae reproduce decima-fig16 -o reproduced
     """
     from parcae.cli.tables import print_rows
+    from parcae.extras import require
     from parcae.studies.reproduce.catalog import PACKING_STUDIES, find_study, reproduce
     from parcae.studies.reproduce.trainings import reproduce_often
 
+    require("matplotlib")  # draws the picture, after all runs
     # Raises an error for an unknown study before the workload is loaded.
     find_study(study)
     with telling("starting") as say:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from parcae.cli.checks import file_to_write
+from parcae.cli.checks import chart_to_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -73,7 +73,7 @@ class ShowOptions:
         typer.Option(
             "--gantt",
             help="Draw the runs of the first job sequence (*.html, *.png, *.svg or *.pdf).",
-            callback=file_to_write,
+            callback=chart_to_write,
         ),
     ] = None
 
@@ -91,14 +91,7 @@ class ShowOptions:
             print_runs: prints the runs of one sequence for people; it takes them one by one.
             chart: makes the chart of a run.
             title: title of the charts.
-
-        Raises:
-            ConfigError: charts cannot be written in the format of the file.
         """
-        if self.gantt is not None:
-            from parcae.evaluation.gantt import chart_format, write_gantt
-
-            chart_format(self.gantt)  # before the runs, which take time
         charts: list[Chart] = []
 
         def noted(group: Iterator[PlayedRun]) -> Iterator[PlayedRun]:
@@ -110,6 +103,8 @@ class ShowOptions:
         for _, group in groupby(runs, lambda run: run.sequence):
             (_print_json if self.as_json else print_runs)(noted(group))
         if self.gantt is not None:
+            from parcae.evaluation.gantt import write_gantt
+
             write_gantt(charts, self.gantt, title)
             typer.echo(f"Gantt chart: {self.gantt}", err=True)
 

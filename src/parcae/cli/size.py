@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcae.cli.checks import Only, file_to_write, refusing
+from parcae.cli.checks import Only, file_to_write, picture_to_write, refusing
 from parcae.cli.elastic import FOR_ELASTIC, ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
@@ -131,7 +131,7 @@ class SizeOutputOptions:
         typer.Option(
             "--plot",
             help="Draw times and costs by size (.png, .svg or .html).",
-            callback=file_to_write,
+            callback=picture_to_write,
         ),
     ] = None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcae.cli.checks import Only, file_to_write, refusing
+from parcae.cli.checks import Only, file_to_write, picture_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST
 from parcae.cli.progress import telling
@@ -144,7 +144,9 @@ class TpchOutputOptions:
     ] = None
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help="[default: ratios.png in --work]", callback=file_to_write),
+        typer.Option(
+            "--picture", help="[default: ratios.png in --work]", callback=picture_to_write
+        ),
     ] = None
 
 
@@ -185,9 +187,11 @@ def tpch_command(
     Example: parcae spark tpch --seeds 8 --work tpch-work --json tpch.json
     """
     from parcae.errors import ConfigError
+    from parcae.extras import require
     from parcae.spark.tpch_plan import TpchConfig, usable_cores
     from parcae.spark.tpch_result import draw, read_result
 
+    require("matplotlib")  # draws the picture, after all runs
     if not merge:
         config = TpchConfig(
             policies=tuple(name.strip() for name in policies.split(",") if name.strip()),
