@@ -114,6 +114,8 @@ def test_compare_writes_json_and_a_report(run: Run, tmp_path: Path) -> None:
     data = json.loads((tmp_path / "c.json").read_text())
     assert list(data["policies"]) == ["sjf", "packer", "tetris"]
     assert data["settings"]["source"]["rates"] == [pytest.approx(0.704607, abs=1e-6)]
+    assert data["settings"]["objective"] == "slowdown"
+    assert data["settings"]["tune_budget_s"] == 120.0
     assert "load 1.3, mix code" in (tmp_path / "r.html").read_text()
 
 
@@ -125,7 +127,28 @@ def test_compare_runs_a_log_and_says_what_reading_it_met(run: Run, tmp_path: Pat
     assert data["measure"] == "bounded_slowdown"
     assert data["settings"]["jobs"] == 100
     assert data["settings"]["read"]["bad"] == 1
+    assert data["settings"]["estimates"] == "requested"
+    assert data["settings"]["partitions"] is None
     assert "torn.swf:103: truncated" in data["settings"]["read"]["bad_samples"][0]
+    assert "bad row: torn.swf:103: truncated" in done.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare --policies easy,sjf",
+        "simulate --policy easy",
+        "tune tetris -o t.safetensors --budget 0.01",
+    ],
+)
+def test_lines_of_a_log_are_not_dropped_without_a_word(
+    run: Run, tmp_path: Path, command: str
+) -> None:
+    lost = "101 99999 -1 -1 2 -1 -1 -1 50 -1 0 -1 -1 -1 0 0 -1 -1\n"
+    (tmp_path / "some.swf").write_text(swf_text(100) + lost)
+    done = run(f"parcae packing {command} --swf some.swf")
+    assert done.code == 0, done.err
+    assert "note: 1 dropped: no run time (first: some.swf:103)" in done.err
 
 
 def test_describe_counts_what_was_dropped_with_its_line(run: Run, tmp_path: Path) -> None:
@@ -238,4 +261,5 @@ def test_bad_input_ends_with_one_clear_line(
     done = run(f"parcae packing {command}")
     assert done.code == 2
     assert message in done.err
-    assert len(done.err.strip().splitlines()) == 1
+    lines = done.err.strip().splitlines()
+    assert len([line for line in lines if not line.startswith("note: ")]) == 1

@@ -22,7 +22,7 @@ from parcae.cli.options import (
     in_cores,
     with_deadlines,
 )
-from parcae.cli.progress import ProgressLine
+from parcae.cli.progress import ProgressLine, print_reading
 
 if TYPE_CHECKING:
     from parcae.learning.scenario import Scenario
@@ -232,8 +232,7 @@ def _read(paths: list[Path], key: str | None) -> tuple[Workload, Workload | None
     if _is_workload(paths):
         return read_workload(paths[0]), None
     workload, report = read_spark_event_logs(paths, key=key)
-    for note in report.notes:
-        typer.echo(f"note: {note}", err=True)
+    print_reading(report)
     # Read again, now with every run as a job, for the arrivals.
     recorded, _ = read_spark_event_logs(paths, key=key, recorded=True)
     return workload, recorded

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli import packing_learning
-from parcae.cli.checks import Only, refusing
+from parcae.cli.checks import Only, Values, refusing
 from parcae.cli.compare import OutputOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST, JsonOption, SeedStartOption
 from parcae.cli.packing_options import (
     ONE_SOURCE,
     DrawnOptions,
-    ObjectiveOption,
     ReadingOptions,
     SpedLogOptions,
+    TunedObjectiveOption,
     cost_of,
     log_json,
     reject_both,
 )
-from parcae.cli.progress import telling
+from parcae.cli.progress import print_reading, telling
 from parcae.cli.runs import JobSetOptions, PlayedRun, PolicyOption, ShowOptions, policy_names
 from parcae.cli.tables import print_rows
 
@@ -144,7 +144,7 @@ def _sequences(
         found = read_packing_sets(sets.job_set, sets.set_id)
         return [(one.jobs, _config(one)) for one in found], PackingSetting(is_exact=False)
     if reading.swf is not None:
-        log = reading.read(reading.swf).jobs
+        log = reading.read_noting(reading.swf).jobs
         return [(log, PackingConfig.for_log(log))], PackingSetting(is_exact=True)
     source = drawn.source()
     mean_rate = sum(source.rates) / len(source.rates)
@@ -255,8 +255,29 @@ def _chart(run: PlayedRun) -> Chart:
     return packing_chart(run.result["policy"], outcome)
 
 
+def _compared_policies(policies: str | None, is_log: bool) -> list[str]:
+    """The names of the policies to compare, in order."""
+    return (policies or (DEFAULT_LOG_POLICIES if is_log else DEFAULT_POLICIES)).split(",")
+
+
+def _tunes(given: Values, *names: str) -> bool:
+    """Whether one of these policies is tuned for a comparison."""
+    from parcae.evaluation.packing.policies import tuned_policy
+
+    compared = _compared_policies(given["policies"], given["swf"] is not None)
+    return any(tuned_policy(name) in names for name in compared)
+
+
 @app.command("compare")
-@refusing(*ONE_SOURCE)
+@refusing(
+    *ONE_SOURCE,
+    Only(
+        ("objective",),
+        lambda given: _tunes(given, "tetris", "withhold"),
+        "where a policy is tuned (tetris, withhold)",
+    ),
+    Only(("tune_budget",), lambda given: _tunes(given, "withhold"), "to the policy withhold"),
+)
 @with_groups
 def compare_command(
     *,
@@ -272,7 +293,7 @@ def compare_command(
             "(default: sjf,packer,tetris,random; logs: easy,fcfs,conservative,sjf,tetris)",
         ),
     ] = None,
-    objective: ObjectiveOption = None,
+    objective: TunedObjectiveOption = None,
     tune_budget: Annotated[
         float,
         typer.Option(
@@ -291,11 +312,11 @@ def compare_command(
 
     reject_both(reading.swf, drawn)
     is_log = reading.swf is not None
-    names = (policies or (DEFAULT_LOG_POLICIES if is_log else DEFAULT_POLICIES)).split(",")
+    names = _compared_policies(policies, is_log)
     cost = cost_of(objective, is_log)
     with telling("reading") as say:
         if reading.swf is not None:
-            log = reading.read(reading.swf)
+            log = reading.read_noting(reading.swf)
             comparison = compare_log(
                 log.jobs,
                 names,
@@ -305,8 +326,8 @@ def compare_command(
                 cost=cost,
                 say=say,
             )
+            comparison.settings.update(reading.settings(), speed=reading.speed)
             comparison.settings["read"] = log_json(log)["read"]
-            comparison.settings["speed"] = reading.speed
         else:
             comparison = compare_packing(
                 drawn.source(),
@@ -342,8 +363,7 @@ def describe_command(
         typer.echo(json.dumps(described, indent=2))
         return
     _print_description(described)
-    for note in (*log.report.bad_samples, *log.report.notes):
-        typer.echo(f"note: {note}")
+    print_reading(log.report, err=False)
     for key, value in log.header.entries:
         typer.echo(f"; {key}: {value}")
 

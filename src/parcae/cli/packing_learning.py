@@ -122,7 +122,7 @@ def _source(drawn: DrawnOptions, reading: LogOptions, pieces: PieceOptions) -> P
         return drawn.source()
     # All logs are read with the same options.
     logs = [reading.swf, *(pieces.also_swf or [])]
-    halves = [part_of(reading.read(path).jobs, "first") for path in logs]
+    halves = [part_of(reading.read_noting(path).jobs, "first") for path in logs]
     sources = [
         replace(
             tuning_pieces(half)

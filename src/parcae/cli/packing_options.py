@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,19 +12,22 @@ import typer
 
 from parcae.cli.checks import Only
 from parcae.cli.options import MOST
+from parcae.cli.progress import print_reading
 
 if TYPE_CHECKING:
     from parcae.packing.layout import Cost
     from parcae.packing.sources import DrawnSource
     from parcae.workloads.swf import SwfLog
 
+_OBJECTIVES = (
+    "slowdown | bounded-slowdown | completion | utilization | makespan | slowdown+makespan "
+    "(default: slowdown; logs: bounded-slowdown)"
+)
 ObjectiveOption = Annotated[
-    str | None,
-    typer.Option(
-        "--objective",
-        help="What to minimise: slowdown | bounded-slowdown | completion | utilization | "
-        "makespan | slowdown+makespan (default: slowdown; logs: bounded-slowdown)",
-    ),
+    str | None, typer.Option("--objective", help=f"What to minimise: {_OBJECTIVES}")
+]
+TunedObjectiveOption = Annotated[
+    str | None, typer.Option("--objective", help=f"What tuning minimises: {_OBJECTIVES}")
 ]
 #: Number of loads into which a range is divided.
 _NUM_RATES = 10
@@ -68,6 +71,10 @@ class ReadingOptions:
         ),
     ] = 0.0
 
+    def settings(self) -> dict[str, Any]:
+        """How a log is read, as JSON: the values of the options, by their names."""
+        return {one.name: getattr(self, one.name) for one in fields(ReadingOptions)}
+
     def read(self, path: Path) -> SwfLog:
         """Read a log.
 
@@ -103,6 +110,12 @@ class LogOptions(ReadingOptions):
         Path | None,
         typer.Option("--swf", help="A log in the Standard Workload Format (*.swf, *.swf.gz)."),
     ] = None
+
+    def read_noting(self, path: Path) -> SwfLog:
+        """Read a log, and print on standard error what was left out or changed; see `read`."""
+        log = self.read(path)
+        print_reading(log.report)
+        return log
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,23 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
+    from parcae.workloads.import_report import ImportReport
+
 #: Time between two lines where standard error is not a terminal.
 SECONDS_BETWEEN_LINES = 60.0
+
+
+def print_reading(report: ImportReport, err: bool = True) -> None:
+    """Print what a reader left out or changed.
+
+    Args:
+        report: the report of the reader.
+        err: on standard error.
+    """
+    for note in report.notes:
+        typer.echo(f"note: {note}", err=err)
+    for sample in report.bad_samples:
+        typer.echo(f"bad row: {sample}", err=err)
 
 
 class LogLines:

@@ -22,7 +22,7 @@ from parcae.cli.options import (
     check_deadlines,
     with_deadlines,
 )
-from parcae.cli.progress import counting
+from parcae.cli.progress import counting, print_reading
 
 if TYPE_CHECKING:
     from parcae.evaluation.sizes import ElasticSize
@@ -271,6 +271,5 @@ def _read(source: list[str], recorded: bool) -> Workload:
     if len(source) == 1 and (is_name or first.endswith(".parcae")):
         return load_workload(first)
     workload, report = read_spark_event_logs([Path(one) for one in source], recorded=recorded)
-    for note in report.notes:
-        typer.echo(f"note: {note}", err=True)
+    print_reading(report)
     return workload

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from parcae.cli.checks import Only, check_options, file_to_write
 from parcae.cli.options import MOST, JsonOption, ModelOption, WorkloadArgument, load, numbers
-from parcae.cli.progress import counting
+from parcae.cli.progress import counting, print_reading
 
 if TYPE_CHECKING:
     from parcae.workloads.import_report import ImportReport
@@ -146,10 +146,7 @@ def _import(
     with counting("reading") as progress:
         workload, report = read(progress)
     write_workload(workload, output)
-    for note in report.notes:
-        typer.echo(f"note: {note}", err=True)
-    for sample in report.bad_samples:
-        typer.echo(f"bad row: {sample}", err=True)
+    print_reading(report)
     bad = f", {report.num_bad_rows} bad rows left out" if report.num_bad_rows else ""
     typer.echo(
         f"{output}: {_size(workload)} from {report.num_files} files ({report.num_rows} rows{bad})"

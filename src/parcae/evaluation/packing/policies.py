@@ -86,14 +86,15 @@ def resolve_packing(
     made: dict[str, PackingPolicy] = {}
     tuned: dict[str, str] = {}
     edges: dict[str, str] = {}
-    for name in tuned_last(names, lambda name: tuning is not None and _plain(name) in TUNED):
-        if tuning is None or _plain(name) not in TUNED:
+    for name in tuned_last(names, lambda name: tuning is not None and bool(tuned_policy(name))):
+        base = tuned_policy(name)
+        if tuning is None or base is None:
             made[name] = make_packing_policy(name, setting)
             continue
         if progress is not None:
             progress(f"tuning {name}")
-        result = tune(_plain(name), tuning)
-        is_guarded = name == _plain(name)
+        result = tune(base, tuning)
+        is_guarded = name == base
         policy: PackingPolicy = result.policy
         made[name] = earned(policy, setting or PackingSetting()) if is_guarded else policy
         tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
@@ -108,12 +109,14 @@ def resolve_packing(
     )
 
 
-def _plain(name: str) -> str:
-    """The name without the suffix of a policy that may withhold jobs whatever the harm.
+def tuned_policy(name: str) -> str | None:
+    """The policy of TUNED that a name means; None if no policy is tuned for it.
 
-    `tetris`, which withholds none, does not take it.
+    Only `withhold` takes the suffix of a policy that may withhold jobs whatever the harm: `tetris`
+    withholds none.
     """
-    return "withhold" if name == f"withhold{UNGUARDED}" else name
+    plain = "withhold" if name == f"withhold{UNGUARDED}" else name
+    return plain if plain in TUNED else None
 
 
 def _curve(name: str, setting: PackingSetting | None) -> list[list[float]]:

@@ -348,6 +348,8 @@ class PackingWorld:
     ) -> dict[str, Any]:
         return {
             **self.card,
+            "objective": self.tuning.cost.objective,
+            "tune_budget_s": self.tuning.budget_s,
             "tuned": dict(resolved.tuned),
             "intervals": _method(results, self.sequences),
             "version": __version__,
