@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from parcae.cli import progress
+from parcae.workloads.catalog import BUNDLED
 from tests.cli.running import run
 
 
@@ -65,3 +66,26 @@ def test_a_study_says_what_it_does(tmp_path: Path) -> None:
     done = run("parcae reproduce decima-fig16 -o rep", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "searching for the best schedule" in done.stderr.splitlines()
+
+
+def test_a_search_for_orders_says_the_best_so_far_from_time_to_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = "parcae bounds toy --jobs 3 --executors 2 --orders"
+    few = run(command, tmp_path).stderr.splitlines()
+    assert "" not in few
+    assert "best order so far" not in "".join(few)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    assert "best order so far" in run(command, tmp_path).stderr
+
+
+def test_two_logs_are_counted_each_and_no_line_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        (tmp_path / name).write_bytes((BUNDLED / "example-event-log.zstd").read_bytes())
+    assert "" not in run("parcae compare-logs a b", tmp_path).stderr.splitlines()
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    lines = run("parcae compare-logs a b", tmp_path).stderr.splitlines()
+    assert lines[-1].startswith("reading B: 100%")
+    assert all(re.match("reading [AB]: ", line) for line in lines)

@@ -20,3 +20,10 @@ def test_rows_in_a_pipe_are_not_cut(
     monkeypatch.setenv("COLUMNS", "20")
     print_rows("title", ["job", "time"], [["x" * 60, "1.0"]])
     assert "x" * 60 in capsys.readouterr().out
+
+
+def test_names_have_no_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "plan:weighted-fair:-1:100:2"
+    print_rows(name, ["policy"], [[name]])
+    print_catalog(name, [(name, name, name)], False)
+    assert capsys.readouterr().out.count(name) == 6

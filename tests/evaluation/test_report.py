@@ -241,8 +241,8 @@ def test_one_seed_has_no_interval_in_the_table() -> None:
     assert [(c.header, list(c.cells)) for c in column[3:7]] == [
         ("later", ["0.0%", "0.0%"]),
         ("worst", ["1.00", "0.80"]),
-        ("p95 JCT", ["6", "6"]),
-        ("p99 JCT", ["6", "6"]),
+        ("p95 JCT", ["6.0", "6.0"]),
+        ("p99 JCT", ["6.0", "6.0"]),
     ]
 
 

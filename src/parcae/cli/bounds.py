@@ -17,6 +17,7 @@ from parcae.cli.options import (
     SizeOptions,
     WorkloadArgument,
 )
+from parcae.cli.progress import telling
 
 if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
@@ -86,22 +87,16 @@ def bounds_command(
 
 def _best_order(sequence: JobSequence, config: SimulationConfig, seed: int) -> dict[str, Any]:
     """Search for the best order of the jobs, with a progress bar; the result as JSON."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from parcae.evaluation.bounds import simplified
     from parcae.evaluation.order_search import best_job_order
     from parcae.units import s_from_ms
 
-    # Standard output contains only the result.
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("orders", total=None)
-
-        def show(_: int, best_ms: float) -> None:
-            text = f"best order so far {s_from_ms(best_ms):,.2f} s"
-            progress.update(bar, description=text)
-
-        best = best_job_order(*simplified(sequence, config), seed, show)
+    with telling("orders", is_often=True) as say:
+        best = best_job_order(
+            *simplified(sequence, config),
+            seed,
+            lambda _, best_ms: say(f"best order so far {s_from_ms(best_ms):,.2f} s"),
+        )
     return {
         "best_order": list(best.order),
         "best_order_average_jct_s": s_from_ms(best.average_jct_ms),

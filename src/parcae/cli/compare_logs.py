@@ -11,7 +11,7 @@ import typer
 
 from parcae.cli.checks import chart_to_write
 from parcae.cli.options import JsonOption
-from parcae.cli.progress import progress_bar
+from parcae.cli.progress import counting_each
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -79,14 +79,14 @@ def _compared(a: Path, b: Path, key: str | None, max_bad_share: float) -> LogCom
     """Read and compare two logs, with a progress bar for each."""
     from parcae.evaluation.compare_logs import compare_logs
 
-    with progress_bar() as progress:
-        # An empty log has no total, either.
-        bars = {label: progress.add_task(f"reading {label}", total=None) for label in "AB"}
-
-        def show(label: str, done: int, total: int) -> None:
-            progress.update(bars[label], completed=done, total=total or None)
-
-        return compare_logs(a, b, key=key, max_bad_share=max_bad_share, progress=show)
+    with counting_each(("reading A", "reading B")) as show:
+        return compare_logs(
+            a,
+            b,
+            key=key,
+            max_bad_share=max_bad_share,
+            progress=lambda label, done, total: show(f"reading {label}", done, total),
+        )
 
 
 def _print(comparison: LogComparison) -> None:

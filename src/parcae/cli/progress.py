@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import typer
 
+from parcae.cli.consoles import new_console
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.progress import Progress
 
@@ -100,6 +103,19 @@ class _Counts:
         self._lines.show(text)
 
 
+class _EachCounts:
+    """Lines for a log about several tasks, each of which begins when it is first shown."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, _Counts] = {}
+
+    def show(self, task: str, done: int, total: int) -> None:
+        """Print a line about a task from time to time. A total of 0 is unknown."""
+        if task not in self._counts:
+            self._counts[task] = _Counts(task)
+        self._counts[task].show(done, total)
+
+
 @contextlib.contextmanager
 def counting(task: str, has_counts: bool = False) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that shows how much of a task is done.
@@ -110,12 +126,26 @@ def counting(task: str, has_counts: bool = False) -> Iterator[Callable[[int, int
 
     The function takes what is done and the total, which is 0 if it is unknown.
     """
+    with counting_each((task,), has_counts) as show:
+        yield partial(show, task)
+
+
+@contextlib.contextmanager
+def counting_each(
+    tasks: Sequence[str], has_counts: bool = False
+) -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function that shows how much of each task is done; see `counting`.
+
+    The function takes the task, what is done of it and its total, which is 0 if it is unknown.
+    """
     if not sys.stderr.isatty():
-        yield _Counts(task).show
+        yield _EachCounts().show
         return
-    with progress_bar(has_counts) as progress:
-        bar = progress.add_task(task, total=None)
-        yield lambda done, total: progress.update(bar, completed=done, total=total or None)
+    with _progress_bar(has_counts) as progress:
+        bars = {task: progress.add_task(task, total=None) for task in tasks}
+        yield lambda task, done, total: progress.update(
+            bars[task], completed=done, total=total or None
+        )
 
 
 class _Say(Protocol):
@@ -125,24 +155,27 @@ class _Say(Protocol):
 
 
 @contextlib.contextmanager
-def telling(first: str = "") -> Iterator[_Say]:
+def telling(first: str = "", is_often: bool = False) -> Iterator[_Say]:
     """Show the step that a command is at, and for how long it has run; a log has every step.
 
     Args:
         first: the first step, which a log has not.
+        is_often: there are many steps; a log has one from time to time.
 
     Yields:
         A function that takes the next step.
     """
     if not sys.stderr.isatty():
-        yield _print_step
+        lines = LogLines()
+        yield (lambda step, share=None: lines.show(step)) if is_often else _print_step
         return
 
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (BarColumn(bar_width=20), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    # Without markup: a name in a step is no style.
+    text = TextColumn("{task.description}", markup=False)
+    columns = (BarColumn(bar_width=20), TimeElapsedColumn(), text)
+    with Progress(*columns, console=new_console(stderr=True), transient=True) as progress:
         bar = progress.add_task(first, total=None)
 
         def say(step: str, share: float | None = None) -> None:
@@ -157,13 +190,12 @@ def _print_step(step: str, share: float | None = None) -> None:
     typer.echo(step if share is None else f"{share:4.0%} {step}", err=True)
 
 
-def progress_bar(has_counts: bool = False) -> Progress:
+def _progress_bar(has_counts: bool = False) -> Progress:
     """A bar on standard error, which disappears at its end.
 
     It shows the task's description, what is done (in percent, or as counts) and the time left. A
     task without a total shows activity, but no share.
     """
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -174,4 +206,4 @@ def progress_bar(has_counts: bool = False) -> Progress:
 
     done = MofNCompleteColumn() if has_counts else TextColumn("{task.percentage:>3.0f}%")
     columns = (TextColumn("{task.description}"), BarColumn(), done, TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    return Progress(*columns, console=new_console(stderr=True), transient=True)

@@ -77,12 +77,11 @@ def doctor_command(
 
     Example: parcae spark doctor --policy policy.json --run
     """
-    from rich.console import Console
-
+    from parcae.cli.consoles import new_console
     from parcae.spark.doctor import State, Target, examine
 
     checks = []
-    console = Console(soft_wrap=True)
+    console = new_console(soft_wrap=True)
     target = Target(spark_home, policy, service, secret_file, tls_ca, run)
     for check in examine(target):
         checks.append(check)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from parcae.cli.consoles import new_console
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -137,23 +139,20 @@ def print_fitted(table: Table, width: int = 0) -> None:
         table: the table.
         width: the table may be this wide, in characters, even if the terminal is narrower.
     """
-    from rich.console import Console
-
-    console = Console()
+    console = new_console()
     if not console.is_terminal:
         # A file or a pipe has no width, but rich would cut words at 80 characters.
         print_whole(table)
     else:
-        (console if console.width >= width else Console(width=width)).print(table)
+        (console if console.width >= width else new_console(width=width)).print(table)
 
 
 def print_whole(table: Table) -> None:
     """Print a table without cutting or wrapping cells, wider than the terminal if needed."""
-    from rich.console import Console
     from rich.measure import Measurement
 
-    console = Console()
+    console = new_console()
     unbounded = console.options.update(width=_UNBOUNDED)
     # The console measures a table within its own width: measure with a very large one.
     needed = Measurement.get(console, unbounded, table).maximum
-    (console if console.width >= needed else Console(width=needed)).print(table)
+    (console if console.width >= needed else new_console(width=needed)).print(table)

@@ -64,10 +64,10 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
         ),
         Column("later", _later_text, _later_cell, "of jobs, 95% interval"),
         Column("worst", _worst_text, small="times"),
-        _mean("p95 JCT", "p95_jct_s", ",.0f", ",.1f", "s"),
-        _mean("p99 JCT", "p99_jct_s", ",.0f", ",.1f", "s"),
-        _mean("makespan", "makespan_s", ",.0f", ",.1f", "s"),
-        _mean("busy", "utilization", ".0%", ".0%", "share"),
+        _mean("p95 JCT", "p95_jct_s", ",.1f", "s"),
+        _mean("p99 JCT", "p99_jct_s", ",.1f", "s"),
+        _mean("makespan", "makespan_s", ",.1f", "s"),
+        _mean("busy", "utilization", ".0%", "share"),
         _on_page("slowdown", "mean_slowdown", ",.1f", "mean"),
         _on_page("work", "work_inflation", ".2f", "inflation"),
         _on_page("executor", "moves", ",.0f", "moves"),
@@ -75,14 +75,14 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
     if comparison.policies[0].deadlines is not None:
         shown[4:4] = _deadline_columns()
     if comparison.resolved.config.executor_classes:
-        shown.append(_mean("memory unused", "fragmentation", ".1%", ".1%", "share"))
+        shown.append(_mean("memory unused", "fragmentation", ".1%", "share"))
     if comparison.resolved.config.faults is not None:
         shown.append(_on_page("failed", "failed_attempts", ",.1f", "attempts"))
         shown.append(_on_page("copies", "speculative_copies", ",.1f", "of tasks"))
         shown.append(_on_page("wasted", "wasted_share", ".1%", "core time"))
     if comparison.resolved.config.elastic is not None:
-        shown.append(_mean("held", "cores_held", ",.1f", ",.1f", "cores"))
-        shown.append(_mean("core hours", "core_hours_per_job", ".3g", ".3g", "a job"))
+        shown.append(_mean("held", "cores_held", ",.1f", "cores"))
+        shown.append(_mean("core hours", "core_hours_per_job", ".3g", "a job"))
     return shown
 
 
@@ -113,16 +113,9 @@ def _deadlines(
     return Column(heading, shown, small=small)
 
 
-def _mean(
-    heading: str, key: str, digits: str, page_digits: str, small: str
-) -> Column[PolicyResult]:
-    """The column of a mean of the summaries, with different digits in the terminal and on pages."""
-    return Column(
-        heading,
-        lambda result: format(result.means()[key], digits),
-        lambda result: format(result.means()[key], page_digits),
-        small,
-    )
+def _mean(heading: str, key: str, digits: str, small: str) -> Column[PolicyResult]:
+    """The column of a mean of the summaries."""
+    return Column(heading, lambda result: format(result.means()[key], digits), small=small)
 
 
 def _on_page(heading: str, key: str, digits: str, small: str) -> Column[PolicyResult]:
