@@ -40,7 +40,7 @@ def check_place(path: Path) -> None:
         raise IsADirectoryError(
             errno.EISDIR, "this is a folder; give the name of a file", str(path)
         )
-    if _is_written_to(path):
+    if is_written_to(path):
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, "this is not writable", str(path))
         return
@@ -68,7 +68,7 @@ def check_folder(path: Path) -> None:
         raise PermissionError(errno.EACCES, f"the folder {folder} is not writable", str(path))
 
 
-def _is_written_to(path: Path) -> bool:
+def is_written_to(path: Path) -> bool:
     """Whether `path` is a device, a pipe or a socket: these are written to, never replaced.
 
     So is the name of an open file: `/dev/stdout` may be a file to which a shell directs the output.
@@ -110,7 +110,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """
     check_place(path)
     # `/dev/stdout` is a link to a pipe or a terminal that has no path of its own.
-    if _is_written_to(Path(path)):
+    if is_written_to(Path(path)):
         with _opened_for_writing(Path(path)) as stream:
             yield cast("BinaryIO", stream)
         return

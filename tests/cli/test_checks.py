@@ -102,6 +102,27 @@ def test_a_folder_that_cannot_be_made_is_reported_first(command: str, tmp_path: 
 
 
 @pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("compare toy --keep same --json ./same", "--keep and --json"),
+        ("compare toy --recurring same.csv --per-job same.csv", "--recurring and --per-job"),
+        ("size toy --cores 2,4 --json same --csv same", "--json and --csv"),
+    ],
+)
+def test_two_outputs_to_one_file_are_refused(command: str, flags: str, tmp_path: Path) -> None:
+    done = run(f"parcae {command}", tmp_path)
+    assert done.returncode == 2
+    assert f"{flags} both write" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_outputs_may_go_to_one_device(tmp_path: Path) -> None:
+    files = "--json /dev/null --keep /dev/null"
+    done = run(f"parcae compare toy --seeds 2 --jobs 2 --cores 2 --policies fair {files}", tmp_path)
+    assert "both write" not in done.stderr
+
+
+@pytest.mark.parametrize(
     ("command", "module"),
     [
         ("compare toy --report r.html --per-job x.csv", "plotly"),
@@ -164,13 +185,12 @@ def test_learn_keeps_the_workload_of_a_folder_if_no_deadline_matches(tmp_path: P
 
 def test_every_option_that_names_an_output_is_checked() -> None:
     flags = {"-o", "--csv", "--plot", "--report", "--gantt", "--picture", "--per-job"}
-    flags |= {"--recurring"}
-    checked_later = {"--per-job", "--recurring"}  # with the formats of their names
+    flags |= {"--recurring", "--keep"}
     unchecked = [
         f"{name} {param.opts[0]}"
         for name, params in commands().items()
         for param in params
-        if set(param.opts) & flags - checked_later and param.callback is None
+        if set(param.opts) & flags and param.callback is None
     ]
     assert unchecked == []
 

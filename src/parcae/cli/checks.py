@@ -13,53 +13,85 @@ import typer
 
 Values = Mapping[str, Any]
 
+#: Key of a context's dictionary of the files that the command's options name, with their flags.
+_FLAG_OF_FILE = "parcae.flag_of_file"
 
-def file_to_write(path: Path | None) -> Path | None:
+
+def file_to_write(
+    context: typer.Context, option: typer.CallbackParam, path: Path | None
+) -> Path | None:
     """Check that an option's file can be written; the callback of such options.
 
     Raises:
-        OSError: it cannot.
+        ConfigError: another option of the command names the same file.
+        OSError: the file cannot be written.
     """
     from parcae.files import check_place
 
     if path is not None:
         check_place(path)
+        _refuse_second(context, max(option.opts, key=len), path)
     return path
 
 
-def report_to_write(path: Path | None) -> Path | None:
+def _refuse_second(context: typer.Context, flag: str, path: Path) -> None:
+    """Note which option writes a file, and refuse a second one that would replace it.
+
+    Raises:
+        ConfigError: another option of the command names the same file.
+    """
+    from parcae.errors import ConfigError
+    from parcae.files import is_written_to
+
+    # Two outputs may well go to one device or pipe, one after the other.
+    if is_written_to(path):
+        return
+    flag_of = context.meta.setdefault(_FLAG_OF_FILE, {})
+    first = flag_of.setdefault(path.resolve(), flag)
+    if first != flag:
+        raise ConfigError(f"{first} and {flag} both write {path}: give two files")
+
+
+def report_to_write(
+    context: typer.Context, option: typer.CallbackParam, path: Path | None
+) -> Path | None:
     """Check that an option's page with charts can be written; the callback of such options.
 
     Raises:
+        ConfigError, OSError: see `file_to_write`.
         MissingExtraError: the library that draws the charts is not installed.
-        OSError: the file cannot be written.
     """
     from parcae.extras import require
 
-    if file_to_write(path) is not None:
+    if file_to_write(context, option, path) is not None:
         require("plotly")
     return path
 
 
-def picture_to_write(path: Path | None) -> Path | None:
+def picture_to_write(
+    context: typer.Context, option: typer.CallbackParam, path: Path | None
+) -> Path | None:
     """Check that an option's picture can be written; the callback of such options.
 
     Raises:
+        ConfigError, OSError: see `file_to_write`.
         MissingExtraError: the library that draws it is not installed.
-        OSError: the file cannot be written.
     """
     from parcae.extras import require
 
-    if file_to_write(path) is not None:
+    if file_to_write(context, option, path) is not None:
         require("matplotlib")
     return path
 
 
-def chart_to_write(path: Path | None) -> Path | None:
+def chart_to_write(
+    context: typer.Context, option: typer.CallbackParam, path: Path | None
+) -> Path | None:
     """Check that an option's Gantt chart, page or picture, can be written; as a callback.
 
     Raises:
-        ConfigError: charts are not written in the format of the file's name.
+        ConfigError: charts are not written in the format of the file's name; and see
+            `file_to_write`.
         MissingExtraError: the library that draws this format is not installed.
         OSError: the file cannot be written.
     """
@@ -67,8 +99,8 @@ def chart_to_write(path: Path | None) -> Path | None:
 
     if path is None:
         return None
-    is_page = chart_format(path) == "html"
-    return report_to_write(path) if is_page else picture_to_write(path)
+    check = report_to_write if chart_format(path) == "html" else picture_to_write
+    return check(context, option, path)
 
 
 def folder_to_write(path: Path | None) -> Path | None:

@@ -113,6 +113,7 @@ class JobsOutputOptions(OutputOptions):
             "--per-job",
             help="Write the results of every job under every policy to this file (.csv or "
             ".parquet).",
+            callback=file_to_write,
         ),
     ] = None
     recurring: Annotated[
@@ -121,6 +122,7 @@ class JobsOutputOptions(OutputOptions):
             "--recurring",
             help="Write the times of every recurring job under every policy, and who gains and "
             "loses, to this file (.csv, .json or .parquet).",
+            callback=file_to_write,
         ),
     ] = None
 
