@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from parcae import files
 from parcae.files import check_folder, write_text
 from parcae.workloads.archive import write_workload
+from parcae.workloads.job import TaskDurations
 from parcae.workloads.synthetic import toy_workload
 from tests.cli.running import run
 from tests.fuzzing.commands import commands
@@ -215,3 +217,27 @@ def test_a_pipe_without_a_reader_is_not_waited_for_without_end(
     assert os.read(reader, 9) == b"a"
     os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare empty.parcae --policies fair,fifo --seeds 2 --jobs 2 --cores 2",
+        "size empty.parcae --cores 2,4 --seeds 2 --arrivals poisson:1s",
+    ],
+)
+@pytest.mark.parametrize(
+    ("mean_ms", "words"),
+    [(0.0, "all task durations of workload 'toy' are 0 ms"), (5.0, "jobs of seed 0 take 0 ms")],
+)
+def test_runs_that_take_no_time_are_refused(
+    command: str, mean_ms: float, words: str, tmp_path: Path
+) -> None:
+    none = TaskDurations.constant(0)
+    workload = toy_workload().with_stages(
+        lambda stage: replace(stage, durations=none, mean_task_ms=mean_ms)
+    )
+    write_workload(workload, tmp_path / "empty.parcae")
+    done = run(f"parcae {command}", tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr

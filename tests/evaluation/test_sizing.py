@@ -197,6 +197,7 @@ def test_policies_are_made_for_the_arrivals_as_grown() -> None:
         ({"price": -1.0}, "--price"),
         ({"price": math.nan}, "--price"),
         ({"growth": 0.0}, "--growth"),
+        ({"growth": 1e-300}, "--growth"),
         ({"cores": (8, 4)}, "--cores"),
         ({"num_seeds": 1}, "--seeds"),
         ({"search": True}, "--target"),

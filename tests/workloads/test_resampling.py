@@ -50,7 +50,7 @@ def test_a_seed_draws_one_sequence() -> None:
 def test_growth_divides_the_gaps() -> None:
     twice = grown(_recorded(), 2.0)
     assert twice.arrival_ms.tolist() == (_recorded().arrival_ms // 2).tolist()
-    for growth in (0.0, -1.0, float("nan"), float("inf")):
+    for growth in (0.0, -1.0, 1e-300, 1e6, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="--growth"):
             grown(_recorded(), growth)
 

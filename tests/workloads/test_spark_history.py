@@ -130,6 +130,12 @@ def test_what_a_server_does_wrong_is_said(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_is_no_folder_for_the_logs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with serving(_served("a")) as url, pytest.raises(NotADirectoryError, match="is not a folder"):
+        read_workload("spark-history", [url], folder=str(tmp_path / "file"))
+
+
 def test_size_and_time_are_bounded(tmp_path: Path) -> None:
     served = Served()
     served.add("app-0", "a", b"{" * (2 * 2**20))

@@ -222,6 +222,47 @@ def test_columns_that_are_missing_or_contradict_each_other_are_refused(
         _read(tmp_path / "s.json", rows)
 
 
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    text = "job,stage,tasks,durations_ms,durations_ms,x,x\nr1,1,2,5;6,7;8,0,1\n"
+    path.write_text(text)
+    message = "the columns 'durations_ms' and 'durations_ms' both give durations"
+    with pytest.raises(FormatError, match=message):
+        read_workload("csv", [path])
+    path.with_suffix(".csv.gz").write_bytes(gzip.compress(text.encode()))
+    with pytest.raises(FormatError, match=message):
+        read_workload("csv", [path.with_suffix(".csv.gz")])
+    # Columns that mean nothing are ignored, also two of one name.
+    path.write_text(text.replace("durations_ms,durations_ms", "durations_ms,y"))
+    workload, _ = read_workload("csv", [path])
+    assert len(workload.jobs) == 1
+
+
+def test_durations_that_become_0_are_noted(tmp_path: Path) -> None:
+    rows = [
+        {"job": "r1", "stage": 1, "tasks": 3, "durations_ms": [0.2, 0, 0.4]},
+        {"job": "r2", "stage": 1, "tasks": 1, "durations_ms": [1.2]},
+    ]
+    _, report = _read(tmp_path / "s.json", rows)
+    assert "2 durations below 0.5 ms became 0" in " ".join(report.notes)
+    means = [{"job": "r1", "stage": 1, "tasks": 3, "duration_mean_s": 1e-4}]
+    _, report = _read(tmp_path / "s.json", means)
+    assert "1 duration below 0.5 ms became 0" in " ".join(report.notes)
+    _, report = _read(tmp_path / "s.json", ROWS)
+    assert "became 0" not in " ".join(report.notes)
+
+
+def test_a_unit_that_no_column_needs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--unit s has no effect"):
+        _read(tmp_path / "s.json", ROWS, unit="s")
+
+
+def test_half_a_character_is_no_name(tmp_path: Path) -> None:
+    rows = [row | {"name": "a\ud800"} if row["job"] == "r2" else row for row in ROWS]
+    with pytest.raises(FormatError, match=r"s.json:3: job r2: .* is not a name"):
+        _read(tmp_path / "s.json", rows)
+
+
 def test_recorded_needs_an_arrival_of_every_run(tmp_path: Path) -> None:
     rows = [row | {"arrival_s": None} if row["job"] == "r2" else row for row in ROWS]
     with pytest.raises(FormatError, match=r"s.json:3: job r2: its arrival is missing"):

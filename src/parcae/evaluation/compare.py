@@ -49,6 +49,7 @@ from parcae.workloads.job import Workload
 if TYPE_CHECKING:
     import polars as pl
 
+_WHOLE_MS = "durations are whole milliseconds; import them in the right unit"
 #: Seed of the bootstrap's resamples.
 _BOOTSTRAP_SEED = 20_190_819
 
@@ -241,7 +242,17 @@ class ClusterWorld:
     def resolve(
         self, policies: Sequence[str | AnyPolicy], say: Say | None = None
     ) -> ResolvedPolicies:
-        """Make the policies with the given names; those with `:tuned` are tuned here."""
+        """Make the policies with the given names; those with `:tuned` are tuned here.
+
+        Raises:
+            ConfigError: the workload has no work.
+            PolicyError: a policy is unknown.
+        """
+        if self.workload.mean_work_ms == 0:
+            raise ConfigError(
+                f"all task durations of workload {self.workload.name!r} are 0 ms, so there is "
+                f"nothing to compare: {_WHOLE_MS}"
+            )
         return resolve_policies(self.workload, policies, self.config, self.arrivals, self.num_jobs)
 
     def draw(self, seed: int) -> JobSequence:
@@ -317,7 +328,17 @@ class ClusterWorld:
         rows: Sequence[SeedRuns],
         method: Method = DEFAULT_METHOD,
     ) -> Comparison:
-        """The comparison of the policies on these seeds."""
+        """The comparison of the policies on these seeds.
+
+        Raises:
+            ConfigError: a run under the first policy takes no time.
+        """
+        for seed, row in zip(runs, rows, strict=True):
+            if row.summaries[0].average_jct_ms == 0:
+                raise ConfigError(
+                    f"all jobs of seed {seed} take 0 ms under {resolved.names[0]}, so nothing can "
+                    f"be relative to it: {_WHOLE_MS}, or simulate more jobs in a run"
+                )
         settings = {
             **self.settings(resolved),
             "seeds": [runs.start, runs.stop - 1],

@@ -38,7 +38,7 @@ from parcae.workloads.arrivals import ArrivalProcess, JobSequence, process_like,
 from parcae.workloads.deadlines import seconds_by_name
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
-from parcae.workloads.resampling import check_block, default_block, grown, resampled
+from parcae.workloads.resampling import check_block, check_growth, default_block, grown, resampled
 
 #: Number of jobs in a run whose arrivals are drawn.
 _DRAWN_JOBS = 100
@@ -96,8 +96,7 @@ class Question:
             raise ConfigError("an interval needs at least two runs: give --seeds 2 or more")
         if not (math.isfinite(self.price) and self.price >= 0):
             raise ConfigError(f"--price {self.price:g}: write a number from 0 on")
-        if not (math.isfinite(self.growth) and 0 < self.growth <= 1000):
-            raise ConfigError(f"--growth {self.growth:g}: write a number above 0, up to 1000")
+        check_growth(self.growth)
         if self.config.world is not WorldName.CORES:
             raise ConfigError("sizes are compared in the world of cores only")
         if self.search and self.target is None:

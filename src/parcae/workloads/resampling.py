@@ -11,6 +11,10 @@ from parcae.errors import ConfigError
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.random_streams import RandomStreams
 
+#: Bounds of `growth`: others are mistakes, and arrivals would overflow.
+LEAST_GROWTH = 0.001
+MOST_GROWTH = 1_000.0
+
 
 def default_block(num_jobs: int) -> int:
     """Length of a block for this many recorded jobs: the square root, rounded up.
@@ -74,13 +78,25 @@ def resampled(recorded: JobSequence, num_jobs: int, block: int, *, seed: int) ->
     return replace(recorded, job_index=recorded.job_index[places], arrival_ms=np.cumsum(drawn_ms))
 
 
+def check_growth(growth: float) -> None:
+    """Check that arrivals can be divided by this number.
+
+    Raises:
+        ConfigError: it is not a number from `LEAST_GROWTH` to `MOST_GROWTH`.
+    """
+    if not LEAST_GROWTH <= growth <= MOST_GROWTH:
+        raise ConfigError(
+            f"--growth {growth:g}: write a number from {LEAST_GROWTH:g} to {MOST_GROWTH:g}, as in "
+            "1.5"
+        )
+
+
 def grown(sequence: JobSequence, growth: float) -> JobSequence:
     """The same jobs in a shorter time: every arrival divided by `growth`, in whole ms.
 
     Raises:
-        ConfigError: `growth` is not a positive number.
+        ConfigError: `growth` is out of range.
     """
-    if not (math.isfinite(growth) and growth > 0):
-        raise ConfigError(f"--growth {growth:g}: write a number above 0, as in 1.5")
+    check_growth(growth)
     arrival_ms = np.floor(sequence.arrival_ms / growth).astype(np.int64)
     return replace(sequence, arrival_ms=arrival_ms)

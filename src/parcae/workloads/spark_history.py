@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from parcae.errors import ConfigError, FormatError
+from parcae.files import check_folder
 from parcae.workloads.history_server import HistoryServer, LogNotThere
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import Workload
@@ -134,6 +135,7 @@ def _folder(kept: str | None) -> Iterator[Path]:
     """The folder of the archives: the given one, or one that is deleted in the end."""
     if kept is not None:
         folder = Path(kept)
+        check_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
         return

@@ -47,7 +47,13 @@ def as_name(cell: Any) -> str:
         cell = int(cell)
     if isinstance(cell, bool | list | dict) or (isinstance(cell, float) and math.isnan(cell)):
         raise ValueError(f"{_shown(cell)} is not a name")
-    return str(cell).strip()
+    name = str(cell).strip()
+    # JSON can escape half of a surrogate pair, which cannot be written to any file.
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{_shown(cell)} is not a name: half a character is missing") from None
+    return name
 
 
 def as_list(cell: Any) -> list[Any]:

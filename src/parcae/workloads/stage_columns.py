@@ -58,7 +58,8 @@ class Columns:
         unit: the unit of numbers in columns whose names have no unit: ms, s or min; "" for none.
 
     Raises:
-        ConfigError: a meaning, a column or a unit that does not exist.
+        ConfigError: a meaning, a column or a unit that does not exist, or a unit that no column
+            needs.
         FormatError: two columns of one meaning, or columns that are missing.
     """
 
@@ -69,6 +70,7 @@ class Columns:
         self.path: Path = table.path
         self.ignored: list[str] = []
         self._of: dict[str, Column] = {}
+        needs_unit: list[str] = []
         meaning_of = {name: meaning for meaning, name in called.items()}
         for name, cells in table.columns.items():
             meaning, of_name = _meaning(meaning_of.get(name, name))
@@ -78,6 +80,15 @@ class Columns:
                 continue
             self._refuse_second(meaning, name)
             self._of[meaning] = Column(name, cells, UNITS.get(of_name or unit))
+            if name in table.repeated:
+                self._refuse_second(meaning, name)
+            if of_name is None and meaning in _TIMES:
+                needs_unit.append(name)
+        if unit and not needs_unit:
+            raise ConfigError(
+                f"--unit {unit} has no effect: the names of all columns of times in {table.path} "
+                "end in their units; leave it out"
+            )
         self._check_complete(table)
 
     def cell(self, meaning: str, row: int) -> Any:

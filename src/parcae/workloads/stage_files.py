@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ class Table:
         path: the file, for messages.
         columns: the cells of every column, by its name.
         numbers: the number of every row in messages: its line in a text file, else counted from 1.
+        repeated: names that several columns of the file have; `columns` has the first of them.
     """
 
     path: Path
     columns: dict[str, list[Any]]
     numbers: Sequence[int]
+    repeated: frozenset[str] = frozenset()
 
 
 def open_csv(path: Path) -> Table:
@@ -50,11 +53,16 @@ def open_csv(path: Path) -> Table:
     try:
         # All cells as text: a type that is guessed from the first rows may not fit the others.
         frame = pl.read_csv(source, separator=separator, infer_schema=False)
+        names = pl.read_csv(
+            source, separator=separator, infer_schema=False, has_header=False, n_rows=1
+        ).row(0)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = str(error).strip().partition("\n")[0][:120]
         message = f"{path}: no CSV table with a header, or a damaged one ({reason})"
         raise FormatError(message) from None
-    return _of_frame(path, frame, 2)
+    # Polars gives the second column of a name another one.
+    repeated = frozenset(name for name, count in Counter(names).items() if name and count > 1)
+    return replace(_of_frame(path, frame, 2), repeated=repeated)
 
 
 def open_parquet(path: Path) -> Table:

@@ -41,7 +41,12 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, eq=False)
 class _Row:
-    """One stage of one run; `number` is its row in messages, None stands for an empty cell."""
+    """One stage of one run.
+
+    Args:
+        number: the row in messages. None in the other fields stands for an empty cell.
+        num_lost: number of durations above 0 that are 0 in whole ms.
+    """
 
     number: int
     job: str
@@ -49,6 +54,7 @@ class _Row:
     parents: tuple[str, ...]
     num_tasks: int
     samples: Samples
+    num_lost: int
     name: str | None
     pool: str | None
     arrival_ms: int | None
@@ -148,6 +154,13 @@ def _notes(found: Columns, bad_jobs: set[str], of_job: dict[str, list[_Row]]) ->
             f"Left out {counted(len(bad_jobs), 'job')} with bad rows, "
             f"and with them {counted(num_rows, 'readable row')}."
         )
+    kept = (row for job, rows in of_job.items() if job not in bad_jobs for row in rows)
+    num_lost = sum(row.num_lost for row in kept)
+    if num_lost:
+        notes.append(
+            f"{counted(num_lost, 'duration')} below 0.5 ms became 0 (durations are whole ms); is "
+            "the unit right?"
+        )
     return notes
 
 
@@ -176,7 +189,7 @@ def _rows_by_job(
 
 
 def _row(found: Columns, index: int, number: int, job: str) -> _Row:
-    num_tasks, samples = _tasks(found, index)
+    num_tasks, samples, num_lost = _tasks(found, index)
     arrival = found.cell("arrival", index)
     pool = found.cell("pool", index)
     return _Row(
@@ -186,6 +199,7 @@ def _row(found: Columns, index: int, number: int, job: str) -> _Row:
         tuple(as_name(parent) for parent in as_list(found.cell("parents", index))),
         num_tasks,
         samples,
+        num_lost,
         None if is_empty(found.cell("name", index)) else _name_in(found, "name", index),
         None if is_empty(pool) else as_name(pool),
         None if is_empty(arrival) else as_time(arrival, lambda: found.unit_ms("arrival")),
@@ -199,8 +213,8 @@ def _name_in(found: Columns, meaning: str, index: int) -> str:
     return as_name(cell)
 
 
-def _tasks(found: Columns, index: int) -> tuple[int, Samples]:
-    """Number of tasks of a row, and samples of their durations."""
+def _tasks(found: Columns, index: int) -> tuple[int, Samples, int]:
+    """Number of tasks of a row, samples of their durations, and how many of these became 0."""
     durations = as_list(found.cell("durations", index))
     mean = found.cell("duration_mean", index)
     tasks = found.cell("tasks", index)
@@ -214,20 +228,22 @@ def _tasks(found: Columns, index: int) -> tuple[int, Samples]:
     if len(durations) > num_tasks:
         raise ValueError(f"{len(durations)} durations of {num_tasks} tasks")
     if not durations:
-        return num_tasks, _drawn_samples(found, index)
-    ms = [as_duration(one, lambda: found.unit_ms("durations")) for one in durations]
-    return num_tasks, np.rint(np.array(ms)).astype(np.int64)
+        return num_tasks, *_drawn_samples(found, index)
+    ms = np.array([as_duration(one, lambda: found.unit_ms("durations")) for one in durations])
+    samples = np.rint(ms).astype(np.int64)
+    return num_tasks, samples, int(np.count_nonzero((samples == 0) & (ms > 0)))
 
 
-def _drawn_samples(found: Columns, index: int) -> Samples:
-    """Samples that have the mean and the spread that a row gives."""
+def _drawn_samples(found: Columns, index: int) -> tuple[Samples, int]:
+    """Samples that have the mean and the spread that a row gives, and 1 if the mean became 0."""
     mean_ms = as_duration(
         found.cell("duration_mean", index), lambda: found.unit_ms("duration_mean")
     )
     spread = found.cell("duration_sd", index)
-    if is_empty(spread):
-        return samples_of_spread(mean_ms, 0.0)
-    return samples_of_spread(mean_ms, as_duration(spread, lambda: found.unit_ms("duration_sd")))
+    spread_ms = 0.0
+    if not is_empty(spread):
+        spread_ms = as_duration(spread, lambda: found.unit_ms("duration_sd"))
+    return samples_of_spread(mean_ms, spread_ms), int(mean_ms > 0 and round(mean_ms) == 0)
 
 
 def _runs(
