@@ -52,6 +52,24 @@ def test_an_unexpected_error_is_one_line(
     assert done.stderr.count("\n") == 1
 
 
+def test_an_interrupted_command_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("parcae.evaluation.compare.compare", interrupted)
+    done = run("parcae compare toy --seeds 2", tmp_path)
+    assert (done.returncode, done.stderr) == (130, "parcae: interrupted\n")
+    (tmp_path / "kept").write_text("")
+    done = run("parcae compare toy --seeds 2 --keep kept", tmp_path)
+    assert done.returncode == 130
+    assert done.stderr.splitlines() == [
+        "the finished seeds are in kept; the same command goes on from there",
+        "parcae: interrupted",
+    ]
+
+
 def _flipped(packed: bytes) -> bytes:
     """One bit of the compressed content is flipped, neither of the header nor of the checksum."""
     changed = bytearray(packed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from parcae.cli.options import (
 from parcae.cli.progress import counting
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from parcae.evaluation.compare import Comparison
     from parcae.evaluation.world import PairedComparison
 
@@ -146,6 +149,18 @@ class JobsOutputOptions(OutputOptions):
             typer.echo(f"recurring jobs: {self.recurring}")
 
 
+@contextlib.contextmanager
+def _naming_kept(path: Path | None) -> Iterator[None]:
+    """Say where the finished seeds are if the user interrupts the runs."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if path is not None and path.exists():
+            kept = f"the finished seeds are in {path}; the same command goes on from there"
+            typer.echo(kept, err=True)
+        raise
+
+
 @refusing(FOR_ELASTIC)
 @with_groups
 def compare_command(
@@ -173,7 +188,7 @@ def compare_command(
     output.check_tables()
     config = elastic.applied(cluster.config(), cluster.cores)
     loaded = with_deadlines(cluster.load(workload), runs.deadlines)
-    with counting("simulating", has_counts=True) as progress:
+    with _naming_kept(runs.keep), counting("simulating", has_counts=True) as progress:
         comparison = compare(
             ClusterWorld(loaded, config, runs.arrivals, runs.jobs),
             (policies or DEFAULT_POLICIES[config.world.value]).split(","),

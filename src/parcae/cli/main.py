@@ -11,9 +11,10 @@ import signal
 import sys
 import warnings
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from parcae.cli import (
     bench,
@@ -35,8 +36,33 @@ from parcae.cli import (
 )
 from parcae.version import __version__
 
+#: Exit codes for bad input, and for a command that the user interrupted.
+BAD_INPUT = 2
+# 128 + the number of SIGINT, as shells report it.
+INTERRUPTED = 130
+# A bug of Parcae, or too little memory.
+FAILED = 1
+#: Set to 1, this environment variable shows the traceback of an unexpected error.
+TRACEBACK = "PARCAE_TRACEBACK"
+# As many characters of a message: a damaged file may have very long names in it.
+_MOST_SHOWN = 2_000
+
+
+class _Commands(TyperGroup):
+    """The commands. Typer would end one that is interrupted without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command of a command line."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("parcae: interrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+
+
 app = typer.Typer(
     name="parcae",
+    cls=_Commands,
     help="Parcae learns how to schedule the jobs of a data-processing cluster.",
     no_args_is_help=True,
     # `main` prints errors itself, in one line.
@@ -64,17 +90,6 @@ app.command("replay")(serve.replay_command)
 app.command("export")(export.export_command)
 app.command("bounds")(bounds.bounds_command)
 app.command("policies")(policies.policies_command)
-
-#: Exit codes for bad input, and for a command that the user interrupted.
-BAD_INPUT = 2
-# 128 + the number of SIGINT, as shells report it.
-INTERRUPTED = 130
-# A bug of Parcae, or too little memory.
-FAILED = 1
-#: Set to 1, this environment variable shows the traceback of an unexpected error.
-TRACEBACK = "PARCAE_TRACEBACK"
-# As many characters of a message: a damaged file may have very long names in it.
-_MOST_SHOWN = 2_000
 
 
 def _print_version(wanted: bool) -> None:
@@ -156,9 +171,6 @@ def main() -> None:
     except (InputError, ValidationError, OSError) as error:
         typer.echo(f"parcae: {_one_line(error)}", err=True)
         sys.exit(BAD_INPUT)
-    except KeyboardInterrupt:
-        typer.echo("parcae: interrupted", err=True)
-        sys.exit(INTERRUPTED)
     except Exception as error:
         # The last resort: no traceback reaches a user who did not ask for it.
         if os.environ.get(TRACEBACK) == "1":
