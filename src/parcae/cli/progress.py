@@ -104,7 +104,7 @@ class _Counts:
 
 
 class _EachCounts:
-    """Lines for a log about several tasks, each of which begins when it is first shown."""
+    """Lines for a log about several tasks; a task begins when it is first shown."""
 
     def __init__(self) -> None:
         self._counts: dict[str, _Counts] = {}
