@@ -139,6 +139,7 @@ def test_lost_output_takes_a_stage_s_children_back() -> None:
     rerun_tasks(state, 0, 1)
     assert (state.jobs.num_done[job], state.stages.num_parents_unfinished[1]) == (0, 1)
     assert (state.stages.num_started[0], state.stages.num_finished[0]) == (1, 1)
+    assert state.stages.executed_ms[0] == 10  # half of the time of both tasks
     assert state.stages.frontier_rank[:2].tolist() == [2, -1]
     assert state.jobs.num_schedulable[job] == 1
     check_invariants(state)

@@ -12,8 +12,8 @@ from gymnasium.utils.env_checker import check_env
 
 from parcae.environment import PACKING_ID
 from parcae.environment.layout import PackingFeature, WaitingFeature
-from parcae.environment.packing import PackingEnv
-from parcae.errors import ConfigError, WorkloadError
+from parcae.environment.packing import PackingEnv, PackingVectorEnv
+from parcae.errors import ConfigError, PolicyError, WorkloadError
 from parcae.packing.layout import VOID, Cost
 from parcae.packing.sources import DrawnSource
 from parcae.packing.world import PackingBatch
@@ -177,11 +177,36 @@ def test_pieces_of_given_jobs_are_drawn_by_seed() -> None:
         ({"horizon": 9}, "give a longer horizon"),
         ({"jobs": RigidJobs("none", [], [], np.zeros((0, 1)), [4])}, "give at least one"),
         ({"jobs": _THREE, "num_jobs": 4}, "give a number from 1 to 3"),
+        ({"num_jobs": 5}, "no effect without jobs"),
+        ({"jobs": _THREE, "num_resources": 7}, "num_resources has no effect with jobs"),
+        ({"jobs": _THREE, "rates": (0.5,)}, "rates has no effect with jobs"),
     ],
 )
 def test_wrong_settings_are_refused_with_a_remedy(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         gymnasium.make(PACKING_ID, **settings)
+
+
+@pytest.mark.parametrize("action", [-1, 11, 1.0, float("nan")])
+def test_an_action_outside_the_space_is_refused(action: float) -> None:
+    env = PackingEnv(num_slots=10)
+    env.reset(seed=0)
+    with pytest.raises(PolicyError, match="0 to 10; 10 lets time pass"):
+        env.step(np.asarray(action))
+    env.step(np.asarray(10))
+
+
+def test_only_environments_that_act_must_be_given_an_action_of_the_space() -> None:
+    envs = PackingVectorEnv(num_envs=2, num_slots=3, window=2, rates=(1.0,))
+    envs.reset(seed=0)
+    is_over = np.zeros(2, np.bool_)
+    while not is_over.any():
+        _, _, terminated, truncated, _ = envs.step(np.array([3, 0]))
+        is_over = terminated | truncated
+    envs.step(np.where(is_over, -5, 3))
+    if not is_over.all():
+        with pytest.raises(PolicyError, match="not in the action space"):
+            envs.step(np.array([-5, -5]))
 
 
 def test_a_job_longer_than_the_horizon_is_refused_at_once() -> None:

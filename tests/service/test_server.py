@@ -21,6 +21,8 @@ from parcae.service.client import Client
 from parcae.service.frames import frame
 from parcae.service.protocol import Error, Hello, Orders, Ping, Pong, State, new_nonce
 from parcae.service.server import Server, ServerConfig, read_secret
+from parcae.service.session import Service, Session
+from parcae.service.sharing import Sharing
 from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
@@ -126,6 +128,30 @@ def test_a_client_that_says_nothing_is_dropped(start: Start) -> None:
     with Client("127.0.0.1", server.port) as client:
         client.socket.sendall(b"\x00\x00")
         assert _last_words(client).code == "timeout"
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_session_that_is_refused_leaves_when_nobody_works_on_the_shared_cluster(
+    monkeypatch: pytest.MonkeyPatch, is_silent: bool
+) -> None:
+    held = []
+    left = Service.left
+
+    def recorded(service: Service, session: Session) -> None:
+        held.append(server._cluster_lock.locked())
+        left(service, session)
+
+    monkeypatch.setattr(Service, "left", recorded)
+    config = ServerConfig(idle_timeout_s=0.3 if is_silent else 60.0)
+    server, stop = serve_in_thread(lambda: Server(service_of(sharing=Sharing(num_cores=4)), config))
+    with Client("127.0.0.1", server.port) as client:
+        client.greet(_hello())
+        if not is_silent:
+            client.socket.sendall(struct.pack(">I", 1 << 31))
+        assert _last_words(client).code == ("timeout" if is_silent else "too_large")
+    stop()
+    assert held
+    assert all(held)
 
 
 def test_a_wrong_secret_is_denied_and_the_right_one_is_not(start: Start) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.policies.orders.kernels import OrderKind
+from parcae.service.mirror import Mirror
 from parcae.service.protocol import Bye, Error, JobArrived, JobEnded, Orders
 from parcae.service.session import Service
 from parcae.service.sharing import Sharing
@@ -50,6 +51,28 @@ def test_executors_go_to_the_application_whose_jobs_come_first() -> None:
     two.events(9, began("short", 0, 5), ended("short", 0, 5, 20), JobEnded(job_id="short"))
     assert _executors(one) == 4
     assert order_of(one.events(10)) == ["long"]
+
+
+def test_executors_are_shared_out_once_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = []
+    share_out = Sharing.share_out
+
+    def counted(sharing: Sharing, mirror: Mirror) -> dict[str, int]:
+        times.append(mirror.clock_ms)
+        return share_out(sharing, mirror)
+
+    service = _service(cores=8)
+    clients = [Speaker(service, name) for name in ("one", "two", "three")]
+    for client in clients:
+        client.state(0)
+    monkeypatch.setattr(Sharing, "share_out", counted)
+    reply = clients[0].events(5, JobArrived(job=job_of("a", (3, ()))))
+    assert reply.executors == 3  # type: ignore[union-attr]
+    assert len(times) == 1
+    clients[1].events(6, JobArrived(job=job_of("b", (9, ()))))
+    clients[1].events(7, JobEnded(job_id="b"))
+    assert len(times) == 3
+    assert clients[0].events(8).executors == 3  # type: ignore[union-attr]
 
 
 def test_jobs_of_two_applications_may_have_one_id() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import warnings
 from types import FrameType
 from typing import Annotated, Any
 
@@ -161,8 +160,6 @@ def main() -> None:
 
     # `parcae.compilation` reads it; the name is repeated here, since importing it takes a second.
     os.environ.setdefault("PARCAE_ANNOUNCE_COMPILATION", "1")
-    # CMA-ES says so at its import, although only its own plots, which are not used, need it.
-    warnings.filterwarnings("ignore", message="Could not import matplotlib")
     try:
         with naming_extras():
             app()

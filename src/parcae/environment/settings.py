@@ -133,6 +133,10 @@ def _accruing(text: str) -> Objective:
     return objective
 
 
+#: Settings of drawn jobs.
+_DRAWN = ("rates", "window", "mix", "num_units", "num_resources")
+
+
 class PackingSettings(BaseModel):
     """Settings of `parcae/Packing-v0`: jobs that are drawn at random, or jobs of a log.
 
@@ -193,6 +197,20 @@ class PackingSettings(BaseModel):
         )
 
 
+def _refuse_idle(settings: PackingSettings) -> None:
+    """Refuse settings that have no effect beside the others.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    given = settings.model_fields_set
+    if settings.jobs is None and settings.num_jobs is not None:
+        raise ConfigError("num_jobs has no effect without jobs; window is the length of drawn runs")
+    idle = [name for name in _DRAWN if name in given]
+    if settings.jobs is not None and idle:
+        raise ConfigError(f"{idle[0]} has no effect with jobs, which are not drawn; leave it out")
+
+
 def read_packing(given: Mapping[str, Any]) -> PackingSettings:
     """Check the keyword arguments of `parcae/Packing-v0` and return the settings.
 
@@ -212,6 +230,7 @@ def read_packing(given: Mapping[str, Any]) -> PackingSettings:
     except ValidationError as error:
         raise ConfigError(_in_words(error)) from None
     parse_cost(settings.objective)  # raises an error if there is no such objective
+    _refuse_idle(settings)
     if world.mode is not TimeMode.STEPS:
         raise ConfigError("setting mode: the environment counts time in steps; leave mode out")
     _check_jobs(settings)

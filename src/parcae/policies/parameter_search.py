@@ -132,12 +132,13 @@ def search_parameters(
 
 
 def _new_strategy(start: FloatArray, spread: float, seed: int) -> Any:
-    import cma
-
     # Costs are noisy: CMA-ES must not stop because two generations cost about the same (tolfun).
     options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
     with warnings.catch_warnings():
+        # At its import it misses matplotlib, which only its own plots need.
         warnings.simplefilter("ignore")
+        import cma
+
         return cma.CMAEvolutionStrategy(start, spread, options)
 
 

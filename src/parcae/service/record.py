@@ -154,7 +154,8 @@ def _head(service: Service, key: str, number: int) -> dict[str, Any]:
         "part": number,
         "wall_ms": round(_MS_PER_S * time.time()),
         "cores": service.sharing.num_cores if service.sharing is not None else None,
-        "learned": service.duration_model.learned.dump(),
+        # A copy: the second thread may learn meanwhile.
+        "learned": service.duration_model.learned.copy().dump(),
     }
 
 

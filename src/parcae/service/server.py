@@ -339,19 +339,21 @@ class Server:
                 ):
                     data = await connection.reader.read(_CHUNK)
             except TimeoutError:
-                connection.send(
-                    session.refuse(
-                        ProtocolError(Code.TIMEOUT, "the client sent no message for too long")
-                    )
-                )
+                silence = ProtocolError(Code.TIMEOUT, "the client sent no message for too long")
+                await self._refuse(connection, silence)
                 break
             if not data:
                 return
             try:
                 await self._answer(connection, frames, data)
             except ProtocolError as error:
-                connection.send(session.refuse(error))
+                await self._refuse(connection, error)
         await connection.flush()
+
+    async def _refuse(self, connection: _Connection, error: ProtocolError) -> None:
+        """Close the session and say why, when the second thread does not work on its cluster."""
+        async with connection.lock:
+            connection.send(connection.session.refuse(error))
 
     async def _answer(self, connection: _Connection, frames: FrameReader, data: bytes) -> None:
         """Answer all messages that are complete with the new data.

@@ -457,6 +457,8 @@ class Session:
             # Events before the wrong one were applied: only a full state makes both sides agree.
             mirror.forget(application)
             mirror.settle()
+            if service.sharing is not None:
+                service.sharing.changed()
             service.push_orders(mirror, application)
             raise
         return orders
@@ -468,7 +470,10 @@ class Session:
         else:
             mirror.take_events(self.application, message)
         sharing = self.service.sharing
-        if sharing is not None and message.cores is not None:
+        if sharing is None:
+            return
+        sharing.changed()
+        if message.cores is not None:
             sharing.report_cores(self.application, message.cores)
 
     def _watch_sent(self, message: ServerMessage) -> None:

@@ -35,6 +35,7 @@ class Sharing:
     moving_delay_ms: int = 0
     _given: dict[str, int] = field(default_factory=dict, init=False)
     _taken_ms: dict[str, int] = field(default_factory=dict, init=False)
+    _is_due: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         if self.executor_cores < 1 or self.num_cores < self.executor_cores:
@@ -54,15 +55,22 @@ class Sharing:
         It keeps those executors until they are taken; later reports change nothing.
         """
         self._given.setdefault(application, min(self.num_executors, cores // self.executor_cores))
+        self.changed()
 
     def forget(self, application: str) -> None:
         """Remove an application that ended; its executors become free."""
         self._given.pop(application, None)
         self._taken_ms.pop(application, None)
+        self.changed()
+
+    def changed(self) -> None:
+        """Note that the jobs or their order changed: executors are shared out anew when asked."""
+        self._is_due = True
 
     def executors_of(self, application: str, mirror: Mirror) -> int:
-        """How many executors the application should have now."""
-        self.share_out(mirror)
+        """How many executors the application should have now; the order must be in force."""
+        if self._is_due:
+            self.share_out(mirror)
         return self._given.get(application, 0)
 
     def share_out(self, mirror: Mirror) -> dict[str, int]:
@@ -82,6 +90,7 @@ class Sharing:
                 free = max(0, free - 1)
                 given[name] += 1
         self._given = given
+        self._is_due = False
         return given
 
     def _cut_excess(self, names: list[str], given: dict[str, int], goal: dict[str, int]) -> int:

@@ -33,7 +33,9 @@ _ALL_SHIPPED = sorted(SHIPPED.folder.glob("*.safetensors"))
         ("sjf:3", "takes no argument"),
         ("tetris", "tuned for a load or a log first"),
         ("tetris-k2", "a number from 0 to 1"),
-        ("conservative:0", "a whole number >= 1"),
+        ("conservative:0", "a whole number from 1"),
+        ("conservative:²", "a whole number from 1"),
+        ("conservative:" + 400 * "9", "a whole number from 1"),
     ],
 )
 def test_a_policy_that_cannot_be_is_refused_with_a_remedy(text, message):

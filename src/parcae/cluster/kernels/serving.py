@@ -259,13 +259,10 @@ def rerun_tasks(state, stage, num_tasks):  # type: ignore[no-untyped-def]
                     count_schedulable_stage(state, child, -1)
                 stages.num_parents_unsaturated[child] = 1
                 stages.frontier_rank[child] = -1
-    set_counts(
-        state,
-        stage,
-        stages.num_tasks[stage],
-        stages.num_started[stage] - num_tasks,
-        stages.num_finished[stage] - num_tasks,
-    )
+    left = stages.num_finished[stage] - num_tasks
+    # The time of the tasks whose output is lost counts no more; they took as long as the others.
+    stages.executed_ms[stage] = stages.executed_ms[stage] * left // stages.num_finished[stage]
+    set_counts(state, stage, stages.num_tasks[stage], stages.num_started[stage] - num_tasks, left)
     durations_changed(state, job)
     refresh_contender(state, job)
 

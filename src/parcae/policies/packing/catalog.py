@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ RULE_VERSION = 1
 UNGUARDED = "+unguarded"
 #: Default number of jobs that get a reservation from conservative backfilling.
 _DEPTH = 100
+_WHOLE_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,10 @@ def _fixed(
 
 def _conservative(text: str, argument: str, setting: PackingSetting) -> PackingPolicy:
     """Create conservative backfilling with an optional depth."""
-    if argument and (not argument.isdigit() or int(argument) < 1):
+    if argument and not _WHOLE_NUMBER.fullmatch(argument):
         raise PolicyError(
             f"policy {text!r}: the argument is the number of jobs that get a reservation; it must "
-            "be a whole number >= 1"
+            "be a whole number from 1 to 999999999"
         )
     return HandMadePolicy(text, PackingKind.CONSERVATIVE, (float(argument or _DEPTH),))
 
