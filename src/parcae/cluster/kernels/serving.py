@@ -261,7 +261,11 @@ def rerun_tasks(state, stage, num_tasks):  # type: ignore[no-untyped-def]
                 stages.frontier_rank[child] = -1
     left = stages.num_finished[stage] - num_tasks
     # The time of the tasks whose output is lost counts no more; they took as long as the others.
-    stages.executed_ms[stage] = stages.executed_ms[stage] * left // stages.num_finished[stage]
+    # Whole shares first, so that no product is too large for 64 bits.
+    finished = stages.num_finished[stage]
+    executed_ms = stages.executed_ms[stage]
+    rest_ms = executed_ms % finished
+    stages.executed_ms[stage] = executed_ms // finished * left + rest_ms * left // finished
     set_counts(state, stage, stages.num_tasks[stage], stages.num_started[stage] - num_tasks, left)
     durations_changed(state, job)
     refresh_contender(state, job)
