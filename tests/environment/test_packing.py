@@ -154,6 +154,34 @@ def test_an_episode_that_only_lets_time_pass_is_stopped() -> None:
     assert sum(reward for _, reward, *_ in results) == pytest.approx(-3 * info["mean_slowdown"])
 
 
+@pytest.mark.parametrize(
+    "action", [99, 11, -7, 1.0, 1.9, np.nan, True, [1], None, np.uint64(2**64 - 1)], ids=str
+)
+def test_an_action_outside_of_the_space_is_refused_before_any_environment_steps(
+    action: Any,
+) -> None:
+    env = PackingEnv(jobs=_THREE)
+    env.reset(seed=1)
+    with pytest.raises(PolicyError, match=r"is not in Discrete\(11\); call action_space.sample"):
+        env.step(action)
+    many = PackingVectorEnv(2, jobs=_THREE)
+    many.reset(seed=1)
+    with pytest.raises(PolicyError, match=r"is not in Discrete\(11\)"):
+        many.step(np.array([np.zeros_like(action), action]))
+    for episodes in (env.episodes, many.episodes):
+        assert episodes.state(0).clock["num_decisions"][0] == 0
+
+
+def test_the_action_of_an_environment_that_begins_an_episode_is_ignored() -> None:
+    env = PackingVectorEnv(2, jobs=_THREE, max_decisions=2)
+    env.reset(seed=1)
+    for _ in range(2):
+        _, _, terminated, truncated, _ = env.step(np.array([10, 10]))
+    assert (terminated | truncated).all()
+    _, rewards, *_ = env.step(np.array([-1, 99]))
+    assert rewards.tolist() == [0.0, 0.0]
+
+
 def test_pieces_of_given_jobs_are_drawn_by_seed() -> None:
     env = PackingEnv(jobs=_THREE, num_jobs=2)
     firsts = set()
@@ -161,6 +189,11 @@ def test_pieces_of_given_jobs_are_drawn_by_seed() -> None:
         env.reset(seed=seed)
         firsts.add(int(env.episodes.sequences[0].ids[0]))
     assert firsts == {0, 1}
+
+
+def test_settings_that_say_nothing_are_taken() -> None:
+    assert PackingEnv(jobs=None, num_jobs=None, window=6).episodes.settings.most_jobs == 6
+    assert PackingEnv(jobs=_THREE, num_jobs=None).episodes.settings.most_jobs == 3
 
 
 @pytest.mark.parametrize(
@@ -177,36 +210,16 @@ def test_pieces_of_given_jobs_are_drawn_by_seed() -> None:
         ({"horizon": 9}, "give a longer horizon"),
         ({"jobs": RigidJobs("none", [], [], np.zeros((0, 1)), [4])}, "give at least one"),
         ({"jobs": _THREE, "num_jobs": 4}, "give a number from 1 to 3"),
-        ({"num_jobs": 5}, "no effect without jobs"),
-        ({"jobs": _THREE, "num_resources": 7}, "num_resources has no effect with jobs"),
-        ({"jobs": _THREE, "rates": (0.5,)}, "rates has no effect with jobs"),
+        ({"num_jobs": 4}, "setting num_jobs = 4: .* leave num_jobs out .* or give jobs"),
+        ({"jobs": _THREE, "rates": (0.7,)}, "setting rates: .* leave out rates, or leave out jobs"),
+        ({"jobs": _THREE, "window": 50}, "setting window: .* leave out window"),
+        ({"jobs": _THREE, "mix": "code"}, "setting mix: .* leave out mix"),
+        ({"jobs": _THREE, "num_units": 4, "num_resources": 1}, "out num_units and num_resources"),
     ],
 )
 def test_wrong_settings_are_refused_with_a_remedy(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         gymnasium.make(PACKING_ID, **settings)
-
-
-@pytest.mark.parametrize("action", [-1, 11, 1.0, float("nan")])
-def test_an_action_outside_the_space_is_refused(action: float) -> None:
-    env = PackingEnv(num_slots=10)
-    env.reset(seed=0)
-    with pytest.raises(PolicyError, match="0 to 10; 10 lets time pass"):
-        env.step(np.asarray(action))
-    env.step(np.asarray(10))
-
-
-def test_only_environments_that_act_must_be_given_an_action_of_the_space() -> None:
-    envs = PackingVectorEnv(num_envs=2, num_slots=3, window=2, rates=(1.0,))
-    envs.reset(seed=0)
-    is_over = np.zeros(2, np.bool_)
-    while not is_over.any():
-        _, _, terminated, truncated, _ = envs.step(np.array([3, 0]))
-        is_over = terminated | truncated
-    envs.step(np.where(is_over, -5, 3))
-    if not is_over.all():
-        with pytest.raises(PolicyError, match="not in the action space"):
-            envs.step(np.array([-5, -5]))
 
 
 def test_a_job_longer_than_the_horizon_is_refused_at_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import struct
 import threading
 from pathlib import Path
 
@@ -206,6 +207,56 @@ def test_a_large_message_is_handled_beside_the_event_loop() -> None:
         stop()
     assert [name.startswith("parcae-heavy") for name in threads.names] == [True]
     assert yielding._turn.loop is None
+
+
+class _Busy(Watcher):
+    """Is busy with one message for a second, or until a session is closed."""
+
+    def __init__(self) -> None:
+        self.has_begun = threading.Event()
+        self._is_closed = threading.Event()
+        self.was_closed_meanwhile: bool | None = None
+
+    def received(self, session: Session, message: ClientMessage) -> None:
+        self.has_begun.set()
+        self.was_closed_meanwhile = self._is_closed.wait(1.0)
+
+    def closed(self, session: Session) -> None:
+        if self.has_begun.is_set():
+            self._is_closed.set()
+
+
+@pytest.mark.parametrize(
+    ("idle_timeout_s", "data", "code"),
+    [(0.5, b"", "timeout"), (600.0, struct.pack(">I", 1 << 30), "too_large")],
+    ids=["silent", "too large"],
+)
+def test_no_session_of_a_cluster_is_closed_while_a_message_changes_it(
+    idle_timeout_s: float, data: bytes, code: str
+) -> None:
+    service = service_of(sharing=Sharing(num_cores=4))
+    busy = _Busy()
+    service.watchers.append(busy)
+    config = ServerConfig(idle_timeout_s=idle_timeout_s)
+    server, stop = serve_in_thread(lambda: Server(service, config))
+    jobs = tuple(job_of(f"j{n}", (3, ()), (2, (0,)), name="nightly") for n in range(400))
+    try:
+        with (
+            Client("127.0.0.1", server.port) as other,
+            Client("127.0.0.1", server.port) as client,
+        ):
+            other.greet(Hello(protocol=2, application_id="other"))
+            client.greet(Hello(protocol=2, application_id="busy"))
+            client.send(State(seq=1, clock_ms=0, cores=4, jobs=jobs))
+            assert busy.has_begun.wait(60)
+            other.socket.sendall(data)
+            assert isinstance(client.receive(), Orders)
+            refusal = other.receive()
+            assert isinstance(refusal, Error)
+            assert refusal.code == code
+    finally:
+        stop()
+    assert busy.was_closed_meanwhile is False
 
 
 def test_clients_that_are_not_welcomed_make_room_for_others() -> None:

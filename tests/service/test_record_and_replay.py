@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from parcae.errors import FormatError
 from parcae.service.jobs import DurationModel
+from parcae.service.learned import Learned
 from parcae.service.policies import policies_for
 from parcae.service.protocol import Bye
 from parcae.service.record import PART, Recorder, read_recording
@@ -20,7 +22,7 @@ from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.service.speaking import Wire
+from tests.service.speaking import Speaker, Wire, job_of, service_of
 
 _WORKLOAD = random_dags(RandomDags(num_jobs=8, mean_tasks=5.0), np.random.default_rng(0), "made up")
 
@@ -98,6 +100,33 @@ def test_parts_of_a_full_file_follow_each_other_and_a_torn_end_is_left_out(tmp_p
     assert len(torn.lines) == len(whole.lines) - 1
     result = replay_recording([*done, parts[0]], "fair", _WORKLOAD)
     assert (result.num_first, result.num_lost) == (0, 0)
+
+
+def test_a_recording_goes_on_while_the_service_learns(tmp_path: Path) -> None:
+    learned = Learned()
+    for position in range(20_000):
+        learned.add_tasks("nightly", position, 1, 10)
+    recorder = Recorder(tmp_path, max_file_bytes=1)  # every message begins a new file
+    service = service_of(duration_model=DurationModel(None, learned=learned), watchers=[recorder])
+    client = Speaker(service)
+    is_over = threading.Event()
+
+    def learn() -> None:
+        position = 0
+        while not is_over.is_set():
+            learned.add_tasks("hourly", position % 1_000, 1, 10)
+            position += 1
+
+    thread = threading.Thread(target=learn)
+    thread.start()
+    try:
+        client.state(4, job_of("a", (3, ())))
+        for clock_ms in range(1, 5):
+            client.events(clock_ms)
+    finally:
+        is_over.set()
+        thread.join()
+    assert service.watchers == [recorder]
 
 
 def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from parcae.cluster.kernels.serving import share_out_cores
 from parcae.errors import ConfigError
 from parcae.policies.orders.kernels import OrderKind
+from parcae.service import sharing
+from parcae.service.board import Board
 from parcae.service.mirror import Mirror
+from parcae.service.policies import Plan
 from parcae.service.protocol import Bye, Error, JobArrived, JobEnded, Orders
-from parcae.service.session import Service
+from parcae.service.session import Service, Watcher
 from parcae.service.sharing import Sharing
 from tests.service.speaking import (
     Speaker,
@@ -51,28 +57,6 @@ def test_executors_go_to_the_application_whose_jobs_come_first() -> None:
     two.events(9, began("short", 0, 5), ended("short", 0, 5, 20), JobEnded(job_id="short"))
     assert _executors(one) == 4
     assert order_of(one.events(10)) == ["long"]
-
-
-def test_executors_are_shared_out_once_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = []
-    share_out = Sharing.share_out
-
-    def counted(sharing: Sharing, mirror: Mirror) -> dict[str, int]:
-        times.append(mirror.clock_ms)
-        return share_out(sharing, mirror)
-
-    service = _service(cores=8)
-    clients = [Speaker(service, name) for name in ("one", "two", "three")]
-    for client in clients:
-        client.state(0)
-    monkeypatch.setattr(Sharing, "share_out", counted)
-    reply = clients[0].events(5, JobArrived(job=job_of("a", (3, ()))))
-    assert reply.executors == 3  # type: ignore[union-attr]
-    assert len(times) == 1
-    clients[1].events(6, JobArrived(job=job_of("b", (9, ()))))
-    clients[1].events(7, JobEnded(job_id="b"))
-    assert len(times) == 3
-    assert clients[0].events(8).executors == 3  # type: ignore[union-attr]
 
 
 def test_jobs_of_two_applications_may_have_one_id() -> None:
@@ -142,6 +126,30 @@ def test_who_leaves_frees_the_cluster_for_the_others() -> None:
     assert set(service.mirrors[""].jobs) == {("one", "long")}
 
 
+class _Locks(Watcher):
+    """Notes at every plan whether the mirror is locked for those who only look."""
+
+    def __init__(self) -> None:
+        self.are_held: list[bool] = []
+
+    def planned(self, mirror: Mirror, plan: Plan) -> None:
+        self.are_held.append(mirror.lock.locked())
+
+
+def test_nobody_looks_at_a_cluster_that_an_application_is_leaving() -> None:
+    service = _service(cores=4)
+    locks = _Locks()
+    service.watchers.append(locks)
+    one = Speaker(service, "one")
+    two = Speaker(service, "two")
+    one.state(4, job_of("long", (100, ())))
+    two.state(0, job_of("short", (50, ())))
+    num_plans = len(locks.are_held)
+    two.wire.ask(Bye())
+    assert len(locks.are_held) > num_plans
+    assert all(locks.are_held)
+
+
 def test_one_applications_nonsense_leaves_the_others_alone() -> None:
     service = _service(cores=4)
     one = Speaker(service, "one")
@@ -161,6 +169,29 @@ def test_no_more_executors_are_given_than_there_are() -> None:
     assert one.state(8, job_of("long", (100, ()))).executors == 4  # type: ignore[union-attr]
     assert two.state(8, job_of("short", (3, ()))).executors == 2  # type: ignore[union-attr]
     assert _executors(one) == 2
+
+
+def test_the_cores_are_shared_out_once_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_cores: list[int] = []
+
+    def counted(state: Any, cores: int, *tables: Any) -> None:
+        num_cores.append(cores)
+        share_out_cores(state, cores, *tables)
+
+    monkeypatch.setattr(sharing, "share_out_cores", counted)
+    service = _service(cores=12)
+    board = Board(service)
+    clients = [Speaker(service, f"app {number}") for number in range(5)]
+    for number, client in enumerate(clients):
+        client.state(0, job_of("a", (9 + number, ())))
+    assert len(num_cores) == 5
+    assert clients[4].events(1).executors == 1  # type: ignore[union-attr]
+    assert code_of(clients[3].events(1, began("unknown", 0))) == ("unknown_job", "state")
+    clients[2].wire.ask(Bye())
+    assert len(num_cores) == 8
+    (cluster,) = board.snapshot()["clusters"]
+    assert cluster["executors"] == {"app 0": 9, "app 1": 2, "app 3": 0, "app 4": 1}
+    assert len(num_cores) == 8
 
 
 def test_a_cluster_without_room_for_an_executor_is_refused() -> None:

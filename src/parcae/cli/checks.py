@@ -61,10 +61,17 @@ def report_to_write(
         ConfigError, OSError: see `file_to_write`.
         MissingExtraError: the library that draws the charts is not installed.
     """
+    return _drawn_to_write(context, option, path, "plotly")
+
+
+def _drawn_to_write(
+    context: typer.Context, option: typer.CallbackParam, path: Path | None, library: str
+) -> Path | None:
+    """Check that an option's file can be written, and that the library that draws it is there."""
     from parcae.extras import require
 
     if file_to_write(context, option, path) is not None:
-        require("plotly")
+        require(library)
     return path
 
 
@@ -77,11 +84,7 @@ def picture_to_write(
         ConfigError, OSError: see `file_to_write`.
         MissingExtraError: the library that draws it is not installed.
     """
-    from parcae.extras import require
-
-    if file_to_write(context, option, path) is not None:
-        require("matplotlib")
-    return path
+    return _drawn_to_write(context, option, path, "matplotlib")
 
 
 def chart_to_write(

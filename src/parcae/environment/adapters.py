@@ -8,12 +8,15 @@ from typing import Any, ClassVar, Protocol
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcae.errors import ConfigError
+from parcae.environment.kernels.stepping import find_outside
+from parcae.environment.layout import NO_ROW
+from parcae.errors import ConfigError, PolicyError
 from parcae.workloads.random_streams import TRAINING_SEED_START
 
 Array = npt.NDArray[Any]
@@ -52,6 +55,37 @@ class Episodes(Protocol):
 
     def outcome(self, row: int) -> dict[str, float]:
         """Return the metrics of an episode that is over."""
+
+
+def checked_actions(
+    actions: Array, rows: npt.NDArray[np.int64], space: gymnasium.Space[Any], count: int
+) -> npt.NDArray[np.int64]:
+    """Return the choices of every action, int64[count, number of choices].
+
+    Args:
+        actions: [count, ...], one action in each row.
+        rows: int64[...], the rows whose actions count.
+        space: the space of one action, Discrete or MultiDiscrete.
+        count: number of episodes.
+
+    Raises:
+        PolicyError: an action that counts is not in the space.
+    """
+    assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+    # How many values each choice has, in the shape of one action.
+    sizes = np.asarray(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+    choices = np.zeros((count, sizes.size), np.int64)
+    outside = next(iter(rows.tolist()), NO_ROW)
+    if actions.shape == (count, *sizes.shape) and actions.dtype.kind in "iu":
+        choices[:] = actions.reshape(choices.shape)
+        outside = find_outside(choices, sizes.ravel(), rows)
+    if outside != NO_ROW:
+        action = actions[outside] if actions.shape[:1] == (count,) else actions
+        raise PolicyError(
+            f"action {action} is not in {space}; "
+            f"call action_space.sample() for an example of an action"
+        )
+    return choices
 
 
 def _drawn_seed(rng: np.random.Generator) -> int:

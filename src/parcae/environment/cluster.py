@@ -25,10 +25,16 @@ from parcae.cluster.kernels.tables import slot_ms
 from parcae.cluster.observation import Observation, observe
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, ClusterState
 from parcae.cluster.trace import NOT_COMPLETED, Trace
-from parcae.environment.adapters import Array, Arrays, BoolArray, EpisodeEnv, EpisodeVectorEnv
+from parcae.environment.adapters import (
+    Array,
+    Arrays,
+    BoolArray,
+    EpisodeEnv,
+    EpisodeVectorEnv,
+    checked_actions,
+)
 from parcae.environment.kernels.stepping import (
     decision_of,
-    find_outside,
     start_many,
     step_many,
 )
@@ -271,16 +277,7 @@ class ClusterEpisodes:
             PolicyError: an action that counts is not in the action space.
         """
         choices = np.zeros((self.count, len(self._sizes)), np.int64)
-        fits = actions.shape == (self.count, len(self._columns)) and actions.dtype.kind in "iu"
-        if fits:
-            choices[:, self._columns] = actions
-        outside = find_outside(choices, self._sizes, rows) if fits else int(rows[0])
-        if outside != NO_ROW:
-            action = actions[outside] if len(actions) == self.count else actions
-            raise PolicyError(
-                f"action {action} is not in {self.action_space}; "
-                f"call action_space.sample() for an example of an action"
-            )
+        choices[:, self._columns] = checked_actions(actions, rows, self.action_space, self.count)
         return choices
 
     def action(self, row: int, decision: Decision) -> npt.NDArray[np.int64]:

@@ -16,10 +16,16 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from parcae.environment.adapters import Array, Arrays, BoolArray, EpisodeEnv, EpisodeVectorEnv
+from parcae.environment.adapters import (
+    Array,
+    Arrays,
+    BoolArray,
+    EpisodeEnv,
+    EpisodeVectorEnv,
+    checked_actions,
+)
 from parcae.environment.layout import BOUND, PackingFeature, WaitingFeature
 from parcae.environment.settings import PackingSettings, read_packing
-from parcae.errors import PolicyError
 from parcae.packing.images import ImageSettings
 from parcae.packing.kernels.images import draw_images
 from parcae.packing.kernels.stepping import begin_many, mask_many, show_many, step_many
@@ -131,11 +137,11 @@ class PackingEpisodes:
         increase of the objective, times `reward_scale`.
 
         Raises:
-            PolicyError: an action is not in the action space.
+            PolicyError: an action that counts is not in the action space.
         """
-        self._check(actions, rows)
+        chosen = checked_actions(actions, rows, self.action_space, self.count)[rows, 0]
         slots = np.full(self.count, VOID, np.int64)
-        slots[rows] = np.where(actions[rows] == self.num_slots, VOID, actions[rows])
+        slots[rows] = np.where(chosen == self.num_slots, VOID, chosen)
         accrued = self._states.costs[:, self.settings.cost]
         before = accrued.copy()
         step_many(self._clusters, slots, np.zeros(self.count, np.int64), 0, self.count)
@@ -150,18 +156,6 @@ class PackingEpisodes:
             is_over & is_done,
             is_over & ~is_done,
         )
-
-    def _check(self, actions: Array, rows: npt.NDArray[np.int64]) -> None:
-        """Raise an error if an action of the given rows is not in the action space."""
-        taken = actions[rows]
-        is_outside = np.ones(len(rows), np.bool_)
-        if taken.ndim == 1 and taken.dtype.kind in "iu":
-            is_outside = (taken < 0) | (taken > self.num_slots)
-        if is_outside.any():
-            raise PolicyError(
-                f"action {taken[is_outside][0]} is not in the action space: whole numbers from 0 "
-                f"to {self.num_slots}; {self.num_slots} lets time pass"
-            )
 
     def observations(self) -> Arrays:
         """Return the observation of every episode in new arrays, each [count, ...]."""

@@ -26,6 +26,8 @@ from parcae.workloads.rigid import RigidJobs
 ACCRUING = (Objective.AVERAGE_JCT, Objective.MAKESPAN)
 #: Default of `reward_scale`: the cost of a second (of a job in the system, or of the makespan).
 REWARD_SCALE = 0.01
+#: Settings of the jobs that the packing world draws; a log's jobs have all of this.
+_OF_DRAWN_JOBS = ("rates", "window", "mix", "num_units", "num_resources")
 #: Default of `max_decisions` of the packing world, per job: 2,000 for the 50 steps of DeepRM.
 DECISIONS_PER_JOB = 40
 
@@ -133,10 +135,6 @@ def _accruing(text: str) -> Objective:
     return objective
 
 
-#: Settings of drawn jobs.
-_DRAWN = ("rates", "window", "mix", "num_units", "num_resources")
-
-
 class PackingSettings(BaseModel):
     """Settings of `parcae/Packing-v0`: jobs that are drawn at random, or jobs of a log.
 
@@ -197,20 +195,6 @@ class PackingSettings(BaseModel):
         )
 
 
-def _refuse_idle(settings: PackingSettings) -> None:
-    """Refuse settings that have no effect beside the others.
-
-    Raises:
-        ConfigError: there is one.
-    """
-    given = settings.model_fields_set
-    if settings.jobs is None and settings.num_jobs is not None:
-        raise ConfigError("num_jobs has no effect without jobs; window is the length of drawn runs")
-    idle = [name for name in _DRAWN if name in given]
-    if settings.jobs is not None and idle:
-        raise ConfigError(f"{idle[0]} has no effect with jobs, which are not drawn; leave it out")
-
-
 def read_packing(given: Mapping[str, Any]) -> PackingSettings:
     """Check the keyword arguments of `parcae/Packing-v0` and return the settings.
 
@@ -219,7 +203,8 @@ def read_packing(given: Mapping[str, Any]) -> PackingSettings:
 
     Raises:
         ConfigError: an unknown key (the message suggests a similar one), a value out of range, an
-            unknown mix or objective, or exact times.
+            unknown mix or objective, exact times, or a setting without effect (one of drawn jobs
+            next to `jobs`, or `num_jobs` without `jobs`).
     """
     world_keys = [key for key in PackingConfig.model_fields if key != "window"]
     own_keys = [key for key in PackingSettings.model_fields if key != "world"]
@@ -230,7 +215,6 @@ def read_packing(given: Mapping[str, Any]) -> PackingSettings:
     except ValidationError as error:
         raise ConfigError(_in_words(error)) from None
     parse_cost(settings.objective)  # raises an error if there is no such objective
-    _refuse_idle(settings)
     if world.mode is not TimeMode.STEPS:
         raise ConfigError("setting mode: the environment counts time in steps; leave mode out")
     _check_jobs(settings)
@@ -238,6 +222,18 @@ def read_packing(given: Mapping[str, Any]) -> PackingSettings:
 
 
 def _check_jobs(settings: PackingSettings) -> None:
+    """Refuse jobs that cannot be played, and settings that have no effect on the jobs."""
+    if settings.jobs is None and settings.num_jobs is not None:
+        raise ConfigError(
+            f"setting num_jobs = {settings.num_jobs}: it takes a part of `jobs`, and none are "
+            "given; leave num_jobs out (rates and window say how many jobs are drawn), or give jobs"
+        )
+    unused = [key for key in _OF_DRAWN_JOBS if key in settings.model_fields_set]
+    if settings.jobs is not None and unused:
+        raise ConfigError(
+            f"setting {unused[0]}: it is for jobs that are drawn, but `jobs` are given; leave out "
+            f"{' and '.join(unused)}, or leave out jobs"
+        )
     if settings.jobs is not None and not len(settings.jobs):
         raise ConfigError(
             "setting jobs: the list is empty; give at least one job, or leave jobs out to draw them"

@@ -178,7 +178,6 @@ class GradientLearner:
         self.kind = family.name
         self.feature_version = family.feature_version
         self.seed = seed = request.seed
-        self._imitated = None if self._setting.teacher is None else self._setting.teacher.theta
         self.select_every = config.select_every
         self.device = torch.device(request.device)
         self._is_imitating = config.imitation > 0
@@ -211,8 +210,9 @@ class GradientLearner:
     def identity(self) -> dict[str, Any]:
         """The scenario, the settings of the training, and rules and weights that stay."""
         fixed = {name: array.tolist() for name, array in self.family.fixed_weights.items()}
-        if self._imitated is not None:
-            fixed["imitated rule"] = self._imitated.tolist()
+        teacher = self._settings[0].teacher
+        if teacher is not None:
+            fixed["imitated rule"] = teacher.theta.tolist()
         return {
             "config": self.config.model_dump(mode="json"),
             **self._setting_of_all(Scenario.identity),

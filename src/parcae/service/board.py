@@ -199,7 +199,7 @@ class Board(Watcher):
             "busy": mirror.num_running,
             "num_jobs": len(mirror.jobs),
             "jobs": rows,
-            "executors": sharing.share_out(mirror) if sharing is not None else None,
+            "executors": sharing.executors if sharing is not None else None,
             "history": [
                 *self._history.get(name, ()),
                 (round(time.time(), 2), len(mirror.jobs), mirror.num_running),

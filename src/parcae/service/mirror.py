@@ -63,7 +63,8 @@ class Mirror(JobEvents):
         on_end: Callable[[EndedJob], None] | None = None,
     ) -> None:
         super().__init__(policy_for, duration_model, settings, counts=counts, on_end=on_end)
-        #: Held while a request changes the mirror. Who only looks does not wait for it.
+        #: Held while a request, or an application that leaves, changes the mirror. Who only looks
+        #: does not wait for it.
         self.lock = threading.Lock()
         self._on_plan = on_plan
         self._clocks: dict[str, int] = {}

@@ -197,30 +197,31 @@ class Service:
         del self.sessions[session.application]
         if self.sharing is not None:
             mirror = self.mirror_of(session.application)
-            mirror.forget(session.application)
-            mirror.settle()
-            self.sharing.forget(session.application)
-            self.push_orders(mirror, session.application)
+            with mirror.lock:
+                mirror.forget(session.application)
+                mirror.settle()
+                self.sharing.forget(session.application)
+                self.share_out(mirror, session.application)
         else:
             self.mirrors.pop(session.application, None)
         self.tell(lambda watcher: watcher.closed(session))
 
     def orders_for(self, mirror: Mirror, application: str) -> Orders:
-        """The standing order of an application."""
+        """The standing order of an application, with the executors of the last sharing."""
         orders = mirror.orders(application)
         if self.sharing is None:
             return orders
-        return orders.model_copy(
-            update={"executors": self.sharing.executors_of(application, mirror)}
-        )
+        return orders.model_copy(update={"executors": self.sharing.executors_of(application)})
 
-    def push_orders(self, mirror: Mirror, asker: str) -> None:
-        """Push orders that changed to all applications but `asker`, which gets a reply anyway.
+    def share_out(self, mirror: Mirror, asker: str) -> None:
+        """Divide the executors anew, and push orders that changed.
 
-        Does nothing if applications do not share a cluster.
+        They go to all applications but `asker`, which gets a reply anyway. Does nothing if
+        applications do not share a cluster.
         """
         if self.sharing is None:
             return
+        self.sharing.share_out(mirror)
         for application, session in tuple(self.sessions.items()):
             if application != asker and not session.needs_state:
                 session.push_if_new(self.orders_for(mirror, application))
@@ -451,17 +452,14 @@ class Session:
         application = self.application
         try:
             self._apply(mirror, message)
-            orders = service.orders_for(mirror, application)
-            service.push_orders(mirror, application)
+            service.share_out(mirror, application)
         except ProtocolError:
             # Events before the wrong one were applied: only a full state makes both sides agree.
             mirror.forget(application)
             mirror.settle()
-            if service.sharing is not None:
-                service.sharing.changed()
-            service.push_orders(mirror, application)
+            service.share_out(mirror, application)
             raise
-        return orders
+        return service.orders_for(mirror, application)
 
     def _apply(self, mirror: Mirror, message: State | Events) -> None:
         if isinstance(message, State):
@@ -470,10 +468,7 @@ class Session:
         else:
             mirror.take_events(self.application, message)
         sharing = self.service.sharing
-        if sharing is None:
-            return
-        sharing.changed()
-        if message.cores is not None:
+        if sharing is not None and message.cores is not None:
             sharing.report_cores(self.application, message.cores)
 
     def _watch_sent(self, message: ServerMessage) -> None:

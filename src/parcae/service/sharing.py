@@ -35,7 +35,6 @@ class Sharing:
     moving_delay_ms: int = 0
     _given: dict[str, int] = field(default_factory=dict, init=False)
     _taken_ms: dict[str, int] = field(default_factory=dict, init=False)
-    _is_due: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         if self.executor_cores < 1 or self.num_cores < self.executor_cores:
@@ -55,28 +54,26 @@ class Sharing:
         It keeps those executors until they are taken; later reports change nothing.
         """
         self._given.setdefault(application, min(self.num_executors, cores // self.executor_cores))
-        self.changed()
 
     def forget(self, application: str) -> None:
         """Remove an application that ended; its executors become free."""
         self._given.pop(application, None)
         self._taken_ms.pop(application, None)
-        self.changed()
 
-    def changed(self) -> None:
-        """Note that the jobs or their order changed: executors are shared out anew when asked."""
-        self._is_due = True
+    @property
+    def executors(self) -> dict[str, int]:
+        """How many executors every application should have, by the last `share_out`."""
+        return dict(self._given)
 
-    def executors_of(self, application: str, mirror: Mirror) -> int:
-        """How many executors the application should have now; the order must be in force."""
-        if self._is_due:
-            self.share_out(mirror)
+    def executors_of(self, application: str) -> int:
+        """How many executors the application should have, by the last `share_out`."""
         return self._given.get(application, 0)
 
-    def share_out(self, mirror: Mirror) -> dict[str, int]:
+    def share_out(self, mirror: Mirror) -> None:
         """Compute the number of executors of every application, and remember it.
 
-        An application loses executors only if another one has a right to them.
+        An application loses executors only if another one has a right to them. It assigns every
+        core of the cluster, so it is called once for a request, not for each application.
         """
         wanted, ranks, minimum = self._wanted(mirror)
         names = sorted({*wanted, *self._given}, key=lambda name: ranks.get(name, len(ranks)))
@@ -90,8 +87,6 @@ class Sharing:
                 free = max(0, free - 1)
                 given[name] += 1
         self._given = given
-        self._is_due = False
-        return given
 
     def _cut_excess(self, names: list[str], given: dict[str, int], goal: dict[str, int]) -> int:
         """Take back what applications report beyond the cluster's size, from the last ones first.
