@@ -309,7 +309,7 @@ def _changes(text: str) -> dict[str, str]:
     unknown = set(changes) - {"arrivals", "jobs", "executors", "estimate_error", "workload"}
     # A number that is not given counts as the valid "1" in the check.
     numbers = [changes.get(key, "1") for key in ("jobs", "executors")]
-    are_valid = all(number.isdigit() and int(number) > 0 for number in numbers)
+    are_valid = all(number.isdecimal() and int(number) > 0 for number in numbers)
     if unknown or not changes or not are_valid:
         raise ConfigError(
             f"--also {text!r}: write some of arrivals=..., jobs=N, cores=N (or executors=N), "

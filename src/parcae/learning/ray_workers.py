@@ -115,7 +115,7 @@ def _cluster(ray: Any) -> str:
 def _check_answer(address: str) -> None:
     """Raise OSError if nothing listens at "host:port": Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
-    if host and port.isdigit():
+    if host and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S).close()
 
 

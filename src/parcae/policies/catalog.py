@@ -202,9 +202,10 @@ CATALOG: Catalogue[int] = Catalogue(
                     "Parcae", _learned),
         PolicyEntry("decima[:VARIANT]", "Decima's graph neural network", "Decima, section 5",
                     _learned),
-        PolicyEntry("plan[:BASE[:BUDGET]]", "tries every decision of BASE (default: parcae), and "
-                    "others, in simulated rollouts; BUDGET is the time of a decision, such as "
-                    "20ms", "Bertsekas & Castanon 1999", _learned),
+        PolicyEntry("plan[:BASE][:BUDGET][:THREADS]", "tries every decision of BASE (default: "
+                    "parcae), and others, in simulated rollouts; BUDGET is the time of a "
+                    "decision, such as 20ms, THREADS plays them on more cores, such as 2threads",
+                    "Bertsekas & Castanon 1999", _learned),
         PolicyEntry("FILE.safetensors", "a checkpoint of `parcae tune`, `train` or `learn`",
                     "Parcae", _learned),
         PolicyEntry("order:I-J-...", "jobs in a given order, all executors to the first",

@@ -29,7 +29,6 @@ from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.planning import CompiledPlanner, virtual_runs
 from parcae.policies.rollouts.names import is_rollout, rollout_policy
 from parcae.policies.rollouts.policy import RolloutPlanner
-from parcae.policies.rollouts.race import Budget
 from parcae.service.tables import Repacked, Room, copy_virtual
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.job import Workload
@@ -77,7 +76,8 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
         if is_rollout(bare):
             plan = rollout_policy(bare, workload, config, arrivals)
             # A live cluster cannot wait: without a budget in the name there is a short one.
-            return plan if plan.budget.ms else replace(plan, budget=Budget(_LIVE_BUDGET_MS))
+            budget = replace(plan.budget, ms=plan.budget.ms or _LIVE_BUDGET_MS)
+            return replace(plan, budget=budget)
         if is_learned(bare):
             return learned_policy(bare, workload, config, arrivals)
         policy = make_cores_policy(bare, workload, config)

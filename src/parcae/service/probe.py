@@ -55,7 +55,7 @@ def greet(
             version, or refuses the application; the message says which.
     """
     host, _, port = service.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()):
+    if not host or not (port.isascii() and port.isdecimal()):
         raise ConfigError(f"the service must be HOST:PORT, not {service!r}")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as plain:

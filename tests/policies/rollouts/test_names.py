@@ -1,4 +1,4 @@
-"""plan[:BASE[:BUDGET]]."""
+"""plan[:BASE][:BUDGET][:THREADS]."""
 
 from __future__ import annotations
 
@@ -7,26 +7,31 @@ import pytest
 from parcae.errors import PolicyError
 from parcae.evaluation.policies import resolve_policies
 from parcae.policies.rollouts.names import is_rollout, rollout_policy, split_plan
+from parcae.policies.rollouts.race import Budget
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.catalog import load_workload
 
 
 @pytest.mark.parametrize(
-    ("text", "base", "ms"),
+    ("text", "base", "ms", "num_threads"),
     [
-        ("plan", "parcae", None),
-        ("plan:20ms", "parcae", 20.0),
-        ("plan:tuned", "tuned", None),
-        ("plan:tuned:20ms", "tuned", 20.0),
-        ("plan:tuned:batch:0.5s", "tuned:batch", 500.0),
-        ("plan:weighted-fair:-1", "weighted-fair:-1", None),
-        ("plan:x/best.safetensors:1s", "x/best.safetensors", 1000.0),
+        ("plan", "parcae", None, 1),
+        ("plan:20ms", "parcae", 20.0, 1),
+        ("plan:2threads", "parcae", None, 2),
+        ("plan:tuned", "tuned", None, 1),
+        ("plan:tuned:20ms", "tuned", 20.0, 1),
+        ("plan:tuned:1thread", "tuned", None, 1),
+        ("plan:tuned:batch:0.5s:4threads", "tuned:batch", 500.0, 4),
+        ("plan:weighted-fair:-1", "weighted-fair:-1", None, 1),
+        ("plan:x/best.safetensors:1s", "x/best.safetensors", 1000.0, 1),
     ],
 )
-def test_a_name_has_a_base_and_a_budget(text: str, base: str, ms: float | None) -> None:
+def test_a_name_has_a_base_a_budget_and_threads(
+    text: str, base: str, ms: float | None, num_threads: int
+) -> None:
     assert is_rollout(text)
     parts = split_plan(text)
-    assert (parts.base, parts.budget.ms) == (base, ms)
+    assert (parts.base, parts.budget) == (base, Budget(ms, num_threads))
 
 
 @pytest.mark.parametrize(
@@ -35,6 +40,8 @@ def test_a_name_has_a_base_and_a_budget(text: str, base: str, ms: float | None) 
         ("plan:tuned:0ms", "no time above 0"),
         ("plan:plan", "cannot be 'plan' itself"),
         ("plan:tuned:..ms", "no time above 0"),
+        ("plan:tuned:0threads", "'0threads' is not between 1 and 64 threads"),
+        ("plan:tuned:1000threads", "is not between 1 and 64 threads"),
         ("plan:sprt", "its base: unknown policy 'sprt'"),
         ("plan:tuned:nowhere", "nowhere"),
     ],
@@ -55,6 +62,7 @@ def test_in_the_world_of_cores_the_base_plans(base: str) -> None:
 
 def test_a_comparison_says_what_the_base_became() -> None:
     config = SimulationConfig(world=WorldName.EXECUTORS, num_executors=5)
-    found = resolve_policies(load_workload("tpch"), ["plan:tuned:20ms"], config, "batch", 5)
-    assert found.variants["plan:tuned:20ms"].startswith("rollouts on tuned:")
-    assert found.variants["plan:tuned:20ms"].endswith(", 20 ms a decision")
+    name = "plan:tuned:20ms:2threads"
+    found = resolve_policies(load_workload("tpch"), [name], config, "batch", 5)
+    assert found.variants[name].startswith("rollouts on tuned:")
+    assert found.variants[name].endswith(", 20 ms a decision, 2 threads")

@@ -240,7 +240,8 @@ def _toy_policy(world: WorldName, num_threads: int = 1) -> tuple[Any, Simulation
     config = _SPARK if world is WorldName.CORES else _DECIMA
     base = "fair" if world is WorldName.CORES else "srpt-cap"
     arrivals = "load:0.7"
-    return rollout_policy(f"plan:{base}", workload, config, arrivals, num_threads), config, workload
+    name = f"plan:{base}:{num_threads}threads"
+    return rollout_policy(name, workload, config, arrivals), config, workload
 
 
 @pytest.mark.parametrize("world", list(WorldName))

@@ -1,4 +1,4 @@
-"""`plan` by name: plan[:BASE[:BUDGET]]."""
+"""`plan` by name: plan[:BASE][:BUDGET][:THREADS]."""
 
 from __future__ import annotations
 
@@ -35,15 +35,17 @@ from parcae.workloads.job import Workload
 NAME = "plan"
 #: The base of `plan` without one.
 _BASE = "parcae"
-_USAGE = "write plan, plan:BASE or plan:BASE:BUDGET, e.g. plan:tuned:20ms"
-_BUDGET = re.compile(r"[0-9.]+(ms|s)")
+_USAGE = "write plan[:BASE][:BUDGET][:THREADS], e.g. plan:tuned:20ms or plan:tuned:20ms:2threads"
+_MS = re.compile(r"[0-9.]+(ms|s)")
+_THREADS = re.compile(r"([0-9]{1,9})threads?")
+_MOST_THREADS = 64
 #: Formulas that depend on more than a job's own state when rollouts go on with them.
 _NO_PLAYERS = (OrderKind.POOLS, OrderKind.GIVEN)
 
 
 @dataclass(frozen=True)
 class PlanText:
-    """The parts of a name plan[:BASE[:BUDGET]]."""
+    """The parts of a name plan[:BASE][:BUDGET][:THREADS]."""
 
     base: str
     budget: Budget
@@ -58,23 +60,31 @@ def split_plan(text: str) -> PlanText:
     """Split a name into its base and its budget.
 
     Raises:
-        PolicyError: the budget is no time above 0, or the base is `plan` itself.
+        PolicyError: the budget is no time above 0, the number of threads is wrong, or the
+            base is `plan` itself.
 
     Example: `split_plan("plan:tuned:batch:20ms")` has the base "tuned:batch".
     """
-    _, _, rest = text.partition(":")
-    base, colon, last = rest.rpartition(":")
-    if not _BUDGET.fullmatch(last):
-        base, last = rest, ""
-    elif not colon:
-        base = ""
-    ms = ms_from_text(last) if last else None
-    if last and (ms is None or not 0 < ms < math.inf):
-        raise PolicyError(f"policy {text!r}: {last!r} is no time above 0; {_USAGE}")
-    base = base or _BASE
+    words = text.split(":")[1:]
+    num_threads = 1
+    if words and (found := _THREADS.fullmatch(words[-1])):
+        num_threads = int(found[1])
+        if not 1 <= num_threads <= _MOST_THREADS:
+            raise PolicyError(
+                f"policy {text!r}: {words[-1]!r} is not between 1 and {_MOST_THREADS} threads; "
+                f"{_USAGE}"
+            )
+        words.pop()
+    ms = None
+    if words and _MS.fullmatch(words[-1]):
+        ms = ms_from_text(words[-1])
+        if ms is None or not 0 < ms < math.inf:
+            raise PolicyError(f"policy {text!r}: {words[-1]!r} is no time above 0; {_USAGE}")
+        words.pop()
+    base = ":".join(words) or _BASE
     if is_rollout(base):
         raise PolicyError(f"policy {text!r}: the base cannot be {NAME!r} itself; {_USAGE}")
-    return PlanText(base, Budget(ms))
+    return PlanText(base, Budget(ms, num_threads))
 
 
 def rollout_policy(
@@ -82,7 +92,6 @@ def rollout_policy(
     workload: Workload,
     config: SimulationConfig,
     arrivals: str = "batch",
-    num_threads: int = 1,
 ) -> RolloutPolicy | RolloutPlanner:
     """Return the policy `plan` of a name, for a workload and a cluster.
 
@@ -91,7 +100,6 @@ def rollout_policy(
         workload: the workload that it schedules; rollouts draw durations and jobs from it.
         config: the cluster.
         arrivals: the arrival process.
-        num_threads: threads that play rollouts.
 
     Raises:
         PolicyError: the name is wrong, or the base cannot be tried in rollouts.
@@ -102,14 +110,14 @@ def rollout_policy(
     model = RolloutModel(workload, config, gap_ms)
     if config.world is WorldName.CORES:
         orders = _base_of_cores(text, parts.base, workload, config, arrivals)
-        return RolloutPlanner(text, orders, _order_player(orders), model, parts.budget, num_threads)
+        return RolloutPlanner(text, orders, _order_player(orders), model, parts.budget)
     base = _base(text, parts.base, workload, config, arrivals)
     player = _player(base, workload, config, arrivals)
-    return RolloutPolicy(text, base, player, model, parts.budget, num_threads)
+    return RolloutPolicy(text, base, player, model, parts.budget)
 
 
 def base_in_words(text: str, workload: Workload, config: SimulationConfig, arrivals: str) -> str:
-    """What the base of a name was resolved to, and the budget.
+    """What the base of a name was resolved to, its budget and the threads.
 
     Args:
         text: the name.
@@ -120,7 +128,8 @@ def base_in_words(text: str, workload: Workload, config: SimulationConfig, arriv
     parts = split_plan(text)
     base = variant_name(parts.base, workload, config, arrivals)
     budget = "" if parts.budget.ms is None else f", {parts.budget.ms:g} ms a decision"
-    return f"rollouts on {base}{budget}"
+    threads = "" if parts.budget.num_threads == 1 else f", {parts.budget.num_threads} threads"
+    return f"rollouts on {base}{budget}{threads}"
 
 
 def _base(

@@ -43,8 +43,6 @@ class RolloutPolicy:
         player: the compiled policy that rollouts go on with.
         model: what rollouts know.
         budget: what a decision may cost.
-        num_threads: threads that play rollouts. Decisions do not depend on it, unless the budget
-            is a time.
     """
 
     name: str
@@ -52,10 +50,9 @@ class RolloutPolicy:
     player: RulePolicy | HeuristicPolicy | DecimaPolicy
     model: RolloutModel
     budget: Budget = field(default_factory=Budget)
-    num_threads: int = 1
 
     def __post_init__(self) -> None:
-        self._runs = RolloutRuns(self.model, self.num_threads)
+        self._runs = RolloutRuns(self.model, self.budget.num_threads)
 
     def decide(self, observation: Observation) -> Decision:
         """Return the decision for one scheduling event."""
@@ -98,7 +95,6 @@ class RolloutPlanner:
         player: the policy that rollouts go on with.
         model: what rollouts know.
         budget: what a plan may cost.
-        num_threads: threads that play rollouts.
     """
 
     name: str
@@ -106,10 +102,9 @@ class RolloutPlanner:
     player: OrderRulePolicy | OrderPolicy
     model: RolloutModel
     budget: Budget = field(default_factory=Budget)
-    num_threads: int = 1
 
     def __post_init__(self) -> None:
-        self._runs = RolloutRuns(self.model, self.num_threads)
+        self._runs = RolloutRuns(self.model, self.budget.num_threads)
 
     def restart(self) -> None:
         """Forget the base's virtual run: a new run begins."""

@@ -37,9 +37,12 @@ class Budget:
     Args:
         ms: wall-clock time of a decision in ms; None: ROUNDS samples, however long they take, so
             that results can be reproduced.
+        num_threads: threads that play rollouts. Decisions do not depend on it, unless there is a
+            time.
     """
 
     ms: float | None = None
+    num_threads: int = 1
 
 
 class Clock:

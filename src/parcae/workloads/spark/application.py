@@ -230,7 +230,7 @@ class ApplicationLog:
         if cpus > 0:
             return cpus
         setting = self.settings.get("spark.task.cpus", "1")
-        return float(setting) if setting.isdigit() and int(setting) > 0 else 1.0
+        return float(setting) if setting.isdecimal() and int(setting) > 0 else 1.0
 
     def count_attempts(self) -> dict[str, int]:
         """Numbers of attempts that failed, were killed or lost, or were speculative."""
