@@ -37,6 +37,18 @@ def test_delays_longer_than_tasks_are_warned_of_in_the_world_that_has_them() -> 
     assert setting_warnings(_WORKLOAD, same, "batch") == []
 
 
+def test_runs_that_deviate_from_their_profiles_bring_more_work() -> None:
+    # The mean factor of a run is exp(0.8 ** 2 / 2) = 1.377.
+    jobs = tuple(replace(job, work_sigma=0.8, arrival_ms=0) for job in _WORKLOAD.jobs)
+    varied = replace(_WORKLOAD, jobs=(jobs[0], replace(jobs[1], arrival_ms=8_000)))
+    in_log = _CORES.model_copy(update={"estimate_error": "log"})
+    for arrivals, load in (("poisson:3s", "1.38"), ("recorded", "1.03")):
+        assert setting_warnings(varied, _CORES, arrivals) == []
+        (text,) = setting_warnings(varied, in_log, arrivals)
+        assert text.startswith(f"arrivals bring {load} times the work that 2 cores can do")
+    assert setting_warnings(varied, in_log, "load:0.9") == []
+
+
 @pytest.mark.parametrize(
     ("arrivals", "load"),
     [("load:1.5", "1.50"), ("poisson:2s", "1.50"), ("bursts:1s", "3.00"), ("recorded", "1.20")],

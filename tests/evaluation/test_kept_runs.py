@@ -126,6 +126,19 @@ def test_a_checkpoint_with_other_weights_is_another_policy(tmp_path: Path) -> No
         compare(_WORLD, ["fair", str(net)], num_seeds=2, processes=1, keep=kept)
 
 
+def test_pools_of_sparks_file_that_a_json_file_names_are_part_of_the_settings(
+    tmp_path: Path,
+) -> None:
+    pools = tmp_path / "pools.json"
+    pools.write_text(json.dumps({"pools": "fairscheduler.xml"}))
+    xml = tmp_path / "fairscheduler.xml"
+    xml.write_text("<allocations/>")
+    assert list(files_in_names([f"fair:{pools}"])) == [str(xml), str(pools)]
+    assert list(files_in_names([f"srpt+pools:{xml}"])) == [str(xml)]
+    pools.write_text("[")
+    assert list(files_in_names([f"fair:{pools}"])) == [str(pools)]
+
+
 def test_runs_of_policy_objects_cannot_be_kept(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="policy that is an object cannot be kept"):
         compare(_WORLD, [make_policy("fair", 8)], num_seeds=2, keep=tmp_path / "runs.jsonl")

@@ -11,6 +11,7 @@ from parcae.cluster.trace import Trace
 from parcae.evaluation import cluster_view
 from parcae.evaluation.bounds import Bounds
 from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult
+from parcae.evaluation.paired import compare_in
 from parcae.evaluation.policies import ResolvedPolicies
 from parcae.evaluation.report import headline, summary_sentence
 from parcae.evaluation.report import write_report as write_page_of
@@ -19,7 +20,7 @@ from parcae.evaluation.table import comparison_table
 from parcae.evaluation.who_pays import WhoPays, who_pays
 from parcae.metrics.later import PairedRuns, paired_runs
 from parcae.metrics.summary import summarize
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.units import s_from_ms
 from parcae.workloads.job import Workload
 from tests.conftest import arriving, job
@@ -76,6 +77,16 @@ def write_report(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster_view, "first_runs", lambda comparison: (traces, bounds))
         write_page_of(comparison, path, command=command)
+
+
+def test_runs_that_may_be_shorter_than_anything_measured_have_no_bounds() -> None:
+    config = SimulationConfig(world=WorldName.CORES, num_executors=2, estimate_error="log")
+    for sigma in (0.0, 0.7):
+        jobs = (replace(job("a", (2, 10, ())), work_sigma=sigma),)
+        world = ClusterWorld(Workload("w", jobs), config, "batch", 3)
+        comparison = compare_in(world, ["fair"], range(2), processes=1)
+        _, bounds = cluster_view.first_runs(comparison)
+        assert (bounds is None) == (sigma > 0)
 
 
 def test_the_sentence_says_who_wins_by_how_much_and_how_sure_that_is() -> None:

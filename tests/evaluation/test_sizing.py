@@ -14,6 +14,7 @@ from parcae.evaluation.sizing import (
     Question,
     SizeResult,
     Sizing,
+    play_at,
     size_cluster,
 )
 from parcae.evaluation.sizing_text import headline, sizing_frame, warnings
@@ -215,6 +216,20 @@ def test_a_share_of_deadlines_is_a_target() -> None:
     assert parse_target(" deadlines  100 % ") == DeadlineTarget(1.0)
     with pytest.raises(ConfigError, match="give --deadlines FILE"):
         replace(_QUESTION, target=DeadlineTarget(0.9)).check()
+
+
+def test_exactly_the_share_of_deadlines_meets_the_target() -> None:
+    missed = 7 / 100
+    assert 1 - missed < 0.93
+    assert DeadlineTarget(0.93).is_met(1 - missed)
+    assert not DeadlineTarget(0.93).is_met(0.9299)
+
+
+def test_all_intervals_are_of_the_stated_method() -> None:
+    sizing = size_cluster(_QUESTION)
+    comparison = play_at(_QUESTION, _QUESTION.cores[0])
+    stated = sizing.to_json()["settings"]["intervals"]
+    assert comparison.to_json()["settings"]["intervals"] == stated
 
 
 def test_a_size_meets_a_share_of_deadlines() -> None:

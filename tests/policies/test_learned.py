@@ -143,9 +143,13 @@ def test_decima_far_from_all_variants_takes_the_nearest() -> None:
 
 def test_the_offered_load_is_work_over_capacity() -> None:
     gap_ms = _WORKLOAD.mean_work_ms / (10 * 0.5)
-    assert offered_load(_WORKLOAD, 10, f"poisson:{round(gap_ms)}ms") == pytest.approx(0.5, rel=0.01)
-    assert offered_load(_WORKLOAD, 10, "load:0.8") == pytest.approx(0.8)
-    assert offered_load(_WORKLOAD, 10, "batch") == float("inf")
+    assert offered_load(
+        _WORKLOAD, SimulationConfig(num_executors=10), f"poisson:{round(gap_ms)}ms"
+    ) == pytest.approx(0.5, rel=0.01)
+    assert offered_load(_WORKLOAD, SimulationConfig(num_executors=10), "load:0.8") == pytest.approx(
+        0.8
+    )
+    assert offered_load(_WORKLOAD, SimulationConfig(num_executors=10), "batch") == float("inf")
 
 
 def test_names_and_paths_are_distinguished_from_heuristics() -> None:

@@ -53,7 +53,7 @@ def test_the_span_of_a_task_or_the_mean_of_its_instances(tmp_path: Path) -> None
     path = tmp_path / "dags.jsonl"
     task = {"task_name": "M1", "instance_num": 3, "start_time": 100, "end_time": 130}
     rows = [{"job_name": "a", "tasks": [task | {"duration_s": 12.5}]}]
-    path.write_text("\n".join(map(json.dumps, rows)))
+    path.write_text("\n\n".join(map(json.dumps, rows)) + "\n \n")
 
     def task_ms(duration: str) -> float:
         return read_alibaba(path, duration=duration)[0].jobs[0].stages[0].mean_task_ms

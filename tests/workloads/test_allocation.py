@@ -60,8 +60,11 @@ def test_json_sends_jobs_to_pools(tmp_path: Path) -> None:
     assert allocation.pool_of("q17") == "etl"
     assert allocation.pool_of("Q17") == "default"
     assert allocation.pool_of("q9") == "q9"  # the pool that is called as the job
-    assert allocation.pool_of("q17", "q9") == "q9"  # a recorded pool that is defined comes first
-    assert allocation.pool_of("q17", "unknown") == "etl"
+    assert allocation.pool_of("q17", "q9") == "etl"  # a pattern comes before the recorded pool
+    assert allocation.pool_of("a", "q9") == "q9"
+    assert allocation.pool_of("a", "unknown") == "default"
+    named = Allocation((PoolSpec("etl"),), (("nightly [eu]", "etl"),))
+    assert named.pool_of("nightly [eu]") == "etl"  # equal, though the pattern means another name
     assert allocation.pools_of(["q1", "q2"], [None, "etl"]) == ("q9", "etl")
 
 

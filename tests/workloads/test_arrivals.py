@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, WorkloadError
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.uncertainty import draw_run_factors
 from parcae.workloads.arrivals import (
     ArrivalProcess,
     JobSequence,
     draw_sequence,
     recorded_sequence,
 )
-from parcae.workloads.job import Workload
+from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.limits import LARGEST_WORK_MS
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import chain
 
@@ -76,6 +82,29 @@ def test_a_load_of_half_leaves_half_of_the_executors_time() -> None:
     # Mean work: (1 x 10 s + 3 x 30 s) / 4 = 25 s of one executor; 10 executors at 50% do 5 s of
     # work per second.
     assert ArrivalProcess.parse("load:0.5").mean_gap_ms(_WORKLOAD, 10) == pytest.approx(5_000)
+
+
+def test_a_load_counts_how_runs_deviate_from_their_profiles() -> None:
+    stages = tuple(replace(stage, duration_sigma=0.3) for stage in chain(2, 10, 1_000).stages)
+    workload = Workload("varied", (JobSpec("a", stages, work_sigma=0.5),))
+    config = SimulationConfig(world=WorldName.CORES, num_executors=4, estimate_error="log")
+    work_ms = []
+    for seed in range(40):
+        sequence = workload.draw(100, "load:0.5", config, seed=seed)
+        factors = draw_run_factors(sequence, "log", np.random.default_rng(seed))
+        work_ms.append(10_000 * factors.sum() / 100)
+    expected_ms = workload.expected_work_ms(runs_vary=True)
+    assert expected_ms == pytest.approx(20_000 * math.exp((0.5**2 + 0.3**2) / 2))
+    assert np.mean(work_ms) == pytest.approx(expected_ms, rel=0.03)
+    process = ArrivalProcess.parse("load:0.5")
+    assert process.mean_gap_ms(workload, 4, runs_vary=True) == pytest.approx(expected_ms / 2)
+    last_ms = [
+        int(workload.draw(400, "load:0.5", config, seed=seed).arrival_ms[-1]) for seed in range(30)
+    ]
+    assert np.mean(last_ms) / 399 == pytest.approx(expected_ms / 2, rel=0.03)
+    # Such a spread says nothing about a mean, but nothing overflows.
+    wild = Workload("wild", (JobSpec("a", stages, work_sigma=1e3),))
+    assert wild.expected_work_ms(runs_vary=True) == LARGEST_WORK_MS
 
 
 def test_jobs_are_drawn_by_weight() -> None:

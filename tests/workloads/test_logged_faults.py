@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from parcae.errors import FormatError, WorkloadError
-from parcae.simulation.faults import Faults, resolve_faults
+from parcae.simulation.faults import Faults, parse_faults, resolve_faults
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.describe import describe_workload, fingerprint
 from parcae.workloads.faults import LoggedFaults, combined
@@ -100,6 +100,16 @@ def test_the_rates_of_the_log_are_simulated(tmp_path: Path) -> None:
         restart_s=20,
         straggler_share=0.1,
         speculation=True,
+    )
+
+
+def test_what_is_given_beside_log_holds(tmp_path: Path) -> None:
+    workload, _ = _imported(tmp_path)
+    given = parse_faults("log,failures=0.2,lost=0,restart=120,executor-cores=16,speculation=off")
+    found = resolve_faults(given, workload)
+    assert found == Faults(failure_rate=0.2, restart_s=120, executor_cores=16)
+    assert resolve_faults(parse_faults("log,lost=0"), workload) == resolve_faults(
+        Faults(from_log=True, lost_per_hour=0), workload
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 from parcae.errors import ConfigError, FormatError
 from parcae.workloads.readers import read_workload
 from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.workloads.spark_history import Wanted
 from tests.cli.running import run
 from tests.workloads.history_server_double import Served, serving
 from tests.workloads.spark_log_builder import small_log
@@ -56,7 +57,7 @@ def test_applications_are_chosen_by_date_name_and_number() -> None:
     }
     with serving(served) as url:
         workload, report = read_workload("spark-history", [url], **options)
-    asked = {"minDate": ["2026-03-01"], "maxDate": ["2026-03-31T18:00:00.000GMT"]}
+    asked = {"minDate": ["2026-03-01T00:00:00.000GMT"], "maxDate": ["2026-03-31T18:00:00.000GMT"]}
     assert served.requests[0][1] == {"status": ["completed"], **asked}
     assert [path for path, _ in served.requests[1:]] == [
         "/applications/app-0/logs",
@@ -64,6 +65,12 @@ def test_applications_are_chosen_by_date_name_and_number() -> None:
     ]
     assert workload.is_recorded
     assert report.num_files == 2
+
+
+def test_the_last_day_belongs_to_the_dates() -> None:
+    wanted = Wanted(min_date="2026-03-31T18:00", max_date="2026-03-31")
+    assert wanted.query["minDate"] == "2026-03-31T18:00:00.000GMT"
+    assert wanted.query["maxDate"] == "2026-03-31T23:59:59.999GMT"
 
 
 def test_logs_that_the_server_cannot_give_or_that_are_compacted_are_left_out() -> None:

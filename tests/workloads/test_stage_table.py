@@ -222,6 +222,15 @@ def test_columns_that_are_missing_or_contradict_each_other_are_refused(
         _read(tmp_path / "s.json", rows)
 
 
+def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text("job,stage,tasks,durations_ms\n\nr1,1,2,5;6\n\n\nr2,1,x,5;6\n\n")
+    with pytest.raises(FormatError, match=r"1 of 2 rows .*s\.csv:6"):
+        read_workload("csv", [path])
+    workload, _ = read_workload("csv", [path], max_bad_share=0.5)
+    assert [job.name for job in workload.jobs] == ["r1"]
+
+
 def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     text = "job,stage,tasks,durations_ms,durations_ms,x,x\nr1,1,2,5;6,7;8,0,1\n"

@@ -56,6 +56,20 @@ def test_lists_are_preprocessed_as_the_released_simulator_does(tmp_path: Path) -
     assert second.parents == (0,)
 
 
+def test_entries_of_other_queries_and_sizes_are_named(tmp_path: Path) -> None:
+    path = _write(tmp_path / "p.json", [_stage([], [20], [])], [])
+    entry = json.loads(path.read_text())["2g/q1"]
+    path.write_text(json.dumps({"2g/q1": entry, "1g/q1": entry, "2g/q23": entry}))
+    workload, report = read_tpch_profiles(path)
+    assert [job.name for job in workload.jobs] == ["q1-2g"]
+    assert report.notes == (
+        "Left out 2 entries that are no such query and size: '1g/q1', '2g/q23'.",
+    )
+    path.write_text(json.dumps({"1g/q1": entry}))
+    with pytest.raises(FormatError, match=r"keys such as .10g/q1., of the queries 1 to 22 at"):
+        read_tpch_profiles(path)
+
+
 def test_an_emptied_first_wave_takes_the_next_lower_level(tmp_path: Path) -> None:
     stage = {
         "fresh_durations": {"2": [], "5": [9], "10": [7]},

@@ -186,7 +186,10 @@ def _faults_note(comparison: Comparison) -> list[str]:
 
 
 def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]:
-    """The recorded run of the first seed under every policy, and the lower bounds of its jobs."""
+    """The recorded run of the first seed under every policy, and the lower bounds of its jobs.
+
+    There are none if runs deviate from their profiles: they may be shorter than anything measured.
+    """
     config = comparison.resolved.config
     seed = comparison.settings["seeds"][0]
     sequence = comparison.world.draw(seed)
@@ -195,6 +198,8 @@ def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]
         name: simulate(sequence, policy, config, seed, record=True)
         for name, policy in policies.items()
     }
+    if config.runs_vary and comparison.world.workload.has_spread:
+        return traces, None
     return traces, lower_bounds(sequence, config.total_executors)
 
 

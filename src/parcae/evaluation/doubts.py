@@ -199,7 +199,9 @@ def offered_load(workload: Workload, config: SimulationConfig, process: ArrivalP
     if process.kind == "recorded":
         times = [job.arrival_ms or 0 for job in workload.jobs]
         span_ms = max(times) - min(times)
-        work_ms = sum(job.work_ms for job in workload.jobs)
+        jobs = workload.jobs
+        work_ms = sum(job.varying_work_ms if config.runs_vary else job.work_ms for job in jobs)
         return float(work_ms / (span_ms * config.total_executors)) if span_ms else 0.0
-    gap_ms = process.mean_gap_ms(workload, config.total_executors)
-    return workload.mean_work_ms / (gap_ms * config.total_executors) if gap_ms else 0.0
+    gap_ms = process.mean_gap_ms(workload, config.total_executors, config.runs_vary)
+    work_ms = workload.expected_work_ms(config.runs_vary)
+    return work_ms / (gap_ms * config.total_executors) if gap_ms else 0.0

@@ -21,6 +21,7 @@ from parcae.errors import ConfigError, FormatError
 from parcae.files import check_regular, write_bytes
 from parcae.metrics.later import PairedRuns
 from parcae.metrics.summary import RunSummary
+from parcae.workloads.allocation import sparks_file
 
 #: The first key of the first line; its value is the version of the format.
 _KEY = "parcae_kept_runs"
@@ -193,9 +194,8 @@ def files_in_names(names: Iterable[str]) -> dict[str, str]:
 
     Example: `plan:net.safetensors:20ms` mentions `net.safetensors`, `fair+pools:p.xml` `p.xml`.
     """
-    parts = {part for name in names for part in (name, *re.split("[:+=]", name))}
-    return {
-        part: hashlib.sha256(Path(part).read_bytes()).hexdigest()
-        for part in sorted(parts)
-        if part and Path(part).is_file()
-    }
+    parts = {part for name in names for part in (name, *re.split("[:+=]", name)) if part}
+    paths = {Path(part) for part in parts if Path(part).is_file()}
+    # A JSON file of pools may name Spark's file.
+    paths |= {other for path in paths if (other := sparks_file(path)) and other.is_file()}
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(paths)}

@@ -13,6 +13,8 @@ _HELP = (
     "write average, p95 or p99, then < and a time above 0 in ms, s, min or h, as in "
     '"p95 < 60s"; or deadlines and the share of them to meet, as in "deadlines 99%"'
 )
+#: A share is 1 minus a share of misses, so that it may be this much less than the number itself.
+_ROUNDING = 1e-9
 
 
 class SizeTarget(Protocol):
@@ -88,7 +90,7 @@ class DeadlineTarget:
 
     def is_met(self, value: float) -> bool:
         """Whether at least this share of the deadlines is met."""
-        return value >= self.share
+        return value >= self.share - _ROUNDING
 
     def text(self, value: float) -> str:
         """A share in percent."""

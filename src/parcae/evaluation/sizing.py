@@ -377,7 +377,9 @@ def _offered_cores(question: Question) -> float:
     """Work that arrives per unit of time, in cores, as a mean over the runs."""
     runs = range(question.seed_start, question.seed_start + question.num_seeds)
     sequences = [question.draw(seed) for seed in runs]
-    work_ms = sum(job.work_ms for sequence in sequences for job in sequence.jobs)
+    jobs = itertools.chain.from_iterable(sequence.jobs for sequence in sequences)
+    varies = question.config.runs_vary
+    work_ms = sum(job.varying_work_ms if varies else job.work_ms for job in jobs)
     span_ms = sum(int(sequence.arrival_ms[-1]) for sequence in sequences)
     return work_ms / span_ms if span_ms > 0 else math.inf
 
@@ -409,6 +411,7 @@ def play_at(
         range(question.seed_start, question.seed_start + question.num_seeds),
         processes=question.processes,
         progress=progress,
+        intervals=DEFAULT_METHOD,
     )
 
 

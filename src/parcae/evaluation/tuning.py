@@ -20,9 +20,9 @@ from parcae.policies.parameter_search import Sweep, Values
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import SimulatorBatch
 from parcae.units import MS_PER_S
-from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
+from parcae.workloads.random_streams import TUNING_SEED_START
 
 #: Decima, section 7.1: alpha from -2 to 2 in steps of 0.1.
 ALPHAS = tuple(round(-2.0 + 0.1 * step, 1) for step in range(41))
@@ -272,10 +272,7 @@ def tune(
         gap_ms = (max(times) - min(times)) / max(1, len(times) - 1)
         process = f"poisson:{max(1, round(gap_ms))}ms"
     seeds = [TUNING_SEED_START + row for row in range(NUM_TUNING_SEEDS)]
-    sequences = [
-        draw_sequence(workload, process, num_jobs, config.total_executors, RandomStreams(seed))
-        for seed in seeds
-    ]
+    sequences = [workload.draw(num_jobs, process, config, seed=seed) for seed in seeds]
     return sweep_values(family, sequences, config, seeds)
 
 

@@ -86,7 +86,9 @@ _LONGEST_GAPS = 800.0
 def mean_gap_s(scenario: Scenario) -> float:
     """Mean time between arrivals in seconds; 0 for a batch."""
     process = ArrivalProcess.parse(scenario.arrivals)
-    return process.mean_gap_ms(scenario.workload, scenario.config.total_executors) / MS_PER_S
+    config = scenario.config
+    gap_ms = process.mean_gap_ms(scenario.workload, config.total_executors, config.runs_vary)
+    return gap_ms / MS_PER_S
 
 
 def busy_share(scenario: Scenario) -> float:

@@ -303,31 +303,32 @@ def variants(name: str) -> list[str]:
     return SHIPPED.variants(name)
 
 
-def offered_load(workload: Workload, num_executors: int, arrivals: str) -> float:
+def offered_load(workload: Workload, config: SimulationConfig, arrivals: str) -> float:
     """Return the load: arriving work / capacity of the executors, with mean task durations.
 
     It is infinite if all jobs arrive at once (a batch).
 
     Args:
         workload: the jobs.
-        num_executors: size of the cluster.
+        config: the cluster.
         arrivals: the arrival process; "recorded" uses the arrival times of the workload's jobs.
     """
-    gap_ms = mean_gap_ms(workload, num_executors, arrivals)
-    return workload.mean_work_ms / (gap_ms * num_executors) if gap_ms > 0 else math.inf
+    gap_ms = mean_gap_ms(workload, config, arrivals)
+    work_ms = workload.expected_work_ms(config.runs_vary)
+    return work_ms / (gap_ms * config.total_executors) if gap_ms > 0 else math.inf
 
 
-def mean_gap_ms(workload: Workload, num_executors: int, arrivals: str) -> float:
+def mean_gap_ms(workload: Workload, config: SimulationConfig, arrivals: str) -> float:
     """Return the mean time between arrivals in ms; 0 if all jobs arrive at once.
 
     Args:
         workload: the jobs.
-        num_executors: size of the cluster.
+        config: the cluster.
         arrivals: the arrival process; "recorded" uses the arrival times of the workload's jobs.
     """
     process = ArrivalProcess.parse(arrivals)
     if process.kind != "recorded":
-        return process.mean_gap_ms(workload, num_executors)
+        return process.mean_gap_ms(workload, config.total_executors, config.runs_vary)
     times = [job.arrival_ms or 0 for job in workload.jobs]
     return (max(times) - min(times)) / max(1, len(times) - 1)
 
@@ -339,7 +340,7 @@ def _distance(card: Any, workload: Workload, config: SimulationConfig, arrivals:
     or several executor classes, load, moving delay and size of the cluster.
     """
     load = float(card.get("load") or math.inf)
-    load_here = offered_load(workload, config.total_executors, arrivals)
+    load_here = offered_load(workload, config, arrivals)
     distance = 100.0 if math.isinf(load) != math.isinf(load_here) else 0.0
     if card.get("fingerprint") != fingerprint(workload):
         # The same workload with another model of parallelism is still nearer than another workload.
@@ -375,7 +376,7 @@ def setting_card(
     Raises:
         ConfigError: `arrivals` is not understood.
     """
-    load = offered_load(workload, config.total_executors, arrivals)
+    load = offered_load(workload, config, arrivals)
     return {
         "workload": workload.name,
         "fingerprint": fingerprint(workload),

@@ -205,6 +205,11 @@ class SimulationConfig(BaseModel):
         return sum(c.num_executors for c in self.classes)
 
     @property
+    def runs_vary(self) -> bool:
+        """Whether runs deviate from their profiles as they did in the workload's log."""
+        return self.estimate_error == "log"
+
+    @property
     def size_text(self) -> str:
         """The size in words: "64 cores", or "8..64 cores" for an elastic cluster."""
         least = "" if self.elastic is None else f"{self.elastic.min_cores}.."

@@ -131,7 +131,7 @@ def _fields(text: str) -> dict[str, Any]:
 
 
 def resolve_faults(faults: Faults | None, workload: Workload) -> Faults | None:
-    """Replace the rates that come from the log by the workload's numbers.
+    """Replace the rates that come from the log by the workload's numbers; given ones stay.
 
     Raises:
         WorkloadError: the workload has no counts of faults.
@@ -154,7 +154,9 @@ def resolve_faults(faults: Faults | None, workload: Workload) -> Faults | None:
         update["executor_cores"] = counts.executor_cores
     if counts.restart_ms > 0:
         update["restart_s"] = counts.restart_ms / ms_from_s(1)
-    return faults.model_copy(update=update)
+    # What was set beside "log" holds.
+    given = faults.model_fields_set - {"from_log"}
+    return faults.model_copy(update={k: v for k, v in update.items() if k not in given})
 
 
 def put_faults(faults: Faults, future: Future) -> None:

@@ -118,7 +118,7 @@ class SizingFidelity:
     def load(self, cores: int) -> float:
         """Work that arrives / capacity of the cores."""
         gap_ms = ArrivalProcess.parse(self.question.arrivals).value
-        return self.question.workload.mean_work_ms / (gap_ms * cores)
+        return self.question.workload.expected_work_ms(runs_vary=True) / (gap_ms * cores)
 
     def to_json(self) -> dict[str, Any]:
         """{"errors": [...], "costs_ms":, "settings":, "size":, "size_command":, "spark":}"""
@@ -188,7 +188,7 @@ def _question(config: FidelityConfig, cores: tuple[int, ...], profile: Path) -> 
     process = ArrivalProcess.parse(config.arrivals)
     arrivals = config.arrivals
     if process.kind == "load":
-        arrivals = f"poisson:{process.mean_gap_ms(workload, cores[0]):.0f}ms"
+        arrivals = f"poisson:{process.mean_gap_ms(workload, cores[0], runs_vary=True):.0f}ms"
     return Question(
         workload,
         cores,

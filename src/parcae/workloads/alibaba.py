@@ -272,6 +272,8 @@ def _json_rows(
     texts: Iterable[str], path: Path, bad: BadRows, duration: str
 ) -> Iterator[tuple[str, _Task]]:
     for row_number, line in enumerate(texts, 1):
+        if not line.strip():
+            continue
         try:
             entry = parsed_json(path, line.encode(), "a job")
             job = str(entry["job_name"])

@@ -92,7 +92,7 @@ class Allocation:
 
     Args:
         pools: the pools that the file defines, in its order.
-        job_pools: pairs (glob pattern of job names, pool); the first pattern that matches applies.
+        job_pools: pairs (name or glob pattern of jobs, pool); the first one that matches applies.
         source: path of the file, for messages.
         is_sparks: whether the pools are those of Spark's own file, which serves other applications,
             too, and so may have pools without a job here.
@@ -134,18 +134,18 @@ class Allocation:
     def pool_of(self, job_name: str, recorded_pool: str | None = None) -> str:
         """The pool of a job.
 
-        The first of these that applies: the recorded pool, if it is defined here; the pool of the
-        first pattern that matches; the pool with the same name as the job; `default`.
+        The first of these that applies: the pool of the first pattern that matches; the recorded
+        pool, if it is defined here; the pool with the same name as the job; `default`.
 
         Args:
             job_name: name of the recurring job; patterns are case-sensitive.
             recorded_pool: the pool that a log names for the job, if any.
         """
+        for pattern, pool in self.job_pools:
+            if job_name == pattern or fnmatchcase(job_name, pattern):
+                return pool
         if recorded_pool is not None and recorded_pool in self._defined:
             return recorded_pool
-        for pattern, pool in self.job_pools:
-            if fnmatchcase(job_name, pattern):
-                return pool
         return job_name if job_name in self._defined else DEFAULT_POOL
 
     def pools_of(
@@ -211,6 +211,24 @@ def read_allocation(path: Path | str) -> Allocation:
     if is_xml:
         return Allocation(_read_xml(str(path), data), source=str(path), is_sparks=True)
     return _read_json(str(path), data)
+
+
+def sparks_file(path: Path) -> Path | None:
+    """Spark's file that a JSON file names for its pools; None if the file names none.
+
+    Args:
+        path: any file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if path.suffix.lower() != ".json":
+        return None
+    try:
+        name = parsed_json(str(path), read_file(path), _LAYOUT)["pools"]
+    except (FormatError, KeyError, TypeError):
+        return None
+    return path.parent / name if isinstance(name, str) else None
 
 
 class _DocumentTypeError(Exception):

@@ -136,17 +136,22 @@ class ArrivalProcess:
             return cls(load[1], float(load[2]))
         raise ConfigError(f"arrivals {text!r} are not understood: {_ARRIVALS_HELP}")
 
-    def mean_gap_ms(self, workload: Workload, num_executors: int) -> float:
+    def mean_gap_ms(self, workload: Workload, num_executors: int, runs_vary: bool = False) -> float:
         """Mean time between arrivals in ms.
 
         For "load" and "trace" it is the mean work of a drawn job / (load x executors), with mean
         task durations. Work inflation and moving delays come on top, so that executors are busier
         than the target where parallelism inflates the work.
+
+        Args:
+            workload: the job profiles.
+            num_executors: executors of the cluster; a target load refers to them.
+            runs_vary: runs deviate from their profiles as in the log, which adds to the mean work.
         """
         if self.kind in ("poisson", "bursts"):
             return self.value
         if self.kind in ("load", "trace"):
-            return workload.mean_work_ms / (self.value * num_executors)
+            return workload.expected_work_ms(runs_vary) / (self.value * num_executors)
         return 0.0
 
     def draw_gaps_ms(self, count: int, mean_gap_ms: float, rng: np.random.Generator) -> Int64Array:
@@ -175,6 +180,7 @@ def draw_sequence(
     num_jobs: int,
     num_executors: int,
     streams: RandomStreams,
+    runs_vary: bool = False,
 ) -> JobSequence:
     """Draw `num_jobs` jobs by the workload's weights, and their arrival times.
 
@@ -186,6 +192,7 @@ def draw_sequence(
         num_jobs: number of jobs, >= 1.
         num_executors: executors of the cluster; a target load refers to them.
         streams: source of the random numbers.
+        runs_vary: runs deviate from their profiles as in the log; a target load counts that.
 
     Raises:
         ConfigError: arrivals that cannot be parsed, or "recorded" or "trace" with more jobs than
@@ -196,14 +203,12 @@ def draw_sequence(
         raise ConfigError(f"a run needs at least one job, not {num_jobs}")
     if process.kind == "recorded":
         return recorded_sequence(workload, num_jobs)
+    gap_ms = process.mean_gap_ms(workload, num_executors, runs_vary)
     if process.kind == "trace":
-        return _piece(
-            workload, num_jobs, process.mean_gap_ms(workload, num_executors), streams.arrivals
-        )
+        return _piece(workload, num_jobs, gap_ms, streams.arrivals)
     index = _draw_jobs(workload, num_jobs, streams)
     arrival_ms = np.zeros(num_jobs, np.int64)
     if process.kind != "batch":
-        gap_ms = process.mean_gap_ms(workload, num_executors)
         arrival_ms[1:] = np.cumsum(process.draw_gaps_ms(num_jobs - 1, gap_ms, streams.arrivals))
     return JobSequence(workload, index, arrival_ms)
 

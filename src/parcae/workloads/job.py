@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from parcae.workloads.arrivals import JobSequence
 
 Samples = npt.NDArray[np.int64]
+#: Beyond it, `exp` of half a variance exceeds every work that is allowed.
+_LARGEST_EXPONENT = 100.0
 
 
 class HasExecutors(Protocol):
@@ -36,6 +38,10 @@ class HasExecutors(Protocol):
     @property
     def total_executors(self) -> int:
         """Number of executors (or cores)."""
+
+    @property
+    def runs_vary(self) -> bool:
+        """Whether runs deviate from their profiles as they did in the workload's log."""
 
 
 class Wave(IntEnum):
@@ -352,6 +358,26 @@ class JobSpec:
         """Total work: the sum over stages of tasks x mean task duration, in ms of one executor."""
         return float(sum(stage.work_ms for stage in self.stages))
 
+    @property
+    def has_spread(self) -> bool:
+        """Whether it is known how its runs deviate from the profile."""
+        return self.work_sigma > 0 or any(stage.duration_sigma > 0 for stage in self.stages)
+
+    @cached_property
+    def varying_work_ms(self) -> float:
+        """Mean work of runs that deviate from the profile as in the log, in ms of one executor.
+
+        The profile is the median run. The factor of a run is log-normal
+        (`parcae.simulation.uncertainty`), so its mean is exp(sigma ** 2 / 2).
+        """
+        if not self.has_spread:
+            return self.work_ms
+        variances = [self.work_sigma**2 + stage.duration_sigma**2 for stage in self.stages]
+        factors = [math.exp(min(variance / 2, _LARGEST_EXPONENT)) for variance in variances]
+        pairs = zip(self.stages, factors, strict=True)
+        work_ms = sum(stage.work_ms * factor for stage, factor in pairs)
+        return float(min(work_ms, limits.LARGEST_WORK_MS))
+
     def downstream_ms(self, stage_ms: Sequence[float]) -> tuple[float, ...]:
         """For every stage the largest sum of `stage_ms` over the paths that start at this stage.
 
@@ -440,7 +466,16 @@ class Workload:
     @cached_property
     def mean_work_ms(self) -> float:
         """Expected work of one drawn job, in ms of one executor."""
-        return float(np.average([job.work_ms for job in self.jobs], weights=self.weights))
+        return self.expected_work_ms(runs_vary=False)
+
+    def expected_work_ms(self, runs_vary: bool) -> float:
+        """Expected work of one drawn job, in ms of one executor.
+
+        Args:
+            runs_vary: runs deviate from their profiles as in the log, see `varying_work_ms`.
+        """
+        work_ms = [job.varying_work_ms if runs_vary else job.work_ms for job in self.jobs]
+        return float(np.average(work_ms, weights=self.weights))
 
     def with_stages(self, change: Callable[[StageSpec], StageSpec]) -> Workload:
         """Apply `change` to every stage; everything else of the jobs stays as it is."""
@@ -466,10 +501,17 @@ class Workload:
         from parcae.workloads.random_streams import RandomStreams
 
         streams = RandomStreams(seed)
-        drawn = draw_sequence(self, arrivals, num_jobs, cluster.total_executors, streams)
+        drawn = draw_sequence(
+            self, arrivals, num_jobs, cluster.total_executors, streams, cluster.runs_vary
+        )
         # Not `replace`, which would check the arrivals once more.
         object.__setattr__(drawn, "arrivals", arrivals)
         return drawn
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether it is known how runs of a job deviate from its profile."""
+        return any(job.has_spread for job in self.jobs)
 
     @property
     def is_recorded(self) -> bool:

@@ -59,7 +59,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         first = _moment("--min-date", self.min_date)
-        last = _moment("--max-date", self.max_date)
+        last = _last_moment("--max-date", self.max_date)
         if first and last and first > last:
             raise ConfigError(f"--min-date {self.min_date} is after --max-date {self.max_date}")
         if not (1 <= self.max_mib <= _MOST_MIB and 0 <= self.max_minutes <= _MOST_MINUTES):
@@ -71,8 +71,11 @@ class Wanted:
     @property
     def query(self) -> dict[str, str]:
         """The parameters of the server's list of applications."""
-        dates = {"minDate": self.min_date, "maxDate": self.max_date}
-        given = {name: _in_sparks_form(text) for name, text in dates.items() if text}
+        dates = {
+            "minDate": _moment("--min-date", self.min_date),
+            "maxDate": _last_moment("--max-date", self.max_date),
+        }
+        given = {name: _in_sparks_form(moment) for name, moment in dates.items() if moment}
         return {"status": "completed", **given}
 
 
@@ -88,12 +91,18 @@ def _moment(option: str, text: str | None) -> datetime | None:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def _in_sparks_form(text: str) -> str:
-    """A date as it is, a time as Spark parses it: 2015-02-03T16:42:40.000GMT."""
-    moment = _moment("the date", text)
-    if moment is None or len(text) <= len("2026-03-31"):
-        return text
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.000GMT")
+def _last_moment(option: str, text: str | None) -> datetime | None:
+    """The moment that a text names; the last one of the day if it names no time."""
+    moment = _moment(option, text)
+    if moment is None or text is None or len(text) > len("2026-03-31"):
+        return moment
+    return moment.replace(hour=23, minute=59, second=59, microsecond=999_000)
+
+
+def _in_sparks_form(moment: datetime) -> str:
+    """A time as Spark parses it: 2015-02-03T16:42:40.000GMT."""
+    utc = moment.astimezone(UTC)
+    return f"{utc:%Y-%m-%dT%H:%M:%S}.{utc.microsecond // 1000:03}GMT"
 
 
 def read_history_server(

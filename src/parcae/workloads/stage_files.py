@@ -62,7 +62,7 @@ def open_csv(path: Path) -> Table:
         raise FormatError(message) from None
     # Polars gives the second column of a name another one.
     repeated = frozenset(name for name, count in Counter(names).items() if name and count > 1)
-    return replace(_of_frame(path, frame, 2), repeated=repeated)
+    return replace(_without_blank_lines(_of_frame(path, frame, 2)), repeated=repeated)
 
 
 def open_parquet(path: Path) -> Table:
@@ -74,6 +74,14 @@ def open_parquet(path: Path) -> Table:
     """
     _check_is_file(path)
     return _of_frame(path, read_parquet_frame(path), 1)
+
+
+def _without_blank_lines(table: Table) -> Table:
+    """The table without rows of which all cells are empty."""
+    rows = list(zip(*table.columns.values(), strict=True))
+    kept = [row for row, cells in enumerate(rows) if any(cell is not None for cell in cells)]
+    columns = {name: [cells[row] for row in kept] for name, cells in table.columns.items()}
+    return replace(table, columns=columns, numbers=[table.numbers[row] for row in kept])
 
 
 def _check_is_file(path: Path) -> None:

@@ -35,6 +35,8 @@ _DECIMA = {
 }
 
 Lists = dict[int, list[int]]
+#: Entries named in a note.
+_MOST_NAMES = 6
 
 
 def read_tpch_profiles(
@@ -83,21 +85,28 @@ def _found_in(path: Path) -> _Found:
     path = cloudlab or path
     data = parsed_json(path, read_file(path), "(gzipped) JSON of TPC-H profiles")
     if not is_cloudlab(data):
-        return _Found(_jobs_from_json(path, data), 1, _DECIMA)
+        return _jobs_from_json(path, data)
     jobs, notes = cloudlab_jobs(path, data)
     return _Found(jobs, 1, {"source": "TPC-H profiles of the ERDOS simulator (CloudLab)"}, notes)
 
 
-def _jobs_from_json(path: Path, data: Any) -> list[JobSpec]:
-    if not isinstance(data, dict):
-        raise FormatError(f'{path}: expected an object with keys such as "10g/q1"')
-    jobs = []
-    for query in QUERIES:
-        for size in SIZES:
-            entry = data.get(f"{size}/q{query}")
-            if entry is not None:
-                jobs.append(_json_job(f"{path}: {size}/q{query}", f"q{query}-{size}", entry))
-    return jobs
+def _jobs_from_json(path: Path, data: Any) -> _Found:
+    keys = {f"{size}/q{query}": f"q{query}-{size}" for query in QUERIES for size in SIZES}
+    if not isinstance(data, dict) or not data.keys() & keys.keys():
+        raise FormatError(
+            f'{path}: expected an object with keys such as "10g/q1", of the queries 1 to '
+            f"{QUERIES[-1]} at the sizes {', '.join(SIZES)}"
+        )
+    # An entry without content counts as absent.
+    jobs = [
+        _json_job(f"{path}: {key}", name, data[key])
+        for key, name in keys.items()
+        if data.get(key) is not None
+    ]
+    others = sorted(data.keys() - keys.keys())
+    names = ", ".join(map(repr, others[:_MOST_NAMES])) + (", ..." if others[_MOST_NAMES:] else "")
+    notes = (f"Left out {len(others)} entries that are no such query and size: {names}.",)
+    return _Found(jobs, 1, _DECIMA, notes if others else ())
 
 
 def _json_job(where: str, name: str, entry: Any) -> JobSpec:

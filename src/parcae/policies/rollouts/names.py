@@ -106,7 +106,7 @@ def rollout_policy(
         FormatError, FileNotFoundError: see `learned_policy`.
     """
     parts = split_plan(text)
-    gap_ms = mean_gap_ms(workload, config.total_executors, arrivals)
+    gap_ms = mean_gap_ms(workload, config, arrivals)
     model = RolloutModel(workload, config, gap_ms)
     if config.world is WorldName.CORES:
         orders = _base_of_cores(text, parts.base, workload, config, arrivals)
