@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from parcae.service.jobs import DurationModel
 from parcae.service.learned import Learned
 from parcae.service.policies import policies_for
 from parcae.service.protocol import Bye
-from parcae.service.record import PART, Recorder, read_recording
+from parcae.service.record import PART, Recorder, find_recordings, read_recording
 from parcae.service.replay import replay_recording
 from parcae.service.session import Service
 from parcae.service.simulated_client import SimulatedClient, task_times
@@ -80,6 +81,23 @@ def test_another_policy_differs_where_it_orders_jobs_otherwise(tmp_path: Path) -
     assert first.other == tuple(sorted(first.other, key=int))  # in order of arrival
     assert result.num_lost == 0
     assert result.to_json()["other_policy"] == "fifo"
+
+
+def test_a_folder_has_all_parts_of_its_newest_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr("time.strftime", lambda _: f"20260101T{next(seconds):06d}")
+    _recorded(tmp_path, "fair", max_file_bytes=20_000)
+    first = find_recordings([tmp_path])
+    assert len(first) == len(list(tmp_path.iterdir())) > 2
+    assert [read_recording(path).head["part"] for path in first] == [*range(1, len(first) + 1)]
+    result = replay_recording(first, "fair", _WORKLOAD)
+    assert (result.num_first, result.num_lost) == (0, 0)
+    _recorded(tmp_path, "fair", max_file_bytes=20_000)
+    second = find_recordings([tmp_path])
+    assert len(second) == len(first)
+    assert not {*first} & {*second}
 
 
 def test_parts_of_a_full_file_follow_each_other_and_a_torn_end_is_left_out(tmp_path: Path) -> None:

@@ -326,3 +326,16 @@ def test_the_warm_up_runs_every_kernel_without_a_fallback() -> None:
         assert service.counts.plans > 5
         assert service.counts.finished_jobs == 1
         assert dataclasses.asdict(service.counts)["failed_jobs"] == 1
+
+
+def test_what_binds_a_policy_is_heavy() -> None:
+    """It may take a second, which must not be one of the event loop's thread."""
+    planned, decided = (
+        Speaker(service_of(policies_for(policy, load_workload("toy"))))
+        for policy in ("fair", "sjf-cp")
+    )
+    for speaker in (planned, decided):
+        assert speaker.wire.session.is_heavy  # the first state binds
+        speaker.state(4)
+    assert not planned.wire.session.is_heavy
+    assert decided.wire.session.is_heavy  # every new number of cores binds

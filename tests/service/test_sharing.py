@@ -13,8 +13,16 @@ from parcae.service import sharing
 from parcae.service.board import Board
 from parcae.service.mirror import Mirror
 from parcae.service.policies import Plan
-from parcae.service.protocol import Bye, Error, JobArrived, JobEnded, Orders
-from parcae.service.session import Service, Watcher
+from parcae.service.protocol import (
+    Bye,
+    Error,
+    JobArrived,
+    JobEnded,
+    JobOrder,
+    Orders,
+    StageOrder,
+)
+from parcae.service.session import Service, Watcher, _meaning
 from parcae.service.sharing import Sharing
 from tests.service.speaking import (
     Speaker,
@@ -112,6 +120,21 @@ def test_nothing_is_pushed_where_nothing_changed_for_the_other() -> None:
     two.events(5, began("b", 0, 1))
     two.events(6, ended("b", 0, 1, 1))
     assert len(one.pushed) == before
+
+
+def test_stages_of_two_jobs_that_change_places_mean_another_order() -> None:
+    def orders(*tiers: float, others: float = 0.0) -> Orders:
+        stages = [
+            StageOrder(job_id=name, stage_id=0, tier=tier)
+            for name, tier in zip("ab", tiers, strict=True)
+        ]
+        jobs = (JobOrder(job_id="a", tier=others), JobOrder(job_id="b", tier=others))
+        return Orders(seq=1, jobs=jobs, stages=tuple(stages), other_tier=1e9)
+
+    assert _meaning(orders(1, 2)) == _meaning(orders(5, 7)) == _meaning(orders(0.5, 2, others=3))
+    assert _meaning(orders(1, 2)) != _meaning(orders(2, 1))
+    assert _meaning(orders(1, 2)) != _meaning(orders(1, 1))
+    assert _meaning(orders(1, 2)) != _meaning(orders(-1, 2))  # before the jobs' other stages
 
 
 def test_who_leaves_frees_the_cluster_for_the_others() -> None:

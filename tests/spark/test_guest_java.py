@@ -90,6 +90,14 @@ def test_nothing_that_fails_gets_out_of_the_guest(class_path: str) -> None:
     assert "ok errors of all kinds" in run_java(class_path, "guest.GuestTest")
 
 
+def test_copies_of_tasks_and_the_order_of_stages_do_not_count(class_path: str) -> None:
+    assert "ok ends that were lost" in run_java(class_path, "guest.GuestListenerTest")
+
+
+def test_a_cluster_manager_that_does_not_answer_is_asked_again_later(class_path: str) -> None:
+    assert "ok a cluster manager that refuses" in run_java(class_path, "guest.ExecutorShareTest")
+
+
 @pytest.fixture
 def _opened_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Open Java's packages to Spark, as its launchers do."""

@@ -19,6 +19,7 @@ from parcae.workloads.archive import write_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.conftest import REPOSITORY
+from tests.service.speaking import service_of
 from tests.spark.fake_service import MISBEHAVIOURS, FakeService, Picture
 from tests.spark.java import run_java
 from tests.spark.machine import Machine, wait_until
@@ -80,6 +81,24 @@ def test_events_add_up_to_states(class_path: str) -> None:
         else:
             mine.take(message)
     assert num_compared > 100
+
+
+def test_the_service_accepts_whatever_happens_to_tasks_and_stages(class_path: str) -> None:
+    """Applications with failures, lost executors and cancelled jobs: no message is refused."""
+    service = service_of()
+    session = None
+    num_messages = 0
+    for line in run_java(class_path, "guest.RandomApplication", 40, 400).splitlines():
+        if json.loads(line)["type"] == "application":
+            session = service.open()
+            hello = {"type": "hello", "protocol": 2, "application_id": f"app {num_messages}"}
+            session.receive(json.dumps(hello).encode())
+            continue
+        assert session is not None
+        assert [one for one in session.receive(line.encode()) if one.type == "error"] == []
+        num_messages += 1
+    assert num_messages > 1_000
+    assert service.counts.failed_tasks > 100
 
 
 def test_a_busy_application_and_the_link_do_not_wait_for_each_other(class_path: str) -> None:

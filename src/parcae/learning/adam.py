@@ -41,6 +41,7 @@ def restore_adam(
         raise saved_by_older_version()
     for name, parameter in network.named_parameters():
         if f"step.{name}" not in state:
+            optimizer.state.pop(parameter, None)
             continue
         moments = {
             key: torch.from_numpy(state[f"{key}.{name}"].copy())

@@ -15,7 +15,7 @@ from parcae.learning.adam import adam_state, restore_adam
 from parcae.learning.advantages import reinforce_advantages, window_advantages
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.family import DataSet, Rollout
-from parcae.learning.loop import IterationSeeds, Measured
+from parcae.learning.loop import IterationSeeds, Measured, compile_kernels
 from parcae.learning.ppo import Step, UpdateReport, imitate, update
 from parcae.learning.ray_workers import RayCluster
 from parcae.learning.reinforce import Rate, reinforce
@@ -235,10 +235,8 @@ class GradientLearner:
 
     def begin(self) -> Sequence[Measured]:
         """Compile all kernels, and measure the weights at the start."""
-        # The rollouts are thrown away and drawn again.
-        before = self._setting.worker.state()
-        self.collect()
-        self._setting.worker.restore(before)
+        # After the imitation, other kernels learn.
+        compile_kernels(self, (0.0, 1.0) if self.config.imitation > 0 else (0.0,))
         return self.measure()
 
     def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:

@@ -7,9 +7,11 @@ strategy of the world of cores (`parcae.learning.order_evolution`), and packing
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +27,8 @@ from parcae.workloads.random_streams import TRAINING_SEED_START
 
 #: The best policy so far, in the folder of a training.
 BEST_FILE = "best.safetensors"
+#: Kinds of trainings whose kernels this process has compiled.
+_COMPILED = set[str]()
 #: Weights with what they cost on the selection runs.
 Measured = tuple[float, Weights]
 
@@ -81,7 +85,7 @@ class Learner(Protocol):
         """What the training has worked through so far, such as decisions, by name."""
 
     def begin(self) -> Sequence[Measured]:
-        """Prepare a new training. Its time does not count.
+        """Prepare a new training and compile its kernels. This time does not count.
 
         Returns what `measure` would, where the weights at the start may be kept.
         """
@@ -174,6 +178,29 @@ class TrainResult:
     counts: Mapping[str, int]
     curve: tuple[Iteration, ...]
     ending: str
+
+
+def compile_kernels(learner: Learner, moments: Sequence[float] = (0.0,)) -> None:
+    """Run iterations whose results are thrown away, so that compiling costs no training time.
+
+    Only the first training of its kind in a process does so.
+
+    Args:
+        learner: a learner that has not begun; in the end it is as before.
+        moments: shares of the training that are over, at which other kernels run.
+    """
+    config = learner.identity().get("config")
+    key = json.dumps([learner.kind, learner.settings(), config], sort_keys=True, default=str)
+    if key in _COMPILED:
+        return
+    _COMPILED.add(key)
+    weights, state = learner.weights(), learner.state()
+    # The training itself says so if it diverges.
+    with suppress(DivergedError):
+        for done in moments:
+            learner.iterate(IterationSeeds(learner.seed, 0), done)
+        learner.measure()
+    learner.restore(weights, state)
 
 
 def train(learner: Learner, plan: Plan, progress: Progress | None = None) -> TrainResult:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError, PolicyError
-from parcae.learning.loop import IterationSeeds, Measured
+from parcae.learning.loop import IterationSeeds, Measured, compile_kernels
 from parcae.learning.scenario import Runs, Scenario
 from parcae.policies import checkpoint
 from parcae.policies.learned import require_durations
@@ -202,7 +202,8 @@ class EvolutionLearner:
         return {"simulated_runs": self.simulated_runs}
 
     def begin(self) -> Sequence[Measured]:
-        """Measure the weights at the start."""
+        """Compile all kernels, and measure the weights at the start."""
+        compile_kernels(self)
         return self.measure()
 
     def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:

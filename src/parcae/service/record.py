@@ -66,7 +66,7 @@ class Recorder(Watcher):
     def opened(self, session: Session) -> None:
         """Begin a file for the session, if it needs one."""
         if self._key(session) not in self._files:
-            self._begin(session, self._key(session), 1)
+            self._begin(session, self._key(session))
 
     def received(self, session: Session, message: ClientMessage) -> None:
         """Write a message of a client."""
@@ -88,13 +88,18 @@ class Recorder(Watcher):
         for key in list(self._files):
             self._end(key)
 
-    def _begin(self, session: Session, key: str, number: int) -> None:
-        """Open part `number` of a recording and write its head."""
+    def _begin(self, session: Session, key: str, last: _File | None = None) -> None:
+        """Open the part of a recording that follows `last`, or the first; write its head."""
         if self._is_broken:
             return
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", key).lstrip(".")[:80] or "application"
-        began = time.strftime("%Y%m%dT%H%M%S")
-        path = self._folder / f"{began}-{name}-{session.name}-{number:03d}.jsonl"
+        # All parts have the name of the first, by which they are found.
+        stem = f"{time.strftime('%Y%m%dT%H%M%S')}-{name}-{session.name}"
+        number = 1
+        if last is not None:
+            stem = last.path.name.rpartition("-")[0]
+            number = last.num_parts + 1
+        path = self._folder / f"{stem}-{number:03d}.jsonl"
         head = _head(session.service, key, number)
         try:
             # Unbuffered: after a crash the file has everything but a part of the last line.
@@ -123,7 +128,7 @@ class Recorder(Watcher):
         file.size += len(whole)
         if file.size > self._max_bytes:
             self._end(key)
-            self._begin(session, key, file.num_parts + 1)
+            self._begin(session, key, file)
 
     def _end(self, key: str) -> None:
         file = self._files.pop(key, None)
@@ -177,7 +182,9 @@ def find_recordings(paths: Sequence[Path]) -> list[Path]:
         )
     # Names begin with the time and end with the number of the part.
     newest = files[-1].name.rpartition("-")[0]
-    return [path for path in files if path.name.rpartition("-")[0] == newest]
+    parts = [path for path in files if path.name.rpartition("-")[0] == newest]
+    # Beyond 999 parts, names are longer.
+    return sorted(parts, key=lambda path: (len(path.name.removesuffix(PART)), path.name))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
@@ -273,9 +273,14 @@ class Session:
 
     @property
     def is_heavy(self) -> bool:
-        """Whether any request may take milliseconds, because the cluster is large."""
+        """Whether any request may take milliseconds.
+
+        The cluster is large, or the policy must be bound to its number of cores: a planner only
+        once, a policy that decides whenever the number changes.
+        """
         mirror = self.service.mirrors.get(self.service.key_of(self.application))
-        return self.is_open and mirror is not None and mirror.is_large
+        is_quick = mirror is not None and not mirror.is_large and not mirror.planning.decides
+        return self.is_open and not is_quick
 
     @property
     def application(self) -> str:
@@ -486,7 +491,18 @@ _EXPECTED = {
 
 def _meaning(orders: Orders) -> tuple[object, ...]:
     """What the orders mean for a client: two orders with other tiers may mean the same."""
-    ranked = sorted(orders.jobs, key=lambda job: job.tier)
-    jobs = tuple((job.job_id, job.weight, job.limit) for job in ranked)
-    stages = tuple((stage.job_id, stage.stage_id, stage.limit) for stage in orders.stages)
-    return jobs, stages, orders.executors
+    tier_of = {job.job_id: job.tier for job in orders.jobs}
+    tiers = [tier_of.get(one.job_id, orders.other_tier) + one.tier for one in orders.stages]
+    place = _places([orders.other_tier, *tier_of.values(), *tiers])
+    rank = _places([0.0, *(stage.rank for stage in orders.stages)])
+    jobs = frozenset((job.job_id, place[job.tier], job.weight, job.limit) for job in orders.jobs)
+    stages = frozenset(
+        (stage.job_id, stage.stage_id, place[tier], rank[stage.rank], stage.limit)
+        for stage, tier in zip(orders.stages, tiers, strict=True)
+    )
+    return jobs, stages, place[orders.other_tier], orders.executors
+
+
+def _places(values: Iterable[float]) -> dict[float, int]:
+    """The place of every value among the different ones, from the smallest."""
+    return {value: place for place, value in enumerate(sorted(set(values)))}

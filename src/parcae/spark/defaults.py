@@ -38,7 +38,8 @@ class SparkDefaults:
     def read(cls, path: Path) -> SparkDefaults:
         """The settings in a file of properties; none if it cannot be read."""
         try:
-            lines = path.read_text().splitlines()
+            # Whatever is no UTF-8 stands in a comment or a value; Spark reads ISO 8859-1.
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return cls()
         matches = (_PROPERTY.fullmatch(line) for line in lines)

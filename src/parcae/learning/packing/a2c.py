@@ -255,6 +255,7 @@ class _Trained:
                 for key, array in state.items()
                 if key.startswith(key_prefix)
             }
+            self.optimizer.state.pop(parameter, None)
             if moments:
                 self.optimizer.state[parameter] = moments
         self.layer.refresh()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from parcae.learning.loop import Learner, Measured
+from parcae.learning.loop import Learner, Measured, compile_kernels
 from parcae.metrics.packing import typical_cost
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
@@ -63,7 +63,8 @@ class PackingLearner(Learner):
         return {}
 
     def begin(self) -> Sequence[Measured]:
-        """Nothing: the weights at the start are not kept."""
+        """Compile all kernels; the weights at the start are not kept."""
+        compile_kernels(self)
         return []
 
     def measure(self) -> Sequence[Measured]:

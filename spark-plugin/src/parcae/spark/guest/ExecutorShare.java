@@ -8,9 +8,9 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.IntPredicate;
 import org.apache.spark.ExecutorAllocationClient;
 import org.apache.spark.SparkConf;
-import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.ExecutorDecommissionInfo;
 import org.apache.spark.scheduler.SchedulerBackend;
 import org.apache.spark.scheduler.SparkListener;
@@ -43,10 +43,13 @@ final class ExecutorShare implements Runnable {
   private static final long BUSY_MS = 3_000;
   /** After this time an executor that was killed and is still there is killed again. */
   private static final long AGAIN_MS = 10_000;
+  /** Time between two requests if the cluster manager does not answer, or refuses. */
+  private static final long PAUSE_MS = 5_000;
   private static final int NOT_GRANTED = -1;
 
   private final Guest guest;
-  private final SparkContext context;
+  private final SchedulerBackend backend;
+  private final IntPredicate request;
   private final int fallback;
   private final boolean canDecommission;
   private final String refusal;
@@ -64,15 +67,26 @@ final class ExecutorShare implements Runnable {
   private boolean isAway = true;
   private int requested = NOT_GRANTED; // the last number sent to the cluster manager
   private int logged = NOT_GRANTED;
+  private boolean isUnanswered; // the last request failed
   private long abundantNs; // since when there are surplus executors; 0 if there are none
 
-  ExecutorShare(Guest guest, SparkContext context) throws PolicyException {
+  /**
+   * Creates the share of an application.
+   *
+   * @param guest the plugin, which handles errors
+   * @param conf Spark's settings
+   * @param backend what knows the executors, and removes them
+   * @param request asks the cluster manager for a number of executors; whether it accepts
+   * @throws PolicyException if a setting is wrong
+   */
+  ExecutorShare(Guest guest, SparkConf conf, SchedulerBackend backend, IntPredicate request)
+      throws PolicyException {
     this.guest = guest;
-    this.context = context;
-    SparkConf conf = context.conf();
+    this.backend = backend;
+    this.request = request;
     fallback = fallback(conf);
     canDecommission = conf.getBoolean("spark.decommission.enabled", false);
-    refusal = refusal(conf, context.schedulerBackend());
+    refusal = refusal(conf, backend);
     if (fallback > 0 && refusal != null) {
       throw new PolicyException(LinkSettings.FALLBACK + " is set, but " + refusal);
     }
@@ -162,13 +176,39 @@ final class ExecutorShare implements Runnable {
     while (awaitChange()) {
       try {
         adjust();
-      } catch (RuntimeException error) { // the cluster manager did not answer
-        LOG.warn(
-            "parcae: requesting executors failed; the plugin tries again ({})", error.toString());
-        synchronized (this) {
-          requested = NOT_GRANTED;
+        if (isUnanswered) {
+          isUnanswered = false;
+          LOG.info("parcae: requesting executors works again");
         }
+      } catch (Exception error) {
+        // The cluster manager did not answer. Spark then throws checked exceptions, which Scala
+        // does not declare.
+        if (error instanceof InterruptedException) {
+          return;
+        }
+        if (!isUnanswered) {
+          isUnanswered = true;
+          LOG.warn(
+              "parcae: requesting executors failed; the plugin tries again every {} s ({})",
+              PAUSE_MS / 1_000,
+              error.toString());
+        }
+        pause();
       }
+    }
+  }
+
+  /** Waits before the next request; earlier ends only when the thread must end. */
+  private synchronized void pause() {
+    requested = NOT_GRANTED;
+    long endNs = System.nanoTime() + PAUSE_MS * 1_000_000;
+    try {
+      for (long leftMs = PAUSE_MS; leftMs > 0 && !isStopping; ) {
+        wait(leftMs);
+        leftMs = (endNs - System.nanoTime()) / 1_000_000;
+      }
+    } catch (InterruptedException error) {
+      isStopping = true;
     }
   }
 
@@ -192,9 +232,7 @@ final class ExecutorShare implements Runnable {
       return;
     }
     if (needsRequest(target)) {
-      boolean isTaken = context.requestTotalExecutors(
-          target, 0, scala.collection.immutable.Map$.MODULE$.empty());
-      if (!isTaken) {
+      if (!request.test(target)) {
         throw new IllegalStateException("the cluster manager did not accept the request");
       }
     }
@@ -210,7 +248,7 @@ final class ExecutorShare implements Runnable {
   }
 
   private ExecutorAllocationClient client() {
-    return (ExecutorAllocationClient) context.schedulerBackend();
+    return (ExecutorAllocationClient) backend;
   }
 
   /** How many executors there should be; NOT_GRANTED if that is left to Spark. */

@@ -135,11 +135,17 @@ public final class Guest implements DriverPlugin {
   }
 
   private void startLink(String applicationId) throws PolicyException {
-    executors = new ExecutorShare(this, context);
+    executors = new ExecutorShare(
+        this, context.conf(), context.schedulerBackend(), this::requestExecutors);
     context.listenerBus().addToQueue(executors.listener(), QUEUE);
     executors.addPresent();
     link = new Link(service, applicationId, context.appName(), picture, new ServiceOrders());
     link.start();
+  }
+
+  private boolean requestExecutors(int number) {
+    return context.requestTotalExecutors(
+        number, 0, scala.collection.immutable.Map$.MODULE$.empty());
   }
 
   /** Handles the service's orders. */

@@ -1,6 +1,7 @@
 package parcae.spark.guest;
 
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -11,6 +12,8 @@ import java.util.function.Consumer;
 import org.apache.spark.Resubmitted$;
 import org.apache.spark.SparkContext;
 import org.apache.spark.Success$;
+import org.apache.spark.TaskEndReason;
+import org.apache.spark.TaskKilled;
 import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
@@ -37,6 +40,9 @@ final class GuestListener extends SparkListener {
   /** How often the listener looks for jobs and executions whose end event was dropped. */
   private static final long CHECK_NS = 10_000_000_000L;
 
+  /** What Spark gives as the reason when a copy of a task was faster. */
+  private static final String FASTER_COPY = "another attempt succeeded";
+
   private final Guest guest;
   private final SparkContext context;
   private final List<Follower> followers;
@@ -44,6 +50,7 @@ final class GuestListener extends SparkListener {
   private final int taskCores;
   private final Map<String, Integer> tasksOfExecutor = new HashMap<>();
   private final LostEnds jobs = new LostEnds();
+  private final Map<Integer, Integer> jobOfStage = new HashMap<>();
   private final LostEnds executions = new LostEnds();
   private long checkedNs = System.nanoTime();
 
@@ -104,6 +111,7 @@ final class GuestListener extends SparkListener {
       reportLostEnds();
       jobs.started(event.jobId());
       Follower.StartedJob job = started(event);
+      job.stages.forEach(stage -> jobOfStage.put(stage.id, job.id));
       notifyFollowers(follower -> follower.jobStarted(job));
     });
   }
@@ -113,6 +121,7 @@ final class GuestListener extends SparkListener {
     guest.attempt("noting the end of a job", () -> {
       reportLostEnds();
       jobs.ended(event.jobId());
+      jobOfStage.values().removeIf(job -> job == event.jobId());
       boolean isSuccess = event.jobResult() == JobSucceeded$.MODULE$;
       notifyFollowers(follower -> follower.jobEnded(event.jobId(), isSuccess));
     });
@@ -121,8 +130,9 @@ final class GuestListener extends SparkListener {
   @Override
   public void onStageSubmitted(SparkListenerStageSubmitted event) {
     guest.attempt("noting a stage that runs", () -> {
-      reportLostEnds();
       StageInfo info = event.stageInfo();
+      seen(info.stageId());
+      reportLostEnds();
       int attempt = info.attemptNumber();
       notifyFollowers(follower ->
           follower.stageSubmitted(info.stageId(), attempt, info.numTasks()));
@@ -139,22 +149,37 @@ final class GuestListener extends SparkListener {
 
   @Override
   public void onTaskStart(SparkListenerTaskStart event) {
-    guest.attempt("noting the start of a task", () ->
-        notifyFollowers(follower -> follower.taskStarted(event.stageId(), event.stageAttemptId())));
+    if (event.taskInfo().speculative()) {
+      return; // a copy of a task that runs
+    }
+    guest.attempt("noting the start of a task", () -> {
+      seen(event.stageId());
+      notifyFollowers(follower -> follower.taskStarted(event.stageId(), event.stageAttemptId()));
+    });
   }
 
   @Override
   public void onTaskEnd(SparkListenerTaskEnd event) {
     guest.attempt("noting the end of a task", () -> {
+      seen(event.stageId());
       if (event.reason() == Resubmitted$.MODULE$) { // its executor is lost, and its output with it
         notifyFollowers(follower -> follower.taskLost(event.stageId(), event.stageAttemptId()));
         return;
       }
       boolean isSuccess = event.reason() == Success$.MODULE$;
+      if (!isSuccess && (event.taskInfo().speculative() || isLateCopy(event.reason()))) {
+        return; // the task's other copy runs on, or has succeeded
+      }
       double tookMs = isSuccess ? event.taskInfo().duration() : 0;
       int attempt = event.stageAttemptId();
       notifyFollowers(follower -> follower.taskEnded(event.stageId(), attempt, isSuccess, tookMs));
     });
+  }
+
+  /** Whether a task was stopped because a copy of it was faster. */
+  private static boolean isLateCopy(TaskEndReason reason) {
+    return reason instanceof TaskKilled
+        && String.valueOf(((TaskKilled) reason).reason()).contains(FASTER_COPY);
   }
 
   @Override
@@ -176,6 +201,17 @@ final class GuestListener extends SparkListener {
     }
   }
 
+  /**
+   * A stage has sent an event, so its job runs, whatever Spark's status store says: that store may
+   * lag behind, or may have lost the start of the job.
+   */
+  private void seen(int stage) {
+    Integer job = jobOfStage.get(stage);
+    if (job != null) {
+      jobs.seen(job);
+    }
+  }
+
   /** Reports the end of jobs and executions whose end event was dropped; checks only rarely. */
   private void reportLostEnds() {
     if (System.nanoTime() - checkedNs < CHECK_NS) {
@@ -187,6 +223,7 @@ final class GuestListener extends SparkListener {
       active.add((long) job);
     }
     for (long job : jobs.findLost(active::contains)) {
+      jobOfStage.values().removeIf(each -> each == job);
       notifyFollowers(follower -> follower.jobEnded((int) job, false));
     }
     for (long each : executions.findLost(id -> SQLExecution.getQueryExecution(id) != null)) {
@@ -203,6 +240,8 @@ final class GuestListener extends SparkListener {
       stages.add(new Follower.ListedStage(info.stageId(), info.numTasks(), parents(info)));
       lastStage = String.valueOf(info.name());
     }
+    // Spark lists them in any order, but numbers parents first, in every run alike.
+    stages.sort(Comparator.comparingInt(stage -> stage.id));
     String query = Order.queryOf(properties, event.jobId());
     String execution = Names.get(properties, "spark.sql.execution.id");
     return new Follower.StartedJob(

@@ -26,6 +26,11 @@ final class LostEnds {
     missing.remove(id);
   }
 
+  /** The id has sent an event: it is not missing. */
+  void seen(long id) {
+    missing.remove(id);
+  }
+
   /** The ids that are missing for the second time; they count as ended from now on. */
   List<Long> findLost(LongPredicate isRunning) {
     List<Long> lost = new ArrayList<>();

@@ -152,7 +152,10 @@ final class Picture extends Following<Picture.Job> {
       }
       int lost = stage.finished + tasks - stage.tasks;
       // The event `stage_begun_again` can only describe lost output of a stage of the same size.
-      boolean isExpressible = tasks <= stage.tasks && (lost > 0 || (lost == 0 && !stage.isEnded));
+      // A stage that ended before all its tasks has no more than those that had finished.
+      boolean hasSameSize =
+          tasks <= stage.tasks && (!stage.isEnded || stage.finished == stage.tasks);
+      boolean isExpressible = hasSameSize && (lost > 0 || (lost == 0 && !stage.isEnded));
       if (stage.finished > 0) {
         stage.executedMs = stage.executedMs * Math.max(0, stage.finished - lost) / stage.finished;
       }
@@ -264,7 +267,9 @@ final class Picture extends Following<Picture.Job> {
         return;
       }
       Map<String, Object> event = counts.get(stage.id);
-      if (event == null) {
+      // The service counts the starts of an event before its ends, but a failed task starts again.
+      boolean isAgain = event != null && what.equals("started") && event.containsKey("failed");
+      if (event == null || isAgain) {
         event = event("tasks");
         event.put("job_id", key);
         event.put("stage_id", stage.id);

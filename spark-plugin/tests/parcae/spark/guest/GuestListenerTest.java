@@ -1,0 +1,110 @@
+package parcae.spark.guest;
+
+import java.lang.reflect.Proxy;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Properties;
+import org.apache.spark.Success$;
+import org.apache.spark.TaskEndReason;
+import org.apache.spark.TaskKilled;
+import org.apache.spark.UnknownReason$;
+import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.SparkListenerTaskStart;
+import org.apache.spark.scheduler.StageInfo;
+import org.apache.spark.scheduler.TaskInfo;
+import org.apache.spark.scheduler.TaskLocality;
+import parcae.spark.Check;
+import scala.Option;
+import scala.collection.immutable.List$;
+import scala.collection.immutable.Seq;
+
+/** What followers hear of Spark's events. */
+final class GuestListenerTest {
+  private final List<String> heard = new ArrayList<>();
+  private final List<Integer> listed = new ArrayList<>();
+  private final GuestListener listener;
+
+  private GuestListenerTest() {
+    Follower follower = (Follower) Proxy.newProxyInstance(
+        getClass().getClassLoader(), new Class<?>[] {Follower.class}, (object, method, with) -> {
+          boolean isTaskEnd = method.getName().equals("taskEnded");
+          heard.add(method.getName() + (isTaskEnd ? " " + with[2] : ""));
+          if (method.getName().equals("jobStarted")) {
+            ((Follower.StartedJob) with[0]).stages.forEach(stage -> listed.add(stage.id));
+          }
+          return null;
+        });
+    listener = new GuestListener(new Guest("a.Plugin"), null, List.of(follower), "", 1);
+  }
+
+  private static <T> scala.collection.immutable.List<T> none() {
+    return List$.MODULE$.<T>empty();
+  }
+
+  private static TaskInfo task(boolean isCopy) {
+    return new TaskInfo(1, 0, 0, 0, 0, "1", "host", TaskLocality.ANY(), isCopy);
+  }
+
+  private void start(boolean isCopy) {
+    listener.onTaskStart(new SparkListenerTaskStart(0, 0, task(isCopy)));
+  }
+
+  private void end(boolean isCopy, TaskEndReason reason) {
+    TaskInfo task = task(isCopy);
+    task.markFinished(org.apache.spark.TaskState.FINISHED(), 10);
+    listener.onTaskEnd(new SparkListenerTaskEnd(0, 0, "ResultTask", reason, task, null, null));
+  }
+
+  private static TaskKilled killed(String why) {
+    return new TaskKilled(why, none(), none(), none());
+  }
+
+  private static StageInfo stage(int id) {
+    return new StageInfo(
+        id, 0, "stage", 2, none(), none(), "", null, none(), Option.empty(), 0, false, 0);
+  }
+
+  private static void copies() {
+    GuestListenerTest one = new GuestListenerTest();
+    one.start(false);
+    one.start(true);
+    one.end(true, Success$.MODULE$);
+    one.end(false, killed("another attempt succeeded"));
+    Check.same(one.heard, List.of("taskStarted", "taskEnded true"), "the copy is faster");
+    one.heard.clear();
+    one.end(false, Success$.MODULE$);
+    one.end(true, killed("another attempt succeeded"));
+    one.end(true, UnknownReason$.MODULE$);
+    Check.same(one.heard, List.of("taskEnded true"), "the copy is slower, or fails");
+    one.heard.clear();
+    one.end(false, killed("Stage cancelled"));
+    one.end(false, UnknownReason$.MODULE$);
+    Check.same(one.heard, List.of("taskEnded false", "taskEnded false"), "ends without success");
+  }
+
+  private static void stages() {
+    GuestListenerTest one = new GuestListenerTest();
+    Seq<StageInfo> infos = GuestListenerTest.<StageInfo>none()
+        .$colon$colon(stage(31)).$colon$colon(stage(30)).$colon$colon(stage(32));
+    one.listener.onJobStart(new SparkListenerJobStart(7, 0, infos, new Properties()));
+    Check.same(one.listed, List.of(30, 31, 32), "stages in order");
+  }
+
+  private static void lostEnds() {
+    LostEnds ends = new LostEnds();
+    ends.started(1);
+    ends.started(2);
+    Check.same(ends.findLost(id -> false), List.of(), "one check is not enough");
+    ends.seen(1);
+    Check.same(ends.findLost(id -> false), List.of(2L), "a job that sends events runs");
+    Check.same(ends.findLost(id -> false), List.of(1L), "until it sends none");
+  }
+
+  public static void main(String[] args) throws Exception {
+    Check.test("copies of tasks", GuestListenerTest::copies);
+    Check.test("stages that a job lists", GuestListenerTest::stages);
+    Check.test("ends that were lost", GuestListenerTest::lostEnds);
+    Check.done();
+  }
+}
