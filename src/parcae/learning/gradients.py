@@ -372,6 +372,7 @@ class GradientLearner:
         mean_jobs = self._setting.check_queues(groups, self.config.max_jobs_factor, self.iteration)
         data = self._setting.family.gather([rollout for group in groups for rollout in group])
         self.iteration += 1
+        self._set_rate(1.0)
         if self._is_imitating:
             report = imitate(
                 self.network, self.optimizer, data, self._step(), self._rng, self.device
@@ -381,6 +382,11 @@ class GradientLearner:
         else:
             report = self._update(data, groups, left)
         return report, mean_jobs
+
+    def _set_rate(self, fade: float) -> None:
+        """Set the learning rate to a share of the configured one."""
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = self.config.learning_rate * fade
 
     def _step(self) -> Step:
         """The settings of an update, without entropy bonus."""
@@ -393,8 +399,7 @@ class GradientLearner:
         advantage, target = self._advantages(groups)
         # Learning rate and entropy bonus fall together.
         fade = config.final_share + (1 - config.final_share) * left
-        for parameters in self.optimizer.param_groups:
-            parameters["lr"] = config.learning_rate * fade
+        self._set_rate(fade)
         step = replace(self._step(), entropy=config.entropy * fade)
         return update(
             self.network, self.optimizer, data, advantage, target, step, self._rng, self.device
