@@ -206,6 +206,51 @@ def test_a_heuristic_through_the_environment_is_the_heuristic(name: str) -> None
     assert (info["num_decisions"], info["num_masked_actions"]) == (trace.num_decisions, 0)
 
 
+def _first_choices(env: ClusterEnv, observation: dict[str, Any]) -> Any:
+    """The first stage and the largest limit that may be chosen."""
+    mask = observation["action_mask"]
+    num_stages = int(env.action_space.nvec[0])
+    return np.array([np.flatnonzero(mask[:num_stages])[0], np.flatnonzero(mask[num_stages:])[-1]])
+
+
+def test_a_stage_that_is_not_shown_any_more_has_no_action() -> None:
+    num_refused = 0
+    settings = {"num_jobs": 6, "executors": 6, "max_jobs": 2, "moving_delay_ms": 100}
+    env = ClusterEnv(workload="tpch", arrivals="poisson:500ms", **settings)
+    policy = make_policy("sjf-cp", 6)
+    for seed in range(4):
+        observation, _ = env.reset(seed=seed)
+        is_over = False
+        while not is_over:
+            decision = policy.decide(env.episodes.observe(0))
+            try:
+                action = env.episodes.action(0, decision)
+                assert env.episodes.decision(0, action).stage == decision.stage
+            except PolicyError:
+                num_refused += 1
+                action = _first_choices(env, observation)
+            observation, _, terminated, truncated, _ = env.step(action)
+            is_over = terminated or truncated
+    assert num_refused > 10
+
+
+def test_a_cluster_that_has_lost_all_cores_is_in_the_space() -> None:
+    faults = "lost=600,restart=5,executor-cores=4"
+    env = ClusterEnv(
+        workload="toy", num_jobs=5, world="cores", executors=4, faults=faults, mean_episode_ms=8e3
+    )
+    num_without = 0
+    for seed in range(20):
+        observation, _ = env.reset(seed=seed)
+        is_over = False
+        while not is_over:
+            observation, _, terminated, truncated, _ = env.step(_first_choices(env, observation))
+            is_over = terminated or truncated
+        num_without += int(env.episodes.state(0).now.num_executors[0]) == 0
+        assert env.observation_space.contains(observation)
+    assert num_without > 0
+
+
 def test_with_few_rows_stages_that_may_be_chosen_are_shown_first() -> None:
     env = _two_jobs(max_stages=2)
     observation, _ = env.reset(seed=1)

@@ -225,3 +225,16 @@ def test_wrong_settings_are_refused_with_a_remedy(settings: dict[str, Any], mess
 def test_a_job_longer_than_the_horizon_is_refused_at_once() -> None:
     with pytest.raises(WorkloadError, match="longer than the horizon allows"):
         PackingEnv(jobs=RigidJobs("long", [0], [21], [[1]], [4]))
+
+
+def test_sparse_arrivals_do_not_end_an_episode() -> None:
+    jobs = RigidJobs("log", [0, 200, 400], [5, 5, 5], [[5, 1]] * 3, [10, 10])
+    env = gymnasium.make("parcae/Packing-v0", jobs=jobs)
+    observation, _ = env.reset(seed=1)
+    is_over = False
+    while not is_over:
+        action = int(np.flatnonzero(observation["action_mask"])[0])
+        observation, _, terminated, truncated, info = env.step(action)
+        is_over = terminated or truncated
+    assert terminated
+    assert info["num_unfinished"] == 0

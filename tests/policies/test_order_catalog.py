@@ -11,7 +11,7 @@ from parcae.cluster.state import MAX_POOLS
 from parcae.errors import ConfigError, FormatError, PolicyError
 from parcae.evaluation.policies import resolve_policies
 from parcae.policies.additions import split_guard
-from parcae.policies.catalog import CATALOG
+from parcae.policies.catalog import CATALOG, make_policy
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import variant_name, variants
 from parcae.policies.orders.catalog import (
@@ -29,6 +29,7 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.allocation import PoolSpec
 from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.random_streams import RandomStreams
 from tests.conftest import batch, job
@@ -311,3 +312,17 @@ def test_the_earliest_deadline_first_needs_deadlines() -> None:
         make_order_policy("edf:later", _WORKLOAD, _CORES)
     with pytest.raises(PolicyError, match="exists in the world of cores only"):
         refuse_planners("edf")
+
+
+def test_an_order_names_all_jobs_of_the_run() -> None:
+    policy = make_policy("order:1-0", 8)
+    config = SimulationConfig(num_executors=8)
+    workload = load_workload("toy")
+    with pytest.raises(PolicyError, match="orders 2 jobs, but the run has 3: name them all"):
+        simulate(workload.draw(3, "batch", config, seed=1), policy, config, 1)
+    simulate(workload.draw(2, "batch", config, seed=1), policy, config, 1)
+
+
+def test_a_seed_is_finite() -> None:
+    with pytest.raises(PolicyError, match="the argument is a seed"):
+        make_policy("random:inf", 8)

@@ -14,15 +14,18 @@ from parcae.cluster.trace import Trace
 from parcae.errors import ConfigError, PolicyError, WorkloadError
 from parcae.metrics.cluster import utilization, wasted_share
 from parcae.metrics.summary import summarize
+from parcae.policies.orders.catalog import make_cores_policy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import Faults, parse_faults
+from parcae.simulation.future import Status
 from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.run import simulate
+from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.catalog import load_workload
-from parcae.workloads.job import Workload
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from tests.oracle.cores_runs import config_of, job_spec, policy_of, sequence_of, starts
 from tests.oracle.spark_world import random_set
 
@@ -93,6 +96,30 @@ def test_a_lost_executor_takes_its_running_tasks_and_its_cores() -> None:
         "wasted_ms": 2 * 47,
         "down_ms": 2 * 50,
     }
+
+
+def test_the_virtual_run_has_no_more_cores_than_there_were() -> None:
+    jobs = tuple(
+        JobSpec(name, (StageSpec(400, TaskDurations.constant(1_000)),)) for name in ("a", "b")
+    )
+    workload = Workload("two", jobs)
+    config = SimulationConfig.model_validate(
+        {"world": "cores", "num_executors": 4, "faults": "lost=60,restart=60,executor-cores=4"}
+    )
+    policy = make_cores_policy("fsp", workload, config)
+    sequence = JobSequence(workload, np.array([0, 1]), np.array([0, 1_000]))
+    simulator = Simulator(sequence, config, seed=3)
+    simulator.start()
+    num_losses = 0
+    while simulator.status is Status.NEEDS_DECISION:
+        orders = policy.plan(simulator.observe())
+        virtual_ms = float(policy.memory.stages.attained_ms.sum())
+        faults = simulator.future.faults
+        existed_ms = 4 * simulator.state.now.clock_ms[0] - faults.down_ms[0]
+        assert virtual_ms <= existed_ms + 1e-6
+        num_losses = int(faults.num_losses[0])
+        simulator.follow(orders)
+    assert num_losses > 2
 
 
 def test_jobs_wait_while_every_executor_is_lost() -> None:

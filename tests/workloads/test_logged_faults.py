@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from parcae.errors import FormatError, WorkloadError
-from parcae.simulation.faults import Faults, parse_faults, resolve_faults
+from parcae.errors import ConfigError, FormatError, WorkloadError
+from parcae.simulation.faults import Faults, check_losses, parse_faults, resolve_faults
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.describe import describe_workload, fingerprint
 from parcae.workloads.faults import LoggedFaults, combined
@@ -111,6 +111,15 @@ def test_what_is_given_beside_log_holds(tmp_path: Path) -> None:
     assert resolve_faults(parse_faults("log,lost=0"), workload) == resolve_faults(
         Faults(from_log=True, lost_per_hour=0), workload
     )
+
+
+def test_losses_that_would_end_no_attempt_are_refused() -> None:
+    jobs = [job("a", (2, 60_000, ()))]
+    check_losses(Faults(lost_per_hour=600), jobs)  # ten losses a minute
+    with pytest.raises(ConfigError, match=r"lost 60 times .* \(60 s\).* at most lost=600"):
+        check_losses(Faults(lost_per_hour=3_600), jobs)
+    with pytest.raises(ConfigError, match="lost 50 times"):
+        check_losses(Faults(lost_per_hour=600, straggler_share=0.1, straggler_factor=5), jobs)
 
 
 def test_a_workload_file_keeps_the_counts(tmp_path: Path) -> None:

@@ -220,7 +220,8 @@ def tune_command(
         checkpoint = tuned_checkpoint(tuning.parameters, scenario, {**scenario.card(), **card})
         gain = f"{setting.objective} {tuning.ratio_to_fair:.3f} of fair"
         words = f"{tuning.generations} generations, {gain}"
-        sentence = _tuning_sentence(gain, tuning, f"{workload} --policies {policies}", setting)
+        compared = f"{workload} --policies {policies} {cluster.as_words()}".rstrip()
+        sentence = _tuning_sentence(gain, tuning, compared, setting)
         return Found(checkpoint, card, tuning.seconds, words, sentence)
 
     search.run(

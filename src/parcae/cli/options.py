@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from parcae.cli.elastic import parse_cores
+from parcae.workloads.limits import MOST_EXECUTORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,14 +41,18 @@ ExecutorsOption = Annotated[
     typer.Option(
         "--executors",
         min=1,
-        max=1_000_000,
+        max=MOST_EXECUTORS,
         help="Number of executors (or cores) of the cluster. (default: 50)",
     ),
 ]
 CoresOption = Annotated[
     int | None,
     typer.Option(
-        "--cores", min=1, max=1_000_000, help="Another name for --executors.", show_default=False
+        "--cores",
+        min=1,
+        max=MOST_EXECUTORS,
+        help="Another name for --executors.",
+        show_default=False,
     ),
 ]
 CoresOrRangeOption = Annotated[
@@ -250,6 +256,16 @@ class ClusterOptions(SizeOptions):
     parallelism_model: ModelOption = _NO_MODEL
     unknown_share: UnknownOption = 0.0
     estimate_error: ErrorOption = "log"
+
+    def as_words(self) -> str:
+        """The options that were given, as a command takes them; empty if all are defaults."""
+        words = []
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value != one.default:
+                words.append(f"--{one.name.replace('_', '-')}")
+                words += [] if value is True else [shlex.quote(str(value))]
+        return " ".join(words)
 
     def load(self, source: str) -> Workload:
         """Load a workload by name or file, and apply the parallelism model to it."""

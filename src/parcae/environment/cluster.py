@@ -294,7 +294,8 @@ class ClusterEpisodes:
         if decision.stage == NO_STAGE:
             return self._to_action(self.max_stages, 0, self.num_classes, 0)
         choice = int(self._shown.row_of_stage[row, decision.stage])
-        if choice == NO_ROW:
+        # The row of a stage that is not shown any more stands for another one.
+        if choice == NO_ROW or int(self._shown.stages[row, choice]) != decision.stage:
             raise PolicyError(
                 f"stage {decision.stage} is not shown; make max_jobs and max_stages larger"
             )

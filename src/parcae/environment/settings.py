@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parcae.errors import ConfigError, suggestion
@@ -179,6 +180,18 @@ class PackingSettings(BaseModel):
         """The largest number of jobs in an episode."""
         return self.window if self.jobs is None else self.num_jobs or len(self.jobs)
 
+    @property
+    def _longest_wait(self) -> int:
+        """Steps from the first to the last arrival of an episode of given jobs.
+
+        Every step without a placement is a decision. A log's clock advances by events instead.
+        """
+        if self.jobs is None or self.jobs.step == "s":
+            return 0
+        arrival = np.asarray(self.jobs.arrival)
+        span = arrival[self.most_jobs - 1 :] - arrival[: len(arrival) - self.most_jobs + 1]
+        return int(span.max())
+
     def source(self) -> PackingSource:
         """Return the source of the job sequences.
 
@@ -187,7 +200,8 @@ class PackingSettings(BaseModel):
         """
         config = self.world
         if "max_decisions" not in config.model_fields_set:
-            config = config.model_copy(update={"max_decisions": DECISIONS_PER_JOB * self.most_jobs})
+            most = DECISIONS_PER_JOB * self.most_jobs + self._longest_wait
+            config = config.model_copy(update={"max_decisions": most})
         if self.jobs is not None:
             return LogSource(self.jobs, self.num_jobs, config)
         return DrawnSource(

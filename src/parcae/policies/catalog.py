@@ -127,7 +127,10 @@ def _idle_theory(text: str, argument: str, num_executors: int) -> HeuristicPolic
 
 
 def _random(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    return HeuristicPolicy(text, HeuristicKind.RANDOM, (float(int(_number(text, argument, 0))),))
+    seed = _number(text, argument, 0)
+    if not math.isfinite(seed):
+        raise PolicyError(f"policy {text!r}: the argument is a seed, e.g. random:1")
+    return HeuristicPolicy(text, HeuristicKind.RANDOM, (float(int(seed)),))
 
 
 def _order(text: str, argument: str, num_executors: int) -> HeuristicPolicy:

@@ -349,7 +349,8 @@ def _distance(card: Any, workload: Workload, config: SimulationConfig, arrivals:
         len(config.classes) > 1
     ):
         distance += 3.0
-    if not math.isinf(load) and not math.isinf(load_here):
+    # Jobs without any work are no load.
+    if not math.isinf(load) and not math.isinf(load_here) and load > 0 and load_here > 0:
         distance += abs(math.log(load / load_here))
     executors = float(card.get("executors") or config.total_executors)
     delays = float(card.get("delay_of_work") or 0.0), delay_of_work(workload, config)

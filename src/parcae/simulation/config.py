@@ -14,6 +14,7 @@ from parcae.errors import ConfigError
 from parcae.simulation.elastic import Elastic, check_whole
 from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.tables import DurationMode, Interpolation
+from parcae.workloads.limits import MOST_EXECUTORS
 
 #: Normalised memory of Decima's executor classes, each of one core.
 DECIMA_MEMORY = (0.25, 0.5, 0.75, 1.0)
@@ -130,7 +131,7 @@ class SimulationConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     world: WorldName = WorldName.EXECUTORS
-    num_executors: int = Field(default=50, ge=1, le=1 << 20)
+    num_executors: int = Field(default=50, ge=1, le=MOST_EXECUTORS)
     executor_classes: tuple[ExecutorClass, ...] = ()
     moving_delay_ms: int = Field(default=2_000, ge=0, le=10**12)
     warmup_delay_ms: int = Field(default=1_000, ge=0, le=10**12)
@@ -164,6 +165,11 @@ class SimulationConfig(BaseModel):
             object.__setattr__(
                 self, "num_executors", sum(c.num_executors for c in self.executor_classes)
             )
+            if self.num_executors > MOST_EXECUTORS:
+                raise ValueError(
+                    f"the executor classes have {self.num_executors} executors; at most "
+                    f"{MOST_EXECUTORS} can be simulated"
+                )
         if self.executor_classes and self.world is WorldName.CORES:
             raise ValueError(
                 "executor classes exist in the world of executors only; leave them out or choose "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -9,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from parcae.cluster.trace import FaultCounts
 from parcae.errors import ConfigError, WorkloadError
 from parcae.simulation.future import Future
-from parcae.units import ms_from_s
-from parcae.workloads.job import Workload
+from parcae.units import MS_PER_HOUR, ms_from_s, s_from_ms
+from parcae.workloads.job import JobSpec, Workload
 
 #: The keys of `--faults KEY=VALUE,...`, and the fields of `Faults` that they set.
 KEYS = {
@@ -26,6 +27,8 @@ KEYS = {
     "multiplier": "speculation_multiplier",
     "quantile": "speculation_quantile",
 }
+#: Most losses of an executor, on average, during the longest task: a task then has e^10 attempts.
+_MOST_LOSSES = 10.0
 _SWITCHES = ("redraws", "speculation")
 _SWITCH = {"on": True, "off": False}
 _HELP = (
@@ -157,6 +160,28 @@ def resolve_faults(faults: Faults | None, workload: Workload) -> Faults | None:
     # What was set beside "log" holds.
     given = faults.model_fields_set - {"from_log"}
     return faults.model_copy(update={k: v for k, v in update.items() if k not in given})
+
+
+def check_losses(faults: Faults, jobs: Iterable[JobSpec]) -> None:
+    """Refuse executors that are lost so often that a task would hardly ever end.
+
+    A task whose executor is lost runs again, about exp(losses during the task) times.
+
+    Raises:
+        ConfigError: a task takes longer than that many losses, on average.
+    """
+    if faults.lost_per_hour == 0:
+        return
+    longest_ms = max((stage.mean_task_ms for job in jobs for stage in job.stages), default=0.0)
+    if faults.straggler_share > 0:
+        longest_ms *= faults.straggler_factor
+    losses = faults.lost_per_hour * longest_ms / MS_PER_HOUR
+    if losses > _MOST_LOSSES:
+        raise ConfigError(
+            f"with lost={faults.lost_per_hour:g} an executor is lost {losses:,.0f} times while its "
+            f"longest task runs ({s_from_ms(longest_ms):,.4g} s): hardly any attempt would end; "
+            f"give at most lost={_MOST_LOSSES * MS_PER_HOUR / longest_ms:.3g}"
+        )
 
 
 def put_faults(faults: Faults, future: Future) -> None:

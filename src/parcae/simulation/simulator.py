@@ -14,7 +14,7 @@ from parcae.cluster.trace import Trace
 from parcae.errors import ConfigError, PolicyError, WorkloadError
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import held_core_ms, with_elastic
-from parcae.simulation.faults import put_faults, read_counts, resolve_faults
+from parcae.simulation.faults import check_losses, put_faults, read_counts, resolve_faults
 from parcae.simulation.future import Future, Status, allocate_future
 from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import start, step
@@ -196,6 +196,7 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
                 "losses of executors are simulated on clusters of a fixed size only: give --faults "
                 "with lost=0, or a number of cores instead of a range"
             )
+        check_losses(faults, sequence.workload.jobs)
         put_faults(faults, future)
 
 

@@ -51,8 +51,8 @@ def _log_scaled(value, scale):  # type: ignore[no-untyped-def]
 
 @inlined
 def _share(count, state):  # type: ignore[no-untyped-def]
-    """Return the count as a share of the cluster's executors."""
-    return min(count / state.now.num_executors[0], BOUND)
+    """Return the count as a share of the cluster's executors, of which there may be none."""
+    return min(count / max(1, state.now.num_executors[0]), BOUND)
 
 
 @inlined
@@ -195,7 +195,7 @@ def _write_stages(state, shown, view, scales, num_rows):  # type: ignore[no-unty
     """Write `stages` and `stage_job`."""
     stages = state.stages
     logs = shown.stage_logs
-    executors = state.now.num_executors[0]
+    executors = max(1, state.now.num_executors[0])
     has_offer = state.now.num_source[0] > 0
     for row in range(num_rows):
         stage = shown.stages[row]

@@ -64,15 +64,25 @@ class HeuristicPolicy(PlaysRuns):
         """Return the decision for one scheduling event."""
         num_jobs = len(observation.jobs)
         num_stages = len(observation.stages)
+        self._check_order(num_jobs)
         # A live cluster's tables grow, so the memo may have become too small.
         is_short = num_jobs > len(self._memo.jobs) or num_stages > len(self._memo.stages)
         if is_short and self.kind in _KINDS_WITH_MEMO:
             object.__setattr__(self, "_memo", allocate_memo(num_jobs, num_stages))
         return Decision(*map(int, decide(observation, int(self.kind), self._array, self._memo)))
 
+    def _check_order(self, num_jobs: int) -> None:
+        """Refuse a given order that does not name so many jobs."""
+        if self.kind is HeuristicKind.ORDER and len(self._array) < num_jobs:
+            raise PolicyError(
+                f"policy {self.name!r} orders {len(self._array)} jobs, but the run has {num_jobs}: "
+                "name them all"
+            )
+
     def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
         """The kind, its parameters, and a new memo if the policy uses one."""
         memo = self._memo
+        self._check_order(state.jobs.shape[-1])
         if self.kind in _KINDS_WITH_MEMO:
             memo = allocate_memo(state.jobs.shape[-1], state.stages.shape[-1])
         return int(self.kind), self._array, memo

@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from parcae.cluster.kernels.changes import add_cores, remove_cores
+from parcae.cluster.kernels.changes import add_cores, begin_changes, remove_cores
 from parcae.cluster.kernels.dispatch import free_core
 from parcae.cluster.kernels.faults import change_pending, drop_task
 from parcae.cluster.kernels.tables import push_idle
@@ -107,6 +107,7 @@ def begin_faults(state, future):  # type: ignore[no-untyped-def]
     faults.wasted_ms[0] = 0
     faults.down_ms[0] = 0
     faults.next_check_ms[0] = _NEVER
+    begin_changes(state)  # executors that are lost are cores that the cluster does not have
     for core in range(state.executors.shape[0]):
         _clear_attempt(future, core)
         future.fault_cores.num_stale[core] = 0

@@ -382,6 +382,5 @@ def budget_notes(request: StudyRequest, trained: bool = True) -> list[str]:
     return [
         f"all trainings of this study together had {request.budget_s / 60:.1f} minutes; the paper "
         "trained each policy for hours. Such short trainings show that the study runs, not how "
-        "good the policies can become; give more time with --budget or --full, or trained policies "
-        "with --policy"
+        "good the policies can become; give more time with --budget or --full"
     ]
