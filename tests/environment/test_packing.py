@@ -147,10 +147,12 @@ def test_a_heuristic_through_the_environment_is_the_heuristic(
 def test_an_episode_that_only_lets_time_pass_is_stopped() -> None:
     env = PackingEnv(jobs=_THREE)
     env.reset(seed=1)
-    results = [env.step(np.int64(10)) for _ in range(3 * 40)]
-    assert [truncated for _, _, _, truncated, _ in results] == [False] * 119 + [True]
+    # 40 decisions a job, and one for each step from the first arrival to the last.
+    count = 3 * 40 + int(_THREE.arrival[-1] - _THREE.arrival[0])
+    results = [env.step(np.int64(10)) for _ in range(count)]
+    assert [truncated for _, _, _, truncated, _ in results] == [False] * (count - 1) + [True]
     info = results[-1][4]
-    assert (info["num_unfinished"], info["average_jct"]) == (3, (120 + 120 + 119) / 3)
+    assert (info["num_unfinished"], info["average_jct"]) == (3, (2 * count + count - 1) / 3)
     assert sum(reward for _, reward, *_ in results) == pytest.approx(-3 * info["mean_slowdown"])
 
 

@@ -186,7 +186,7 @@ class PackingSettings(BaseModel):
 
         Every step without a placement is a decision. A log's clock advances by events instead.
         """
-        if self.jobs is None or self.jobs.step == "s":
+        if self.jobs is None or self.jobs.step == "s" or not 1 <= self.most_jobs <= len(self.jobs):
             return 0
         arrival = np.asarray(self.jobs.arrival)
         span = arrival[self.most_jobs - 1 :] - arrival[: len(arrival) - self.most_jobs + 1]

@@ -173,8 +173,6 @@ def check_losses(faults: Faults, jobs: Iterable[JobSpec]) -> None:
     if faults.lost_per_hour == 0:
         return
     longest_ms = max((stage.mean_task_ms for job in jobs for stage in job.stages), default=0.0)
-    if faults.straggler_share > 0:
-        longest_ms *= faults.straggler_factor
     losses = faults.lost_per_hour * longest_ms / MS_PER_HOUR
     if losses > _MOST_LOSSES:
         raise ConfigError(
