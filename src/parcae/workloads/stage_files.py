@@ -77,7 +77,7 @@ def open_parquet(path: Path) -> Table:
 
 
 def _without_blank_lines(table: Table) -> Table:
-    """The table without rows of which all cells are empty."""
+    """The table without rows whose cells are all empty."""
     rows = list(zip(*table.columns.values(), strict=True))
     kept = [row for row, cells in enumerate(rows) if any(cell is not None for cell in cells)]
     columns = {name: [cells[row] for row in kept] for name, cells in table.columns.items()}

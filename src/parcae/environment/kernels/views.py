@@ -51,7 +51,7 @@ def _log_scaled(value, scale):  # type: ignore[no-untyped-def]
 
 @inlined
 def _share(count, state):  # type: ignore[no-untyped-def]
-    """Return the count as a share of the cluster's executors, of which there may be none."""
+    """Return the count as a share of the cluster's executors; there may be no executor."""
     return min(count / max(1, state.now.num_executors[0]), BOUND)
 
 
