@@ -199,8 +199,7 @@ def offered_load(workload: Workload, config: SimulationConfig, process: ArrivalP
     if process.kind == "recorded":
         times = [job.arrival_ms or 0 for job in workload.jobs]
         span_ms = max(times) - min(times)
-        jobs = workload.jobs
-        work_ms = sum(job.varying_work_ms if config.runs_vary else job.work_ms for job in jobs)
+        work_ms = sum(job.expected_work_ms(config.runs_vary) for job in workload.jobs)
         return float(work_ms / (span_ms * config.total_executors)) if span_ms else 0.0
     gap_ms = process.mean_gap_ms(workload, config.total_executors, config.runs_vary)
     work_ms = workload.expected_work_ms(config.runs_vary)

@@ -378,8 +378,7 @@ def _offered_cores(question: Question) -> float:
     runs = range(question.seed_start, question.seed_start + question.num_seeds)
     sequences = [question.draw(seed) for seed in runs]
     jobs = itertools.chain.from_iterable(sequence.jobs for sequence in sequences)
-    varies = question.config.runs_vary
-    work_ms = sum(job.varying_work_ms if varies else job.work_ms for job in jobs)
+    work_ms = sum(job.expected_work_ms(question.config.runs_vary) for job in jobs)
     span_ms = sum(int(sequence.arrival_ms[-1]) for sequence in sequences)
     return work_ms / span_ms if span_ms > 0 else math.inf
 

@@ -378,6 +378,10 @@ class JobSpec:
         work_ms = sum(stage.work_ms * factor for stage, factor in pairs)
         return float(min(work_ms, limits.LARGEST_WORK_MS))
 
+    def expected_work_ms(self, runs_vary: bool) -> float:
+        """Mean work of a run: `varying_work_ms` if runs vary, else `work_ms`."""
+        return self.varying_work_ms if runs_vary else self.work_ms
+
     def downstream_ms(self, stage_ms: Sequence[float]) -> tuple[float, ...]:
         """For every stage the largest sum of `stage_ms` over the paths that start at this stage.
 
@@ -474,7 +478,7 @@ class Workload:
         Args:
             runs_vary: runs deviate from their profiles as in the log, see `varying_work_ms`.
         """
-        work_ms = [job.varying_work_ms if runs_vary else job.work_ms for job in self.jobs]
+        work_ms = [job.expected_work_ms(runs_vary) for job in self.jobs]
         return float(np.average(work_ms, weights=self.weights))
 
     def with_stages(self, change: Callable[[StageSpec], StageSpec]) -> Workload:
