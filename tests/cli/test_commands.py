@@ -332,7 +332,8 @@ def test_a_service_records_what_another_policy_then_follows(tmp_path: Path) -> N
     done = run("parcae replay r --policy fair --workload toy --json", tmp_path)
     result = json.loads(done.stdout)
     assert result["num_orders"] > 0
-    assert result["num_first"] == result["num_other"] == result["num_lost"] == 0
+    assert result["counts"] == {"first": 0, "later": 0, "shares": 0, "stages": 0}
+    assert result["num_lost"] == 0
 
 
 def test_the_readmes_python_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from parcae.errors import FormatError
+from parcae.service.differences import Kind
 from parcae.service.jobs import DurationModel
 from parcae.service.learned import Learned
 from parcae.service.policies import policies_for
@@ -65,7 +66,8 @@ def test_the_policy_that_was_recorded_never_differs_from_itself(tmp_path: Path) 
     _recorded(tmp_path, "srpt")
     result = replay_recording([tmp_path], "srpt", _WORKLOAD)
     assert result.num_orders > 20
-    assert (result.num_first, result.num_other, result.num_lost) == (0, 0, 0)
+    assert not any(result.counts.values())
+    assert result.num_lost == 0
     assert result.estimate is not None
     assert result.estimate.num_jobs == 8
     assert result.estimate.recorded_average_jct_ms == result.estimate.other_average_jct_ms
@@ -74,11 +76,12 @@ def test_the_policy_that_was_recorded_never_differs_from_itself(tmp_path: Path) 
 def test_another_policy_differs_where_it_orders_jobs_otherwise(tmp_path: Path) -> None:
     _recorded(tmp_path, "srpt")
     result = replay_recording(list(tmp_path.iterdir()), "fifo", _WORKLOAD)
-    assert result.num_first + result.num_other > 0
-    assert len(result.differences) == min(20, result.num_first + result.num_other)
-    first = result.differences[0]
-    assert first.recorded != first.other
-    assert first.other == tuple(sorted(first.other, key=int))  # in order of arrival
+    assert sum(result.counts.values()) > 0
+    assert len(result.differences) == min(20, sum(result.counts.values()))
+    first = next(one for one in result.differences if one.kind is Kind.FIRST)
+    assert first.recorded[0] != first.other[0]
+    served = [int(share.job_id) for group in first.other for share in group]
+    assert served == sorted(served)  # in order of arrival
     assert result.num_lost == 0
     assert result.to_json()["other_policy"] == "fifo"
 
@@ -93,7 +96,7 @@ def test_a_folder_has_all_parts_of_its_newest_recording(
     assert len(first) == len(list(tmp_path.iterdir())) > 2
     assert [read_recording(path).head["part"] for path in first] == [*range(1, len(first) + 1)]
     result = replay_recording(first, "fair", _WORKLOAD)
-    assert (result.num_first, result.num_lost) == (0, 0)
+    assert (sum(result.counts.values()), result.num_lost) == (0, 0)
     _recorded(tmp_path, "fair", max_file_bytes=20_000)
     second = find_recordings([tmp_path])
     assert len(second) == len(first)
@@ -117,7 +120,7 @@ def test_parts_of_a_full_file_follow_each_other_and_a_torn_end_is_left_out(tmp_p
     torn = read_recording(*done, parts[0])
     assert len(torn.lines) == len(whole.lines) - 1
     result = replay_recording([*done, parts[0]], "fair", _WORKLOAD)
-    assert (result.num_first, result.num_lost) == (0, 0)
+    assert (sum(result.counts.values()), result.num_lost) == (0, 0)
 
 
 def test_a_recording_goes_on_while_the_service_learns(tmp_path: Path) -> None:

@@ -193,6 +193,8 @@ def replay_command(
 
     Example: parcae replay recordings --policy fair --json
     """
+    from parcae.cli.replayed import replay_tables
+    from parcae.cli.tables import print_fitted
     from parcae.service.replay import replay_recording
     from parcae.workloads.catalog import load_workload
 
@@ -200,18 +202,5 @@ def replay_command(
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))
         return
-    typer.echo(
-        f"{result.num_orders} orders of {result.recorded_policy}: {result.other_policy} serves "
-        f"another job first in {result.num_first}, and has another order of the later jobs in "
-        f"{result.num_other}"
-    )
-    for one in result.differences:
-        typer.echo(f"  {one.clock_ms:>14} ms  {' '.join(one.recorded)}  |  {' '.join(one.other)}")
-    if result.estimate is not None:
-        estimate = result.estimate
-        typer.echo(
-            f"simulated average JCT of {estimate.num_jobs} jobs: "
-            f"{estimate.recorded_average_jct_ms / 1000:.2f} s under {result.recorded_policy}, "
-            f"{estimate.other_average_jct_ms / 1000:.2f} s under {result.other_policy} "
-            f"({estimate.num_left_out} jobs were not recorded completely)"
-        )
+    for table in replay_tables(result):
+        print_fitted(table)

@@ -229,6 +229,18 @@ class Mirror(JobEvents):
         self._orders_cache[application] = self._version, orders
         return orders
 
+    def stages_of(self, application: str) -> dict[str, list[int]]:
+        """By job id, the ids of the stages that have not ended."""
+        return {
+            job.job_id: [
+                stage_id
+                for position, stage_id in enumerate(job.stage_ids)
+                if position not in job.ended
+            ]
+            for job, _ in self.orders_by_job()
+            if job.application == application
+        }
+
     def _fresh_orders(self, application: str) -> Orders:
         by_job = self.orders_by_job()
         pairs = [(job, order) for job, order in by_job if job.application == application]

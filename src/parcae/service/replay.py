@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from parcae.errors import FormatError, InputError, ProtocolError
 from parcae.metrics.jobs import jct_ms
 from parcae.policies.guard import Guarded
+from parcae.service.differences import Comparison, Difference, Kind
 from parcae.service.jobs import DurationModel
 from parcae.service.live_tables import LiveSettings
 from parcae.service.mirror import Mirror
@@ -40,19 +41,6 @@ from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 T = TypeVar("T")
 _REQUEST: TypeAdapter[State | Events] = TypeAdapter(State | Events)
 _ORDERS: TypeAdapter[Orders] = TypeAdapter(Orders)
-#: Number of differences in the result.
-_NUM_LISTED = 20
-#: Number of first jobs that are compared and listed.
-_NUM_FIRST = 5
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A moment at which the orders differ: ids of the first jobs in each order."""
-
-    clock_ms: int
-    recorded: tuple[str, ...]
-    other: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -76,8 +64,7 @@ class Replay:
         recorded_policy: name of the policy of the recording.
         other_policy: name of the policy that it is compared with.
         num_orders: number of compared orders; they have at least one job.
-        num_first: orders in which the first job differs.
-        num_other: orders in which the first job is the same and a later one differs.
+        counts: how many of them differ, by kind (see `Kind`).
         num_lost: recorded requests that could not be applied: before the first state, or refused.
         differences: the first differences.
         estimate: None if no job was recorded completely, or a policy cannot be simulated.
@@ -86,8 +73,7 @@ class Replay:
     recorded_policy: str
     other_policy: str
     num_orders: int
-    num_first: int
-    num_other: int
+    counts: dict[Kind, int]
     num_lost: int
     differences: tuple[Difference, ...]
     estimate: Estimate | None
@@ -95,51 +81,6 @@ class Replay:
     def to_json(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
         return asdict(self)
-
-
-@dataclass
-class _Comparison:
-    """Counts and lists the differences between recorded and other orders."""
-
-    num_orders: int = 0
-    num_first: int = 0
-    num_other: int = 0
-    differences: list[Difference] = field(default_factory=list)
-
-    def add(self, clock_ms: int, recorded: Orders, other: Orders) -> None:
-        """Compare two orders; orders of different jobs are ignored.
-
-        Args:
-            clock_ms: the cluster's clock.
-            recorded: the recorded order.
-            other: the other policy's order.
-        """
-        recorded_jobs = _ranked(recorded)
-        other_jobs = _ranked(other)
-        if not recorded_jobs or {job for job, *_ in recorded_jobs} != {
-            job for job, *_ in other_jobs
-        }:
-            return
-        self.num_orders += 1
-        if recorded_jobs == other_jobs:
-            return
-        first = _first(recorded_jobs)
-        other_first = _first(other_jobs)
-        self.num_first += first[0] != other_first[0]
-        self.num_other += first[0] == other_first[0]
-        if len(self.differences) < _NUM_LISTED:
-            self.differences.append(Difference(clock_ms, first, other_first))
-
-
-def _ranked(orders: Orders) -> list[tuple[str, float, int | None]]:
-    """(job, weight, limit) in the order of service; jobs of one tier in order of arrival."""
-    return [
-        (job.job_id, job.weight, job.limit) for job in sorted(orders.jobs, key=lambda job: job.tier)
-    ]
-
-
-def _first(ranked: list[tuple[str, float, int | None]]) -> tuple[str, ...]:
-    return tuple(job for job, *_ in ranked[:_NUM_FIRST])
 
 
 def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Replay:
@@ -161,14 +102,13 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
     _restore(duration_model, recording)
     mirror = Mirror(policy_for, duration_model, LiveSettings(num_cores=recording.head.get("cores")))
     recorded = _RecordedJobs()
-    compared = _Comparison()
+    compared = Comparison()
     num_lost = _follow(recording, mirror, recorded, compared)
     return Replay(
         str(recording.head["policy"]),
         policy,
         compared.num_orders,
-        compared.num_first,
-        compared.num_other,
+        compared.counts,
         num_lost,
         tuple(compared.differences),
         recorded.estimate(
@@ -188,7 +128,7 @@ def _restore(duration_model: DurationModel, recording: Recording) -> None:
 
 
 def _follow(
-    recording: Recording, mirror: Mirror, recorded: _RecordedJobs, compared: _Comparison
+    recording: Recording, mirror: Mirror, recorded: _RecordedJobs, compared: Comparison
 ) -> int:
     """Apply all lines of the recording. Returns the number of requests that were lost."""
     num_lost = 0
@@ -203,7 +143,8 @@ def _follow(
         elif line.get("from") == "service" and kind == "orders" and message.get("seq") is not None:
             if application not in waiting:
                 orders = _parsed(recording, _ORDERS, message)
-                compared.add(mirror.clock_ms, orders, mirror.orders(application))
+                stages_of = mirror.stages_of(application)
+                compared.add(mirror.clock_ms, orders, mirror.orders(application), stages_of)
         elif line.get("from") == "client" and kind in ("state", "events"):
             request = _parsed(recording, _REQUEST, message)
             is_useless = application in waiting and not isinstance(request, State)

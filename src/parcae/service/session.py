@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
 from parcae.errors import ProtocolError
 from parcae.service.jobs import DurationModel
 from parcae.service.live_tables import Counts, EndedJob, LiveSettings
+from parcae.service.meaning import Meaning, meaning_of
 from parcae.service.mirror import Mirror
 from parcae.service.policies import Plan, PolicyFor
 from parcae.service.protocol import (
@@ -258,7 +259,7 @@ class Session:
         self._hello: Hello | None = None
         self._nonce = ""
         self._last_seq = -1
-        self._last_meaning: tuple[object, ...] | None = None  # of the last orders sent
+        self._last_meaning: Meaning | None = None  # of the last orders sent
         self.needs_state = True
 
     @property
@@ -303,7 +304,7 @@ class Session:
 
     def push_if_new(self, orders: Orders) -> None:
         """Send orders, unless they mean the same as the last ones that were sent."""
-        meaning = _meaning(orders)
+        meaning = meaning_of(orders)
         if meaning != self._last_meaning:
             self._last_meaning = meaning
             self.push(orders)
@@ -444,7 +445,7 @@ class Session:
             raise ProtocolError(
                 Code.INTERNAL, "internal error of the service (see its log); send state"
             ) from None
-        self._last_meaning = _meaning(orders)
+        self._last_meaning = meaning_of(orders)
         return orders.model_copy(update={"seq": message.seq})
 
     def _orders_after(self, mirror: Mirror, message: State | Events) -> Orders:
@@ -487,22 +488,3 @@ _EXPECTED = {
     _Stage.OPEN: "the session is open; send state, events, ping or bye",
     _Stage.CLOSED: "the session is closed",
 }
-
-
-def _meaning(orders: Orders) -> tuple[object, ...]:
-    """What the orders mean for a client: two orders with other tiers may mean the same."""
-    tier_of = {job.job_id: job.tier for job in orders.jobs}
-    tiers = [tier_of.get(one.job_id, orders.other_tier) + one.tier for one in orders.stages]
-    place = _places([orders.other_tier, *tier_of.values(), *tiers])
-    rank = _places([0.0, *(stage.rank for stage in orders.stages)])
-    jobs = frozenset((job.job_id, place[job.tier], job.weight, job.limit) for job in orders.jobs)
-    stages = frozenset(
-        (stage.job_id, stage.stage_id, place[tier], rank[stage.rank], stage.limit)
-        for stage, tier in zip(orders.stages, tiers, strict=True)
-    )
-    return jobs, stages, place[orders.other_tier], orders.executors
-
-
-def _places(values: Iterable[float]) -> dict[float, int]:
-    """The place of every value among the different ones, from the smallest."""
-    return {value: place for place, value in enumerate(sorted(set(values)))}

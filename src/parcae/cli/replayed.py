@@ -1,0 +1,96 @@
+"""The tables of `parcae replay`: counts of the differences, the first of them, an estimate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from parcae.service.differences import Difference, Kind, Share, Shares
+from parcae.units import MS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.table import Table
+
+    from parcae.service.replay import Replay
+
+_IN_WORDS = {
+    Kind.FIRST: "other jobs first",
+    Kind.LATER: "another order of later jobs",
+    Kind.SHARES: "other weights or limits",
+    Kind.STAGES: "only stages differ",
+}
+
+
+def replay_tables(replay: Replay) -> Iterator[Table]:
+    """The tables of `parcae replay`."""
+    yield _counts_table(replay)
+    if replay.differences:
+        yield _differences_table(replay)
+
+
+def _counts_table(replay: Replay) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(f"{replay.num_orders} orders of {replay.recorded_policy}"))
+    table.add_column(escape(f"under {replay.other_policy}"))
+    table.add_column("orders", justify="right")
+    table.add_row("the same order", str(replay.num_orders - sum(replay.counts.values())))
+    for kind, count in replay.counts.items():
+        table.add_row(_IN_WORDS[kind], str(count))
+    lines = []
+    if replay.num_lost:
+        lines.append(f"{replay.num_lost} recorded requests could not be followed")
+    estimate = replay.estimate
+    if estimate is not None:
+        lines.append(
+            f"simulated average JCT of {estimate.num_jobs} jobs: "
+            f"{estimate.recorded_average_jct_ms / MS_PER_S:.2f} s under {replay.recorded_policy}, "
+            f"{estimate.other_average_jct_ms / MS_PER_S:.2f} s under {replay.other_policy} "
+            f"({estimate.num_left_out} jobs were not recorded completely)"
+        )
+    table.caption = escape("\n".join(lines)) or None
+    return table
+
+
+def _differences_table(replay: Replay) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=f"The first {len(replay.differences)} differences")
+    table.add_column("seconds", justify="right", no_wrap=True)
+    table.add_column("difference", overflow="fold")
+    table.add_column(escape(replay.recorded_policy), overflow="fold")
+    table.add_column(escape(replay.other_policy), overflow="fold")
+    for one in replay.differences:
+        table.add_row(*map(escape, _cells(one)))
+    table.caption = (
+        "since the first order; jobs from the first difference on, at most 5: "
+        "{ } share, > is served before"
+    )
+    return table
+
+
+def _cells(one: Difference) -> tuple[str, str, str, str]:
+    with_shares = one.kind is Kind.SHARES
+    return (
+        f"{one.since_ms / MS_PER_S:,.1f}",
+        _IN_WORDS[one.kind],
+        _in_words(one.recorded, with_shares),
+        _in_words(one.other, with_shares),
+    )
+
+
+def _in_words(order: Shares, with_shares: bool) -> str:
+    groups = [[_job(share, with_shares) for share in group] for group in order]
+    texts = (group[0] if len(group) == 1 else f"{{{', '.join(group)}}}" for group in groups)
+    return " > ".join(texts)
+
+
+def _job(share: Share, with_shares: bool) -> str:
+    if not with_shares:
+        return share.job_id
+    facts = [] if share.weight == 1 else [f"weight {share.weight:.3g}"]
+    facts += [] if share.limit is None else [f"limit {share.limit}"]
+    return f"{share.job_id} ({', '.join(facts)})" if facts else share.job_id
