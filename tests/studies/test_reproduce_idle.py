@@ -70,6 +70,9 @@ def test_jobs_of_the_papers_size_come_every_40_s_to_a_cluster_loaded_under_80_pe
     other = real_scenario(_request(_HUGE, _SMALL))
     assert other.config == _SMALL
     assert other.arrivals.startswith("load:")
+    given = real_scenario(replace(_request(_HUGE, SimulationConfig()), is_cluster_given=True))
+    assert given.config.num_executors == 50
+    assert given.arrivals.startswith("load:")
 
 
 def test_arrivals_are_found_that_keep_executors_as_busy_as_asked_for() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,10 @@ from parcae.studies.reproduce.catalog import (
     CLASS_STUDIES,
     DECIMA_SETTINGS_STUDIES,
     STUDIES,
+    UNUSED,
     reproduce,
 )
-from parcae.studies.reproduce.study import StudyRequest
+from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.studies.reproduce.trainings import STUDIES_WITH_FINDINGS
 from parcae.workloads.archive import write_workload
 from parcae.workloads.job import Workload
@@ -68,11 +70,25 @@ def _request(folder: Path, name: str) -> StudyRequest:
         "load:0.5",
         folder,
         budget_s=0.2,
-        num_runs=20 if name == "decima-fig19" else 2,
+        num_runs=2,
         num_jobs=4,
         processes=1,
         policies=("fair:active",) if _ROWS[name] == "fair:active" else (),
     )
+
+
+class _Watched(StudyRequest):
+    """A request that notes which of its fields the study reads."""
+
+    def __getattribute__(self, name: str) -> Any:
+        object.__getattribute__(self, "__dict__").setdefault("read", set()).add(name)
+        return super().__getattribute__(name)
+
+    @classmethod
+    def of(cls, request: StudyRequest) -> _Watched:
+        watched = cls(**{one.name: getattr(request, one.name) for one in fields(request)})
+        watched.__dict__["read"] = set()
+        return watched
 
 
 #: Studies whose sisters cover all of their parts in less time.
@@ -83,7 +99,17 @@ _LONG = ("decima-table3", "idle-fig4")
     "name",
     [pytest.param(name, marks=pytest.mark.slow) if name in _LONG else name for name in STUDIES],
 )
-def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, name: str) -> None:
+def test_a_study_runs_to_its_table_picture_and_numbers(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = STUDIES[name]
+    watched = list[_Watched]()
+
+    def watch(request: StudyRequest) -> StudyResult:
+        watched.append(_Watched.of(request))
+        return run(watched[0])
+
+    monkeypatch.setitem(STUDIES, name, watch)
     result, files = reproduce(name, _request(tmp_path, name), "parcae reproduce")
     assert any(_ROWS[name] in cell for row in result.rows for cell in row[:2])
     assert bool(result.findings) == (name in STUDIES_WITH_FINDINGS)
@@ -93,6 +119,11 @@ def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, name: str
     assert found["settings"]["training_budget_s"] == 0.2
     assert files.picture.stat().st_size > 5_000
     assert result.paper in files.table.read_text()
+    # The recipe has no effect where a study has its policies already, so this proves one direction.
+    read = watched[0].__dict__["read"]
+    assert {field for field, studies in UNUSED.items() if name in studies}.isdisjoint(read)
+    used = {field for field, studies in UNUSED.items() if name not in studies}
+    assert used - {"recipe"} <= read
 
 
 @pytest.mark.parametrize(
@@ -115,6 +146,32 @@ def test_the_error_for_other_studies_names_those_that_take_settings_of_decima() 
     done = CliRunner().invoke(_app(), ["decima-fig14", "--decima", "features=jobs"])
     names = [name.removeprefix("decima-") for name in DECIMA_SETTINGS_STUDIES]
     assert f"({', '.join(names)})" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("option", "field"),
+    [
+        ("--workload toy", "workload"),
+        ("--executors 5", "config"),
+        ("--jobs 2", "num_jobs"),
+        ("--policy fair", "policies"),
+        ("--runs 3", "num_runs"),
+        ("--recipe imitation", "recipe"),
+        ("--arrivals batch", "stream"),
+    ],
+)
+def test_options_that_a_study_does_not_use_are_refused_and_the_error_names_the_studies(
+    option: str, field: str
+) -> None:
+    for study in UNUSED[field]:
+        done = CliRunner().invoke(_app(), [study, *option.split()])
+        text = str(done.exception)
+        assert f"{option.split()[0]} has no effect here" in text
+        if field == "stream":
+            short = {one.removeprefix("decima-") for one in STUDIES if one not in UNUSED[field]}
+        else:
+            short = {one.removeprefix("decima-") for one in UNUSED[field]}
+        assert {one for one in short if f" {one}" not in text} == set()
 
 
 def _app() -> typer.Typer:

@@ -179,6 +179,17 @@ def _is_packing(given: Values) -> bool:
     return given["study"] in PACKING_STUDIES
 
 
+def _uses(field: str) -> Callable[[Values], bool]:
+    """Whether the study uses a field of its request."""
+
+    def applies(given: Values) -> bool:
+        from parcae.studies.reproduce.catalog import UNUSED
+
+        return given["study"] not in UNUSED[field]
+
+    return applies
+
+
 def _takes_decima_settings(given: Values) -> bool:
     from parcae.studies.reproduce.catalog import DECIMA_SETTINGS_STUDIES
 
@@ -204,6 +215,43 @@ def _takes_decima_settings(given: Values) -> bool:
         ("workload",),
         lambda given: not _is_packing(given) or given["workload"].endswith((".swf", ".swf.gz")),
         "with a log (*.swf) to studies of rigid jobs",
+    ),
+    Only(
+        ("workload", "parallelism_model"),
+        _uses("workload"),
+        "to other studies than fig16 and fig19 (they have DAGs of their own)",
+    ),
+    Only(
+        ("executors", "executor_classes", "moving_delay_ms", "warmup_delay_ms"),
+        _uses("config"),
+        "to other studies than fig16 and fig19 (they have DAGs of their own)",
+    ),
+    Only(
+        ("jobs",),
+        _uses("num_jobs"),
+        "to other studies than fig16 and fig19 (they have DAGs of their own)",
+    ),
+    Only(
+        ("arrivals",),
+        _uses("stream"),
+        "to fig9b, fig10, fig11, fig12, fig15a, fig15b, fig20, fig21, table2, table3 and "
+        "objectives (the others have batches, or loads of their own)",
+    ),
+    Only(
+        ("policy",),
+        _uses("policies"),
+        "to other studies than fig13, fig14, fig15a, fig16, fig19, fig23, table2, table3, "
+        "objectives, learning-curves and a2c-table3 (they compare trainings with each other)",
+    ),
+    Only(
+        ("runs",),
+        _uses("num_runs"),
+        "to other studies than fig10, fig15b, fig16, fig19 and fig20 (they show one run)",
+    ),
+    Only(
+        ("recipe",),
+        _uses("recipe"),
+        "to other studies than fig16, fig19, objectives, shifts and learning-curves",
     ),
     Only(
         ("decima",),
@@ -383,4 +431,5 @@ def _study_request(given: _Given, say: Callable[[str], None]) -> StudyRequest:
         say=say,
         recorded=recorded,
         decima=override(DecimaSettings(), given.decima or []),
+        is_cluster_given=bool(settings),
     )

@@ -92,6 +92,29 @@ DECIMA_SETTINGS_STUDIES = (
     "learning-curves",
 )
 
+#: Studies of one DAG, or of random DAGs, of their own.
+_OWN_DAGS = ("decima-fig16", "decima-fig19")
+#: By the field of a request, the studies that do not use it.
+UNUSED: dict[str, tuple[str, ...]] = {
+    "workload": _OWN_DAGS,
+    "config": _OWN_DAGS,
+    "num_jobs": _OWN_DAGS,
+    # They have batches, loads of their own, or a load that keeps a share of the executors busy.
+    "stream": (
+        *("decima-fig3", "decima-fig9a", "decima-fig13", "decima-fig14", *_OWN_DAGS),
+        *("decima-fig22", "decima-fig23", "shifts", "learning-curves"),
+        *("idle-table1", "idle-fig3", "idle-fig4", "idle-fig5"),
+    ),
+    # They compare trainings with each other.
+    "policies": (
+        *("decima-fig13", "decima-fig14", "decima-fig15a", *_OWN_DAGS, "decima-fig23"),
+        *("decima-table2", "decima-table3", "objectives", "learning-curves", "a2c-table3"),
+    ),
+    # They show one run.
+    "num_runs": ("decima-fig10", "decima-fig15b", *_OWN_DAGS, "decima-fig20"),
+    "recipe": (*_OWN_DAGS, "objectives", "shifts", "learning-curves"),
+}
+
 #: Packing studies, which take a `PackingRequest`.
 PACKING_STUDIES: dict[str, PackingStudy] = {
     "deeprm-fig4": fig4,

@@ -94,14 +94,14 @@ def synthetic_scenario(request: StudyRequest, load: float | None = None) -> Scen
 def real_scenario(request: StudyRequest, busy: float | None = None) -> Scenario:
     """The request's workload on its cluster.
 
-    If the request has the default cluster, the study uses the smallest cluster that a mean gap of
-    40 s loads below 80%, with that gap. Otherwise arrivals keep the share `busy` of the executors
-    busy (default 75%).
+    If the user chose no cluster and the jobs take minutes, the study uses the smallest cluster that
+    a mean gap of 40 s loads below 80%, with that gap. Otherwise arrivals keep the share `busy` of
+    the executors busy (default 75%).
     """
     workload = request.workload
     config = request.config
     num_jobs = request.jobs(200, 1_000)
-    is_default = config == SimulationConfig()
+    is_default = config == SimulationConfig() and not request.is_cluster_given
     if is_default:
         config = config.model_copy(
             update={"num_executors": smallest_cluster(workload, _REAL_GAP_S)}

@@ -82,7 +82,7 @@ def fig15b(request: StudyRequest) -> StudyResult:
     learned, notes = learned_contenders(request, scenario, ("decima",))
     latencies = _measure_all(request, scenario, learned)
     return StudyResult(
-        "decisions take far less time than passes between scheduling events",
+        "the latency of a decision and the time between scheduling events",
         "the latency of a decision is below 15 ms, on average about 50 times smaller than the "
         "interval between scheduling events (Figure 15b, sections 6.1 and 7.4)",
         (

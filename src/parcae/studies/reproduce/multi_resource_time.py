@@ -136,7 +136,7 @@ def fig20(request: StudyRequest) -> StudyResult:
         "JCT of arrivals then (s)",
     )
     return StudyResult(
-        "one run over time: busy periods end sooner with more executors for each job",
+        "one run over time: busy periods, and executors for each job",
         "in busy periods Decima gives each job more executors than Graphene*, finishes jobs faster "
         "and keeps fewer of them in the system (Figure 20, Appendix G)",
         ("workload", "policy", *columns),

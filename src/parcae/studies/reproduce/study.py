@@ -92,6 +92,7 @@ class StudyRequest(_Amounts):
         say: called with a text about the current step.
         recorded: the recorded trace for studies of executor classes, in addition to the workload.
         decima: settings of Decima's network in all trainings, unless the study changes them.
+        is_cluster_given: the user chose the cluster, so that no study chooses another size.
     """
 
     workload: Workload
@@ -109,6 +110,7 @@ class StudyRequest(_Amounts):
     say: Callable[[str], None] = _silent
     recorded: RecordedSetting | None = None
     decima: DecimaSettings = field(default_factory=DecimaSettings)
+    is_cluster_given: bool = False
 
     def jobs(self, quick: int, full: int) -> int:
         """Number of jobs in a run: the requested one, or the study's default."""
