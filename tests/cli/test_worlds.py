@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from parcae.cli.main import app
 from parcae.cli.options import SimulatedClusterOptions, one_size, world_of
 from parcae.errors import ConfigError, FormatError, InputError, WorkloadError
+from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS
 from parcae.simulation.config import WorldName
@@ -210,7 +211,8 @@ def test_options_of_training_by_gradients_are_refused_where_the_network_evolves(
 
 def test_training_by_gradients_serves_several_settings(tmp_path: Path) -> None:
     words = ["train", "toy", "--world", "executors", "--network", "decima", "--jobs", "3"]
-    also = ["--also", "jobs=2 executors=4", "--also", "workload=synthetic jobs=2"]
+    also = ["--also", "jobs=2 executors=4 moving_delay_ms=0 warmup_delay_ms=7"]
+    also += ["--also", "workload=synthetic jobs=2"]
     small = ["--set", "num_groups=1", "--set", "group_size=2", "--set", "num_selection=8"]
     done = CliRunner().invoke(
         app, [*words, *also, *small, "--iterations", "3", "-o", str(tmp_path / "x"), "--json"]
@@ -218,7 +220,30 @@ def test_training_by_gradients_serves_several_settings(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     card = read_checkpoint(tmp_path / "x" / "best.safetensors").card
     assert [one["workload"] for one in card["also"]] == ["toy", "synthetic"]
-    assert "workload=FILE" in _refused(*words, "--also", "size=3", "-o", str(tmp_path / "y"))
+    for wrong in ("size=3", "jobs=0", "warmup_delay_ms=x"):
+        assert "workload=FILE" in _refused(*words, "--also", wrong, "-o", str(tmp_path / "y"))
+    cores = ["train", "toy", "--jobs", "3", "--also", "moving_delay_ms=1"]
+    assert "no effect in the world of cores" in _refused(*cores, "-o", str(tmp_path / "y"))
+
+
+def test_another_workload_of_a_training_has_the_models_and_deadlines_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deadlines.csv").write_text("job,deadline\n*,5min\n")
+    settings = list[Scenario]()
+
+    def noted(scenarios: list[Scenario], **_: object) -> None:
+        settings.extend(scenarios)
+        raise ConfigError("the settings are known")
+
+    monkeypatch.setattr("parcae.learning.tune.tune_rule", noted)
+    words = ["tune", "toy", "--parallelism-model", "decima-cluster", "--world", "executors"]
+    words += ["--deadlines", str(tmp_path / "deadlines.csv"), "--also", "workload=synthetic"]
+    assert "the settings are known" in _refused(*words, "-o", str(tmp_path / "x.safetensors"))
+    assert [one.workload.name for one in settings] == ["toy", "synthetic"]
+    for one in settings:
+        assert "parallelism model" in one.workload.provenance
+        assert {job.deadline_ms for job in one.workload.jobs} == {5 * 60 * 1_000}
 
 
 def test_orders_are_searched_in_decimas_world_and_bounds_hold_in_both() -> None:

@@ -30,6 +30,7 @@ from parcae.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from parcae.learning.gradients import GradientLearner
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from parcae.learning.tune import Tuning
     from parcae.metrics.objectives import Objective, ObjectiveFunction
     from parcae.policies.rule.policy import Parameters
+    from parcae.simulation.config import SimulationConfig
 
 ObjectiveOption = Annotated[
     str,
@@ -55,6 +57,8 @@ AlsoOption = Annotated[
         '"arrivals=load:0.8 jobs=60 cores=100 workload=FILE". Can be repeated.',
     ),
 ]
+#: Delays of executors that `--also` can change.
+_DELAYS = ("moving_delay_ms", "warmup_delay_ms")
 
 
 @dataclass(frozen=True)
@@ -211,7 +215,7 @@ def tune_command(
 
     scenario = scenario_of(workload, cluster, setting)
     require_durations(scenario.workload)
-    scenarios = _settings_of(scenario, setting)
+    scenarios = _settings_of(scenario, cluster, setting)
     start = search.start_parameters(scenario)
     policies = f"fair,weighted-fair:tuned,{search.output}"
 
@@ -261,38 +265,59 @@ def _tuning_card(tuning: Tuning, setting: ScenarioOptions, seed: int) -> dict[st
     }
 
 
-def _also(scenario: Scenario, text: str) -> Scenario:
+def _also(
+    scenario: Scenario, text: str, cluster: ClusterOptions, setting: ScenarioOptions
+) -> Scenario:
     """The scenario with the changes that one value of `--also` describes."""
     from dataclasses import replace
 
-    from parcae.simulation.uncertainty import parse_estimate_error
     from parcae.workloads.arrivals import ArrivalProcess
-    from parcae.workloads.catalog import load_workload
 
     changes = _changes(text)
     arrivals = changes.get("arrivals", scenario.arrivals)
-    config = scenario.config
     ArrivalProcess.parse(arrivals)  # raises an error if it is invalid
-    if "executors" in changes:
-        config = config.resized(int(changes["executors"]))
-    if "estimate_error" in changes:
-        error = parse_estimate_error(changes["estimate_error"])
-        config = config.model_copy(update={"estimate_error": error})
     workload = scenario.workload
     if "workload" in changes:
-        workload = load_workload(changes["workload"])
+        # Another workload is loaded as the first is.
+        workload = with_deadlines(cluster.load(changes["workload"]), setting.deadlines)
     return replace(
         scenario,
         workload=workload,
         arrivals=arrivals,
         num_jobs=int(changes.get("jobs", scenario.num_jobs)),
-        config=config,
+        config=_changed_cluster(scenario.config, changes),
     )
 
 
-def _settings_of(scenario: Scenario, setting: ScenarioOptions) -> list[Scenario]:
+def _changed_cluster(config: SimulationConfig, changes: Mapping[str, str]) -> SimulationConfig:
+    """The cluster with the changes that one value of `--also` describes.
+
+    Raises:
+        ConfigError: the cluster of cores has no delays of executors.
+    """
+    from parcae.errors import ConfigError
+    from parcae.simulation.config import WorldName
+    from parcae.simulation.uncertainty import parse_estimate_error
+
+    if "executors" in changes:
+        config = config.resized(int(changes["executors"]))
+    delays = {name: int(changes[name]) for name in _DELAYS if name in changes}
+    if delays and config.world is WorldName.CORES:
+        raise ConfigError(
+            f"--also {next(iter(delays))} has no effect in the world of cores: leave it out, or "
+            "use --world executors"
+        )
+    update: dict[str, Any] = dict(delays)
+    if "estimate_error" in changes:
+        update["estimate_error"] = parse_estimate_error(changes["estimate_error"])
+    return config.model_copy(update=update)
+
+
+def _settings_of(
+    scenario: Scenario, cluster: ClusterOptions, setting: ScenarioOptions
+) -> list[Scenario]:
     """The scenario, and those that `--also` describes."""
-    return [scenario, *(_also(scenario, text) for text in setting.also or [])]
+    return [scenario, *(_also(scenario, text, cluster, setting) for text in setting.also or [])]
 
 
 def _changes(text: str) -> dict[str, str]:
@@ -307,14 +332,17 @@ def _changes(text: str) -> dict[str, str]:
     changes = dict(part.partition("=")[::2] for part in text.split())
     if "cores" in changes:
         changes["executors"] = changes.pop("cores")
-    unknown = set(changes) - {"arrivals", "jobs", "executors", "estimate_error", "workload"}
-    # A number that is not given counts as the valid "1" in the check.
-    numbers = [changes.get(key, "1") for key in ("jobs", "executors")]
-    are_valid = all(number.isdecimal() and int(number) > 0 for number in numbers)
-    if unknown or not changes or not are_valid:
+    known = {"arrivals", "jobs", "executors", "estimate_error", "workload", *_DELAYS}
+    numbers = {key: changes[key] for key in ("jobs", "executors", *_DELAYS) if key in changes}
+    are_valid = all(
+        number.isdecimal() and (key in _DELAYS or int(number) > 0)
+        for key, number in numbers.items()
+    )
+    if set(changes) - known or not changes or not are_valid:
         raise ConfigError(
             f"--also {text!r}: write some of arrivals=..., jobs=N, cores=N (or executors=N), "
-            "estimate_error=SIGMA and workload=FILE, separated by spaces"
+            "estimate_error=SIGMA, moving_delay_ms=N, warmup_delay_ms=N and workload=FILE, "
+            "separated by spaces"
         )
     return changes
 
@@ -357,19 +385,23 @@ def train_command(
     scenario = scenario_of(workload, cluster, setting)
     is_evolved = net.network == "parcae" and scenario.config.world is WorldName.CORES
     make = _evolution_learner if is_evolved else _gradient_learner
-    learner = make(scenario, setting, net, training.seed)
+    learner = make(scenario, cluster, setting, net, training.seed)
     run_training(learner, training.plan(folder), setting.objective, as_json)
 
 
 def _evolution_learner(
-    scenario: Scenario, setting: ScenarioOptions, net: NetworkOptions, seed: int
+    scenario: Scenario,
+    cluster: ClusterOptions,
+    setting: ScenarioOptions,
+    net: NetworkOptions,
+    seed: int,
 ) -> EvolutionLearner:
     """The learner of the network that corrects the tuned rule in the world of cores."""
     from parcae.learning.order_evolution import EvolutionLearner
     from parcae.learning.start import start_order_network, start_order_rule
 
     return EvolutionLearner(
-        _settings_of(scenario, setting),
+        _settings_of(scenario, cluster, setting),
         start_order_rule(net.rule, scenario),
         start=None if net.start is None else start_order_network(net.start, scenario),
         seed=seed,
@@ -377,7 +409,11 @@ def _evolution_learner(
 
 
 def _gradient_learner(
-    scenario: Scenario, setting: ScenarioOptions, net: NetworkOptions, seed: int
+    scenario: Scenario,
+    cluster: ClusterOptions,
+    setting: ScenarioOptions,
+    net: NetworkOptions,
+    seed: int,
 ) -> GradientLearner:
     """The learner of a network that is trained by policy gradients."""
     from parcae.learning.config import override
@@ -394,7 +430,7 @@ def _gradient_learner(
     config = override(recipe_config(recipe, scenario, net.network, decima), net.settings or [])
     needs_rule = net.network == "parcae" or config.imitation > 0
     request = TrainRequest(
-        _settings_of(scenario, setting),
+        _settings_of(scenario, cluster, setting),
         config,
         net.network,
         start_deciding_rule(net.rule, scenario) if needs_rule else None,
