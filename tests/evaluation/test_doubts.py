@@ -40,7 +40,7 @@ def test_delays_longer_than_tasks_are_warned_of_in_the_world_that_has_them() -> 
 def test_runs_that_deviate_from_their_profiles_bring_more_work() -> None:
     # The mean factor of a run is exp(0.8 ** 2 / 2) = 1.377.
     jobs = tuple(replace(job, work_sigma=0.8, arrival_ms=0) for job in _WORKLOAD.jobs)
-    varied = replace(_WORKLOAD, jobs=(jobs[0], replace(jobs[1], arrival_ms=8_000)))
+    varied = replace(_WORKLOAD, jobs=(jobs[0], replace(jobs[1], arrival_ms=4_000)))
     in_log = _CORES.model_copy(update={"estimate_error": "log"})
     for arrivals, load in (("poisson:3s", "1.38"), ("recorded", "1.03")):
         assert setting_warnings(varied, _CORES, arrivals) == []
@@ -55,7 +55,7 @@ def test_runs_that_deviate_from_their_profiles_bring_more_work() -> None:
 )
 def test_a_load_above_one_is_warned_of(arrivals: str, load: str) -> None:
     first, second = _WORKLOAD.jobs
-    recorded = (replace(first, arrival_ms=0), replace(second, arrival_ms=5_000))
+    recorded = (replace(first, arrival_ms=0), replace(second, arrival_ms=2_500))
     (text,) = setting_warnings(replace(_WORKLOAD, jobs=recorded), _CORES, arrivals)
     assert text.startswith(f"arrivals bring {load} times the work that 2 cores can do")
 

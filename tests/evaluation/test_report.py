@@ -216,6 +216,20 @@ def test_the_longest_run_is_on_the_shared_axis_of_all_charts_over_time(page: str
     assert sum(70 <= float(end) < 71 for end in ends) == 5
 
 
+def test_the_page_says_cores_where_there_are_cores(tmp_path: Path) -> None:
+    for world in WorldName:
+        config = SimulationConfig(world=world, num_executors=2)
+        setting = ClusterWorld(Workload("w", (job("a", (2, 10, ())),)), config, "batch", 3)
+        comparison = compare_in(setting, ["fair"], range(2), processes=1)
+        write_page_of(comparison, tmp_path / "r.html")
+        page = (tmp_path / "r.html").read_text()
+        assert ("Cores that run tasks" in page) == (world is WorldName.CORES)
+        assert ("Executors that run tasks" in page) == (world is WorldName.EXECUTORS)
+        assert ("White means idle or moving" in page) == (world is WorldName.EXECUTORS)
+        assert ('"text":"core"' in page) == (world is WorldName.CORES)
+        assert ("<br><small>moves" in page or "moves</" in page) == (world is WorldName.EXECUTORS)
+
+
 def test_jobs_cut_off_are_reported_in_the_table_and_on_the_page(tmp_path: Path) -> None:
     three = arriving(
         (job("a", (2, 4_000, ())), 0),

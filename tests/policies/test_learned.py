@@ -12,7 +12,6 @@ from parcae.policies.learned import (
     find_checkpoint,
     is_learned,
     learned_policy,
-    offered_load,
     rule_checkpoint,
     setting_card,
     variant_as_in_paper,
@@ -139,17 +138,6 @@ def test_decima_far_from_all_variants_takes_the_nearest() -> None:
     assert chosen(bundled, 10) == "decima:bundled-batch-50"
     assert chosen(bundled, 50) == "decima:bundled-batch-50"
     assert chosen(bundled, 50, "load:0.7") == "decima:bundled-stream"
-
-
-def test_the_offered_load_is_work_over_capacity() -> None:
-    gap_ms = _WORKLOAD.mean_work_ms / (10 * 0.5)
-    assert offered_load(
-        _WORKLOAD, SimulationConfig(num_executors=10), f"poisson:{round(gap_ms)}ms"
-    ) == pytest.approx(0.5, rel=0.01)
-    assert offered_load(_WORKLOAD, SimulationConfig(num_executors=10), "load:0.8") == pytest.approx(
-        0.8
-    )
-    assert offered_load(_WORKLOAD, SimulationConfig(num_executors=10), "batch") == float("inf")
 
 
 def test_names_and_paths_are_distinguished_from_heuristics() -> None:

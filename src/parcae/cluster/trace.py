@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from parcae.cluster.state import ExecutorClass
+from parcae.cluster.state import ExecutorClass, World
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -89,6 +89,7 @@ class Trace:
         faults: what went wrong, or None if the simulated cluster has no faults.
         held_ms: elastic clusters: core time that was held, that is of cores up or starting; None if
             the size was fixed.
+        world: the rules by which executors were assigned; in the world of cores each is a core.
     """
 
     policy: str
@@ -107,6 +108,12 @@ class Trace:
     classes: tuple[ExecutorClass, ...] = ()
     faults: FaultCounts | None = None
     held_ms: int | None = None
+    world: World = World.EXECUTORS
+
+    @property
+    def unit(self) -> str:
+        """What runs a task, for titles and axes: "executor" or "core"."""
+        return "core" if self.world is World.CORES else "executor"
 
     @property
     def is_complete(self) -> bool:

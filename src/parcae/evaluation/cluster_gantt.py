@@ -15,7 +15,7 @@ from parcae.units import MS_PER_S
 
 
 def cluster_chart(trace: Trace, name: str = "") -> Chart:
-    """The chart of one run: which job each executor worked for. Red lines are job completions.
+    """The chart of one run: which job each executor or core ran. Red lines are job completions.
 
     Args:
         trace: the run.
@@ -29,7 +29,7 @@ def cluster_chart(trace: Trace, name: str = "") -> Chart:
     tasks = np.asarray(trace.tasks, TASK_RECORD)
     bars = Bars(tasks["executor"], tasks["start_ms"], tasks["finish_ms"], tasks["job"])
     panel = Panel(
-        "executor",
+        trace.unit,
         trace.num_executors,
         bars,
         [f"{job}: {text}" for job, text in enumerate(trace.job_names)],

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from parcae.cluster.state import World
 from parcae.cluster.trace import Trace
 from parcae.evaluation.bounds import Bounds, lower_bounds
 from parcae.evaluation.cluster_gantt import cluster_chart
@@ -27,6 +28,7 @@ from parcae.evaluation.world import Column
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
 from parcae.metrics.jobs import arrived, jct_ms
 from parcae.metrics.later import LATER
+from parcae.simulation.config import WorldName
 from parcae.simulation.faults import resolve_faults
 from parcae.simulation.run import simulate
 from parcae.units import MS_PER_S
@@ -70,17 +72,19 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
         _mean("busy", "utilization", ".0%", "share"),
         _on_page("slowdown", "mean_slowdown", ",.1f", "mean"),
         _on_page("work", "work_inflation", ".2f", "inflation"),
-        _on_page("executor", "moves", ",.0f", "moves"),
     ]
+    config = comparison.resolved.config
+    if config.world is WorldName.EXECUTORS:
+        shown.append(_on_page("executor", "moves", ",.0f", "moves"))
     if comparison.policies[0].deadlines is not None:
         shown[4:4] = _deadline_columns()
-    if comparison.resolved.config.executor_classes:
+    if config.executor_classes:
         shown.append(_mean("memory unused", "fragmentation", ".1%", "share"))
-    if comparison.resolved.config.faults is not None:
+    if config.faults is not None:
         shown.append(_on_page("failed", "failed_attempts", ",.1f", "attempts"))
         shown.append(_on_page("copies", "speculative_copies", ",.1f", "of tasks"))
         shown.append(_on_page("wasted", "wasted_share", ".1%", "core time"))
-    if comparison.resolved.config.elastic is not None:
+    if config.elastic is not None:
         shown.append(_mean("held", "cores_held", ",.1f", "cores"))
         shown.append(_mean("core hours", "core_hours_per_job", ".3g", "a job"))
     return shown
@@ -257,14 +261,16 @@ def _axis_end_s(traces: Mapping[str, Trace]) -> float:
 
 def _gantt_note(traces: Mapping[str, Trace]) -> str:
     largest = max(trace.num_executors for trace in traces.values())
+    first = next(iter(traces.values()))
+    white = "idle" if first.world is World.CORES else "idle or moving"
     cut = (
-        f" The charts show {MAX_ROWS} of {largest:,} executors, evenly spaced."
+        f" The charts show {MAX_ROWS} of {largest:,} {first.unit}s, evenly spaced."
         if largest > MAX_ROWS
         else ""
     )
     return (
-        "Each colour is a job, the same in every chart. White means idle or moving. Red lines are "
-        f"job completions. All charts over time share one axis.{cut}"
+        f"Each colour is a job, the same in every chart. White means {white}. Red lines are job "
+        f"completions. All charts over time share one axis.{cut}"
     )
 
 

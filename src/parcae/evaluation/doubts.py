@@ -6,6 +6,7 @@ the runs show. `compare`, `learn` and the report print both. `packing_warnings` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -14,8 +15,8 @@ from parcae.metrics.later import PairedRuns
 from parcae.policies.additions import PolicyText
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import resolve_faults
+from parcae.simulation.load import offered_load
 from parcae.units import s_from_ms
-from parcae.workloads.arrivals import ArrivalProcess
 from parcae.workloads.describe import MEASURED_ALONE
 from parcae.workloads.job import Workload
 from parcae.workloads.rigid import RigidJobs
@@ -42,7 +43,7 @@ def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str
     """
     found = (
         delay_warning(workload, config),
-        _overload(workload, config, ArrivalProcess.parse(arrivals)),
+        _overload(workload, config, arrivals),
         measured_alone_warning(workload),
         _ended_by_failures(workload, config),
     )
@@ -102,9 +103,10 @@ def delay_warning(workload: Workload, config: SimulationConfig) -> str:
     )
 
 
-def _overload(workload: Workload, config: SimulationConfig, process: ArrivalProcess) -> str:
-    load = offered_load(workload, config, process)
-    if load <= _FULL:
+def _overload(workload: Workload, config: SimulationConfig, arrivals: str) -> str:
+    load = offered_load(workload, config, arrivals)
+    # A batch has no rate.
+    if load <= _FULL or math.isinf(load):
         return ""
     unit = "cores" if config.world is WorldName.CORES else "executors"
     return (
@@ -186,21 +188,3 @@ def mean_task_ms(workload: Workload) -> float:
     """
     tasks = np.average([job.num_tasks for job in workload.jobs], weights=workload.weights)
     return workload.mean_work_ms / float(tasks)
-
-
-def offered_load(workload: Workload, config: SimulationConfig, process: ArrivalProcess) -> float:
-    """Work that arrives / work that the cluster can do in the same time; 0 for a batch.
-
-    Args:
-        workload: the jobs.
-        config: the cluster.
-        process: when jobs arrive.
-    """
-    if process.kind == "recorded":
-        times = [job.arrival_ms or 0 for job in workload.jobs]
-        span_ms = max(times) - min(times)
-        work_ms = sum(job.expected_work_ms(config.runs_vary) for job in workload.jobs)
-        return float(work_ms / (span_ms * config.total_executors)) if span_ms else 0.0
-    gap_ms = process.mean_gap_ms(workload, config.total_executors, config.runs_vary)
-    work_ms = workload.expected_work_ms(config.runs_vary)
-    return work_ms / (gap_ms * config.total_executors) if gap_ms else 0.0

@@ -235,7 +235,7 @@ def concurrency_over_time(traces: Mapping[str, Trace]) -> Figure:
 
 
 def busy_over_time(traces: Mapping[str, Trace]) -> Figure:
-    """Busy executors over time, as means over 240 intervals.
+    """Busy executors or cores over time, as means over 240 intervals.
 
     Raises:
         ConfigError: the tasks were not recorded.
@@ -247,7 +247,9 @@ def busy_over_time(traces: Mapping[str, Trace]) -> Figure:
         shown = edges[:-1] < last_completion_ms(trace)
         busy = mean_over_spans(*busy_executors(trace), edges)
         curves[name] = (edges[:-1][shown] / MS_PER_S, busy[shown])
-    figure = line_chart("Executors that run tasks", ("time (s)", "busy executors"), curves)
+    unit = _unit(traces)
+    title = f"{unit.capitalize()}s that run tasks"
+    figure = line_chart(title, ("time (s)", f"busy {unit}s"), curves)
     return figure.update_yaxes(rangemode="tozero")
 
 
@@ -266,12 +268,15 @@ def jct_over_time(traces: Mapping[str, Trace]) -> Figure:
 
 
 def share_by_work(traces: Mapping[str, Trace]) -> Figure:
-    """Average number of executors that ran a job's tasks, by job size (Decima, Figure 10d).
+    """Average number of executors or cores that ran a job's tasks (Decima, Figure 10d).
 
     The average is over the time that the job was in the system.
     """
+    unit = _unit(traces)
     figure = new_figure(
-        "Executors a job had on average, by its size", "executor time of the job (s)", "executors"
+        f"{unit.capitalize()}s a job had on average, by its size",
+        f"{unit} time of the job (s)",
+        f"{unit}s",
     )
     for row, (name, trace) in enumerate(traces.items()):
         jobs = np.flatnonzero(arrived(trace) & (trace.executed_ms > 0))
@@ -280,6 +285,11 @@ def share_by_work(traces: Mapping[str, Trace]) -> Figure:
         figure.add_scatter(x=work_s, y=share, **_dots(row, name, trace, jobs))
     figure.update_xaxes(type="log", dtick=1)
     return figure
+
+
+def _unit(traces: Mapping[str, Trace]) -> str:
+    """What runs a task in all runs: "executor" or "core"."""
+    return next(iter(traces.values())).unit
 
 
 def _dots(row: int, name: str, trace: Trace, jobs: npt.NDArray[np.intp]) -> dict[str, Any]:

@@ -199,8 +199,9 @@ CATALOG: Catalogue[int] = Catalogue(
         PolicyEntry("idle-theory[:alone]", "srpt-cap with idle slots before stages, by the "
                     "theory of two jobs (alone: as if on one machine)", "Duan & Wu, section IV-A",
                     _idle_theory, only_executors="decides about idle slots"),
-        PolicyEntry("tuned[:VARIANT]", "shortest remaining work first, every job capped where "
-                    "another executor no longer pays off; tuned by CMA-ES", "Parcae", _learned),
+        PolicyEntry("tuned[:VARIANT]", "least remaining work first, with terms tuned by CMA-ES; "
+                    "in the world of executors, every job capped where another executor no "
+                    "longer pays off", "Parcae", _learned),
         PolicyEntry("parcae[:VARIANT]", "a network over jobs that corrects the tuned rule",
                     "Parcae", _learned),
         PolicyEntry("decima[:VARIANT]", "Decima's graph neural network", "Decima, section 5",

@@ -26,7 +26,7 @@ from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameter
 from parcae.policies.rule.policy import RulePolicy, padded
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.arrivals import ArrivalProcess
+from parcae.simulation.load import offered_load
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 
@@ -301,36 +301,6 @@ def _nearest(
 def variants(name: str) -> list[str]:
     """Return the shipped variants of a name."""
     return SHIPPED.variants(name)
-
-
-def offered_load(workload: Workload, config: SimulationConfig, arrivals: str) -> float:
-    """Return the load: arriving work / capacity of the executors, with mean task durations.
-
-    It is infinite if all jobs arrive at once (a batch).
-
-    Args:
-        workload: the jobs.
-        config: the cluster.
-        arrivals: the arrival process; "recorded" uses the arrival times of the workload's jobs.
-    """
-    gap_ms = mean_gap_ms(workload, config, arrivals)
-    work_ms = workload.expected_work_ms(config.runs_vary)
-    return work_ms / (gap_ms * config.total_executors) if gap_ms > 0 else math.inf
-
-
-def mean_gap_ms(workload: Workload, config: SimulationConfig, arrivals: str) -> float:
-    """Return the mean time between arrivals in ms; 0 if all jobs arrive at once.
-
-    Args:
-        workload: the jobs.
-        config: the cluster.
-        arrivals: the arrival process; "recorded" uses the arrival times of the workload's jobs.
-    """
-    process = ArrivalProcess.parse(arrivals)
-    if process.kind != "recorded":
-        return process.mean_gap_ms(workload, config.total_executors, config.runs_vary)
-    times = [job.arrival_ms or 0 for job in workload.jobs]
-    return (max(times) - min(times)) / max(1, len(times) - 1)
 
 
 def _distance(card: Any, workload: Workload, config: SimulationConfig, arrivals: str) -> float:

@@ -332,6 +332,7 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
         ),
         faults=read_counts(future),
         held_ms=held_core_ms(future, now["clock_ms"]),
+        world=World(now["world"]),
     )
 
 

@@ -16,7 +16,6 @@ from parcae.policies.learned import (
     deciding_policy,
     is_learned,
     learned_policy,
-    mean_gap_ms,
     variant_name,
 )
 from parcae.policies.order_network.policy import OrderNetworkPolicy
@@ -29,6 +28,7 @@ from parcae.policies.rollouts.race import Budget
 from parcae.policies.rollouts.runs import RolloutModel
 from parcae.policies.rule.policy import RulePolicy
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.load import mean_gap_ms
 from parcae.units import ms_from_text
 from parcae.workloads.job import Workload
 
