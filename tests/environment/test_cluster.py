@@ -169,6 +169,14 @@ def test_the_return_is_minus_the_makespan_where_that_is_the_objective() -> None:
     assert total == pytest.approx(-info["makespan_s"])
 
 
+def test_the_return_counts_the_time_before_the_first_executor_of_an_elastic_cluster() -> None:
+    cluster = {"world": "cores", "executors": 8, "elastic": {"min_cores": 0, "start_ms": 3_000}}
+    env = ClusterEnv(num_jobs=4, arrivals="poisson:5s", reward_scale=1.0, **cluster)
+    for seed in (1000, 1001):  # the second episode begins anew
+        total, info, _ = _assert_spaces_at_random(env, seed)
+        assert total == pytest.approx(-4 * info["average_jct_s"])
+
+
 def test_an_episode_that_is_cut_off_is_truncated() -> None:
     total, info, truncated = _assert_spaces_at_random(
         ClusterEnv(num_jobs=6, executors=5, end_ms=4_000), 1000

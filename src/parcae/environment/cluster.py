@@ -146,6 +146,7 @@ class ClusterEpisodes:
         # Clusters that are stepped elsewhere and shown in place of an episode's own.
         self._followed: dict[int, Observation] = {}
         self._num_masked = np.zeros(n, np.int64)
+        self._rewarded_s = np.zeros(n)
 
     @property
     def _tables(self) -> EpisodeTables:
@@ -155,6 +156,7 @@ class ClusterEpisodes:
             self._shown,
             self._views,
             self._num_masked,
+            self._rewarded_s,
             self.levels,
             self.scales,
             self.settings.objective is Objective.MAKESPAN,
@@ -225,7 +227,8 @@ class ClusterEpisodes:
         """Apply one action in each of the given episodes; see `Episodes.step`.
 
         The reward of an action is minus the increase of the objective up to the next decision,
-        times `reward_scale`.
+        times `reward_scale`. The first one counts the time before it, too: on an elastic cluster
+        jobs wait for the first executor.
         """
         choices = self._all_choices(actions, rows)
         costs_s = np.zeros(self.count)

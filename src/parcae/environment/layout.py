@@ -181,6 +181,7 @@ class EpisodeTables(NamedTuple):
     shown: Any  # ShownRows
     views: Any  # ClusterView
     num_masked: Any  # int64[count], actions that chose something masked
+    rewarded_s: Any  # float64[count], the objective that rewards have counted so far, in seconds
     levels: Any  # int64[num_limits], the limits that an action can choose, ascending
     scales: Scales
     is_makespan: Any  # whether the makespan is the objective, rather than the average JCT

@@ -134,6 +134,7 @@ def start_many(episodes, rows):  # type: ignore[no-untyped-def]
         row = rows[position]
         state, future, tables = simulation_of(episodes.simulations, row)
         episodes.num_masked[row] = 0
+        episodes.rewarded_s[row] = 0.0
         _to_next_choice(episodes, row, start(state, future, tables))
         failed = row if _has_failed(episodes, row) else failed
     return failed
@@ -165,19 +166,20 @@ def _act(episodes, row, action):  # type: ignore[no-untyped-def]
         action: int64[4], as `decision_of` takes it.
 
     Returns:
-        the increase of the objective in seconds.
+        the increase of the objective since the last action in seconds.
     """
     state, future, tables = simulation_of(episodes.simulations, row)
     shown = row_of(episodes.shown, row)
     view = row_of(episodes.views, row)
-    before_s = _cost_s(state, _NEEDS_DECISION, episodes.is_makespan)
     stage, limit, executor_class, hold_ms, is_masked = decision_of(
         state, shown, view, episodes.levels, action
     )
     episodes.num_masked[row] += 1 if is_masked else 0
     status = step(state, future, tables, stage, limit, executor_class, hold_ms)
     status = _to_next_choice(episodes, row, status)
-    return _cost_s(state, status, episodes.is_makespan) - before_s
+    before_s = episodes.rewarded_s[row]
+    episodes.rewarded_s[row] = _cost_s(state, status, episodes.is_makespan)
+    return episodes.rewarded_s[row] - before_s
 
 
 @kernel
@@ -188,7 +190,8 @@ def step_many(episodes, actions, rows, costs_s):  # type: ignore[no-untyped-def]
         episodes: the EpisodeTables; their status is that after the step.
         actions: int64[count, 4], actions as `decision_of` takes them.
         rows: int64[...], the episodes that act; they need a decision.
-        costs_s: float64[count], written: increase of the objective in seconds.
+        costs_s: float64[count], written: increase of the objective since the last action, in
+            seconds.
 
     Returns:
         the first of these rows whose run failed, or NO_ROW.
