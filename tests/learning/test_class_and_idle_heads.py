@@ -19,7 +19,7 @@ from parcae.learning.scenario import Scenario
 from parcae.learning.simulators import Setup, Threads
 from parcae.policies.checkpoint import Weights
 from parcae.policies.classes.kernels import best_fitting
-from parcae.policies.decima.kernels.embeddings import critical_ms
+from parcae.policies.decima.kernels.features import critical_ms
 from parcae.policies.decima.kernels.heads import hold_ms
 from parcae.policies.decima.layout import (
     NO_SLOT_NAME,

@@ -11,6 +11,7 @@ from parcae.errors import ConfigError
 from parcae.policies.orders.kernels import OrderKind
 from parcae.service import sharing
 from parcae.service.board import Board
+from parcae.service.meaning import meaning_of
 from parcae.service.mirror import Mirror
 from parcae.service.policies import Plan
 from parcae.service.protocol import (
@@ -22,7 +23,7 @@ from parcae.service.protocol import (
     Orders,
     StageOrder,
 )
-from parcae.service.session import Service, Watcher, _meaning
+from parcae.service.session import Service, Watcher
 from parcae.service.sharing import Sharing
 from tests.service.speaking import (
     Speaker,
@@ -131,10 +132,12 @@ def test_stages_of_two_jobs_that_change_places_mean_another_order() -> None:
         jobs = (JobOrder(job_id="a", tier=others), JobOrder(job_id="b", tier=others))
         return Orders(seq=1, jobs=jobs, stages=tuple(stages), other_tier=1e9)
 
-    assert _meaning(orders(1, 2)) == _meaning(orders(5, 7)) == _meaning(orders(0.5, 2, others=3))
-    assert _meaning(orders(1, 2)) != _meaning(orders(2, 1))
-    assert _meaning(orders(1, 2)) != _meaning(orders(1, 1))
-    assert _meaning(orders(1, 2)) != _meaning(orders(-1, 2))  # before the jobs' other stages
+    assert (
+        meaning_of(orders(1, 2)) == meaning_of(orders(5, 7)) == meaning_of(orders(0.5, 2, others=3))
+    )
+    assert meaning_of(orders(1, 2)) != meaning_of(orders(2, 1))
+    assert meaning_of(orders(1, 2)) != meaning_of(orders(1, 1))
+    assert meaning_of(orders(1, 2)) != meaning_of(orders(-1, 2))  # before the jobs' other stages
 
 
 def test_who_leaves_frees_the_cluster_for_the_others() -> None:

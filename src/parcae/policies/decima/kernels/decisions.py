@@ -15,7 +15,8 @@ from parcae.policies.decima.kernels.direct import (
     write_limit,
     write_stage,
 )
-from parcae.policies.decima.kernels.embeddings import critical_ms, embed, hidden, num_on_stage
+from parcae.policies.decima.kernels.embeddings import embed
+from parcae.policies.decima.kernels.features import critical_ms, num_on_stage
 from parcae.policies.decima.kernels.heads import (
     count_waiting,
     hold_ms,
@@ -24,6 +25,7 @@ from parcae.policies.decima.kernels.heads import (
     score_rows,
     write_fit,
 )
+from parcae.policies.decima.kernels.transforms import hidden
 from parcae.policies.decima.layout import (
     EMBEDDING,
     FIRST_OF_JOB,

@@ -7,7 +7,7 @@ import math
 from parcae.cluster.kernels.tables import demand, is_runnable
 from parcae.cluster.state import NO_JOB
 from parcae.kernels import inlined, kernel
-from parcae.policies.decima.kernels.embeddings import num_left, num_on_stage
+from parcae.policies.decima.kernels.features import num_left, num_on_stage
 from parcae.policies.decima.layout import Direct, LimitFeature, Unit
 from parcae.policies.networks.kernels import find_ahead
 from parcae.policies.rule.kernels.scores import curve_row

@@ -1,4 +1,4 @@
-"""Compiled features and message passing: the embeddings of stages, jobs and the cluster.
+"""Compiled message passing: the embeddings of stages, jobs and the cluster.
 
 Embeddings are cached. That of a stage stays valid as long as the features of the stage and of those
 that wait for it do; what changes from one decision to the next are mostly stages for which no stage
@@ -13,223 +13,25 @@ the same number rarely comes twice.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from parcae.cluster.kernels.tables import relative
 from parcae.cluster.state import NO_JOB, NO_PROFILE
 from parcae.kernels import inlined, kernel
-from parcae.policies.decima.layout import (
-    EMBEDDING,
-    HIDDEN_1,
-    HIDDEN_2,
-    LOCAL,
-    MOST_WORK,
-    NUM_PLAIN,
-    NUM_RELATIVE,
-    SLOPE,
-    Transform,
-    Unit,
+from parcae.policies.decima.kernels.features import (
+    is_unfinished,
+    largest_memory,
+    mean_gap,
+    num_left,
+    num_on_stage,
+    offered_column,
+    path_and_width,
+    write_stage_features,
 )
-from parcae.policies.networks.kernels import (
-    copy_bias,
-    rectify,
-)
-from parcae.products import add_product, apply_layer
+from parcae.policies.decima.kernels.transforms import apply_outer_transform, transform
+from parcae.policies.decima.layout import EMBEDDING, NUM_PLAIN, Transform
+from parcae.products import apply_layer
 
 _D = EMBEDDING
-_H1 = HIDDEN_1
-_H2 = HIDDEN_2
-_SLOPE = np.float32(SLOPE)
-#: Column of the number of offered executors in each feature set; see `layout.FeatureSet`.
-_OFFERED_IN_PAPER = 3
-_OFFERED_IN_CODE = 2
-
-
-@inlined
-def hidden(weights, at, layer_1, layer_2, x, num_in):  # type: ignore[no-untyped-def]
-    """Compute the two hidden layers of a transform.
-
-    Args:
-        weights: float32 array, the network's weights.
-        at: where the transform's weights start.
-        layer_1: float32[HIDDEN_1], written.
-        layer_2: float32[HIDDEN_2], written.
-        x: float32[at least num_in], the inputs.
-        num_in: number of inputs.
-
-    Returns:
-        Where the weights of the transform's last layer start.
-    """
-    copy_bias(weights, at + num_in * _H1, _H1, layer_1)
-    add_product(x, num_in, weights, at, _H1, layer_1)
-    rectify(layer_1, _H1, _SLOPE)
-    at += (num_in + 1) * _H1
-    copy_bias(weights, at + _H1 * _H2, _H2, layer_2)
-    add_product(layer_1, _H1, weights, at, _H2, layer_2)
-    rectify(layer_2, _H2, _SLOPE)
-    return at + (_H1 + 1) * _H2
-
-
-@inlined
-def _transform(net, work, which, x, y):  # type: ignore[no-untyped-def]
-    """Write transform(x), EMBEDDING numbers a row, to y; the last layer is rectified too.
-
-    Args:
-        net: the Network.
-        work: the Workspace; `layers_1` and `layers_2` are written.
-        which: the Transform.
-        x: float32[m, inputs], at most as many rows as a job has stages.
-        y: float32[m, EMBEDDING], written.
-    """
-    _run_layers(net.weights, net.starts[which], work.layers_1, work.layers_2, x, y)
-
-
-@kernel
-def _run_layers(weights, at, layers_1, layers_2, x, y):  # type: ignore[no-untyped-def]
-    """See `_transform`. The arguments are few, because a call copies every array's description."""
-    rows, num_in = x.shape
-    layer_1 = layers_1[:rows]
-    layer_2 = layers_2[:rows]
-    apply_layer(x, weights, at, layer_1, _SLOPE)
-    at += (num_in + 1) * _H1
-    apply_layer(layer_1, weights, at, layer_2, _SLOPE)
-    apply_layer(layer_2, weights, at + (_H1 + 1) * _H2, y, _SLOPE)
-
-
-@inlined
-def _offered(net):  # type: ignore[no-untyped-def]
-    """Return the column of the number of offered executors.
-
-    A network that chooses executor classes has the stage's memory in this column.
-    """
-    return _OFFERED_IN_CODE if net.has_code_features else _OFFERED_IN_PAPER
-
-
-@inlined
-def is_unfinished(view, stage):  # type: ignore[no-untyped-def]
-    """Return whether the stage is not complete, so that it is part of the graph."""
-    return view.stages.num_finished[stage] < view.stages.num_tasks[stage]
-
-
-@inlined
-def num_on_stage(view, stage):  # type: ignore[no-untyped-def]
-    """Return the executors on the stage, on their way to it, and committed to it."""
-    stages = view.stages
-    return stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
-
-
-@inlined
-def num_left(view, stage):  # type: ignore[no-untyped-def]
-    """Return the stage's tasks that have not started."""
-    return view.stages.num_tasks[stage] - view.stages.num_started[stage]
-
-
-@inlined
-def largest_memory(view):  # type: ignore[no-untyped-def]
-    """Memory of the largest class."""
-    top = 0.0
-    for executor_class in range(view.classes.shape[0]):
-        top = max(top, view.classes.memory[executor_class])
-    return top
-
-
-@inlined
-def critical_ms(view, job):  # type: ignore[no-untyped-def]
-    """Return the work on the heaviest path through the unstarted part of a job, on one executor.
-
-    No descendant of an unfinished stage has started, so only the stage's own share of its path has
-    become smaller since the job arrived.
-    """
-    longest = 0.0
-    stages = view.stages
-    first = view.jobs.stage_start[job]
-    for stage in range(first, first + view.jobs.num_stages[job]):
-        if is_unfinished(view, stage):
-            longest = max(
-                longest,
-                stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage],
-            )
-    return longest
-
-
-@inlined
-def _path_and_width(view, net, job):  # type: ignore[no-untyped-def]
-    """Return the critical path and the average width of the job's unfinished part, as logarithms.
-
-    Source: Duan & Wu, section IV-B: width is work / critical path, both on one executor.
-    """
-    if not (net.has_critical_path or net.has_average_width):
-        return 0.0, 0.0
-    path_ms = critical_ms(view, job)
-    return math.log1p(path_ms / net.units[Unit.TASK_MS]), math.log(
-        max(1.0, view.jobs.remaining_ms[job] / max(1.0, path_ms))
-    )
-
-
-@inlined
-def _stage_features(view, net, stage, job, x, common):  # type: ignore[no-untyped-def]
-    """Write the features of a stage to x.
-
-    `common` is (mean gap between arrivals, memory of the largest class, critical path, average
-    width).
-    """
-    stages = view.stages
-    now = view.now
-    left = num_left(view, stage)
-    local = LOCAL if job == now.source_job[0] else -LOCAL
-    offered = now.num_source[0] / net.units[Unit.EXECUTORS]
-    if net.has_job_features:
-        x[0] = math.log1p(left / net.units[Unit.TASKS])
-        x[1] = math.log1p(stages.task_ms[stage] / net.units[Unit.TASK_MS])
-        x[2] = num_on_stage(view, stage) / net.units[Unit.EXECUTORS]
-        x[3] = min(MOST_WORK, left * stages.task_ms[stage] / net.units[Unit.WORK_MS])
-        x[4] = net.units[Unit.DELAY]
-        x[5] = net.units[Unit.WIDTH]
-    elif net.has_code_features:
-        x[0] = view.jobs.num_supplied[job] / net.units[Unit.EXECUTORS]
-        x[1] = local
-        x[2] = offered
-        x[3] = left * stages.task_ms[stage] / net.units[Unit.WORK_MS]
-        x[4] = left / net.units[Unit.TASKS]
-    else:
-        x[0] = left / net.units[Unit.TASKS]
-        x[1] = stages.task_ms[stage] / net.units[Unit.TASK_MS]
-        x[2] = num_on_stage(view, stage) / net.units[Unit.EXECUTORS]
-        x[3] = offered
-        x[4] = local
-    column = 5
-    if net.has_relative_features:
-        x[0] = math.log1p(x[0])
-        x[1] = math.log1p(x[1])
-        x[5] = min(MOST_WORK, left * stages.task_ms[stage] / net.units[Unit.WORK_MS])
-        x[6] = net.units[Unit.DELAY]
-        x[7] = net.units[Unit.WIDTH]
-        column = NUM_RELATIVE
-    if net.has_job_features:
-        column = NUM_PLAIN
-    if net.knows_gap:
-        x[column] = common[0]
-        column += 1
-    if net.has_critical_path:
-        x[column] = common[2]
-        column += 1
-    if net.has_average_width:
-        x[column] = common[3]
-    if net.has_classes:
-        for feature in range(5):
-            x[feature] = math.copysign(math.log1p(abs(x[feature])), x[feature])
-        x[_offered(net)] = relative(stages.memory[stage], common[1])
-
-
-@inlined
-def _mean_gap(view, net):  # type: ignore[no-untyped-def]
-    """Return the mean time between the arrivals so far, scaled; 0 with fewer than two jobs."""
-    last = view.now.num_jobs[0] - 1
-    if last < 1:
-        return 0.0
-    return (view.jobs.arrival_ms[last] - view.jobs.arrival_ms[0]) / last / net.units[Unit.GAP_MS]
 
 
 @inlined
@@ -327,8 +129,8 @@ def _refresh_features(view, net, work, job, gap, memory):  # type: ignore[no-unt
     has_changed = not (is_same and has_same_number)
     if has_changed:
         _find_heights(view, work, job)
-    offered = -1 if net.num_direct > 0 else _offered(net)
-    path, width = _path_and_width(view, net, job)
+    offered = -1 if net.num_direct > 0 else offered_column(net)
+    path, width = path_and_width(view, net, job)
     # With these features only, a stage's features follow from the stage alone.
     has_plain = net.has_job_features and num_features == NUM_PLAIN
     is_waiting = False
@@ -341,7 +143,7 @@ def _refresh_features(view, net, work, job, gap, memory):  # type: ignore[no-unt
             is_other = True
         if has_plain and _is_as_before(view, work, stage) and not is_other:
             continue
-        _stage_features(view, net, stage, job, work.row, (gap, memory, path, width))
+        write_stage_features(view, net, stage, job, work.row, (gap, memory, path, width))
         for feature in range(num_features):
             if work.x[stage, feature] != work.row[feature]:
                 work.x[stage, feature] = work.row[feature]
@@ -362,21 +164,6 @@ def _renew_all(view, work, job):  # type: ignore[no-untyped-def]
     first = view.jobs.stage_start[job]
     for stage in range(first, first + view.jobs.num_stages[job]):
         work.stage_stamp[stage] += 1
-
-
-@inlined
-def _apply_outer_transform(net, work, which, y):  # type: ignore[no-untyped-def]
-    """y = g(total), or total if the network has only one transform per level.
-
-    `y` has as many rows as are taken of `work.total`.
-    """
-    rows = y.shape[0]
-    if net.has_two_transforms:
-        _transform(net, work, which, work.total[:rows], y)
-        return
-    for row in range(rows):
-        for o in range(_D):
-            y[row, o] = work.total[row, o]
 
 
 @inlined
@@ -449,7 +236,7 @@ def _add_messages(view, net, work, first, last):  # type: ignore[no-untyped-def]
             if is_unfinished(view, child):
                 for o in range(_D):
                     work.total[row - first, o] += work.f[work.now[0] + child, o]
-    _apply_outer_transform(net, work, Transform.G_STAGE, work.out[: last - first])
+    apply_outer_transform(net, work, Transform.G_STAGE, work.out[: last - first])
     for row in range(first, last):
         for o in range(_D):
             work.rows[row, num_features + o] += work.out[row - first, o]
@@ -478,7 +265,7 @@ def _embed_stages(view, net, work, num_jobs):  # type: ignore[no-untyped-def]
                 work.e[work.now[0] + work.listed[row], o] = e
         if net.has_graph and middle > first:
             e = work.rows[first:middle, num_features:]
-            _transform(net, work, Transform.F_STAGE, e, work.out[: middle - first])
+            transform(net, work, Transform.F_STAGE, e, work.out[: middle - first])
             for row in range(first, middle):
                 for o in range(_D):
                     work.f[work.now[0] + work.listed[row], o] = work.out[row - first, o]
@@ -512,15 +299,15 @@ def _embed_jobs(view, net, work, num_jobs):  # type: ignore[no-untyped-def]
             work.y[work.now[1] + work.changed[position]] = 0.0
         return
     if count > 0:
-        _transform(net, work, Transform.F_JOB, work.rows[:count], work.out[:count])
+        transform(net, work, Transform.F_JOB, work.rows[:count], work.out[:count])
     for row in range(count):
         for o in range(_D):
             work.f2[work.now[0] + work.listed[row], o] = work.out[row, o]
     _sum_stages(view, work, num_jobs)
     y = work.out[:num_jobs]
-    _apply_outer_transform(net, work, Transform.G_JOB, y)
+    apply_outer_transform(net, work, Transform.G_JOB, y)
     f3 = work.total[:num_jobs]
-    _transform(net, work, Transform.F_GLOBAL, y, f3)
+    transform(net, work, Transform.F_GLOBAL, y, f3)
     for position in range(num_jobs):
         row = work.now[1] + work.changed[position]
         for o in range(_D):
@@ -613,7 +400,7 @@ def _copy_embeddings(view, work, source, target):  # type: ignore[no-untyped-def
 @inlined
 def _embed_changed(view, net, work):  # type: ignore[no-untyped-def]
     """Update the features of all jobs, and the embeddings of those that have changed."""
-    gap = _mean_gap(view, net)
+    gap = mean_gap(view, net)
     memory = largest_memory(view)
     num_changed = 0
     num_copies = 0
@@ -658,6 +445,6 @@ def embed(view, net, work):  # type: ignore[no-untyped-def]
         row = work.now[1] + view.active[position]
         for o in range(_D):
             work.total[0, o] += work.f3[row, o]
-    _apply_outer_transform(net, work, Transform.G_GLOBAL, work.out[:1])
+    apply_outer_transform(net, work, Transform.G_GLOBAL, work.out[:1])
     for o in range(_D):
         work.z[o] = work.out[0, o]

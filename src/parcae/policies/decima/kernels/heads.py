@@ -17,7 +17,7 @@ from parcae.cluster.kernels.tables import demand, relative, slot_ms
 from parcae.cluster.state import ANY_CLASS
 from parcae.kernels import INTEGER, deferred, inlined, kernel
 from parcae.policies.classes.kernels import best_fitting, own_class
-from parcae.policies.decima.kernels.embeddings import largest_memory
+from parcae.policies.decima.kernels.features import largest_memory
 from parcae.policies.decima.layout import (
     EMBEDDING,
     HIDDEN_1,

@@ -15,7 +15,8 @@ from parcae.policies.decima.kernels.decisions import (
     held_executors,
     score_limits,
 )
-from parcae.policies.decima.kernels.embeddings import embed, is_unfinished
+from parcae.policies.decima.kernels.embeddings import embed
+from parcae.policies.decima.kernels.features import is_unfinished
 from parcae.policies.decima.kernels.heads import score_classes
 from parcae.policies.networks.kernels import recording_of, uniform
 from parcae.policies.rule.kernels.decisions import decide as decide_by_rule

@@ -1,0 +1,147 @@
+"""Compiled features of a stage, as Decima's network reads them."""
+
+from __future__ import annotations
+
+import math
+
+from parcae.cluster.kernels.tables import relative
+from parcae.kernels import inlined
+from parcae.policies.decima.layout import LOCAL, MOST_WORK, NUM_PLAIN, NUM_RELATIVE, Unit
+
+#: Column of the number of offered executors in each feature set; see `layout.FeatureSet`.
+_OFFERED_IN_PAPER = 3
+_OFFERED_IN_CODE = 2
+
+
+@inlined
+def offered_column(net):  # type: ignore[no-untyped-def]
+    """Return the column of the number of offered executors.
+
+    A network that chooses executor classes has the stage's memory in this column.
+    """
+    return _OFFERED_IN_CODE if net.has_code_features else _OFFERED_IN_PAPER
+
+
+@inlined
+def is_unfinished(view, stage):  # type: ignore[no-untyped-def]
+    """Return whether the stage is not complete, so that it is part of the graph."""
+    return view.stages.num_finished[stage] < view.stages.num_tasks[stage]
+
+
+@inlined
+def num_on_stage(view, stage):  # type: ignore[no-untyped-def]
+    """Return the executors on the stage, on their way to it, and committed to it."""
+    stages = view.stages
+    return stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
+
+
+@inlined
+def num_left(view, stage):  # type: ignore[no-untyped-def]
+    """Return the stage's tasks that have not started."""
+    return view.stages.num_tasks[stage] - view.stages.num_started[stage]
+
+
+@inlined
+def largest_memory(view):  # type: ignore[no-untyped-def]
+    """Memory of the largest class."""
+    top = 0.0
+    for executor_class in range(view.classes.shape[0]):
+        top = max(top, view.classes.memory[executor_class])
+    return top
+
+
+@inlined
+def critical_ms(view, job):  # type: ignore[no-untyped-def]
+    """Return the work on the heaviest path through the unstarted part of a job, on one executor.
+
+    No descendant of an unfinished stage has started, so only the stage's own share of its path has
+    become smaller since the job arrived.
+    """
+    longest = 0.0
+    stages = view.stages
+    first = view.jobs.stage_start[job]
+    for stage in range(first, first + view.jobs.num_stages[job]):
+        if is_unfinished(view, stage):
+            longest = max(
+                longest,
+                stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage],
+            )
+    return longest
+
+
+@inlined
+def path_and_width(view, net, job):  # type: ignore[no-untyped-def]
+    """Return the critical path and the average width of the job's unfinished part, as logarithms.
+
+    Source: Duan & Wu, section IV-B: width is work / critical path, both on one executor.
+    """
+    if not (net.has_critical_path or net.has_average_width):
+        return 0.0, 0.0
+    path_ms = critical_ms(view, job)
+    return math.log1p(path_ms / net.units[Unit.TASK_MS]), math.log(
+        max(1.0, view.jobs.remaining_ms[job] / max(1.0, path_ms))
+    )
+
+
+@inlined
+def write_stage_features(view, net, stage, job, x, common):  # type: ignore[no-untyped-def]
+    """Write the features of a stage to x.
+
+    `common` is (mean gap between arrivals, memory of the largest class, critical path, average
+    width).
+    """
+    stages = view.stages
+    now = view.now
+    left = num_left(view, stage)
+    local = LOCAL if job == now.source_job[0] else -LOCAL
+    offered = now.num_source[0] / net.units[Unit.EXECUTORS]
+    if net.has_job_features:
+        x[0] = math.log1p(left / net.units[Unit.TASKS])
+        x[1] = math.log1p(stages.task_ms[stage] / net.units[Unit.TASK_MS])
+        x[2] = num_on_stage(view, stage) / net.units[Unit.EXECUTORS]
+        x[3] = min(MOST_WORK, left * stages.task_ms[stage] / net.units[Unit.WORK_MS])
+        x[4] = net.units[Unit.DELAY]
+        x[5] = net.units[Unit.WIDTH]
+    elif net.has_code_features:
+        x[0] = view.jobs.num_supplied[job] / net.units[Unit.EXECUTORS]
+        x[1] = local
+        x[2] = offered
+        x[3] = left * stages.task_ms[stage] / net.units[Unit.WORK_MS]
+        x[4] = left / net.units[Unit.TASKS]
+    else:
+        x[0] = left / net.units[Unit.TASKS]
+        x[1] = stages.task_ms[stage] / net.units[Unit.TASK_MS]
+        x[2] = num_on_stage(view, stage) / net.units[Unit.EXECUTORS]
+        x[3] = offered
+        x[4] = local
+    column = 5
+    if net.has_relative_features:
+        x[0] = math.log1p(x[0])
+        x[1] = math.log1p(x[1])
+        x[5] = min(MOST_WORK, left * stages.task_ms[stage] / net.units[Unit.WORK_MS])
+        x[6] = net.units[Unit.DELAY]
+        x[7] = net.units[Unit.WIDTH]
+        column = NUM_RELATIVE
+    if net.has_job_features:
+        column = NUM_PLAIN
+    if net.knows_gap:
+        x[column] = common[0]
+        column += 1
+    if net.has_critical_path:
+        x[column] = common[2]
+        column += 1
+    if net.has_average_width:
+        x[column] = common[3]
+    if net.has_classes:
+        for feature in range(5):
+            x[feature] = math.copysign(math.log1p(abs(x[feature])), x[feature])
+        x[offered_column(net)] = relative(stages.memory[stage], common[1])
+
+
+@inlined
+def mean_gap(view, net):  # type: ignore[no-untyped-def]
+    """Return the mean time between the arrivals so far, scaled; 0 with fewer than two jobs."""
+    last = view.now.num_jobs[0] - 1
+    if last < 1:
+        return 0.0
+    return (view.jobs.arrival_ms[last] - view.jobs.arrival_ms[0]) / last / net.units[Unit.GAP_MS]
