@@ -18,7 +18,8 @@ from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.policies.rollouts.names import rollout_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.catalog import load_workload
-from parcae.workloads.job import StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import StageSpec, Workload
 
 _FIRST_SEED = 1_000
 

@@ -10,7 +10,8 @@ from parcae.policies.orders.catalog import make_order_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 CORES = 8
 SMALL_MS = 60_000.0

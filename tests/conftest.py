@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 REPOSITORY = Path(__file__).parent.parent
 _PACKING = re.compile("tests/.*(packing|deeprm|a2c)")

@@ -30,7 +30,8 @@ from parcae.loader import (
 from parcae.workloads import archive
 from parcae.workloads.alibaba import read_alibaba
 from parcae.workloads.archive import read_workload
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.limits import LARGEST_ARRIVAL_MS
 from parcae.workloads.swf import read_swf
 

@@ -13,7 +13,7 @@ import pytest
 from parcae import files
 from parcae.files import check_folder, write_text
 from parcae.workloads.archive import write_workload
-from parcae.workloads.job import TaskDurations
+from parcae.workloads.durations import TaskDurations
 from parcae.workloads.synthetic import toy_workload
 from tests.cli.running import run
 from tests.fuzzing.commands import commands

@@ -25,7 +25,7 @@ from parcae.cluster.state import (
     allocate,
     select,
 )
-from parcae.workloads.job import Wave
+from parcae.workloads.durations import Wave
 from tests.cluster.invariants import check_invariants
 from tests.cluster.jobs import Stages, add_job
 

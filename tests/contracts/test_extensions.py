@@ -48,7 +48,8 @@ from parcae.policies.orders.catalog import ORDER_CATALOG
 from parcae.policies.packing.catalog import PACKING_CATALOG
 from parcae.policies.packing.policy import PackingPolicy
 from parcae.workloads.import_report import ImportReport
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.readers import Reader, ReaderOption, register_reader
 
 

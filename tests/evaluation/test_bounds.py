@@ -10,7 +10,8 @@ from parcae.evaluation.order_search import best_job_order
 from parcae.policies.catalog import make_policy, order_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec
 from tests.conftest import arriving, batch, job
 
 

@@ -14,7 +14,8 @@ from parcae.evaluation.report import write_report
 from parcae.evaluation.tenants import by_pool, later_share
 from parcae.metrics.later import PairedRuns
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 
 def _job(name: str, pool: str, task_ms: int, num_tasks: int) -> JobSpec:

@@ -14,7 +14,8 @@ from parcae.simulation.future import Status
 from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from tests.conftest import arriving, batch, job
 
 

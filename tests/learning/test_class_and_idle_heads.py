@@ -39,7 +39,8 @@ from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.demands import with_work
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
 
 _CLASSES = tuple(ExecutorClass(3, cpu=1.0, memory=memory) for memory in (0.25, 0.5, 0.75, 1.0))

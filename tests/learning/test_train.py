@@ -23,7 +23,8 @@ from parcae.policies.rule.layout import RuleParameter
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.demands import with_work
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
 
 _WORKLOAD = random_dags(

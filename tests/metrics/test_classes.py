@@ -15,7 +15,8 @@ from parcae.metrics.summary import summarize
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from tests.conftest import JobSequence, arriving
 from tests.metrics.hand_made import trace
 

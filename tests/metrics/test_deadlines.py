@@ -15,7 +15,8 @@ from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 #: One core; jobs of 4, 2 and 1 s arrive together and are served in this order: they take 4, 6 and
 #: 7 s. The first two have deadlines of 5 s.

@@ -22,7 +22,8 @@ from parcae.simulation.run import simulate
 from parcae.simulation.tables import DurationMode
 from parcae.workloads.allocation import Mode, PoolSpec
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from tests.oracle.spark_world import Job, Pool, World, fair_key
 from tests.oracle.spark_world import Stage as OracleStage
 

@@ -18,7 +18,8 @@ from parcae.simulation.oracle import Oracle, OraclePolicy
 from parcae.simulation.oracle_draws import RandomBitDraws, TaskKey, task_bits
 from parcae.simulation.oracle_policies import fair, static
 from parcae.simulation.tables import DurationMode, Interpolation
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.job_set import JobSet, read_job_sets
 from parcae.workloads.tpch_profiles import read_tpch_profiles
 from tests.conftest import batch, shared_data

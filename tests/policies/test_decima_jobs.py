@@ -22,7 +22,8 @@ from parcae.policies.decima.policy import DecimaPolicy, curves_for, magnitudes_o
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 _SETTINGS = DecimaSettings.model_validate({"features": "jobs"})
 #: Eight executors that move and warm up in no time.

@@ -21,7 +21,8 @@ from parcae.simulation.future import Status
 from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence, draw_sequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.cluster.invariants import check_invariants

@@ -30,7 +30,8 @@ from parcae.simulation.run import simulate
 from parcae.workloads.allocation import PoolSpec
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.catalog import load_workload
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.random_streams import RandomStreams
 from tests.conftest import batch, job
 

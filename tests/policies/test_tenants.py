@@ -18,7 +18,8 @@ from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 _CORES = SimulationConfig(world=WorldName.CORES, num_executors=4)
 _EXECUTORS = SimulationConfig(num_executors=4)

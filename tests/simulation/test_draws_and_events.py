@@ -20,7 +20,8 @@ from parcae.simulation.kernels.event_queue import (
 )
 from parcae.simulation.kernels.task_durations import task_duration_ms
 from parcae.simulation.tables import DurationMode, Interpolation, workload_tables
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Wave, Workload
+from parcae.workloads.durations import TaskDurations, Wave
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 _WARMUP_MS = 700
 _LOWEST = np.uint64(0)

@@ -25,7 +25,8 @@ from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.catalog import load_workload
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from tests.oracle.cores_runs import config_of, job_spec, policy_of, sequence_of, starts
 from tests.oracle.spark_world import random_set
 

@@ -14,7 +14,8 @@ from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.simulator import Simulator
 from parcae.simulation.uncertainty import draw_knowledge, draw_run_factors, parse_estimate_error
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 
 def _sequence(num_jobs: int, work_sigma: float = 0.5, duration_sigma: float = 0.2) -> JobSequence:

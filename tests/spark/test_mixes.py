@@ -16,7 +16,8 @@ from parcae.spark.fidelity import ClusterCosts, costly_workload, hand_over_ms, s
 from parcae.spark.mixes import drawn_sleeps, mix_json, read_replayed, warm_workload
 from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.catalog import load_workload
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.random_streams import RandomStreams
 
 COSTS = ClusterCosts(task=3.0, stage=7.0, job=11.0)

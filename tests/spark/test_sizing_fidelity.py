@@ -23,7 +23,8 @@ from parcae.spark.sizing_fidelity import (
 from parcae.spark.sizing_fidelity_page import page_text
 from parcae.workloads.archive import write_workload
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from tests.cli.running import run
 from tests.conftest import job
 

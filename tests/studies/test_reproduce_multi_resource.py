@@ -17,7 +17,8 @@ from parcae.studies.reproduce.multi_resource import asked_for, heuristics, usabl
 from parcae.studies.reproduce.multi_resource_sizes import BINS, bin_edges_ms, mean_by_bin, ratio_to
 from parcae.studies.reproduce.multi_resource_time import busy_spans, facts, series_of
 from parcae.studies.reproduce.study import RecordedSetting, StudyRequest, settings_of
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from tests.metrics.hand_made import sequence, trace
 
 

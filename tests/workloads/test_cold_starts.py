@@ -3,7 +3,8 @@
 import numpy as np
 
 from parcae.workloads.cold_starts import with_fresh_durations
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec
 
 
 def _durations(

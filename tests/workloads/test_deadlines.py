@@ -15,7 +15,8 @@ from parcae.workloads.deadlines import (
     with_deadlines,
 )
 from parcae.workloads.describe import fingerprint
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 
 def _workload(*names: str) -> Workload:

@@ -14,7 +14,8 @@ from parcae.workloads.demands import (
     with_work,
     without_largest,
 )
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from tests.conftest import shared_data
 
 

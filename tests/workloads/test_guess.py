@@ -8,8 +8,9 @@ import pytest
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.durations import TaskDurations
 from parcae.workloads.guess import guess_task_ms, mean_log_task_ms
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from tests.conftest import batch, job
 
 

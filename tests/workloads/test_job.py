@@ -5,7 +5,8 @@ import pytest
 
 from parcae.errors import WorkloadError
 from parcae.workloads.describe import describe_workload, sample_workload
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.parallelism import with_parallelism_model
 from parcae.workloads.synthetic import RandomDags, chain, random_dags, toy_workload
 from tests.conftest import job

@@ -7,7 +7,8 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.resampling import default_block, grown, resampled
 
 #: Gap before each of ten recorded jobs; before the first it is the mean of the others.

@@ -15,8 +15,9 @@ import parcae.workloads
 from parcae.errors import WorkloadError
 from parcae.workloads.demands import in_memory_units, prepare
 from parcae.workloads.describe import describe_workload, fingerprint
+from parcae.workloads.durations import TaskDurations
 from parcae.workloads.import_report import ImportReport
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.parallelism import with_parallelism_model
 from parcae.workloads.spark.spread import log_sigma, scaled, spread_of_runs
 from parcae.workloads.spark_event_log import read_spark_event_logs

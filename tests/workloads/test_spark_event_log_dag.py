@@ -7,7 +7,7 @@ import numpy as np
 import orjson
 import pytest
 
-from parcae.workloads.job import Wave
+from parcae.workloads.durations import Wave
 from parcae.workloads.spark.application import ApplicationLog, TaskColumns
 from parcae.workloads.spark.dag import JobRun, job_runs
 from parcae.workloads.spark.durations import level_bucket, place_tasks

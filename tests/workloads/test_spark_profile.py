@@ -5,7 +5,7 @@ executors.
 import numpy as np
 import pytest
 
-from parcae.workloads.job import Wave
+from parcae.workloads.durations import Wave
 from parcae.workloads.spark.application import TaskColumns
 from parcae.workloads.spark.dag import JobRun, StageRun, are_one_at_a_time
 from parcae.workloads.spark.durations import StageSamples, place_tasks

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Wave
+from parcae.workloads.durations import TaskDurations, Wave
+from parcae.workloads.job import JobSpec, StageSpec
 
 
 @dataclass(frozen=True)

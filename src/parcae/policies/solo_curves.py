@@ -19,7 +19,8 @@ from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import SimulatorBatch
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, Wave, Workload
+from parcae.workloads.durations import Wave
+from parcae.workloads.job import JobSpec, Workload
 
 #: Levels: numbers of executors for which there are limits and curves. They are dense for small
 #: numbers, and grow by factors of about 1.25 further up.

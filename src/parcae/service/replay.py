@@ -36,7 +36,8 @@ from parcae.service.record import Recording, find_recordings, read_recording
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 T = TypeVar("T")
 _REQUEST: TypeAdapter[State | Events] = TypeAdapter(State | Events)

@@ -13,8 +13,9 @@ from parcae.cluster.orders import one_pool
 from parcae.cluster.state import STAGE_SPEC, World
 from parcae.errors import WorkloadError
 from parcae.workloads.dag import spark_roots
+from parcae.workloads.durations import TaskDurations, Wave
 from parcae.workloads.guess import guess_task_ms
-from parcae.workloads.job import JobSpec, TaskDurations, Wave, Workload
+from parcae.workloads.job import JobSpec, Workload
 
 LARGEST_SAMPLE_MS = np.iinfo(np.int32).max
 

@@ -32,7 +32,8 @@ from parcae.units import MS_PER_S
 from parcae.workloads.archive import write_workload
 from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.catalog import load_workload
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.random_streams import RandomStreams
 
 FloatArray = npt.NDArray[np.float64]

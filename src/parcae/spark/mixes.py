@@ -14,7 +14,8 @@ import numpy.typing as npt
 from parcae.errors import WorkloadError
 from parcae.files import write_text
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 #: Task durations in ms by job, stage and task.
 Sleeps = dict[tuple[int, int, int], int]

@@ -21,8 +21,9 @@ from parcae.loader import lines, number, parsed_json
 from parcae.units import MS_PER_S
 from parcae.workloads.alibaba_instances import TaskName, mean_durations_s
 from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, without_largest
+from parcae.workloads.durations import TaskDurations
 from parcae.workloads.import_report import BadRows, ImportReport
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 #: A plan_cpu of 100 is one core; plan_mem is a percentage of a machine's memory.
 _CPU_UNIT = _MEMORY_UNIT = 100.0

@@ -20,9 +20,10 @@ import numpy.typing as npt
 from parcae.errors import FormatError, WorkloadError
 from parcae.files import replacing
 from parcae.loader import members, open_file, parsed_json
+from parcae.workloads.durations import NUM_WAVES, TaskDurations, Wave
 from parcae.workloads.faults import LoggedFaults
 from parcae.workloads.formats import saying_what_reads
-from parcae.workloads.job import NUM_WAVES, JobSpec, StageSpec, TaskDurations, Wave, Workload
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 FORMAT = "parcae-workload"
 #: The arrays of a file have at most this many bytes (Alibaba's whole trace has a third of it).

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from parcae.workloads.dag import signatures
-from parcae.workloads.job import JobSpec, Samples, StageSpec, TaskDurations
+from parcae.workloads.durations import Samples, TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec
 
 
 def with_fresh_durations(warm: JobSpec, cold: JobSpec) -> JobSpec:

@@ -19,7 +19,8 @@ import numpy as np
 
 from parcae.errors import ConfigError
 from parcae.units import s_from_ms
-from parcae.workloads.job import Samples, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import Samples, TaskDurations
+from parcae.workloads.job import StageSpec, Workload
 
 #: A function that returns a changed workload and a description of the change.
 Step = Callable[[Workload], tuple[Workload, str]]

@@ -15,7 +15,8 @@ import numpy as np
 
 from parcae.errors import ConfigError
 from parcae.units import s_from_ms
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Wave, Workload
+from parcae.workloads.durations import TaskDurations, Wave
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 #: The description reports how much of the work the largest jobs hold, for this share of the jobs,
 #: as

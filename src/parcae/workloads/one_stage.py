@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from parcae.errors import ConfigError
 from parcae.units import MS_PER_S
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 #: Durations of the two kinds of synthetic jobs, and the mean gap between jobs of either kind.
 SHORT_MS = 10 * MS_PER_S

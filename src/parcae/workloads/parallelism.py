@@ -12,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from parcae.errors import ConfigError
-from parcae.workloads.job import Samples, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import Samples, TaskDurations
+from parcae.workloads.job import StageSpec, Workload
 
 PARALLELISM_MODELS = ("none", "decima-cluster")
 

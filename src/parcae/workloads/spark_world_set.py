@@ -15,7 +15,8 @@ from parcae.errors import ConfigError, FormatError, WorkloadError
 from parcae.loader import number, parsed_json, read_file, shown, whole_number
 from parcae.workloads.allocation import DEFAULT_POOL, PoolSpec
 from parcae.workloads.arrivals import Int64Array, JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 #: The value of "format" in files of such sets.
 SPARK_WORLD_FORMAT = "parcae spark world conformance 1"

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from parcae.errors import ConfigError
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 #: Samples per wave of a random stage.
 _NUM_SAMPLES = 16

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from parcae.errors import FormatError, WorkloadError
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.stage_cells import as_count, as_duration
 from parcae.workloads.tpch_dags import FILES, Edges, dags_beside, parents_by_stage
 

@@ -16,8 +16,9 @@ import numpy as np
 from parcae.errors import FormatError, WorkloadError
 from parcae.files import check_regular
 from parcae.loader import parsed_json, read_file, whole_number
+from parcae.workloads.durations import TaskDurations
 from parcae.workloads.import_report import ImportReport
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.limits import LARGEST_DURATION_MS
 from parcae.workloads.npy_folder import NpyFolder
 from parcae.workloads.pickle_free import read_object_array

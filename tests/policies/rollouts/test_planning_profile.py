@@ -3,7 +3,8 @@
 import numpy as np
 from benchmarks.planning_profile import two_profiles
 
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 
 def test_the_runs_that_are_known_share_no_duration_with_those_that_happen() -> None:

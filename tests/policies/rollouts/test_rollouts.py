@@ -30,7 +30,8 @@ from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.catalog import load_workload
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 _NUM_JOBS = 6
 _CORES = 7

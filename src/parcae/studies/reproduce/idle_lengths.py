@@ -42,7 +42,8 @@ from parcae.studies.reproduce.pictures import interval_lines, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.one_stage import MEAN_GAP_S, SHORT_MS, synthetic_jobs
 from parcae.workloads.random_streams import RandomStreams
 

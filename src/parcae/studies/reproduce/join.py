@@ -24,7 +24,8 @@ from parcae.simulation.simulator import Simulator
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S, ms_from_s
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 #: The example's epsilon, in s, and its number of executors.
 EPSILON_S = 0.1

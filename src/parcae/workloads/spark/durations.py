@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parcae.workloads.job import NUM_WAVES, Wave
+from parcae.workloads.durations import NUM_WAVES, Wave
 from parcae.workloads.spark.application import UNKNOWN_SLOTS, TaskColumns
 from parcae.workloads.spark.events import Outcome
 

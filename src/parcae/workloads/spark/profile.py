@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.workloads.dag import refined_classes
-from parcae.workloads.job import NUM_WAVES, JobSpec, Samples, StageSpec, TaskDurations, Wave
+from parcae.workloads.durations import NUM_WAVES, Samples, TaskDurations, Wave
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.spark.dag import JobRun, StageRun
 from parcae.workloads.spark.durations import StageSamples
 from parcae.workloads.spark.spread import RunSpread, scaled, spread_of_runs
