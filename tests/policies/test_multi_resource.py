@@ -10,14 +10,17 @@ from parcae.cluster.decision import Decision, Policy
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
 from parcae.errors import PolicyError
 from parcae.evaluation.tuning import SWEEPS, sweep_values
+from parcae.metrics.jobs import jct_ms
 from parcae.policies.catalog import make_policy
 from parcae.policies.heuristics.kernels.graphene import find_group, frag_score
 from parcae.policies.heuristics.layout import allocate_memo
+from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.rule.layout import NUM_PARAMETERS, RuleParameter
 from parcae.policies.rule.policy import RulePolicy, start_parameters
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
+from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence, draw_sequence
@@ -201,6 +204,29 @@ def test_a_group_is_found_anew_for_another_job_in_the_same_row() -> None:
         0,
     )
     assert memo.stages.is_troublesome.tolist()[:2] == [0, 1]
+
+
+def test_a_run_is_the_same_alone_and_after_another_with_the_same_policy() -> None:
+    # In the runs before, the same jobs stand in the same rows, but their stages in others.
+    shape = RandomDags(num_jobs=8, max_depth=5, max_width=3, mean_tasks=3.0)
+    workload = random_dags(shape, np.random.default_rng(5))
+    policy = make_policy("graphene:-1:0.4:-1", 4)
+    assert isinstance(policy, HeuristicPolicy)
+    config = SimulationConfig(num_executors=4)
+
+    def average_jct_ms(*first_jobs: int) -> float:
+        runs = [
+            JobSequence(workload, np.array([first, 1, 2, 3]), np.zeros(4, np.int64))
+            for first in first_jobs
+        ]
+        simulators = SimulatorBatch(runs, config, [0] * len(runs))
+        simulators.run(policy.play_many, num_threads=1)
+        return float(jct_ms(simulators.trace(len(runs) - 1, "graphene")).mean())
+
+    assert len({len(job.stages) for job in workload.jobs}) > 2
+    alone = [average_jct_ms(last) for last in range(8)]
+    after = [[average_jct_ms(first, last) for last in range(8)] for first in range(8)]
+    assert after == [alone] * 8
 
 
 _HELD = _job(

@@ -27,6 +27,7 @@ STAGE_MEMO = np.dtype(
         ("is_troublesome", "i8"),
         ("is_above", "i8"),  # a troublesome stage depends on it
         ("is_below", "i8"),  # it depends on a troublesome stage
+        ("fingerprint", "u8"),  # that of the job that the marks were computed for
     ],
     align=True,
 )

@@ -66,14 +66,15 @@ def _hash_resources(cpu, memory):  # type: ignore[no-untyped-def]
 
 @kernel
 def _fingerprint(view, job):  # type: ignore[no-untyped-def]
-    """Hash everything that the job's group depends on to 64 bits.
+    """Hash everything that the marks of the job's group depend on to 64 bits.
 
-    These are the executor classes, and the job's stages with their requests, durations and edges.
+    These are the executor classes, the job's stages with their requests, durations and edges, and
+    the rows in which the marks stand.
     """
     stages = view.stages
     classes = view.classes
     start = view.jobs.stage_start[job]
-    digest = np.uint64(0)
+    digest = mix(np.uint64(start))
     for c in range(classes.shape[0]):
         digest = mix(
             digest
@@ -150,6 +151,20 @@ def _spread_marks(view, memo, job):  # type: ignore[no-untyped-def]
     return has_changed
 
 
+@inlined
+def _has_marks(view, memo, job, digest):  # type: ignore[no-untyped-def]
+    """Whether the memo's rows were written for this job, all of them.
+
+    A memo serves several runs, and in another run a row of a stage may be that of another job.
+    """
+    if memo.jobs.fingerprint[job] != digest:
+        return False
+    for stage in _stages_of(view, job):
+        if memo.stages.fingerprint[stage] != digest:
+            return False
+    return True
+
+
 @kernel
 def find_group(view, params, memo, job):  # type: ignore[no-untyped-def]
     """Mark the job's troublesome stages in the memo, unless this was done for the same job before.
@@ -167,13 +182,14 @@ def find_group(view, params, memo, job):  # type: ignore[no-untyped-def]
     """
     marks = memo.stages
     digest = _fingerprint(view, job)
-    if memo.jobs.fingerprint[job] == digest:
+    if _has_marks(view, memo, job, digest):
         return
     longest_ms = max(1e-9, _longest_ms(view, job))
     for stage in _stages_of(view, job):
         is_long = view.stages.task_ms[stage] / longest_ms >= params[1]
         marks.is_troublesome[stage] = 1 if is_long or frag_score(view, stage) <= params[2] else 0
         marks.is_above[stage] = marks.is_below[stage] = 0
+        marks.fingerprint[stage] = digest
     # Marks move along at least one edge a pass, so this ends after at most the DAG's depth.
     while _spread_marks(view, memo, job):
         pass
