@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ from parcae.errors import ConfigError, FormatError
 from parcae.files import check_regular, write_bytes
 from parcae.metrics.later import PairedRuns
 from parcae.metrics.summary import RunSummary
+from parcae.policies.additions import PolicyText, own_pools, split_policy
+from parcae.policies.rollouts.names import is_rollout, split_plan
 from parcae.workloads.allocation import sparks_file
 
 #: The first key of the first line; its value is the version of the format.
@@ -194,8 +195,16 @@ def files_in_names(names: Iterable[str]) -> dict[str, str]:
 
     Example: `plan:net.safetensors:20ms` mentions `net.safetensors`, `fair+pools:p.xml` `p.xml`.
     """
-    parts = {part for name in names for part in (name, *re.split("[:+=]", name)) if part}
+    parts = {part for name in names for part in _mentioned(split_policy(name)) if part}
     paths = {Path(part) for part in parts if Path(part).is_file()}
     # A JSON file of pools may name Spark's file.
     paths |= {other for path in paths if (other := sparks_file(path)) and other.is_file()}
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(paths)}
+
+
+def _mentioned(text: PolicyText) -> Iterator[str]:
+    """What may be a file in the name of a policy and its additions."""
+    yield text.pools
+    yield text.priorities
+    yield own_pools(text.name)
+    yield split_plan(text.name).base if is_rollout(text.name) else text.name
