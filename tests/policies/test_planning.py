@@ -12,7 +12,7 @@ from parcae.policies.guard import Guarded
 from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderParameter
 from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters, plain_parameters
 from parcae.policies.orders.gittins import gittins_index, gittins_tables
-from parcae.policies.orders.kernels import OrderKind
+from parcae.policies.orders.kernels import OrderKind, plan
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
@@ -45,6 +45,30 @@ def test_fsp_serves_by_the_end_under_equal_shares() -> None:
 
 def test_psbs_is_fsp_where_no_job_outlives_its_estimate() -> None:
     assert _completions(OrderKind.PSBS, _TWO, 2) == _completions(OrderKind.FSP, _TWO, 2)
+
+
+def test_late_jobs_come_before_all_others_and_share_under_psbs() -> None:
+    one = job("one", (2, 1_000, ()))
+    simulator = Simulator(batch(one, one, one, job("long", (9, 1_000, ()))), _config(2), 1)
+    simulator.start()
+    for kind in (OrderKind.FSP, OrderKind.PSBS):
+        policy = _planner(kind)
+        _, tables = policy.arguments(4, 4)
+        orders = policy.empty_orders(4, 4)
+        plan(simulator.state, orders, int(kind), tables)
+        # The second and the third are late: they have ended in the virtual run.
+        tables.virtual_stages.is_ended[1:3] = 1
+        tables.virtual_jobs.num_left[1:3] = 0
+        plan(simulator.state, orders, int(kind), tables)
+        assert tables.virtual_jobs.has_ended.tolist() == [0, 1, 1, 0]
+        tables.virtual_jobs.end_ms[1:3] = [0.3, 0.2]
+        plan(simulator.state, orders, int(kind), tables)
+        tier = orders.jobs.tier.tolist()
+        served = [2, 1, 0, 3] if kind is OrderKind.FSP else [1, 2, 0, 3]
+        assert sorted(range(4), key=lambda row: (tier[row], row)) == served
+        assert (tier[1] == tier[2]) == (kind is OrderKind.PSBS)
+        weights = [0, 1, 1, 0] if kind is OrderKind.PSBS else [0] * 4
+        assert orders.jobs.weight.tolist() == weights
 
 
 def test_las_serves_first_who_was_served_least() -> None:

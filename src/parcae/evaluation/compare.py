@@ -414,7 +414,7 @@ def _results(
     for column, name in enumerate(names):
         summaries = tuple(row.summaries[column] for row in rows)
         jct = [s_from_ms(s.average_jct_ms) for s in summaries]
-        # Every policy uses the same resamples, so that intervals do not depend on the order.
+        # A generator of a fixed seed: the same comparison always has the same intervals.
         rng = np.random.default_rng(_BOOTSTRAP_SEED)
         yield PolicyResult(
             name,

@@ -25,7 +25,7 @@ from parcae.workloads.rigid import RigidJobs
 #: `parcae workload measure-tpch`, and event logs in which hardly two jobs overlap.
 _MEASURED_ALONE = {"measured", MEASURED_ALONE}
 #: A load is an expectation: only one clearly above 1 means that queues grow without end.
-_FULL = 1.001
+FULL = 1.001
 #: Share of jobs that failing tasks may end before a warning.
 _MANY_ENDED = 0.01
 
@@ -106,7 +106,7 @@ def delay_warning(workload: Workload, config: SimulationConfig) -> str:
 def _overload(workload: Workload, config: SimulationConfig, arrivals: str) -> str:
     load = offered_load(workload, config, arrivals)
     # A batch has no rate.
-    if load <= _FULL or math.isinf(load):
+    if load <= FULL or math.isinf(load):
         return ""
     unit = "cores" if config.world is WorldName.CORES else "executors"
     return (
@@ -117,7 +117,7 @@ def _overload(workload: Workload, config: SimulationConfig, arrivals: str) -> st
 
 
 def _packing_overload(load: float) -> str:
-    if load <= _FULL:
+    if load <= FULL:
         return ""
     return (
         f"arrivals bring {load:.2f} times the work that the cluster can do: the queue grows as "

@@ -374,13 +374,18 @@ def _next_size(question: Question, results: dict[int, list[SizeResult]], policy:
 
 
 def _offered_cores(question: Question) -> float:
-    """Work that arrives per unit of time, in cores, as a mean over the runs."""
+    """Work that arrives per unit of time, in cores, as a mean over the runs.
+
+    The arrivals of n jobs span n - 1 gaps, and so the work of n - 1 of them.
+    """
     runs = range(question.seed_start, question.seed_start + question.num_seeds)
     sequences = [question.draw(seed) for seed in runs]
     jobs = itertools.chain.from_iterable(sequence.jobs for sequence in sequences)
     work_ms = sum(job.expected_work_ms(question.config.runs_vary) for job in jobs)
+    num_jobs = sum(len(sequence.arrival_ms) for sequence in sequences)
+    share = (num_jobs - len(sequences)) / num_jobs
     span_ms = sum(int(sequence.arrival_ms[-1]) for sequence in sequences)
-    return work_ms / span_ms if span_ms > 0 else math.inf
+    return share * work_ms / span_ms if span_ms > 0 else math.inf
 
 
 def play_at(

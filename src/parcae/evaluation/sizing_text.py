@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parcae.errors import ConfigError
-from parcae.evaluation.doubts import measured_alone_warning
+from parcae.evaluation.doubts import FULL, measured_alone_warning
 from parcae.evaluation.size_target import Target
 from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
 from parcae.files import replacing, write_text
@@ -94,7 +94,7 @@ def warnings(sizing: Sizing) -> list[str]:
 
 
 def _load_warnings(sizing: Sizing) -> list[str]:
-    over = [cores for cores, load in sizing.load.items() if 1 < load < math.inf]
+    over = [cores for cores, load in sizing.load.items() if FULL < load < math.inf]
     if not over:
         return []
     sizes = ", ".join(f"{cores} (load {sizing.load[cores]:.2f})" for cores in over)
@@ -160,7 +160,7 @@ def sizing_table(sizing: Sizing) -> Table:
         table.add_column(heading, justify="left" if is_text else "right", no_wrap=True)
     for result in (*sizing.results, *sizing.elastic):
         table.add_row(*map(escape, _cells(sizing, result)))
-    table.caption = "means over runs ± half of their 95% interval"
+    table.caption = "means over runs ± the farther end of their 95% interval"
     if (faults := asked.config.faults) is not None:
         table.caption += f"; with faults: {resolve_faults(faults, asked.workload)}"
     return table

@@ -13,7 +13,7 @@ import numpy as np
 from parcae.cluster.kernels.estimates import correction, remaining_ms, total_ms, unstarted_ms
 from parcae.cluster.kernels.guard import remaining_work
 from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends
-from parcae.cluster.state import NO_JOB, NOT_YET, VirtualRun
+from parcae.cluster.state import NOT_YET, VirtualRun
 from parcae.kernels import NOTHING, deferred, inlined, kernel
 from parcae.policies.orders.layout import GITTINS_AGES_PER_UNIT, GITTINS_SIGMAS_PER_UNIT
 
@@ -90,31 +90,22 @@ def _order_by_virtual_end(view, orders, virtual, late_jobs_share):  # type: igno
     """Order jobs by their completion in the virtual run of fair sharing.
 
     A job is late if it is complete in the virtual run but not in the real one: it took longer than
-    estimated. With `late_jobs_share`, late jobs share the cores with the first job that is not
-    late, so that no late job blocks the others. Otherwise late jobs come first.
+    estimated. Late jobs come before all others. With `late_jobs_share` they share the cores, so
+    that none blocks the other late ones; otherwise who became late first comes first.
 
     Source: Friedman and Henderson (2003), FSP; Dell'Amico, Carra and Michiardi, "PSBS" (2016), for
     late jobs.
     """
     advance_virtual_run(view, virtual)
     predict_ends(view, virtual)
-    first = NO_JOB
-    first_ms = math.inf
     for position in range(view.now.num_active[0]):
         job = view.active[position]
-        end_ms = virtual.jobs.end_ms[job]
-        orders.jobs.tier[job] = end_ms
+        orders.jobs.tier[job] = virtual.jobs.end_ms[job]
         orders.jobs.weight[job] = 0.0
         if late_jobs_share and virtual.jobs.has_ended[job]:
             # Virtual end times are >= 0, so tier -1 comes before all other jobs.
             orders.jobs.tier[job] = -1.0
             orders.jobs.weight[job] = 1.0
-        elif end_ms < first_ms:
-            first = job
-            first_ms = end_ms
-    if late_jobs_share and first != NO_JOB:
-        orders.jobs.tier[first] = -1.0
-        orders.jobs.weight[first] = 1.0
 
 
 @kernel
