@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Types of options. Commands use them as annotations of their parameters, so that an option has the
 # same name and help text in every command.
 
-SOURCE_HELP = "A built-in workload (tpch, synthetic, toy) or a workload file (*.parcae)."
+SOURCE_HELP = "A built-in workload (tpch, synthetic, toy, one-stage) or a workload file (*.parcae)."
 WorkloadArgument = Annotated[
     str, typer.Argument(metavar="NAME|FILE", help=SOURCE_HELP, show_default=False)
 ]

@@ -16,14 +16,11 @@ from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     MOST,
     ClassesOption,
-    ExecutorsOption,
-    ModelOption,
-    MovingOption,
     ProcessesOption,
-    WarmupOption,
     load,
 )
 from parcae.cli.progress import telling
+from parcae.workloads.limits import MOST_EXECUTORS
 
 if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
@@ -158,7 +155,16 @@ class StudyClusterOptions:
             "--arrivals", help="Continuous arrivals, e.g. poisson:45s. (default: load:0.7)"
         ),
     ] = None
-    executors: ExecutorsOption = None
+    executors: Annotated[
+        int | None,
+        typer.Option(
+            "--executors",
+            min=1,
+            max=MOST_EXECUTORS,
+            help="Number of executors. (default: the study's; 20 for tpch, 50 where jobs take "
+            "minutes, 200 with executor classes)",
+        ),
+    ] = None
     executor_classes: ClassesOption = None
     trace: Annotated[
         Path | None,
@@ -168,9 +174,35 @@ class StudyClusterOptions:
             "fig21 and table3.",
         ),
     ] = None
-    moving_delay_ms: MovingOption = None
-    warmup_delay_ms: WarmupOption = None
-    parallelism_model: ModelOption = "none"
+    moving_delay_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--moving-delay-ms",
+            min=0,
+            max=10**12,
+            help="Time that an executor needs to move to another job, in ms. (default: 200 for "
+            "tpch, 2000 where jobs take minutes)",
+        ),
+    ] = None
+    warmup_delay_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--warmup-delay-ms",
+            min=0,
+            max=10**12,
+            help="Extra duration of the first task of a newly moved executor, in ms. (default: 100 "
+            "for tpch, 1000 where jobs take minutes)",
+        ),
+    ] = None
+    parallelism_model: Annotated[
+        str,
+        typer.Option(
+            "--parallelism-model",
+            help="How task durations grow above the highest measured parallelism: none | "
+            "decima-cluster. (default: decima-cluster for tpch, else none)",
+            show_default=False,
+        ),
+    ] = "none"
 
 
 def _is_packing(given: Values) -> bool:
@@ -241,7 +273,7 @@ def _takes_decima_settings(given: Values) -> bool:
         ("policy",),
         _uses("policies"),
         "to other studies than fig13, fig14, fig15a, fig16, fig19, fig23, table2, table3, "
-        "objectives, learning-curves and a2c-table3 (they compare trainings with each other)",
+        "objectives, learning-curves, deeprm-fig6 and a2c-table3 (they compare trainings)",
     ),
     Only(
         ("runs",),
@@ -251,7 +283,7 @@ def _takes_decima_settings(given: Values) -> bool:
     Only(
         ("recipe",),
         _uses("recipe"),
-        "to other studies than fig16, fig19, objectives, shifts and learning-curves",
+        "to other studies than fig16, fig19, objectives, shifts, learning-curves and deeprm-fig6",
     ),
     Only(
         ("decima",),

@@ -351,7 +351,7 @@ def _completion_lines(chart: Chart, span: tuple[float, float], completions: Int6
 
 
 def _line_opacity(num_lines: int) -> float:
-    """The opacity of lines of which there are this many: many lines would hide the chart."""
+    """The opacity of that many lines: many lines would hide the chart."""
     return min(1.0, max(_MOST_TRANSPARENT, _MANY_LINES / max(1, num_lines)))
 
 

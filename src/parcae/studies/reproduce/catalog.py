@@ -109,10 +109,11 @@ UNUSED: dict[str, tuple[str, ...]] = {
     "policies": (
         *("decima-fig13", "decima-fig14", "decima-fig15a", *_OWN_DAGS, "decima-fig23"),
         *("decima-table2", "decima-table3", "objectives", "learning-curves", "a2c-table3"),
+        "deeprm-fig6",
     ),
     # They show one run.
     "num_runs": ("decima-fig10", "decima-fig15b", *_OWN_DAGS, "decima-fig20"),
-    "recipe": (*_OWN_DAGS, "objectives", "shifts", "learning-curves"),
+    "recipe": (*_OWN_DAGS, "objectives", "shifts", "learning-curves", "deeprm-fig6"),
 }
 
 #: Packing studies, which take a `PackingRequest`.

@@ -1,4 +1,4 @@
-"""Compiled transforms: the small networks of three layers of which Decima's network consists."""
+"""Compiled transforms: the small networks of three layers that make up Decima's network."""
 
 from __future__ import annotations
 
