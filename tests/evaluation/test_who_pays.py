@@ -6,7 +6,13 @@ import math
 import numpy as np
 import pytest
 
-from parcae.evaluation.statistics import Estimate, ratio_estimate, share_estimate
+from parcae.evaluation.statistics import (
+    METHODS,
+    Estimate,
+    Method,
+    ratio_estimate,
+    share_estimate,
+)
 from parcae.evaluation.who_pays import recurring_jobs, verdict, who_pays
 from parcae.metrics.later import PairedRuns
 
@@ -97,3 +103,14 @@ def test_a_job_gains_or_loses_only_if_the_interval_says_so() -> None:
     assert verdict(Estimate(1.1, 1.01, 1.3)) == "loses"
     assert verdict(Estimate(0.9, 0.8, 1.01)) == "unclear"
     assert verdict(Estimate(0.9, math.nan, math.nan)) == "unclear"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_intervals_of_recurring_jobs_are_of_the_comparisons_method(method: Method) -> None:
+    drawn = np.random.default_rng(4).integers(1_000, 9_000, (10, 2, 1))
+    runs = [_runs(("a",), *map(tuple, run.tolist())) for run in drawn]
+    (job,) = recurring_jobs(runs, 1, method)
+    above, below = (drawn[:, row, 0] / 1_000 for row in (1, 0))
+    assert job.ratio(1) == ratio_estimate(above, below, method)
+    others = {recurring_jobs(runs, 1, other)[0].ratio(1).low for other in METHODS}
+    assert len(others) == len(METHODS)

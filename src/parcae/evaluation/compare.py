@@ -115,12 +115,14 @@ class Comparison(PairedComparison[PolicyResult]):
         runs: per seed, the times of every job under every policy.
         world: the cluster, its workload and its arrivals.
         pools: per seed, the pool of every job; empty if no policy has pools.
+        method: the method of all intervals.
     """
 
     resolved: ResolvedPolicies
     runs: tuple[PairedRuns, ...]
     world: ClusterWorld
     pools: tuple[tuple[str, ...], ...] = ()
+    method: Method = DEFAULT_METHOD
 
     measure = "average job completion time"
     sampled = "seeds"
@@ -152,7 +154,7 @@ class Comparison(PairedComparison[PolicyResult]):
         """The times of every pool's jobs, by name; empty if no policy has pools."""
         from parcae.evaluation.tenants import by_pool
 
-        return by_pool(self.runs, self.pools) if self.pools else []
+        return by_pool(self.runs, self.pools, self.method) if self.pools else []
 
     def tables(self) -> list[Any]:
         """The table of policies and, if a policy has pools, that of pools; for the terminal."""
@@ -347,7 +349,7 @@ class ClusterWorld:
         results = tuple(_results(resolved.names, rows, method))
         jobs = tuple(row.jobs for row in rows)
         pools = tuple(row.pools for row in rows) if resolved.tenant_pools else ()
-        return Comparison(results, settings, resolved, jobs, self, pools)
+        return Comparison(results, settings, resolved, jobs, self, pools, method)
 
 
 def compare(

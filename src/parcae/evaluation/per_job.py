@@ -121,7 +121,7 @@ def recurring_table(comparison: Comparison) -> pl.DataFrame:
     """
     import polars as pl
 
-    jobs = sorted(recurring_jobs(comparison.runs, 0), key=lambda job: job.name)
+    jobs = sorted(recurring_jobs(comparison.runs, 0, comparison.method), key=lambda job: job.name)
     rows = [
         _recurring_row(job, column, policy.name)
         for job in jobs

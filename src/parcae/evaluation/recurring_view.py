@@ -38,7 +38,7 @@ def gains_and_losses(comparison: Comparison) -> str:
     if best is None:
         return ""
     column = comparison.policies.index(best)
-    jobs = recurring_jobs(comparison.runs, column)
+    jobs = recurring_jobs(comparison.runs, column, comparison.method)
     counts = Counter(verdict(job.ratio(column)) for job in jobs)
     rest = "; for the others the runs cannot tell" if counts["unclear"] else ""
     return (
@@ -56,7 +56,7 @@ def recurring_section(comparison: Comparison) -> list[str]:
     if best is None:
         return []
     column = comparison.policies.index(best)
-    jobs = recurring_jobs(comparison.runs, column)
+    jobs = recurring_jobs(comparison.runs, column, comparison.method)
     if not jobs:
         return []
     left_out = jobs[_MOST:-_MOST]

@@ -137,9 +137,8 @@ def _percentile_interval(
     above: FloatArray, below: FloatArray, rng: np.random.Generator | None
 ) -> tuple[float, float]:
     """Percentile interval of the ratio of means over resampled seeds."""
-    if rng is None:
-        raise ConfigError("a bootstrap interval needs a random generator: pass rng")
-    ratios = [a.mean(axis=1) / b.mean(axis=1) for a, b in _resampled(above, below, rng)]
+    generator = np.random.default_rng(_SEED) if rng is None else rng
+    ratios = [a.mean(axis=1) / b.mean(axis=1) for a, b in _resampled(above, below, generator)]
     low, high = np.percentile(np.concatenate(ratios), _TAILS)
     return float(low), float(high)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from parcae.evaluation.page import cell, html_table
-from parcae.evaluation.statistics import with_interval
+from parcae.evaluation.statistics import DEFAULT_METHOD, Method, with_interval
 from parcae.evaluation.who_pays import RecurringJob, recurring_jobs
 from parcae.metrics.later import LATER, PairedRuns
 
@@ -24,17 +24,22 @@ if TYPE_CHECKING:
     from parcae.evaluation.compare import Comparison
 
 
-def by_pool(runs: Sequence[PairedRuns], pools: Sequence[Sequence[str]]) -> list[RecurringJob]:
+def by_pool(
+    runs: Sequence[PairedRuns],
+    pools: Sequence[Sequence[str]],
+    method: Method = DEFAULT_METHOD,
+) -> list[RecurringJob]:
     """The completion times of every pool's jobs, sorted by the pool's name.
 
     Args:
         runs: the paired runs, one per seed.
         pools: the pool of every job, in the order of the runs' jobs; one per seed.
+        method: the method of the intervals.
 
     Example: two jobs of the pool `etl` in each of three seeds are six occurrences of `etl`.
     """
     named = [replace(run, names=tuple(of)) for run, of in zip(runs, pools, strict=True)]
-    return sorted(recurring_jobs(named, 0), key=lambda pool: pool.name)
+    return sorted(recurring_jobs(named, 0, method), key=lambda pool: pool.name)
 
 
 def pools_json(pools: Sequence[RecurringJob], policy: int) -> dict[str, Any]:

@@ -122,12 +122,14 @@ class RecurringJob:
             completed under every policy, in the comparison's order of policies.
         seeds: int64[num_runs], the seed's position of every occurrence.
         deadline_s: its deadline after arrival, in seconds; None if it has none.
+        method: the method of the intervals.
     """
 
     name: str
     jct_s: FloatArray
     seeds: IntArray
     deadline_s: float | None = None
+    method: Method = DEFAULT_METHOD
 
     @property
     def num_runs(self) -> int:
@@ -171,7 +173,7 @@ class RecurringJob:
     def ratio(self, policy: int) -> Estimate:
         """The ratio with its interval, paired by seed."""
         above, below = (self._by_seed(row)[0] for row in (policy, 0))
-        return ratio_estimate(above, below)
+        return ratio_estimate(above, below, self.method)
 
     def _by_seed(self, policy: int) -> tuple[FloatArray, FloatArray]:
         """Of every seed with an occurrence: the sum of its JCTs in seconds, and their number."""
@@ -180,13 +182,16 @@ class RecurringJob:
         return sums, np.bincount(seed).astype(np.float64)
 
 
-def recurring_jobs(runs: Sequence[PairedRuns], policy: int) -> list[RecurringJob]:
+def recurring_jobs(
+    runs: Sequence[PairedRuns], policy: int, method: Method = DEFAULT_METHOD
+) -> list[RecurringJob]:
     """Every recurring job that completed under all policies, sorted by loss, largest first.
 
     Args:
         runs: the paired runs, one per seed.
         policy: position of the policy whose ratio to the first is the sort key; ties are sorted by
             name.
+        method: the method of the intervals.
 
     Example: a job of 4 and 6 s under the first policy and of 2 and 4 s under the second gains: its
     ratio is 0.6.
@@ -203,7 +208,11 @@ def recurring_jobs(runs: Sequence[PairedRuns], policy: int) -> list[RecurringJob
                 deadline_by_name[run.names[row]] = float(run.deadline_ms[row]) / MS_PER_S
     jobs = [
         RecurringJob(
-            name, np.array(times).T, np.array(seeds_by_name[name]), deadline_by_name.get(name)
+            name,
+            np.array(times).T,
+            np.array(seeds_by_name[name]),
+            deadline_by_name.get(name),
+            method,
         )
         for name, times in times_by_name.items()
     ]
