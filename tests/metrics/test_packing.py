@@ -8,9 +8,12 @@ import pytest
 from parcae.errors import ConfigError
 from parcae.metrics.packing import (
     bounded_slowdown,
+    comparable_costs,
     jobs_waiting,
     makespan,
     mean_cost,
+    mean_cost_of_started,
+    num_never_started,
     parse_cost,
     size_groups,
     slowdown,
@@ -135,6 +138,32 @@ def test_a_work_conserving_policy_withholds_nothing_in_steps_and_in_exact_time()
         assert withheld_share(batch.outcome(0), visible) == 0.0
         assert slowdown(batch.outcome(0)).sum() == pytest.approx(batch.costs()[0])
         assert mean_cost(batch, Cost.SLOWDOWN) == pytest.approx(slowdown(batch.outcome(0)).mean())
+
+
+def test_lost_jobs_are_charged_as_if_they_ran_after_the_end() -> None:
+    # One unit, two slots, no backlog: the third and the fourth job are lost.
+    jobs = RigidJobs("four", [0, 0, 0, 0], [4, 2, 2, 1], [[1]] * 4, [1])
+    batch = PackingBatch([jobs], PackingConfig(num_slots=2, backlog_size=0))
+    batch.run(make_packing_policy("fcfs").play_many)
+    run = batch.outcome(0)
+    assert run.is_dropped.tolist() == [False, False, True, True]
+    assert (run.end, num_never_started(batch).tolist()) == (6, [2])
+    slowdowns = [1.0, 6 / 2, 8 / 2, 9 / 1]
+    assert comparable_costs(batch, Cost.SLOWDOWN) == pytest.approx([sum(slowdowns)])
+    assert comparable_costs(batch, Cost.COMPLETION) == pytest.approx([4 + 6 + 8 + 9])
+    assert comparable_costs(batch, Cost.MAKESPAN) == pytest.approx([9])
+    assert mean_cost(batch, Cost.SLOWDOWN) == pytest.approx(sum(slowdowns) / 4)
+    summary = summarize_packing(run)
+    assert mean_cost_of_started(batch, Cost.SLOWDOWN) == pytest.approx(summary.mean_slowdown)
+
+
+def test_jobs_that_wait_at_the_end_are_charged_from_then_on() -> None:
+    jobs = RigidJobs("two", [0, 0], [4, 2], [[1]] * 2, [1])
+    batch = PackingBatch([jobs], PackingConfig(window=3, ends_early=True))
+    batch.run(make_packing_policy("fcfs").play_many)
+    # At the end, at step 3, the second job has waited; it would run until step 5.
+    assert batch.costs() == pytest.approx([3 / 4 + 3 / 2])
+    assert comparable_costs(batch, Cost.SLOWDOWN) == pytest.approx([3 / 4 + 5 / 2])
 
 
 def test_jobs_in_steps_are_short_or_long_and_those_of_logs_in_quarters_by_area() -> None:

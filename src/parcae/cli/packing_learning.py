@@ -211,7 +211,7 @@ def tune_command(
     setting = {"source": source.card(), "objective": objective, "seed": search.seed}
 
     def found(tuned: Tuned, seconds: float, generations: int) -> Found:
-        words = f"{generations} generations, {objective} {tuned.cost:.3f}"
+        words = f"{generations} generations, {tuned.cost_words}"
         checkpoint = rule_checkpoint(tuned.policy, {**setting, **tuned.card})
         return Found(checkpoint, tuned.card, seconds, words, tuned.text)
 

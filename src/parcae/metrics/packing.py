@@ -44,14 +44,76 @@ def parse_cost(text: str) -> Cost:
     return names[text]
 
 
-def mean_cost(batch: PackingBatch, cost: Cost) -> float:
-    """Return the mean cost of simulated runs: per job for costs in BY_JOB, otherwise per run."""
+def num_never_started(batch: PackingBatch) -> IntArray:
+    """Return how many jobs of each run were lost or never started, int64[num_clusters]."""
+    jobs = batch.sequence_tables.num_jobs[batch.sequence_rows, 0]
+    return np.asarray(jobs - batch.states.clock["num_placed"][:, 0], np.int64)
+
+
+def comparable_costs(batch: PackingBatch, cost: Cost) -> FloatArray:
+    """Return the costs by which policies are ranked, float64[num_clusters].
+
+    Jobs that were lost or never started are charged as if they ran after the end of the run, one
+    after another in order of arrival. So the cost is always that of a schedule of all jobs: a
+    policy gains nothing from losing them. Without such jobs it is the cost that accrued. For
+    utilization, whose sum says nothing about a policy that starts every job, nothing is charged.
+
+    Example: a job of 2 steps arrives at step 1 and is lost; the run ends at step 5. The job would
+    finish at step 7, so its slowdown is charged with (7 - 1) / 2 = 3.
+    """
     costs = batch.costs(cost)
+    # Deviation: DeepRM's cost (section 3.4) counts jobs in the system only, so that a policy that
+    # lets the backlog overflow has the smaller cost.
+    for row in np.flatnonzero(num_never_started(batch)):
+        costs[row] += _charge(batch, int(row), cost)
+    return costs
+
+
+def _charge(batch: PackingBatch, row: int, cost: Cost) -> float:
+    """Return the cost of running the jobs that never started after the end of their run."""
+    outcome = batch.outcome(row)
+    is_left = ~has_started(outcome)
+    arrival = outcome.jobs.arrival[is_left]
+    duration = outcome.jobs.duration[is_left]
+    finish = np.maximum(outcome.end + np.cumsum(duration), arrival + duration)
+    # The costs of jobs that wait at the end have accrued until then.
+    is_waiting = ~outcome.is_dropped[is_left] & (arrival <= outcome.end)
+    time = finish - np.where(is_waiting, outcome.end, arrival)
+    rules = batch.sequence_tables.rules[batch.sequence_rows[row], 0]
+    bounded = float((time / np.maximum(rules["bound"], duration)).sum())
+    longer = float(duration.sum())
+    charges = {
+        Cost.SLOWDOWN: float((time / duration).sum()),
+        Cost.BOUNDED_SLOWDOWN: bounded,
+        Cost.COMPLETION: float(time.sum()),
+        Cost.UTILIZATION: 0.0,
+        Cost.MAKESPAN: longer,
+        Cost.SLOWDOWN_MAKESPAN: bounded + float(rules["makespan_weight"]) * longer,
+    }
+    return charges[cost]
+
+
+def mean_cost(batch: PackingBatch, cost: Cost) -> float:
+    """Return the mean of `comparable_costs`: per job for costs in BY_JOB, otherwise per run."""
+    costs = comparable_costs(batch, cost)
     if cost not in BY_JOB:
         return float(costs.mean())
     return float(
         costs.sum() / max(1, int(batch.sequence_tables.num_jobs[batch.sequence_rows].sum()))
     )
+
+
+def mean_cost_of_started(batch: PackingBatch, cost: Cost) -> float:
+    """Return the mean cost that accrued, per job that was not lost, or per run.
+
+    For `Cost.SLOWDOWN`, this is the mean slowdown that comparisons report if no job waits at the
+    end.
+    """
+    costs = batch.costs(cost)
+    if cost not in BY_JOB:
+        return float(costs.mean())
+    jobs = int(batch.sequence_tables.num_jobs[batch.sequence_rows].sum())
+    return float(costs.sum() / max(1, jobs - int(batch.states.clock["num_dropped"].sum())))
 
 
 def typical_cost(batch: PackingBatch, cost: Cost) -> float:
@@ -64,7 +126,7 @@ def typical_cost(batch: PackingBatch, cost: Cost) -> float:
     if cost not in BY_JOB or batch.config.mode is not TimeMode.EXACT:
         return mean_cost(batch, cost)
     _, log = np.unique(batch.states.capacity, axis=0, return_inverse=True)
-    costs = np.bincount(log.ravel(), batch.costs(cost))
+    costs = np.bincount(log.ravel(), comparable_costs(batch, cost))
     jobs = np.bincount(log.ravel(), batch.sequence_tables.num_jobs[batch.sequence_rows, 0])
     # The floor keeps a log without cost from making the geometric mean 0.
     return float(np.exp(np.log(np.maximum(costs, 1e-9) / np.maximum(1, jobs)).mean()))

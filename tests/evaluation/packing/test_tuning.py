@@ -14,11 +14,16 @@ from parcae.evaluation.packing.tuning import (
     tune_withholding,
     tuning_pieces,
 )
+from parcae.evaluation.packing.world import run_policy
+from parcae.metrics.packing import num_never_started, slowdown, typical_cost
 from parcae.packing.config import PackingConfig, TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource
+from parcae.packing.world import PackingBatch
+from parcae.policies.packing.catalog import make_packing_policy
 from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.layout import WithholdParameter
+from parcae.policies.packing.policy import HandMadePolicy
 from parcae.workloads.random_streams import (
     SELECTION_SEED_START,
     TRAINING_SEED_START,
@@ -57,6 +62,37 @@ def test_the_knob_found_is_at_least_as_good_as_shortest_first() -> None:
     assert tetris < half
     assert comparison.settings["tuned"]["tetris"].startswith(
         f"knob {tuned.policy.params[0]:g} (mean slowdown "
+    )
+
+
+def test_a_policy_that_overflows_the_backlog_is_not_ranked_above_one_that_loses_less() -> None:
+    source = DrawnSource((0.9,), window=200, settings=PackingConfig(backlog_size=10))
+    # Found by a search to which lost jobs cost nothing.
+    params = (0.2646, -0.3642, 3.3637, 1.575, 1.4178, -0.046, 0.7698, 7.7075)
+    batch = PackingBatch(source.draw(range(20)), source.config)
+    costs = {}
+    lost = {}
+    for policy in (
+        make_packing_policy("sjf"),
+        HandMadePolicy("lossy", PackingKind.WITHHOLD, params),
+    ):
+        batch.run(policy.play_many)
+        costs[policy.name] = typical_cost(batch, Cost.SLOWDOWN)
+        lost[policy.name] = int(num_never_started(batch).sum())
+    assert lost["lossy"] > 1.5 * lost["sjf"]
+    assert costs["lossy"] > 1.5 * costs["sjf"]
+
+
+def test_what_tuning_states_is_the_mean_that_comparisons_report() -> None:
+    source = DrawnSource((0.9,), window=60, settings=PackingConfig(backlog_size=5))
+    tuned = tune_knob(source)
+    sequences = source.draw(range(TUNING_SEED_START, TUNING_SEED_START + 1_000))
+    runs = run_policy(tuned.policy, sequences, source.config)
+    slowdowns = np.concatenate([slowdown(run) for run in runs])
+    lost = int(np.isnan(slowdowns).sum())
+    assert lost > 0
+    assert tuned.cost_words.startswith(
+        f"mean slowdown {np.nanmean(slowdowns):.3f} without the {lost:,} jobs that were lost, "
     )
 
 

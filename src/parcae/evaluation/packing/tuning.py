@@ -14,7 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.evaluation.tuning import edge_text
-from parcae.metrics.packing import BY_JOB, typical_cost
+from parcae.metrics.packing import (
+    BY_JOB,
+    mean_cost_of_started,
+    num_never_started,
+    typical_cost,
+)
 from parcae.packing.config import TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import LogSource, PackingSource
@@ -60,7 +65,9 @@ class Tuned:
 
     Args:
         policy: the policy with the best parameters.
-        cost: its cost on the sequences that selected it; optimistic for that reason.
+        cost: its cost on the sequences that selected it; optimistic for that reason. Jobs that
+            were lost are charged, see `parcae.metrics.packing.comparable_costs`.
+        cost_words: the cost in words; where jobs were lost, also the mean over the others.
         text: the result in words, for the settings.
         card: the result as plain JSON.
         edge: a warning if a value is at the edge of those that were tried.
@@ -68,6 +75,7 @@ class Tuned:
 
     policy: HandMadePolicy
     cost: float
+    cost_words: str
     text: str
     card: Mapping[str, Any] = field(default_factory=dict)
     edge: str = ""
@@ -101,6 +109,18 @@ class _Arena:
     def measure(self, policy: HandMadePolicy, batch: PackingBatch) -> float:
         batch.run(policy.play_many, self.num_threads)
         return typical_cost(batch, self.cost)
+
+    def words(self, policy: HandMadePolicy, batch: PackingBatch) -> str:
+        """The cost of a policy in words, with the mean that comparisons report."""
+        cost = self.measure(policy, batch)
+        name = cost_name(self.cost)
+        lost = int(num_never_started(batch).sum())
+        if lost == 0:
+            return f"{name} {cost:,.3f}"
+        return (
+            f"{name} {mean_cost_of_started(batch, self.cost):,.3f} without the {lost:,} jobs that "
+            f"were lost, {cost:,.3f} if they ran after the end"
+        )
 
 
 def knobs(sequences: Sequence[RigidJobs], mode: TimeMode = TimeMode.STEPS) -> tuple[float, ...]:
@@ -142,15 +162,16 @@ def tune_knob(
     }
     sweep = Sweep(("knob",), costs)
     least = costs[sweep.best]
-    text = (
-        f"{sweep.best_words} ({cost_name(cost)} {least:,.3f}) "
-        f"of {len(tried)} from 0 to 1, on {len(batch)} tuning sequences"
-    )
     best = HandMadePolicy(name, PackingKind.TETRIS, sweep.best)
+    words = arena.words(best, batch)
+    text = (
+        f"{sweep.best_words} ({words}) of {len(tried)} from 0 to 1, on {len(batch)} tuning "
+        "sequences"
+    )
     # A knob of 0 is an end by nature: alignment does not count.
     is_at_edge = sweep.best[0] == max(tried)
     edge = edge_text("knob", sweep.best[0], (0.0, max(tried))) if is_at_edge else ""
-    return Tuned(best, least, text, {"knob": sweep.best[0], "cost": least}, edge)
+    return Tuned(best, least, words, text, {"knob": sweep.best[0], "cost": least}, edge)
 
 
 def cost_name(cost: Cost) -> str:
@@ -261,12 +282,11 @@ class _WithholdingProblem:
             for parameter in WithholdParameter
         }
         text = ", ".join(f"{key} {value:g}" for key, value in values.items())
-        text += (
-            f" ({cost_name(self._arena.cost)} {state.cost:,.3f} on selection sequences, "
-            f"{state.best_generation} generations of CMA-ES)"
-        )
+        policy = _withhold(self._name, state.parameters)
+        words = self._arena.words(policy, self.selection_batch)
+        text += f" ({words} on selection sequences, {state.best_generation} generations of CMA-ES)"
         card = {**values, "cost": state.cost, "generations": state.best_generation}
-        return Tuned(_withhold(self._name, state.parameters), state.cost, text, card)
+        return Tuned(policy, state.cost, words, text, card)
 
 
 def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
