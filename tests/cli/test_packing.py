@@ -227,6 +227,18 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
         ("compare --load 1 --policies sfj", "did you mean 'sjf'"),
         ("compare --load 1 --mix paperr", "did you mean 'paper'"),
         ("compare --load 1 --objective x", "objective 'x' does not exist: write one of"),
+        (
+            "compare --load 1 --policies tetris --objective utilization",
+            "the same for every policy that starts them all: use makespan",
+        ),
+        (
+            "tune withhold --load 1 --objective utilization -o x.safetensors",
+            "the same for every policy that starts them all: use makespan",
+        ),
+        (
+            "train set --load 1 --objective utilization -o x",
+            "the same for every policy that starts them all: use makespan",
+        ),
         ("compare --swf log.swf --part third", "choose one of second, first, all"),
         ("compare --swf log.swf --partitions a", "write numbers separated by commas"),
         ("compare --swf short.swf", "short.swf:2: 17 fields, expected 18"),

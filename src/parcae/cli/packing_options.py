@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from parcae.workloads.swf import SwfLog
 
 _OBJECTIVES = (
-    "slowdown | bounded-slowdown | completion | utilization | makespan | slowdown+makespan "
+    "slowdown | bounded-slowdown | completion | makespan | slowdown+makespan "
     "(default: slowdown; logs: bounded-slowdown)"
 )
 ObjectiveOption = Annotated[

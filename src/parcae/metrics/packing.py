@@ -44,6 +44,20 @@ def parse_cost(text: str) -> Cost:
     return names[text]
 
 
+def require_ranking(cost: Cost) -> None:
+    """Check that an objective tells policies apart by the cost of whole runs.
+
+    Raises:
+        ConfigError: it does not. Utilization adds up to the work of the jobs, which is the same for
+            every policy that starts them all.
+    """
+    if cost is Cost.UTILIZATION:
+        raise ConfigError(
+            "objective 'utilization' adds up to the work of the jobs, which is the same for every "
+            "policy that starts them all: use makespan"
+        )
+
+
 def num_never_started(batch: PackingBatch) -> IntArray:
     """Return how many jobs of each run were lost or never started, int64[num_clusters]."""
     jobs = batch.sequence_tables.num_jobs[batch.sequence_rows, 0]

@@ -8,6 +8,7 @@ from typing import Any
 
 from parcae.evaluation.packing.tuning import Tuned, tune_knob, tune_withholding
 from parcae.evaluation.world import tuned_last
+from parcae.metrics.packing import require_ranking
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.policies.checkpoint import read_checkpoint
@@ -33,12 +34,18 @@ class Tuning:
         cost: the cost to minimise.
         budget_s: largest duration of a search, in seconds.
         where: description of the sequences, for the settings.
+
+    Raises:
+        ConfigError: the cost does not tell policies apart.
     """
 
     source: PackingSource
     cost: Cost
     budget_s: float = 120.0
     where: str = ""
+
+    def __post_init__(self) -> None:
+        require_ranking(self.cost)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from parcae.errors import ConfigError, FormatError
+from parcae.metrics.packing import require_ranking
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.policies.checkpoint import Checkpoint, Weights
@@ -44,12 +45,14 @@ def make_learner(
         seed: seed of the random weights.
 
     Raises:
-        ConfigError: there is no such learner, recipe or setting, or it cannot learn on the source.
+        ConfigError: there is no such learner, recipe or setting, it cannot learn on the source, or
+            the cost does not tell policies apart.
 
     Example: `make_learner("set", DrawnSource())`
     """
     if kind not in LEARNERS:
         raise ConfigError(f"no learner {kind!r}: write one of {', '.join(LEARNERS)}")
+    require_ranking(cost)
     module, name = LEARNERS[kind]
     make: Any = getattr(importlib.import_module(module), name)
     arguments: dict[str, Any] = {"settings": settings, "weights": weights, "seed": seed}
