@@ -24,8 +24,8 @@ RULE_KIND = "packing-rule"
 RULE_VERSION = 1
 #: Ends the name of a policy that may withhold jobs whatever the harm.
 UNGUARDED = "+unguarded"
-#: Default number of jobs that get a reservation from conservative backfilling.
-_DEPTH = 100
+#: Conservative backfilling reserves for so many jobs by default: more than ever wait.
+_ALL_JOBS = 999_999_999
 _WHOLE_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -63,7 +63,7 @@ def _conservative(text: str, argument: str, setting: PackingSetting) -> PackingP
             f"policy {text!r}: the argument is the number of jobs that get a reservation; it must "
             "be a whole number from 1 to 999999999"
         )
-    return HandMadePolicy(text, PackingKind.CONSERVATIVE, (float(argument or _DEPTH),))
+    return HandMadePolicy(text, PackingKind.CONSERVATIVE, (float(argument or _ALL_JOBS),))
 
 
 def _tetris(text: str, knob: str, setting: PackingSetting) -> PackingPolicy:
@@ -104,7 +104,8 @@ PACKING_CATALOG: Catalogue[PackingSetting] = Catalogue(
         PolicyEntry("easy-sjf", "EASY that backfills the shortest job first", "Tsafrir 2007",
                     _fixed(PackingKind.EASY, 1.0)),
         PolicyEntry("conservative[:DEPTH]",
-                    f"backfilling that delays none of the DEPTH oldest jobs (default: {_DEPTH})",
+                    "backfilling that delays no older job; later jobs than the DEPTH oldest wait "
+                    "(default: all can start)",
                     "Mu'alem and Feitelson 2001", _conservative),
         PolicyEntry("area", "least duration x share of the cluster first", "batch clusters",
                     _fixed(PackingKind.AREA)),

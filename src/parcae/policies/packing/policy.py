@@ -98,6 +98,7 @@ class HandMadePolicy(PackingPolicy):
 
         Each reservation may add a point to the profile.
         """
-        depth = int(self.params[0]) if self.kind is PackingKind.CONSERVATIVE else 0
+        most = views.jobs.shape[1]
+        depth = min(int(self.params[0]), most) if self.kind is PackingKind.CONSERVATIVE else 0
         points = views.points.shape[1] + depth
         return row_of(allocate_plan(1, points, views.free.shape[1]), 0)

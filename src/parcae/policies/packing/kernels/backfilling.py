@@ -99,21 +99,21 @@ def conservative(view, plan, depth):  # type: ignore[no-untyped-def]
     """Return the slot that conservative backfilling chooses.
 
     This is the first job in order of arrival that can start now without delaying any job before it.
-    The `depth` oldest jobs get reservations.
+    Only the `depth` oldest jobs are considered and get reservations.
 
     Args:
         view: the View of one cluster, with its profile.
         plan: the Plan, overwritten.
-        depth: number of jobs that get a reservation.
+        depth: number of jobs that are considered.
 
     Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime
     estimates in scheduling the IBM SP2 with backfilling" (conservative backfilling). Reservations
     are made anew at every event (compression).
     """
-    remaining = min(depth, view.head.num_jobs[0])
-    row = _next_oldest(view, VOID)
-    if not _can_any_start(view, remaining):
+    remaining = _num_considered(view, min(depth, view.head.num_jobs[0]))
+    if remaining == 0:
         return VOID
+    row = _next_oldest(view, VOID)
     _copy_profile(view, plan)
     while remaining > 0:
         point = _earliest(view, plan, row)
@@ -126,16 +126,20 @@ def conservative(view, plan, depth):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _can_any_start(view, depth):  # type: ignore[no-untyped-def]
-    """Return whether one of the `depth` oldest jobs can start now; in steps, any visible job.
+def _num_considered(view, depth):  # type: ignore[no-untyped-def]
+    """Return how many of the `depth` oldest jobs may decide what starts now.
 
-    It saves making a plan when there is nothing to decide.
+    Reservations behind the last job that can start now change nothing. In steps, where rows are not
+    in order of arrival, these are all `depth` jobs or none.
     """
-    rows = depth if view.head.is_exact[0] == 1 else view.head.num_jobs[0]
-    for row in range(rows):
+    if view.head.is_exact[0] == 1:
+        while depth > 0 and view.jobs.can_start[depth - 1] == 0:
+            depth -= 1
+        return depth
+    for row in range(view.head.num_jobs[0]):
         if view.jobs.can_start[row] == 1:
-            return True
-    return False
+            return depth
+    return 0
 
 
 @inlined

@@ -24,7 +24,7 @@ class PackingKind(IntEnum):
     RANDOM = 3  # is_greedy: only jobs that can start now
     FCFS = 4  # first come, first served, without overtaking
     EASY = 5  # is_shortest_first: order of backfilling
-    CONSERVATIVE = 6  # depth: number of jobs that get a reservation
+    CONSERVATIVE = 6  # depth: number of oldest jobs that are considered
     WITHHOLD = 7  # the WithholdParameter
     AREA = 8  # least duration x share of the resources first
 
