@@ -64,8 +64,17 @@ def test_seeds_without_a_job_are_no_obstacle() -> None:
     comparison = compare_packing(
         DrawnSource(rates=(0.1,), window=10), ["sjf", "fcfs"], num_seeds=20
     )
-    assert any(run.jobs == 0 for run in comparison.policies[0].runs)
-    assert comparison.policies[0].estimates["slowdown"].mean >= 1.0
+    sjf = comparison.policies[0]
+    assert sjf.estimates["slowdown"].mean >= 1.0
+    num_empty = sum(run.jobs == 0 for run in sjf.runs)
+    assert num_empty > 0
+    assert sjf.makespan_ratio == 1.0
+    assert sjf.mean("makespan") == np.mean([run.makespan for run in sjf.runs if run.jobs])
+    shares = [run.utilization["resource 0"] for run in sjf.runs if run.jobs]
+    assert sjf.utilization()["resource 0"] == pytest.approx(np.mean(shares))
+    assert any(
+        note.startswith(f"no job arrives on {num_empty} of 20 seeds") for note in comparison.notes()
+    )
 
 
 def test_without_any_job_there_is_nothing_to_compare() -> None:

@@ -85,6 +85,13 @@ def notes(comparison: PackingComparison) -> list[str]:
         f"times in {comparison.unit}; means over the jobs that started; "
         "[ ] are 95% confidence intervals"
     ]
+    first = comparison.policies[0]
+    num_empty = len(first.runs) - len(first.busy_runs)
+    if num_empty:
+        lines.append(
+            f"no job arrives on {num_empty:,} of {len(first.runs):,} seeds: makespan, busy and "
+            "withheld are means over the others"
+        )
     for result in comparison.policies:
         if not result.is_complete:
             lost = (

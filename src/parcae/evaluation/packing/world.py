@@ -66,7 +66,7 @@ class PackingResult:
         values: float64[jobs of all runs], the main measure; NaN for jobs that never started.
         groups: int64[jobs of all runs], the size group of each job.
         correlation: correlation between the means of neighbouring blocks; NaN for independent runs.
-        makespan_ratio: mean over runs of makespan / the first policy's.
+        makespan_ratio: mean over runs with jobs of makespan / the first policy's.
     """
 
     name: str
@@ -77,6 +77,11 @@ class PackingResult:
     groups: npt.NDArray[np.int64]
     correlation: float = math.nan
     makespan_ratio: float = 1.0
+
+    @property
+    def busy_runs(self) -> tuple[PackingSummary, ...]:
+        """The runs that have jobs. A run without jobs has no makespan, and nothing to decide."""
+        return tuple(run for run in self.runs if run.jobs > 0)
 
     @property
     def num_jobs(self) -> int:
@@ -102,13 +107,13 @@ class PackingResult:
         return self.unallocated + self.dropped == 0
 
     def mean(self, key: str) -> float:
-        """Mean over runs of the field `key` of their summaries."""
-        return mean_of_started(np.array([getattr(run, key) for run in self.runs], np.float64))
+        """Mean over runs with jobs of the field `key` of their summaries."""
+        return mean_of_started(np.array([getattr(run, key) for run in self.busy_runs], np.float64))
 
     def utilization(self) -> dict[str, float]:
-        """Utilization of each resource, as a mean over runs."""
+        """Utilization of each resource, as a mean over runs with jobs."""
         return {
-            name: float(np.mean([run.utilization[name] for run in self.runs]))
+            name: float(np.mean([run.utilization[name] for run in self.busy_runs]))
             for name in self.runs[0].utilization
         }
 
@@ -127,7 +132,7 @@ class PackingResult:
         }
 
     def to_json(self, sizes: SizeGroups, measure: str) -> dict[str, Any]:
-        """Estimates with intervals, and means over runs."""
+        """Estimates with intervals, and means over runs with jobs."""
         estimates = {name: estimate.to_json() for name, estimate in self.estimates.items()}
         ratios = {f"{name}_ratio_to_first": one.to_json() for name, one in self.ratios.items()}
         card: dict[str, Any] = {
@@ -400,7 +405,9 @@ def _result(
     """
     samples = _measured(outcomes)
     of_first = _measured(first)
-    makespans = np.array([[makespan(one) for one in runs] for runs in (outcomes, first)], float)
+    makespans = np.array(
+        [[makespan(one) for one in runs if len(one.jobs)] for runs in (outcomes, first)], float
+    )
     is_one_run = len(outcomes) == 1
     return PackingResult(
         name,
