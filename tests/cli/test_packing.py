@@ -254,6 +254,22 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
             ".: this is a folder; give the name of a file",
         ),
         ("tune sjf --load 1 -o x.safetensors", "'sjf' cannot be tuned"),
+        (
+            "tune tetris --load 1 -o x.safetensors --budget 1",
+            "--budget has no effect here: it applies only to withhold",
+        ),
+        (
+            "tune tetris --load 1 -o x.safetensors --generations 1",
+            "--generations has no effect here: it applies only to withhold",
+        ),
+        (
+            "tune tetris --load 1 -o x.safetensors --start w.safetensors",
+            "--start has no effect here: it applies only to withhold",
+        ),
+        (
+            "tune tetris --load 1 -o x.safetensors --seed 1",
+            "--seed has no effect here: it applies only to withhold",
+        ),
         ("tune tetris --load 1 -o x.txt", "with a name that ends in .safetensors"),
         ("tune tetris --load 1 -o nowhere/x.safetensors", "the folder of this file does not exist"),
         ("train foo --load 1 -o x", "no learner 'foo'"),

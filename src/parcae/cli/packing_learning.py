@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.checks import refusing
+from parcae.cli.checks import Only, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import (
     Found,
@@ -177,7 +177,15 @@ def train_command(
     run_training(learner, training.plan(folder), cost.name.lower(), as_json)
 
 
-@refusing(*ONE_SOURCE)
+@refusing(
+    *ONE_SOURCE,
+    # The knob of Tetris is swept, which neither begins somewhere nor draws.
+    Only(
+        ("start", "seed", "generations", "budget"),
+        lambda given: given["rule"] != "tetris",
+        "to withhold",
+    ),
+)
 @with_groups
 def tune_command(
     rule: Annotated[
