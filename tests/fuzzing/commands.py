@@ -45,7 +45,7 @@ _BASES = {
     "spark jar": "",
     "spark doctor": "",
     "packing train": "set -o trained --load 1 --budget 0.01 --iterations 1 --window 10",
-    "packing tune": "tetris --load 1 -o t.safetensors --budget 0.01 --window 10 --generations 1",
+    "packing tune": "withhold --load 1 -o t.safetensors --budget 0.01 --window 10 --generations 1",
     "packing simulate": "--load 1 --window 10",
     "packing compare": "--load 1 --window 10 --seeds 2 --policies sjf,packer",
     "packing describe": "--swf log.swf",
