@@ -1,15 +1,18 @@
 """Warnings where conclusions from simulated runs would be wrong.
 
 `setting_warnings` judges a workload, a cluster and its arrivals before any run; `run_warnings` what
-the runs show. `compare`, `learn` and the report print both. `packing_warnings` judges rigid jobs.
+the runs show. `compare`, `learn` and the report print both. `packing_warnings` judges rigid jobs,
+`learned_warnings` the policies that learned from them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from parcae.metrics.later import PairedRuns
 from parcae.policies.additions import PolicyText
@@ -19,7 +22,7 @@ from parcae.simulation.load import offered_load
 from parcae.units import s_from_ms
 from parcae.workloads.describe import MEASURED_ALONE
 from parcae.workloads.job import Workload
-from parcae.workloads.rigid import RigidJobs
+from parcae.workloads.rigid import RigidJobs, log_name
 
 #: Keys of a workload's provenance that only measurements of one job at a time have: those of
 #: `parcae workload measure-tpch`, and event logs in which hardly two jobs overlap.
@@ -59,6 +62,37 @@ def packing_warnings(sequences: Sequence[RigidJobs], load: float) -> list[str]:
     """
     found = (_packing_overload(load), _repeated_sequences(sequences), _shared_jobs(sequences))
     return [text for text in found if text]
+
+
+def learned_warnings(
+    sources: Mapping[str, Mapping[str, Any]], sequences: Sequence[RigidJobs]
+) -> list[str]:
+    """Which policies learned from a log's jobs on which they are compared, in sentences.
+
+    Args:
+        sources: by policy, where it learned, as `parcae.packing.sources` describes it.
+        sequences: the job sequences of the runs.
+    """
+    found = []
+    for name, source in sources.items():
+        known = [_learned_jobs(source, jobs) for jobs in sequences]
+        share = float(np.concatenate(known).mean())
+        if share > 0:
+            found.append(
+                f"{name} learned from {share:.0%} of the jobs on which it is compared, so its "
+                "results say little about other jobs; compare it on a part of the log from which "
+                "it did not learn (--part second)"
+            )
+    return found
+
+
+def _learned_jobs(source: Mapping[str, Any], jobs: RigidJobs) -> npt.NDArray[np.bool_]:
+    """Which jobs a source draws from, bool[num_jobs]: of the same log, and in its range of ids."""
+    is_known = np.zeros(len(jobs), np.bool_)
+    for part in source.get("mixed", [source]):
+        if "log" in part and log_name(part["log"]) == log_name(jobs.name):
+            is_known |= (part["first_id"] <= jobs.ids) & (jobs.ids <= part["last_id"])
+    return is_known
 
 
 def promise_warnings(policies: Iterable[PolicyText]) -> list[str]:

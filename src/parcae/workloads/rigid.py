@@ -182,6 +182,14 @@ class RigidJobs:
         return self.piece(0, middle), self.piece(middle, len(self))
 
 
+def log_name(name: str) -> str:
+    """Return the name of a log by that of its jobs, which may be a part or sped up.
+
+    Example: "dost[0:100]" is a part of the log "dost".
+    """
+    return name.partition("[")[0]
+
+
 def _whole(name: str, key: str, values: npt.ArrayLike) -> IntArray:
     """The values as a read-only int64 array; refuses everything that is not a whole number."""
     try:

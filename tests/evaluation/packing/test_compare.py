@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +15,12 @@ from parcae.evaluation.packing.view import number
 from parcae.evaluation.packing.world import PackingComparison, run_policy
 from parcae.metrics.packing import bounded_slowdown, slowdown
 from parcae.packing.config import PackingConfig
-from parcae.packing.sources import DrawnSource, LogSource
-from parcae.policies.packing.catalog import make_packing_policy
+from parcae.packing.sources import DrawnSource, LogSource, MixedSource
+from parcae.policies.checkpoint import write_checkpoint
+from parcae.policies.packing.catalog import make_packing_policy, rule_checkpoint
+from parcae.policies.packing.kernels.decisions import PackingKind
+from parcae.policies.packing.layout import WithholdParameter
+from parcae.policies.packing.policy import HandMadePolicy
 from parcae.workloads.random_streams import TUNING_SEED_START
 from parcae.workloads.rigid import RigidJobs
 
@@ -190,6 +196,28 @@ def test_pieces_that_share_jobs_or_are_all_the_same_are_warned_of() -> None:
     same = LogSource(log(), None)
     (repeated,) = _warnings(compare_packing(same, ["fcfs"], num_seeds=3))
     assert repeated.startswith("all 3 runs have the same jobs")
+
+
+def test_a_policy_that_learned_from_the_jobs_of_the_comparison_is_warned_of(tmp_path: Path) -> None:
+    jobs = log()
+    other = replace(log(seed=2), name="other")
+    mixed = MixedSource((LogSource(other.halves()[0], 50), LogSource(jobs.halves()[0], 50)))
+    path = tmp_path / "w.safetensors"
+    rule = HandMadePolicy("w", PackingKind.WITHHOLD, np.zeros(len(WithholdParameter)))
+    write_checkpoint(rule_checkpoint(rule, {"source": mixed.card()}), path)
+    shares = {}
+    for part in ("second", "first", "all"):
+        texts = _warnings(compare_log(jobs, ["easy", str(path)], part=part))
+        shares[part] = [text.removeprefix(str(path))[:20] for text in texts]
+    assert shares == {
+        "second": [],
+        "first": [" learned from 100% o"],
+        "all": [" learned from 50% of"],
+    }
+    sped = replace(jobs, name=f"{jobs.name}[2 times as fast]")
+    assert len(_warnings(compare_log(sped, ["easy", str(path)], part="first"))) == 1
+    third = replace(jobs, name="third")
+    assert _warnings(compare_log(third, ["easy", str(path)], part="first")) == []
 
 
 def test_a_knob_at_the_edge_of_its_sweep_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

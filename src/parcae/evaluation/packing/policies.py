@@ -58,12 +58,14 @@ class ResolvedPacking:
         curves: by learned policy, [iteration, seconds, cost on the selection runs] for each
             measurement of its training.
         edges: by name, a warning of a tuned value at the edge of those that were tried.
+        sources: by learned policy, where it learned, as `PackingSource.card` describes it.
     """
 
     policies: Mapping[str, PackingPolicy]
     tuned: Mapping[str, str]
     curves: Mapping[str, list[list[float]]]
     edges: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -107,12 +109,13 @@ def resolve_packing(
         tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
         if result.edge:
             edges[name] = result.edge
-    curves = {name: _curve(name, setting) for name in made}
+    cards = {name: _card(name, setting) for name in made}
     return ResolvedPacking(
         {name: made[name] for name in dict.fromkeys(names)},
         tuned,
-        {name: curve for name, curve in curves.items() if curve},
+        {name: list(card["curve"]) for name, card in cards.items() if card.get("curve")},
         edges,
+        {name: card["source"] for name, card in cards.items() if "source" in card},
     )
 
 
@@ -126,10 +129,10 @@ def tuned_policy(name: str) -> str | None:
     return plain if plain in TUNED else None
 
 
-def _curve(name: str, setting: PackingSetting | None) -> list[list[float]]:
-    """The learning curve from a learned policy's model card; empty for other policies."""
+def _card(name: str, setting: PackingSetting | None) -> Mapping[str, Any]:
+    """A learned policy's model card; empty for other policies."""
     path = packing_checkpoint(name.removesuffix(UNGUARDED), setting)
-    return [] if path is None else list(read_checkpoint(path).card.get("curve", []))
+    return {} if path is None else read_checkpoint(path).card
 
 
 def tune(name: str, tuning: Tuning, **search: Any) -> Tuned:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError
-from parcae.evaluation.doubts import packing_warnings
+from parcae.evaluation.doubts import learned_warnings, packing_warnings
 from parcae.evaluation.packing.policies import ResolvedPacking, Tuning, resolve_packing
 from parcae.evaluation.packing.samples import NUM_BLOCKS, Samples, samples_of
 from parcae.evaluation.statistics import Estimate, Method
@@ -328,7 +328,11 @@ class PackingWorld:
         settings = self._settings(resolved, results)
         shown = dict(zip(resolved.names, rows[0], strict=True))
         edges = (f"{name}: {text}" for name, text in resolved.edges.items())
-        warnings = (*packing_warnings(self.sequences, self.load), *edges)
+        warnings = (
+            *packing_warnings(self.sequences, self.load),
+            *learned_warnings(resolved.sources, self.sequences),
+            *edges,
+        )
         return PackingComparison(
             results,
             settings,

@@ -15,6 +15,7 @@ from parcae.policies.entries import Catalogue, PolicyEntry, refuse_argument, ref
 from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.layout import WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
+from parcae.workloads.rigid import log_name
 
 SHIPPED = ShippedCheckpoints(
     Path(__file__).parent.parent / "shipped" / "packing", "parcae packing train"
@@ -210,7 +211,7 @@ def _nearest(name: str, setting: PackingSetting) -> str:
             0.0 if setting.rate is None or not rates else abs(setting.rate - float(np.mean(rates)))
         )
         wanted = "bounded_slowdown" if is_exact else "slowdown"
-        is_other = _log_name(str(source.get("log", ""))) != _log_name(setting.log)
+        is_other = log_name(str(source.get("log", ""))) != log_name(setting.log)
         return is_exact != setting.is_exact, card.get("cost") != wanted, is_other, off
 
     best = SHIPPED.nearest(name, distance)
@@ -221,11 +222,6 @@ def _nearest(name: str, setting: PackingSetting) -> str:
             f"`parcae packing train {name}`"
         )
     return best
-
-
-def _log_name(name: str) -> str:
-    """Return a log's name without the suffix that names a part of it."""
-    return name.partition("[")[0]
 
 
 def policy_of_checkpoint(checkpoint: Checkpoint, path: str, name: str) -> PackingPolicy:
