@@ -82,6 +82,8 @@ def test_the_header_is_kept_with_the_lines_that_go_on_with_a_value(tmp_path: Pat
     [
         ("; MaxNodes: 4\n; MaxProcs: 16\n", None, 16, "MaxProcs"),
         ("; MaxNodes: 4\n; MaxProcs: -1\n", None, 4, "MaxNodes"),
+        ("; MaxProcs: 1,024\n", None, 1_024, "MaxProcs"),
+        ("; MaxProcs: 16, of 2 boards\n", None, 16, "MaxProcs"),
         ("", None, 3, "the largest job's"),
         ("; MaxProcs: 16\n", 9, 9, "given"),
     ],
@@ -224,7 +226,13 @@ def test_short_fractional_and_unsorted_jobs_are_mended_and_counted(tmp_path: Pat
 
 def test_jobs_of_some_partitions_alone(tmp_path: Path) -> None:
     path = _log(tmp_path, *(_line(n, n, 5, 1, partition=n % 3) for n in range(6)))
+    whole = read_swf(path, partitions=(0, 2))
+    assert whole.report.notes[0] == (
+        "the cluster has 16 processors (MaxProcs of the header); a header counts the processors of "
+        "all partitions: give --processors"
+    )
     log = read_swf(path, partitions=(0, 2), processors=4)
+    assert log.report.notes[0] == "the cluster has 4 processors (given)"
     assert (log.jobs.ids.tolist(), log.findings[0].what, log.findings[0].count) == (
         [0, 2, 3, 5],
         "of other partitions",

@@ -191,6 +191,8 @@ def read_swf(
     _refuse_values(line_filter, lines.values)
     _drop_what_never_ran(line_filter, lines.values, cancelled, partitions)
     demand, capacity, notes = _resources(line_filter, lines, processors, memory)
+    if partitions is not None and processors is None:
+        notes[0] += "; a header counts the processors of all partitions: give --processors"
     # Too many bad lines are reported before a log without jobs: they explain it best.
     bad.finish(num_rows)
     if not line_filter.is_kept.any():

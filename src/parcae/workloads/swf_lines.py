@@ -54,6 +54,7 @@ _NUMERIC = re.compile(rb"[-+.\deE\s]+")
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 #: Of a number in the header. Larger ones are out of range after the cut as well.
 _MOST_DIGITS = 20
+_HEADER_NUMBER = re.compile(r"\d{1,3}(,\d{3})+(?!\d)|\d+")
 _HEADER_KEY = re.compile(r"(\w+):(?:\s+(.*))?$")
 
 
@@ -73,13 +74,13 @@ class SwfHeader:
         return next((value for name, value in self.entries if name == key), None)
 
     def number(self, key: str) -> int | None:
-        """The whole number >= 0 at the start of a key's value.
+        """The whole number >= 0 at the start of a key's value, also with commas as in 1,024.
 
         None if there is none, as in `; MaxNodes: -1`.
         """
-        match = re.match(r"\d+", self.text(key) or "")
+        match = _HEADER_NUMBER.match(self.text(key) or "")
         # A number of thousands of digits takes Python long, or is refused; no reader needs it.
-        return int(match[0][:_MOST_DIGITS]) if match else None
+        return int(match[0].replace(",", "")[:_MOST_DIGITS]) if match else None
 
 
 class Lines(NamedTuple):
