@@ -240,6 +240,12 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
             "the same for every policy that starts them all: use makespan",
         ),
         ("compare --swf log.swf --part third", "choose one of second, first, all"),
+        (
+            "compare --swf log.swf --policies easy,deeprm",
+            "policy 'deeprm' sees an image of the cluster, which needs time in steps, so it cannot "
+            "run logs: use set",
+        ),
+        ("train a2c --swf log.swf -o x", "use a policy that needs no image (set)"),
         ("compare --swf log.swf --partitions a", "write numbers separated by commas"),
         ("compare --swf short.swf", "short.swf:2: 17 fields, expected 18"),
         ("compare --swf large.swf", "large.swf:2: the job takes 4 processors, the cluster has 2"),

@@ -125,6 +125,8 @@ PACKING_CATALOG: Catalogue[PackingSetting] = Catalogue(
     ),
 )  # fmt: skip
 LEARNED = ("deeprm", "a2c", "set")
+#: Those that see images, which exist only with time in steps.
+_OF_IMAGES = ("deeprm", "a2c")
 
 
 def make_packing_policy(text: str, setting: PackingSetting | None = None) -> PackingPolicy:
@@ -216,6 +218,11 @@ def _nearest(name: str, setting: PackingSetting) -> str:
 
     best = SHIPPED.nearest(name, distance)
     if distance(read_checkpoint(SHIPPED.path(name, best)))[0]:
+        if name in _OF_IMAGES:
+            raise PolicyError(
+                f"policy {name!r} sees an image of the cluster, which needs time in steps, so it "
+                "cannot run logs: use set"
+            )
         kind = "logs with exact times" if setting.is_exact else "time in steps"
         raise PolicyError(
             f"policy {name!r}: no shipped variant is for {kind}; train one with "
