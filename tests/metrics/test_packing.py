@@ -18,12 +18,14 @@ from parcae.metrics.packing import (
     size_groups,
     slowdown,
     summarize_packing,
+    typical_cost,
     usage,
     utilization,
     withheld_share,
 )
 from parcae.packing.config import PackingConfig
 from parcae.packing.layout import NOT_YET, Cost
+from parcae.packing.sources import LogSource, MixedSource, origins
 from parcae.packing.world import Outcome, PackingBatch
 from parcae.policies.packing.catalog import make_packing_policy
 from parcae.workloads.rigid import RigidJobs
@@ -181,13 +183,6 @@ def test_an_objective_is_named_as_on_the_command_line() -> None:
 
 
 def test_of_two_logs_the_typical_cost_is_the_geometric_mean_of_their_means() -> None:
-    from parcae.metrics.packing import mean_cost, typical_cost
-    from parcae.packing.config import PackingConfig
-    from parcae.packing.layout import Cost
-    from parcae.packing.world import PackingBatch
-    from parcae.policies.packing.catalog import make_packing_policy
-    from parcae.workloads.rigid import RigidJobs
-
     quiet = RigidJobs("quiet", [0, 100], [10, 10], [[1], [1]], [4], step="s")  # slowdown 1
     busy = RigidJobs(
         "busy", [0, 0], [70, 10], [[8], [8]], [8], step="s"
@@ -195,4 +190,16 @@ def test_of_two_logs_the_typical_cost_is_the_geometric_mean_of_their_means() -> 
     batch = PackingBatch([quiet, busy], PackingConfig.for_log(quiet))
     batch.run(make_packing_policy("fcfs").play_many)
     assert mean_cost(batch, Cost.SLOWDOWN) == pytest.approx((1 + 1 + 1 + 8) / 4)
-    assert typical_cost(batch, Cost.SLOWDOWN) == pytest.approx(np.sqrt(1.0 * 4.5))
+    assert typical_cost(batch, Cost.SLOWDOWN, [0, 1]) == pytest.approx(np.sqrt(1.0 * 4.5))
+
+
+def test_two_logs_of_clusters_of_the_same_size_are_two_logs() -> None:
+    quiet = RigidJobs("log", [0, 100], [10, 10], [[1], [1]], [8], step="s")
+    busy = RigidJobs("log", [0, 0], [70, 10], [[8], [8]], [8], step="s")
+    source = MixedSource((LogSource(quiet, None), LogSource(busy, None)))
+    seeds = range(7, 11)
+    batch = PackingBatch(source.draw(seeds), source.config)
+    batch.run(make_packing_policy("fcfs").play_many)
+    log_of = origins(source, seeds)
+    assert log_of.tolist() == [1, 0, 1, 0]
+    assert typical_cost(batch, Cost.SLOWDOWN, log_of) == pytest.approx(np.sqrt(1.0 * 4.5))

@@ -130,18 +130,24 @@ def mean_cost_of_started(batch: PackingBatch, cost: Cost) -> float:
     return float(costs.sum() / max(1, jobs - int(batch.states.clock["num_dropped"].sum())))
 
 
-def typical_cost(batch: PackingBatch, cost: Cost) -> float:
+def typical_cost(batch: PackingBatch, cost: Cost, log_of: npt.ArrayLike) -> float:
     """Return the number that tuning and training minimize.
 
     This is `mean_cost` or, for runs of several logs, the geometric mean of the logs' mean costs.
     The slowdowns of one log may be a hundred times those of another, so that a plain mean would
-    depend on that log only. Logs are identified by the capacity of their clusters.
+    depend on that log only.
+
+    Args:
+        batch: simulated runs.
+        cost: the cost.
+        log_of: int64[num_sequences], the log of each sequence, see
+            `parcae.packing.sources.origins`.
     """
     if cost not in BY_JOB or batch.config.mode is not TimeMode.EXACT:
         return mean_cost(batch, cost)
-    _, log = np.unique(batch.states.capacity, axis=0, return_inverse=True)
-    costs = np.bincount(log.ravel(), comparable_costs(batch, cost))
-    jobs = np.bincount(log.ravel(), batch.sequence_tables.num_jobs[batch.sequence_rows, 0])
+    _, log = np.unique(np.asarray(log_of)[batch.sequence_rows], return_inverse=True)
+    costs = np.bincount(log, comparable_costs(batch, cost))
+    jobs = np.bincount(log, batch.sequence_tables.num_jobs[batch.sequence_rows, 0])
     # The floor keeps a log without cost from making the geometric mean 0.
     return float(np.exp(np.log(np.maximum(costs, 1e-9) / np.maximum(1, jobs)).mean()))
 

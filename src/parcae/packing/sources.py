@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from parcae.errors import ConfigError
 from parcae.packing.config import PackingConfig
@@ -185,7 +186,10 @@ class MixedSource:
 
     def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
         """Return one sequence for each seed."""
-        return [self.sources[seed % len(self.sources)].draw([seed])[0] for seed in seeds]
+        return [
+            self.sources[row].draw([seed])[0]
+            for seed, row in zip(seeds, origins(self, seeds), strict=True)
+        ]
 
     def card(self) -> dict[str, Any]:
         """Return the descriptions of all sources."""
@@ -193,3 +197,13 @@ class MixedSource:
             "mixed": [source.card() for source in self.sources],
             "config": self.config.model_dump(mode="json"),
         }
+
+
+def origins(source: PackingSource, seeds: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return which of a mixed source's sources each seed draws from; 0 for other sources.
+
+    Returns:
+        int64[num_seeds], indices of sources.
+    """
+    count = len(source.sources) if isinstance(source, MixedSource) else 1
+    return np.array(seeds, np.int64) % count

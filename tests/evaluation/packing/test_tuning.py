@@ -77,7 +77,7 @@ def test_a_policy_that_overflows_the_backlog_is_not_ranked_above_one_that_loses_
         HandMadePolicy("lossy", PackingKind.WITHHOLD, params),
     ):
         batch.run(policy.play_many)
-        costs[policy.name] = typical_cost(batch, Cost.SLOWDOWN)
+        costs[policy.name] = typical_cost(batch, Cost.SLOWDOWN, np.zeros(20))
         lost[policy.name] = int(num_never_started(batch).sum())
     assert lost["lossy"] > 1.5 * lost["sjf"]
     assert costs["lossy"] > 1.5 * costs["sjf"]

@@ -22,7 +22,7 @@ from parcae.metrics.packing import (
 )
 from parcae.packing.config import TimeMode
 from parcae.packing.layout import Cost
-from parcae.packing.sources import LogSource, PackingSource
+from parcae.packing.sources import LogSource, PackingSource, origins
 from parcae.packing.world import PackingBatch
 from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.layout import WithholdParameter
@@ -108,7 +108,8 @@ class _Arena:
 
     def measure(self, policy: HandMadePolicy, batch: PackingBatch) -> float:
         batch.run(policy.play_many, self.num_threads)
-        return typical_cost(batch, self.cost)
+        # A batch has consecutive seeds: which of them share a log does not depend on the first.
+        return typical_cost(batch, self.cost, origins(self.source, range(len(batch))))
 
     def words(self, policy: HandMadePolicy, batch: PackingBatch) -> str:
         """The cost of a policy in words, with the mean that comparisons report."""

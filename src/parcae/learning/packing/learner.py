@@ -14,7 +14,7 @@ from typing import Any
 from parcae.learning.loop import Learner, Measured, compile_kernels
 from parcae.metrics.packing import typical_cost
 from parcae.packing.layout import Cost
-from parcae.packing.sources import PackingSource
+from parcae.packing.sources import PackingSource, origins
 from parcae.packing.world import PackingBatch
 from parcae.policies.packing.policy import PackingPolicy
 from parcae.workloads.random_streams import SELECTION_SEED_START
@@ -75,9 +75,13 @@ class PackingLearner(Learner):
             self._selection, self.source.config, wants_profile=policy.wants_profile, seed=self.seed
         )
         batch.run(policy.play_many)
-        return [(typical_cost(batch, self.cost), self.weights())]
+        log_of = origins(self.source, self._selection_seeds)
+        return [(typical_cost(batch, self.cost, log_of), self.weights())]
+
+    @property
+    def _selection_seeds(self) -> range:
+        return range(SELECTION_SEED_START, SELECTION_SEED_START + self.num_selection)
 
     @cached_property
     def _selection(self) -> list[RigidJobs]:
-        first = SELECTION_SEED_START
-        return self.source.draw(range(first, first + self.num_selection))
+        return self.source.draw(self._selection_seeds)
