@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError
+from parcae.packing.config import PackingConfig
+from parcae.packing.sources import LogSource
 from parcae.studies.reproduce.a2c import Measured, orderings
 from parcae.studies.reproduce.a2c_architectures import Curve, convergence
+from parcae.studies.reproduce.a2c_log import PieceStage, table4
 from parcae.studies.reproduce.catalog import reproduce
 from parcae.studies.reproduce.study import PackingRequest
+from parcae.workloads.rigid import RigidJobs
 
 _LOG = Path(__file__).parents[2] / "../shared/data/swf/DOST-ASTI_COARE-Saliksik-2020-cln.swf"
 
@@ -42,6 +46,35 @@ def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, name: str
 def test_table4_says_that_it_needs_a_log(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--workload LOG\.swf"):
         reproduce("a2c-table4", _request(tmp_path))
+
+
+def _log(num_jobs: int) -> RigidJobs:
+    return RigidJobs(
+        "log", np.arange(num_jobs), np.full(num_jobs, 2), np.ones((num_jobs, 1)), [4], step="step"
+    )
+
+
+@pytest.mark.parametrize(("num_jobs", "pieces"), [(500, 4), (250, 2), (199, 1)])
+def test_pieces_of_a_log_have_no_job_in_common(num_jobs: int, pieces: int) -> None:
+    source = LogSource(_log(num_jobs), 100, PackingConfig())
+    ids = [piece.ids for piece in PieceStage(source, 1_000, 4).sequences]
+    assert [len(piece) for piece in ids] == [100] * pieces
+    joined = np.concatenate(ids)
+    assert np.array_equal(joined, np.arange(joined[0], joined[0] + 100 * pieces))
+    assert joined[0] != PieceStage(source, 1_002, 4).sequences[0].ids[0]
+
+
+def test_pieces_of_a_short_log_are_named_by_their_size_and_one_gives_no_verdict(
+    tmp_path: Path,
+) -> None:
+    lines = [f"{n} {60 * n} -1 7200 2 -1 -1 2 -1 -1 1 1 1 -1 1 -1 -1 -1" for n in range(160)]
+    log = tmp_path / "short.swf"
+    log.write_text("; MaxProcs: 8\n" + "\n".join(lines) + "\n")
+    result = table4(replace(_request(tmp_path), log=log))
+    # Each half has 80 jobs: one piece of 60, and one of all 80.
+    assert {row[0] for row in result.rows} == {"60 jobs", "80 jobs (for 2,400 jobs)"}
+    assert result.findings == []
+    assert sum("no verdict" in note for note in result.notes) == 2
 
 
 def test_orderings_hold_only_beyond_the_interval_of_paired_differences() -> None:

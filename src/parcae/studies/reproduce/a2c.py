@@ -99,6 +99,11 @@ class Measured:
             {label: entry.num_unfinished for label, entry in played.items()},
         )
 
+    @property
+    def num_sequences(self) -> int:
+        """Number of job sequences."""
+        return len(next(iter(self.values.values()))[0])
+
     def estimates(self, label: str) -> tuple[Estimate, ...]:
         """The means of a policy's three metrics."""
         return tuple(mean_estimate(row) for row in self.values[label])
