@@ -18,6 +18,17 @@ def executor(name: str = "1", cores: int = 2) -> dict[str, Any]:
     }
 
 
+def application_start(app_id: str, time: int = 0, attempt: str = "") -> dict[str, Any]:
+    """The start of an application; attempts have ids only on YARN."""
+    event = {
+        "Event": "SparkListenerApplicationStart",
+        "App Name": "app",
+        "App ID": app_id,
+        "Timestamp": time,
+    }
+    return {**event, "App Attempt ID": attempt} if attempt else event
+
+
 def stage_info(
     stage: int, tasks: int, parents: tuple[int, ...] = (), rdd: int = -1, scope: str = "map"
 ) -> dict[str, Any]:
@@ -159,14 +170,17 @@ def to_bytes(events: list[dict[str, Any]]) -> bytes:
     )
 
 
-def small_log(runs: int = 3, gap: int = 1_000) -> bytes:
-    """A job "report" of two stages (2 + 1 tasks of 50 ms on one core), run every `gap` ms."""
-    events = [executor(cores=1)]
+def small_log(runs: int = 3, gap: int = 1_000, start: dict[str, Any] | None = None) -> bytes:
+    """A job "report" of two stages (2 + 1 tasks of 50 ms on one core), run every `gap` ms.
+
+    The log has an event of the application's start if one is given.
+    """
+    events = [executor(cores=1)] if start is None else [start, executor(cores=1)]
     for run in range(runs):
-        start = run * gap
+        begin = run * gap
         first = stage_info(2 * run, 2)
         last = stage_info(2 * run + 1, 1, (2 * run,), scope="reduce")
-        events.append(job_start(run, start, [first, last], spark_jobGroup_id="report"))
-        events += ran(first, start, start + 100) + ran(last, start + 100, start + 150)
+        events.append(job_start(run, begin, [first, last], spark_jobGroup_id="report"))
+        events += ran(first, begin, begin + 100) + ran(last, begin + 100, begin + 150)
         events.append(job_end(run))
     return to_bytes(events)

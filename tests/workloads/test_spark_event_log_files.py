@@ -4,6 +4,7 @@ import gzip
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import lz4.block
 import pytest
@@ -12,7 +13,7 @@ import zstandard
 from parcae.errors import FormatError
 from parcae.workloads.spark.files import find_logs
 from parcae.workloads.spark_event_log import read_spark_event_logs
-from tests.workloads.spark_log_builder import small_log
+from tests.workloads.spark_log_builder import application_start, small_log
 
 HEADER = struct.Struct("<8sBiiI")
 
@@ -81,6 +82,58 @@ def test_a_folder_of_logs_is_searched_and_other_files_are_noted(tmp_path: Path) 
     assert workload.weights == (5.0,)
     assert report.num_files == 4
     assert any("README does not begin like a Spark event log" in note for note in report.notes)
+
+
+def test_an_application_counts_once_however_many_copies_there_are(tmp_path: Path) -> None:
+    data = small_log(runs=2, start=application_start("app-1"))
+    (tmp_path / "app-1").write_bytes(data)
+    (tmp_path / "app-1.gz").write_bytes(gzip.compress(data))
+    with zipfile.ZipFile(tmp_path / "download.zip", "w") as archive:
+        archive.writestr("app-1", data)
+    workload, report = read_spark_event_logs([tmp_path])
+    assert workload.weights == (2.0,)
+    assert report.num_files == 1
+    copy_of = f"the same application as {tmp_path}/app-1."
+    assert f"Left out {tmp_path}/app-1.gz: {copy_of}" in report.notes
+    assert f"Left out {tmp_path}/download.zip!app-1: {copy_of}" in report.notes
+
+
+def test_a_rolling_log_is_a_copy_of_its_zip_download(tmp_path: Path) -> None:
+    log = _rolling(tmp_path, small_log(runs=2, start=application_start("app-1")))
+    with zipfile.ZipFile(tmp_path / "download.zip", "w") as archive:
+        for path in log.iterdir():
+            archive.write(path, f"{log.name}/{path.name}")
+    workload, report = read_spark_event_logs([tmp_path])
+    assert workload.weights == (2.0,)
+    assert f"Left out {log}: the same application as {tmp_path}/download.zip!{log.name}." in (
+        report.notes
+    )
+
+
+def test_a_complete_copy_is_read_instead_of_one_in_progress(tmp_path: Path) -> None:
+    data = small_log(runs=3, start=application_start("app-1"))
+    (tmp_path / "1.inprogress").write_bytes(data[:-20])
+    (tmp_path / "2").write_bytes(data)
+    assert _weights(tmp_path) == (3.0,)
+
+
+@pytest.mark.parametrize(
+    "other", [application_start("app-2"), application_start("app-1", attempt="2")]
+)
+def test_other_applications_and_attempts_are_no_copies(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    (tmp_path / "1").write_bytes(small_log(runs=2, start=application_start("app-1", attempt="1")))
+    (tmp_path / "2").write_bytes(small_log(runs=3, start=other))
+    assert _weights(tmp_path) == (5.0,)
+
+
+def test_a_path_may_be_given_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "app-1").write_bytes(small_log(runs=2))
+    monkeypatch.chdir(tmp_path)
+    found = find_logs([Path("app-1"), tmp_path / "app-1", tmp_path / "." / "app-1"])
+    assert len(found.sources) == 1
+    assert not found.notes
 
 
 def test_a_torn_log_keeps_its_complete_lines(tmp_path: Path) -> None:

@@ -36,10 +36,13 @@ class LogStart(NamedTuple):
 
 
 class ApplicationStart(NamedTuple):
-    """The application's name, its id, and its start time in ms."""
+    """The application's name, its id, its attempt's id ("" where there are no attempts), and its
+    start time in ms.
+    """
 
     name: str
     app_id: str
+    attempt_id: str
     time_ms: int
 
 
@@ -379,6 +382,7 @@ def _application_start(data: Any) -> ApplicationStart:
     return ApplicationStart(
         str(data.get("App Name", "")),
         str(data.get("App ID", "")),
+        str(data.get("App Attempt ID", "")),
         _integer(data.get("Timestamp", -1)),
     )
 

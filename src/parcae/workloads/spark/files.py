@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -20,12 +21,16 @@ from parcae.loader import (
     open_member,
     split_lines,
 )
+from parcae.workloads.spark.events import ApplicationStart, parse_event
 
 ROLLING_FILE = re.compile(r"^events_(\d+)_")
 EVENT_START = re.compile(rb'^\s*\{\s*"Event"\s*:')
 # As many missing parts are named in a message.
 _SHOWN_MISSING = 5
 ZIP_MAGIC = b"PK\x03\x04"
+_APPLICATION_START = b"SparkListenerApplicationStart"
+#: Spark writes the start of an application among the first events; only these are searched.
+_HEAD_LINES = 1_000
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,14 @@ class LogSource:
     name: str
     parts: tuple[LogPart, ...]
 
+    @property
+    def label(self) -> str:
+        """The log in messages: the file, or the folder of a rolling log."""
+        first = self.parts[0]
+        if first.name == self.name:
+            return first.label
+        return first.label.removesuffix(first.name).rstrip("/!")
+
 
 @dataclass(frozen=True)
 class FoundLogs:
@@ -67,6 +80,8 @@ class FoundLogs:
 
 def find_logs(paths: Sequence[Path]) -> FoundLogs:
     """Find all event logs: files, rolling directories, zip archives, or folders that contain them.
+
+    Of several copies of one application's log only one is given; notes name the others.
 
     Raises:
         FormatError: a path that does not exist or is not an event log, a rolling log that was
@@ -89,7 +104,45 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
         raise FormatError(
             f"{where}: no Spark event log found{left_out}; logs begin with a line {{'Event': ...}}"
         )
-    return FoundLogs(tuple(dict.fromkeys(sources)), tuple(notes))
+    distinct = list({_resolved_parts(source): source for source in reversed(sources)}.values())
+    return FoundLogs(_one_copy_each(distinct[::-1], notes), tuple(notes))
+
+
+def _resolved_parts(source: LogSource) -> tuple[tuple[Path, str | None], ...]:
+    """The files of a log, equal for all ways to write their paths."""
+    return tuple((part.path.resolve(), part.member) for part in source.parts)
+
+
+def _one_copy_each(sources: Sequence[LogSource], notes: list[str]) -> tuple[LogSource, ...]:
+    """One log of every application; adds a note for each further copy."""
+    if len(sources) < 2:
+        return tuple(sources)
+    copies: dict[ApplicationStart | LogSource, list[LogSource]] = {}
+    for source in sources:
+        copies.setdefault(_application_start(source) or source, []).append(source)
+    kept = []
+    for same in copies.values():
+        # A copy that was made while the application ran lacks its last events.
+        first, *others = sorted(same, key=lambda source: source.name.endswith(".inprogress"))
+        kept.append(first)
+        notes += [
+            f"Left out {other.label}: the same application as {first.label}." for other in others
+        ]
+    return tuple(kept)
+
+
+def _application_start(source: LogSource) -> ApplicationStart | None:
+    """The event that identifies the application of a log; None if its head has no such event."""
+    for line, _ in islice(read_lines(source.parts[0]), _HEAD_LINES):
+        if _APPLICATION_START not in line[:100]:
+            continue
+        try:
+            event = parse_event(line)
+        except FormatError:
+            return None
+        if isinstance(event, ApplicationStart) and event.app_id:
+            return event
+    return None
 
 
 def _is_plain_folder(path: Path) -> bool:
