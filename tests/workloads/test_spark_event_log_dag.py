@@ -173,6 +173,101 @@ def test_a_job_without_a_successful_task_is_dropped() -> None:
     assert dropped == {"had a stage without a successful task in the log": 1}
 
 
+END_IS_MISSING = {"had a stage whose end is missing in the log": 1}
+
+
+def _two_stages() -> list[dict[str, Any]]:
+    """A Spark job of two stages of 2 and 1 tasks."""
+    first = stage_info(0, 2)
+    last = stage_info(1, 1, (0,))
+    start = job_start(0, 0, [first, last])
+    return [executor(), start, *ran(first, 0, 40), *ran(last, 40, 50), job_end(0)]
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_job_with_a_stage_whose_end_was_lost_is_dropped(lost: int) -> None:
+    events = [
+        event
+        for event in _two_stages()
+        if event["Event"] != "SparkListenerStageCompleted"
+        or event["Stage Info"]["Stage ID"] != lost
+    ]
+    dropped = Counter[str]()
+    assert job_runs(_log(_two_stages()), None, Counter())
+    assert job_runs(_log(events), None, dropped) == []
+    assert dropped == END_IS_MISSING
+
+
+def _retried(is_end_logged: bool) -> list[dict[str, Any]]:
+    """A stage whose first attempt failed to fetch; two of its tasks ended in the second one."""
+    info = stage_info(0, 3)
+    retry = {**info, "Stage Attempt ID": 1, "Number of Tasks": 2}
+    failed = stage_completed(info, 0, 10, **{"Failure Reason": "FetchFailed"})
+    again = [{**task_end(0, i, 20, 30), "Stage Attempt ID": 1} for i in (0, 1)]
+    end = [stage_completed(retry, 20, 30)] if is_end_logged else []
+    late = task_end(0, 2, 5, 25)
+    start = job_start(0, 0, [info])
+    return [executor(cores=3), start, failed, late, *again, *end, job_end(0)]
+
+
+def test_a_job_with_a_retry_whose_end_was_lost_is_dropped() -> None:
+    dropped = Counter[str]()
+    assert job_runs(_log(_retried(is_end_logged=False)), None, dropped) == []
+    assert dropped == END_IS_MISSING
+    (run,) = job_runs(_log(_retried(is_end_logged=True)), None, Counter())
+    assert run.stages[0].num_tasks == 3
+
+
+def test_a_stage_that_was_cancelled_with_its_first_attempt_is_no_missing_end() -> None:
+    cancelled = stage_info(0, 2)
+    done = stage_info(1, 1)
+    events = [
+        executor(),
+        sql_start(0, 0),
+        job_start(0, 0, [cancelled], **IN_SQL),
+        task_end(0, 0, 0, 10),
+        stage_completed(cancelled, 0, 12, **{"Failure Reason": "cancelled"}),
+        job_end(0, "JobFailed"),
+        job_start(1, 20, [done], **IN_SQL),
+        *ran(done, 20, 30),
+        job_end(1),
+        sql_end(0),
+    ]
+    assert len(_only_run(events).stages) == 1
+
+
+def _two_queries() -> list[dict[str, Any]]:
+    """Two queries of two Spark jobs each; their stages update the metrics 0 and 1, 2 and 3."""
+    events = [executor()]
+    for query in (0, 1):
+        of_query = {"spark_sql_execution_id": str(query)}
+        begin = 100 * query
+        plan = plan_node("Sort", plan_node("Scan", metric=2 * query), metric=2 * query + 1)
+        events.append(sql_start(query, begin, plan))
+        for job in (2 * query, 2 * query + 1):
+            info = stage_info(job, 1)
+            events.append(job_start(job, begin, [info], **of_query))
+            events += [*ran(info, begin, begin + 10, (job,)), job_end(job)]
+        events.append(sql_end(query))
+    return events
+
+
+def test_a_query_with_a_spark_job_whose_start_was_lost_is_dropped() -> None:
+    assert len(job_runs(_log(_two_queries()), None, Counter())) == 2
+    events = [event for event in _two_queries() if event.get("Submission Time") != 0]
+    lost_one = [
+        event
+        for event in _two_queries()
+        if event["Event"] != "SparkListenerJobStart" or event["Job ID"] != 2
+    ]
+    dropped = Counter[str]()
+    (run,) = job_runs(_log(lost_one), None, dropped)
+    assert run.submission_ms == 0
+    assert dropped == {"had a Spark job whose start is missing in the log": 1}
+    # All Spark jobs of the first query lost their start: nothing is left of it.
+    assert [run.submission_ms for run in job_runs(_log(events), None, Counter())] == [100]
+
+
 def test_a_retried_stage_keeps_the_task_count_of_its_first_attempt() -> None:
     info = stage_info(0, 3)
     retry = {**info, "Stage Attempt ID": 1, "Number of Tasks": 1}

@@ -13,6 +13,7 @@ import zstandard
 from parcae.errors import FormatError
 from parcae.workloads.spark.files import find_logs
 from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.workloads.spark_run import read_spark_run
 from tests.workloads.spark_log_builder import application_start, small_log
 
 HEADER = struct.Struct("<8sBiiI")
@@ -134,6 +135,21 @@ def test_a_path_may_be_given_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = find_logs([Path("app-1"), tmp_path / "app-1", tmp_path / "." / "app-1"])
     assert len(found.sources) == 1
     assert not found.notes
+
+
+def test_lost_starts_of_spark_jobs_are_counted(tmp_path: Path) -> None:
+    lines = small_log(runs=3).splitlines(keepends=True)
+    is_lost = [b"SparkListenerJobStart" in line and b'"Job ID":1' in line for line in lines]
+    kept = [line for line, lost in zip(lines, is_lost, strict=True) if not lost]
+    (tmp_path / "log").write_bytes(b"".join(kept))
+    workload, report = read_spark_event_logs([tmp_path / "log"])
+    assert workload.weights == (2.0,)
+    left_out = [note for note in report.notes if note.startswith("Left out ")]
+    assert left_out[:2] == [
+        "Left out 1 Spark job whose start is missing in the log.",
+        "Left out 3 task ends whose stage belongs to no Spark job in the log.",
+    ]
+    assert set(left_out[:2]) <= set(read_spark_run([tmp_path / "log"]).notes)
 
 
 def test_a_torn_log_keeps_its_complete_lines(tmp_path: Path) -> None:

@@ -36,6 +36,11 @@ class ImportReport:
     num_jobs: int
 
 
+def counted(count: int, noun: str) -> str:
+    """The count with its noun: "1 job", "2 jobs"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 class BadRows:
     """Collects rows that could not be used, and refuses the import if their share is too large.
 

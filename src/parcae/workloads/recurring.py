@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from parcae.workloads.describe import FIRST_RUNS_LEFT_OUT, spread_of_recurring_jobs
+from parcae.workloads.import_report import counted
 from parcae.workloads.job import Workload
 from parcae.workloads.spark.dag import JobRun
 from parcae.workloads.spark.profile import Profile, job_of_run, merge_runs
@@ -77,8 +78,3 @@ def _profile_notes(profiles: Sequence[Profile], num_runs: int, workload: Workloa
     if spread := spread_of_recurring_jobs(workload.jobs):
         notes.append(f"Profiles are those of median runs; spread kept: {spread}.")
     return notes
-
-
-def counted(count: int, noun: str) -> str:
-    """The count with its noun: "1 job", "2 jobs"."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -13,9 +13,9 @@ from parcae.errors import FormatError, WorkloadError
 from parcae.workloads.describe import MEASURED_ALONE
 from parcae.workloads.faults import LoggedFaults, combined
 from parcae.workloads.formats import saying_what_reads
-from parcae.workloads.import_report import BadRows, ImportReport
+from parcae.workloads.import_report import BadRows, ImportReport, counted
 from parcae.workloads.job import JobSpec, Workload
-from parcae.workloads.recurring import counted, workload_of_jobs, workload_of_runs
+from parcae.workloads.recurring import workload_of_jobs, workload_of_runs
 from parcae.workloads.spark.application import UNKNOWN_SLOTS
 from parcae.workloads.spark.dag import JobRun, are_one_at_a_time, job_runs
 from parcae.workloads.spark.faults import logged_faults
@@ -165,11 +165,7 @@ def _notes(tally: _Tally, jobs: Sequence[JobSpec]) -> list[str]:
             f"among the attempts were: {', '.join(lost)}."
         )
     notes.append(f"Faults in the logs (--faults log simulates them): {combined(tally.faults)}.")
-    if tally.lines.num_truncated:
-        notes.append(
-            f"{counted(tally.lines.num_truncated, 'truncated last line')} ignored; "
-            "complete lines were kept."
-        )
+    notes += tally.lines.notes()
     if tally.num_unknown_slots:
         notes.append(
             "The number of cores of executors is missing in "

@@ -20,9 +20,8 @@ from typing import Any
 from parcae.errors import ConfigError, FormatError
 from parcae.files import check_folder
 from parcae.workloads.history_server import HistoryServer, LogNotThere
-from parcae.workloads.import_report import ImportReport
+from parcae.workloads.import_report import ImportReport, counted
 from parcae.workloads.job import Workload
-from parcae.workloads.recurring import counted
 from parcae.workloads.spark.files import find_logs
 from parcae.workloads.spark_event_log import read_spark_event_logs
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from parcae.errors import FormatError
 from parcae.workloads.formats import saying_what_reads
-from parcae.workloads.import_report import BadRows
+from parcae.workloads.import_report import BadRows, counted
 from parcae.workloads.recorded_run import (
     CORE_TASK,
     NO_JOB,
@@ -22,7 +22,6 @@ from parcae.workloads.recorded_run import (
     RecordedJob,
     RecordedRun,
 )
-from parcae.workloads.recurring import counted
 from parcae.workloads.spark.application import UNKNOWN_SLOTS, ApplicationLog
 from parcae.workloads.spark.durations import place_tasks
 from parcae.workloads.spark.files import find_logs
@@ -31,6 +30,7 @@ from parcae.workloads.spark.groups import (
     completion_ms,
     first_listing_job,
     job_groups,
+    own_stages,
     submission_ms,
 )
 from parcae.workloads.spark.naming import job_name
@@ -126,11 +126,7 @@ def _notes(lines: LineTally, collected: _Collected) -> list[str]:
         f"Left out {counted(count, 'job')} that {why}."
         for why, count in sorted(collected.left_out.items())
     ]
-    if lines.num_truncated:
-        notes.append(
-            f"{counted(lines.num_truncated, 'truncated last line')} ignored; "
-            "complete lines were kept."
-        )
+    notes += lines.notes()
     if lines.bad.count:
         notes.append(
             f"Left out {counted(lines.bad.count, 'unreadable line')}, "
@@ -147,7 +143,7 @@ def _collect(log: ApplicationLog, key: str | None, into: _Collected) -> None:
     into.applications.append(log.label)
     for group in job_groups(log):
         name = job_name(group.jobs, group.executions, log.settings, key)
-        stages = _own_stages(group, owner)
+        stages = own_stages(group, owner)
         job = None if name is None else _job(name, group, log, stages)
         if name is None:
             into.left_out[f"did not carry the property {key!r}"] += 1
@@ -158,16 +154,6 @@ def _collect(log: ApplicationLog, key: str | None, into: _Collected) -> None:
             into.jobs.append(job)
     _collect_tasks(log, job_of_stage, into)
     _collect_executors(log, into)
-
-
-def _own_stages(group: JobGroup, owner: dict[int, int]) -> list[int]:
-    """The stages of a group, each with the Spark job that lists it first."""
-    return [
-        info.stage_id
-        for job in group.jobs
-        for info in job.stages
-        if owner[info.stage_id] == job.job_id
-    ]
 
 
 def _job(name: str, group: JobGroup, log: ApplicationLog, stages: Sequence[int]) -> _Job | None:

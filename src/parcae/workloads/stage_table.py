@@ -15,9 +15,9 @@ import numpy as np
 
 from parcae.errors import FormatError
 from parcae.workloads.dag import topological_order
-from parcae.workloads.import_report import BadRows, ImportReport
+from parcae.workloads.import_report import BadRows, ImportReport, counted
 from parcae.workloads.job import Workload
-from parcae.workloads.recurring import counted, workload_of_jobs, workload_of_runs
+from parcae.workloads.recurring import workload_of_jobs, workload_of_runs
 from parcae.workloads.spark.dag import JobRun, StageRun
 from parcae.workloads.spark.durations import StageSamples
 from parcae.workloads.stage_cells import (

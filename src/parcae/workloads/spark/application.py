@@ -126,6 +126,8 @@ class ApplicationLog:
     job_results: dict[int, bool] = field(default_factory=dict)
     job_end_ms: dict[int, int] = field(default_factory=dict)
     stages: dict[int, StageRecord] = field(default_factory=dict)
+    #: For every stage the last attempt with a successful task.
+    successful_attempt: dict[int, int] = field(default_factory=dict)
     sql: dict[int, SqlRecord] = field(default_factory=dict)
     executors: dict[str, ExecutorAdded] = field(default_factory=dict)
     removed: dict[str, ExecutorRemoved] = field(default_factory=dict)
@@ -168,6 +170,9 @@ class ApplicationLog:
 
     def _add_task(self, task: TaskEnd) -> None:
         code = self.executor_codes.setdefault(task.executor, len(self.executor_codes))
+        if task.outcome is Outcome.SUCCESS:
+            last = self.successful_attempt.get(task.stage_id, -1)
+            self.successful_attempt[task.stage_id] = max(last, task.stage_attempt)
         details = (task.outcome, task.is_speculative, task.busy_ms, task.input_bytes)
         row = (task.stage_id, task.task_index, task.launch_ms, task.finish_ms, code, *details)
         for column, value in zip(self._columns, row, strict=True):
@@ -197,6 +202,18 @@ class ApplicationLog:
                 self.settings = settings
             case ResourceProfile(profile_id=profile_id, task_cpus=task_cpus):
                 self.task_cpus[profile_id] = task_cpus
+
+    def lacks_end_of(self, stage_id: int) -> bool:
+        """Whether a stage ran without an event of its end; Spark drops events under load.
+
+        Skipped stages have no tasks. An attempt that failed has an end, and its last tasks may end
+        later.
+        """
+        record = self.stages.get(stage_id)
+        if record is not None and record.is_success:
+            return False
+        ended_attempt = -1 if record is None else record.last_attempt
+        return self.successful_attempt.get(stage_id, -1) > ended_attempt
 
     def tasks(self) -> TaskColumns:
         """All attempts of tasks, in order of launch."""
@@ -231,6 +248,11 @@ class ApplicationLog:
             return cpus
         setting = self.settings.get("spark.task.cpus", "1")
         return float(setting) if setting.isdecimal() and int(setting) > 0 else 1.0
+
+    def count_tasks(self) -> Counter[int]:
+        """The number of attempts of tasks of every stage."""
+        # Column 0 of TaskColumns is `stage_id`.
+        return Counter(self._columns[0])
 
     def count_attempts(self) -> dict[str, int]:
         """Numbers of attempts that failed, were killed or lost, or were speculative."""

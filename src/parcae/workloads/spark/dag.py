@@ -16,6 +16,8 @@ from parcae.workloads.spark.groups import (
     completion_ms,
     first_listing_job,
     job_groups,
+    lost_starts,
+    own_stages,
     submission_ms,
 )
 from parcae.workloads.spark.naming import job_name, stage_kind, stage_name
@@ -98,6 +100,7 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
     placed = place_tasks(log.tasks(), log.slots_of_executor(), ignored_stages)
     tasks = _StageTasks(placed, _rows_of_stage(placed.tasks.stage_id))
     owner = first_listing_job(log)
+    lost = lost_starts(log)
     runs = []
     for group, name in named:
         if name is None:
@@ -106,6 +109,8 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
             dropped["had not ended when the log did"] += 1
         elif not group.is_successful(log):
             dropped["failed"] += 1
+        elif lost.touch(group):
+            dropped["had a Spark job whose start is missing in the log"] += 1
         elif isinstance(run := _job_run(name, group, log, owner, tasks), str):
             dropped[run] += 1
         else:
@@ -143,6 +148,8 @@ def _job_run(
     name: str, group: JobGroup, log: ApplicationLog, owner: dict[int, int], tasks: _StageTasks
 ) -> JobRun | str:
     """The run of one group, or the reason why it is left out."""
+    if any(log.lacks_end_of(stage_id) for stage_id in own_stages(group, owner)):
+        return "had a stage whose end is missing in the log"
     kept = _stages_that_ran(group, log, owner)
     order = sorted(kept, key=lambda stage_id: (kept[stage_id].submission_ms, stage_id))
     if not order:
@@ -180,16 +187,14 @@ def _stages_that_ran(
 ) -> dict[int, StageRecord]:
     """The stages of a group that succeeded and have tasks.
 
-    Stages that were skipped have no completion event.
+    Stages that were skipped have neither tasks nor a completion event.
     """
-    ran = {}
-    for job in group.jobs:
-        for info in job.stages:
-            record = log.stages.get(info.stage_id)
-            is_first = owner[info.stage_id] == job.job_id
-            if is_first and record is not None and record.is_success and record.info.num_tasks > 0:
-                ran[info.stage_id] = record
-    return ran
+    records = {stage_id: log.stages.get(stage_id) for stage_id in own_stages(group, owner)}
+    return {
+        stage_id: record
+        for stage_id, record in records.items()
+        if record is not None and record.is_success and record.info.num_tasks > 0
+    }
 
 
 def _pool(group: JobGroup, log: ApplicationLog) -> str:

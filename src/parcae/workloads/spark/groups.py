@@ -49,6 +49,51 @@ def first_listing_job(log: ApplicationLog) -> dict[int, int]:
     return owner
 
 
+def own_stages(group: JobGroup, owner: dict[int, int]) -> list[int]:
+    """The stages of a group, each with the Spark job that lists it first."""
+    return [
+        info.stage_id
+        for job in group.jobs
+        for info in job.stages
+        if owner[info.stage_id] == job.job_id
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class LostStarts:
+    """What belongs to Spark jobs whose start is missing in a log (Spark drops events under load).
+
+    Args:
+        num_jobs: number of Spark jobs that end without having started.
+        num_tasks: number of ends of task attempts whose stage belongs to no Spark job.
+        accumulators: the SQL metrics that these stages updated.
+    """
+
+    num_jobs: int
+    num_tasks: int
+    accumulators: frozenset[int]
+
+    def touch(self, group: JobGroup) -> bool:
+        """Whether such stages ran operators of the group's queries.
+
+        Operators and stages are connected by the SQL metrics that tasks updated.
+        """
+        plans = (execution.plan.operators for execution in group.executions)
+        return any(metric in self.accumulators for plan in plans for metric, _ in plan)
+
+
+def lost_starts(log: ApplicationLog) -> LostStarts:
+    """Find the Spark jobs of a log whose start is missing, and what is left of them."""
+    listed = {info.stage_id for job in log.jobs.values() for info in job.stages}
+    num_tasks = log.count_tasks()
+    records = (record for stage_id, record in log.stages.items() if stage_id not in listed)
+    return LostStarts(
+        len(log.job_results.keys() - log.jobs.keys()),
+        sum(num_tasks[stage_id] for stage_id in num_tasks.keys() - listed),
+        frozenset().union(*(record.accumulators for record in records)),
+    )
+
+
 def job_groups(log: ApplicationLog) -> Iterator[JobGroup]:
     """The Spark jobs grouped by root SQL execution.
 

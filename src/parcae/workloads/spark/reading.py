@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from parcae.errors import FormatError
-from parcae.workloads.import_report import BadRows
+from parcae.workloads.import_report import BadRows, counted
 from parcae.workloads.spark.application import ApplicationLog
 from parcae.workloads.spark.events import parse_event
 from parcae.workloads.spark.files import LogPart, LogSource, read_lines
+from parcae.workloads.spark.groups import lost_starts
 
 #: Called with (bytes read, bytes in total).
 Progress = Callable[[int, int], None]
@@ -17,11 +18,37 @@ Progress = Callable[[int, int], None]
 
 @dataclass(eq=False)
 class LineTally:
-    """Counts of lines: all, those that could not be used, and truncated last lines."""
+    """Counts over all logs.
+
+    These are all lines, lines that could not be used, truncated last lines, and what belongs to
+    Spark jobs whose start is missing.
+    """
 
     bad: BadRows
     num_rows: int = 0
     num_truncated: int = 0
+    num_lost_jobs: int = 0
+    num_lost_tasks: int = 0
+
+    def count_lost(self, log: ApplicationLog) -> None:
+        """Add what a log has of Spark jobs whose start is missing."""
+        lost = lost_starts(log)
+        self.num_lost_jobs += lost.num_jobs
+        self.num_lost_tasks += lost.num_tasks
+
+    def notes(self) -> list[str]:
+        """Sentences for the user on what is missing in the logs."""
+        notes = []
+        if self.num_truncated:
+            cut = counted(self.num_truncated, "truncated last line")
+            notes.append(f"{cut} ignored; complete lines were kept.")
+        if self.num_lost_jobs:
+            jobs = counted(self.num_lost_jobs, "Spark job")
+            notes.append(f"Left out {jobs} whose start is missing in the log.")
+        if self.num_lost_tasks:
+            ends = counted(self.num_lost_tasks, "task end")
+            notes.append(f"Left out {ends} whose stage belongs to no Spark job in the log.")
+        return notes
 
 
 def read_applications(
@@ -43,6 +70,7 @@ def read_applications(
         log = ApplicationLog(source.name)
         for part in source.parts:
             _read_part(part, log, tally, advance)
+        tally.count_lost(log)
         yield log
 
 
