@@ -161,6 +161,39 @@ def test_a_torn_log_keeps_its_complete_lines(tmp_path: Path) -> None:
     assert "1 truncated last line ignored; complete lines were kept." in report.notes
 
 
+@pytest.mark.parametrize("event", ["SparkListenerBlockUpdated", "SparkListenerTaskEnd"])
+def test_a_truncated_line_is_counted_whatever_it_was(tmp_path: Path, event: str) -> None:
+    (tmp_path / "log").write_bytes(small_log() + b'{"Event":"%s","St' % event.encode())
+    _, report = read_spark_event_logs([tmp_path / "log"])
+    assert "1 truncated last line ignored; complete lines were kept." in report.notes
+
+
+def test_a_last_line_without_its_end_may_be_complete(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(small_log(runs=3).rstrip(b"\n"))
+    workload, report = read_spark_event_logs([tmp_path / "log"])
+    assert workload.weights == (3.0,)
+    assert not any("truncated" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("kept", [b"", b'{"Event":"SparkListenerBlockUpdated","Bl'])
+def test_a_cut_part_inside_a_rolling_log_is_refused(tmp_path: Path, kept: bytes) -> None:
+    log = _rolling(tmp_path, small_log(runs=12))
+    part = log / "events_2_app-1.zstd"
+    part.write_bytes(zstandard.compress(kept))
+    with pytest.raises(FormatError, match=r"events_2_app-1.zstd is cut off.*copy it again"):
+        read_spark_event_logs([log])
+
+
+def test_the_last_part_of_a_rolling_log_may_be_cut(tmp_path: Path) -> None:
+    log = _rolling(tmp_path, small_log(runs=12))
+    part = log / "events_3_app-1.zstd"
+    lines = zstandard.decompress(part.read_bytes())
+    part.write_bytes(zstandard.compress(lines[:-20]))
+    workload, report = read_spark_event_logs([log])
+    assert workload.weights == (11.0,)
+    assert "1 truncated last line ignored; complete lines were kept." in report.notes
+
+
 @pytest.mark.parametrize("pack", [zstandard.compress, _lz4_blocks, gzip.compress])
 def test_a_truncated_compressed_log_gives_what_it_contains(  # type: ignore[no-untyped-def]
     tmp_path: Path, pack

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import orjson
+
 from parcae.errors import FormatError
 from parcae.workloads.import_report import BadRows, counted
 from parcae.workloads.spark.application import ApplicationLog
@@ -63,13 +65,19 @@ def read_applications(
         progress: called with (bytes read, bytes in total).
 
     Raises:
-        FormatError: damaged compressed data, or a line longer than 1 GiB.
+        FormatError: damaged compressed data, a line longer than 1 GiB, or a part of a rolling log
+            that is cut off although parts follow it.
     """
     advance = _advance(sources, progress)
     for source in sources:
         log = ApplicationLog(source.name)
-        for part in source.parts:
-            _read_part(part, log, tally, advance)
+        *earlier, last = source.parts
+        for part in earlier:
+            if not _read_part(part, log, tally, advance):
+                raise FormatError(f"{part.label} is cut off, and parts follow it; copy it again")
+        # The application was killed, or is still running: this is no bad line.
+        if not _read_part(last, log, tally, advance):
+            tally.num_truncated += 1
         tally.count_lost(log)
         yield log
 
@@ -93,21 +101,30 @@ def _advance(
 
 def _read_part(
     part: LogPart, log: ApplicationLog, tally: LineTally, advance: Callable[[int], None] | None
-) -> None:
-    """Add the events of one file to the log."""
+) -> bool:
+    """Add the events of one file to the log; whether its last line is complete."""
+    is_complete = False
     for number, (line, is_whole) in enumerate(read_lines(part, advance), start=1):
         if not line or line.isspace():
             continue
         tally.num_rows += 1
+        # Lines of events that are not needed are not parsed, so a cut one needs a check.
+        is_complete = is_whole or _is_json(line)
+        if not is_complete:
+            continue
         try:
             event = parse_event(line)
         except FormatError as error:
-            if is_whole:
-                tally.bad.add(part.label, number, str(error))
-            else:
-                # The application was killed, or is still running: this does not count as a bad
-                # line.
-                tally.num_truncated += 1
+            tally.bad.add(part.label, number, str(error))
             continue
         if event is not None:
             log.add(event)
+    return is_complete
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return True
