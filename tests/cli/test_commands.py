@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -341,6 +342,23 @@ def test_the_readmes_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(code) == 1
     exec(code[0], {"__name__": "__main__"})
     assert re.fullmatch(r"[\d.]+ s\n", capsys.readouterr().out)
+
+
+def test_recorded_arrivals_run_every_recorded_job_by_default(tmp_path: Path) -> None:
+    jobs = tuple(replace(chain(1, 1, 100), arrival_ms=50 * row) for row in range(25))
+    write_workload(Workload("log", jobs), tmp_path / "log.parcae")
+    command = "parcae simulate log.parcae --policy fair --cores 2 --arrivals"
+
+    def num_jobs(rest: str) -> int:
+        return len(json.loads(run(f"{command} {rest} --json", tmp_path).stdout)["completion_ms"])
+
+    assert num_jobs("recorded") == 25
+    assert num_jobs("recorded --jobs 3") == 3
+    assert num_jobs("batch") == 20
+    compare = "parcae compare log.parcae --policies fair,fifo --cores 2 --seeds 2 --processes 1"
+    done = run(f"{compare} --arrivals recorded --json c.json", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "c.json").read_text())["settings"]["jobs"] == 25
 
 
 def test_simulate_draws_the_runs_of_every_policy_on_one_page(tmp_path: Path) -> None:

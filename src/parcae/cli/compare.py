@@ -18,11 +18,12 @@ from parcae.cli.options import (
     MOST,
     ArrivalsOption,
     DeadlinesOption,
-    JobsOption,
+    DrawnJobsOption,
     ProcessesOption,
     SeedStartOption,
     SimulatedClusterOptions,
     WorkloadArgument,
+    number_of_jobs,
     with_deadlines,
 )
 from parcae.cli.progress import counting
@@ -44,7 +45,7 @@ DEFAULT_POLICIES = {
 class RunOptions:
     """The runs on which policies are compared."""
 
-    jobs: JobsOption = 20
+    jobs: DrawnJobsOption = None
     arrivals: ArrivalsOption = "batch"
     deadlines: DeadlinesOption = None
     seeds: Annotated[
@@ -188,9 +189,10 @@ def compare_command(
     output.check_tables()
     config = elastic.applied(cluster.config(), cluster.cores)
     loaded = with_deadlines(cluster.load(workload), runs.deadlines)
+    num_jobs = number_of_jobs(runs.jobs, runs.arrivals, loaded)
     with _naming_kept(runs.keep), counting("simulating", has_counts=True) as progress:
         comparison = compare(
-            ClusterWorld(loaded, config, runs.arrivals, runs.jobs),
+            ClusterWorld(loaded, config, runs.arrivals, num_jobs),
             (policies or DEFAULT_POLICIES[config.world.value]).split(","),
             num_seeds=runs.seeds,
             seed_start=runs.seed_start,

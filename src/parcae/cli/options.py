@@ -107,6 +107,18 @@ MOST = 1_000_000
 JobsOption = Annotated[
     int, typer.Option("--jobs", min=1, max=MOST, help="Number of jobs in a run.")
 ]
+#: Default number of jobs in a run, except for recorded arrivals.
+_NUM_DRAWN = 20
+DrawnJobsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        min=1,
+        max=MOST,
+        help="Number of jobs in a run. (default: all recorded jobs with --arrivals recorded, else "
+        f"{_NUM_DRAWN})",
+    ),
+]
 SeedStartOption = Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")]
 ProcessesOption = Annotated[
     int | None,
@@ -400,6 +412,13 @@ def check_deadlines(path: Path | None) -> None:
         from parcae.workloads.deadlines import read_deadlines
 
         read_deadlines(path)
+
+
+def number_of_jobs(jobs: int | None, arrivals: str, workload: Workload) -> int:
+    """The number of jobs in a run: as given, or all recorded jobs, or 20."""
+    if jobs is not None:
+        return jobs
+    return len(workload.jobs) if arrivals == "recorded" else _NUM_DRAWN
 
 
 def with_deadlines(workload: Workload, path: Path | None) -> Workload:

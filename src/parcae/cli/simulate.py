@@ -14,8 +14,9 @@ from parcae.cli.options import (
     SOURCE_HELP,
     ArrivalsOption,
     DeadlinesOption,
-    JobsOption,
+    DrawnJobsOption,
     SimulatedClusterOptions,
+    number_of_jobs,
     with_deadlines,
 )
 from parcae.cli.runs import JobSetOptions, PlayedRun, PolicyOption, ShowOptions, policy_names
@@ -51,7 +52,7 @@ CONFORMANCE_POLICIES = (
 class DrawOptions:
     """How the jobs of the run are drawn."""
 
-    jobs: JobsOption = 20
+    jobs: DrawnJobsOption = None
     arrivals: ArrivalsOption = "batch"
     deadlines: DeadlinesOption = None
     seed: Annotated[
@@ -205,9 +206,10 @@ def _run_drawn(
     from parcae.evaluation.doubts import delay_warning
     from parcae.evaluation.policies import resolve_policies
 
-    sequence = workload.draw(draw.jobs, draw.arrivals, config, seed=draw.seed)
+    num_jobs = number_of_jobs(draw.jobs, draw.arrivals, workload)
+    sequence = workload.draw(num_jobs, draw.arrivals, config, seed=draw.seed)
     names = _policy_names(policy, config)
-    resolved = resolve_policies(workload, names, config, draw.arrivals, draw.jobs)
+    resolved = resolve_policies(workload, names, config, draw.arrivals, num_jobs)
     if warning := delay_warning(workload, config):
         typer.echo(f"warning: {warning}", err=True)
     # The metrics of executor classes need the record, too.
