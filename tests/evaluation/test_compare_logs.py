@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parcae.cli.compare_logs import _summary_table
 from parcae.errors import FormatError
 from parcae.evaluation.compare_logs import compare_logs, compare_runs, summarize_run
 from parcae.workloads.catalog import BUNDLED
@@ -96,6 +97,31 @@ def test_logs_without_a_common_job_have_no_ratio() -> None:
     assert result.ratio is None
     assert result.to_json()["ratio"] is None
     assert "No job of A matches a job of B" in result.notes[-1]
+
+
+def test_matched_jobs_that_did_not_complete_in_both_runs_are_no_mismatch() -> None:
+    a = recorded(("x", 0, 1_000), ("y", 0, -500))
+    result = compare_runs(a, recorded(("x", 0, -1_000), ("y", 0, 700)))
+    assert result.notes == ("2 jobs match, but none completed in both runs.",)
+
+
+def test_one_pair_has_no_interval_to_speak_of() -> None:
+    result = compare_runs(recorded(("x", 0, 1_000)), recorded(("x", 0, 2_000)))
+    assert result.ratio is not None
+    assert result.ratio.is_unknown
+    assert result.notes == ()
+    caption = str(_summary_table(result).caption)
+    assert caption == "mean JCT B / A over 1 matched job: 2.000"
+
+
+def test_the_caption_names_the_interval_and_the_pairs_left_out() -> None:
+    a = recorded(("x", 0, 1_000), ("x", 5, 2_005), ("y", 9, 20))
+    result = compare_runs(a, recorded(("x", 0, 1_000), ("x", 5, 2_005), ("y", 9, -20)))
+    caption = str(_summary_table(result).caption)
+    assert "over 2 matched jobs: 1.000 [1.000, 1.000]" in caption
+    assert caption.endswith(
+        "(95% bootstrap interval over jobs, without 1 pair that did not complete in both)"
+    )
 
 
 def test_one_run_in_numbers() -> None:

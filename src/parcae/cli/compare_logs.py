@@ -112,6 +112,7 @@ def _summary_table(comparison: LogComparison) -> Table:
     from rich.table import Table
 
     from parcae.evaluation.statistics import with_interval
+    from parcae.workloads.import_report import counted
 
     a, b = comparison.summaries
     table = Table(title="Two runs on a real cluster")
@@ -121,15 +122,14 @@ def _summary_table(comparison: LogComparison) -> Table:
     for heading, cell in _SUMMARY_ROWS:
         table.add_row(heading, cell(a), cell(b))
     if comparison.ratio is not None:
-        left_out = (
-            f", without {len(comparison.not_compared)} that did not complete in both"
-            if comparison.not_compared
-            else ""
-        )
+        pairs = counted(comparison.num_pairs, "matched job")
+        remarks = [] if comparison.ratio.is_unknown else ["95% bootstrap interval over jobs"]
+        if comparison.not_compared:
+            left_out = counted(len(comparison.not_compared), "pair")
+            remarks.append(f"without {left_out} that did not complete in both")
+        remark = f" ({', '.join(remarks)})" if remarks else ""
         table.caption = escape(
-            f"mean JCT B / A over {comparison.num_pairs} matched jobs: "
-            f"{with_interval(comparison.ratio)}"
-            f" (95% bootstrap interval over jobs{left_out})"
+            f"mean JCT B / A over {pairs}: {with_interval(comparison.ratio)}{remark}"
         )
     return table
 

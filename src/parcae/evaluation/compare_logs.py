@@ -17,6 +17,7 @@ import numpy as np
 from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.metrics.packing import plain
 from parcae.units import s_from_ms
+from parcae.workloads.import_report import counted
 from parcae.workloads.recorded_run import JobKey, JobOutcome, RecordedJob, RecordedRun
 from parcae.workloads.spark_run import read_spark_run
 
@@ -132,12 +133,18 @@ class LogComparison:
             for label, run in zip(LABELS, self.runs, strict=True)
             for note in run.notes
         ]
-        if self.num_pairs == 0:
+        if self.num_pairs == 0 and self.not_compared:
+            matched = counted(len(self.not_compared), "job")
+            notes.append(
+                f"{matched} {'matches' if len(self.not_compared) == 1 else 'match'}, but none "
+                "completed in both runs."
+            )
+        elif self.num_pairs == 0:
             notes.append(
                 "No job of A matches a job of B. Check that both logs come from the same workload, "
                 "or use --key to name jobs by another property."
             )
-        elif self.num_pairs < _MANY_PAIRS:
+        elif 1 < self.num_pairs < _MANY_PAIRS:
             notes.append(
                 f"The interval is computed from {self.num_pairs} pairs; "
                 f"with fewer than about {_MANY_PAIRS} it is too narrow."
