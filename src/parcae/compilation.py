@@ -15,7 +15,6 @@ contain its code, and a kernel that a command never reaches is never compiled.
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import ctypes
 import functools
@@ -64,6 +63,23 @@ _WORD = ir.IntType(64)
 _kernels: dict[tuple[str, str], Kernel] = {}
 #: The deferred kernels that compiled code may ask for, by the number that it asks with.
 _deferred: dict[int, tuple[Kernel, tuple[Any, ...]]] = {}
+
+
+#: What ended the compilation of a deferred kernel from outside (Ctrl-C, SIGTERM); at most one.
+_interruptions: list[KeyboardInterrupt | SystemExit] = []
+
+
+class CompilationError(RuntimeError):
+    """A deferred kernel could not be compiled.
+
+    Compiled code makes this exception when it gets no address. If the compilation was interrupted,
+    the interruption is raised in its place.
+    """
+
+    def __new__(cls, *args: object) -> CompilationError:
+        if _interruptions:
+            raise _interruptions.pop()
+        return super().__new__(cls, *args)
 
 
 class _Library(JITCodeLibrary):
@@ -373,8 +389,8 @@ def _address_of(number: int) -> int | None:
     try:
         kernel, args = _deferred[number]
         return kernel.address(args)
-    except KeyboardInterrupt:
-        _thread.interrupt_main()
+    except (KeyboardInterrupt, SystemExit) as interruption:
+        _interruptions.append(interruption)
     except BaseException:
         traceback.print_exc()
     return None
@@ -397,7 +413,7 @@ def _call_deferred(kernel: Kernel, context: Any, builder: Any, sig: Any, args: A
         found = builder.call(loader, [ir.Constant(_WORD, number)])
         with cgutils.if_unlikely(builder, cgutils.is_null(builder, found)):
             message = f"the kernel {kernel.__name__} could not be compiled"
-            context.call_conv.return_user_exc(builder, RuntimeError, (message,))
+            context.call_conv.return_user_exc(builder, CompilationError, (message,))
         builder.store_atomic(found, variable, "monotonic", 8)
         builder.store(found, address)
     function_type = context.call_conv.get_function_type(sig.return_type, sig.args)

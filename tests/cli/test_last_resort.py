@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import signal
 from pathlib import Path
 from random import Random
 
@@ -68,6 +69,17 @@ def test_an_interrupted_command_says_so_once(
         "the finished seeds are in kept; the same command goes on from there",
         "parcae: interrupted",
     ]
+
+
+def test_a_terminated_command_says_so_and_ends_like_the_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def terminated(*args: object, **options: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("parcae.evaluation.compare.compare", terminated)
+    done = run("parcae compare toy --seeds 2", tmp_path)
+    assert (done.returncode, done.stderr) == (143, "parcae: interrupted\n")
 
 
 def _flipped(packed: bytes) -> bytes:

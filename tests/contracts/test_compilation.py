@@ -63,6 +63,32 @@ def test_a_deferred_kernel_that_cannot_be_compiled_ends_the_call_with_an_error(
     assert "no_such_field" in capfd.readouterr().err
 
 
+@deferred(INTEGER)
+def _never_compiled(number):  # type: ignore[no-untyped-def]
+    return number
+
+
+@kernel
+def _reach_interrupted(number):  # type: ignore[no-untyped-def]
+    return _never_compiled(number)
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(143)])
+def test_an_interrupted_compilation_of_a_deferred_kernel_interrupts_the_call(
+    interruption: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(args: object) -> int:
+        raise interruption
+
+    monkeypatch.setattr(_never_compiled, "address", interrupted)
+    with pytest.raises(type(interruption)) as caught:
+        _reach_interrupted(1)
+    assert caught.value is interruption
+    assert capfd.readouterr().err == ""
+
+
 def test_a_command_says_once_that_it_compiles_and_nothing_once_all_is_compiled(
     tmp_path: Path,
 ) -> None:

@@ -37,8 +37,9 @@ from parcae.version import __version__
 
 #: Exit codes for bad input, and for a command that the user interrupted.
 BAD_INPUT = 2
-# 128 + the number of SIGINT, as shells report it.
+# 128 + the number of the signal (SIGINT, SIGTERM), as shells report it.
 INTERRUPTED = 130
+TERMINATED = 143
 # A bug of Parcae, or too little memory.
 FAILED = 1
 #: Set to 1, this environment variable shows the traceback of an unexpected error.
@@ -57,6 +58,10 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("parcae: interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None
+        except SystemExit as end:
+            if end.code == TERMINATED:
+                typer.echo("parcae: interrupted", err=True)
+            raise
 
 
 app = typer.Typer(
