@@ -18,6 +18,7 @@ from parcae.spark.defaults import CLASS_PATH, PLUGINS
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 from parcae.spark.launch import PluginSettings, spark_arguments
 from parcae.spark.linkage import PLUGIN_CLASS
+from tests.cli.running import run
 from tests.spark.needs import needs_spark
 
 SETTINGS = PluginSettings(Path("/cache/plugin.jar"), service="127.0.0.1:7177")
@@ -39,6 +40,28 @@ def test_a_policy_file_a_service_or_both_are_needed() -> None:
         "spark.parcae.orderTtlMs": "900",
         "spark.parcae.fallbackExecutors": "3",
     }
+
+
+def test_submit_refuses_a_policy_file_that_is_not_there(tmp_path: Path) -> None:
+    done = run("parcae spark submit --policy absent.json -- --version", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "parcae: --policy absent.json: No such file or directory; "
+        "`parcae export` writes policy files\n"
+    )
+
+
+def test_conf_warns_of_a_policy_file_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parcae.spark.home.find_spark", lambda home: SPARK)
+    monkeypatch.setattr("parcae.spark.build.build_plugin", lambda spark: Path("a.jar"))
+    done = run("parcae spark conf --policy absent.json", tmp_path)
+    assert done.returncode == 0
+    assert "warning: --policy absent.json: No such file" in done.stderr
+    assert f"spark.parcae.policy={tmp_path}/absent.json" in done.stdout
+    (tmp_path / "absent.json").write_text("{}")
+    assert run("parcae spark conf --policy absent.json", tmp_path).stderr == ""
 
 
 def _conf(arguments: list[str]) -> dict[str, str]:

@@ -63,6 +63,22 @@ class PluginOptions:
         ),
     ] = None
 
+    def check_policy(self) -> None:
+        """Check that the policy file can be read on this machine.
+
+        Raises:
+            ConfigError: it cannot; an application would run without the plugin's orders.
+        """
+        if self.policy is None:
+            return
+        try:
+            with self.policy.open("rb") as file:
+                file.read(1)
+        except OSError as error:
+            raise ConfigError(
+                f"--policy {self.policy}: {error.strerror}; `parcae export` writes policy files"
+            ) from error
+
     def settings(self, jar: Path) -> PluginSettings:
         """The plugin's settings.
 
@@ -118,6 +134,11 @@ def conf_command(
     from parcae.spark.build import build_plugin
     from parcae.spark.home import find_spark
 
+    # The settings may be for a driver on another machine.
+    try:
+        plugin.check_policy()
+    except ConfigError as error:
+        typer.echo(f"warning: {error}", err=True)
     settings = plugin.settings(build_plugin(find_spark(spark_home)))
     for name, value in settings.conf().items():
         typer.echo(f"{name} {value}" if properties else f"--conf {shlex.quote(f'{name}={value}')}")
@@ -217,6 +238,7 @@ def submit_command(
         raise ConfigError(
             f"--command is {command!r}; use spark-submit, pyspark, spark-shell or spark-sql"
         )
+    plugin.check_policy()
     spark = find_spark(spark_home)
     settings = plugin.settings(build_plugin(spark))
     given = context.args
