@@ -361,6 +361,26 @@ def test_recorded_arrivals_run_every_recorded_job_by_default(tmp_path: Path) -> 
     assert json.loads((tmp_path / "c.json").read_text())["settings"]["jobs"] == 25
 
 
+def test_learning_anew_removes_the_results_of_another_workload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "learned"
+    folder.mkdir()
+    (folder / "policy.safetensors").write_text("of another workload")
+    (folder / "summary.txt").write_text("of another workload")
+    (folder / "notes.txt").write_text("of the user")
+    write_workload(Workload("w", (chain(2, 3, 1_000),)), tmp_path / "w.parcae")
+    monkeypatch.setattr("parcae.studies.learn.learn", interrupted)
+    done = run("parcae learn w.parcae -o learned --cores 2", tmp_path)
+    assert done.returncode == 130
+    assert {path.name for path in folder.iterdir()} == {"notes.txt", "workload.parcae"}
+    removed = "learned: removed the earlier results (policy.safetensors, summary.txt)\n"
+    assert removed in done.stderr
+
+
 def test_simulate_draws_the_runs_of_every_policy_on_one_page(tmp_path: Path) -> None:
     command = "parcae simulate toy --policy fifo,fair --cores 2 --jobs 3 --gantt g.html --json"
     done = run(command, tmp_path)

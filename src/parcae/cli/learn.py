@@ -22,7 +22,7 @@ from parcae.cli.options import (
     in_cores,
     with_deadlines,
 )
-from parcae.cli.progress import ProgressLine, print_reading
+from parcae.cli.progress import ProgressLine, counting, print_reading
 
 if TYPE_CHECKING:
     from parcae.learning.scenario import Scenario
@@ -121,6 +121,7 @@ def learn_command(
     """
     from parcae.cli.tables import print_whole
     from parcae.evaluation.table import comparison_table
+    from parcae.studies.learn import remove_results
     from parcae.workloads.archive import write_workload
     from parcae.workloads.parallelism import with_parallelism_model
 
@@ -130,6 +131,8 @@ def learn_command(
     modelled = with_parallelism_model(measured, cluster.parallelism_model)
     scenario = _scenario(modelled, recorded, config, setting)
     folder.mkdir(parents=True, exist_ok=True)
+    if removed := remove_results(folder):
+        typer.echo(f"{folder}: removed the earlier results ({', '.join(removed)})", err=True)
     # Written before learning, so that an interrupted command need not read the logs again.
     write_workload(measured, folder / "workload.parcae")
     _print_scenario(scenario, folder)
@@ -231,8 +234,10 @@ def _read(paths: list[Path], key: str | None) -> tuple[Workload, Workload | None
     # A workload file contains recurring jobs without arrivals of runs.
     if _is_workload(paths):
         return read_workload(paths[0]), None
-    workload, report = read_spark_event_logs(paths, key=key)
+    with counting("reading") as progress:
+        workload, report = read_spark_event_logs(paths, key=key, progress=progress)
     print_reading(report)
     # Read again, now with every run as a job, for the arrivals.
-    recorded, _ = read_spark_event_logs(paths, key=key, recorded=True)
+    with counting("reading arrivals") as progress:
+        recorded, _ = read_spark_event_logs(paths, key=key, recorded=True, progress=progress)
     return workload, recorded

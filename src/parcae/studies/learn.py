@@ -71,6 +71,12 @@ _STOCK = {
         "fair": "fair sharing in Decima's cluster",
     },
 }
+#: The files that `learn` writes into its folder.
+_RULE = "tuned.safetensors"
+_POLICY = "policy.safetensors"
+_COMPARISON = "comparison.json"
+_REPORT = "report.html"
+_SUMMARY = "summary.txt"
 #: Called with (seconds done, seconds in all, text about the current step).
 Progress = Callable[[float, float, str], None]
 
@@ -129,6 +135,21 @@ def default_arrivals(workload: Workload, recorded: Workload | None) -> str:
     return process_like([job.arrival_ms for job in source.jobs if job.arrival_ms is not None])
 
 
+def remove_results(folder: Path) -> list[str]:
+    """Remove the files that an earlier `learn` wrote into a folder, and return their names.
+
+    They belong to its workload: an interrupted command must not leave them beside another one.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    names = (_RULE, _POLICY, _COMPARISON, _REPORT, _SUMMARY)
+    removed = [name for name in names if (folder / name).is_file()]
+    for name in removed:
+        (folder / name).unlink()
+    return removed
+
+
 def learn(request: LearnRequest, progress: Progress | None = None, command: str = "") -> Learned:
     """Tune and train for a scenario, compare on held-out runs, and write all files to the folder.
 
@@ -152,7 +173,7 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     # The cores world uses an evolution strategy, Decima's world gradients.
     training = (_evolve if is_planned(scenario) else _train)(request, tuning, say)
     say(request.budget_s, request.budget_s, "comparing on held-out runs")
-    best = folder / "policy.safetensors"
+    best = folder / _POLICY
     # The selection runs decide which policy is kept, so that the comparison stays unbiased.
     write_checkpoint(_better(request, tuning, training), best)
     names = _compared(request, best)
@@ -161,12 +182,12 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
         names,
         num_seeds=request.num_seeds,
     )
-    write_comparison(comparison, folder / "comparison.json")
+    write_comparison(comparison, folder / _COMPARISON)
     paragraph = savings_paragraph(comparison, scenario.objective, str(best))
     paragraph += _against_shipped(comparison, scenario.objective, str(best))
-    write_text(folder / "summary.txt", paragraph + "\n")
-    write_report(comparison, folder / "report.html", command=command)
-    return Learned(comparison, tuning, training, paragraph, best, folder / "report.html")
+    write_text(folder / _SUMMARY, paragraph + "\n")
+    write_report(comparison, folder / _REPORT, command=command)
+    return Learned(comparison, tuning, training, paragraph, best, folder / _REPORT)
 
 
 def _shipped_rule(request: LearnRequest) -> Parameters | None:
@@ -179,7 +200,7 @@ def _compared(request: LearnRequest, best: Path) -> list[str]:
     """The policies of the comparison: baselines, shipped and learned policies."""
     world = request.scenario.config.world
     ships = _SHIPPED if request.start == "shipped" else ()
-    learned = [str(request.folder / "tuned.safetensors"), str(best)]
+    learned = [str(request.folder / _RULE), str(best)]
     has_deadlines = request.scenario.workload.has_deadlines
     by_deadline = _BY_DEADLINE if world is WorldName.CORES and has_deadlines else ()
     # Guards exist in the cores world only.
@@ -224,7 +245,7 @@ def _tune(request: LearnRequest, start: Parameters | None, say: Progress) -> Tun
     tuning = tune_rule(scenario, budget_s=budget_s, start=start, seed=request.seed, progress=report)
     card = {**scenario.card(), "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair}
     checkpoint = tuned_checkpoint(tuning.parameters, scenario, card)
-    write_checkpoint(checkpoint, request.folder / "tuned.safetensors")
+    write_checkpoint(checkpoint, request.folder / _RULE)
     return tuning
 
 
