@@ -15,14 +15,17 @@ public final class Names {
   /** Parts of generated ids (UUIDs, long hexadecimal numbers), which differ in every run. */
   private static final Pattern GENERATED_ID =
       Pattern.compile("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}");
-  /** The number of a streaming batch. */
+  /** What Spark adds to the name of a streaming query for every micro-batch. */
   private static final Pattern BATCH = Pattern.compile(
-      "\\b(?:batch|runId|id) = [0-9a-fA-F-]+|\\bbatch = init",
-      Pattern.CASE_INSENSITIVE | UNICODE);
+      "\\bid = [0-9a-fA-F-]+(?:[ \\r\\n]|<br/>)+runId = [0-9a-fA-F-]+(?:[ \\r\\n]|<br/>)+"
+          + "batch = (?:[0-9]+|init)",
+      UNICODE);
   /** The description that Spark gives a job that broadcasts a part of a query. */
   private static final Pattern BROADCAST = Pattern.compile(
       "broadcast exchange \\(runId.*", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
-  private static final Pattern NUMBERED_TABLE = Pattern.compile("#\\d+L?", UNICODE);
+  /** Ids that Spark adds to the names of columns, tables and expressions. */
+  private static final Pattern EXPRESSION_ID =
+      Pattern.compile("(?<=[A-Za-z0-9_)\\x{80}-\\x{10ffff}])#[0-9]+L?");
   private static final Pattern SPACES = Pattern.compile("[\\s\\x1c-\\x1f]+", UNICODE);
   private static final Pattern ENDS = Pattern.compile("^[ ,]+|[ ,]+\\z");
 
@@ -62,7 +65,7 @@ public final class Names {
 
   /** Removes what differs between runs of one job and limits the length to 80 characters. */
   public static String tidy(String text) {
-    String stable = BATCH.matcher(NUMBERED_TABLE.matcher(text).replaceAll("")).replaceAll("");
+    String stable = BATCH.matcher(EXPRESSION_ID.matcher(text).replaceAll("")).replaceAll("");
     String tidy = ENDS.matcher(SPACES.matcher(stable).replaceAll(" ")).replaceAll("");
     if (tidy.codePointCount(0, tidy.length()) <= MAX_NAME) {
       return tidy;

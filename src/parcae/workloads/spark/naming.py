@@ -13,12 +13,18 @@ MAX_NAME = 80
 #: Job groups that a thrift server or a notebook generates for every statement: hexadecimal, 16
 #: digits or more.
 _GENERATED = re.compile(r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}")
-#: The parts of a name that differ between the micro-batches of a streaming query.
-_BATCH = re.compile(r"\b(?:batch|runId|id) = [0-9a-fA-F-]+|\bbatch = init", re.IGNORECASE)
+#: What Spark adds to the name of a streaming query for every micro-batch. Each part alone may be in
+#: a name that a user chose.
+_BATCH = re.compile(
+    r"\bid = [0-9a-fA-F-]+(?:[ \r\n]|<br/>)+runId = [0-9a-fA-F-]+(?:[ \r\n]|<br/>)+"
+    r"batch = (?:[0-9]+|init)"
+)
 #: Descriptions that Spark generates for a part of a query.
 _INNER = re.compile(r"broadcast exchange \(runId", re.IGNORECASE)
 _SPACES = re.compile(r"\s+")
-_NUMBERED_TABLE = re.compile(r"#\d+L?")
+#: Ids that Spark adds to the names of columns, tables and expressions: "price#12", "sum(x)#7L". A
+#: number after a space, as in "tenant #1", is the user's.
+_EXPRESSION_ID = re.compile(r"(?<=[A-Za-z0-9_)\x80-\U0010ffff])#[0-9]+L?")
 #: Nodes of a plan that do not describe an operation.
 _WRAPPERS = ("WholeStageCodegen", "AQEShuffleRead", "ColumnarToRow", "InputAdapter")
 #: Operators that only pass on data; the name of a stage omits them if it has other operators.
@@ -86,7 +92,7 @@ def _name_of_plan(executions: Sequence[SqlRecord], key: str) -> str:
 def _first(texts: Iterable[str]) -> str:
     """The first text that is not empty after cleaning, cut to MAX_NAME characters."""
     for text in texts:
-        tidy = _SPACES.sub(" ", _BATCH.sub("", _NUMBERED_TABLE.sub("", text))).strip(" ,")
+        tidy = _SPACES.sub(" ", _BATCH.sub("", _EXPRESSION_ID.sub("", text))).strip(" ,")
         if tidy:
             return tidy if len(tidy) <= MAX_NAME else tidy[: MAX_NAME - 1] + "…"
     return ""

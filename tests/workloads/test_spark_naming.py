@@ -1,0 +1,29 @@
+"""Names of recurring jobs: ids that Spark generates are cut, and what users wrote stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from parcae.workloads.spark.events import JobStart
+from parcae.workloads.spark.naming import job_name
+
+_BATCH = "id = 0a1b2c3d-4e5f\nrunId = 9f8e-7d6c\nbatch = "
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("tenant #1", "tenant #1"),
+        ("#7", "#7"),
+        ("scan of price#12, sum(price)#14L, größe#3", "scan of price, sum(price), größe"),
+        ("orders where id = 5 and batch = 6", "orders where id = 5 and batch = 6"),
+        ("runId = 3", "runId = 3"),
+        (f"clicks\n{_BATCH}7", "clicks"),
+        (f"clicks\n{_BATCH}init", "clicks"),
+        (f"clicks<br/>{_BATCH}7".replace("\n", "<br/>"), "clicks<br/>"),
+    ],
+)
+@pytest.mark.parametrize("key", [None, "my.key"])
+def test_only_ids_that_spark_generates_are_cut(text: str, name: str, key: str | None) -> None:
+    job = JobStart(0, 0, {key or "spark.jobGroup.id": text}, ())
+    assert job_name([job], (), {}, key) == name
