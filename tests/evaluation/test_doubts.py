@@ -49,6 +49,13 @@ def test_runs_that_deviate_from_their_profiles_bring_more_work() -> None:
     assert setting_warnings(varied, in_log, "load:0.9") == []
 
 
+def test_a_load_at_which_hardly_two_jobs_meet_is_warned_of() -> None:
+    (text,) = setting_warnings(_WORKLOAD, _CORES, "poisson:100s")
+    assert text.startswith("arrivals bring 0.03 times the work that 2 cores can do")
+    assert text.endswith("the order of jobs hardly matters; give --arrivals load:0.8")
+    assert setting_warnings(_WORKLOAD, _CORES, "load:0.1") == []
+
+
 @pytest.mark.parametrize(
     ("arrivals", "load"),
     [("load:1.5", "1.50"), ("poisson:2s", "1.50"), ("bursts:1s", "3.00"), ("recorded", "1.20")],

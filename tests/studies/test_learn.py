@@ -88,6 +88,29 @@ def test_arrivals_are_those_of_the_logs() -> None:
     assert default_arrivals(_WORKLOAD, Workload("one", (job("j", (1, 10, ())).at(0),))) == "batch"
 
 
+def test_nights_do_not_count_for_the_rate_of_arrivals() -> None:
+    day_ms = 24 * 3_600_000
+    jobs = [job(f"j{k}", (1, 10, ())) for k in range(4)]
+    nightly = [one.at(day * day_ms + 4_000 * k) for day in range(3) for k, one in enumerate(jobs)]
+    assert default_arrivals(_WORKLOAD, Workload("n", tuple(nightly))) == "poisson:4000ms"
+    # Jobs that always come every two hours have no breaks.
+    steady = [jobs[0].at(day_ms // 12 * k) for k in range(5)]
+    assert default_arrivals(_WORKLOAD, Workload("s", tuple(steady))) == "poisson:7200000ms"
+
+
+def test_more_seeds_are_no_advice_where_the_order_made_no_difference() -> None:
+    alone = Workload("alone", (job("j", (1, 10_000, ())),))
+    comparison = compare(
+        ClusterWorld(alone, _CONFIG.model_copy(update={"world": WorldName.CORES}), "batch", 1),
+        ["fifo", "fair", "srpt"],
+        num_seeds=3,
+        processes=1,
+    )
+    text = savings_paragraph(comparison, Objective.AVERAGE_JCT, "srpt")
+    assert "the order of jobs mattered in no run; learn for more load" in text
+    assert "more seeds" not in text
+
+
 def test_savings_in_missed_deadlines_are_against_the_best_heuristic_by_deadline() -> None:
     config = SimulationConfig(world=WorldName.CORES, num_executors=4)
     workload = _WORKLOAD.with_deadlines({"*": 8})

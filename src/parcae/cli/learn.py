@@ -52,7 +52,8 @@ class SettingOptions:
         str | None,
         typer.Option(
             "--arrivals",
-            help="batch | poisson:25s (mean gap) | load:0.85  (default: the mean rate of the logs)",
+            help="batch | poisson:25s (mean gap) | load:0.85  (default: the mean rate of the logs "
+            "while jobs arrive, without nights)",
         ),
     ] = None
     deadlines: DeadlinesOption = None

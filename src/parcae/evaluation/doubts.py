@@ -29,6 +29,8 @@ from parcae.workloads.rigid import RigidJobs, log_name
 _MEASURED_ALONE = {"measured", MEASURED_ALONE}
 #: A load is an expectation: only one clearly above 1 means that queues grow without end.
 FULL = 1.001
+#: Below this load, few jobs meet.
+_IDLE = 0.1
 #: Share of jobs that failing tasks may end before a warning.
 _MANY_ENDED = 0.01
 
@@ -46,7 +48,7 @@ def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str
     """
     found = (
         delay_warning(workload, config),
-        _overload(workload, config, arrivals),
+        _load_warning(workload, config, arrivals),
         measured_alone_warning(workload),
         _ended_by_failures(workload, config),
     )
@@ -137,12 +139,19 @@ def delay_warning(workload: Workload, config: SimulationConfig) -> str:
     )
 
 
-def _overload(workload: Workload, config: SimulationConfig, arrivals: str) -> str:
+def _load_warning(workload: Workload, config: SimulationConfig, arrivals: str) -> str:
+    """A sentence if arrivals overload the cluster, or leave it almost idle; else no text."""
     load = offered_load(workload, config, arrivals)
+    unit = "cores" if config.world is WorldName.CORES else "executors"
+    if load < _IDLE:
+        return (
+            f"arrivals bring {load:.2g} times the work that {config.total_executors} {unit} can "
+            "do: few jobs run at the same time, so the order of jobs hardly matters; give "
+            "--arrivals load:0.8"
+        )
     # A batch has no rate.
     if load <= FULL or math.isinf(load):
         return ""
-    unit = "cores" if config.world is WorldName.CORES else "executors"
     return (
         f"arrivals bring {load:.2f} times the work that {config.total_executors} {unit} can do: "
         "the queue grows as long as jobs arrive, so averages depend on the number of jobs; take "

@@ -43,7 +43,7 @@ from parcae.policies.learned import bind, require_durations
 from parcae.policies.rule.policy import Parameters
 from parcae.simulation.config import WorldName
 from parcae.units import MS_PER_S
-from parcae.workloads.arrivals import process_like
+from parcae.workloads.arrivals import process_like, without_breaks
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import SELECTION_SEED_START
 
@@ -127,12 +127,14 @@ class Learned:
 
 
 def default_arrivals(workload: Workload, recorded: Workload | None) -> str:
-    """Arrivals like the recorded ones: Poisson with the same mean rate.
+    """Arrivals like the recorded ones: Poisson with the same mean rate while jobs arrive.
 
-    A batch if the jobs have fewer than two different recorded arrivals.
+    Nights and other breaks do not count (`without_breaks`). A batch if the jobs have fewer than two
+    different recorded arrivals.
     """
     source = recorded or workload
-    return process_like([job.arrival_ms for job in source.jobs if job.arrival_ms is not None])
+    arrival_ms = [job.arrival_ms for job in source.jobs if job.arrival_ms is not None]
+    return process_like(without_breaks(arrival_ms))
 
 
 def remove_results(folder: Path) -> list[str]:
@@ -425,29 +427,32 @@ def savings_paragraph(
     world = comparison.resolved.config.world
     best = _best_heuristic(comparison, objective)
     labels = [*_STOCK[world].items(), (best, f"the best heuristic here, {best}")]
+    ratios = [objective_ratio(comparison, objective, name, other) for other, _ in labels]
     parts = [
-        f"{_change(objective_ratio(comparison, objective, name, other))} than {label}"
-        for other, label in labels
+        f"{_change(ratio)} than {label}" for ratio, (_, label) in zip(ratios, labels, strict=True)
     ]
     learned = next(p for p in comparison.policies if p.name == name)
     value = _mean_in_words(comparison, objective, name)
-    ratio = objective_ratio(comparison, objective, name, best)
-    sure = (
-        "the difference is not significant at the 95% level: run more seeds, or train longer"
-        if ratio.low <= 1 <= ratio.high
-        else "the difference is significant at the 95% level"
-    )
     what = _in_words(objective)
     unit = "cores" if world is WorldName.CORES else "executors"
     return (
         f"On {s['seeds'][1] - s['seeds'][0] + 1} runs that were not used for learning "
         f"({s['jobs']} jobs of {s['workload']}, arrivals {s['arrivals']}, "
         f"{comparison.resolved.config.total_executors} {unit}), the learned policy's {what} is "
-        f"{value}: {parts[0]}, {parts[1]}, and {parts[2]}. Compared with that heuristic, {sure}. "
-        f"{learned.who_pays.describe(comparison.policies[0].name)} These are simulated runs of "
+        f"{value}: {parts[0]}, {parts[1]}, and {parts[2]}. Compared with that heuristic, "
+        f"{_certainty(ratios)}. {learned.who_pays.describe(comparison.policies[0].name)} These are simulated runs of "
         "your profile. A profile that was measured with one job at a time does not show how "
         "durations change when jobs share your cluster."
     )
+
+
+def _certainty(ratios: Sequence[Estimate]) -> str:
+    """Whether the last of the ratios differs from 1, and what to do if it does not."""
+    if not ratios[-1].low <= 1 <= ratios[-1].high:
+        return "the difference is significant at the 95% level"
+    if all(ratio.low == ratio.high for ratio in ratios):
+        return "there is no difference: the order of jobs mattered in no run; learn for more load"
+    return "the difference is not significant at the 95% level: run more seeds, or train longer"
 
 
 def _in_words(objective: Objective | ObjectiveFunction) -> str:

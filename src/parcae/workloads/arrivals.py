@@ -22,6 +22,11 @@ from parcae.workloads.random_streams import RandomStreams
 Int64Array = npt.NDArray[np.int64]
 
 
+#: See `without_breaks`.
+_BREAK_MS = MS_PER_HOUR
+_BREAK_FACTOR = 20
+
+
 def process_like(arrival_ms: Sequence[int]) -> str:
     """The arrival process most like these arrivals, as text: a batch, or Poisson at their rate.
 
@@ -32,6 +37,23 @@ def process_like(arrival_ms: Sequence[int]) -> str:
     if first_ms == last_ms:
         return "batch"
     return f"poisson:{max(1, round((last_ms - first_ms) / (len(arrival_ms) - 1)))}ms"
+
+
+def without_breaks(arrival_ms: Sequence[int]) -> list[int]:
+    """Arrivals in ms from 0 on, as they would be without nights and weekends.
+
+    A break is a gap of at least an hour and of at least 20 times the median gap. The mean of the
+    other gaps is the one at which jobs meet: a mean over the breaks, too, is that of an idle
+    cluster.
+
+    Example: jobs at 0, 2 and 4 s and again 24 hours later come at 0, 2, 4, 6 and 8 s.
+    """
+    gaps_ms = np.diff(np.sort(np.asarray(arrival_ms, np.int64)))
+    if gaps_ms.size == 0:
+        return [0] * len(arrival_ms)
+    least_ms = max(_BREAK_MS, int(_BREAK_FACTOR * np.median(gaps_ms)))
+    is_break = gaps_ms >= least_ms
+    return [0, *np.cumsum(gaps_ms[~is_break]).tolist()]
 
 
 @dataclass(frozen=True, eq=False)
