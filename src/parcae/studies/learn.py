@@ -434,15 +434,16 @@ def savings_paragraph(
     learned = next(p for p in comparison.policies if p.name == name)
     value = _mean_in_words(comparison, objective, name)
     what = _in_words(objective)
+    who_pays = learned.who_pays.describe(comparison.policies[0].name)
     unit = "cores" if world is WorldName.CORES else "executors"
     return (
         f"On {s['seeds'][1] - s['seeds'][0] + 1} runs that were not used for learning "
         f"({s['jobs']} jobs of {s['workload']}, arrivals {s['arrivals']}, "
         f"{comparison.resolved.config.total_executors} {unit}), the learned policy's {what} is "
         f"{value}: {parts[0]}, {parts[1]}, and {parts[2]}. Compared with that heuristic, "
-        f"{_certainty(ratios)}. {learned.who_pays.describe(comparison.policies[0].name)} These are simulated runs of "
-        "your profile. A profile that was measured with one job at a time does not show how "
-        "durations change when jobs share your cluster."
+        f"{_certainty(ratios)}. {who_pays} These are simulated runs of your profile. A profile "
+        "that was measured with one job at a time does not show how durations change when jobs "
+        "share your cluster."
     )
 
 
