@@ -14,7 +14,18 @@ from parcae.errors import FormatError
 from parcae.workloads.spark.files import find_logs
 from parcae.workloads.spark_event_log import read_spark_event_logs
 from parcae.workloads.spark_run import read_spark_run
-from tests.workloads.spark_log_builder import application_start, small_log
+from tests.workloads.spark_log_builder import (
+    application_start,
+    executor,
+    job_end,
+    job_start,
+    ran,
+    small_log,
+    sql_end,
+    sql_start,
+    stage_info,
+    to_bytes,
+)
 
 HEADER = struct.Struct("<8sBiiI")
 
@@ -150,6 +161,22 @@ def test_lost_starts_of_spark_jobs_are_counted(tmp_path: Path) -> None:
         "Left out 3 task ends whose stage belongs to no Spark job in the log.",
     ]
     assert set(left_out[:2]) <= set(read_spark_run([tmp_path / "log"]).notes)
+
+
+@pytest.mark.parametrize("key", ["plan", "shape"])
+def test_queries_without_a_plan_are_counted_where_the_key_is_their_plan(
+    tmp_path: Path, key: str
+) -> None:
+    info = stage_info(0, 1)
+    events = [executor(), sql_start(0, 0), job_start(0, 0, [info], spark_sql_execution_id="0")]
+    log = tmp_path / "log"
+    log.write_bytes(to_bytes([*events, *ran(info, 0, 10), job_end(0), sql_end(0)]))
+    note = "1 SQL query has no plan in the log; it keeps its name."
+    workload, report = read_spark_event_logs([log], key=key)
+    assert [job.name for job in workload.jobs] == ["query"]
+    assert note in report.notes
+    assert note in read_spark_run([log], key=key).notes
+    assert not any("no plan" in text for text in read_spark_event_logs([log])[1].notes)
 
 
 def test_a_torn_log_keeps_its_complete_lines(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ def read_spark_event_logs(
     # One application at a time: only the runs of its jobs, with their durations, stay in memory.
     for log in read_applications(logs.sources, tally.lines, progress):
         runs += job_runs(log, key, tally.dropped)
+        tally.lines.count_missing(log, key)
         tally.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
         tally.versions.add(log.version or "unknown")
         tally.attempts.update(log.count_attempts())

@@ -102,6 +102,7 @@ def read_spark_run(
     collected = _Collected()
     for log in read_applications(logs.sources, lines, progress):
         _collect(log, key, collected)
+        lines.count_missing(log, key)
     lines.bad.finish(lines.num_rows)
     label = ", ".join(str(path) for path in paths)
     if not any(job.outcome is JobOutcome.COMPLETED for job in collected.jobs):

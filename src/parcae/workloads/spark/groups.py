@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from parcae.workloads.spark.application import ApplicationLog, SqlRecord, StageRecord
 from parcae.workloads.spark.events import JobStart
+from parcae.workloads.spark.fingerprint import NAME_PROPERTY, PLAN_KEY, SHAPE_KEY
 
 
 @dataclass(eq=False)
@@ -123,6 +124,18 @@ def _root_execution(job: JobStart, log: ApplicationLog) -> int | None:
             execution = log.sql.get(int(value))
             return execution.root_id if execution and execution.root_id in log.sql else int(value)
     return None
+
+
+def queries_without_plan(log: ApplicationLog, key: str | None) -> int:
+    """The number of SQL queries that a key names by their plans, but whose plans are not logged."""
+    if key not in (PLAN_KEY, SHAPE_KEY):
+        return 0
+    return sum(
+        bool(group.executions)
+        and not any(execution.plan_names for execution in group.executions)
+        and not any(job.properties.get(NAME_PROPERTY) for job in group.jobs)
+        for group in job_groups(log)
+    )
 
 
 def submission_ms(group: JobGroup, stages: Iterable[StageRecord]) -> int | None:

@@ -12,7 +12,7 @@ from parcae.workloads.import_report import BadRows, counted
 from parcae.workloads.spark.application import ApplicationLog
 from parcae.workloads.spark.events import parse_event
 from parcae.workloads.spark.files import LogPart, LogSource, read_lines
-from parcae.workloads.spark.groups import lost_starts
+from parcae.workloads.spark.groups import lost_starts, queries_without_plan
 
 #: Called with (bytes read, bytes in total).
 Progress = Callable[[int, int], None]
@@ -22,8 +22,8 @@ Progress = Callable[[int, int], None]
 class LineTally:
     """Counts over all logs.
 
-    These are all lines, lines that could not be used, truncated last lines, and what belongs to
-    Spark jobs whose start is missing.
+    These are all lines, lines that could not be used, truncated last lines, what belongs to Spark
+    jobs whose start is missing, and SQL queries that the key names by plans that are not there.
     """
 
     bad: BadRows
@@ -31,9 +31,11 @@ class LineTally:
     num_truncated: int = 0
     num_lost_jobs: int = 0
     num_lost_tasks: int = 0
+    num_without_plan: int = 0
 
-    def count_lost(self, log: ApplicationLog) -> None:
-        """Add what a log has of Spark jobs whose start is missing."""
+    def count_missing(self, log: ApplicationLog, key: str | None) -> None:
+        """Add what is missing in a log whose jobs are named by `key`."""
+        self.num_without_plan += queries_without_plan(log, key)
         lost = lost_starts(log)
         self.num_lost_jobs += lost.num_jobs
         self.num_lost_tasks += lost.num_tasks
@@ -50,6 +52,11 @@ class LineTally:
         if self.num_lost_tasks:
             ends = counted(self.num_lost_tasks, "task end")
             notes.append(f"Left out {ends} whose stage belongs to no Spark job in the log.")
+        if self.num_without_plan:
+            is_one = self.num_without_plan == 1
+            queries = "query has" if is_one else "queries have"
+            kept = "it keeps its name" if is_one else "they keep their names"
+            notes.append(f"{self.num_without_plan:,} SQL {queries} no plan in the log; {kept}.")
         return notes
 
 
@@ -78,7 +85,6 @@ def read_applications(
         # The application was killed, or is still running: this is no bad line.
         if not _read_part(last, log, tally, advance):
             tally.num_truncated += 1
-        tally.count_lost(log)
         yield log
 
 
