@@ -18,6 +18,7 @@ from parcae.workloads.synthetic import chain
 from tests.cli.running import run
 from tests.conftest import REPOSITORY
 from tests.service.stopping import stopped_when
+from tests.workloads.spark_log_builder import small_log
 
 
 def test_simulate_prints_the_contracted_json(tmp_path: Path) -> None:
@@ -379,6 +380,16 @@ def test_learning_anew_removes_the_results_of_another_workload(
     assert {path.name for path in folder.iterdir()} == {"notes.txt", "workload.parcae"}
     removed = "learned: removed the earlier results (policy.safetensors, summary.txt)\n"
     assert removed in done.stderr
+
+
+def test_learn_names_the_command_that_tolerates_bad_rows(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(small_log() + b'{"Event":"SparkListenerJobStart"}\n' * 3)
+    done = run("parcae learn log -o learned --cores 2", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.rstrip().endswith(
+        "raise the tolerated share of bad rows in `parcae workload import spark-events log "
+        "-o mine.parcae --max-bad-share SHARE`, and learn from mine.parcae"
+    )
 
 
 def test_simulate_draws_the_runs_of_every_policy_on_one_page(tmp_path: Path) -> None:

@@ -352,3 +352,41 @@ def test_recorded_runs_of_a_log_are_the_same_as_a_table(tmp_path: Path) -> None:
     assert content(of_table) == content(of_log)
     arrival_ms = of_table.draw(4, "recorded", SimulationConfig(), seed=1).arrival_ms
     assert arrival_ms.tolist() == [0, 1_000, 2_000, 3_000]
+
+
+def _text(path: Path, *lines: str) -> Workload:
+    path.write_text("\n".join(lines) + "\n")
+    return read_workload("csv", [path])[0]
+
+
+def test_a_decimal_comma_is_refused_in_a_table_separated_by_semicolons(tmp_path: Path) -> None:
+    head = "job;stage;tasks"
+    for column in ("durations_s", "duration_mean_s"):
+        with pytest.raises(FormatError, match="'1,5' is not a number; write a decimal point"):
+            _text(tmp_path / "s.csv", f"{head};{column}", "1;a;3;1,5")
+    (job,) = _text(tmp_path / "s.csv", f"{head};durations_s", "1;a;3;1.5 2.5").jobs
+    assert job.stages[0].durations.first[0].tolist() == [1_500, 2_500]
+
+
+@pytest.mark.parametrize(
+    ("parents", "expected"),
+    [
+        ("Stage 1", (0,)),
+        ("Stage 1; Stage 2", (0, 1)),
+        ('"Stage 1,Stage 2"', (0, 1)),
+        ("x;Stage 1", (0, 2)),
+        ("3.0", (3,)),
+        ("3.0 x", (2, 3)),
+        ("x 3", (2, 3)),
+    ],
+)
+def test_parents_are_matched_as_whole_names_first(
+    tmp_path: Path, parents: str, expected: tuple[int, ...]
+) -> None:
+    names = ("Stage 1", "Stage 2", "x", "3")
+    rows = [f"1,{name},,100" for name in names]
+    (job,) = _text(
+        tmp_path / "s.csv", "job,stage,parents,durations_ms", *rows, f"1,last,{parents},9"
+    ).jobs
+    last = next(stage for stage in job.stages if stage.name == "last")
+    assert tuple(names.index(job.stages[row].name) for row in last.parents) == expected

@@ -229,14 +229,23 @@ def _is_workload(paths: list[Path]) -> bool:
 
 def _read(paths: list[Path], key: str | None) -> tuple[Workload, Workload | None]:
     """The recurring jobs, and their recorded runs with arrivals (None for a workload file)."""
+    from parcae.errors import FormatError
     from parcae.workloads.archive import read_workload
+    from parcae.workloads.import_report import TooManyBadRowsError
     from parcae.workloads.spark_event_log import read_spark_event_logs
 
     # A workload file contains recurring jobs without arrivals of runs.
     if _is_workload(paths):
         return read_workload(paths[0]), None
-    with counting("reading") as progress:
-        workload, report = read_spark_event_logs(paths, key=key, progress=progress)
+    try:
+        with counting("reading") as progress:
+            workload, report = read_spark_event_logs(paths, key=key, progress=progress)
+    except TooManyBadRowsError as error:
+        command = f"parcae workload import spark-events {shlex.join(map(str, paths))}"
+        raise FormatError(
+            f"{error} in `{command} -o mine.parcae --max-bad-share SHARE`, and learn from "
+            "mine.parcae"
+        ) from error
     print_reading(report)
     # Read again, now with every run as a job, for the arrivals.
     with counting("reading arrivals") as progress:

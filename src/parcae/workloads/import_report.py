@@ -41,6 +41,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+class TooManyBadRowsError(FormatError):
+    """More rows of an input are bad than are tolerated."""
+
+
 class BadRows:
     """Collects rows that could not be used, and refuses the import if their share is too large.
 
@@ -84,12 +88,12 @@ class BadRows:
         """Check the share of bad rows among `num_rows` rows that were read.
 
         Raises:
-            FormatError: more than `max_share` of the rows are bad; the message quotes the first few
-                bad rows.
+            TooManyBadRowsError: more than `max_share` of the rows are bad; the message quotes the
+                first few bad rows.
         """
         if self.count > self.max_share * num_rows:
             share = self.count / max(num_rows, 1)
-            raise FormatError(
+            raise TooManyBadRowsError(
                 f"{self.count:,} of {num_rows:,} rows could not be read ({share:.1%}; "
                 f"at most {self.max_share:.1%} is tolerated): {'; '.join(self._samples)}. "
                 "Repair the input, or raise the tolerated share of bad rows"

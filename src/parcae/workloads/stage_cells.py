@@ -29,7 +29,11 @@ NUM_DRAWN = 100
 #: Largest spread / mean that so few samples can have.
 MAX_RELATIVE_SPREAD = 5.0
 _NUMBER = re.compile(r"\s*[-+]?[\d.]+([eE][-+]?\d+)?\s*$")
-_SEPARATORS = re.compile(r"[;,\s]+")
+#: What separates the entries of a list in a text, the first ones first.
+_SEPARATORS = (re.compile(r";"), re.compile(r"[;,]"), re.compile(r"[;,\s]+"))
+#: The same for numbers where a comma is a decimal comma.
+_NO_COMMAS = re.compile(r"[;\s]+")
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*$")
 
 
 def is_empty(cell: Any) -> bool:
@@ -56,16 +60,38 @@ def as_name(cell: Any) -> str:
     return name
 
 
-def as_list(cell: Any) -> list[Any]:
-    """The entries of a list, or of a text in which `;`, `,` or spaces separate them."""
+def as_list(cell: Any, *, at_commas: bool = True) -> list[Any]:
+    """The entries of a list, or of a text in which `;`, `,` or spaces separate them.
+
+    Args:
+        cell: the cell.
+        at_commas: whether commas separate, too; otherwise they are decimal commas.
+    """
+    return _entries(cell, _SEPARATORS[-1] if at_commas else _NO_COMMAS)
+
+
+def as_name_lists(cell: Any) -> list[tuple[str, ...]]:
+    """The names in a cell, in every way to read it; the likeliest one is the first that fits.
+
+    Example: "Stage 1; Stage 2" is one name, or "Stage 1" and "Stage 2", or four names.
+
+    Raises:
+        ValueError: an entry is not a name.
+    """
+    readings = [tuple(map(as_name, _entries(cell, one))) for one in _SEPARATORS]
+    return [(as_name(cell),), *readings] if isinstance(cell, str) else readings[-1:]
+
+
+def _entries(cell: Any, separators: re.Pattern[str]) -> list[Any]:
+    """The entries of a list, or of a text."""
     if is_empty(cell):
         return []
     if isinstance(cell, list | tuple):
         return [entry for entry in cell if not is_empty(entry)]
     if not isinstance(cell, str):
         return [cell]
-    entries = _SEPARATORS.split(cell.strip().strip("[](){}"))
-    return [entry.strip("\"'") for entry in entries if entry.strip("\"'")]
+    entries = separators.split(cell.strip().strip("[](){}"))
+    return [entry for text in entries if (entry := text.strip().strip("\"'"))]
 
 
 def as_number(cell: Any) -> float:
@@ -79,7 +105,9 @@ def as_number(cell: Any) -> float:
             raise TypeError
         number = float(cell)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{_shown(cell)} is not a number") from None
+        is_decimal = isinstance(cell, str) and _DECIMAL_COMMA.match(cell)
+        hint = "; write a decimal point" if is_decimal else ""
+        raise ValueError(f"{_shown(cell)} is not a number{hint}") from None
     if not math.isfinite(number):
         raise ValueError(f"{_shown(cell)} is not a finite number")
     if number < 0:

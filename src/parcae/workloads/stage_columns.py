@@ -68,6 +68,7 @@ class Columns:
             raise ConfigError(f"no unit {unit!r}; {suggestion(unit, UNITS)}")
         _check_names(table, called)
         self.path: Path = table.path
+        self.has_decimal_commas = table.has_decimal_commas
         self.ignored: list[str] = []
         self._of: dict[str, Column] = {}
         needs_unit: list[str] = []

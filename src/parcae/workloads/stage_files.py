@@ -26,12 +26,15 @@ class Table:
         columns: the cells of every column, by its name.
         numbers: the number of every row in messages: its line in a text file, else counted from 1.
         repeated: names that several columns of the file have; `columns` has the first of them.
+        has_decimal_commas: whether a comma in a number is a decimal comma: in CSV whose columns are
+            separated by semicolons.
     """
 
     path: Path
     columns: dict[str, list[Any]]
     numbers: Sequence[int]
     repeated: frozenset[str] = frozenset()
+    has_decimal_commas: bool = False
 
 
 def open_csv(path: Path) -> Table:
@@ -62,7 +65,8 @@ def open_csv(path: Path) -> Table:
         raise FormatError(message) from None
     # Polars gives the second column of a name another one.
     repeated = frozenset(name for name, count in Counter(names).items() if name and count > 1)
-    return replace(_without_blank_lines(_of_frame(path, frame, 2)), repeated=repeated)
+    table = _without_blank_lines(_of_frame(path, frame, 2))
+    return replace(table, repeated=repeated, has_decimal_commas=separator == ";")
 
 
 def open_parquet(path: Path) -> Table:

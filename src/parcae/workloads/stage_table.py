@@ -26,6 +26,7 @@ from parcae.workloads.stage_cells import (
     as_duration,
     as_list,
     as_name,
+    as_name_lists,
     as_time,
     is_empty,
     samples_of_spread,
@@ -45,13 +46,14 @@ class _Row:
 
     Args:
         number: the row in messages. None in the other fields stands for an empty cell.
+        parents: the names of its parents, in every way to read them (`as_name_lists`).
         num_lost: number of durations above 0 that are 0 in whole ms.
     """
 
     number: int
     job: str
     stage: str
-    parents: tuple[str, ...]
+    parents: list[tuple[str, ...]]
     num_tasks: int
     samples: Samples
     num_lost: int
@@ -196,7 +198,7 @@ def _row(found: Columns, index: int, number: int, job: str) -> _Row:
         number,
         job,
         _name_in(found, "stage", index),
-        tuple(as_name(parent) for parent in as_list(found.cell("parents", index))),
+        as_name_lists(found.cell("parents", index)),
         num_tasks,
         samples,
         num_lost,
@@ -215,7 +217,7 @@ def _name_in(found: Columns, meaning: str, index: int) -> str:
 
 def _tasks(found: Columns, index: int) -> tuple[int, Samples, int]:
     """Number of tasks of a row, samples of their durations, and how many of these became 0."""
-    durations = as_list(found.cell("durations", index))
+    durations = as_list(found.cell("durations", index), at_commas=not found.has_decimal_commas)
     mean = found.cell("duration_mean", index)
     tasks = found.cell("tasks", index)
     if durations and not is_empty(mean):
@@ -305,10 +307,13 @@ def _parents_of(rows: list[_Row]) -> list[frozenset[int]]:
 
 def _parents(row: _Row, index_of: dict[str, int]) -> frozenset[int]:
     """The indices of a row's parents."""
-    unknown = [parent for parent in row.parents if parent not in index_of]
-    if unknown:
-        raise _RowError(row, f"stage {row.stage} has the unknown parent {unknown[0]!r}")
-    return frozenset(index_of[parent] for parent in row.parents)
+    for names in row.parents:
+        # A column of whole numbers with empty cells is written as 0.0, 1.0, ...
+        stages = [name if name in index_of else name.removesuffix(".0") for name in names]
+        if all(stage in index_of for stage in stages):
+            return frozenset(index_of[stage] for stage in stages)
+    unknown = next(name for name in row.parents[-1] if name not in index_of)
+    raise _RowError(row, f"stage {row.stage} has the unknown parent {unknown!r}")
 
 
 def _stage(row: _Row, parents: frozenset[int]) -> StageRun:
