@@ -392,6 +392,16 @@ def test_learn_names_the_command_that_tolerates_bad_rows(tmp_path: Path) -> None
     )
 
 
+def test_helps_name_the_logs_and_the_keys_that_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    for command in ("compare-logs", "learn", "workload import spark-events"):
+        assert "or plan | shape" in run(f"parcae {command} --help", tmp_path).stdout
+    spark = run("parcae workload import spark-events --help", tmp_path).stdout
+    assert "Spark 1.3 to 4.x; plain, zstd, lz4 or gzip" in spark
+
+
 def test_simulate_draws_the_runs_of_every_policy_on_one_page(tmp_path: Path) -> None:
     command = "parcae simulate toy --policy fifo,fair --cores 2 --jobs 3 --gantt g.html --json"
     done = run(command, tmp_path)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.checks import chart_to_write
-from parcae.cli.options import JsonOption
+from parcae.cli.options import JsonOption, KeyOption
 from parcae.cli.progress import counting_each
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ def compare_logs_command(
     b: Annotated[
         Path, typer.Argument(metavar="B", help="Event log of the second run. Ratios are B / A.")
     ],
-    key: Annotated[
-        str | None, typer.Option("--key", help="Spark property that names the recurring job.")
-    ] = None,
+    key: KeyOption = None,
     plot: Annotated[
         Path | None,
         typer.Option(

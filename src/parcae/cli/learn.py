@@ -18,6 +18,7 @@ from parcae.cli.options import (
     MOST,
     ClusterOptions,
     DeadlinesOption,
+    KeyOption,
     check_deadlines,
     in_cores,
     with_deadlines,
@@ -112,9 +113,7 @@ def learn_command(
     cluster: ClusterOptions,
     setting: SettingOptions,
     search: SearchOptions,
-    key: Annotated[
-        str | None, typer.Option("--key", help="Spark property that names the recurring job.")
-    ] = None,
+    key: KeyOption = None,
 ) -> None:
     """Learn a scheduling policy from a cluster's event logs, and estimate how much it would save.
 

@@ -100,6 +100,14 @@ FaultsOption = Annotated[
         "failures=0.01,lost=0.5,speculation=on: what goes wrong in the world of cores.",
     ),
 ]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        help="Spark property that names the recurring job; or plan | shape: name SQL queries by "
+        "their physical plan.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 #: Largest number of jobs, seeds, runs and the like in an option: more is a slip of the hand.
 MOST = 1_000_000

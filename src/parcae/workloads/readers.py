@@ -150,7 +150,7 @@ def _table_reader(format_name: str, called: str, ending: str) -> Reader:
 _READERS = [
     Reader(
         "spark-events",
-        "Import Spark event logs (Spark 2.x to 4.x; plain, zstd or lz4; rolling; cut off).",
+        "Import Spark event logs (Spark 1.3 to 4.x; plain, zstd, lz4 or gzip; rolling; cut off).",
         "Event logs, rolling log folders, or folders of them.",
         "/var/log/spark-events -o mine.parcae",
         "parcae.workloads.spark_event_log:read_spark_event_logs",
