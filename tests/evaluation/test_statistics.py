@@ -103,7 +103,6 @@ def test_numbers_that_do_not_pair_are_refused(values: list[float], baseline: lis
         ratio_estimate(values, baseline)
 
 
-def test_a_bootstrap_without_a_generator_has_that_of_a_fixed_seed() -> None:
-    first, second = (mean_estimate([1.0, 2.0, 4.0], "bootstrap") for _ in range(2))
-    assert first == second
-    assert first.low < first.mean < first.high
+def test_a_bootstrap_without_a_generator_is_refused() -> None:
+    with pytest.raises(ConfigError, match="pass rng"):
+        mean_estimate([1.0, 2.0], "bootstrap")

@@ -8,6 +8,7 @@ import pytest
 
 from parcae.evaluation.statistics import (
     METHODS,
+    RESAMPLE_SEED,
     Estimate,
     Method,
     ratio_estimate,
@@ -111,6 +112,7 @@ def test_intervals_of_recurring_jobs_are_of_the_comparisons_method(method: Metho
     runs = [_runs(("a",), *map(tuple, run.tolist())) for run in drawn]
     (job,) = recurring_jobs(runs, 1, method)
     above, below = (drawn[:, row, 0] / 1_000 for row in (1, 0))
-    assert job.ratio(1) == ratio_estimate(above, below, method)
+    rng = np.random.default_rng(RESAMPLE_SEED)
+    assert job.ratio(1) == ratio_estimate(above, below, method, rng)
     others = {recurring_jobs(runs, 1, other)[0].ratio(1).low for other in METHODS}
     assert len(others) == len(METHODS)

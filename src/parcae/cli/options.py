@@ -36,15 +36,19 @@ WorldOption = Annotated[
         show_default=False,
     ),
 ]
-ExecutorsOption = Annotated[
-    int | None,
-    typer.Option(
+
+
+def executors_option(default: str) -> Any:
+    """The option for the size of the cluster, whose default the help states."""
+    return typer.Option(
         "--executors",
         min=1,
         max=MOST_EXECUTORS,
-        help="Number of executors (or cores) of the cluster. (default: 50)",
-    ),
-]
+        help=f"Number of executors (or cores) of the cluster. (default: {default})",
+    )
+
+
+ExecutorsOption = Annotated[int | None, executors_option("50")]
 CoresOption = Annotated[
     int | None,
     typer.Option(
@@ -164,25 +168,31 @@ ReferenceOption = Annotated[
         help="Do as Decima's released code where it differs from the paper (interpolation).",
     ),
 ]
-MovingOption = Annotated[
-    int | None,
-    typer.Option(
+
+
+def moving_option(default: str) -> Any:
+    """The option for the moving delay, whose default the help states."""
+    return typer.Option(
         "--moving-delay-ms",
         min=0,
         max=10**12,
-        help="Time that an executor needs to move to another job, in ms. (default: 2000)",
-    ),
-]
-WarmupOption = Annotated[
-    int | None,
-    typer.Option(
+        help=f"Time that an executor needs to move to another job, in ms. (default: {default})",
+    )
+
+
+def warmup_option(default: str) -> Any:
+    """The option for the warm-up delay, whose default the help states."""
+    return typer.Option(
         "--warmup-delay-ms",
         min=0,
         max=10**12,
         help="Extra duration of the first task of a newly moved executor, if the profile has no "
-        "measured durations of such tasks, in ms. (default: 1000)",
-    ),
-]
+        f"measured durations of such tasks, in ms. (default: {default})",
+    )
+
+
+MovingOption = Annotated[int | None, moving_option("2000")]
+WarmupOption = Annotated[int | None, warmup_option("1000")]
 ModelOption = Annotated[
     str,
     typer.Option(

@@ -17,10 +17,12 @@ from parcae.cli.options import (
     MOST,
     ClassesOption,
     ProcessesOption,
+    executors_option,
     load,
+    moving_option,
+    warmup_option,
 )
 from parcae.cli.progress import telling
-from parcae.workloads.limits import MOST_EXECUTORS
 
 if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
@@ -157,12 +159,8 @@ class StudyClusterOptions:
     ] = None
     executors: Annotated[
         int | None,
-        typer.Option(
-            "--executors",
-            min=1,
-            max=MOST_EXECUTORS,
-            help="Number of executors. (default: the study's; 20 for tpch, 50 where jobs take "
-            "minutes, 200 with executor classes)",
+        executors_option(
+            "the study's; 20 for tpch, 50 where jobs take minutes, 200 with executor classes"
         ),
     ] = None
     executor_classes: ClassesOption = None
@@ -175,24 +173,10 @@ class StudyClusterOptions:
         ),
     ] = None
     moving_delay_ms: Annotated[
-        int | None,
-        typer.Option(
-            "--moving-delay-ms",
-            min=0,
-            max=10**12,
-            help="Time that an executor needs to move to another job, in ms. (default: 200 for "
-            "tpch, 2000 where jobs take minutes)",
-        ),
+        int | None, moving_option("200 for tpch, 2000 where jobs take minutes")
     ] = None
     warmup_delay_ms: Annotated[
-        int | None,
-        typer.Option(
-            "--warmup-delay-ms",
-            min=0,
-            max=10**12,
-            help="Extra duration of the first task of a newly moved executor, in ms. (default: 100 "
-            "for tpch, 1000 where jobs take minutes)",
-        ),
+        int | None, warmup_option("100 for tpch, 1000 where jobs take minutes")
     ] = None
     parallelism_model: Annotated[
         str,
@@ -249,18 +233,16 @@ def _takes_decima_settings(given: Values) -> bool:
         "with a log (*.swf) to studies of rigid jobs",
     ),
     Only(
-        ("workload", "parallelism_model"),
+        (
+            "workload",
+            "parallelism_model",
+            "executors",
+            "executor_classes",
+            "moving_delay_ms",
+            "warmup_delay_ms",
+            "jobs",
+        ),
         _uses("workload"),
-        "to other studies than fig16 and fig19 (they have DAGs of their own)",
-    ),
-    Only(
-        ("executors", "executor_classes", "moving_delay_ms", "warmup_delay_ms"),
-        _uses("config"),
-        "to other studies than fig16 and fig19 (they have DAGs of their own)",
-    ),
-    Only(
-        ("jobs",),
-        _uses("num_jobs"),
         "to other studies than fig16 and fig19 (they have DAGs of their own)",
     ),
     Only(

@@ -23,6 +23,7 @@ from parcae.evaluation.policies import AnyPolicy, ResolvedPolicies, resolve_poli
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
+    RESAMPLE_SEED,
     Estimate,
     Method,
     mean_estimate,
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 _WHOLE_MS = "durations are whole milliseconds; import them in the right unit"
-#: Seed of the bootstrap's resamples.
-_BOOTSTRAP_SEED = 20_190_819
 
 
 @dataclass(frozen=True)
@@ -417,7 +416,7 @@ def _results(
         summaries = tuple(row.summaries[column] for row in rows)
         jct = [s_from_ms(s.average_jct_ms) for s in summaries]
         # A generator of a fixed seed: the same comparison always has the same intervals.
-        rng = np.random.default_rng(_BOOTSTRAP_SEED)
+        rng = np.random.default_rng(RESAMPLE_SEED)
         yield PolicyResult(
             name,
             summaries,

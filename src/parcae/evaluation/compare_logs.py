@@ -14,15 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from parcae.evaluation.statistics import Estimate, ratio_estimate
+from parcae.evaluation.statistics import RESAMPLE_SEED, Estimate, ratio_estimate
 from parcae.metrics.packing import plain
 from parcae.units import s_from_ms
 from parcae.workloads.import_report import counted
 from parcae.workloads.recorded_run import JobKey, JobOutcome, RecordedJob, RecordedRun
 from parcae.workloads.spark_run import read_spark_run
 
-#: Seed of the bootstrap's resamples.
-_BOOTSTRAP_SEED = 20_190_819
 #: Below this number of pairs the bootstrap's interval is known to be too narrow.
 _MANY_PAIRS = 20
 #: Fewest pairs of one recurring name for an interval.
@@ -254,7 +252,7 @@ def _ratio(pairs: Sequence[tuple[RecordedJob, RecordedJob]], min_pairs: int = 2)
     if not pairs:
         return None
     estimate = ratio_estimate(
-        _jct_s(pairs, 1), _jct_s(pairs, 0), "bootstrap", np.random.default_rng(_BOOTSTRAP_SEED)
+        _jct_s(pairs, 1), _jct_s(pairs, 0), "bootstrap", np.random.default_rng(RESAMPLE_SEED)
     )
     return estimate if len(pairs) >= min_pairs else Estimate(estimate.mean, math.nan, math.nan)
 

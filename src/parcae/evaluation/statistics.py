@@ -31,7 +31,7 @@ _CHUNK = 1 << 18
 
 #: Seed of the bootstrap's resamples where the caller passes no generator: equal values then have
 #: equal intervals, and all policies of a comparison the same resamples.
-_SEED = 20_190_819
+RESAMPLE_SEED = 20_190_819
 #: With fewer values than this, resamples repeat too few values; with more than that, the mean is
 #: as good as normal. Student's t is used in both cases.
 _FEWEST = 8
@@ -137,8 +137,9 @@ def _percentile_interval(
     above: FloatArray, below: FloatArray, rng: np.random.Generator | None
 ) -> tuple[float, float]:
     """Percentile interval of the ratio of means over resampled seeds."""
-    generator = np.random.default_rng(_SEED) if rng is None else rng
-    ratios = [a.mean(axis=1) / b.mean(axis=1) for a, b in _resampled(above, below, generator)]
+    if rng is None:
+        raise ConfigError("a bootstrap interval needs a random generator: pass rng")
+    ratios = [a.mean(axis=1) / b.mean(axis=1) for a, b in _resampled(above, below, rng)]
     low, high = np.percentile(np.concatenate(ratios), _TAILS)
     return float(low), float(high)
 
@@ -184,7 +185,7 @@ def _interval(
     # How many standard errors the interval extends to each side.
     down = up = quantile
     if method == "bootstrap-t" and _FEWEST <= len(above) <= _MOST and error > 0:
-        generator = np.random.default_rng(_SEED) if rng is None else rng
+        generator = np.random.default_rng(RESAMPLE_SEED) if rng is None else rng
         up, down = _studentized(above, below, measured, number, generator)
     return number - down * error, number + up * error
 

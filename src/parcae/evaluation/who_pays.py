@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
+    RESAMPLE_SEED,
     UNKNOWN,
     Estimate,
     Method,
@@ -173,7 +174,8 @@ class RecurringJob:
     def ratio(self, policy: int) -> Estimate:
         """The ratio with its interval, paired by seed."""
         above, below = (self._by_seed(row)[0] for row in (policy, 0))
-        return ratio_estimate(above, below, self.method)
+        rng = np.random.default_rng(RESAMPLE_SEED)
+        return ratio_estimate(above, below, self.method, rng)
 
     def _by_seed(self, policy: int) -> tuple[FloatArray, FloatArray]:
         """Of every seed with an occurrence: the sum of its JCTs in seconds, and their number."""

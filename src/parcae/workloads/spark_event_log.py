@@ -87,15 +87,7 @@ def read_spark_event_logs(
     """
     logs = find_logs([Path(path) for path in paths])
     tally = _Tally(LineTally(BadRows(max_bad_share)))
-    runs: list[JobRun] = []
-    # One application at a time: only the runs of its jobs, with their durations, stay in memory.
-    for log in read_applications(logs.sources, tally.lines, progress):
-        runs += job_runs(log, key, tally.dropped)
-        tally.lines.count_missing(log, key)
-        tally.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
-        tally.versions.add(log.version or "unknown")
-        tally.attempts.update(log.count_attempts())
-        tally.faults.append(logged_faults(log))
+    runs = _read_runs(logs.sources, key, tally, progress)
     lines = tally.lines
     # Refuse too many bad lines before any merging.
     lines.bad.finish(lines.num_rows)
@@ -130,6 +122,22 @@ def read_spark_event_logs(
         len(workload.jobs),
     )
     return workload, report
+
+
+def _read_runs(
+    sources: Sequence[LogSource], key: str | None, tally: _Tally, progress: Progress | None
+) -> list[JobRun]:
+    """The runs of all logs; the tally counts what else is in them."""
+    runs: list[JobRun] = []
+    # One application at a time: only the runs of its jobs, with their durations, stay in memory.
+    for log in read_applications(sources, tally.lines, progress):
+        runs += job_runs(log, key, tally.dropped)
+        tally.lines.count_missing(log, key)
+        tally.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
+        tally.versions.add(log.version or "unknown")
+        tally.attempts.update(log.count_attempts())
+        tally.faults.append(logged_faults(log))
+    return runs
 
 
 def _no_jobs_message(sources: Sequence[LogSource], tally: _Tally) -> str:

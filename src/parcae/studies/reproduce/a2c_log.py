@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 
 import numpy as np
 
@@ -130,14 +131,9 @@ def table4(request: PackingRequest) -> StudyResult:
 
     Source: A2cScheduler, Table 4.
     """
-    if request.log is None:
-        raise ConfigError(
-            "a2c-table4 needs a log of a batch cluster: give --workload LOG.swf. The paper's log "
-            "is not public; the DOST-ASTI log of the Parallel Workloads Archive is from an "
-            "academic cluster"
-        )
+    log = _log_of(request)
     # The first half is for training and tuning, the second for evaluation.
-    halves = read_swf(request.log, estimates="actual").jobs.halves()
+    halves = read_swf(log, estimates="actual").jobs.halves()
     measured: dict[str, Measured] = {}
     learned: dict[str, LearnedA2c] = {}
     notes: list[str] = []
@@ -155,7 +151,7 @@ def table4(request: PackingRequest) -> StudyResult:
         else:
             notes.append(f"{place}: no verdict, since the log has a single piece of this size")
     return StudyResult(
-        f"A2cScheduler on a real log ({request.log.name})",
+        f"A2cScheduler on a real log ({log.name})",
         "60 jobs of an academic cluster's log: A2cScheduler reduces the slowdown to 1.01 and the "
         "waiting time to almost 0 (Table 4, section 4.5)",
         ("pieces", "policy", *METRICS, "slowdown to sjf", "the paper's three (60 jobs)"),
@@ -184,6 +180,21 @@ def table4(request: PackingRequest) -> StudyResult:
             for finding in slowdown_findings(place, entry, PUBLISHED_LOG)
         ],
     )
+
+
+def _log_of(request: PackingRequest) -> Path:
+    """The request's log.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if request.log is None:
+        raise ConfigError(
+            "a2c-table4 needs a log of a batch cluster: give --workload LOG.swf. The paper's log "
+            "is not public; the DOST-ASTI log of the Parallel Workloads Archive is from an "
+            "academic cluster"
+        )
+    return request.log
 
 
 def _measure(
