@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from parcae.cli.reproduce import reproduce_command
 from parcae.errors import ConfigError, FormatError
+from parcae.packing.config import PackingConfig
 from parcae.packing.layout import Cost
 from parcae.packing.world import PackingBatch
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
@@ -20,6 +21,7 @@ from parcae.policies.deeprm.layout import DeepRMSettings, initial_weights
 from parcae.policies.deeprm.policy import DeepRMPolicy
 from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy
+from parcae.studies.reproduce.a2c import Measured
 from parcae.studies.reproduce.catalog import find_study, reproduce
 from parcae.studies.reproduce.deeprm import Curve
 from parcae.studies.reproduce.deeprm_withholding import slowdowns_by_size, withholding_of
@@ -62,6 +64,25 @@ def _request(folder: Path, rates: tuple[float, ...]) -> PackingRequest:
     return PackingRequest(
         folder / "found", budget_s=0.01, num_runs=4, processes=1, policies=tuple(known)
     )
+
+
+def test_a_policy_gains_nothing_from_losing_jobs() -> None:
+    # Sixty jobs, two slots and no backlog: most jobs are lost.
+    source = replace(source_at(1.0), settings=PackingConfig(num_slots=2, backlog_size=0))
+    losing = Stage(source, 5_000, 4).play(HandMadePolicy("sjf", PackingKind.SJF))
+    keeping = Stage(source_at(1.0), 5_000, 4).play(HandMadePolicy("sjf", PackingKind.SJF))
+    assert keeping.num_unfinished == 0
+    assert losing.num_unfinished > 50
+    assert (losing.per_job(Cost.SLOWDOWN) > keeping.per_job(Cost.SLOWDOWN)).all()
+
+
+def test_waiting_times_are_those_between_arrival_and_start() -> None:
+    stage = Stage(source_at(0.7), 5_000, 4)
+    policy = HandMadePolicy("sjf", PackingKind.SJF)
+    runs = stage.play(policy).batch.outcomes()
+    waits = [(run.start - run.jobs.arrival).mean() for run in runs]
+    _, _, waiting = Measured.of(stage, {"sjf": policy}).values["sjf"]
+    assert waiting == pytest.approx(waits)
 
 
 @pytest.mark.parametrize("name", _ROWS)

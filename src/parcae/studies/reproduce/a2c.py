@@ -35,6 +35,7 @@ from parcae.studies.reproduce.packing import (
     source_at,
     stage_of,
     tuned_tetris,
+    unfinished_note,
 )
 from parcae.studies.reproduce.pictures import bar_panels, save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
@@ -129,12 +130,9 @@ class Measured:
 
 def _metrics(played: Played) -> FloatArray:
     """Mean slowdown, completion time and waiting time of every sequence: [3, num_sequences]."""
-    # Waiting time counts only jobs that started.
-    waiting = [
-        float((entry.start - entry.jobs.arrival)[entry.start >= 0].mean())
-        for entry in played.batch.outcomes()
-    ]
-    return np.array([played.per_job(Cost.SLOWDOWN), played.per_job(Cost.COMPLETION), waiting])
+    completion = played.per_job(Cost.COMPLETION)
+    waiting = completion - [jobs.duration.mean() for jobs in played.batch.sequences]
+    return np.array([played.per_job(Cost.SLOWDOWN), completion, waiting])
 
 
 def rivals(source: PackingSource, num_threads: int | None = None) -> dict[str, PackingPolicy]:
@@ -246,18 +244,13 @@ def policy_notes() -> list[str]:
 
 
 def unfinished_notes(measured: Mapping[str, Measured]) -> list[str]:
-    """A note on jobs that do not count because they never started or were lost."""
-    lost = [
-        f"{place} {label} {n}"
+    """A note on jobs that never started or were lost."""
+    counts = {
+        f"{place} {label}": count
         for place, entry in measured.items()
-        for label, n in entry.num_unfinished.items()
-        if n
-    ]
-    return [
-        f"jobs never started or lost: {', '.join(lost)}"
-        if lost
-        else "every job was finished, under every policy"
-    ]
+        for label, count in entry.num_unfinished.items()
+    }
+    return [unfinished_note(counts, "every job was finished, under every policy")]
 
 
 def rows_of(

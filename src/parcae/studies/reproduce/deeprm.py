@@ -32,6 +32,7 @@ from parcae.studies.reproduce.packing import (
     stage_of,
     train_deeprm,
     tuned_tetris,
+    unfinished_note,
 )
 from parcae.studies.reproduce.pictures import bar_panel, line_panel, save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
@@ -142,13 +143,9 @@ def _draw_loads(means: Mapping[float, Mapping[str, Estimate]], figure: Any) -> N
 
 
 def _unfinished(played: Mapping[str, Played]) -> str:
-    """A note on jobs that do not count because they were lost or had not started at the end."""
-    counts = {label: entry.num_unfinished for label, entry in played.items()}
-    lost = ", ".join(f"{label} {count}" for label, count in counts.items() if count)
-    return (
-        f"jobs never started or lost: {lost}"
-        if lost
-        else "every job was started and finished, under every policy"
+    return unfinished_note(
+        {label: entry.num_unfinished for label, entry in played.items()},
+        "every job was started and finished, under every policy",
     )
 
 

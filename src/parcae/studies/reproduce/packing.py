@@ -16,6 +16,7 @@ from parcae.evaluation.packing.tuning import tune_knob
 from parcae.evaluation.statistics import Estimate, mean_estimate, ratio_estimate
 from parcae.learning.loop import Iteration, Plan, TrainResult, train
 from parcae.learning.packing.deeprm import DeepRMLearner
+from parcae.metrics.packing import comparable_costs
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource, PackingSource
 from parcae.packing.world import PackingBatch
@@ -48,10 +49,12 @@ class Played:
     batch: PackingBatch
 
     def per_job(self, cost: Cost) -> FloatArray:
-        """Mean cost of a sequence's jobs: float64[num_sequences]."""
-        # `costs` are sums over the jobs of a sequence.
+        """Mean cost of a sequence's jobs, lost ones too: float64[num_sequences].
+
+        See `parcae.metrics.packing.comparable_costs`.
+        """
         counts = np.array([len(jobs) for jobs in self.batch.sequences])
-        return np.asarray(self.batch.costs(cost) / counts)
+        return np.asarray(comparable_costs(self.batch, cost) / counts)
 
     def estimate(self, cost: Cost) -> Estimate:
         """Mean of `per_job` over the sequences."""
@@ -65,6 +68,19 @@ class Played:
     def num_unfinished(self) -> int:
         """Number of jobs that never started or were lost."""
         return sum(int((outcome.start < 0).sum()) for outcome in self.batch.outcomes())
+
+
+def unfinished_note(counts: Mapping[str, int], all_finished: str) -> str:
+    """A note on jobs that never started or were lost.
+
+    Args:
+        counts: number of such jobs by policy, or by setting and policy.
+        all_finished: the note if there are none.
+    """
+    lost = ", ".join(f"{label} {count}" for label, count in counts.items() if count)
+    if not lost:
+        return all_finished
+    return f"jobs never started or lost, charged as if they ran after the end: {lost}"
 
 
 @dataclass(frozen=True)
