@@ -172,6 +172,23 @@ def test_an_oracle_never_wins_over_what_can_be_deployed() -> None:
     assert "next best, fifo" in sentence
 
 
+def test_an_oracle_that_is_the_first_policy_is_said_to_do_better() -> None:
+    names = {"weighted-fair:oracle": (5.0, 10.0), "fair": (6.0, 12.0), "fifo": (20.0, 40.0)}
+    comparison = _comparison(names, oracles=("weighted-fair:oracle",))
+    assert summary_sentence(comparison).startswith(
+        "fair has the lowest average job completion time: 9.0 s, 20.0% more (95% interval 20.0% "
+        "to 20.0%) than weighted-fair:oracle, which is not ranked. The difference is "
+        "significant at the 95% level."
+    )
+    assert headline(comparison).startswith(
+        "fair does best of the policies that are ranked; weighted-fair:oracle is not one of them."
+    )
+    turned = {"fair": (6.0, 12.0), "weighted-fair:oracle": (5.0, 10.0)}
+    assert headline(_comparison(turned, oracles=("weighted-fair:oracle",))).startswith(
+        "None of the other policies that are ranked does better than fair."
+    )
+
+
 def test_one_policy_alone_has_its_average_reported() -> None:
     assert summary_sentence(_comparison({"fair": (9.0, 9.0)})) == (
         "With fair the average job completion time is 9.0 s (95% interval 9.0 s to 9.0 s)."

@@ -44,7 +44,9 @@ def headline(comparison: PairedComparison[Any]) -> str:
     first = comparison.policies[0].name
     ratio = comparison.ratio(best)
     if best is comparison.policies[0]:
-        said = f"None of the other policies does better than {first}."
+        said = f"None of the other {_kind(comparison)} does better than {first}."
+    elif ratio.mean > 1:
+        said = f"{best.name} does best of the {_kind(comparison)}; {first} is not one of them."
     elif ratio.is_unknown:
         said = f"One run of each policy is too little to tell whether {best.name} beats {first}."
     elif ratio.high < 1:
@@ -57,10 +59,19 @@ def headline(comparison: PairedComparison[Any]) -> str:
     return " ".join(part for part in (said, comparison.winners()) if part)
 
 
+def _kind(comparison: PairedComparison[Any]) -> str:
+    """The policies that may be the best, in words."""
+    are_all = len(comparison.ranked()) == len(comparison.policies)
+    return "policies" if are_all else "policies that are ranked"
+
+
 def _against_first(comparison: PairedComparison[Any], won: str) -> str:
-    """What the best policy gains over the first."""
+    """What the best policy gains over the first, or loses against one that is not ranked."""
     name = comparison.policies[0].name
     ratio = comparison.ratio(comparison.best())
+    if ratio.mean > 1 + _SAME:
+        how_much = f"{_more(comparison, ratio)} than {name}, which is not ranked"
+        return f"{won}, {how_much}. {how_sure(ratio, comparison.sampled)}"
     # The saving is 1 - ratio, so the ends of the interval change places.
     saved = Estimate(1 - ratio.mean, 1 - ratio.high, 1 - ratio.low)
     if saved.mean < _SAME:
@@ -78,14 +89,20 @@ def _against_next(comparison: PairedComparison[Any], won: str) -> str:
     ratio = comparison.ratio(second)
     if abs(ratio.mean - 1) < _SAME:
         return f"{won}. {second.name} has the same average."
+    return (
+        f"{won}. The next best, {second.name}, has {_more(comparison, ratio)}. "
+        f"{how_sure(ratio, comparison.sampled)}"
+    )
+
+
+def _more(comparison: PairedComparison[Any], ratio: Estimate) -> str:
+    """By how much a ratio is above 1, with its interval."""
     if ratio.mean >= _TIMES:
         ends = f"{ratio.low:,.2f} to {ratio.high:,.2f} times"
         shown = "" if ratio.is_unknown else f" (95% interval {ends})"
-        more = f"{ratio.mean:,.2f} times as much{shown}"
-    else:
-        excess = Estimate(ratio.mean - 1, ratio.low - 1, ratio.high - 1)
-        more = f"{excess.mean:.1%} more{_percent_ends(comparison, excess)}"
-    return f"{won}. The next best, {second.name}, has {more}. {how_sure(ratio, comparison.sampled)}"
+        return f"{ratio.mean:,.2f} times as much{shown}"
+    excess = Estimate(ratio.mean - 1, ratio.low - 1, ratio.high - 1)
+    return f"{excess.mean:.1%} more{_percent_ends(comparison, excess)}"
 
 
 def _ends(comparison: PairedComparison[Any], estimate: Estimate) -> str:
