@@ -117,7 +117,7 @@ def fewest_missed(results: Mapping[str, DeadlineResult | None], first: str) -> s
     """Which policy misses the fewest deadlines, in one sentence; no text without deadlines.
 
     Args:
-        results: by name of the policy.
+        results: by name of the policy, those that may be the best.
         first: name of the first policy.
 
     Example: "edf misses the fewest deadlines: 3.1% (95% interval 2.0% to 4.2%), 5.0 percentage
@@ -135,14 +135,17 @@ def fewest_missed(results: Mapping[str, DeadlineResult | None], first: str) -> s
     said = f"{best} misses the fewest deadlines: {share.mean:.1%}"
     if not share.is_unknown:
         said += f" (95% interval {share.low:.1%} to {share.high:.1%})"
-    saved = known[best].missed_minus_first
-    fewer = "" if best == first or saved.mean == 0 else _fewer(saved, first)
-    return f"{said}{fewer}."
+    more = known[best].missed_minus_first
+    compared = "" if best == first or more.mean == 0 else _compared(more, first)
+    return f"{said}{compared}."
 
 
-def _fewer(difference: Estimate, first: str) -> str:
-    """How many percentage points fewer than under the first policy."""
-    points = f", {-100 * difference.mean:.1f} percentage points fewer than {first}"
-    if difference.is_unknown:
+def _compared(more: Estimate, first: str) -> str:
+    """How many percentage points fewer than under the first policy, or more if it is no choice."""
+    shown, word = more, "more"
+    if more.mean < 0:
+        shown, word = Estimate(-more.mean, -more.high, -more.low), "fewer"
+    points = f", {100 * shown.mean:.1f} percentage points {word} than {first}"
+    if more.is_unknown:
         return points
-    return f"{points} (95% interval {-100 * difference.high:.1f} to {-100 * difference.low:.1f})"
+    return f"{points} (95% interval {100 * shown.low:.1f} to {100 * shown.high:.1f})"
