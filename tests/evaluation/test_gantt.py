@@ -95,6 +95,10 @@ def test_two_hundred_thousand_tasks_are_drawn_as_one_light_picture() -> None:
 
 def test_few_tasks_are_drawn_as_bars_with_their_times() -> None:
     figure = gantt_figure(cluster_chart(trace()))
+    # For a bar with a base, plotly's x is where the bar ends.
+    assert figure.data[0].hovertemplate.startswith(
+        "%{customdata}<br>executor %{y}<br>%{base:.1f} s to %{x:.1f} s"
+    )
     assert [part.type for part in figure.data] == ["bar", "scatter"]
     first = figure.data[0]
     assert (list(first.base), list(first.x)) == ([0.0, 5.0, 1.0], [4.0, 2.0, 4.0])

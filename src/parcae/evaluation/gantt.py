@@ -276,7 +276,7 @@ def _bars(chart: Chart, panel: Panel, bars: Bars) -> Any:
     import plotly.graph_objects as go
 
     height = np.ones(len(bars.row), np.int64) if bars.height is None else bars.height
-    where = f"<br>{panel.label} %{{y}}<br>%{{base:.1f}} s, for %{{x:.1f}} s"
+    where = f"<br>{panel.label} %{{y}}<br>%{{base:.1f}} s to %{{x:.1f}} s"
     # If only some rows are shown, their bars are higher and fill the chart.
     stretch = panel.num_rows / len(panel.shown_rows())
     return go.Bar(
