@@ -74,7 +74,8 @@ def test_thousands_of_cores_and_tasks_are_drawn(tmp_path: Path) -> None:
 )
 def test_the_file_s_ending_says_what_it_is(tmp_path: Path, ending: str, head: bytes) -> None:
     path = tmp_path / f"chart.{ending}"
-    gantt([("_$x", recorded(("_a $b", 0, 10), ("$c", 0, 10)))], path)
+    runs = [(r"_$x \alpha_{$", recorded((r"_a $b\x{$", 0, 10), ("$c", 0, 10)))]
+    gantt(runs, path, title=r"$\none$")
     assert path.read_bytes().startswith(head)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError
-from parcae.evaluation.pictures import new_picture, write_picture
+from parcae.evaluation.pictures import as_label, new_picture, write_picture
 from parcae.evaluation.plots import set_style
 from parcae.files import write_text
 
@@ -383,7 +383,7 @@ def write_gantt(
     for row, chart in zip(axes, charts, strict=True):
         for axis, panel in zip(row, chart.panels, strict=True):
             _draw(axis, panel, chart, end)
-        row[0].set_title(chart.title, fontsize=9, loc="left")
+        row[0].set_title(as_label(chart.title), fontsize=9, loc="left")
     for axis in axes[-1]:
         axis.set_xlabel(charts[0].time_label)
     if shown:
@@ -431,7 +431,7 @@ def _draw(axis: Any, panel: Panel, chart: Chart, end: int) -> None:
             alpha=_line_opacity(len(panel.completions)),
         )
     axis.set(xlim=(0, _margin(chart) * end / chart.per_unit), ylim=panel.span)
-    axis.set_ylabel(panel.label, fontsize=8)
+    axis.set_ylabel(as_label(panel.label), fontsize=8)
     axis.yaxis.get_major_locator().set_params(integer=True)
     axis.spines[["top", "right"]].set_visible(False)
 
@@ -473,9 +473,9 @@ def _add_legend(figure: Any, names: Sequence[str]) -> None:
     from matplotlib.patches import Patch
 
     figure.legend(
-        # Matplotlib reads "$" as mathematics and hides labels that begin with "_".
+        # Matplotlib hides labels that begin with "_".
         handles=[
-            Patch(color=job_color(job), label=name.replace("$", r"\$").lstrip("_"))
+            Patch(color=job_color(job), label=as_label(name).lstrip("_"))
             for job, name in enumerate(names)
         ],
         loc="outside lower center",

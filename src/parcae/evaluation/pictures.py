@@ -24,6 +24,14 @@ def new_picture(width_in: float, height_in: float) -> Figure:
     return picture
 
 
+def as_label(text: str) -> str:
+    """A name as matplotlib shows it unchanged: it would read what is between "$" as mathematics.
+
+    Example: `as_label("$a$")` is a label that reads "$a$".
+    """
+    return text.replace("$", r"\$")
+
+
 def write_picture(picture: Figure, path: Path, title: str = "", file_format: str = "png") -> None:
     """Write a picture. The file appears only when it is complete.
 
@@ -37,7 +45,7 @@ def write_picture(picture: Figure, path: Path, title: str = "", file_format: str
         OSError: the file cannot be written.
     """
     if title:
-        picture.suptitle(title)
+        picture.suptitle(as_label(title))
     with replacing(path) as stream:
         picture.savefig(stream, dpi=_DPI, format=file_format)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.evaluation.pictures import new_picture, tidy, write_picture
+from parcae.evaluation.pictures import as_label, new_picture, tidy, write_picture
 from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import Estimate
 
@@ -61,7 +61,7 @@ def _draw_ratios(
     largest = max([1.0, *(float(by_seed.max()) for by_seed, _ in ratios.values())])
     axis.set_xlim(0.0, 1.2 * largest)
     axis.axvline(1.0, color="#999999", linewidth=1, zorder=0)
-    axis.set_yticks(range(len(ratios)), list(ratios))
+    axis.set_yticks(range(len(ratios)), [as_label(name) for name in ratios])
     axis.invert_yaxis()
 
 
@@ -72,5 +72,5 @@ def _draw_distributions(
     for name, values in seconds.items():
         times = np.concatenate([[0.0], np.sort(values)])
         share = np.arange(len(times)) / len(values)
-        axis.step(times, share, where="post", color=colors[name], label=name)
+        axis.step(times, share, where="post", color=colors[name], label=as_label(name))
     axis.set(xlim=(0, None), ylim=(0, 1.02))
