@@ -80,6 +80,14 @@ def test_the_file_s_ending_says_what_it_is(tmp_path: Path, ending: str, head: by
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("ending", ["png", "html"])
+def test_a_run_without_tasks_has_an_empty_chart(tmp_path: Path, ending: str) -> None:
+    run = recorded(("x", 0, 10))
+    empty = type(run)("log", ("app",), run.jobs, run.tasks[:0], 0, None)
+    gantt([("none", empty)], tmp_path / f"chart.{ending}")
+    assert (tmp_path / f"chart.{ending}").stat().st_size > 1_000
+
+
 def test_no_chart_or_an_unknown_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\.png, \.svg, \.pdf"):
         gantt([("one", recorded(("x", 0, 10)))], tmp_path / "chart.jpeg")

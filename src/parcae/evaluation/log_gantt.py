@@ -74,7 +74,8 @@ def _chart(name: str, run: RecordedRun, keys: Sequence[JobKey], names: Sequence[
     done = [job.completion_ms for job in run.jobs if job.outcome is JobOutcome.COMPLETED]
     panel = Panel(
         "core",
-        run.num_cores,
+        # A run without any task has no core: its chart is an empty row.
+        max(1, run.num_cores),
         Bars(tasks["core"], tasks["start_ms"], tasks["finish_ms"], job),
         names,
         completions=np.array(done, np.int64),
