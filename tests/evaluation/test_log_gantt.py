@@ -88,6 +88,14 @@ def test_a_run_without_tasks_has_an_empty_chart(tmp_path: Path, ending: str) -> 
     assert (tmp_path / f"chart.{ending}").stat().st_size > 1_000
 
 
+def test_long_names_that_begin_or_end_alike_can_be_told_apart(tmp_path: Path) -> None:
+    names = (f"{'etl' * 12}-daily", f"{'etl' * 12}-weekly", f"report-{'etl' * 12}-daily")
+    gantt([("one", recorded(*((name, 0, 10) for name in names)))], tmp_path / "chart.html")
+    page = (tmp_path / "chart.html").read_text().rpartition("Plotly.newPlot")[2]
+    for shown in ("letl-daily", "etl-weekly", "report-etletletletle"):
+        assert shown in page
+
+
 def test_no_chart_or_an_unknown_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\.png, \.svg, \.pdf"):
         gantt([("one", recorded(("x", 0, 10)))], tmp_path / "chart.jpeg")

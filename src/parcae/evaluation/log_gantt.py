@@ -16,7 +16,10 @@ from parcae.workloads.recorded_run import NO_JOB, JobKey, JobOutcome, RecordedRu
 _LOW_IN = 1.3
 _HIGH_IN = 2.4
 _MANY_CORES = 24
+#: Of a longer name, as many characters of its beginning and its end are shown.
 _LONGEST_NAME = 34
+_BEGINNING = 20
+_END = 13
 
 
 def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str = "") -> None:
@@ -58,7 +61,7 @@ def _names(keys: Sequence[JobKey]) -> list[str]:
     """Short names of the jobs, with numbers where a name is repeated."""
     repeated_names = {name for name, order in keys if order > 1}
     return [
-        (name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…")
+        (name if len(name) <= _LONGEST_NAME else f"{name[:_BEGINNING]}…{name[-_END:]}")
         + (f" #{order}" if name in repeated_names else "")
         for name, order in keys
     ]
