@@ -7,6 +7,7 @@ is plain lines.
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import time
 from functools import partial
@@ -68,8 +69,10 @@ class ProgressLine:
         if self._lines is not None:
             self._lines.show(line)
             return
-        # Return to the start of the line and erase it.
-        sys.stderr.write(f"\r\033[K{line}")
+        # Return to the start of the line and erase it. That works only if it is no longer than the
+        # terminal is wide: of two lines, only the second would be erased.
+        most = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r\033[K{line[:most]}")
         sys.stderr.flush()
 
     def end(self) -> None:
