@@ -8,6 +8,7 @@ from parcae.evaluation.plots import (
     jct_cdf,
     jct_over_time,
     policy_color,
+    ratio_dots,
     share_by_work,
 )
 from parcae.evaluation.statistics import Estimate
@@ -29,6 +30,16 @@ def test_a_policy_has_one_colour_in_every_plot() -> None:
         ]
     for figure in (jct_over_time(_RUNS), share_by_work(_RUNS)):
         assert [part.marker.color for part in figure.data] == [policy_color(0), policy_color(1)]
+
+
+def test_names_of_jobs_beside_a_chart_are_short_and_no_markup() -> None:
+    one = Estimate(1.0, 0.9, 1.1)
+    names = ["q1", "<b>q2</b>", f"SELECT {'x, ' * 100}FROM t"]
+    figure = ratio_dots("t", names, [one] * 3)
+    *short, long = figure.layout.yaxis.ticktext
+    assert short == ["q1", "&lt;b&gt;q2&lt;/b&gt;"]
+    assert (long[:10], long[-7:], len(long)) == ("SELECT x, ", " FROM t", 48)
+    assert figure.data[0].text[2] == names[2]
 
 
 def test_jobs_without_a_completion_are_not_drawn_as_completed() -> None:

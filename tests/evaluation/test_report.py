@@ -321,11 +321,12 @@ def test_the_page_says_which_recurring_jobs_gain_and_lose(page: str) -> None:
 def test_of_many_recurring_jobs_the_page_shows_both_ends_and_says_so(tmp_path: Path) -> None:
     whole = _comparison({"fair": (10.0,), "fifo": (9.0,)})
     ends = np.array([np.full(40, 1_000), np.arange(600, 1_000, 10)], np.int64)
-    names = tuple(f"query-{row:02}" for row in range(40))
+    names = (*(f"query-{row:02}" for row in range(39)), "long" * 40)
     runs = (PairedRuns(names, np.zeros(40, np.int64), ends, ends.max(axis=1)),)
     write_report(replace(whole, runs=runs), {"fair": trace(), "fifo": trace()}, tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
     table = page[page.index("gains and losses</h2>") : page.index("the longest waits</h2>")]
     shown = re.findall(r"<tr><td>query-(\d\d)</td>", table)
-    assert shown == [f"{row:02}" for row in (*range(39, 24, -1), *range(14, -1, -1))]
+    assert shown == [f"{row:02}" for row in (*range(38, 24, -1), *range(14, -1, -1))]
+    assert f"<tr><td><div class=name>{'long' * 40}</div></td>" in table
     assert "The other 10, with ratios from 0.750 to 0.840, are left out." in page

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from parcae.errors import ConfigError
 from parcae.evaluation.pictures import as_label, new_picture, write_picture
-from parcae.evaluation.plots import set_style
+from parcae.evaluation.plots import chart_text, set_style
 from parcae.files import write_text
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def gantt_figure(chart: Chart, end: float | None = None) -> Figure:
         for part in _parts(chart, panel):
             figure.add_trace(part, row=row, col=1)
         figure.update_yaxes(title=panel.label, range=panel.span, row=row, col=1)
-    set_style(figure, chart.title, 80 + (210 if count == 1 else 150) * count)
+    set_style(figure, chart_text(chart.title), 80 + (210 if count == 1 else 150) * count)
     figure.update_layout(barmode="overlay", bargap=0, showlegend=False)
     figure.update_xaxes(showgrid=False, zeroline=False)
     figure.update_yaxes(showgrid=False, zeroline=False)
@@ -295,7 +295,7 @@ def _bars(chart: Chart, panel: Panel, bars: Bars) -> Any:
 
 
 def _name(panel: Panel, job: int) -> str:
-    return "other work" if job == OTHER else panel.names[job]
+    return "other work" if job == OTHER else chart_text(panel.names[job])
 
 
 def _heatmap(chart: Chart, panel: Panel) -> Any:

@@ -31,6 +31,7 @@ h2{font-size:1.22rem;margin:2.8rem 0 .5rem;border-bottom:1px solid #e3e6ea;paddi
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.9rem}
 th,td{padding:.42rem .55rem;text-align:right;border-bottom:1px solid #eceff2;white-space:nowrap}
 th:first-child,td:first-child{text-align:left}
+.name{white-space:normal;overflow-wrap:anywhere;min-width:9rem;max-width:24rem}
 th{font-weight:600;color:#48525c;vertical-align:bottom}
 th small{display:block;font-weight:400}
 tr.best td{font-weight:600;background:#f1f8f4}

@@ -5,6 +5,7 @@ They show the JCT distribution, jobs in the system and JCT over time, and execut
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,10 @@ PALETTE = (
 )
 #: Line styles for the first, second and third use of each colour.
 _DASHES = ("solid", "dash", "dot")
+#: Of a longer name, as many characters of its beginning and its end are shown beside a chart.
+_LONGEST_NAME = 48
+_BEGINNING = 30
+_END = 17
 #: Number of intervals in which curves over time are averaged.
 NUM_SPANS = 240
 
@@ -140,6 +145,16 @@ def interval_bars(
     return figure
 
 
+def chart_text(name: str) -> str:
+    """A name as plotly shows it unchanged: it would read <b> and the like as markup."""
+    return html.escape(name, quote=False)
+
+
+def _short(name: str) -> str:
+    """A name that leaves room for the chart beside it."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_BEGINNING]}…{name[-_END:]}"
+
+
 def ratio_dots(title: str, names: Sequence[str], ratios: Sequence[Estimate]) -> Figure:
     """Ratios of jobs with their intervals, below each other, and a line at 1.
 
@@ -154,9 +169,11 @@ def ratio_dots(title: str, names: Sequence[str], ratios: Sequence[Estimate]) -> 
     )
     figure.add_scatter(
         x=means.tolist(),
-        y=list(names),
+        y=list(range(len(names))),
         mode="markers",
         marker={"color": policy_color(0), "size": 8},
+        text=[chart_text(name) for name in names],
+        hovertemplate="%{text}<br>%{x:.3f}<extra></extra>",
         error_x={
             "type": "data",
             "array": np.nan_to_num(high - means).tolist(),
@@ -167,7 +184,12 @@ def ratio_dots(title: str, names: Sequence[str], ratios: Sequence[Estimate]) -> 
     figure.add_vline(x=1, line_width=1, line_color="#5b6670")
     figure.update_layout(
         height=130 + 22 * len(names),
-        yaxis={"autorange": "reversed", "automargin": True, "type": "category", "dtick": 1},
+        yaxis={
+            "autorange": "reversed",
+            "automargin": True,
+            "tickvals": list(range(len(names))),
+            "ticktext": [chart_text(_short(name)) for name in names],
+        },
     )
     return figure
 
@@ -303,7 +325,7 @@ def _dots(row: int, name: str, trace: Trace, jobs: npt.NDArray[np.intp]) -> dict
             "opacity": 0.75,
             "symbol": row // len(PALETTE),
         },
-        "text": [f"{job}: {trace.job_names[job]}" for job in jobs.tolist()],
+        "text": [chart_text(f"{job}: {trace.job_names[job]}") for job in jobs.tolist()],
         "hovertemplate": "%{text}<br>%{x:.1f}, %{y:.1f}",
     }
 

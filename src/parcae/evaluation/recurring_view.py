@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: The table shows this many recurring jobs that lose most, and this many that gain most.
 _MOST = 15
+#: The tables break a longer name into lines.
+_LONG_NAME = 40
 
 
 def rival(comparison: Comparison) -> PolicyResult | None:
@@ -92,7 +94,7 @@ def _worst_table(jobs: Sequence[RecurringJob], column: int, name: str) -> str:
     worst = sorted(jobs, key=lambda job: (-job.worst_s(column), job.name))[:_MOST]
     rows = [
         (
-            html.escape(job.name),
+            _name(job),
             f"{job.worst_s(column):,.1f}",
             f"{job.worst_s(0):,.1f}",
             f"{job.percentile_s(column, 99):,.1f}",
@@ -133,6 +135,12 @@ def _left_out_note(ratios: list[float]) -> str:
     )
 
 
+def _name(job: RecurringJob) -> str:
+    """The table cell of a job: its name, on several lines if it is long."""
+    shown = html.escape(job.name)
+    return shown if len(job.name) <= _LONG_NAME else f"<div class=name>{shown}</div>"
+
+
 def _row(job: RecurringJob, column: int, has_deadlines: bool) -> tuple[str, ...]:
     missed: tuple[str, ...] = ("–",) * 3
     if job.deadline_s is not None:
@@ -141,7 +149,7 @@ def _row(job: RecurringJob, column: int, has_deadlines: bool) -> tuple[str, ...]
     times = (f"{seconds:,.1f}" for seconds in job.mean_jct_s)
     ratio = job.ratio(column)
     return (
-        html.escape(job.name),
+        _name(job),
         f"{job.num_runs:,}",
         *times,
         cell(ratio, ".3f"),
