@@ -329,4 +329,6 @@ def test_of_many_recurring_jobs_the_page_shows_both_ends_and_says_so(tmp_path: P
     shown = re.findall(r"<tr><td>query-(\d\d)</td>", table)
     assert shown == [f"{row:02}" for row in (*range(38, 24, -1), *range(14, -1, -1))]
     assert f"<tr><td><div class=name>{'long' * 40}</div></td>" in table
+    # One run has no spread over seeds.
+    assert "nan" not in table
     assert "The other 10, with ratios from 0.750 to 0.840, are left out." in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -154,7 +155,7 @@ def _row(job: RecurringJob, column: int, has_deadlines: bool) -> tuple[str, ...]
         *times,
         cell(ratio, ".3f"),
         verdict(ratio),
-        f"{job.spread_s(column):,.1f}",
+        "–" if math.isnan(job.spread_s(column)) else f"{job.spread_s(column):,.1f}",
         f"{job.percentile_s(column, 99):,.1f}",
         f"{job.worst_s(column):,.1f}",
         *(missed if has_deadlines else ()),
