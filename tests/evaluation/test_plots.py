@@ -42,6 +42,11 @@ def test_names_of_jobs_beside_a_chart_are_short_and_no_markup() -> None:
     assert figure.data[0].text[2] == names[2]
 
 
+def test_a_ratio_of_two_seeds_does_not_hide_the_others() -> None:
+    ratios = [Estimate(0.8, 0.7, 0.9), Estimate(1.5, 0.002, 1_100.0)]
+    assert ratio_dots("t", ["q1", "q2"], ratios).layout.xaxis.range == (0, 3.0)
+
+
 def test_jobs_without_a_completion_are_not_drawn_as_completed() -> None:
     figure = jct_over_time(_RUNS)
     assert [list(part.x) for part in figure.data] == [[5.0, 7.0], [5.0]]

@@ -158,6 +158,8 @@ def _short(name: str) -> str:
 def ratio_dots(title: str, names: Sequence[str], ratios: Sequence[Estimate]) -> Figure:
     """Ratios of jobs with their intervals, below each other, and a line at 1.
 
+    The axis ends at twice the largest ratio; wider intervals are cut off there.
+
     Args:
         title: title of the chart.
         names: the jobs, the first on top.
@@ -182,6 +184,8 @@ def ratio_dots(title: str, names: Sequence[str], ratios: Sequence[Estimate]) -> 
         },
     )
     figure.add_vline(x=1, line_width=1, line_color="#5b6670")
+    # The interval of two seeds can be a thousand times wider than their distance: cut it off.
+    figure.update_xaxes(range=[0, 2 * max(1.0, *means.tolist())])
     figure.update_layout(
         height=130 + 22 * len(names),
         yaxis={
