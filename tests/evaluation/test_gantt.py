@@ -100,6 +100,7 @@ def test_few_tasks_are_drawn_as_bars_with_their_times() -> None:
         "%{customdata}<br>executor %{y}<br>%{base:.1f} s to %{x:.1f} s"
     )
     assert [part.type for part in figure.data] == ["bar", "scatter"]
+    assert figure.layout.yaxis.dtick == 1
     first = figure.data[0]
     assert (list(first.base), list(first.x)) == ([0.0, 5.0, 1.0], [4.0, 2.0, 4.0])
     assert list(first.y) == [0, 0, 1]

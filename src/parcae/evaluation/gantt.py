@@ -30,6 +30,8 @@ Int64Array = npt.NDArray[np.int64]
 FORMATS = ("html", "png", "svg", "pdf")
 #: Largest number of rows in a panel. Of more rows it shows this many, evenly spaced.
 MAX_ROWS = 100
+#: The axis of a panel with at most as many rows has a tick for each.
+_FEW_ROWS = 5
 #: A panel with more bars than this is drawn as a raster, so that the page stays small.
 MAX_BARS = 2_000
 #: Colour of the lines that mark completed jobs.
@@ -249,6 +251,9 @@ def gantt_figure(chart: Chart, end: float | None = None) -> Figure:
         for part in _parts(chart, panel):
             figure.add_trace(part, row=row, col=1)
         figure.update_yaxes(title=panel.label, range=panel.span, row=row, col=1)
+        if panel.num_rows <= _FEW_ROWS:
+            # By itself, plotly divides a short axis into halves of rows.
+            figure.update_yaxes(dtick=1, row=row, col=1)
     set_style(figure, chart_text(chart.title), 80 + (210 if count == 1 else 150) * count)
     figure.update_layout(barmode="overlay", bargap=0, showlegend=False)
     figure.update_xaxes(showgrid=False, zeroline=False)
