@@ -16,10 +16,9 @@ from parcae.workloads.recorded_run import NO_JOB, JobKey, JobOutcome, RecordedRu
 _LOW_IN = 1.3
 _HIGH_IN = 2.4
 _MANY_CORES = 24
-#: Of a longer name, as many characters of its beginning and its end are shown.
+#: Most characters of a job's name in the legend, and of a run's name before its figures.
 _LONGEST_NAME = 34
-_BEGINNING = 20
-_END = 13
+_LONGEST_TITLE = 80
 
 
 def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str = "") -> None:
@@ -61,10 +60,20 @@ def _names(keys: Sequence[JobKey]) -> list[str]:
     """Short names of the jobs, with numbers where a name is repeated."""
     repeated_names = {name for name, order in keys if order > 1}
     return [
-        (name if len(name) <= _LONGEST_NAME else f"{name[:_BEGINNING]}…{name[-_END:]}")
-        + (f" #{order}" if name in repeated_names else "")
+        _shortened(name, _LONGEST_NAME) + (f" #{order}" if name in repeated_names else "")
         for name, order in keys
     ]
+
+
+def _shortened(name: str, most: int) -> str:
+    """A name of at most `most` characters: of a longer one, its beginning and its end.
+
+    Example: `_shortened("abcdefgh", 6)` is "abc…gh".
+    """
+    if len(name) <= most:
+        return name
+    end = (most - 1) // 2
+    return f"{name[: most - 1 - end]}…{name[-end:]}"
 
 
 def _chart(name: str, run: RecordedRun, keys: Sequence[JobKey], names: Sequence[str]) -> Chart:
@@ -98,6 +107,7 @@ def _heading(name: str, run: RecordedRun) -> str:
     jct_ms = [job.jct_ms for job in run.jobs if job.outcome is JobOutcome.COMPLETED]
     lost = len(run.jobs) - len(jct_ms)
     average = f"average JCT {np.mean(jct_ms) / MS_PER_S:,.1f} s, " if jct_ms else ""
-    return f"{name}: {average}makespan {s_from_ms(run.makespan_ms):,.1f} s" + (
+    shown = _shortened(name, _LONGEST_TITLE)
+    return f"{shown}: {average}makespan {s_from_ms(run.makespan_ms):,.1f} s" + (
         f", {lost} failed or unfinished" if lost else ""
     )
