@@ -195,6 +195,12 @@ def test_one_policy_alone_has_its_average_reported() -> None:
     )
 
 
+def test_what_is_unknown_is_null_in_a_frame() -> None:
+    frame = _comparison({"fair": (9.0,), "fifo": (8.0,)}).to_frame()
+    assert frame["ratio_to_first"].to_list() == [1.0, pytest.approx(8 / 9)]
+    assert frame["ratio_low"].to_list() == frame["average_jct_high_s"].to_list() == [None, None]
+
+
 @pytest.fixture
 def page(tmp_path: Path) -> str:
     comparison = _comparison({"fair": (10.0, 20.0), "fifo<b>": (12.0, 24.0)})

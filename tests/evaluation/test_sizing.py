@@ -18,7 +18,7 @@ from parcae.evaluation.sizing import (
     size_cluster,
 )
 from parcae.evaluation.sizing_text import headline, sizing_frame, warnings
-from parcae.evaluation.statistics import Estimate
+from parcae.evaluation.statistics import UNKNOWN, Estimate
 from parcae.workloads.synthetic import toy_workload
 
 _UNKNOWN = Estimate(1.0, math.nan, math.nan)
@@ -242,6 +242,8 @@ def test_a_size_meets_a_share_of_deadlines() -> None:
     )
     question = replace(_QUESTION, cores=(2, 4, 8), target=DeadlineTarget(0.99))
     sizing = Sizing(question, results, dict.fromkeys(met, 0.5))
+    unknown = replace(sizing, results=(replace(results[0], deadlines_met=UNKNOWN),))
+    assert sizing_frame(unknown)["deadlines_met_low"].to_list() == [None]
     assert sizing.smallest("fair") == 4
     assert headline(sizing).startswith("Target deadlines 99% (mean over")
     assert warnings(sizing) == [

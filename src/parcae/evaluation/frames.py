@@ -81,7 +81,7 @@ def comparison_frame(comparison: Comparison) -> pl.DataFrame:
         ratio_to_first, ratio_low, ratio_high: average JCT / the first policy's, paired by seed;
         later_share: jobs that end more than 5% later than under the first policy.
     With deadlines, also of every estimate of `parcae.evaluation.deadlines.DeadlineResult` the
-    columns NAME, NAME_low and NAME_high.
+    columns NAME, NAME_low and NAME_high. What is unknown, as every interval of one seed, is null.
     """
     rows = []
     for policy in comparison.policies:
@@ -101,4 +101,4 @@ def comparison_frame(comparison: Comparison) -> pl.DataFrame:
                 **({} if policy.deadlines is None else policy.deadlines.to_columns()),
             }
         )
-    return pl.DataFrame(rows)
+    return pl.DataFrame(rows).fill_nan(None)

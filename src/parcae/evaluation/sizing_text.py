@@ -218,7 +218,8 @@ def sizing_frame(sizing: Sizing) -> pl.DataFrame:
     Columns:
         cores: the most, of an elastic cluster; size: as in 8 or 8..64; policy; variant; load: null
         for a batch; cost_per_hour; of every estimate NAME the columns NAME, NAME_low and NAME_high
-        (deadlines_met: only with deadlines); meets_target: null without a target.
+        (deadlines_met: only with deadlines); meets_target: null without a target. An estimate is
+        null where it is unknown.
     """
     import polars as pl
 
@@ -242,7 +243,7 @@ def sizing_frame(sizing: Sizing) -> pl.DataFrame:
             row[f"{name}_high"] = None if one is None else one.high
         row["meets_target"] = None if target is None else result.meets(target)
         rows.append(row)
-    return pl.DataFrame(rows, infer_schema_length=None)
+    return pl.DataFrame(rows, infer_schema_length=None).fill_nan(None)
 
 
 def picture_format(path: Path) -> str:
