@@ -93,6 +93,14 @@ def test_the_sentence_says_who_wins_and_how_sure_that_is(drawn: PackingCompariso
     )
 
 
+def test_the_interval_of_a_single_run_is_said_to_be_over_its_jobs() -> None:
+    one = compare_packing(SOURCE, ["sjf", "packer"], num_seeds=1)
+    assert one.sampled == "jobs"
+    assert "seeds" not in summary_sentence(one)
+    pieces = compare_log(log(1_000), ["easy", "sjf"], piece_jobs=500)
+    assert (pieces.settings["pieces"], pieces.sampled) == (1, "jobs")
+
+
 def test_the_sentence_calls_no_policy_the_best_whose_jobs_were_lost() -> None:
     source = DrawnSource(
         rates=(1.0,), window=30, settings=PackingConfig(num_slots=2, backlog_size=2)

@@ -207,10 +207,10 @@ class PackingComparison(PairedComparison[PackingResult]):
 
     @property
     def sampled(self) -> str:
-        """What the intervals sample: "seeds", "pieces" of a log, or "jobs" of a log, in blocks."""
-        if not self.is_log:
-            return "seeds"
-        return "pieces" if self.settings["piece_jobs"] else "jobs"
+        """What intervals sample: "seeds", "pieces" of a log, or "jobs" of one run, in blocks."""
+        if len(self.policies[0].runs) == 1:
+            return "jobs"
+        return "pieces" if self.is_log else "seeds"
 
     def main(self, result: PackingResult) -> Estimate:
         """A policy's mean of the main measure."""
