@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from parcae.cli.main import app
 from parcae.cli.tables import print_whole
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, InputError
 from parcae.workloads.archive import write_workload
 from parcae.workloads.synthetic import toy_workload
 
@@ -100,6 +100,20 @@ def test_a_report_that_fails_loses_no_table(
     done = CliRunner().invoke(app, [*_COMMAND, *files])
     assert str(done.exception) == "no space left"
     assert pl.read_csv(tmp_path / "jobs.csv").height == 3 * 4 * 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare toy --cores 2 --jobs 2 --seeds 2 --policies",
+        "packing compare --load 0.5 --seeds 2 --policies",
+        "bench decision --workload toy --policies",
+        "bench simulator --workload toy --policy",
+    ],
+)
+def test_no_policy_is_no_wish_for_the_default_ones(command: str) -> None:
+    done = CliRunner().invoke(app, [*command.split(), ""])
+    assert isinstance(done.exception, InputError), done.output
 
 
 def test_a_table_wider_than_the_terminal_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def simulator_command(
     size = one_size(cluster.executors, cluster.cores) or 50
     # No option here implies the world of executors.
     if world_of(cluster.world, {}).value == "cores":
-        names = (policy or "fair,srpt,tuned").split(",")
+        names = ("fair,srpt,tuned" if policy is None else policy).split(",")
         result_of_cores = benchmark_cores(
             load_workload(workload),
             names,
@@ -77,7 +77,7 @@ def simulator_command(
         return
     result = benchmark_simulator(
         load_workload(workload),
-        policy=policy or "fair",
+        policy="fair" if policy is None else policy,
         arrivals=arrivals,
         num_jobs=jobs,
         num_executors=size,
@@ -136,9 +136,8 @@ def decision_command(
     from parcae.workloads.catalog import load_workload
 
     chosen = world_of(world, {})
-    names = policies or (
-        "srpt,psbs,tuned,parcae" if chosen.value == "cores" else "tuned,parcae,decima"
-    )
+    default = "srpt,psbs,tuned,parcae" if chosen.value == "cores" else "tuned,parcae,decima"
+    names = default if policies is None else policies
     rows = benchmark_decisions(
         load_workload(workload), names.split(","), num_decisions=decisions, world=chosen
     )

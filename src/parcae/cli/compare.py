@@ -190,10 +190,11 @@ def compare_command(
     config = elastic.applied(cluster.config(), cluster.cores)
     loaded = with_deadlines(cluster.load(workload), runs.deadlines)
     num_jobs = number_of_jobs(runs.jobs, runs.arrivals, loaded)
+    names = DEFAULT_POLICIES[config.world.value] if policies is None else policies
     with _naming_kept(runs.keep), counting("simulating", has_counts=True) as progress:
         comparison = compare(
             ClusterWorld(loaded, config, runs.arrivals, num_jobs),
-            (policies or DEFAULT_POLICIES[config.world.value]).split(","),
+            names.split(","),
             num_seeds=runs.seeds,
             seed_start=runs.seed_start,
             processes=runs.processes,

@@ -257,7 +257,8 @@ def _chart(run: PlayedRun) -> Chart:
 
 def _compared_policies(policies: str | None, is_log: bool) -> list[str]:
     """The names of the policies to compare, in order."""
-    return (policies or (DEFAULT_LOG_POLICIES if is_log else DEFAULT_POLICIES)).split(",")
+    default = DEFAULT_LOG_POLICIES if is_log else DEFAULT_POLICIES
+    return (default if policies is None else policies).split(",")
 
 
 def _tunes(given: Values, *names: str) -> bool:
