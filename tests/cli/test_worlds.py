@@ -402,3 +402,16 @@ def test_simulate_warns_of_delays_that_outweigh_the_tasks(tmp_path: Path) -> Non
     small = run("parcae simulate tpch --moving-delay-ms 20 --jobs 2", tmp_path)
     assert small.returncode == 0
     assert "warning" not in small.stderr
+
+
+def test_a_run_counts_failed_attempts_apart_from_those_of_lost_executors() -> None:
+    command = (
+        "simulate toy --cores 8 --policy fair --jobs 40 --faults "
+        "failures=0.02,lost=400,executor-cores=4"
+    )
+    faults = json.loads(CliRunner().invoke(app, [*command.split(), "--json"]).stdout)["faults"]
+    assert faults["failed"] > 0 < faults["interrupted"]
+    assert (
+        f"{faults['failed']} attempts failed, {faults['lost_executors']} executors lost with "
+        f"{faults['interrupted']} attempts, 0 copies"
+    ) in CliRunner().invoke(app, command.split()).stdout

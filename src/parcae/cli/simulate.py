@@ -344,9 +344,9 @@ def _faults_text(result: dict[str, Any]) -> str:
     if "faults" not in result:
         return ""
     faults = result["faults"]
-    ended = faults["failed"] + faults["interrupted"]
     return (
-        f", {ended} attempts failed, {faults['lost_executors']} executors lost, "
+        f", {faults['failed']} attempts failed, {faults['lost_executors']} executors lost with "
+        f"{faults['interrupted']} attempts, "
         f"{faults['copies']} copies, {faults['wasted_share']:.1%} of the core time wasted"
     )
 
