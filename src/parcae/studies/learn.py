@@ -451,7 +451,7 @@ def _certainty(ratios: Sequence[Estimate]) -> str:
     """Whether the last of the ratios differs from 1, and what to do if it does not."""
     if not ratios[-1].low <= 1 <= ratios[-1].high:
         return "the difference is significant at the 95% level"
-    if all(ratio.low == ratio.high for ratio in ratios):
+    if all(ratio.low == ratio.high == 1 for ratio in ratios):
         return "there is no difference: the order of jobs mattered in no run; learn for more load"
     return "the difference is not significant at the 95% level: run more seeds, or train longer"
 
