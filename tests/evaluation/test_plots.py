@@ -1,3 +1,6 @@
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from parcae.evaluation.plots import (
@@ -11,7 +14,8 @@ from parcae.evaluation.plots import (
     ratio_dots,
     share_by_work,
 )
-from parcae.evaluation.statistics import Estimate
+from parcae.evaluation.ratio_plots import ratios_and_times
+from parcae.evaluation.statistics import Estimate, ratio_estimate
 from tests.metrics.hand_made import cut_off, trace
 
 _RUNS = {"fair": trace(), "fifo": cut_off()}
@@ -45,6 +49,14 @@ def test_names_of_jobs_beside_a_chart_are_short_and_no_markup() -> None:
 def test_a_ratio_of_two_seeds_does_not_hide_the_others() -> None:
     ratios = [Estimate(0.8, 0.7, 0.9), Estimate(1.5, 0.002, 1_100.0)]
     assert ratio_dots("t", ["q1", "q2"], ratios).layout.xaxis.range == (0, 3.0)
+
+
+def test_ratios_that_are_equal_on_all_seeds_are_drawn(tmp_path: Path) -> None:
+    ratio = ratio_estimate([67.087] * 3, [0.274] * 3)
+    assert ratio.low > ratio.mean
+    ratios = {"srpt": (np.full(3, ratio.mean), ratio)}
+    ratios_and_times(ratios, {"srpt": np.ones(3)}, "fair", tmp_path / "ratios.png")
+    assert (tmp_path / "ratios.png").stat().st_size > 1_000
 
 
 def test_jobs_without_a_completion_are_not_drawn_as_completed() -> None:

@@ -56,6 +56,8 @@ def _draw_ratios(
         spread = row + width * np.linspace(-1, 1, len(by_seed))
         axis.scatter(by_seed, spread, s=14, color=colors[name], alpha=0.5, linewidths=0)
         ends = np.nan_to_num([[estimate.mean - estimate.low], [estimate.high - estimate.mean]])
+        # Of equal ratios, rounding can leave the mean outside its interval by 1e-16.
+        ends = np.maximum(0.0, ends)
         axis.errorbar(estimate.mean, row, xerr=ends, **_ESTIMATE_STYLE)
     # The interval of two seeds can be a thousand times wider than their distance: cut it off.
     largest = max([1.0, *(float(by_seed.max()) for by_seed, _ in ratios.values())])
