@@ -17,6 +17,7 @@ from parcae.cli.main import app
 from parcae.cli.tables import print_whole
 from parcae.errors import ConfigError, InputError
 from parcae.workloads.archive import write_workload
+from parcae.workloads.catalog import BUNDLED
 from parcae.workloads.synthetic import toy_workload
 
 _COMMAND = [
@@ -100,6 +101,20 @@ def test_a_report_that_fails_loses_no_table(
     done = CliRunner().invoke(app, [*_COMMAND, *files])
     assert str(done.exception) == "no space left"
     assert pl.read_csv(tmp_path / "jobs.csv").height == 3 * 4 * 2
+
+
+def test_a_picture_of_logs_that_fails_loses_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("parcae.evaluation.log_gantt.gantt", fail)
+    log = str(BUNDLED / "example-event-log.zstd")
+    picture = str(tmp_path / "gantt.png")
+    done = CliRunner().invoke(app, ["compare-logs", log, log, "--plot", picture])
+    assert str(done.exception) == "no space left"
+    assert "By recurring job" in done.stdout
 
 
 @pytest.mark.parametrize(

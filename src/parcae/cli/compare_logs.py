@@ -62,15 +62,15 @@ def compare_logs_command(
     from parcae.evaluation.log_gantt import gantt
 
     comparison = _compared(a, b, key, max_bad_share)
+    if as_json:
+        typer.echo(json.dumps(comparison.to_json(), indent=2))
+    else:
+        _print(comparison)
+    # The picture comes last: one that cannot be written loses no result.
     if plot is not None:
         labelled = zip("AB", comparison.runs, strict=True)
         gantt([(f"{label}: {run.label}", run) for label, run in labelled], plot)
-    if as_json:
-        typer.echo(json.dumps(comparison.to_json(), indent=2))
-        return
-    _print(comparison)
-    if plot is not None:
-        typer.echo(f"cores over time: {plot}")
+        typer.echo(f"cores over time: {plot}", err=as_json)
 
 
 def _compared(a: Path, b: Path, key: str | None, max_bad_share: float) -> LogComparison:
