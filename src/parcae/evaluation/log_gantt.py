@@ -9,6 +9,7 @@ import numpy as np
 
 from parcae.errors import ConfigError
 from parcae.evaluation.gantt import OTHER, Bars, Chart, Panel, write_gantt
+from parcae.evaluation.pictures import shortened
 from parcae.units import MS_PER_S, s_from_ms
 from parcae.workloads.recorded_run import NO_JOB, JobKey, JobOutcome, RecordedRun
 
@@ -60,20 +61,9 @@ def _names(keys: Sequence[JobKey]) -> list[str]:
     """Short names of the jobs, with numbers where a name is repeated."""
     repeated_names = {name for name, order in keys if order > 1}
     return [
-        _shortened(name, _LONGEST_NAME) + (f" #{order}" if name in repeated_names else "")
+        shortened(name, _LONGEST_NAME) + (f" #{order}" if name in repeated_names else "")
         for name, order in keys
     ]
-
-
-def _shortened(name: str, most: int) -> str:
-    """A name of at most `most` characters: of a longer one, its beginning and its end.
-
-    Example: `_shortened("abcdefgh", 6)` is "abc…gh".
-    """
-    if len(name) <= most:
-        return name
-    end = (most - 1) // 2
-    return f"{name[: most - 1 - end]}…{name[-end:]}"
 
 
 def _chart(name: str, run: RecordedRun, keys: Sequence[JobKey], names: Sequence[str]) -> Chart:
@@ -107,7 +97,7 @@ def _heading(name: str, run: RecordedRun) -> str:
     jct_ms = [job.jct_ms for job in run.jobs if job.outcome is JobOutcome.COMPLETED]
     lost = len(run.jobs) - len(jct_ms)
     average = f"average JCT {np.mean(jct_ms) / MS_PER_S:,.1f} s, " if jct_ms else ""
-    shown = _shortened(name, _LONGEST_TITLE)
+    shown = shortened(name, _LONGEST_TITLE)
     return f"{shown}: {average}makespan {s_from_ms(run.makespan_ms):,.1f} s" + (
         f", {lost} failed or unfinished" if lost else ""
     )

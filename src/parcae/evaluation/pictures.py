@@ -32,6 +32,17 @@ def as_label(text: str) -> str:
     return text.replace("$", r"\$")
 
 
+def shortened(name: str, most: int) -> str:
+    """A name of at most `most` characters: of a longer one, its beginning and its end.
+
+    Example: `shortened("abcdefgh", 6)` is "abc…gh".
+    """
+    if len(name) <= most:
+        return name
+    end = (most - 1) // 2
+    return f"{name[: most - 1 - end]}…{name[-end:]}"
+
+
 def write_picture(picture: Figure, path: Path, title: str = "", file_format: str = "png") -> None:
     """Write a picture. The file appears only when it is complete.
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
-from parcae.evaluation.pictures import new_picture, write_picture
+from parcae.evaluation.pictures import new_picture, shortened, write_picture
 from parcae.evaluation.statistics import Estimate
 from parcae.metrics.cluster import (
     busy_executors,
@@ -46,10 +46,8 @@ PALETTE = (
 )
 #: Line styles for the first, second and third use of each colour.
 _DASHES = ("solid", "dash", "dot")
-#: Of a longer name, as many characters of its beginning and its end are shown beside a chart.
+#: Most characters of a name beside a chart.
 _LONGEST_NAME = 48
-_BEGINNING = 30
-_END = 17
 #: Number of intervals in which curves over time are averaged.
 NUM_SPANS = 240
 
@@ -150,11 +148,6 @@ def chart_text(name: str) -> str:
     return html.escape(name, quote=False)
 
 
-def _short(name: str) -> str:
-    """A name that leaves room for the chart beside it."""
-    return name if len(name) <= _LONGEST_NAME else f"{name[:_BEGINNING]}…{name[-_END:]}"
-
-
 def ratio_dots(title: str, names: Sequence[str], ratios: Sequence[Estimate]) -> Figure:
     """Ratios of jobs with their intervals, below each other, and a line at 1.
 
@@ -192,7 +185,7 @@ def ratio_dots(title: str, names: Sequence[str], ratios: Sequence[Estimate]) -> 
             "autorange": "reversed",
             "automargin": True,
             "tickvals": list(range(len(names))),
-            "ticktext": [chart_text(_short(name)) for name in names],
+            "ticktext": [chart_text(shortened(name, _LONGEST_NAME)) for name in names],
         },
     )
     return figure
