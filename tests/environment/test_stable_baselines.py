@@ -100,3 +100,16 @@ def test_environments_have_nothing_but_masks() -> None:
 def test_the_next_episode_begins_at_once() -> None:
     with pytest.raises(ConfigError, match="SAME_STEP"):
         _wrapped(_vector(CLUSTER_ID, "NEXT_STEP"))
+
+
+def test_a_step_leaves_what_the_learner_saw_before() -> None:
+    env = _vector(CLUSTER_ID, copy=False)
+    space = spaces.Box(0, 10, env.single_observation_space["jobs"].shape)
+    learned = StableBaselinesEnv(env, lambda observations: observations["jobs"], space)
+    inputs = learned.reset()
+    masks = learned.env_method("action_masks")
+    kept = inputs.copy(), np.array(masks)
+    learned.step(_first_allowed(env, kept[1]))
+    assert not np.array_equal(env.episodes.observations()["jobs"], kept[0])
+    assert np.array_equal(inputs, kept[0])
+    assert np.array_equal(masks, kept[1])

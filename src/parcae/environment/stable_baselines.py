@@ -73,9 +73,13 @@ class StableBaselinesEnv(VecEnv):
         return self._seen(observations), rewards.astype(np.float32), is_over, listed
 
     def _seen(self, observations: Arrays) -> Array:
-        """Remember the masks of observations and return the inputs."""
-        self._masks = observations["action_mask"]
-        return self._inputs(observations)
+        """Remember the masks of observations and return the inputs; later steps change neither.
+
+        A learner keeps the inputs until its next step, which writes over the observations of an
+        environment with copy=False.
+        """
+        self._masks = observations["action_mask"].copy()
+        return np.array(self._inputs(observations))
 
     def close(self) -> None:
         """Close the environment."""
