@@ -209,6 +209,8 @@ def test_settings_that_say_nothing_are_taken() -> None:
         ({"mix": "papre"}, "did you mean 'paper'"),
         ({"objective": "jct"}, "write one of slowdown, bounded-slowdown"),
         ({"mode": "exact"}, "leave mode out"),
+        ({"reward_scale": np.inf}, "setting reward_scale = inf: Input should be a finite number"),
+        ({"max_decisions": 10**30}, "setting max_decisions = 1.*: Input should be less"),
         ({"horizon": 9}, "give a longer horizon"),
         ({"jobs": RigidJobs("none", [], [], np.zeros((0, 1)), [4])}, "give at least one"),
         ({"jobs": _THREE, "num_jobs": 4}, "give a number from 1 to 3"),

@@ -61,7 +61,7 @@ class ClusterSettings(BaseModel):
     arrivals: str = "batch"
     parallelism_model: str = "none"
     objective: Objective = Objective.AVERAGE_JCT
-    reward_scale: float = Field(default=REWARD_SCALE, gt=0)
+    reward_scale: float = Field(default=REWARD_SCALE, gt=0, allow_inf_nan=False)
     max_jobs: int | None = Field(default=None, ge=1)
     max_stages: int | None = Field(default=None, ge=1)
     num_limits: int | None = Field(default=None, ge=1)
@@ -167,7 +167,7 @@ class PackingSettings(BaseModel):
     jobs: RigidJobs | None = None
     num_jobs: int | None = Field(default=None, ge=1)
     objective: str = "slowdown"
-    reward_scale: float = Field(default=1.0, gt=0)
+    reward_scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     has_image: bool = True
     world: PackingConfig = PackingConfig()
 

@@ -53,7 +53,7 @@ class PackingConfig(BaseModel):
     ends_early: bool = False
     as_coded: bool = False
     bound: float = Field(default=1.0, gt=0)
-    max_decisions: int = Field(default=_MANY, ge=1)
+    max_decisions: int = Field(default=_MANY, ge=1, le=_MANY)
 
     @classmethod
     def for_log(cls, jobs: RigidJobs) -> PackingConfig:

@@ -14,7 +14,7 @@ from parcae.errors import ConfigError
 from parcae.simulation.elastic import Elastic, check_whole
 from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.tables import DurationMode, Interpolation
-from parcae.workloads.limits import MOST_EXECUTORS
+from parcae.workloads.limits import LARGEST_ARRIVAL_MS, MOST_EXECUTORS
 
 #: Normalised memory of Decima's executor classes, each of one core.
 DECIMA_MEMORY = (0.25, 0.5, 0.75, 1.0)
@@ -137,8 +137,8 @@ class SimulationConfig(BaseModel):
     warmup_delay_ms: int = Field(default=1_000, ge=0, le=10**12)
     durations: DurationMode = DurationMode.SAMPLED
     interpolation: Interpolation = Interpolation.LINEAR
-    end_ms: int | None = Field(default=None, ge=1)
-    mean_episode_ms: float | None = Field(default=None, gt=0)
+    end_ms: int | None = Field(default=None, ge=1, le=LARGEST_ARRIVAL_MS)
+    mean_episode_ms: float | None = Field(default=None, gt=0, le=LARGEST_ARRIVAL_MS)
     unknown_share: float = Field(default=0.0, ge=0, le=1)
     estimate_error: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["log"] = 0.0
     corrects_estimates: bool = True
