@@ -147,8 +147,8 @@ def test_a_heuristic_through_the_environment_is_the_heuristic(
 def test_an_episode_that_only_lets_time_pass_is_stopped() -> None:
     env = PackingEnv(jobs=_THREE)
     env.reset(seed=1)
-    # 40 decisions a job, and one for each step from the first arrival to the last.
-    count = 3 * 40 + int(_THREE.arrival[-1] - _THREE.arrival[0])
+    # 40 decisions a job, and one for each step up to the last arrival and of each duration.
+    count = 3 * 40 + int(_THREE.arrival[-1] + _THREE.duration.sum())
     results = [env.step(np.int64(10)) for _ in range(count)]
     assert [truncated for _, _, _, truncated, _ in results] == [False] * (count - 1) + [True]
     info = results[-1][4]
@@ -231,9 +231,21 @@ def test_a_job_longer_than_the_horizon_is_refused_at_once() -> None:
         PackingEnv(jobs=RigidJobs("long", [0], [21], [[1]], [4]))
 
 
-def test_sparse_arrivals_do_not_end_an_episode() -> None:
-    jobs = RigidJobs("log", [0, 200, 400], [5, 5, 5], [[5, 1]] * 3, [10, 10])
-    env = gymnasium.make("parcae/Packing-v0", jobs=jobs)
+@pytest.mark.parametrize(
+    ("arrival", "duration", "step"),
+    [
+        ([0, 200, 400], 5, "step"),
+        ([0, 200, 400], 5, "s"),
+        ([400, 401, 402], 5, "step"),
+        ([0, 0, 0], 90, "step"),
+    ],
+    ids=["sparse", "in seconds", "late", "long"],
+)
+def test_jobs_that_take_their_time_do_not_end_an_episode(
+    arrival: list[int], duration: int, step: str
+) -> None:
+    jobs = RigidJobs("log", arrival, [duration] * 3, [[6, 1]] * 3, [10, 10], step=step)
+    env = gymnasium.make("parcae/Packing-v0", jobs=jobs, horizon=100)
     observation, _ = env.reset(seed=1)
     is_over = False
     while not is_over:

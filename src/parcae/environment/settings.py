@@ -182,16 +182,19 @@ class PackingSettings(BaseModel):
         return self.window if self.jobs is None else self.num_jobs or len(self.jobs)
 
     @property
-    def _longest_wait(self) -> int:
-        """Steps from the first to the last arrival of an episode of given jobs.
+    def _most_steps(self) -> int:
+        """Steps in which the given jobs of an episode arrive, and then run one after another.
 
-        Every step without a placement is a decision. A log's clock advances by events instead.
+        Every step without a placement is a decision. 0 for jobs that are drawn.
         """
-        if self.jobs is None or self.jobs.step == "s" or not 1 <= self.most_jobs <= len(self.jobs):
+        count = self.most_jobs
+        if self.jobs is None or not 1 <= count <= len(self.jobs):
             return 0
-        arrival = np.asarray(self.jobs.arrival)
-        span = arrival[self.most_jobs - 1 :] - arrival[: len(arrival) - self.most_jobs + 1]
-        return int(span.max())
+        arrival = self.jobs.arrival
+        # A piece begins with the arrival of its first job, all jobs at step 0.
+        begin = 0 if self.num_jobs is None else arrival[: len(arrival) - count + 1]
+        done = np.concatenate([[0], np.cumsum(self.jobs.duration)])
+        return int((arrival[count - 1 :] - begin + done[count:] - done[:-count]).max())
 
     def source(self) -> PackingSource:
         """Return the source of the job sequences.
@@ -201,7 +204,7 @@ class PackingSettings(BaseModel):
         """
         config = self.world
         if "max_decisions" not in config.model_fields_set:
-            most = DECISIONS_PER_JOB * self.most_jobs + self._longest_wait
+            most = DECISIONS_PER_JOB * self.most_jobs + self._most_steps
             config = config.model_copy(update={"max_decisions": most})
         if self.jobs is not None:
             return LogSource(self.jobs, self.num_jobs, config)
