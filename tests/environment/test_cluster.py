@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -196,13 +197,21 @@ def test_the_same_seed_is_the_same_episode_and_no_seed_is_one_of_the_trainings()
     assert TRAINING_SEED_START <= min(seeds) < max(seeds) < 2 * TRAINING_SEED_START
 
 
-@pytest.mark.parametrize("name", ["fifo", "fair", "srpt-cap"])
-def test_a_heuristic_through_the_environment_is_the_heuristic(name: str) -> None:
-    env = ClusterEnv(num_jobs=8, executors=10, arrivals="poisson:2s")
-    config = SimulationConfig(num_executors=10)
+@pytest.mark.parametrize(
+    ("name", "error"), [("fifo", 0.0), ("fair", 0.0), ("srpt-cap", 0.0), ("fair", "log")]
+)
+def test_a_heuristic_through_the_environment_is_the_heuristic(
+    name: str, error: float | Literal["log"]
+) -> None:
+    tpch = load_workload("tpch")
+    workload = replace(tpch, jobs=tuple(replace(one, work_sigma=0.7) for one in tpch.jobs))
+    config = SimulationConfig(num_executors=10, estimate_error=error)
+    env = ClusterEnv(
+        workload=workload, num_jobs=8, executors=10, arrivals="poisson:2s", estimate_error=error
+    )
     policy = make_policy(name, 10)
     seed = 1003
-    sequence = draw_sequence(load_workload("tpch"), "poisson:2s", 8, 10, RandomStreams(seed))
+    sequence = draw_sequence(workload, "poisson:2s", 8, 10, RandomStreams(seed))
     trace = simulate(sequence, policy, config, seed)
     env.reset(seed=seed)
     is_over = False
