@@ -12,6 +12,7 @@ import pytest
 
 import parcae
 from parcae.errors import ConfigError, PolicyError
+from parcae.evaluation import paired
 from parcae.metrics.objectives import FinishedJobs
 
 NAMES = [
@@ -235,8 +236,14 @@ def median_jct(finished: FinishedJobs) -> np.ndarray:
 
 
 def test_a_policy_is_learned_for_an_objective_of_one_s_own(
-    jobs: parcae.JobSequence, cluster: parcae.Cluster, tmp_path: Path
+    jobs: parcae.JobSequence,
+    cluster: parcae.Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # A worker process would run a script that calls `learn` once more, from its beginning.
+    monkeypatch.setattr(paired, "_WORTH_WORKERS_S", 0.0)
+    monkeypatch.setattr(paired, "_play_in_workers", lambda *_: pytest.fail("a worker starts"))
     learned = parcae.learn(
         jobs, cluster, tmp_path / "learned", objective=median_jct, minutes=0.05, seeds=2
     )
@@ -248,3 +255,5 @@ def test_a_policy_is_learned_for_an_objective_of_one_s_own(
     for minutes in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="minutes is"):
             parcae.learn(jobs, cluster, tmp_path / "other", minutes=minutes)
+    with pytest.raises(ConfigError, match="processes is 0: give 1 or more"):
+        parcae.learn(jobs, cluster, tmp_path / "other", processes=0)

@@ -94,6 +94,7 @@ class LearnRequest:
         start: what tuning and training start from: "shipped" for the nearest shipped policies,
             "scratch" for none.
         device: PyTorch's device for training.
+        processes: worker processes of the comparison; see `parcae.evaluation.compare.compare`.
     """
 
     scenario: Scenario
@@ -103,6 +104,7 @@ class LearnRequest:
     seed: int = 0
     start: str = "shipped"
     device: str = "cpu"
+    processes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,7 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
         ClusterWorld(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs),
         names,
         num_seeds=request.num_seeds,
+        processes=request.processes,
     )
     write_comparison(comparison, folder / _COMPARISON)
     paragraph = savings_paragraph(comparison, scenario.objective, str(best))
