@@ -118,6 +118,11 @@ def test_the_same_seed_draws_the_same_jobs_whatever_the_arrivals() -> None:
     assert batch.job_index.tolist() == poisson.job_index.tolist()
 
 
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(ConfigError, match="seed is -1: give 0 or more"):
+        _WORKLOAD.draw(2, "batch", SimulationConfig(), seed=-1)
+
+
 def test_recorded_arrivals_start_at_zero_and_in_order() -> None:
     jobs = tuple(job.at(ms) for job, ms in zip(_WORKLOAD.jobs, (9_000, 4_000), strict=True))
     sequence = recorded_sequence(Workload("recorded", jobs))
