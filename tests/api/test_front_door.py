@@ -80,6 +80,9 @@ def test_a_cluster_has_cores_or_executors_and_refuses_both() -> None:
     assert parcae.Cluster(executor_classes="2x1x0.5,3x1x1").total_executors == 5
     with pytest.raises(ConfigError, match="not both"):
         parcae.Cluster(cores=1, executors=1)
+    for size in ({"cores": 1}, {"executors": 1}):
+        with pytest.raises(ConfigError, match="num_executors is another name of the size"):
+            parcae.Cluster(**size, num_executors=7)
     with pytest.raises(ValueError, match="extra_forbidden"):
         parcae.Cluster(cores=1, speed=2)
 

@@ -36,12 +36,16 @@ class Cluster(SimulationConfig):
             **settings: any other field of `parcae.simulation.config.SimulationConfig`.
 
         Raises:
-            ConfigError: both `cores` and `executors`.
+            ConfigError: both `cores` and `executors`, or one of them and `num_executors`.
             pydantic.ValidationError: an unknown setting, or a value out of range.
         """
         if cores is not None and executors is not None:
             raise ConfigError(
                 "give cores (one Spark application) or executors (Decima's), not both"
+            )
+        if "num_executors" in settings and (cores is not None or executors is not None):
+            raise ConfigError(
+                "num_executors is another name of the size: leave it out, or cores or executors"
             )
         if executors is not None:
             settings.setdefault("world", WorldName.EXECUTORS)
