@@ -165,8 +165,20 @@ def test_a_function_that_returns_something_else_is_refused_by_name(
 
 
 def test_what_is_no_policy_is_refused(jobs: parcae.JobSequence, cluster: parcae.Cluster) -> None:
-    with pytest.raises(PolicyError, match="is no policy"):
-        parcae.simulate(jobs, 3, cluster)  # type: ignore[arg-type]
+    class Nameless:
+        def decide(self, observation: parcae.Observation) -> parcae.Decision:
+            return parcae.Decision()
+
+    class Planner:
+        name = "planner"
+
+        def plan(self, observation: parcae.Observation) -> parcae.Orders:
+            return parcae.first_come(observation)
+
+    parcae.simulate(jobs, Planner(), cluster)
+    for wrong in (3, Nameless(), Planner, Nameless):
+        with pytest.raises(PolicyError, match=r"is no policy: .* \(not a class\) with a name"):
+            parcae.simulate(jobs, wrong, cluster)  # type: ignore[arg-type]
 
 
 def test_names_objects_and_functions_are_compared_in_one_table(

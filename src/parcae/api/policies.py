@@ -129,14 +129,16 @@ def policy_object(
     Raises:
         PolicyError: something else.
     """
-    if isinstance(policy, str | Planner | CompiledPolicy):
+    is_class = isinstance(policy, type)
+    if not is_class and isinstance(policy, str | Planner | CompiledPolicy):
         return policy
-    if hasattr(policy, "decide"):
+    if not is_class and hasattr(policy, "decide") and hasattr(policy, "name"):
         return cast(Policy, policy)
-    if not callable(policy):
+    if is_class or not callable(policy) or hasattr(policy, "decide"):
         raise PolicyError(
             f"{policy!r} is no policy: give a name (`parcae.list_policies()` shows them), an "
-            "object with plan(observation) or decide(observation), or a function"
+            "object (not a class) with a name and plan(observation) or decide(observation), or a "
+            "function"
         )
     names = [job.name for job in workload.jobs]
     if cluster.world is WorldName.CORES:
