@@ -53,6 +53,19 @@ def test_a_wrong_name_says_what_is_wrong(text: str, says: str, world: WorldName)
         rollout_policy(text, load_workload("toy"), config)
 
 
+@pytest.mark.parametrize(
+    ("base", "says"),
+    [
+        ("weighted-fair:tuned", "needs its parameters as numbers"),
+        ("static:oracle", "needs its parameters as numbers"),
+        ("order:0-1", "rollouts have other jobs"),
+    ],
+)
+def test_a_base_that_depends_on_whole_runs_is_refused(base: str, says: str) -> None:
+    with pytest.raises(PolicyError, match=f"policy 'plan:{base}': its base .*{says}"):
+        rollout_policy(f"plan:{base}", load_workload("toy"), SimulationConfig(num_executors=5))
+
+
 @pytest.mark.parametrize("base", ["random", "sjf-cp"])
 def test_in_the_world_of_cores_the_base_plans(base: str) -> None:
     config = SimulationConfig(world=WorldName.CORES, num_executors=5)

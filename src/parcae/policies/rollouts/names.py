@@ -39,6 +39,8 @@ _USAGE = "write plan[:BASE][:BUDGET][:THREADS], e.g. plan:tuned:20ms or plan:tun
 _MS = re.compile(r"[0-9.]+(ms|s)")
 _THREADS = re.compile(r"([0-9]{1,9})threads?")
 _MOST_THREADS = 64
+#: Bases whose parameters are found for the runs of a comparison.
+_UNTUNED = (":tuned", ":oracle")
 #: Formulas that depend on more than a job's own state when rollouts go on with them.
 _NO_PLAYERS = (OrderKind.POOLS, OrderKind.GIVEN)
 
@@ -138,6 +140,16 @@ def _base(
     """The base in Decima's world."""
     if is_learned(base):
         return deciding_policy(base, workload, config, arrivals)
+    if base.endswith(_UNTUNED):
+        raise PolicyError(
+            f"policy {text!r}: its base needs its parameters as numbers, as in "
+            "plan:weighted-fair:-1; `parcae compare` shows those that it finds for the base itself"
+        )
+    if base.startswith("order:"):
+        raise PolicyError(
+            f"policy {text!r}: its base orders the jobs of one run, but rollouts have other jobs; "
+            "give another base"
+        )
     try:
         return make_policy(base, config.total_executors)
     except PolicyError as error:
