@@ -305,6 +305,16 @@ def test_policies_that_decide_plan_through_their_adapter(name: str) -> None:
     assert service.counts.plans >= 2
 
 
+@pytest.mark.parametrize("name", ["fair", "sjf-cp", "parcae"])
+def test_an_application_may_have_as_many_cores_as_the_protocol_allows(name: str) -> None:
+    service = service_of(policies_for(name, load_workload("toy")))
+    client = Speaker(service)
+    assert client.state(131_072, job_of("a", (9, ()))).type == "orders"
+    client.events(1, cores=4)
+    assert client.events(2, began("a", 0, 4), cores=131_072).type == "orders"
+    assert service.counts.fallbacks == 0
+
+
 def test_policies_that_a_live_cluster_cannot_follow_are_refused(tmp_path: Any) -> None:
     workload = load_workload("toy")
     pools = tmp_path / "pools.xml"

@@ -11,6 +11,7 @@ import typer
 
 from parcae.cli.groups import with_groups
 from parcae.cli.options import SOURCE_HELP, JsonOption
+from parcae.workloads.limits import MOST_EXECUTORS
 
 #: Value of --admin-port that means: no admin side.
 _NONE = -1
@@ -33,6 +34,7 @@ class SharedClusterOptions:
             "--cores",
             "--slots",
             min=1,
+            max=MOST_EXECUTORS,
             help="Cores that all share; with --scope application, expected cores of each.",
         ),
     ] = 50

@@ -32,6 +32,7 @@ from parcae.policies.rollouts.policy import RolloutPlanner
 from parcae.service.tables import Repacked, Room, copy_virtual
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.job import Workload
+from parcae.workloads.limits import MOST_EXECUTORS
 
 _LOG = logging.getLogger(__name__)
 _MS_PER_S = 1e3
@@ -72,7 +73,9 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
 
     @lru_cache(maxsize=64)
     def made(num_cores: int) -> Any:
-        config = SimulationConfig(world=WorldName.CORES, num_executors=max(1, num_cores))
+        # A larger cluster gets the policy of the largest one that can be simulated.
+        cores = min(max(1, num_cores), MOST_EXECUTORS)
+        config = SimulationConfig(world=WorldName.CORES, num_executors=cores)
         if is_rollout(bare):
             plan = rollout_policy(bare, workload, config, arrivals)
             # A live cluster cannot wait: without a budget in the name there is a short one.
