@@ -127,6 +127,19 @@ def test_settings_that_do_not_go_with_the_plugin_are_named(
 
 
 @needs_spark
+def test_a_folder_of_jars_may_be_on_the_class_path(
+    spark_with: Callable[..., Path], jar: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    (folder / jar.name).symlink_to(jar)
+    lines = (f"spark.driver.extraClassPath {folder}/*", f"spark.plugins {_PLUGIN}")
+    spark = find_spark(spark_with(*lines))
+    checks = list(doctor._check_settings(spark, SparkDefaults.of(spark), jar))
+    assert {check.state for check in checks} == {State.OK}, checks
+
+
+@needs_spark
 def test_a_jar_of_another_line_or_version_is_named(
     spark_with: Callable[..., Path], tmp_path: Path
 ) -> None:

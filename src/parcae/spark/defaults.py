@@ -51,10 +51,12 @@ class SparkDefaults:
         return [name.strip() for name in self.values.get(PLUGINS, "").split(",") if name.strip()]
 
     def class_path(self) -> list[Path]:
-        """The files on the driver's class path."""
+        """The files on the driver's class path; of a folder with `/*`, its jars, as Java does."""
         places = self.values.get(CLASS_PATH, "").split(os.pathsep)
         places += self.values.get("spark.jars", "").split(",")
-        return [Path(place.strip().removeprefix("file:")) for place in places if place.strip()]
+        files = [Path(place.strip().removeprefix("file:")) for place in places if place.strip()]
+        all_jars = (sorted(one.parent.glob("*.jar")) if one.name == "*" else [one] for one in files)
+        return [jar for jars in all_jars for jar in jars]
 
     def with_plugin(self, jar: Path) -> dict[str, str]:
         """The plugins and the driver's class path, with Parcae's plugin and its jar added."""
