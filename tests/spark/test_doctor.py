@@ -290,8 +290,19 @@ def test_a_service_that_is_not_there_or_silent_is_said() -> None:
             greet(f"127.0.0.1:{port}", timeout_s=0.1)
     with pytest.raises(ConfigError, match=r"nothing listens at .*parcae serve"):
         greet(f"127.0.0.1:{port}")
-    with pytest.raises(ConfigError, match="must be HOST:PORT"):
-        greet("somewhere")
+    for service in ("somewhere", "127.0.0.1:65536"):
+        with pytest.raises(ConfigError, match="must be HOST:PORT"):
+            greet(service)
+    with pytest.raises(ConfigError, match="cannot be reached"):
+        greet("a..b:7177")
+
+
+def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
+    """It says nothing about the service, which may run."""
+    (tmp_path / "empty.pem").touch()
+    for name in ("absent.pem", "empty.pem"):
+        with pytest.raises(ConfigError, match=f"{name} is no file of CA certificates"):
+            greet("127.0.0.1:7177", tls_ca=tmp_path / name)
 
 
 @needs_spark

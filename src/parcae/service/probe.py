@@ -21,6 +21,7 @@ from parcae.errors import ConfigError
 PROTOCOL = 2
 
 _HEADER = struct.Struct(">I")
+_LAST_PORT = 65_535
 _LARGEST_REPLY = 1 << 20  # bytes; a greeting has a few hundred
 _IS_SERVICE = "is it a Parcae service, and does it use TLS?"
 _START = "start one with `parcae serve`"
@@ -55,11 +56,13 @@ def greet(
             version, or refuses the application; the message says which.
     """
     host, _, port = service.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()):
+    if not host or not (port.isascii() and port.isdecimal() and int(port) <= _LAST_PORT):
         raise ConfigError(f"the service must be HOST:PORT, not {service!r}")
+    tls = _trusting(tls_ca) if tls_ca is not None else None
+    name = host.strip("[]")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as plain:
-            stream = _with_tls(plain, host, tls_ca)
+        with socket.create_connection((name, int(port)), timeout_s) as plain:
+            stream = plain if tls is None else tls.wrap_socket(plain, server_hostname=name)
             return _introduce(stream, service, secret)
     except TimeoutError as error:
         what = f"{service} does not answer within {timeout_s:g} s"
@@ -68,15 +71,21 @@ def greet(
         raise ConfigError(f"{service}: TLS failed ({error.reason}): see --tls-ca") from error
     except ConnectionRefusedError as error:
         raise ConfigError(f"nothing listens at {service}: {_START}") from error
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter: the host is no name
         raise ConfigError(f"{service} cannot be reached ({error}): {_START}") from error
 
 
-def _with_tls(plain: socket.socket, host: str, tls_ca: Path | None) -> socket.socket:
-    if tls_ca is None:
-        return plain
-    context = ssl.create_default_context(cafile=str(tls_ca))
-    return context.wrap_socket(plain, server_hostname=host.strip("[]"))
+def _trusting(tls_ca: Path) -> ssl.SSLContext:
+    """The TLS settings that trust the certificates in a file.
+
+    Raises:
+        ConfigError: the file cannot be read, or has no certificates.
+    """
+    try:
+        return ssl.create_default_context(cafile=str(tls_ca))
+    except OSError as error:  # an SSLError is one, too
+        what = f"{tls_ca} is no file of CA certificates in PEM ({error.strerror})"
+        raise ConfigError(f"{what}: see --tls-ca") from error
 
 
 def _introduce(stream: socket.socket, service: str, secret: bytes | None) -> Greeting:
