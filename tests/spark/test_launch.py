@@ -174,6 +174,17 @@ def test_what_cannot_be_started_is_said(given: list[str], message: str) -> None:
         spark_arguments(SETTINGS, given, SPARK)
 
 
+def test_the_deploy_mode_of_the_installation_counts(tmp_path: Path) -> None:
+    spark = SparkHome(tmp_path, "4.3.0", "2.13")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.submit.deployMode cluster\n")
+    for other in (["--verbose"], ["--conf", "spark.submit.deployMode=cluster"]):
+        with pytest.raises(ConfigError, match="deploy mode cluster"):
+            spark_arguments(SETTINGS, [*other, "a.py"], spark)
+    for client in (["--deploy-mode", "client"], ["--conf", "spark.submit.deployMode=client"]):
+        assert spark_arguments(SETTINGS, [*client, "a.py"], spark)[-1] == "a.py"
+
+
 def test_every_setting_becomes_a_line() -> None:
     secret = Path("/secret")
     trust = Path("/ca.pem")

@@ -16,6 +16,9 @@ from parcae.spark.linkage import PLUGIN_CLASS
 _PROPERTIES = "--properties-file"
 #: With this option Spark reads both.
 _BOTH = "--load-spark-defaults"
+#: The options that give a setting as NAME=VALUE, and the setting of the deploy mode.
+_SETTINGS = ("--conf", "-c")
+_DEPLOY_MODE = "spark.submit.deployMode"
 #: Options of spark-submit that take no value.
 _FLAGS = frozenset(
     {"--verbose", "-v", "--supervise", "--version", "--usage-error", "--help", "-h", _BOTH}
@@ -98,15 +101,14 @@ def spark_arguments(
     options, application = _split(arguments)
     # The user's own class path and plugins replace those of the defaults, as in Spark.
     user = dict(_defaults(options, spark).values)
+    _refuse_cluster_mode(options, user)
     kept: list[str] = []
     plugin_conf = settings.conf()
     for option, value in options:
         if value is None:
             kept.append(option)
             continue
-        is_setting = option in ("--conf", "-c")
-        name, _, setting = value.partition("=") if is_setting else ("", "", "")
-        _refuse_cluster_mode(option, value, name, setting)
+        name, _, setting = value.partition("=") if option in _SETTINGS else ("", "", "")
         if option == "--driver-class-path":
             user[CLASS_PATH] = value
         elif name in (CLASS_PATH, PLUGINS):
@@ -153,18 +155,20 @@ def _defaults(options: Sequence[tuple[str, str | None]], spark: SparkHome) -> Sp
     return given
 
 
-def _refuse_cluster_mode(option: str, value: str, name: str, setting: str) -> None:
-    """Refuse the deploy mode cluster, which can be an option or a setting.
+def _refuse_cluster_mode(
+    options: Sequence[tuple[str, str | None]], defaults: Mapping[str, str]
+) -> None:
+    """Refuse the deploy mode cluster: an option, else a setting, else one of the defaults.
 
     Args:
-        option: the option, such as "--conf".
-        value: its value.
-        name: name of the setting that the option sets; "" if it sets none.
-        setting: value of that setting.
+        options: the user's options.
+        defaults: the settings that Spark reads from files.
     """
-    is_option = option == "--deploy-mode" and value == "cluster"
-    is_setting = name == "spark.submit.deployMode" and setting == "cluster"
-    if is_option or is_setting:
+    settings = [value.partition("=") for option, value in options if option in _SETTINGS and value]
+    modes = [defaults.get(_DEPLOY_MODE, "")]
+    modes += [value for name, _, value in settings if name == _DEPLOY_MODE]
+    modes += [value for option, value in options if option == "--deploy-mode" and value]
+    if modes[-1] == "cluster":
         raise ConfigError(
             "with deploy mode cluster the driver runs on another machine, and the plugin's jar "
             "is on this one: put the jar there and use the lines of `parcae spark conf`"
