@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -159,6 +161,28 @@ def test_the_application_keeps_its_own_dashes(
     done = CliRunner().invoke(app, [*line, "--x", "1", "--", "--y"])
     assert done.exit_code == 0, done.output
     assert commands[0][-5:] == ["a.py", "--x", "1", "--", "--y"]
+
+
+@needs_spark
+def test_a_submit_that_is_ended_ends_spark(tmp_path: Path) -> None:
+    home = tmp_path / "spark"
+    (home / "bin").mkdir(parents=True)
+    (home / "jars").symlink_to(find_spark().jars)
+    submit = home / "bin" / "spark-submit"
+    submit.write_text(
+        "#!/bin/bash\ntrap 'echo ended; exit 7' TERM\necho begun\n"
+        "for _ in {1..300}; do sleep 0.1; done\n"
+    )
+    submit.chmod(0o755)
+    words = ["spark", "submit", "--service", "h:1", "--spark-home", str(home), "--", "a.py"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "parcae.cli.main", *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        assert process.communicate()[0] == "ended\n"
+    assert process.returncode == 7
 
 
 @pytest.mark.parametrize(

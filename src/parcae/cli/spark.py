@@ -256,6 +256,8 @@ def submit_command(
         except KeyboardInterrupt:  # Spark gets it too: it ends, or a shell stops the running job
             if command == "spark-submit":
                 process.send_signal(signal.SIGINT)
+        except SystemExit:  # SIGTERM reaches this process only
+            process.terminate()
 
 
 @app.command("demo")
