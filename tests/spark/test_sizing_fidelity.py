@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parcae.errors import PolicyError
 from parcae.policies.orders.catalog import make_cores_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
@@ -133,6 +134,14 @@ def test_a_stopped_command_continues_and_more_seeds_are_added(
     assert len(spark.runs) == 8
     _held(tmp_path, seeds=6)
     assert len(spark.runs) == 8 + 8  # seeds 1000 and 1001 are there; 1002 ran alone
+
+
+def test_a_policy_that_the_plugin_cannot_plan_by_is_refused_first(
+    spark: _Spark, tmp_path: Path
+) -> None:
+    with pytest.raises(PolicyError, match="cannot be exported"):
+        _held(tmp_path, policies=("fifo", "psbs"))
+    assert not spark.runs
 
 
 def test_tasks_take_equally_long_at_all_sizes(tmp_path: Path) -> None:

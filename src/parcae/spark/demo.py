@@ -37,6 +37,7 @@ from parcae.units import MS_PER_S
 from parcae.workloads.archive import write_workload
 from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.catalog import load_workload
+from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.spark_run import read_spark_run
 
@@ -192,6 +193,10 @@ def run_demo(
     sequences, mixes = draw_mixes(config)
     profile = work / "profile.parcae"
     write_workload(sequences[0].workload, profile)
+    # An unknown policy must raise now and not after minutes of runs.
+    for policy in config.policies:
+        if policy not in STOCK:
+            check_planned(policy, sequences[0].workload)
     seconds = _estimated_s(config, sequences, mixes)
     runs: dict[str, PolicyRun] = {}
     for number, policy in enumerate(config.policies):
@@ -248,6 +253,16 @@ def _run_policy(
         [float(mix.finished_ms.max() - mix.submitted_ms.min()) / MS_PER_S for mix in replayed],
         [mix.jct_ms.tolist() for mix in replayed],
     )
+
+
+def check_planned(policy: str, workload: Workload) -> None:
+    """Refuse a policy that the plugin cannot plan by; a service says itself what it knows.
+
+    Raises:
+        InputError: the policy cannot be exported.
+    """
+    if not policy.startswith(THROUGH_SERVICE):
+        export_policy(policy, workload)
 
 
 @contextlib.contextmanager

@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.trace import Trace
-from parcae.errors import InvariantError
+from parcae.errors import ConfigError, InvariantError
 from parcae.evaluation.plots import scatter_of_pairs
-from parcae.policies.orders.catalog import make_cores_policy
+from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.spark.applications import ReplayRequest, replay
-from parcae.spark.demo import START_S, THROUGH_SERVICE, planned_by
+from parcae.spark.demo import START_S, THROUGH_SERVICE, check_planned, planned_by
 from parcae.spark.home import SparkHome
 from parcae.spark.mixes import Sleeps, mix_json, parents_first, warm_workload
 from parcae.units import MS_PER_S
@@ -63,6 +63,9 @@ class FidelityConfig:
         seed_start: the first seed.
         time_scale: factor on the profile's task durations.
         alone: how many of the workload's jobs run alone, evenly chosen; None for all.
+
+    Raises:
+        ConfigError: there is no policy.
     """
 
     workload: str = "tpch"
@@ -74,6 +77,10 @@ class FidelityConfig:
     seed_start: int = 1000
     time_scale: float = 4.0
     alone: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.policies:
+            raise ConfigError("--policies names no policy; write some, as in fifo,fair,srpt")
 
 
 @dataclass(frozen=True)
@@ -179,6 +186,7 @@ def run_fidelity(
     work.mkdir(parents=True, exist_ok=True)
     warm = warm_workload(load_workload(config.workload), config.time_scale)
     cluster = MeasuredCluster(config, spark, jar, work)
+    cluster.check_policies(warm)
     progress(
         "measuring the overheads of the cluster: about "
         f"{START_S + 2 * _REPETITIONS * 2 * _LENGTH * _SLEEP_MS / MS_PER_S:.0f} s"
@@ -299,8 +307,9 @@ class MeasuredCluster:
             costs: the overheads of the cluster.
             progress: called with a line of text at every step.
         """
+        resolved = self.resolved(policy, sequences[0].workload)
         traces = [
-            self._simulated(policy, sequence, seed)
+            _simulated(resolved, sequence, seed)
             for seed, sequence in enumerate(sequences, self.config.seed_start)
         ]
         mixes = []
@@ -325,16 +334,38 @@ class MeasuredCluster:
         )
         return result
 
-    def _simulated(self, policy: str, sequence: JobSequence, seed: int) -> Trace:
-        """A recorded run in the simulator's world of cores."""
-        config = SimulationConfig(
+    def check_policies(self, workload: Workload) -> None:
+        """Refuse policies that Spark or the simulator would refuse after minutes of runs.
+
+        Raises:
+            InputError: one of them lacks a policy.
+        """
+        for policy in self.config.policies:
+            self.resolved(policy, workload)
+            if policy not in _STOCK:
+                check_planned(policy, workload)
+
+    def resolved(self, policy: str, workload: Workload) -> ResolvedPolicies:
+        """The policy in the simulator's world of cores.
+
+        Raises:
+            InputError: there is no such policy.
+        """
+        cluster = SimulationConfig(
             world=WorldName.CORES,
             num_executors=self.config.cores,
             moving_delay_ms=0,
             warmup_delay_ms=0,
         )
-        planner = make_cores_policy(policy.removeprefix(THROUGH_SERVICE), sequence.workload, config)
-        return simulate(sequence, planner, config, seed, record=True)
+        name = policy.removeprefix(THROUGH_SERVICE)
+        arrivals = self.config.arrivals
+        return resolve_policies(workload, [name], cluster, arrivals, self.config.num_jobs)
+
+
+def _simulated(resolved: ResolvedPolicies, sequence: JobSequence, seed: int) -> Trace:
+    """A recorded run in the simulator, under the only policy."""
+    (policy,) = resolved.for_sequence(sequence, seed).values()
+    return simulate(sequence, policy, resolved.config, seed, record=True)
 
 
 def _job(stages: list[list[int]]) -> dict[str, Any]:

@@ -51,6 +51,7 @@ from parcae.units import MS_PER_S
 from parcae.workloads.archive import write_workload
 from parcae.workloads.arrivals import ArrivalProcess
 from parcae.workloads.catalog import load_workload
+from parcae.workloads.job import Workload
 
 FloatArray = npt.NDArray[np.float64]
 #: So many mixes run in one Spark application, and are lost if the command is stopped.
@@ -159,9 +160,10 @@ def run_sizing_fidelity(
     """
     work.mkdir(parents=True, exist_ok=True)
     cluster = MeasuredCluster(config, spark, jar, work)
-    costs = _costs(cluster, progress)
-    profile = work / "profile.parcae"
     warm = warm_workload(load_workload(config.workload), config.time_scale)
+    cluster.check_policies(warm)
+    costs = _costs(cluster, warm, progress)
+    profile = work / "profile.parcae"
     write_workload(costly_workload(warm, costs), profile)
     question = _question(config, cores, profile)
     question.check()
@@ -170,12 +172,11 @@ def run_sizing_fidelity(
     return SizingFidelity(config, question, profile, costs, errors, spark.version)
 
 
-def _costs(cluster: MeasuredCluster, progress: Progress) -> ClusterCosts:
+def _costs(cluster: MeasuredCluster, warm: Workload, progress: Progress) -> ClusterCosts:
     """The overheads of the cluster; measured once for a work folder, as all its runs need them."""
     file = cluster.work / f"costs-{cluster.jar.stem}.json"
     if not file.exists():
         progress("measuring the overheads of the cluster: about half a minute")
-        warm = warm_workload(load_workload(cluster.config.workload), cluster.config.time_scale)
         write_text(file, json.dumps(asdict(cluster.costs(warm))))
     costs = ClusterCosts(**json.loads(file.read_text()))
     progress(", ".join(f"{name} {value:.1f} ms" for name, value in asdict(costs).items()))

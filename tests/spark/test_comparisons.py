@@ -1,0 +1,77 @@
+"""Tests of `parcae spark demo` and `fidelity`, with the simulator in Spark's place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError, PolicyError
+from parcae.spark import demo, fidelity
+from parcae.spark.applications import ReplayRequest
+from parcae.spark.demo import DemoConfig, DemoResult, run_demo
+from parcae.spark.fidelity import FidelityConfig, FidelityResult, run_fidelity
+from parcae.spark.home import SparkHome
+from parcae.spark.mixes import ReplayedMix
+from parcae.workloads.archive import write_workload
+from parcae.workloads.job import Workload
+from tests.conftest import job
+
+_WORKLOAD = Workload("w", (job("a", (20, 300, ()), (4, 500, (0,))), job("b", (6, 200, ()))))
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ReplayRequest]:
+    """The applications that ran on a Spark on which every job takes a second."""
+    requests: list[ReplayRequest] = []
+
+    def replay(request: ReplayRequest, mixes: Sequence[dict[str, Any]]) -> list[ReplayedMix]:
+        requests.append(request)
+        counts = [len(mix["jobs"]) for mix in mixes]
+        return [ReplayedMix(np.zeros(count), np.full(count, 1_000.0)) for count in counts]
+
+    monkeypatch.setattr(demo, "replay", replay)
+    monkeypatch.setattr(fidelity, "replay", replay)
+    write_workload(_WORKLOAD, tmp_path / "w.parcae")
+    return requests
+
+
+def _fidelity(tmp_path: Path, *policies: str) -> FidelityResult:
+    config = FidelityConfig(str(tmp_path / "w.parcae"), policies, 4, 3, "batch", 2, 1000, 1.0)
+    home = SparkHome(tmp_path, "4.3.0", "2.13")
+    return run_fidelity(config, home, Path("p.jar"), tmp_path / "work", list[str]().append)
+
+
+def test_the_simulator_plays_the_policies_that_the_plugin_plans_by(
+    runs: list[ReplayRequest], tmp_path: Path
+) -> None:
+    policies = ("fair", "tuned", "srpt+guard:1.1")
+    result = _fidelity(tmp_path, *policies)
+    assert tuple(result.shared) == policies
+    assert len(runs) == 2 + len(policies)  # the calibration, and the jobs that run alone
+
+
+@pytest.mark.parametrize("policies", [("fair", "stpr"), ("fair", "psbs"), ()])
+def test_a_policy_that_cannot_be_compared_is_refused_before_spark_runs(
+    runs: list[ReplayRequest], tmp_path: Path, policies: tuple[str, ...]
+) -> None:
+    with pytest.raises((ConfigError, PolicyError)):
+        _fidelity(tmp_path, *policies)
+    assert not runs
+
+
+def _demo(tmp_path: Path, *policies: str) -> DemoResult:
+    config = DemoConfig(("spark-fair", *policies), str(tmp_path / "w.parcae"), 3, 4, "batch", 2)
+    home = SparkHome(tmp_path, "4.3.0", "2.13")
+    return run_demo(config, home, Path("p.jar"), tmp_path / "work", list[str]().append)
+
+
+def test_the_demonstration_refuses_a_policy_before_spark_runs(
+    runs: list[ReplayRequest], tmp_path: Path
+) -> None:
+    with pytest.raises(PolicyError):
+        _demo(tmp_path, "stpr")
+    assert not runs
