@@ -30,6 +30,8 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ReplayRequest]
 
     def replay(request: ReplayRequest, mixes: Sequence[dict[str, Any]]) -> list[ReplayedMix]:
         requests.append(request)
+        request.event_logs.mkdir(exist_ok=True)
+        (request.event_logs / "log").write_text(f"{request.name}, run {len(requests)}")
         counts = [len(mix["jobs"]) for mix in mixes]
         return [ReplayedMix(np.zeros(count), np.full(count, 1_000.0)) for count in counts]
 
@@ -63,9 +65,10 @@ def test_a_policy_that_cannot_be_compared_is_refused_before_spark_runs(
     assert not runs
 
 
-def _demo(tmp_path: Path, *policies: str) -> DemoResult:
-    config = DemoConfig(("spark-fair", *policies), str(tmp_path / "w.parcae"), 3, 4, "batch", 2)
-    home = SparkHome(tmp_path, "4.3.0", "2.13")
+def _demo(tmp_path: Path, *policies: str, version: str = "4.3.0", jobs: int = 3) -> DemoResult:
+    workload = str(tmp_path / "w.parcae")
+    config = DemoConfig(("spark-fair", *policies), workload, jobs, 4, "batch", 2)
+    home = SparkHome(tmp_path, version, "2.13")
     return run_demo(config, home, Path("p.jar"), tmp_path / "work", list[str]().append)
 
 
@@ -75,3 +78,26 @@ def test_the_demonstration_refuses_a_policy_before_spark_runs(
     with pytest.raises(PolicyError):
         _demo(tmp_path, "stpr")
     assert not runs
+
+
+def test_results_of_other_mixes_or_another_spark_are_kept_apart(
+    runs: list[ReplayRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They and their event logs have other names, so the charts show the mixes of the table."""
+    drawn: list[str] = []
+
+    def charts_of(logs: Sequence[Path], key: str) -> str:
+        drawn.append(logs[0].read_text())
+        return key
+
+    monkeypatch.setattr(demo, "read_spark_run", charts_of)
+    monkeypatch.setattr(demo, "gantt", lambda charts, picture, title: None)
+    first = _demo(tmp_path, "srpt")
+    assert len(runs) == 2
+    _demo(tmp_path, "srpt", jobs=5)
+    _demo(tmp_path, "srpt", version="4.0.5")
+    assert len(runs) == 6
+    assert _demo(tmp_path, "srpt").to_json() == first.to_json()
+    assert len(runs) == 6
+    assert drawn[-2:] == drawn[:2]
+    assert len({*drawn}) == 6

@@ -83,9 +83,9 @@ def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Spark:
     return fake
 
 
-def _held(tmp_path: Path, **changes: Any) -> SizingFidelity:
+def _held(tmp_path: Path, version: str = "4.3.0", **changes: Any) -> SizingFidelity:
     config = replace(_CONFIG, workload=str(tmp_path / "w.parcae"), **changes)
-    home = SparkHome(tmp_path, "4.3.0", "2.13")
+    home = SparkHome(tmp_path, version, "2.13")
     silent = list[str]().append
     return run_sizing_fidelity(config, (2, 4), home, Path("p.jar"), tmp_path / "work", silent)
 
@@ -134,6 +134,8 @@ def test_a_stopped_command_continues_and_more_seeds_are_added(
     assert len(spark.runs) == 8
     _held(tmp_path, seeds=6)
     assert len(spark.runs) == 8 + 8  # seeds 1000 and 1001 are there; 1002 ran alone
+    _held(tmp_path, version="4.0.5")
+    assert len(spark.runs) == 16 + 8  # another Spark takes other times
 
 
 def test_a_policy_that_the_plugin_cannot_plan_by_is_refused_first(

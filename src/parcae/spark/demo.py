@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -198,9 +198,12 @@ def run_demo(
         if policy not in STOCK:
             check_planned(policy, sequences[0].workload)
     seconds = _estimated_s(config, sequences, mixes)
+    inputs = _fingerprint(config, mixes, spark, jar)
+    names = {policy: f"{policy_file_name(policy)}-{inputs}" for policy in config.policies}
     runs: dict[str, PolicyRun] = {}
     for number, policy in enumerate(config.policies):
-        result_file = work / f"{policy_file_name(policy)}-{_fingerprint(config, mixes, jar)}.json"
+        name = names[policy]
+        result_file = work / f"{name}.json"
         if result_file.exists():
             runs[policy] = PolicyRun(**json.loads(result_file.read_text()))
             progress(f"{policy}: finished earlier ({result_file})")
@@ -211,11 +214,11 @@ def run_demo(
             f"about {left_s:.0f} s left in all"
         )
         start = time.monotonic()
-        runs[policy] = _run_policy(policy, config, spark, jar, work, mixes, profile)
+        runs[policy] = _run_policy(policy, name, config, spark, jar, work, mixes, profile)
         write_text(result_file, json.dumps(asdict(runs[policy])))
         average = float(np.mean(runs[policy].average_jct_s))
         progress(f"{policy}: average JCT {average:.2f} s ({time.monotonic() - start:.0f} s)")
-    return DemoResult(config, runs, spark.version, [_draw(config, work)])
+    return DemoResult(config, runs, spark.version, [_draw(config, names, work)])
 
 
 def _estimated_s(
@@ -230,6 +233,7 @@ def _estimated_s(
 
 def _run_policy(
     policy: str,
+    name: str,
     config: DemoConfig,
     spark: SparkHome,
     jar: Path,
@@ -237,7 +241,6 @@ def _run_policy(
     mixes: list[dict[str, Any]],
     profile: Path,
 ) -> PolicyRun:
-    name = policy_file_name(policy)
     mode = STOCK.get(policy, "FAIR")
     planned = (
         contextlib.nullcontext()
@@ -288,21 +291,20 @@ def planned_by(policy: str, profile: Path, jar: Path, notes: Path) -> Iterator[P
         yield PluginSettings(jar, service=service.address)
 
 
-def _fingerprint(config: DemoConfig, mixes: list[dict[str, Any]], jar: Path) -> str:
+def _fingerprint(
+    config: DemoConfig, mixes: list[dict[str, Any]], spark: SparkHome, jar: Path
+) -> str:
     """A hash of everything that decides a policy's results, except the policy."""
-    inputs = json.dumps([config.cores, config.arrivals, mixes, jar.name])
+    inputs = json.dumps([config.cores, config.arrivals, mixes, spark.version, jar.name])
     return hashlib.sha256(inputs.encode()).hexdigest()[:10]
 
 
-def _draw(config: DemoConfig, work: Path) -> Path:
-    """Draw Gantt charts of the first mix under every policy."""
+def _draw(config: DemoConfig, names: Mapping[str, str], work: Path) -> Path:
+    """Draw Gantt charts of the first mix under every policy, from the files of these names."""
     charts = []
-    for policy in config.policies:
-        # A policy that was run again has several event logs; the newest one counts.
-        logs = sorted(
-            (work / f"{policy_file_name(policy)}-events").iterdir(),
-            key=lambda path: path.stat().st_mtime,
-        )
+    for policy, name in names.items():
+        # A run that was stopped leaves an event log, too; the newest one counts.
+        logs = sorted((work / f"{name}-events").iterdir(), key=lambda path: path.stat().st_mtime)
         charts.append((policy, read_spark_run([logs[-1]], key="parcae.mix.0")))
     picture = work / "gantt.png"
     gantt(charts, picture, title=f"{config.num_jobs} jobs on {config.cores} cores of a real Spark")

@@ -174,7 +174,7 @@ def run_sizing_fidelity(
 
 def _costs(cluster: MeasuredCluster, warm: Workload, progress: Progress) -> ClusterCosts:
     """The overheads of the cluster; measured once for a work folder, as all its runs need them."""
-    file = cluster.work / f"costs-{cluster.jar.stem}.json"
+    file = cluster.work / f"costs-{cluster.spark.version}-{cluster.jar.stem}.json"
     if not file.exists():
         progress("measuring the overheads of the cluster: about half a minute")
         write_text(file, json.dumps(asdict(cluster.costs(warm))))
@@ -245,7 +245,7 @@ class _RealRuns:
         mixes = self.mixes[first : first + _MIXES_PER_APPLICATION]
         seed = self.question.seed_start + first
         name = f"{policy_file_name(policy)}-{cores}-cores-{seed}"
-        file = self.cluster.work / f"{name}-{_hash(mixes, self.cluster.jar)}.json"
+        file = self.cluster.work / f"{name}-{_hash(mixes, self.cluster)}.json"
         if not file.exists():
             self.progress(f"{name}: {len(mixes)} mixes, about {_seconds(mixes, cores):.0f} s")
             done = self.cluster.replay(name, policy, self.question.workload, mixes, cores)
@@ -264,9 +264,10 @@ def _errors_at(cores: int, real: _RealRuns) -> Iterator[SizeError]:
         yield error
 
 
-def _hash(mixes: Sequence[dict[str, Any]], jar: Path) -> str:
+def _hash(mixes: Sequence[dict[str, Any]], cluster: MeasuredCluster) -> str:
     """A hash of what decides the results of an application, besides its name."""
-    return hashlib.sha256(json.dumps([mixes, jar.name]).encode()).hexdigest()[:10]
+    inputs = json.dumps([mixes, cluster.spark.version, cluster.jar.name])
+    return hashlib.sha256(inputs.encode()).hexdigest()[:10]
 
 
 def _seconds(mixes: Sequence[dict[str, Any]], cores: int) -> float:
