@@ -14,17 +14,18 @@ from parcae.service.differences import Kind
 from parcae.service.jobs import DurationModel
 from parcae.service.learned import Learned
 from parcae.service.policies import policies_for
-from parcae.service.protocol import Bye
+from parcae.service.protocol import Bye, JobArrived
 from parcae.service.record import PART, Recorder, find_recordings, read_recording
 from parcae.service.replay import replay_recording
 from parcae.service.session import Service
+from parcae.service.sharing import Sharing
 from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.service.speaking import Speaker, Wire, job_of, service_of
+from tests.service.speaking import Speaker, Wire, began, job_of, service_of
 
 _WORKLOAD = random_dags(RandomDags(num_jobs=8, mean_tasks=5.0), np.random.default_rng(0), "made up")
 
@@ -71,6 +72,23 @@ def test_the_policy_that_was_recorded_never_differs_from_itself(tmp_path: Path) 
     assert result.estimate is not None
     assert result.estimate.num_jobs == 8
     assert result.estimate.recorded_average_jct_ms == result.estimate.other_average_jct_ms
+
+
+def test_an_application_that_was_wrong_leaves_nothing_in_a_shared_cluster(tmp_path: Path) -> None:
+    """As in the service: the limits of the others are those of a cluster without its jobs."""
+    policy_for = policies_for("sjf-cp", _WORKLOAD)
+    model = DurationModel(_WORKLOAD)
+    service = service_of(policy_for, duration_model=model, sharing=Sharing(4))
+    service.policy_name = "sjf-cp"
+    service.watchers.append(Recorder(tmp_path))
+    right, wrong = Speaker(service, "right"), Speaker(service, "wrong")
+    right.state(4, job_of("a", (50, ())))
+    wrong.state(4)
+    wrong.events(1, JobArrived(job=job_of("c", (3, ()))), began("unknown", 0))
+    for clock_ms, job_id in enumerate("bde", 2):
+        right.events(clock_ms, JobArrived(job=job_of(job_id, (20, ()))))
+    result = replay_recording(list(tmp_path.iterdir()), "sjf-cp", _WORKLOAD)
+    assert (result.num_orders, sum(result.counts.values()), result.num_lost) == (4, 0, 1)
 
 
 def test_another_policy_differs_where_it_orders_jobs_otherwise(tmp_path: Path) -> None:

@@ -176,6 +176,9 @@ def _is_accepted(mirror: Mirror, application: str, message: State | Events) -> b
         else:
             mirror.take_events(application, message)
     except ProtocolError:
+        # As the service does: nothing of the application stays, not even the events before.
+        mirror.forget(application)
+        mirror.settle()
         return False
     return True
 
