@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import ssl
 import struct
@@ -20,6 +21,7 @@ from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.service.client import Client
 from parcae.service.frames import frame
 from parcae.service.protocol import Error, Hello, Orders, Ping, Pong, State, new_nonce
+from parcae.service.serve import ServeSettings, serve
 from parcae.service.server import Server, ServerConfig, read_secret
 from parcae.service.session import Service, Session
 from parcae.service.sharing import Sharing
@@ -27,10 +29,12 @@ from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.catalog import load_workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.service.running import serve_in_thread
-from tests.service.speaking import job_of, service_of
+from tests.service.speaking import job_of, planner, service_of
+from tests.service.stopping import stop_service
 
 _SECRET = b"0123456789abcdef0123"
 Start = Callable[..., Server]
@@ -344,3 +348,15 @@ def test_a_large_state_is_answered(start: Start) -> None:
     with Client("127.0.0.1", start().port) as client:
         client.greet(_hello())
         assert len(client.orders(State(seq=2, clock_ms=10**6, cores=4, jobs=jobs)).jobs) == 500
+
+
+def test_a_service_that_is_stopped_as_soon_as_it_is_ready_ends_in_order() -> None:
+    """Programs that started it wait for its line, and may end it at once."""
+    missed: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: missed.append(number))
+    try:
+        settings = ServeSettings(port=0, admin_port=None, for_s=5.0)
+        serve(settings, load_workload("toy"), lambda *_: stop_service(), planner())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not missed

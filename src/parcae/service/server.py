@@ -275,12 +275,17 @@ class Server:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Start to listen.
+        """Start to listen; from now on SIGTERM and Ctrl-C end `run_until_stopped`.
 
         Raises:
             OSError: the address is in use or does not belong to this machine.
         """
         context = self.config.ssl_context()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Handlers cannot be added on Windows, nor outside the main thread.
+            with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+                loop.add_signal_handler(number, self.request_stop)
         sys.setswitchinterval(_SWITCH_S)
         tidy()
         self._server = await asyncio.start_server(
@@ -402,11 +407,6 @@ class Server:
 
     async def run_until_stopped(self, for_s: float | None = None) -> None:
         """Serve until SIGTERM, Ctrl-C, `request_stop` or, if given, `for_s` seconds have passed."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            # Handlers cannot be added on Windows, nor outside the main thread.
-            with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
-                loop.add_signal_handler(number, self.request_stop)
         tidying = asyncio.create_task(_tidy_often())
         try:
             async with asyncio.timeout(for_s):
