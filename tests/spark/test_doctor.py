@@ -96,7 +96,7 @@ def test_a_whole_installation_is_right(
         (["spark.master local[2]"], State.WARNING, f"does not name {_PLUGIN}"),
         ([f"spark.plugins {_PLUGIN}"], State.WRONG, "names the plugin and no jar"),
         (["spark.master local-parcae[4]"], State.WRONG, "another scheduler"),
-        (["spark.submit.deployMode cluster"], State.WARNING, "not tested"),
+        (["spark.submit.deployMode cluster"], State.WARNING, "on another machine"),
         (["spark.scheduler.allocation.file /p.xml"], State.WARNING, "does not use your pools"),
         (
             [

@@ -285,7 +285,8 @@ def _clashes(values: Mapping[str, str], jar: Path | None) -> Iterator[tuple[str,
         )
     if values.get("spark.submit.deployMode") == "cluster":
         advice = "make sure that the driver's machine has the jar and the policy file"
-        yield "spark.submit.deployMode is cluster, which is not tested", State.WARNING, advice
+        text = "spark.submit.deployMode is cluster: the driver runs on another machine"
+        yield text, State.WARNING, advice
     yield from _clashes_of_pools(values)
     if jar is not None:
         known = known_settings(jar)
