@@ -18,6 +18,7 @@ from parcae.spark.home import SparkHome
 from parcae.spark.mixes import ReplayedMix
 from parcae.workloads.archive import write_workload
 from parcae.workloads.job import Workload
+from tests.cli.running import run
 from tests.conftest import job
 
 _WORKLOAD = Workload("w", (job("a", (20, 300, ()), (4, 500, (0,))), job("b", (6, 200, ()))))
@@ -63,6 +64,13 @@ def test_a_policy_that_cannot_be_compared_is_refused_before_spark_runs(
     with pytest.raises((ConfigError, PolicyError)):
         _fidelity(tmp_path, *policies)
     assert not runs
+
+
+def test_a_time_scale_is_a_number_that_durations_can_have(tmp_path: Path) -> None:
+    for scale in ("inf", "nan", "0"):
+        done = run(f"parcae spark demo --time-scale {scale}", tmp_path)
+        assert done.returncode == 2
+        assert "--time-scale" in done.stderr
 
 
 def _demo(tmp_path: Path, *policies: str, version: str = "4.3.0", jobs: int = 3) -> DemoResult:

@@ -128,6 +128,7 @@ def test_runs_have_files_of_their_own() -> None:
         ({"num_queries": 1}, "--queries is 1"),
         ({"seed_start": 900_000}, "below 900000"),
         ({"gap_s": 0.0}, "--gap is 0"),
+        ({"gap_s": float("nan")}, "--gap is nan"),
         ({"cores": 0}, "--cores is 0"),
         ({"repeats": -1}, "--repeats is -1"),
     ],

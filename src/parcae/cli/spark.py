@@ -156,7 +156,7 @@ Seeds = Annotated[
     int, typer.Option("--seeds", min=1, max=MOST, help="Mixes; every policy gets the same.")
 ]
 TimeScale = Annotated[
-    float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")
+    float, typer.Option("--time-scale", min=0.01, max=1e6, help="Task durations times this.")
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -84,7 +85,7 @@ class TpchConfig:
         if not 0 <= self.seed_start <= EARLIER_SEED_START - self.seeds:
             given = f"--seed-start is {self.seed_start}, with {self.seeds} seeds"
             raise ConfigError(f"{given}; judged seeds lie below {EARLIER_SEED_START}")
-        if self.gap_s is not None and self.gap_s <= 0:
+        if self.gap_s is not None and not 0 < self.gap_s < math.inf:
             raise ConfigError(f"--gap is {self.gap_s:g} s; write a time above 0")
         self._check_counts()
 
