@@ -14,7 +14,7 @@ from parcae.service.differences import Kind
 from parcae.service.jobs import DurationModel
 from parcae.service.learned import Learned
 from parcae.service.policies import policies_for
-from parcae.service.protocol import Bye, JobArrived
+from parcae.service.protocol import Bye, Hello, JobArrived, Proof
 from parcae.service.record import PART, Recorder, find_recordings, read_recording
 from parcae.service.replay import replay_recording
 from parcae.service.session import Service
@@ -25,7 +25,7 @@ from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.service.speaking import Speaker, Wire, began, job_of, service_of
+from tests.service.speaking import NONCE, Speaker, Wire, began, job_of, service_of
 
 _WORKLOAD = random_dags(RandomDags(num_jobs=8, mean_tasks=5.0), np.random.default_rng(0), "made up")
 
@@ -89,6 +89,22 @@ def test_an_application_that_was_wrong_leaves_nothing_in_a_shared_cluster(tmp_pa
         right.events(clock_ms, JobArrived(job=job_of(job_id, (20, ()))))
     result = replay_recording(list(tmp_path.iterdir()), "sjf-cp", _WORKLOAD)
     assert (result.num_orders, sum(result.counts.values()), result.num_lost) == (4, 0, 1)
+
+
+@pytest.mark.parametrize("sharing", [None, Sharing(4)])
+def test_a_stranger_writes_nothing_into_the_recording_of_an_application(
+    tmp_path: Path, sharing: Sharing | None
+) -> None:
+    service = service_of(sharing=sharing, watchers=[Recorder(tmp_path)])
+    Speaker(service)
+    (path,) = tmp_path.iterdir()
+    before = path.read_bytes()
+    service.secret = b"a secret of more than 16 bytes"
+    stranger = Wire(service)
+    (challenge,) = stranger.ask(Hello(protocol=2, application_id="app", nonce=NONCE))
+    (denied,) = stranger.ask(Proof(mac="0" * 64))
+    assert (challenge.type, denied.type) == ("challenge", "error")
+    assert path.read_bytes() == before
 
 
 def test_another_policy_differs_where_it_orders_jobs_otherwise(tmp_path: Path) -> None:

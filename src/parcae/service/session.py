@@ -82,7 +82,7 @@ class Watcher:
         """The client of an open session sent a message."""
 
     def sent(self, session: Session, message: ServerMessage) -> None:
-        """The service sent a message to the session's client."""
+        """The service sent a message to the session's client, which was welcomed."""
 
     def planned(self, mirror: Mirror, plan: Plan) -> None:
         """New orders came into force."""
@@ -258,6 +258,7 @@ class Session:
         self._stage = _Stage.NEW
         self._hello: Hello | None = None
         self._nonce = ""
+        self._is_welcomed = False
         self._last_seq = -1
         self._last_meaning: Meaning | None = None  # of the last orders sent
         self.needs_state = True
@@ -407,6 +408,7 @@ class Session:
 
     def _welcome(self, mac: str | None) -> Welcome:
         self._stage = _Stage.OPEN
+        self._is_welcomed = True
         self.service.enter(self)
         service = self.service
         return Welcome(
@@ -478,7 +480,7 @@ class Session:
             sharing.report_cores(self.application, message.cores)
 
     def _watch_sent(self, message: ServerMessage) -> None:
-        if self._hello:
+        if self._is_welcomed:  # a stranger may call itself as an application that is connected
             self.service.tell(lambda watcher: watcher.sent(self, message))
 
 
