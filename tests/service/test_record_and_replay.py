@@ -91,6 +91,18 @@ def test_an_application_that_was_wrong_leaves_nothing_in_a_shared_cluster(tmp_pa
     assert (result.num_orders, sum(result.counts.values()), result.num_lost) == (4, 0, 1)
 
 
+def test_a_request_that_was_refused_for_its_number_is_lost(tmp_path: Path) -> None:
+    service = service_of(watchers=[Recorder(tmp_path)])
+    client = Speaker(service)
+    client.state(4, job_of("a", (3, ())))
+    client.seq -= 1
+    client.events(1, began("a", 0, 2))  # with the number of the state
+    client.state(4, job_of("a", (3, ())), clock_ms=2)
+    client.events(3, began("a", 0, 3))
+    result = replay_recording(list(tmp_path.iterdir()), "fair", _WORKLOAD)
+    assert (result.num_orders, result.num_lost) == (3, 1)
+
+
 @pytest.mark.parametrize("sharing", [None, Sharing(4)])
 def test_a_stranger_writes_nothing_into_the_recording_of_an_application(
     tmp_path: Path, sharing: Sharing | None

@@ -134,11 +134,13 @@ def _follow(
     """Apply all lines of the recording. Returns the number of requests that were lost."""
     num_lost = 0
     waiting = set[str]()  # applications whose next usable request is a `state`
+    last_seq = dict[str, int]()  # by application, the number of its last usable request
     for line in recording.lines:
         application = str(line.get("application"))
         message = line.get("message", {})
         kind = message.get("type")
         if line.get("left"):
+            last_seq.pop(application, None)
             mirror.forget(application)
             mirror.settle()
         elif line.get("from") == "service" and kind == "orders" and message.get("seq") is not None:
@@ -148,7 +150,10 @@ def _follow(
                 compared.add(mirror.clock_ms, orders, mirror.orders(application), stages_of)
         elif line.get("from") == "client" and kind in ("state", "events"):
             request = _parsed(recording, _REQUEST, message)
-            is_useless = application in waiting and not isinstance(request, State)
+            is_old = request.seq <= last_seq.get(application, -1)
+            is_useless = is_old or (application in waiting and not isinstance(request, State))
+            if not is_old:
+                last_seq[application] = request.seq
             if is_useless or not _is_accepted(mirror, application, request):
                 num_lost += 1
                 waiting.add(application)
