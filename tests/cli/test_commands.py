@@ -184,7 +184,9 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
             "parcae train toy --rule broken.safetensors -o x.parcae",
             "broken.safetensors: not a checkpoint",
         ),
-        ("parcae train toy --world executors --device cuda -o x.parcae", "finds no CUDA device"),
+        ("parcae train toy --world executors --device cuda:99 -o x.parcae", "finds no such CUDA"),
+        ("parcae train toy --world executors --device gpu -o x.parcae", "write cpu or cuda"),
+        ("parcae learn nothing --world executors --device gpu -o x", "write cpu or cuda"),
         (
             "parcae train toy --world cores --recipe fast -o x.parcae",
             "--recipe has no effect here",

@@ -126,7 +126,7 @@ def learn_command(
     from parcae.workloads.parallelism import with_parallelism_model
 
     config = cluster.config()
-    _check(search, setting)
+    _check(search, setting, config)
     measured, recorded = _read(logs, key)
     modelled = with_parallelism_model(measured, cluster.parallelism_model)
     scenario = _scenario(modelled, recorded, config, setting)
@@ -143,16 +143,17 @@ def learn_command(
         typer.echo(f"note: the training stopped early: {learned.training.ending}", err=True)
 
 
-def _check(search: SearchOptions, setting: SettingOptions) -> None:
+def _check(search: SearchOptions, setting: SettingOptions, config: SimulationConfig) -> None:
     """Check what can be checked before the logs are read, which may take minutes.
 
     Raises:
-        ConfigError: an option has an invalid value.
+        ConfigError: an option has an invalid value, or the device does not exist.
         FormatError, OSError: the file of deadlines cannot be read.
         MissingExtraError: a library for tuning or for the report is not installed.
     """
     from parcae.errors import ConfigError
     from parcae.extras import require
+    from parcae.simulation.config import WorldName
 
     require("torch", "cma", "plotly")
     if search.start not in ("shipped", "scratch"):
@@ -161,6 +162,11 @@ def _check(search: SearchOptions, setting: SettingOptions) -> None:
         check_arrivals(setting.arrivals)
     objective_of(setting.objective, setting.deadlines)
     check_deadlines(setting.deadlines)
+    if config.world is WorldName.EXECUTORS:
+        # Importing PyTorch takes seconds.
+        from parcae.learning.gradients import check_device
+
+        check_device(search.device)
 
 
 def _scenario(

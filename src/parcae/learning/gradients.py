@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -165,7 +166,7 @@ class GradientLearner:
     iterations_name = "iterations"
 
     def __init__(self, request: TrainRequest) -> None:
-        _check_device(request.device)
+        check_device(request.device)
         self.config = config = request.config
         first, *others = request.scenarios
         self._setting = _Setting(request, first, 0, None)
@@ -443,11 +444,22 @@ class GradientLearner:
         return np.where(is_over, 0.0, value * setting.value_spread + setting.value_mean)
 
 
-def _check_device(device: str) -> None:
-    """Raise an error if there is no such device."""
-    if device == "cuda" and not torch.cuda.is_available():
+def check_device(device: str) -> None:
+    """Check that networks can be trained on a device of this machine.
+
+    Args:
+        device: "cpu" or "cuda", or one of several as "cuda:1".
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    match = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
+    if match is None:
+        raise ConfigError(f"--device {device}: write cpu or cuda")
+    if device != "cpu" and int(match[1] or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            "--device cuda: PyTorch finds no CUDA device on this machine; use --device cpu"
+            f"--device {device}: PyTorch finds no such CUDA device on this machine; use --device "
+            "cpu"
         )
 
 

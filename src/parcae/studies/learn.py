@@ -19,7 +19,7 @@ from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.evaluation.world import write_comparison
 from parcae.files import write_text
-from parcae.learning.gradients import gradient_learner
+from parcae.learning.gradients import check_device, gradient_learner
 from parcae.learning.loop import Iteration, Plan, TrainResult, train
 from parcae.learning.order_evolution import EvolutionLearner
 from parcae.learning.parcae_family import ParcaeFamily
@@ -166,11 +166,13 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
         command: the command line, for the report.
 
     Raises:
-        ConfigError: the workload has no durations.
+        ConfigError: the workload has no durations, or the device does not exist.
     """
     scenario = request.scenario
     folder = request.folder
     require_durations(scenario.workload)
+    # Before the tuning, which takes a third of the budget.
+    check_device(request.device)
     folder.mkdir(parents=True, exist_ok=True)
     say = progress or (lambda done, total, text: None)
     tuning = _tune(request, _shipped_rule(request), say)
