@@ -18,7 +18,7 @@ from parcae.learning.scenario import Scenario
 from parcae.learning.state_file import STATE_FILE
 from parcae.metrics.objectives import Objective
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.decima.layout import DecimaSettings
+from parcae.policies.decima.layout import DecimaSettings, Limits
 from parcae.policies.rule.layout import RuleParameter
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
@@ -289,6 +289,8 @@ def test_settings_are_overridden_by_name_and_unknown_ones_refused() -> None:
     changed = override(TrainConfig(), ["learning_rate=0.5", "prior=1,2,3", "window_s=none"])
     assert (changed.learning_rate, changed.prior, changed.window_s) == (0.5, (1.0, 2.0, 3.0), None)
     assert override(DecimaSettings(), ["has_graph=false"]).has_graph is False
+    for limits in Limits:
+        assert override(DecimaSettings(), [f"limits={limits}"]).limits is limits
     with pytest.raises(ConfigError, match="did you mean 'learning_rate'"):
         override(TrainConfig(), ["learning_rat=1"])
     with pytest.raises(ConfigError, match="key=value"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -114,9 +115,10 @@ def override(config: Model, settings: Sequence[str]) -> Model:
         if key not in values:
             raise ConfigError(f"setting {key!r} does not exist; {suggestion(key, values)}")
         # Only tuples need splitting here: pydantic converts texts to numbers and enums itself.
+        may_be_none = NoneType in get_args(type(config).model_fields[key].annotation)
         values[key] = (
             None
-            if value == "none"
+            if value == "none" and may_be_none
             else value.split(",")
             if isinstance(values[key], tuple)
             else value
