@@ -15,10 +15,12 @@ from parcae.learning.loop import Plan, Progress, TrainResult, train
 from parcae.learning.recipes import Recipe, parse_recipe, recipe_config
 from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
+from parcae.learning.start import start_rule, start_weights
 from parcae.learning.state_file import STATE_FILE
 from parcae.metrics.objectives import Objective
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.decima.layout import DecimaSettings, Limits
+from parcae.policies.decima.layout import DecimaSettings, FeatureSet, Limits
+from parcae.policies.learned import rule_checkpoint
 from parcae.policies.rule.layout import RuleParameter
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
@@ -258,6 +260,38 @@ def test_a_state_of_another_version_is_refused(tmp_path: Path) -> None:
     write_checkpoint(Checkpoint(saved.kind, saved.feature_version, saved.weights, {}), path)
     with pytest.raises(FormatError, match="use the version that wrote it"):
         _train(_REQUEST, 6, folder=folder, is_resumed=True)
+
+
+def test_a_training_does_not_start_from_weights_that_mean_something_else(tmp_path: Path) -> None:
+    code = DecimaSettings(features=FeatureSet.CODE)
+    request = TrainRequest([_SCENARIO], _SMALL, "decima", decima=code)
+    path = tmp_path / "code.safetensors"
+    trained = Checkpoint("decima", 1, gradient_learner(request).weights(), code.model_dump())
+    write_checkpoint(trained, path)
+    # The features of the paper are as many, but others.
+    with pytest.raises(FormatError, match="add --decima features=code"):
+        start_weights(str(path), "decima", _SCENARIO, DecimaSettings())
+    assert start_weights(str(path), "decima", _SCENARIO, code).keys() == trained.weights.keys()
+    write_checkpoint(replace(trained, feature_version=0), path)
+    with pytest.raises(FormatError, match="feature version 0"):
+        start_weights(str(path), "decima", _SCENARIO, code)
+    write_checkpoint(replace(rule_checkpoint(start_parameters(), {}), feature_version=0), path)
+    with pytest.raises(FormatError, match="feature version 0"):
+        start_rule(str(path), _SCENARIO)
+
+
+def test_weights_to_start_from_are_complete_and_of_any_precision() -> None:
+    weights = gradient_learner(_REQUEST).network.export()
+    with pytest.raises(FormatError, match="'prior' should have shape"):
+        gradient_learner(replace(_REQUEST, weights={**weights, "prior": weights["prior"][:1]}))
+    del weights["value1.weight"]
+    with pytest.raises(FormatError, match=r"'value1\.weight' should have shape"):
+        gradient_learner(replace(_REQUEST, weights=weights))
+    doubles = {
+        name: array.astype(np.float64)
+        for name, array in gradient_learner(_REQUEST).network.export().items()
+    }
+    assert _train(replace(_REQUEST, weights=doubles), 1).ending == "done"
 
 
 def test_a_full_disk_in_mid_checkpoint_loses_nothing(

@@ -435,7 +435,7 @@ def _gradient_learner(
         net.network,
         start_deciding_rule(net.rule, scenario) if needs_rule else None,
         decima,
-        start_weights(net.start, net.network, scenario) if net.start else None,
+        start_weights(net.start, net.network, scenario, decima) if net.start else None,
         seed,
         net.device or "cpu",
         net.ray,

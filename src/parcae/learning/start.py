@@ -8,15 +8,22 @@ import numpy.typing as npt
 from parcae.errors import FormatError
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Checkpoint, Weights
+from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.learned import (
     PLANNING_KINDS,
+    decima_settings,
     find_checkpoint,
     order_parameters,
+    require_version,
     rule_parameters,
 )
 from parcae.policies.order_network.policy import network_weights
 from parcae.policies.rule.policy import Parameters
 from parcae.simulation.config import WorldName
+
+#: Settings of Decima's network that may differ from those of the network that a training starts
+#: from: they change no input of the other parts.
+_FREE_PARTS = ("idle_lengths", "most_jobs")
 
 
 def start_rule(text: str, scenario: Scenario) -> Parameters:
@@ -61,17 +68,20 @@ def start_order_rule(text: str, scenario: Scenario) -> Parameters:
     return np.array(order_parameters(checkpoint, f"--rule {text}"))
 
 
-def start_weights(text: str, network: str, scenario: Scenario) -> Weights:
+def start_weights(
+    text: str, network: str, scenario: Scenario, decima: DecimaSettings | None = None
+) -> Weights:
     """Load the weights of a network, without those of the rule within it.
 
     Args:
         text: name of a shipped policy, or path of a checkpoint.
         network: kind of network that the checkpoint must be of.
         scenario: gives the workload, the cluster and the arrivals.
+        decima: which parts Decima's network has that starts from the weights.
 
     Raises:
-        PolicyError, FormatError, FileNotFoundError: there is no such network, or it is of another
-            kind.
+        PolicyError, FormatError, FileNotFoundError: there is no such network, it is of another
+            kind, or its inputs mean something else.
     """
     checkpoint = _find(text, scenario)
     if checkpoint.kind != network:
@@ -79,6 +89,8 @@ def start_weights(text: str, network: str, scenario: Scenario) -> Weights:
             f"{text} is a checkpoint of {checkpoint.kind!r}: to start from a network, give a "
             f"checkpoint of {network!r}"
         )
+    if network == "decima":
+        _check_parts(decima_settings(checkpoint, text), decima or DecimaSettings(), text)
     return {name: array for name, array in checkpoint.weights.items() if name != "rule"}
 
 
@@ -87,5 +99,22 @@ def start_order_network(text: str, scenario: Scenario) -> npt.NDArray[np.float64
     return network_weights(_find(text, scenario), f"--start {text}")
 
 
+def _check_parts(saved: DecimaSettings, wanted: DecimaSettings, text: str) -> None:
+    """Raise an error if a network has other parts than the one whose weights it would start from.
+
+    Weights of other features often have the same shapes, but mean nothing.
+    """
+    present = wanted.model_dump(mode="json")
+    for key, value in saved.model_dump(mode="json").items():
+        if key not in _FREE_PARTS and value != present[key]:
+            setting = f"{key}={str(value).lower()}"
+            raise FormatError(
+                f"--start {text}: a network with {setting}: to start from it, add --decima "
+                f"{setting}"
+            )
+
+
 def _find(text: str, scenario: Scenario) -> Checkpoint:
-    return find_checkpoint(text, scenario.workload, scenario.config, scenario.arrivals)
+    found = find_checkpoint(text, scenario.workload, scenario.config, scenario.arrivals)
+    require_version(found, text)
+    return found

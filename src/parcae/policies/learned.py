@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from parcae.policies.corrector import layout as corrector_layout
 from parcae.policies.corrector.policy import ParcaePolicy
 from parcae.policies.decima import layout as decima_layout
 from parcae.policies.decima.policy import DecimaPolicy, curves_for, magnitudes_of
+from parcae.policies.order_network import layout as order_layout
 from parcae.policies.order_network.layout import KIND as NETWORK_KIND
 from parcae.policies.order_network.policy import OrderNetworkPolicy, bind_network
 from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters
@@ -40,6 +42,16 @@ RULE_VERSION = 1
 ORDER_RULE_VERSION = 1
 #: Kind of checkpoint of the rule of the world of cores.
 ORDER_RULE = "order-rule"
+#: Version of the features or the parameters of every kind of checkpoint.
+_VERSIONS = MappingProxyType(
+    {
+        "rule": RULE_VERSION,
+        "parcae": corrector_layout.FEATURE_VERSION,
+        "decima": decima_layout.FEATURE_VERSION,
+        ORDER_RULE: ORDER_RULE_VERSION,
+        NETWORK_KIND: order_layout.FEATURE_VERSION,
+    }
+)
 #: Kinds of checkpoints of policies that plan orders. They exist in the world of cores only.
 PLANNING_KINDS = (ORDER_RULE, NETWORK_KIND)
 
@@ -127,6 +139,24 @@ def find_checkpoint(
     return read_checkpoint(SHIPPED.path(name, variant))
 
 
+def require_version(checkpoint: Checkpoint, name: str) -> None:
+    """Check that this version of Parcae knows what a checkpoint's weights mean.
+
+    Args:
+        checkpoint: the checkpoint.
+        name: name of the policy, for the error message.
+
+    Raises:
+        FormatError: its kind or the version of its features is unknown.
+    """
+    if checkpoint.kind not in _VERSIONS:
+        raise FormatError(
+            f"{name}: this is a checkpoint of a {checkpoint.kind!r} policy, not of one of "
+            f"{', '.join(_VERSIONS)}"
+        )
+    checkpoint.require(checkpoint.kind, _VERSIONS[checkpoint.kind], name)
+
+
 def bind(
     checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
 ) -> LearnedPolicy:
@@ -142,16 +172,14 @@ def bind(
         PolicyError: the policy exists in the world of cores only, and `config` has another world.
         FormatError: the weights have another version or shape.
     """
+    require_version(checkpoint, name)
     if checkpoint.kind in PLANNING_KINDS:
         return _bind_planner(checkpoint, name, workload, config)
     if checkpoint.kind == "rule":
-        checkpoint.require("rule", RULE_VERSION, name)
         return RulePolicy(name, rule_parameters(checkpoint, name), solo_curves(workload, config))
     if checkpoint.kind == "parcae":
-        checkpoint.require("parcae", corrector_layout.FEATURE_VERSION, name)
         rule = rule_parameters(checkpoint, name)
         return ParcaePolicy(name, checkpoint.weights, rule, solo_curves(workload, config))
-    checkpoint.require("decima", decima_layout.FEATURE_VERSION, name)
     return _decima(checkpoint, name, workload, config)
 
 
@@ -165,7 +193,6 @@ def _bind_planner(
         )
     if checkpoint.kind == NETWORK_KIND:
         return bind_network(checkpoint, name, workload, config)
-    checkpoint.require(ORDER_RULE, ORDER_RULE_VERSION, name)
     return OrderRulePolicy(name, order_parameters(checkpoint, name), workload.mean_work_ms)
 
 
@@ -213,17 +240,26 @@ def order_rule_checkpoint(parameters: Any, card: dict[str, Any]) -> Checkpoint:
     )
 
 
-def _decima(
-    checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
-) -> DecimaPolicy:
-    """The policy of a checkpoint of Decima's network."""
+def decima_settings(checkpoint: Checkpoint, name: str) -> decima_layout.DecimaSettings:
+    """Return which parts Decima's network in a checkpoint has. `name` is for the error message.
+
+    Raises:
+        FormatError: there are no such parts.
+    """
     settings = {key: value for key, value in checkpoint.settings.items() if key != "num_levels"}
     try:
-        decima = decima_layout.DecimaSettings.model_validate(settings)
+        return decima_layout.DecimaSettings.model_validate(settings)
     except ValueError as error:
         raise FormatError(
             f"{name}: the settings do not fit Decima's network ({error}); train it again"
         ) from None
+
+
+def _decima(
+    checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
+) -> DecimaPolicy:
+    """The policy of a checkpoint of Decima's network."""
+    decima = decima_settings(checkpoint, name)
     # A network with one output per limit works only for the number of limits it was trained with.
     levels = len(decima_layout.decima_levels(config.total_executors, decima))
     if decima.limits is decima_layout.Limits.OUTPUTS and levels != checkpoint.settings.get(

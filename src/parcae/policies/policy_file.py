@@ -21,10 +21,10 @@ from parcae.loader import read_file
 from parcae.policies.additions import split_guard
 from parcae.policies.learned import (
     ORDER_RULE,
-    ORDER_RULE_VERSION,
     find_checkpoint,
     is_learned,
     order_parameters,
+    require_version,
 )
 from parcae.policies.order_rule.layout import OrderParameter
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -155,7 +155,7 @@ def _rule_parameters(name: str, workload: Workload) -> dict[str, float]:
         config = SimulationConfig(world=WorldName.CORES)
         checkpoint = find_checkpoint(name, workload, config, "batch")
         if checkpoint.kind == ORDER_RULE:
-            checkpoint.require(ORDER_RULE, ORDER_RULE_VERSION, name)
+            require_version(checkpoint, name)
             values = order_parameters(checkpoint, name)
             return {parameter.name: values[parameter] for parameter in OrderParameter}
     raise PolicyError(f"policy {name!r} cannot be exported: choose {EXPORTABLE}")

@@ -55,7 +55,7 @@ class ParcaeNetwork(DeepSetNetwork):
     CAN_HOLD = SharedFeature.CAN_HOLD
 
     def __init__(self, weights: Weights) -> None:
-        super().__init__(weights, (*SHAPES, *CRITIC_SHAPES))
+        super().__init__(weights, {**SHAPES, **CRITIC_SHAPES})
 
     def value(self, batch: Decisions) -> Tensor:
         """Return the critic's value of every state, float32[B]. The trainer chooses the unit."""

@@ -119,7 +119,7 @@ class DecimaNetwork(NamedNetwork):
     ) -> None:
         all_shapes = shapes(settings, len(levels))
         super().__init__(all_shapes)
-        array = flat(weights, all_shapes, "Decima's network")
+        array = flat(weights, all_shapes, "the weights to start from")
         self.flat = nn.Parameter(torch.from_numpy(array))
         self.settings = settings
         self.limits = levels

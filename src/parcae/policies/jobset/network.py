@@ -31,7 +31,7 @@ class JobSetNetwork(DeepSetNetwork):
     CAN_HOLD = SharedFeature.CAN_HOLD
 
     def __init__(self, weights: Weights) -> None:
-        super().__init__(weights, (*SHAPES, *CRITIC_SHAPES))
+        super().__init__(weights, {**SHAPES, **CRITIC_SHAPES})
 
     def logits(self, batch: JobChoices) -> tuple[Tensor, Tensor, Tensor]:
         """Return (logits of jobs [R], of hold [B], context [B, HIDDEN]); -inf means impossible."""

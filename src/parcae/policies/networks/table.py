@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parcae.policies.networks.layout import Weights
+from parcae.policies.networks.layout import Shapes, Weights, require_shapes
 from parcae.policies.networks.ragged import Judged, Surrogate
 
 
@@ -65,14 +65,20 @@ class TableNetwork(NamedNetwork):
 
     Args:
         weights: initial values by name; they are copied.
-        names: the names of the parameters.
+        shapes: the shapes of the parameters by name.
+
+    Raises:
+        FormatError: a weight is missing or has another shape.
     """
 
-    def __init__(self, weights: Weights, names: Iterable[str]) -> None:
-        super().__init__(names)
+    def __init__(self, weights: Weights, shapes: Shapes) -> None:
+        super().__init__(shapes)
+        require_shapes(weights, shapes, "the weights to start from")
         self.table = nn.ParameterDict(
             {
-                name.replace(".", "_"): nn.Parameter(torch.from_numpy(weights[name].copy()))
+                name.replace(".", "_"): nn.Parameter(
+                    torch.from_numpy(np.array(weights[name], np.float32))
+                )
                 for name in self.names
             }
         )
