@@ -6,12 +6,14 @@ import math
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from parcae.errors import DivergedError
+from parcae.errors import DivergedError, FormatError
 from parcae.learning.loop import (
     BEST_FILE,
     Iteration,
@@ -23,7 +25,7 @@ from parcae.learning.loop import (
     train,
 )
 from parcae.learning.state_file import STATE_FILE
-from parcae.policies.checkpoint import Weights, read_checkpoint
+from parcae.policies.checkpoint import Weights, read_checkpoint, write_checkpoint
 
 
 class _Counting(Learner):
@@ -96,6 +98,47 @@ def test_the_best_measurement_is_kept_and_the_last_weights_are_measured(tmp_path
     resumed = train(_Counting(goal=4), Plan(60, 5, tmp_path, is_resumed=True))
     assert (_best(resumed), resumed.iterations, resumed.curve) == (4, 5, ())
     assert train(_Counting(goal=4), Plan(60, 6, tmp_path, is_resumed=True)).iterations == 6
+
+
+def test_a_crash_between_the_state_and_the_best_policy_loses_neither(tmp_path: Path) -> None:
+    train(_Counting(goal=4), Plan(60, 5, tmp_path))
+    best = read_checkpoint(tmp_path / BEST_FILE)
+    (tmp_path / BEST_FILE).unlink()
+    train(_Counting(goal=4), Plan(60, 5, tmp_path, is_resumed=True))
+    assert read_checkpoint(tmp_path / BEST_FILE).weights == best.weights
+    assert read_checkpoint(tmp_path / BEST_FILE).card == best.card
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["now.count", "best.count", "state.array", "learner", "iteration", "seconds", "best", "curve"],
+)
+def test_a_state_in_which_something_is_missing_is_refused(name: str, tmp_path: Path) -> None:
+    train(_Counting(goal=4), Plan(60, 2, tmp_path))
+    path = tmp_path / STATE_FILE
+    saved = read_checkpoint(path)
+    weights = {key: array for key, array in saved.weights.items() if key != name}
+    settings = {key: value for key, value in saved.settings.items() if key != name}
+    write_checkpoint(replace(saved, weights=weights, settings=settings), path)
+    before = (tmp_path / BEST_FILE).read_bytes()
+    with pytest.raises(FormatError, match=r"training\.safetensors: not the state of a training"):
+        train(_Counting(goal=4), Plan(60, 4, tmp_path, is_resumed=True))
+    assert (tmp_path / BEST_FILE).read_bytes() == before
+
+
+def test_a_state_with_an_array_of_another_shape_or_without_an_identity_is_refused(
+    tmp_path: Path,
+) -> None:
+    train(_Counting(goal=4), Plan(60, 2, tmp_path))
+    saved = read_checkpoint(tmp_path / STATE_FILE)
+    two = {**saved.weights, "now.count": np.array([1, 2])}
+    for wrong in (
+        replace(saved, weights=two),
+        replace(saved, settings={**saved.settings, "identity": []}),
+    ):
+        write_checkpoint(wrong, tmp_path / STATE_FILE)
+        with pytest.raises(FormatError, match="not the state of a training"):
+            train(_Counting(goal=4), Plan(60, 4, tmp_path, is_resumed=True))
 
 
 def test_ctrl_c_between_two_iterations_measures_and_saves(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from parcae.errors import ConfigError, DivergedError, saved_by_older_version
+from parcae.errors import ConfigError, DivergedError
 from parcae.learning.adam import adam_state, restore_adam
 from parcae.learning.advantages import reinforce_advantages, window_advantages
 from parcae.learning.config import Algorithm, TrainConfig
@@ -304,8 +304,6 @@ class GradientLearner:
         restore_adam(self.network, self.optimizer, moments)
         self.decisions = int(state["decisions"])
         self._rng.bit_generator.state = state["rng"]
-        if "settings" not in state:
-            raise saved_by_older_version()
         for setting, of_setting in zip(self._settings, state["settings"], strict=True):
             setting.restore(of_setting)
 

@@ -386,11 +386,15 @@ class _Loop:
     def _resume(self) -> None:
         if self.plan.folder is None:
             raise ConfigError("to resume a training, give its folder")
-        state = read_state(self._identity(), self.learner.feature_version, self.plan.folder)
-        self.learner.restore(state.weights, state.learner)
+        learner = self.learner
+        state = read_state(self._identity(), learner.feature_version, self.plan.folder)
+        state.require_like(learner.weights(), learner.state(), self.plan.folder)
+        learner.restore(state.weights, state.learner)
         self.best_weights = state.best_weights
         self.selected = [list(point) for point in state.progress["curve"]]
         self.iteration = int(state.progress["iteration"])
         self.seconds = float(state.progress["seconds"])
         best = state.progress["best"]
         self.best = math.inf if best is None else float(best)
+        # The state is written before the best policy: a crash between the two leaves an older one.
+        self._save_best()

@@ -19,6 +19,8 @@ from parcae.policies.checkpoint import Checkpoint, Weights, read_checkpoint, wri
 
 #: The file in the folder of a training from which it resumes.
 STATE_FILE = "training.safetensors"
+#: What is written of the progress of every training.
+_PROGRESS = frozenset({"iteration", "seconds", "best", "curve"})
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,24 @@ class TrainingState:
     best_weights: Weights
     learner: dict[str, Any]
     progress: Mapping[str, Any]
+
+    def require_like(self, weights: Weights, learner: Mapping[str, Any], folder: Path) -> None:
+        """Check that a new learner of the training can continue from this state.
+
+        Args:
+            weights: the weights of the new learner.
+            learner: its state, which may have fewer entries than that of a learner that has begun.
+            folder: folder of the training, for the error message.
+
+        Raises:
+            FormatError: something is missing, or an array has another shape.
+        """
+        parts = ((self.weights, weights), (self.best_weights, weights), (self.learner, learner))
+        for saved, fresh in parts:
+            for name, value in fresh.items():
+                is_array = isinstance(value, np.ndarray)
+                if name not in saved or (is_array and np.shape(saved[name]) != value.shape):
+                    raise _foreign(folder / STATE_FILE, f"it has no {name!r} of this training")
 
 
 def write_state(
@@ -78,12 +98,9 @@ def read_state(identity: Mapping[str, Any], feature_version: int, folder: Path) 
     """
     path = folder / STATE_FILE
     saved = read_checkpoint(path)
-    if "identity" not in saved.settings:
-        raise FormatError(
-            f"{path}: not the state of a training that this version of Parcae can resume: use the "
-            f"version that wrote it ({saved.card.get('parcae', 'unknown')}), or train again"
-        )
-    before = saved.settings["identity"]
+    before = saved.settings.get("identity")
+    if not isinstance(before, dict) or not saved.settings.keys() >= _PROGRESS:
+        raise _foreign(path, f"version {saved.card.get('parcae', 'unknown')} wrote it")
     # Through JSON, so that it compares equal to what was read from a file (lists, not tuples).
     now = json.loads(json.dumps(identity))
     for key in (*now, *before):
@@ -97,6 +114,13 @@ def read_state(identity: Mapping[str, Any], feature_version: int, folder: Path) 
     numbers = saved.settings.get("learner", {})
     return TrainingState(
         _part(saved, "now"), _part(saved, "best"), {**arrays, **numbers}, saved.settings
+    )
+
+
+def _foreign(path: Path, why: str) -> FormatError:
+    return FormatError(
+        f"{path}: not the state of a training that this version of Parcae can resume ({why}): use "
+        "the version that wrote it, or train again"
     )
 
 
