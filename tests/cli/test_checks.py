@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import stat
 import sys
@@ -32,6 +33,7 @@ from tests.fuzzing.commands import commands
         ("learn log -o out --device cpu", "--device has no effect"),
         ("train toy -o out --device cpu", "--device has no effect"),
         ("train toy -o out --world executors --decima features=code", "with --network decima"),
+        ("train toy -o out --network decima --rule tuned", "only to --network parcae and to"),
         ("reproduce deeprm-fig4 --executors 3", "--executors has no effect"),
         ("reproduce deeprm-fig4 --workload toy", "--workload has no effect"),
         ("reproduce decima-fig14 --decima features=jobs", "--decima has no effect"),
@@ -101,6 +103,20 @@ def test_a_folder_that_cannot_be_made_is_reported_first(command: str, tmp_path: 
     done = run(f"parcae {command} file/below", tmp_path)
     assert done.returncode == 2
     assert "file is not a folder" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["train toy -o", "packing train set --load 1 -o"])
+def test_a_library_that_a_training_lacks_is_reported_first(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "tensorboard" else find(name)
+    )
+    done = run(f"parcae {command} out", tmp_path)
+    assert done.returncode == 2
+    assert "needs tensorboard" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,20 @@ def folder_to_write(path: Path | None) -> Path | None:
     return path
 
 
+def training_to_write(path: Path) -> Path:
+    """Check that a training can be written into a folder; the callback of such options.
+
+    Raises:
+        OSError: the folder cannot be written.
+        MissingExtraError: a library that every training needs for its log is not installed.
+    """
+    from parcae.extras import require
+
+    require("torch", "tensorboard")
+    folder_to_write(path)
+    return path
+
+
 @dataclass(frozen=True)
 class Only:
     """Options that have an effect only together with certain other choices.

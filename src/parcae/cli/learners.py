@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.checks import file_to_write, folder_to_write
+from parcae.cli.checks import file_to_write, training_to_write
 from parcae.cli.options import MOST, JsonOption
 from parcae.cli.progress import ProgressLine
 
@@ -33,7 +33,7 @@ TrainingFolder = Annotated[
         "-o",
         "--output",
         help="Folder for the state, the best policy (best.safetensors) and TensorBoard.",
-        callback=folder_to_write,
+        callback=training_to_write,
     ),
 ]
 SettingsOption = Annotated[

@@ -351,6 +351,11 @@ def _is_evolved(given: Values) -> bool:
     return bool(given["network"] == "parcae" and in_cores(given))
 
 
+def _may_imitate(given: Values) -> bool:
+    is_set = any(setting.startswith("imitation=") for setting in given["settings"] or ())
+    return given["recipe"] == "imitation" or is_set
+
+
 @refusing(
     Only(
         ("settings", "decima", "device", "ray", "recipe"),
@@ -359,6 +364,11 @@ def _is_evolved(given: Values) -> bool:
         "evolution strategy; choose --world executors or --network decima)",
     ),
     Only(("decima",), lambda given: given["network"] == "decima", "with --network decima"),
+    Only(
+        ("rule",),
+        lambda given: given["network"] != "decima" or _may_imitate(given),
+        "to --network parcae and to --recipe imitation",
+    ),
 )
 @with_groups
 def train_command(
