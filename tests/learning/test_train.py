@@ -1,5 +1,6 @@
 """Training by gradients: it learns, saves, resumes exactly, and stops when it diverges."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from parcae.errors import ConfigError, FormatError
 from parcae.learning.config import Algorithm, TrainConfig, override
 from parcae.learning.gradients import gradient_learner
-from parcae.learning.loop import Plan, Progress, TrainResult, train
+from parcae.learning.loop import BEST_FILE, Plan, Progress, TrainResult, train
 from parcae.learning.recipes import Recipe, parse_recipe, recipe_config
 from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
@@ -200,6 +201,19 @@ def test_queues_that_grow_without_bound_stop_the_training_and_keep_the_best() ->
     result = _train(TrainRequest([scenario], config, parameters=start_parameters()), 3)
     assert "queues grow without bound" in result.ending
     assert "best policy so far is kept" in result.ending
+    assert np.isfinite(result.best)
+
+
+@pytest.mark.parametrize("network", ["parcae", "decima"])
+def test_weights_that_explode_stop_the_training_and_keep_the_best(
+    network: str, tmp_path: Path
+) -> None:
+    # A single step, after which no loss is computed that would not be finite.
+    single = {"learning_rate": 1e30, "epochs": 1, "minibatch": 100_000}
+    request = replace(_REQUEST, network=network, config=_SMALL.model_copy(update=single))
+    result = _train(request, 3, folder=tmp_path)
+    assert re.search("no longer numbers|not finite", result.ending)
+    assert read_checkpoint(tmp_path / BEST_FILE).weights.keys() == result.checkpoint.weights.keys()
     assert np.isfinite(result.best)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from parcae.errors import ConfigError, DivergedError
+from parcae.errors import ConfigError, DivergedError, PolicyError
 from parcae.learning.adam import adam_state, restore_adam
 from parcae.learning.advantages import reinforce_advantages, window_advantages
 from parcae.learning.config import Algorithm, TrainConfig
@@ -238,7 +239,7 @@ class GradientLearner:
         """Compile all kernels, and measure the weights at the start."""
         # After the imitation, other kernels learn.
         compile_kernels(self, (0.0, 1.0) if self.config.imitation > 0 else (0.0,))
-        return self.measure()
+        return self._measured()
 
     def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
         """Collect rollouts and update the network with them."""
@@ -262,6 +263,10 @@ class GradientLearner:
 
     def measure(self) -> Sequence[Measured]:
         """Measure the present weights and, if there is one, their running mean."""
+        with _diverging():
+            return self._measured()
+
+    def _measured(self) -> Sequence[Measured]:
         candidates = [self.network.export()]
         if self.config.averaging > 0:
             candidates.append(dict(self._mean_weights))
@@ -339,7 +344,8 @@ class GradientLearner:
             # fewer and fewer, so that it sees its own (DAgger).
             teacher = Teacher(setting.teacher, max(0.1, 1.0 - 0.02 * self.iteration))
         gap = 1.0 + (self.config.early_gap - 1.0) * max(0.0, 1.0 - 2.0 * done)
-        return setting.worker.collect(network, self._episode_s(), teacher, gap)
+        with _diverging():
+            return setting.worker.collect(network, self._episode_s(), teacher, gap)
 
     def _episode_s(self) -> float | None:
         """Draw the length of this iteration's episodes.
@@ -440,6 +446,21 @@ class GradientLearner:
             value = self.network.value(ends).cpu().numpy().astype(np.float64)
         is_over = np.array([rollout.is_complete for rollout in rollouts])
         return np.where(is_over, 0.0, value * setting.value_spread + setting.value_mean)
+
+
+@contextmanager
+def _diverging() -> Iterator[None]:
+    """Within this context, a decision that cannot be carried out means that training diverged.
+
+    Networks choose among what is possible, unless their scores are no longer numbers.
+    """
+    try:
+        yield
+    except PolicyError as error:
+        raise DivergedError(
+            f"the network's scores are no longer numbers ({error}); the best policy so far is "
+            "kept. Train with a lower learning rate"
+        ) from error
 
 
 def check_device(device: str) -> None:
