@@ -163,6 +163,12 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae tune toy --objective speed -o x.parcae", "average-jct, makespan"),
         ("parcae tune toy --arrivals recorded -o x.parcae", "load:0.85"),
         (
+            "parcae tune toy --also arrivals=recorded -o x.safetensors",
+            "cannot be learned on recorded arrivals",
+        ),
+        ("parcae tune toy --also 'jobs=3 jobs=4' -o x.safetensors", "jobs is given twice"),
+        ("parcae tune toy --also 'cores=3 executors=4' -o x.safetensors", "is given twice"),
+        (
             "parcae tune toy --also speed=3 -o x.parcae",
             "arrivals=..., jobs=N, cores=N (or executors=N)",
         ),

@@ -271,11 +271,9 @@ def _also(
     """The scenario with the changes that one value of `--also` describes."""
     from dataclasses import replace
 
-    from parcae.workloads.arrivals import ArrivalProcess
-
     changes = _changes(text)
     arrivals = changes.get("arrivals", scenario.arrivals)
-    ArrivalProcess.parse(arrivals)  # raises an error if it is invalid
+    check_arrivals(arrivals)
     workload = scenario.workload
     if "workload" in changes:
         # Another workload is loaded as the first is.
@@ -324,14 +322,17 @@ def _changes(text: str) -> dict[str, str]:
     """The changes that one value of `--also` describes, by name.
 
     Raises:
-        ConfigError: a name is unknown, or a number is none.
+        ConfigError: a name is unknown or given twice, or a number is none.
     """
     from parcae.errors import ConfigError
 
-    # [::2] drops the separator: (key, "=", value) becomes (key, value).
-    changes = dict(part.partition("=")[::2] for part in text.split())
-    if "cores" in changes:
-        changes["executors"] = changes.pop("cores")
+    changes = dict[str, str]()
+    for part in text.split():
+        key, _, value = part.partition("=")
+        name = "executors" if key == "cores" else key
+        if name in changes:
+            raise ConfigError(f"--also {text!r}: {key} is given twice; give one value")
+        changes[name] = value
     known = {"arrivals", "jobs", "executors", "estimate_error", "workload", *_DELAYS}
     numbers = {key: changes[key] for key in ("jobs", "executors", *_DELAYS) if key in changes}
     are_valid = all(
