@@ -1,5 +1,6 @@
 """Files are written completely or not at all, in the right place and with the right permissions."""
 
+import errno
 import os
 import stat
 import threading
@@ -58,6 +59,19 @@ def test_a_place_is_checked_before_anything_is_written(tmp_path: Path) -> None:
         check_place(tmp_path / "missing" / "file")
     with pytest.raises(IsADirectoryError):
         check_place(tmp_path)
+
+
+def test_a_full_disk_is_reported_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        write_text(tmp_path / "a", "b")
+    assert error.value.filename == str(tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_pipe_is_not_read(tmp_path: Path) -> None:

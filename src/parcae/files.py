@@ -126,8 +126,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         # `mkstemp` creates files that only their owner can read.
         Path(temporary).chmod(_new_mode(path))
         Path(temporary).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        # An error of an open file does not name it, such as a full disk.
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)
         raise
 
 
