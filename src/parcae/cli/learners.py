@@ -127,8 +127,8 @@ class TrainingOptions:
             "--iterations",
             min=1,
             max=MOST,
-            help="End after this many iterations. A resumed training then ends with exactly the "
-            "same weights (on streams: after a crash, not after Ctrl-C).",
+            help="End after this many iterations, or earlier when the budget is used up. A "
+            "training that crashed and was resumed then ends with exactly the same weights.",
         ),
     ] = None
     seed: SeedOption = 0

@@ -118,10 +118,11 @@ class Plan:
 
     Args:
         budget_s: wall-clock seconds, including those before an interruption.
-        max_iterations: maximum number of iterations. If given, the learning rate falls by
-            iterations and not by time, so that a resumed training ends with exactly the same
-            weights. The exception is a training on streams that Ctrl-C stopped between two
-            measurements: its windows begin anew, which they would not have done.
+        max_iterations: maximum number of iterations; the budget may end the training earlier. If
+            given, the learning rate falls by iterations and not by time, so that a resumed training
+            ends with exactly the same weights. The exception is a training that Ctrl-C or the
+            budget stopped between two measurements: it was measured there, so that other weights
+            may be the best, and on streams its windows begin anew, which they would not have done.
         folder: where the state, the best policy and the logs are written; None to write nothing.
         is_resumed: continue from the state in the folder.
         command: the command line, for the model card.
