@@ -220,9 +220,28 @@ def test_new_stages_join_the_virtual_run_with_their_parents() -> None:
     state.stages.num_children[0] = 1
     state.now.num_edges[0] += 1
     durations_changed(state, job)
-    stages_added(state, virtual, job, stage)
+    stages_added(state, virtual, job, stage, NO_STAGE)
     assert virtual.stages.num_waiting[:2].tolist() == [0, 1]
     assert virtual.jobs.num_left[job] == 2
     assert virtual.stages.path_ms[:2].tolist() == [140.0, 40.0]
     update_virtual_run(state, virtual)
     assert virtual.jobs.end_ms[job] == 140.0
+
+
+def test_what_a_virtual_run_did_of_expected_work_counts_for_the_stages_that_it_stood_for() -> None:
+    cores = Cores(1)
+    state = cores.state
+    virtual = virtual_of(state)
+    job = cores.arrive([(1, 100.0, ())])  # stands for stages to come
+    state.now.clock_ms[0] = 60
+    update_virtual_run(state, virtual)
+    assert virtual.stages.attained_ms[0] == 60.0
+    first = int(add_stage(state, job, 1, 40.0, 0))
+    add_stage(state, job, 1, 30.0, 0)
+    state.stages.task_ms[0] = 30.0
+    durations_changed(state, job)
+    stages_added(state, virtual, job, first, 0)
+    assert virtual.stages.attained_ms[:3].tolist() == [0.0, 40.0, 20.0]
+    update_virtual_run(state, virtual)
+    # As long as if the stages had been known from the beginning.
+    assert virtual.jobs.end_ms[job] == 100.0

@@ -22,7 +22,7 @@ from parcae.cluster.kernels.serving import (
     update_virtual_run,
 )
 from parcae.cluster.kernels.transitions import job_arrived
-from parcae.cluster.state import NOT_YET
+from parcae.cluster.state import NO_STAGE, NOT_YET
 from parcae.errors import ProtocolError
 from parcae.service.jobs import (
     DurationModel,
@@ -394,8 +394,9 @@ class JobEvents(LiveTables):
         job.list_stages(ids, parents)
         self._link(job, num_old)
         self._derive(job)
+        hidden = self._rows_of(job.row).start if job.is_open else NO_STAGE
         for run in self._runs():
-            stages_added(self.state, run, job.row, first)
+            stages_added(self.state, run, job.row, first, hidden)
         # New stages whose parents have all ended are runnable at once.
         new = [position for position in order if position >= num_old]
         for position in new:

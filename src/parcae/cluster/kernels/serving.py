@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from parcae.cluster.kernels.cores import set_counts
 from parcae.cluster.kernels.dispatch import begin_task, count_running, refresh_contender
+from parcae.cluster.kernels.estimates import correction
 from parcae.cluster.kernels.tables import (
     account_time,
     count_schedulable_stage,
@@ -19,7 +20,12 @@ from parcae.cluster.kernels.tables import (
     push_idle,
     remove_active,
 )
-from parcae.cluster.kernels.virtual import advance_virtual_run, find_critical_paths, predict_ends
+from parcae.cluster.kernels.virtual import (
+    advance_virtual_run,
+    estimate_need,
+    find_critical_paths,
+    predict_ends,
+)
 from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
 from parcae.kernels import inlined, kernel
 
@@ -199,7 +205,7 @@ def add_stage(state, job, num_tasks, task_ms, num_unfinished):  # type: ignore[n
 
 
 @kernel
-def stages_added(state, virtual, job, first_new):  # type: ignore[no-untyped-def]
+def stages_added(state, virtual, job, first_new, hidden):  # type: ignore[no-untyped-def]
     """Add a job's new stages to a virtual run; their edges must be in the state's tables.
 
     Args:
@@ -207,6 +213,8 @@ def stages_added(state, virtual, job, first_new):  # type: ignore[no-untyped-def
         virtual: tables of the virtual run; rows of `stages` and `jobs` are written.
         job: row of the job.
         first_new: row of the first new stage; the job's later stages are new as well.
+        hidden: row of the stage that stood for them before, NO_STAGE without one. What the virtual
+            run has done of it counts for the new stages, or it would do that work twice.
     """
     # The job has not arrived in the virtual run; it will join with all of its stages.
     if job >= virtual.now.num_jobs[0]:
@@ -215,10 +223,12 @@ def stages_added(state, virtual, job, first_new):  # type: ignore[no-untyped-def
     has_ended = virtual.jobs.has_ended[job]
     first = state.jobs.stage_start[job]
     last = first + state.jobs.num_stages[job]
+    factor = correction(state, job)
+    attained_ms = 0.0 if hidden == NO_STAGE else stages.attained_ms[hidden]
     for stage in range(first_new, last):
-        # A placeholder: the next plan estimates the stage's work.
-        stages.need_ms[stage] = 1.0
-        stages.attained_ms[stage] = 0.0
+        stages.need_ms[stage] = estimate_need(state, stage, factor)
+        stages.attained_ms[stage] = min(attained_ms, stages.need_ms[stage])
+        attained_ms -= stages.attained_ms[stage]
         stages.rate[stage] = 0.0
         stages.num_waiting[stage] = 0
         stages.is_ended[stage] = has_ended
@@ -228,6 +238,8 @@ def stages_added(state, virtual, job, first_new):  # type: ignore[no-untyped-def
             child = state.children[edge]
             if child >= first_new and not stages.is_ended[stage]:
                 stages.num_waiting[child] += 1
+    if hidden != NO_STAGE:
+        stages.attained_ms[hidden] = attained_ms
     if not has_ended:
         virtual.jobs.num_left[job] += last - first_new
     find_critical_paths(state, virtual, job)

@@ -104,19 +104,29 @@ def find_critical_paths(state, virtual, job):  # type: ignore[no-untyped-def]
                 has_changed = True
 
 
+@inlined
+def estimate_need(state, stage, factor):  # type: ignore[no-untyped-def]
+    """Estimate the work of a stage in the virtual run, in ms, from what is known now.
+
+    Args:
+        state: the cluster's tables (read only).
+        stage: row of the stage.
+        factor: by how much the estimated durations of the job's tasks are corrected.
+    """
+    stages = state.stages
+    left = stages.num_tasks[stage] - stages.num_finished[stage]
+    work_ms = max(1.0, stages.executed_ms[stage] + left * stages.task_ms[stage] * factor)
+    return work_ms * (1.0 + _tail(stages.num_tasks[stage]) / stages.num_tasks[stage])
+
+
 @kernel
 def _estimate_needs(state, virtual, job):  # type: ignore[no-untyped-def]
     """Estimate the work of the job's stages from what is known now."""
     first = state.jobs.stage_start[job]
     factor = correction(state, job)
-    stages = state.stages
     total_ms = 0.0
     for stage in range(first, first + state.jobs.num_stages[job]):
-        left = stages.num_tasks[stage] - stages.num_finished[stage]
-        work_ms = max(1.0, stages.executed_ms[stage] + left * state.stages.task_ms[stage] * factor)
-        virtual.stages.need_ms[stage] = work_ms * (
-            1.0 + _tail(stages.num_tasks[stage]) / stages.num_tasks[stage]
-        )
+        virtual.stages.need_ms[stage] = estimate_need(state, stage, factor)
         total_ms += virtual.stages.need_ms[stage]
     virtual.jobs.total_ms[job] = total_ms
     virtual.jobs.is_exact[job] = 1 if state.jobs.completion_ms[job] != NOT_YET else 0
