@@ -257,6 +257,8 @@ VIRTUAL_NOW = np.dtype(
         ("num_jobs", "i8"),  # jobs that arrived in it: rows 0..num_jobs-1
         ("num_cores", "f8"),
         ("core_ms", "i8"),  # elastic clusters: the state's integral at the last advance
+        # How much longer than a mean task the slowest task of a wide stage takes, in mean tasks.
+        ("extra_tail", "f8"),
     ],
     align=True,
 )

@@ -21,7 +21,7 @@ from parcae.service.protocol import Code, JobMessage, StageMessage
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.tables import WorkloadTables, workload_tables
 from parcae.workloads.dag import children_of, longest_paths, spark_roots, topological_order
-from parcae.workloads.guess import guess_new_task_ms
+from parcae.workloads.guess import extra_tail, guess_new_task_ms
 from parcae.workloads.job import JobSpec, Workload
 
 _Shape = tuple[tuple[int, tuple[int, ...]], ...]
@@ -167,7 +167,10 @@ class DurationModel:
         self._profiles: dict[tuple[str, _Shape], int] = {}
         self._named: dict[str, tuple[int, ...]] = {}
         self._guess: Callable[[float], float] = lambda _: ASSUMED_TASK_MS
+        #: How much longer slow tasks make a stage; see `parcae.workloads.guess.extra_tail`.
+        self.extra_tail = 0.0
         if workload is not None:
+            self.extra_tail = extra_tail(workload)
             config = SimulationConfig()
             self._tables: WorkloadTables = workload_tables(
                 workload, config.durations, config.interpolation, World.CORES

@@ -182,9 +182,11 @@ class LiveTables:
         self._use(state)
         self.planning = Planning(self._policy_for, num_cores, room_of(state))
         state.now["guard"][0] = self.planning.guard
-        self.fair_run: VirtualRun | None = (
-            new_virtual(room_of(state)) if self._settings.predicts_fair else None
-        )
+        self.fair_run: VirtualRun | None = None
+        if self._settings.predicts_fair:
+            self.fair_run = new_virtual(room_of(state))
+            # The runs of policies stay as in the simulator, for which the policies were made.
+            self.fair_run.now["extra_tail"][0] = self._duration_model.extra_tail
 
     def _use(self, state: ClusterState) -> None:
         """Take new tables into use."""

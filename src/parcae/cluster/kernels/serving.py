@@ -226,7 +226,7 @@ def stages_added(state, virtual, job, first_new, hidden):  # type: ignore[no-unt
     factor = correction(state, job)
     attained_ms = 0.0 if hidden == NO_STAGE else stages.attained_ms[hidden]
     for stage in range(first_new, last):
-        stages.need_ms[stage] = estimate_need(state, stage, factor)
+        stages.need_ms[stage] = estimate_need(state, virtual, stage, factor)
         stages.attained_ms[stage] = min(attained_ms, stages.need_ms[stage])
         attained_ms -= stages.attained_ms[stage]
         stages.rate[stage] = 0.0
