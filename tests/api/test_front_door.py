@@ -270,5 +270,3 @@ def test_a_policy_is_learned_for_an_objective_of_one_s_own(
     for minutes in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="minutes is"):
             parcae.learn(jobs, cluster, tmp_path / "other", minutes=minutes)
-    with pytest.raises(ConfigError, match="processes is 0: give 1 or more"):
-        parcae.learn(jobs, cluster, tmp_path / "other", processes=0)

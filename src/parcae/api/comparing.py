@@ -50,7 +50,8 @@ def compare(
         raise ConfigError("these jobs were not drawn: compare on jobs from `Workload.draw`")
     if isinstance(policies, str):
         raise ConfigError(f"policies is the text {policies!r}: give a list, [{policies!r}]")
-    check_processes(processes)
+    if processes is not None and processes < 1:
+        raise ConfigError(f"processes is {processes}: give 1 or more, or None for all cores")
     made = [policy_object(policy, jobs.workload, cluster) for policy in policies]
     return compare_policies(
         ClusterWorld(jobs.workload, cluster, jobs.arrivals, jobs.num_jobs),
@@ -60,16 +61,6 @@ def compare(
         processes=processes,
         progress=progress,
     )
-
-
-def check_processes(processes: int | None) -> None:
-    """Check the number of worker processes.
-
-    Raises:
-        ConfigError: it is below 1.
-    """
-    if processes is not None and processes < 1:
-        raise ConfigError(f"processes is {processes}: give 1 or more, or None for all cores")
 
 
 def report(comparison: Comparison, path: str | Path) -> Path:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parcae.api.comparing import check_processes
 from parcae.errors import ConfigError
 from parcae.extras import naming_extras
 from parcae.simulation.config import SimulationConfig
@@ -32,7 +31,6 @@ def learn(
     minutes: float = 5.0,
     seeds: int = 40,
     seed: int = 0,
-    processes: int | None = 1,
     progress: Progress | None = None,
 ) -> Learned:
     """Tune the rule, train the network that corrects it, compare both with the baselines, report.
@@ -46,19 +44,17 @@ def learn(
         minutes: time for tuning and training together.
         seeds: held-out runs of the comparison.
         seed: of tuning and training.
-        processes: worker processes of the comparison; as in `parcae.compare`.
         progress: called with (seconds done, seconds in all, what is being done).
 
     Raises:
-        ConfigError: no such objective, jobs that were not drawn, no time, no process, or a
-            workload without durations.
+        ConfigError: no such objective, jobs that were not drawn, no time, or a workload without
+            durations.
         MissingExtraError: PyTorch or CMA-ES is not installed.
     """
     if not jobs.arrivals:
         raise ConfigError("these jobs were not drawn: learn for jobs from `Workload.draw`")
     if not _LEAST_MINUTES <= minutes < math.inf:
         raise ConfigError(f"minutes is {minutes}: give {_LEAST_MINUTES} or more")
-    check_processes(processes)
     with naming_extras():
         from parcae.learning.scenario import Scenario
         from parcae.metrics.objectives import parse_objective
@@ -67,7 +63,6 @@ def learn(
 
         minimised = parse_objective(objective) if isinstance(objective, str) else objective
         scenario = Scenario(jobs.workload, cluster, jobs.arrivals, jobs.num_jobs, minimised)
-        request = LearnRequest(
-            scenario, Path(folder), minutes * 60.0, seeds, seed, processes=processes
-        )
+        # Worker processes would run a script without a main guard once more.
+        request = LearnRequest(scenario, Path(folder), minutes * 60.0, seeds, seed, processes=1)
         return learn_scenario(request, progress)
