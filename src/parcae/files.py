@@ -129,7 +129,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         # An error of an open file does not name it, such as a full disk.
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             error.filename = str(path)
         raise
 
