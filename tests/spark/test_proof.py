@@ -262,4 +262,4 @@ def test_a_spark_3_5_obeys_too(tmp_path: Path, spark35: Path) -> None:
     )
     result = json.loads(_run(tmp_path, *words, "--spark-home", str(spark35)).stdout)
     assert result["spark"].startswith("3.5.")
-    assert "parcae: on, srpt by" in (tmp_path / "w" / "srpt.log").read_text()
+    assert "parcae: on, srpt by" in _only(tmp_path / "w", "srpt-*.log").read_text()
