@@ -41,9 +41,7 @@ def _recorded(folder: Path, policy: str, max_file_bytes: int = 1 << 20) -> Simul
     client = SimulatedClient(sequence, task_times(trace), 4, "../app one")
     wire = Wire(service)
     wire.ask(client.hello())
-    client.apply_orders(wire.orders(client.state()))
-    while (message := client.next_message()) is not None:
-        client.apply_orders(wire.orders(message))
+    client.run(wire.orders)
     if max_file_bytes == 1 << 20:
         wire.ask(Bye())
     return client

@@ -42,7 +42,7 @@ def _count(text: str, argument: str, default: int | None = None) -> int:
 
 
 #: Arguments that stand for a tuned value; `parcae.evaluation.tuning` makes such policies.
-_TUNED_WORDS = ("tuned", "oracle")
+TUNED_WORDS = ("tuned", "oracle")
 
 
 def _tuned_first(text: str) -> PolicyError:
@@ -69,13 +69,13 @@ def _fair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
 
 
 def _weighted_fair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    if argument in _TUNED_WORDS:
+    if argument in TUNED_WORDS:
         raise _tuned_first(text)
     return HeuristicPolicy(text, HeuristicKind.WEIGHTED_FAIR, (_number(text, argument),))
 
 
 def _tetris(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    if argument in _TUNED_WORDS:
+    if argument in TUNED_WORDS:
         raise _tuned_first(text)
     knob = _number(text, argument, 0.0)
     if not 0.0 <= knob < math.inf:
@@ -87,7 +87,7 @@ def _tetris(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
 
 
 def _graphene(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    if argument in _TUNED_WORDS:
+    if argument in TUNED_WORDS:
         raise _tuned_first(text)
     values = (
         [_number(text, part) for part in argument.split(":")] if argument else [-1.0, 0.5, 0.25]

@@ -113,9 +113,7 @@ class Client:
     def play(self, simulated: SimulatedClient, secret: bytes | None = None) -> None:
         """Run a simulated application to its end with the orders of the service."""
         self.greet(simulated.hello(), secret)
-        simulated.apply_orders(self.orders(simulated.state()))
-        while (message := simulated.next_message()) is not None:
-            simulated.apply_orders(self.orders(message))
+        simulated.run(self.orders)
 
 
 _Reply = TypeVar("_Reply", Orders, Welcome)

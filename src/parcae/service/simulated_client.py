@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parcae.cluster.trace import Trace
@@ -92,10 +92,7 @@ class SimulatedClient:
         names: a name for every job of the sequence; None: the names in the workload.
         first_ms: its clock when the sequence begins.
 
-    Example:
-        client.apply_orders(ask(client.state()))
-        while (message := client.next_message()) is not None:
-            client.apply_orders(ask(message))
+    Example: `client.run(ask)`, where `ask` sends a message and returns the orders.
     """
 
     sequence: JobSequence
@@ -132,6 +129,16 @@ class SimulatedClient:
         return Hello(
             protocol=PROTOCOL_VERSION, application_id=self.application_id, nonce=new_nonce()
         )
+
+    def run(self, ask: Callable[[State | Events], Orders]) -> None:
+        """Run to the end of the sequence.
+
+        Args:
+            ask: sends a message to the service, to which it has said hello; returns the orders.
+        """
+        self.apply_orders(ask(self.state()))
+        while (message := self.next_message()) is not None:
+            self.apply_orders(ask(message))
 
     def state(self) -> State:
         """The message with the whole state of the application."""

@@ -184,7 +184,7 @@ class _Builder:
         all tasks of the application. So the wave and the job's parallelism, by which the samples
         are sorted, have no meaning.
         """
-        samples = np.concatenate([*durations.first, *durations.rest, *durations.fresh])
+        samples = durations.all_samples
         row = len(self.lists)
         self.lists.extend([(*self._add_samples(samples), 0)] * len(Wave))
         result = (row, 1, self._grid_row((1,)), 1, self._is_listed)

@@ -295,8 +295,12 @@ def _fingerprint(
     config: DemoConfig, mixes: list[dict[str, Any]], spark: SparkHome, jar: Path
 ) -> str:
     """A hash of everything that decides a policy's results, except the policy."""
-    inputs = json.dumps([config.cores, config.arrivals, mixes, spark.version, jar.name])
-    return hashlib.sha256(inputs.encode()).hexdigest()[:10]
+    return hash_of(config.cores, config.arrivals, mixes, spark.version, jar.name)
+
+
+def hash_of(*inputs: Any) -> str:
+    """A short hash of what decides a result, for the name of its file; the inputs are JSON."""
+    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:10]
 
 
 def _draw(config: DemoConfig, names: Mapping[str, str], work: Path) -> Path:

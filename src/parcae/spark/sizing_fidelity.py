@@ -11,7 +11,6 @@ stopped goes on there.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -35,7 +34,7 @@ from parcae.files import write_text
 from parcae.policies.orders.catalog import make_cores_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
-from parcae.spark.demo import START_S, THROUGH_SERVICE
+from parcae.spark.demo import START_S, THROUGH_SERVICE, hash_of
 from parcae.spark.fidelity import (
     ClusterCosts,
     FidelityConfig,
@@ -266,8 +265,7 @@ def _errors_at(cores: int, real: _RealRuns) -> Iterator[SizeError]:
 
 def _hash(mixes: Sequence[dict[str, Any]], cluster: MeasuredCluster) -> str:
     """A hash of what decides the results of an application, besides its name."""
-    inputs = json.dumps([mixes, cluster.spark.version, cluster.jar.name])
-    return hashlib.sha256(inputs.encode()).hexdigest()[:10]
+    return hash_of(mixes, cluster.spark.version, cluster.jar.name)
 
 
 def _seconds(mixes: Sequence[dict[str, Any]], cores: int) -> float:

@@ -139,17 +139,22 @@ class TaskDurations:
         """The samples of one wave, one array for each level."""
         return (self.fresh, self.first, self.rest)[wave]
 
+    @property
+    def all_samples(self) -> Samples:
+        """The samples of all waves and levels."""
+        return np.concatenate([*self.first, *self.rest, *self.fresh])
+
     @cached_property
     def mean_ms(self) -> float:
         """Mean of all samples of all waves and levels.
 
         It is the "rough" duration of the released simulator.
         """
-        return float(np.concatenate([*self.first, *self.rest, *self.fresh]).mean())
+        return float(self.all_samples.mean())
 
     def slowest_ms(self, num_tasks: int) -> float:
         """Expected duration of the slowest of `num_tasks` tasks drawn from all samples."""
-        samples = np.sort(np.concatenate([*self.first, *self.rest, *self.fresh]))
+        samples = np.sort(self.all_samples)
         # The probability that all tasks are at most as long as the i-th sample.
         at_most = (np.arange(len(samples) + 1) / len(samples)) ** num_tasks
         return float((samples * np.diff(at_most)).sum())

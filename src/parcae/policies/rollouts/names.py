@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parcae.errors import PolicyError
-from parcae.policies.catalog import make_policy
+from parcae.policies.catalog import TUNED_WORDS, make_policy
 from parcae.policies.corrector.policy import ParcaePolicy
 from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.heuristics.policy import HeuristicPolicy
@@ -40,7 +40,7 @@ _MS = re.compile(r"[0-9.]+(ms|s)")
 _THREADS = re.compile(r"([0-9]{1,9})threads?")
 _MOST_THREADS = 64
 #: Bases whose parameters are found for the runs of a comparison.
-_UNTUNED = (":tuned", ":oracle")
+_UNTUNED = tuple(f":{word}" for word in TUNED_WORDS)
 #: Formulas that depend on more than a job's own state when rollouts go on with them.
 _NO_PLAYERS = (OrderKind.POOLS, OrderKind.GIVEN)
 
