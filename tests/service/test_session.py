@@ -193,6 +193,19 @@ def test_numbers_and_clocks_must_rise() -> None:
     assert code_of(client.events(101)) == ("sequence", "state")
 
 
+def test_an_old_number_drops_the_jobs_of_the_application_alone() -> None:
+    service = service_of(sharing=Sharing(num_cores=4))
+    client, other = Speaker(service), Speaker(service, "other")
+    client.state(2, job_of("a", (3, ())))
+    other.state(2, job_of("b", (3, ())))
+    client.seq -= 1
+    assert code_of(client.events(5)) == ("sequence", "state")
+    (mirror,) = service.mirrors.values()
+    assert mirror.stages_of("app") == {}
+    assert list(mirror.stages_of("other")) == ["b"]
+    assert code_of(client.events(6)) == ("no_state", "state")
+
+
 def test_a_client_of_version_1_gets_one_clear_line() -> None:
     wire = Wire(service_of())
     replies = wire.session.receive(

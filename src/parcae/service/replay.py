@@ -155,6 +155,9 @@ def _follow(
             if not is_old:
                 last_seq[application] = request.seq
             if is_useless or not _is_accepted(mirror, application, request):
+                # As the service does: nothing of the application stays, not even the events before.
+                mirror.forget(application)
+                mirror.settle()
                 num_lost += 1
                 waiting.add(application)
             else:
@@ -174,16 +177,13 @@ def _parsed(recording: Recording, adapter: TypeAdapter[T], message: dict[str, An
 
 
 def _is_accepted(mirror: Mirror, application: str, message: State | Events) -> bool:
-    """Apply a request. Returns whether it agrees with the state."""
+    """Apply a request. Returns whether it agrees with the state, which is half changed if not."""
     try:
         if isinstance(message, State):
             mirror.take_state(application, message)
         else:
             mirror.take_events(application, message)
     except ProtocolError:
-        # As the service does: nothing of the application stays, not even the events before.
-        mirror.forget(application)
-        mirror.settle()
         return False
     return True
 

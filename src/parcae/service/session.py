@@ -416,15 +416,6 @@ class Session:
         )
 
     def _request(self, message: State | Events) -> ServerMessage:
-        if message.seq <= self._last_seq:
-            raise ProtocolError(
-                Code.SEQUENCE, f"seq {message.seq} must be larger than the last, {self._last_seq}"
-            )
-        self._last_seq = message.seq
-        if self.needs_state and not isinstance(message, State):
-            raise ProtocolError(
-                Code.NO_STATE, "the service has no state of this application; send state"
-            )
         start = time.perf_counter()
         reply = self._carry_out(message)
         took_ms = _MS_PER_S * (time.perf_counter() - start)
@@ -470,6 +461,15 @@ class Session:
         return service.orders_for(mirror, application)
 
     def _apply(self, mirror: Mirror, message: State | Events) -> None:
+        if message.seq <= self._last_seq:
+            raise ProtocolError(
+                Code.SEQUENCE, f"seq {message.seq} must be larger than the last, {self._last_seq}"
+            )
+        self._last_seq = message.seq
+        if self.needs_state and not isinstance(message, State):
+            raise ProtocolError(
+                Code.NO_STATE, "the service has no state of this application; send state"
+            )
         if isinstance(message, State):
             mirror.take_state(self.application, message)
             self.needs_state = False
