@@ -7,6 +7,7 @@ import warnings
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, VectorEnv
 
@@ -76,3 +77,35 @@ def test_every_environment_can_have_its_own_seed() -> None:
     assert (together["stages"][0] != together["stages"][1]).any()
     with pytest.raises(ConfigError, match="2 seeds for 3 environments; give one for each"):
         env.reset(seed=[5, 6])
+
+
+@_EACH
+def test_whole_numbers_of_numpy_are_seeds(name: str) -> None:
+    env = _vector(name)
+    one, _ = env.reset(seed=7)
+    other, _ = env.reset(seed=np.int64(7))
+    each, _ = env.reset(seed=np.arange(7, 10))
+    assert data_equivalence(one, other, exact=True)
+    assert data_equivalence(one, each, exact=True)
+
+
+@_EACH
+@pytest.mark.parametrize("seed", [1.5, -1, [1, 2, -3], [1, 2, "three"], np.array([1.0, 2.0, 3.0])])
+def test_other_seeds_are_refused(name: str, seed: object) -> None:
+    env = _vector(name)
+    with pytest.raises(ConfigError, match=r"seed .*: give a whole number of at least 0"):
+        env.reset(seed=seed)
+
+
+@_EACH
+@pytest.mark.parametrize("num_envs", [-1, 0, 1.5, "2"])
+def test_there_is_at_least_one_environment(name: str, num_envs: object) -> None:
+    with pytest.raises(ConfigError, match=r"num_envs = .*: give a whole number of at least 1"):
+        gymnasium.make_vec(name, num_envs=num_envs, vectorization_mode="vector_entry_point")
+
+
+@_EACH
+def test_a_step_before_the_first_reset_is_refused(name: str) -> None:
+    env = _vector(name)
+    with pytest.raises(ResetNeeded, match=r"call reset\(\) before step\(\)"):
+        env.step(env.action_space.sample())

@@ -88,6 +88,17 @@ def checked_actions(
     return choices
 
 
+def checked_num_envs(num_envs: int) -> int:
+    """Return the number of environments.
+
+    Raises:
+        ConfigError: it is not a whole number above 0.
+    """
+    if not isinstance(num_envs, int | np.integer) or num_envs < 1:
+        raise ConfigError(f"num_envs = {num_envs!r}: give a whole number of at least 1")
+    return int(num_envs)
+
+
 def _drawn_seed(rng: np.random.Generator) -> int:
     """Draw a training seed."""
     return TRAINING_SEED_START + int(rng.integers(_NUM_TRAINING_SEEDS))
@@ -186,6 +197,7 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
         self.action_space = batch_space(episodes.action_space, self.num_envs)
         self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]
         self._is_over = np.ones(self.num_envs, np.bool_)
+        self._has_begun = False
 
     def reset(
         self,
@@ -201,28 +213,33 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
             options: ignored.
 
         Raises:
-            ConfigError: the number of seeds differs from that of environments.
+            ConfigError: the number of seeds differs from that of environments, or a seed is not a
+                whole number of at least 0.
         """
-        super().reset(seed=seed if isinstance(seed, int) else None)
+        seeds = self._seeds(seed)
+        super().reset(seed=int(seed) if isinstance(seed, int | np.integer) else None)
         episode_seeds = []
-        for row, row_seed in enumerate(self._seeds(seed)):
+        for row, row_seed in enumerate(seeds):
             if row_seed is not None:
                 self._rngs[row] = seeding.np_random(row_seed)[0]
             episode_seeds.append(_drawn_seed(self._rngs[row]) if row_seed is None else row_seed)
         self.episodes.start(np.arange(self.num_envs), episode_seeds)
         self._is_over[:] = False
+        self._has_begun = True
         return self.episodes.observations(), {}
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         """Return the seed of every environment."""
-        if seed is None or isinstance(seed, int):
-            return [None if seed is None else seed + row for row in range(self.num_envs)]
+        if seed is None:
+            return [None] * self.num_envs
+        if not isinstance(seed, Sequence | np.ndarray):
+            return [_checked_seed(seed) + row for row in range(self.num_envs)]
         if len(seed) != self.num_envs:
             raise ConfigError(
                 f"{len(seed)} seeds for {self.num_envs} environments; "
                 f"give one for each, or a single number"
             )
-        return list(seed)
+        return [None if row_seed is None else _checked_seed(row_seed) for row_seed in seed]
 
     def step(self, actions: Array) -> tuple[Arrays, Array, Array, Array, dict[str, Any]]:
         """Apply one action in every environment.
@@ -236,7 +253,12 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
         Returns:
             observations, rewards, terminated, truncated and infos; the info of an episode that
             ended contains its metrics.
+
+        Raises:
+            gymnasium.error.ResetNeeded: `reset` was not called yet.
         """
+        if not self._has_begun:
+            raise ResetNeeded("no episode has begun: call reset() before step()")
         # Environments that were over before this step ignore their action and begin a new episode.
         restarted = np.flatnonzero(self._is_over)
         rewards, terminated, truncated = self.episodes.step(
@@ -267,6 +289,13 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
                 info = {"final_obs": final_obs, "final_info": info}
             infos = self._add_info(infos, info, row)
         return infos
+
+
+def _checked_seed(seed: object) -> int:
+    """Return a seed as a Python integer."""
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ConfigError(f"seed {seed!r}: give a whole number of at least 0")
+    return int(seed)
 
 
 def _known_mode(mode: AutoresetMode | str) -> AutoresetMode:

@@ -32,6 +32,7 @@ from parcae.environment.adapters import (
     EpisodeEnv,
     EpisodeVectorEnv,
     checked_actions,
+    checked_num_envs,
 )
 from parcae.environment.kernels.stepping import (
     decision_of,
@@ -434,5 +435,5 @@ class ClusterVectorEnv(EpisodeVectorEnv):
             ConfigError: an unknown or invalid setting.
             WorkloadError: a stage fits no executor class.
         """
-        episodes = ClusterEpisodes(num_envs, read_cluster(settings), copies=copy)
+        episodes = ClusterEpisodes(checked_num_envs(num_envs), read_cluster(settings), copies=copy)
         super().__init__(episodes, autoreset_mode)

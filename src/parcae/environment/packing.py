@@ -23,6 +23,7 @@ from parcae.environment.adapters import (
     EpisodeEnv,
     EpisodeVectorEnv,
     checked_actions,
+    checked_num_envs,
 )
 from parcae.environment.layout import BOUND, PackingFeature, WaitingFeature
 from parcae.environment.settings import PackingSettings, read_packing
@@ -267,7 +268,8 @@ class PackingVectorEnv(EpisodeVectorEnv):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         **settings: Any,
     ) -> None:
-        super().__init__(PackingEpisodes(num_envs, read_packing(settings)), autoreset_mode)
+        episodes = PackingEpisodes(checked_num_envs(num_envs), read_packing(settings))
+        super().__init__(episodes, autoreset_mode)
 
 
 def _box(name: str, array: npt.NDArray[Any]) -> spaces.Box:
