@@ -243,6 +243,8 @@ def test_event_logs_become_a_workload() -> None:
     log = Path(parcae.__file__).parent / "workloads" / "bundled" / "example-event-log.zstd"
     workload = parcae.read_event_logs(log, key="spark.jobGroup.id")
     assert len(workload.jobs) == 6
+    with pytest.raises(parcae.ParcaeError, match="no event log was given: name a log"):
+        parcae.read_event_logs([])
 
 
 def median_jct(finished: FinishedJobs) -> np.ndarray:

@@ -104,3 +104,9 @@ def test_a_plain_function_plans_for_a_live_application() -> None:
         )
     assert players
     assert max(calls) >= 2
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan")])
+def test_a_service_lasts_for_a_time_from_0_on(seconds: float) -> None:
+    with pytest.raises(parcae.ParcaeError, match="give seconds from 0 on, or None"):
+        parcae.serve("fair", "tpch", parcae.Cluster(cores=4), port=0, for_s=seconds)

@@ -17,7 +17,7 @@ from parcae.evaluation.sizing import (
     play_at,
     size_cluster,
 )
-from parcae.evaluation.sizing_text import headline, sizing_frame, warnings
+from parcae.evaluation.sizing_text import headline, sizing_frame, sizing_table, warnings
 from parcae.evaluation.statistics import UNKNOWN, Estimate
 from parcae.workloads.synthetic import toy_workload
 
@@ -112,6 +112,18 @@ def test_the_headline_says_what_each_policy_needs_and_what_the_best_saves() -> N
     assert warnings(sizing) == [
         "fifo: the largest size (64 cores) does not meet the target; give larger ones."
     ]
+
+
+def test_prices_below_a_hundredth_are_shown() -> None:
+    sizing = _sizing({"fair": [70, 55, 30]})
+    cheap = tuple(replace(result, cost_per_hour=0.00123) for result in sizing.results)
+    (cost,) = {
+        cell
+        for column in sizing_table(replace(sizing, results=cheap)).columns
+        if column.header == "cost/hour"
+        for cell in column.cells
+    }
+    assert cost == "0.00123"
 
 
 def test_a_size_counts_only_if_all_larger_ones_meet_the_target() -> None:

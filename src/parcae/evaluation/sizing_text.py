@@ -206,7 +206,7 @@ def _cells(sizing: Sizing, result: SizeResult) -> list[str]:
         with_half_width(result.cores_busy),
         *([held] if sizing.elastic else []),
         "batch" if math.isinf(load) else f"{load:.2f}",
-        f"{result.cost_per_hour:,.2f}",
+        f"{result.cost_per_hour:,.{_digits(result.cost_per_hour)}f}",
         with_half_width(result.cost_per_job, _digits(result.cost_per_job.mean)),
     ]
     return [*cells, *_last_cells(sizing, result)]

@@ -211,6 +211,8 @@ def serve(
     Raises:
         ConfigError, PolicyError, FormatError, OSError: a setting cannot be used.
     """
+    if settings.for_s is not None and not settings.for_s >= 0:
+        raise ConfigError(f"for_s = {settings.for_s}: give seconds from 0 on, or None")
     secret = read_secret(settings.secret_file) if settings.secret_file else None
     config = ServerConfig(settings.host, settings.port, secret, settings.tls_cert, settings.tls_key)
     config.ssl_context()  # raises an error now if the certificate cannot be used

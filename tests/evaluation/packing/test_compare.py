@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -231,6 +232,11 @@ def test_a_knob_at_the_edge_of_its_sweep_is_warned_of(monkeypatch: pytest.Monkey
     assert edges((0.0, 1.0)) == []
     (text,) = edges((0.001,))
     assert text.startswith("tetris: knob 0.001 is at the edge of the values that were tried")
+
+
+def test_the_title_counts_jobs_and_seeds() -> None:
+    one = compare_packing(DrawnSource(rates=(0.7,), window=1), ["sjf"], num_seeds=1)
+    assert re.search(r"\b(0 jobs|1 job) on 1 seed \(1000-1000\)", one.title())
 
 
 def test_pieces_of_a_log_are_consecutive_and_the_rest_is_reported() -> None:

@@ -20,6 +20,7 @@ from parcae.evaluation.packing.users import users_section
 from parcae.evaluation.page import figure_html, pair
 from parcae.evaluation.statistics import with_interval
 from parcae.evaluation.world import Column
+from parcae.workloads.import_report import counted
 
 if TYPE_CHECKING:
     from parcae.evaluation.packing.world import PackingComparison, PackingResult
@@ -35,12 +36,13 @@ def title(comparison: PackingComparison) -> str:
     if not comparison.is_log:
         label = f"{s['label']}, " if s["label"] else ""
         return (
-            f"{label}{jobs:,} jobs on {s['seeds'][1] - s['seeds'][0] + 1} seeds "
+            f"{label}{counted(jobs, 'job')} on "
+            f"{counted(s['seeds'][1] - s['seeds'][0] + 1, 'seed')} "
             f"({s['seeds'][0]}-{s['seeds'][1]})"
         )
     pieces = f" in {s['pieces']} pieces of {s['piece_jobs']:,}" if s["piece_jobs"] else ""
     load = ", ".join(f"{name} {load:.0%}" for name, load in s["load"].items())
-    return f"{s['label']}: {jobs:,} jobs{pieces}, load of {load}"
+    return f"{s['label']}: {counted(jobs, 'job')}{pieces}, load of {load}"
 
 
 def columns(comparison: PackingComparison) -> list[Column[PackingResult]]:

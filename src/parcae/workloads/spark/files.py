@@ -87,6 +87,8 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
         FormatError: a path that does not exist or is not an event log, a rolling log that was
             compacted or lacks parts, or no log at all.
     """
+    if not paths:
+        raise FormatError("no event log was given: name a log, or a folder of logs")
     sources: list[LogSource] = []
     notes: list[str] = []
     for path in paths:
