@@ -6,6 +6,7 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.files import locked_folder
 from parcae.learning.scenario import Scenario
 from parcae.metrics.objectives import Objective, missed_and_tardy
 from parcae.policies.checkpoint import read_checkpoint
@@ -64,6 +65,16 @@ def test_the_whole_circle_writes_policy_report_and_paragraph(
     assert ("which ships" in learned.paragraph or "that ship" in learned.paragraph) == (
         start == "shipped"
     )
+
+
+def test_only_one_process_learns_into_a_folder(tmp_path: Path) -> None:
+    request = LearnRequest(Scenario(_WORKLOAD, _CONFIG, "batch", 5), tmp_path, budget_s=2.0)
+    with (
+        locked_folder(tmp_path, "learning into"),
+        pytest.raises(ConfigError, match="another process is learning into this folder"),
+    ):
+        learn(request)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_savings_are_of_the_objective_that_was_asked_for() -> None:

@@ -18,7 +18,7 @@ from parcae.evaluation.compare import ClusterWorld, Comparison, compare
 from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.evaluation.world import write_comparison
-from parcae.files import write_text
+from parcae.files import locked_folder, write_text
 from parcae.learning.gradients import check_device, gradient_learner
 from parcae.learning.loop import Iteration, Plan, TrainResult, train
 from parcae.learning.order_evolution import EvolutionLearner
@@ -166,15 +166,21 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
         command: the command line, for the report.
 
     Raises:
-        ConfigError: the workload has no durations, or the device does not exist.
+        ConfigError: the workload has no durations, the device does not exist, or another process
+            is learning into the folder.
     """
-    scenario = request.scenario
-    folder = request.folder
-    require_durations(scenario.workload)
+    require_durations(request.scenario.workload)
     # Before the tuning, which takes a third of the budget.
     check_device(request.device)
-    folder.mkdir(parents=True, exist_ok=True)
-    say = progress or (lambda done, total, text: None)
+    request.folder.mkdir(parents=True, exist_ok=True)
+    with locked_folder(request.folder, "learning into"):
+        return _learn(request, progress or (lambda done, total, text: None), command)
+
+
+def _learn(request: LearnRequest, say: Progress, command: str) -> Learned:
+    """Tune, train, compare and report, in a folder that no other process uses."""
+    scenario = request.scenario
+    folder = request.folder
     tuning = _tune(request, _shipped_rule(request), say)
     # The cores world uses an evolution strategy, Decima's world gradients.
     training = (_evolve if is_planned(scenario) else _train)(request, tuning, say)
