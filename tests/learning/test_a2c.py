@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from pydantic import ValidationError
 
 from parcae.errors import ConfigError
@@ -20,6 +23,7 @@ from parcae.learning.packing.a2c import (
 )
 from parcae.metrics.packing import mean_cost
 from parcae.packing.config import PackingConfig
+from parcae.packing.images import Images
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource
 from parcae.packing.world import PackingBatch
@@ -81,6 +85,39 @@ def test_the_critic_estimates_the_rest_of_a_run_that_is_cut_off(
     assert not is_over.any()
     assert last.any()
     assert (discount == a2c_config().discount).all()
+
+
+def test_the_critic_estimates_the_rest_of_a_cut_off_run_from_its_last_image(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    def returns(
+        rewards: np.ndarray, is_over: np.ndarray, last: np.ndarray, _: object
+    ) -> np.ndarray:
+        seen.append(last)
+        return n_step_returns(rewards, is_over, last, 1.0)
+
+    def batch(*arguments: Any, **settings: Any) -> PackingBatch:
+        batches.append(PackingBatch(*arguments, **settings))
+        return batches[-1]
+
+    batches: list[PackingBatch] = []
+    monkeypatch.setattr(a2c, "n_step_returns", returns)
+    monkeypatch.setattr(a2c, "PackingBatch", batch)
+    learner = _learner("num_sequences=2", "repeats=2", "num_steps=20", "max_decisions=20")
+    critic = learner._critic
+    rng = np.random.default_rng(0)
+    for array in critic.arrays.values():
+        array[...] = rng.normal(0.0, 0.3, array.shape)
+    critic.layer.refresh()
+    network = deepcopy(critic.network)
+    learner.iterate(IterationSeeds(0, 0), 0.0)
+    images = torch.from_numpy(Images(batches[0]).draw())
+    assert (batches[0].states.clock["num_decisions"] == 20).all()
+    assert images.any()
+    expected = network(images).detach().numpy()[:, 0]
+    np.testing.assert_allclose(seen[0], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_nothing_is_discounted_while_a_run_waits_for_the_others() -> None:

@@ -385,7 +385,12 @@ class A2cLearner(PackingLearner):
         }
 
     def _encode(self, batch: PackingBatch) -> EncodedImages:
-        return self._encoder.encode(batch.clusters)
+        return self._encoder.encode(batch.clusters, self._has_ended(batch))
+
+    def _has_ended(self, batch: PackingBatch) -> npt.NDArray[np.bool_]:
+        """bool[num_clusters], whether each run is over and was not cut off."""
+        decisions = batch.states.clock["num_decisions"][:, 0]
+        return np.asarray(batch.is_over & (decisions < self.config.max_decisions))
 
     def _decide(
         self, batch: PackingBatch, encoded: EncodedImages, rng: np.random.Generator
@@ -404,8 +409,7 @@ class A2cLearner(PackingLearner):
         )
         batch.step(slots_of(actions, self.network.num_slots))
         rewards = (before - batch.costs(self.cost)) / self.config.reward_scale
-        is_cut = batch.states.clock["num_decisions"][:, 0] >= self.config.max_decisions
-        is_over = batch.is_over & ~is_cut
+        is_over = self._has_ended(batch)
         return _Step(encoded, sums, masks, actions, is_alive, rewards, is_over, groups)
 
     def _update(self, steps: list[_Step], after: EncodedImages, left: float) -> Mapping[str, float]:

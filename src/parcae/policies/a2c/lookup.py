@@ -43,8 +43,11 @@ class EncodedImages(NamedTuple):
         )
 
     def only(self, is_kept: npt.NDArray[np.bool_]) -> EncodedImages:
-        """Return the images that are kept; the others must be empty (clusters that are over)."""
-        return EncodedImages(self.numbers, np.append(self.starts[:-1][is_kept], self.starts[-1]))
+        """Return the images that are kept; `is_kept` is bool[num_images]."""
+        sizes = np.diff(self.starts)
+        return EncodedImages(
+            self.numbers[np.repeat(is_kept, sizes)], np.append(0, np.cumsum(sizes[is_kept]))
+        )
 
 
 class PatternEncoder:
@@ -62,15 +65,13 @@ class PatternEncoder:
         self._codes = np.zeros(settings.width, np.int64)
         self._numbers = np.zeros(0, np.int32)
 
-    def encode(self, clusters: Clusters) -> EncodedImages:
-        """Return the encoded images of clusters; those of clusters that are over are empty."""
+    def encode(self, clusters: Clusters, is_over: npt.NDArray[np.bool_]) -> EncodedImages:
+        """Return the encoded images of clusters; those with `is_over`, bool[count], are empty."""
         count = len(clusters.sequence_rows)
         if len(self._images) < count:
             self._images = np.zeros((count, self.settings.horizon, self.settings.width), np.float32)
         draw_images(clusters, self._images, False, False, 0, count)
-        return self.encode_images(
-            self._images[:count], np.ascontiguousarray(clusters.states.clock["is_over"][:, 0])
-        )
+        return self.encode_images(self._images[:count], is_over.astype(np.int64))
 
     def encode_images(self, images: FloatArray, is_over: IntArray) -> EncodedImages:
         """Return the encoded form of images of zeros and ones, float32[count, horizon, width].

@@ -194,10 +194,10 @@ class A2cPolicy(PackingPolicy):
         begin_many(clusters, 0, count)
         is_placed = np.zeros(count, np.int64)
         held = np.zeros(count, np.int64)
-        while (states.clock["is_over"] == 0).any():
+        while not (is_over := states.clock["is_over"][:, 0] == 1).all():
             show_many(clusters, views, 0, count)
             logits = outputs(
-                layer.sums(encoder.encode(clusters)),
+                layer.sums(encoder.encode(clusters, is_over)),
                 layer.blank,
                 self.weights,
             )
