@@ -21,6 +21,7 @@ from parcae.learning.packing.a2c import (
     beyond_group_means,
     n_step_returns,
 )
+from parcae.learning.packing.catalog import start_from
 from parcae.metrics.packing import mean_cost
 from parcae.packing.config import PackingConfig
 from parcae.packing.images import Images
@@ -29,6 +30,7 @@ from parcae.packing.sources import DrawnSource
 from parcae.packing.world import PackingBatch
 from parcae.policies.a2c.layout import Architecture
 from parcae.policies.a2c.policy import A2cPolicy
+from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy
 
@@ -181,7 +183,9 @@ def test_weights_to_start_from_are_taken() -> None:
     learned = _learner("num_sequences=2")
     learned.iterate(IterationSeeds(0, 0), 0.0)
     changes = (f"architecture={Architecture.CONV_16_POOL}", "num_sequences=2")
-    again = A2cLearner(_TOY, settings=changes, weights=learned.weights())
+    again = A2cLearner(_TOY, settings=changes)
+    card = Checkpoint("a2c", a2c.FEATURE_VERSION, learned.weights(), learned.settings())
+    start_from(again, card, "a.safetensors")
     np.testing.assert_array_equal(
         again.weights()["actor.dense.weight"], learned.weights()["actor.dense.weight"]
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, FormatError
 from parcae.learning.loop import BEST_FILE, Plan, train
+from parcae.learning.packing.catalog import make_learner, start_from
 from parcae.learning.packing.jobset import SetLearner
 from parcae.learning.state_file import STATE_FILE
 from parcae.metrics.packing import mean_cost
@@ -14,7 +17,10 @@ from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource
 from parcae.packing.world import PackingBatch
 from parcae.policies.checkpoint import read_checkpoint
-from parcae.policies.packing.catalog import make_packing_policy
+from parcae.policies.packing.catalog import SHIPPED, make_packing_policy, rule_checkpoint
+from parcae.policies.packing.kernels.decisions import PackingKind
+from parcae.policies.packing.layout import WithholdParameter
+from parcae.policies.packing.policy import HandMadePolicy
 from parcae.workloads.random_streams import SELECTION_SEED_START
 
 SOURCE = DrawnSource(rates=(0.8,), window=30)
@@ -74,6 +80,53 @@ def test_a_training_of_other_settings_is_not_resumed(tmp_path):
         _train(tmp_path, 2, is_resumed=True, settings=[*SMALL, "entropy=0.5"])
     with pytest.raises(ConfigError, match="another seed"):
         _train(tmp_path, 2, is_resumed=True, seed=2)
+
+
+_SHIPPED = {"deeprm": "deeprm-0.7", "a2c": "a2c-rates", "set": "set-steps"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "change", "message"),
+    [
+        ("deeprm", DrawnSource(), {"feature_version": 0}, "feature version 0 of 'deeprm'"),
+        ("set", DrawnSource(), {"feature_version": 0}, "feature version 0 of 'set'"),
+        ("set", DrawnSource(), {"missing": "rule"}, "a withholding rule of 0 parameters"),
+        ("set", DrawnSource(), {"missing": "hold.weight"}, "weights 'hold.weight'"),
+        ("set", DrawnSource(), {"kind": "deeprm"}, "give a checkpoint of 'set'"),
+        # Images of one resource of 20 units have the same size as those of two of 10 units.
+        (
+            "deeprm",
+            DrawnSource(num_units=20, num_resources=1),
+            {},
+            r"capacity \[10, 10\], but this training's has \[20\]",
+        ),
+        ("a2c", DrawnSource(), {}, "architecture conv3-16-pool, but this training's has conv3-16:"),
+    ],
+)
+def test_a_training_starts_only_from_weights_that_mean_the_same(kind, source, change, message):
+    shipped = read_checkpoint(SHIPPED.folder / f"{_SHIPPED[kind]}.safetensors")
+    missing = change.pop("missing", None)
+    weights = {name: array for name, array in shipped.weights.items() if name != missing}
+    changed = replace(shipped, **{"weights": weights, **change})
+    with pytest.raises(FormatError, match=rf"from\.safetensors.*{message}"):
+        start_from(make_learner(kind, source), changed, "from.safetensors")
+
+
+def test_a_training_of_the_set_network_starts_from_a_tuned_rule_or_a_network():
+    shipped = read_checkpoint(SHIPPED.folder / "set-steps.safetensors")
+    learner = SetLearner(SOURCE)
+    first = learner.weights()
+    params = np.arange(len(WithholdParameter), dtype=float)
+    rule = HandMadePolicy("rule", PackingKind.WITHHOLD, params)
+    start_from(learner, rule_checkpoint(rule, {}), "rule.safetensors")
+    for name, array in learner.weights().items():
+        np.testing.assert_array_equal(array, params if name == "rule" else first[name])
+    none = replace(rule_checkpoint(rule, {}), weights={})
+    with pytest.raises(FormatError, match=r"rule\.safetensors: a tuned policy 'withhold' with 0"):
+        start_from(learner, none, "rule.safetensors")
+    start_from(learner, shipped, "set.safetensors")
+    for name, array in learner.weights().items():
+        np.testing.assert_array_equal(array, shipped.weights[name])
 
 
 @pytest.mark.slow

@@ -159,17 +159,14 @@ def train_command(
 
     Example: parcae packing train set --load 0.1:1.84 --budget 5 -o training
     """
-    from parcae.learning.packing.catalog import make_learner, start_weights
+    from parcae.learning.packing.catalog import make_learner, start_from
     from parcae.policies.checkpoint import read_checkpoint
 
     source = _source(drawn, reading, pieces)
     cost = cost_of(net.objective, reading.swf is not None)
-    weights = None
+    learner = make_learner(kind, source, cost, net.recipe, net.settings or [], training.seed)
     if net.start is not None:
-        weights = start_weights(kind, read_checkpoint(net.start), str(net.start))
-    learner = make_learner(
-        kind, source, cost, net.recipe, net.settings or [], weights, training.seed
-    )
+        start_from(learner, read_checkpoint(net.start), str(net.start))
     learner.select_every = net.select_every
     # Runs of a log are longer than drawn ones, so fewer selection runs suffice.
     if reading.swf is not None:

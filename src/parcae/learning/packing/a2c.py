@@ -283,12 +283,10 @@ class A2cLearner(PackingLearner):
         cost: its increase is the negative reward.
         recipe: "fast" or "paper".
         settings: changes of the recipe's settings, each "key=value", see `A2cConfig`.
-        weights: weights of the actor to start from; None for random weights.
         seed: seed of the training.
 
     Raises:
         ConfigError: the recipe or a setting is unknown, or the clusters have no images.
-        FormatError: the weights have other shapes.
         pydantic.ValidationError: a value is out of range.
 
     Example: `A2cLearner(DrawnSource((0.7,)), settings=["num_steps=32"])`
@@ -303,7 +301,6 @@ class A2cLearner(PackingLearner):
         cost: Cost = Cost.SLOWDOWN,
         recipe: str = "fast",
         settings: Sequence[str] = (),
-        weights: Weights | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(source, cost, seed)
@@ -318,7 +315,6 @@ class A2cLearner(PackingLearner):
         drawn = draw_weights(network, network.num_actions, rng)
         # The last output is the action that lets time pass.
         drawn["out.bias" if network.hidden else "dense.bias"][-1] = config.void_prior
-        drawn |= {name.removeprefix("actor."): one for name, one in (weights or {}).items()}
         actor = A2cNetwork(drawn, network, network.num_actions)
         critic = A2cNetwork(draw_weights(network, 1, rng), network, 1)
         self._encoder = PatternEncoder(network)

@@ -10,8 +10,9 @@ from parcae.errors import ConfigError, FormatError
 from parcae.metrics.packing import require_ranking
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
-from parcae.policies.checkpoint import Checkpoint, Weights
-from parcae.policies.packing.catalog import RULE_KIND
+from parcae.policies.checkpoint import Checkpoint
+from parcae.policies.networks.layout import require_shapes
+from parcae.policies.packing.catalog import RULE_KIND, policy_of_checkpoint
 
 if TYPE_CHECKING:
     from parcae.learning.packing.learner import PackingLearner
@@ -22,6 +23,9 @@ LEARNERS = {
     "a2c": ("parcae.learning.packing.a2c", "A2cLearner"),
     "set": ("parcae.learning.packing.jobset", "SetLearner"),
 }
+#: Settings of networks that may differ from those of the network that a training starts from: they
+#: change no input.
+_FREE = ("actions", "is_masked")
 
 
 def make_learner(
@@ -30,7 +34,6 @@ def make_learner(
     cost: Cost = Cost.SLOWDOWN,
     recipe: str | None = None,
     settings: Sequence[str] = (),
-    weights: Weights | None = None,
     seed: int = 0,
 ) -> PackingLearner:
     """Make the learner with this name.
@@ -41,7 +44,6 @@ def make_learner(
         cost: the objective to minimise.
         recipe: recipe of the learner; None for its default.
         settings: changes of the recipe's settings, each "key=value".
-        weights: weights to start from, see `start_weights`; None for random weights.
         seed: seed of the random weights.
 
     Raises:
@@ -55,7 +57,7 @@ def make_learner(
     require_ranking(cost)
     module, name = LEARNERS[kind]
     make: Any = getattr(importlib.import_module(module), name)
-    arguments: dict[str, Any] = {"settings": settings, "weights": weights, "seed": seed}
+    arguments: dict[str, Any] = {"settings": settings, "seed": seed}
     # Every learner has its own default recipe.
     if recipe is not None:
         arguments["recipe"] = recipe
@@ -63,29 +65,49 @@ def make_learner(
     return learner
 
 
-def start_weights(kind: str, checkpoint: Checkpoint, path: str) -> Weights:
-    """The weights from which a learner starts.
+def start_from(learner: PackingLearner, checkpoint: Checkpoint, path: str) -> None:
+    """Let a learner that has not begun start from a checkpoint instead of random weights.
 
     The set network can also start from a tuned withholding rule, which it then corrects.
 
     Args:
-        kind: name of the learner.
+        learner: the learner; its network's weights are replaced.
         checkpoint: where the weights are taken from.
         path: path of the checkpoint, for the error message.
 
     Raises:
-        FormatError: the checkpoint is of another kind.
+        FormatError: the checkpoint is of another kind or version, damaged, or of a network with
+            other inputs.
     """
-    if checkpoint.kind == kind:
-        return checkpoint.weights
-    if (
-        kind == "set"
-        and checkpoint.kind == RULE_KIND
-        and checkpoint.settings.get("kind") == "withhold"
-    ):
-        return {"rule": checkpoint.weights["params"]}
-    also = " (or a tuned withholding rule)" if kind == "set" else ""
-    raise FormatError(
-        f"{path} is a checkpoint of a {checkpoint.kind!r} policy: give a checkpoint of {kind!r}"
-        f"{also} to start from"
-    )
+    kind = learner.kind
+    is_rule = checkpoint.kind == RULE_KIND and checkpoint.settings.get("kind") == "withhold"
+    if checkpoint.kind != kind and not (kind == "set" and is_rule):
+        also = " (or a tuned withholding rule)" if kind == "set" else ""
+        raise FormatError(
+            f"{path} is a checkpoint of a {checkpoint.kind!r} policy: give a checkpoint of "
+            f"{kind!r}{also} to start from"
+        )
+    # The same checks as where the policy is used.
+    policy_of_checkpoint(checkpoint, path, path)
+    if is_rule:
+        weights = {"rule": checkpoint.weights["params"]}
+    else:
+        _check_network(learner, checkpoint, path)
+        weights = checkpoint.weights
+    fresh = learner.weights()
+    started = fresh | {name: weights[name] for name in fresh.keys() & weights.keys()}
+    require_shapes(started, {name: array.shape for name, array in fresh.items()}, path)
+    learner.restore(started, learner.state())
+
+
+def _check_network(learner: PackingLearner, checkpoint: Checkpoint, path: str) -> None:
+    """Raise an error if a network has other parts than the learner's, or sees another image."""
+    saved = checkpoint.settings.get("network", {})
+    for key, value in learner.settings().get("network", {}).items():
+        # Older checkpoints do not have every setting.
+        before = saved.get(key, value)
+        if key not in _FREE and before != value:
+            raise FormatError(
+                f"{path}: a network with {key} {before}, but this training's has {value}: to start "
+                "from it, train with the same sizes and settings"
+            )

@@ -257,13 +257,11 @@ class DeepRMLearner(PackingLearner):
         cost: the objective to minimise.
         recipe: "paper", "fresh" or "fast".
         settings: changes of the recipe's settings, each "key=value", see `DeepRMLearning`.
-        weights: weights to start from; None for random weights.
         seed: seed of the training.
         num_threads: threads for the runs and the gradient. The result does not depend on it.
 
     Raises:
         ConfigError: the recipe or a setting is unknown or invalid, or the source has exact times.
-        FormatError: the weights have other shapes.
 
     Example: `train(DeepRMLearner(DrawnSource()), Plan(max_iterations=1000))`
     """
@@ -277,7 +275,6 @@ class DeepRMLearner(PackingLearner):
         cost: Cost = Cost.SLOWDOWN,
         recipe: str = "fresh",
         settings: Sequence[str] = (),
-        weights: Weights | None = None,
         seed: int = 0,
         num_threads: int = 1,
     ) -> None:
@@ -289,9 +286,8 @@ class DeepRMLearner(PackingLearner):
         capacity = source.draw([TRAINING_SEED_START])[0].capacity
         image = ImageSettings(has_pause=learning.has_pause)
         self.network = DeepRMSettings.of(source.config, capacity, image, learning.actions)
-        if weights is None:
-            weights = initial_weights(np.random.default_rng([0x6465_6570, seed]), self.network)
-        self._weights: Weights = checked(weights, self.network)
+        rng = np.random.default_rng([0x6465_6570, seed])
+        self._weights: Weights = initial_weights(rng, self.network)
         self._moments = {
             name: np.zeros_like(array) for name, array in self._moments_of(self._weights)
         }

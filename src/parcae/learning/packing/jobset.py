@@ -96,8 +96,6 @@ class SetLearner(PackingLearner):
         cost: the objective to minimise.
         recipe: "steps" or "log"; None for the one that fits the source.
         settings: changes of the recipe's settings, each "key=value", see `SetConfig`.
-        weights: weights of a checkpoint to start from (with its rule), or only a tuned rule
-            ({"rule": ...}); None for random weights and the default rule.
         seed: seed of the training.
 
     Raises:
@@ -113,21 +111,16 @@ class SetLearner(PackingLearner):
         cost: Cost = Cost.SLOWDOWN,
         recipe: str | None = None,
         settings: Sequence[str] = (),
-        weights: Weights | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(source, cost, seed)
         name = recipe or ("log" if source.config.mode == "exact" else "steps")
         config = recipe_settings(RECIPES, name, "set", settings)
         self.config = config
-        start = dict(weights or {})
         # The rule is not trained: the network corrects it.
-        self.rule = np.array(start.get("rule", START_RULE), np.float64)
-        fresh = initial_weights(
-            np.random.default_rng(np.random.SeedSequence([0x7365_7400, seed])), config.prior
-        )
-        # Weights that the start does not have (a rule alone has none) stay random.
-        self.network = JobSetNetwork(fresh | {k: v for k, v in start.items() if k in fresh})
+        self.rule = np.array(START_RULE, np.float64)
+        rng = np.random.default_rng(np.random.SeedSequence([0x7365_7400, seed]))
+        self.network = JobSetNetwork(initial_weights(rng, config.prior))
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
 
     def settings(self) -> dict[str, Any]:
