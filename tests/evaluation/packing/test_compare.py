@@ -169,6 +169,15 @@ def test_the_correlation_of_blocks_is_reported_where_queues_outlive_them() -> No
     assert any("intervals are too narrow" in note for note in comparison.notes())
 
 
+def test_the_correlation_of_few_blocks_must_be_larger_to_be_reported() -> None:
+    jobs = RigidJobs("six", np.arange(6), np.full(6, 50), np.full((6, 1), 3), [4], step="s")
+    comparison = compare_log(jobs, ["fcfs"], part="all")
+    # Without correlation it stays within 2 / sqrt(6) = 0.82.
+    assert comparison.policies[0].correlation == pytest.approx(0.5)
+    assert "it stays within 0.82" in comparison.settings["intervals"]
+    assert not any("intervals are too narrow" in note for note in comparison.notes())
+
+
 def _warnings(comparison: PackingComparison) -> list[str]:
     """The warnings, which are the same in the JSON and below the table."""
     texts = comparison.warnings()

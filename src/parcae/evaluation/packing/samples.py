@@ -56,13 +56,14 @@ class Samples:
         )
 
 
+def num_blocks(num_jobs: int) -> int:
+    """Number of blocks into which a single run of so many jobs is divided."""
+    return max(1, min(NUM_BLOCKS, num_jobs))
+
+
 def samples_of(values: Sequence[FloatArray]) -> Samples:
     """The samples of a measure, by its values in every run; NaN for jobs that never started."""
-    parts = (
-        values
-        if len(values) > 1
-        else np.array_split(values[0], max(1, min(NUM_BLOCKS, len(values[0]))))
-    )
+    parts = values if len(values) > 1 else np.array_split(values[0], num_blocks(len(values[0])))
     total = np.array([np.nansum(part) for part in parts], np.float64)
     return Samples(
         total, np.array([np.count_nonzero(~np.isnan(part)) for part in parts], np.float64)

@@ -15,7 +15,7 @@ from parcae.evaluation.packing.plots import (
     slowdown_cdf,
     waiting_over_time,
 )
-from parcae.evaluation.packing.samples import NUM_BLOCKS
+from parcae.evaluation.packing.samples import num_blocks
 from parcae.evaluation.packing.users import users_section
 from parcae.evaluation.page import figure_html, pair
 from parcae.evaluation.statistics import with_interval
@@ -104,7 +104,7 @@ def notes(comparison: PackingComparison) -> list[str]:
                 f"{result.name}: {lost}, of {result.num_jobs:,}; its means cover only the others"
             )
     known = [p.correlation for p in comparison.policies if not math.isnan(p.correlation)]
-    if known and max(known) > _NUM_DEVIATIONS / math.sqrt(NUM_BLOCKS):
+    if known and max(known) > _NUM_DEVIATIONS / math.sqrt(num_blocks(first.num_jobs)):
         lines.append(
             f"neighbouring blocks are correlated (up to {max(known):.2f}): "
             "the intervals are too narrow"

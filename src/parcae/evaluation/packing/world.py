@@ -16,7 +16,7 @@ import numpy.typing as npt
 from parcae.errors import ConfigError
 from parcae.evaluation.doubts import learned_warnings, packing_warnings
 from parcae.evaluation.packing.policies import ResolvedPacking, Tuning, resolve_packing
-from parcae.evaluation.packing.samples import NUM_BLOCKS, Samples, samples_of
+from parcae.evaluation.packing.samples import Samples, num_blocks, samples_of
 from parcae.evaluation.statistics import Estimate, Method
 from parcae.evaluation.world import PairedComparison, Say
 from parcae.metrics.packing import (
@@ -429,7 +429,7 @@ def _method(results: Sequence[PackingResult], sequences: Sequence[RigidJobs]) ->
     if len(sequences) > 1:
         kind = "pieces" if sequences[0].step == "s" else "seeds"
         return _BY_RUN.format(kind, kind[:-1], len(sequences))
-    count = min(NUM_BLOCKS, len(sequences[0]))
+    count = num_blocks(len(sequences[0]))
     known = [p.correlation for p in results if not math.isnan(p.correlation)]
     if count < 2 or not known:
         return "one run of too few jobs for confidence intervals"
