@@ -58,7 +58,7 @@ class ResolvedPacking:
         curves: by learned policy, [iteration, seconds, cost on the selection runs] for each
             measurement of its training.
         edges: by name, a warning of a tuned value at the edge of those that were tried.
-        sources: by learned policy, where it learned, as `PackingSource.card` describes it.
+        sources: by learned or tuned policy, where it learned, as `PackingSource.card` describes it.
     """
 
     policies: Mapping[str, PackingPolicy]
@@ -95,6 +95,7 @@ def resolve_packing(
     made: dict[str, PackingPolicy] = {}
     tuned: dict[str, str] = {}
     edges: dict[str, str] = {}
+    sources: dict[str, Mapping[str, Any]] = {}
     for name in tuned_last(names, lambda name: tuning is not None and bool(tuned_policy(name))):
         base = tuned_policy(name)
         if tuning is None or base is None:
@@ -107,6 +108,7 @@ def resolve_packing(
         policy: PackingPolicy = result.policy
         made[name] = earned(policy, setting or PackingSetting()) if is_guarded else policy
         tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
+        sources[name] = tuning.source.card()
         if result.edge:
             edges[name] = result.edge
     cards = {name: _card(name, setting) for name in made}
@@ -115,7 +117,7 @@ def resolve_packing(
         tuned,
         {name: list(card["curve"]) for name, card in cards.items() if card.get("curve")},
         edges,
-        {name: card["source"] for name, card in cards.items() if "source" in card},
+        sources | {name: card["source"] for name, card in cards.items() if "source" in card},
     )
 
 
