@@ -279,6 +279,11 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
         ("tune tetris --load 1 -o x.txt", "with a name that ends in .safetensors"),
         ("tune tetris --load 1 -o nowhere/x.safetensors", "the folder of this file does not exist"),
         ("train foo --load 1 -o x", "no learner 'foo'"),
+        ("train set --swf one.swf -o x", "one: 1 jobs cannot be split into two halves"),
+        (
+            "tune tetris --swf log.swf --piece-jobs 5000 -o x.safetensors",
+            "log[0:400]: pieces of 5000 jobs cannot be taken from a log of 400 jobs",
+        ),
         ("train set --load 1 -o x --recipe slow", "recipe 'slow'"),
         ("train set --load 1 -o x --start deeprm.json", "not a checkpoint"),
     ],
@@ -289,6 +294,7 @@ def test_bad_input_ends_with_one_clear_line(
     head = "; MaxProcs: 2\n"
     (tmp_path / "short.swf").write_text(head + "1 0 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1\n")
     (tmp_path / "large.swf").write_text(head + "1 0 -1 5 4 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n")
+    (tmp_path / "one.swf").write_text(head + "1 0 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n")
     (tmp_path / "negative.swf").write_text(
         head + "1 -5 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n"
     )

@@ -111,7 +111,6 @@ def _source(drawn: DrawnOptions, reading: LogOptions, pieces: PieceOptions) -> P
     from dataclasses import replace
 
     from parcae.errors import ConfigError
-    from parcae.evaluation.packing.compare import part_of
     from parcae.evaluation.packing.tuning import tuning_pieces
     from parcae.packing.sources import LogSource, MixedSource
 
@@ -122,7 +121,7 @@ def _source(drawn: DrawnOptions, reading: LogOptions, pieces: PieceOptions) -> P
         return drawn.source()
     # All logs are read with the same options.
     logs = [reading.swf, *(pieces.also_swf or [])]
-    halves = [part_of(reading.read_noting(path).jobs, "first") for path in logs]
+    halves = [reading.read_noting(path).jobs.halves()[0] for path in logs]
     sources = [
         replace(
             tuning_pieces(half)

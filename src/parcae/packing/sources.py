@@ -117,8 +117,8 @@ class LogSource:
             )
         if self.num_jobs is not None and not 1 <= self.num_jobs <= len(self.jobs):
             raise ConfigError(
-                f"pieces of {self.num_jobs} jobs cannot be taken from a log of {len(self.jobs)} "
-                f"jobs: give a number from 1 to {len(self.jobs)}"
+                f"{self.jobs.name}: pieces of {self.num_jobs} jobs cannot be taken from a "
+                f"log of {len(self.jobs)} jobs: give a number from 1 to {len(self.jobs)}"
             )
 
     @property
