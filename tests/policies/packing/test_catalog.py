@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from parcae.errors import FormatError, PolicyError
+from parcae.evaluation.packing.world import run_policy
 from parcae.packing.config import PackingConfig
 from parcae.packing.layout import VOID, select
 from parcae.packing.sources import DrawnSource
@@ -14,6 +15,7 @@ from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkp
 from parcae.policies.packing.catalog import (
     LEARNED,
     SHIPPED,
+    PackingSetting,
     make_packing_policy,
     policy_of_checkpoint,
     rule_checkpoint,
@@ -102,6 +104,21 @@ def test_the_best_score_wins_and_ties_go_to_the_lowest_slot():
     assert make_packing_policy("packer").decide(view) == 1
     assert make_packing_policy("area").decide(view) == 0
     assert make_packing_policy("tetris-k0.0").decide(view) == 0
+
+
+@pytest.mark.parametrize("policy", ["packer", "tetris-k0.005"])
+@pytest.mark.parametrize("step", ["s", "step"])
+def test_alignment_does_not_depend_on_the_unit_of_memory(policy, step):
+    # 4 TB in GB and in KB, whose square exceeds the largest int64.
+    starts = []
+    for unit in (1, 1_000_000):
+        demand = [[40, 400 * unit], [30, 4_000 * unit], [20, 3_000 * unit], [64, 10 * unit]]
+        jobs = RigidJobs("m", [0] * 4, [5, 6, 7, 8], demand, [4_000, 4_000 * unit], step=step)
+        is_exact = step == "s"
+        config = PackingConfig.for_log(jobs) if is_exact else PackingConfig()
+        made = make_packing_policy(policy, PackingSetting(is_exact=is_exact))
+        starts.append(run_policy(made, [jobs], config, 1)[0].start.tolist())
+    assert starts[0] == starts[1]
 
 
 @pytest.mark.parametrize("path", _ALL_SHIPPED, ids=lambda path: path.stem)

@@ -20,9 +20,15 @@ def alignment(view, row):  # type: ignore[no-untyped-def]
     """
     total = 0.0
     for resource in range(view.free.shape[0]):
-        capacity = view.capacity[resource]
-        total += view.free[resource] * view.demand[row, resource] * (_UNITS / (capacity * capacity))
+        capacity = float(view.capacity[resource])
+        total += _product(view, row, resource) * (_UNITS / (capacity * capacity))
     return total
+
+
+@inlined
+def _product(view, row, resource):  # type: ignore[no-untyped-def]
+    """Return free units x demanded units of a resource, which may exceed the largest int64."""
+    return float(view.free[resource]) * float(view.demand[row, resource])
 
 
 @inlined
@@ -35,7 +41,7 @@ def dot_product(view, row):  # type: ignore[no-untyped-def]
         return alignment(view, row)
     total = 0.0
     for resource in range(view.free.shape[0]):
-        total += float(view.free[resource] * view.demand[row, resource])
+        total += _product(view, row, resource)
     return total
 
 
