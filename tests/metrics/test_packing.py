@@ -26,7 +26,7 @@ from parcae.metrics.packing import (
 from parcae.packing.config import PackingConfig
 from parcae.packing.layout import NOT_YET, Cost
 from parcae.packing.sources import LogSource, MixedSource, origins
-from parcae.packing.world import Outcome, PackingBatch
+from parcae.packing.world import Outcome, PackingBatch, shortest_makespan
 from parcae.policies.packing.catalog import make_packing_policy
 from parcae.workloads.rigid import RigidJobs
 
@@ -104,6 +104,27 @@ def test_makespan_and_utilization_are_from_the_first_arrival_to_the_last_finish(
     assert makespan(done) == 5
     assert utilization(done).tolist() == [pytest.approx((4 + 12) / 20), pytest.approx(2 / 10)]
     assert [v.tolist() for v in usage(done, 0)] == [[1, 3, 6], [2, 4, 0]]
+
+
+def test_the_memory_of_a_large_cluster_in_kb_is_measured_like_its_processors() -> None:
+    # 2 PB in KB over 1,000 days exceed the largest int64.
+    count = 1_000
+    jobs = RigidJobs(
+        "large",
+        np.arange(count) * 86_400,
+        [100_000] * count,
+        [[1, 10**12]] * count,
+        [2, 2 * 10**12],
+        step="s",
+    )
+    batch = PackingBatch([jobs], PackingConfig.for_log(jobs))
+    batch.run(make_packing_policy("fcfs").play_many)
+    processors, memory = utilization(batch.outcome(0))
+    assert memory == pytest.approx(processors)
+    assert processors == pytest.approx(0.5 * 100_000 * count / (999 * 86_400 + 100_000))
+    assert shortest_makespan(jobs) == 999 * 86_400 + 100_000
+    steady = RigidJobs("steady", [0] * 8, [2**31] * 8, [[2**31]] * 8, [2**31], step="s")
+    assert shortest_makespan(steady) == 2**34
 
 
 def test_jobs_wait_until_they_start_and_those_that_never_do_to_the_end() -> None:

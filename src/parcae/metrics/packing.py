@@ -19,7 +19,7 @@ from parcae.errors import ConfigError
 from parcae.metrics.cluster import mean_over_spans, steps
 from parcae.packing.config import BOUND_S, TimeMode
 from parcae.packing.layout import NOT_YET, Cost
-from parcae.packing.world import Outcome, PackingBatch
+from parcae.packing.world import Outcome, PackingBatch, work_of
 from parcae.workloads.rigid import RigidJobs
 
 FloatArray = npt.NDArray[np.float64]
@@ -238,8 +238,9 @@ def utilization(outcome: Outcome) -> FloatArray:
     span = makespan(outcome)
     if span == 0:
         return np.zeros(len(outcome.jobs.capacity))
-    work = (outcome.jobs.demand[done] * outcome.jobs.duration[done, None]).sum(axis=0)
-    return np.asarray(work / (outcome.jobs.capacity * span))
+    jobs = outcome.jobs
+    work = work_of(jobs.demand[done], jobs.duration[done])
+    return np.asarray(work / (jobs.capacity * float(span)))
 
 
 def utilization_over_time(outcome: Outcome, resource: int, edges: FloatArray) -> FloatArray:

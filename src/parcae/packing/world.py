@@ -95,8 +95,18 @@ def shortest_makespan(jobs: RigidJobs) -> float:
     if len(jobs) == 0:
         return 1.0
     ends = jobs.arrival - jobs.arrival[0] + jobs.duration
-    work = (jobs.duration[:, None] * jobs.demand).sum(axis=0) / jobs.capacity
+    work = work_of(jobs.demand, jobs.duration) / jobs.capacity
     return max(1.0, float(ends.max()), float(work.max()))
+
+
+def work_of(
+    demand: npt.NDArray[np.int64], duration: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Return the work of jobs together: float64[num_resources], units x time.
+
+    In KB of memory x seconds it may exceed the largest int64.
+    """
+    return np.asarray((demand * duration[:, None].astype(np.float64)).sum(axis=0))
 
 
 def _check_fits(jobs: RigidJobs, config: PackingConfig) -> None:
