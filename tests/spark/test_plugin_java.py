@@ -46,6 +46,9 @@ _DESCRIPTIONS = (
     "café\u00a0crème\u2003très\x1clong\x85",
     "#٣٤ x",
     " , , ",
+    # Long blanks need no stack, and long rows of marks no time.
+    f"select * from t where id = 5{20_000 * ' '}and day = 3",
+    f"values (3{100_000 * ', '})",
 )
 _GROUPS = (
     "",

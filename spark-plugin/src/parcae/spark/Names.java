@@ -15,9 +15,11 @@ public final class Names {
   /** Parts of generated ids (UUIDs, long hexadecimal numbers), which differ in every run. */
   private static final Pattern GENERATED_ID =
       Pattern.compile("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}");
+  /** Blanks, without a step back, which would need the stack of the thread for long ones. */
+  private static final String BLANKS = "(?:[ \\r\\n]++|<br/>)++";
   /** What Spark adds to the name of a streaming query for every micro-batch. */
   private static final Pattern BATCH = Pattern.compile(
-      "\\bid = [0-9a-fA-F-]+(?:[ \\r\\n]|<br/>)+runId = [0-9a-fA-F-]+(?:[ \\r\\n]|<br/>)+"
+      "\\bid = [0-9a-fA-F-]+" + BLANKS + "runId = [0-9a-fA-F-]+" + BLANKS
           + "batch = (?:[0-9]+|init)",
       UNICODE);
   /** The description that Spark gives a job that broadcasts a part of a query. */
@@ -27,7 +29,7 @@ public final class Names {
   private static final Pattern EXPRESSION_ID =
       Pattern.compile("(?<=[A-Za-z0-9_)\\x{80}-\\x{10ffff}])#[0-9]+L?");
   private static final Pattern SPACES = Pattern.compile("[\\s\\x1c-\\x1f]+", UNICODE);
-  private static final Pattern ENDS = Pattern.compile("^[ ,]+|[ ,]+\\z");
+  private static final Pattern ENDS = Pattern.compile("^[ ,]+|(?<![ ,])[ ,]+\\z");
 
   private Names() {}
 

@@ -33,8 +33,9 @@ _EXPRESSION_ID = re.compile(r"#[0-9]+L?")
 #: title.
 _OPERATOR = re.compile(r"[ :+*-]*[A-Za-z][^:\n]*\([0-9]+\)|\([0-9]+\) [^\n]*")
 _FIRST_WORD = re.compile(r"[ :+*()0-9-]*[A-Za-z]*")
-#: A column (followed by its id) or a function (followed by its arguments).
-_REFERENCE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*(?=#[0-9]|\()")
+#: A word, and what follows a column (its id) or a function (its arguments). The quantifier keeps
+#: all it took, so that a word is read once, however long a literal is.
+_WORD = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*+)(#[0-9]|\()?")
 
 
 class PlanNames(NamedTuple):
@@ -79,7 +80,8 @@ def _without_literals(line: str) -> str:
     """The first word of a line, and the columns and functions in the line."""
     first = _FIRST_WORD.match(line)
     end = first.end() if first else 0
-    return " ".join([line[:end], *_REFERENCE.findall(line, end)])
+    references = [word for word, follower in _WORD.findall(line, end) if follower]
+    return " ".join([line[:end], *references])
 
 
 def _hash(text: str) -> str:

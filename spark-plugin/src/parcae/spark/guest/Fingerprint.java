@@ -32,9 +32,11 @@ final class Fingerprint {
   private static final Pattern OPERATOR =
       Pattern.compile("[ :+*-]*[A-Za-z][^:\\n]*\\([0-9]+\\)|\\([0-9]+\\) [^\\n]*");
   private static final Pattern FIRST_WORD = Pattern.compile("[ :+*()0-9-]*[A-Za-z]*");
-  /** A column (an id follows it) or a function (its arguments follow it). */
-  private static final Pattern REFERENCE =
-      Pattern.compile("[A-Za-z_][A-Za-z0-9_.]*(?=#[0-9]|\\()");
+  /**
+   * A word, and what follows a column (its id) or a function (its arguments). The quantifier keeps
+   * all it took, so that a word is read once, however long a literal is.
+   */
+  private static final Pattern WORD = Pattern.compile("([A-Za-z_][A-Za-z0-9_.]*+)(#[0-9]|\\()?");
 
   private Fingerprint() {}
 
@@ -68,8 +70,10 @@ final class Fingerprint {
     Matcher first = FIRST_WORD.matcher(line);
     int end = first.lookingAt() ? first.end() : 0;
     StringBuilder kept = new StringBuilder(line.substring(0, end));
-    for (Matcher each = REFERENCE.matcher(line).region(end, line.length()); each.find(); ) {
-      kept.append(' ').append(each.group());
+    for (Matcher each = WORD.matcher(line).region(end, line.length()); each.find(); ) {
+      if (each.group(2) != null) {
+        kept.append(' ').append(each.group(1));
+      }
     }
     return kept.toString();
   }
