@@ -8,12 +8,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from parcae.policies.policy_file import export_policy, write_policy
 from parcae.spark.applications import running_service
 from parcae.workloads.archive import write_workload
 from parcae.workloads.job import Workload
@@ -149,6 +151,38 @@ def test_orders_are_obeyed_and_are_dropped_when_they_are_too_old(machine: Machin
         service.change(None)
         wait_until(lambda: _lines(machine, before, "parcae: orders come from"))
         assert queries.run_both() > 0.3 * _LONG_S
+    assert machine.complaints() == []
+
+
+def _traced(trace: Path) -> list[list[str]]:
+    """Where the estimates of every traced order come from; a service's order does not say."""
+    plans = [json.loads(line)["jobs"] for line in trace.read_text().splitlines()]
+    return [[job.get("known", "service") for job in jobs] for jobs in plans if jobs]
+
+
+def test_the_trace_has_the_orders_in_force(machine: Machine, tmp_path: Path) -> None:
+    """With a service and a policy file, only the one that orders is in the trace."""
+    policy = tmp_path / "policy.json"
+    trace = tmp_path / "trace.jsonl"
+    write_policy(export_policy("srpt", Workload("w", (chain(1, 2, 100, "short"),))), policy)
+    before = len(machine.said())
+    settings = {"spark_parcae_policy": policy, "spark_parcae_trace": trace}
+    with (
+        _service() as service,
+        machine.context(service.port, 2, spark_parcae_orderTtlMs=2_000, **settings) as application,
+    ):
+        queries = Queries(application.context)
+        wait_until(lambda: _lines(machine, before, "parcae: orders come from"))
+        queries.run("short", 2)
+        wait_until(lambda: service.picture.ended == ["short"])
+        assert {name for names in _traced(trace) for name in names} == {"service"}
+        running = threading.Thread(target=queries.run, args=("long", 2), kwargs={"sleep_ms": 9_000})
+        running.start()
+        wait_until(lambda: service.picture.jobs)
+        service.change(MISBEHAVIOURS["mute"])
+        wait_until(lambda: _lines(machine, before, "the policy file plans"))
+        wait_until(lambda: _traced(trace)[-1] == ["unknown"], timeout_s=2.0)
+        running.join(60)
     assert machine.complaints() == []
 
 

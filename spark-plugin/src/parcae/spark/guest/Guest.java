@@ -170,6 +170,9 @@ public final class Guest implements DriverPlugin {
       LOG.warn("parcae: no orders for {} ms, {} ({})", silentMs, who, why);
       offerAgain();
       executors.left();
+      if (planning != null) {
+        planning.dueNow();
+      }
     }
 
     @Override

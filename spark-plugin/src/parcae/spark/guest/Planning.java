@@ -50,7 +50,9 @@ final class Planning implements Follower {
           dueBy(System.nanoTime() + (order.wakeMs() - planner.clockMs()) * MS_IN_NS);
         }
         guest.setOrder(order);
-        trace.write(order, planner::labelOf);
+        if (guest.order() == order) { // else the service orders
+          trace.write(order, planner::labelOf);
+        }
       }
       long tookMs = (System.nanoTime() - startNs) / MS_IN_NS;
       Thread.sleep(1 + tookMs); // leaves at least half of the time to events
@@ -69,7 +71,8 @@ final class Planning implements Follower {
     return false;
   }
 
-  private void dueNow() {
+  /** Makes the thread plan now. */
+  synchronized void dueNow() {
     isDue = true;
     notifyAll();
   }
