@@ -14,6 +14,8 @@ final class LinkSettings {
   private static final String ORDER_TTL = "spark.parcae.orderTtlMs";
   private static final String RETRY = "spark.parcae.retryMs";
   private static final int MIN_MS = 100;
+  /** The bytes at the end of the secret's file that do not count, as for the service. */
+  private static final String WHITE_SPACE = " \t\n\r\u000b\f";
 
   final String host;
   final int port;
@@ -71,8 +73,12 @@ final class LinkSettings {
     try {
       byte[] bytes = Files.readAllBytes(file);
       int end = bytes.length;
-      while (end > 0 && Character.isWhitespace(bytes[end - 1])) {
+      while (end > 0 && WHITE_SPACE.indexOf(bytes[end - 1]) >= 0) {
         end--;
+      }
+      if (end == 0) {
+        throw new PolicyException(
+            SECRET + " is " + file + ", which is empty; set it to the file of the secret");
       }
       return Arrays.copyOf(bytes, end);
     } catch (IOException error) {

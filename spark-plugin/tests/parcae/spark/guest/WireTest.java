@@ -9,10 +9,12 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import org.apache.spark.SparkConf;
 import parcae.spark.Check;
 
 /**
@@ -125,6 +127,29 @@ final class WireTest {
   }
 
   /** All messages of a service in the protocol's fixtures. */
+  private static LinkSettings withSecret(Path file, String secret) throws Exception {
+    Files.write(file, secret.getBytes(StandardCharsets.ISO_8859_1));
+    return new LinkSettings(new SparkConf(false)
+        .set(LinkSettings.SERVICE, "127.0.0.1:1")
+        .set("spark.parcae.secretFile", file.toString()));
+  }
+
+  /** A secret ends where it ends for the service, whatever its bytes. */
+  private static void secrets() throws Exception {
+    Path file = Files.createTempFile("parcae", "secret");
+    for (String secret : List.of("0123456789abcde", "0123\u001c", "0123\u001f", "0123\u0085\u00a0")) {
+      byte[] bytes = secret.getBytes(StandardCharsets.ISO_8859_1);
+      Check.that(Arrays.equals(withSecret(file, secret + " \t\u000b\f\r\n").secret, bytes), secret);
+    }
+    try {
+      withSecret(file, "\n");
+      throw new AssertionError("an empty secret");
+    } catch (PolicyException error) {
+      Check.that(error.getMessage().contains("is empty"), error.getMessage());
+    }
+    Files.delete(file);
+  }
+
   private static void fixtures(Path folder) throws Exception {
     List<Path> files;
     try (Stream<Path> found = Files.list(folder)) {
@@ -148,6 +173,7 @@ final class WireTest {
     Check.test("orders that are none", WireTest::refusedOrders);
     Check.test("frames", WireTest::frames);
     Check.test("texts", WireTest::texts);
+    Check.test("secrets", WireTest::secrets);
     Check.test("proofs", () -> proofs(cases));
     if (args.length > 1) {
       Check.test("fixtures", () -> fixtures(Path.of(args[1])));
