@@ -57,6 +57,8 @@ final class ExecutorShare implements Runnable {
   private final Map<String, Integer> tasksOn = new LinkedHashMap<>();
   /** When the executor was asked to leave, by executor. */
   private final Map<String, Long> leavingNs = new HashMap<>();
+  /** Executors that end their tasks before they leave, which may take long. */
+  private final Set<String> decommissioned = new HashSet<>();
   private final Set<Integer> jobs = new HashSet<>(); // open Spark jobs
   private boolean isStopping;
   private boolean hasStarted;
@@ -284,7 +286,8 @@ final class ExecutorShare implements Runnable {
   private synchronized void choose(int target, List<String> idle, List<String> busy) {
     long now = System.nanoTime();
     leavingNs.keySet().retainAll(tasksOn.keySet());
-    leavingNs.values().removeIf(since -> now - since > AGAIN_MS * 1_000_000);
+    leavingNs.entrySet().removeIf(each ->
+        now - each.getValue() > AGAIN_MS * 1_000_000 && !decommissioned.contains(each.getKey()));
     int surplus = tasksOn.size() - leavingNs.size() - target;
     List<String> staying = new ArrayList<>(tasksOn.keySet());
     staying.removeAll(leavingNs.keySet());
@@ -319,6 +322,10 @@ final class ExecutorShare implements Runnable {
       all[i] = new Tuple2<>(executors.get(i), info);
     }
     client().decommissionExecutors(all, false, false);
+    synchronized (this) {
+      decommissioned.addAll(executors);
+      decommissioned.retainAll(tasksOn.keySet()); // some may have left already
+    }
   }
 
   private static scala.collection.immutable.List<String> scalaList(List<String> texts) {
@@ -339,6 +346,7 @@ final class ExecutorShare implements Runnable {
   private synchronized void removed(String executor) {
     tasksOn.remove(executor);
     leavingNs.remove(executor);
+    decommissioned.remove(executor);
     changed();
   }
 

@@ -7,13 +7,22 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.IntPredicate;
 import org.apache.spark.ExecutorAllocationClient;
 import org.apache.spark.SparkConf;
+import org.apache.spark.Success$;
 import org.apache.spark.scheduler.SchedulerBackend;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.SparkListenerTaskStart;
+import org.apache.spark.scheduler.TaskInfo;
+import org.apache.spark.scheduler.TaskLocality;
 import parcae.spark.Check;
+import scala.Tuple2;
+import scala.collection.immutable.List$;
 
 /** What happens when the cluster manager does not answer, or refuses. */
 final class ExecutorShareTest {
   private static final int MORE_GRANTS = 20;
   private static final long LONGEST_MS = 5_000;
+  private static final long MOMENT_MS = 1_500;
+  private static final long AGAIN_MS = 10_000; // when an executor that stays is killed again
 
   private ExecutorShareTest() {}
 
@@ -57,7 +66,57 @@ final class ExecutorShareTest {
     return numbers;
   }
 
+  /** An executor that ends a long task before it leaves is not replaced by another one. */
+  private static void decommissioned() throws Exception {
+    List<String> asked = new CopyOnWriteArrayList<>();
+    scala.collection.immutable.List<String> present =
+        List$.MODULE$.<String>empty().$colon$colon("2").$colon$colon("1");
+    Class<?>[] interfaces = {SchedulerBackend.class, ExecutorAllocationClient.class};
+    SchedulerBackend backend = (SchedulerBackend) Proxy.newProxyInstance(
+        ExecutorShareTest.class.getClassLoader(), interfaces, (object, method, arguments) -> {
+          if (method.getName().equals("getExecutorIds")) {
+            return present;
+          }
+          Object first = arguments[0] instanceof Object[]
+              ? ((Tuple2<?, ?>) ((Object[]) arguments[0])[0])._1()
+              : ((scala.collection.immutable.List<?>) arguments[0]).head();
+          asked.add(method.getName() + " " + first);
+          return null;
+        });
+    Guest guest = new Guest("a.Plugin");
+    SparkConf conf = new SparkConf(false)
+        .set("spark.master", "spark://nowhere:7077")
+        .set("spark.decommission.enabled", "true");
+    ExecutorShare share = new ExecutorShare(guest, conf, backend, number -> true);
+    share.addPresent();
+    startTask(share, "1");
+    startTask(share, "2");
+    startTask(share, "2");
+    share.granted(1);
+    Thread.sleep(MOMENT_MS);
+    Check.same(asked, List.of("decommissionExecutors 1"), "the executor with the fewest tasks");
+    endTask(share, "2");
+    endTask(share, "2");
+    Thread.sleep(AGAIN_MS + MOMENT_MS);
+    Check.same(asked, List.of("decommissionExecutors 1"), "the other one stays");
+    share.stop();
+  }
+
+  private static TaskInfo task(String executor) {
+    return new TaskInfo(1, 0, 0, 0, 0, executor, "host", TaskLocality.ANY(), false);
+  }
+
+  private static void startTask(ExecutorShare share, String executor) {
+    share.listener().onTaskStart(new SparkListenerTaskStart(0, 0, task(executor)));
+  }
+
+  private static void endTask(ExecutorShare share, String executor) {
+    share.listener().onTaskEnd(new SparkListenerTaskEnd(
+        0, 0, "ResultTask", Success$.MODULE$, task(executor), null, null));
+  }
+
   public static void main(String[] args) throws Exception {
+    Check.test("an executor that ends its tasks first", ExecutorShareTest::decommissioned);
     Check.test("a cluster manager that answers", () ->
         Check.that(requested(number -> true).size() > 5, "every grant is requested"));
     Check.test("a cluster manager that does not answer", () ->
