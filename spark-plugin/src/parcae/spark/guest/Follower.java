@@ -74,7 +74,7 @@ interface Follower {
   /** An attempt to run a stage starts, with so many tasks. */
   void stageSubmitted(int stage, int attempt, int tasks);
 
-  /** All tasks of a stage have ended. */
+  /** All tasks of a stage have ended. An attempt that failed does not end its stage. */
   void stageCompleted(int stage);
 
   /** A task of an attempt to run a stage starts. */

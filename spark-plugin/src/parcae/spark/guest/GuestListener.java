@@ -142,6 +142,9 @@ final class GuestListener extends SparkListener {
   @Override
   public void onStageCompleted(SparkListenerStageCompleted event) {
     guest.attempt("noting the end of a stage", () -> {
+      if (event.stageInfo().failureReason().isDefined()) {
+        return; // another attempt follows, or the end of the job
+      }
       int stage = event.stageInfo().stageId();
       notifyFollowers(follower -> follower.stageCompleted(stage));
     });

@@ -9,6 +9,7 @@ import org.apache.spark.TaskEndReason;
 import org.apache.spark.TaskKilled;
 import org.apache.spark.UnknownReason$;
 import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.StageInfo;
@@ -91,6 +92,16 @@ final class GuestListenerTest {
     Check.same(one.listed, List.of(30, 31, 32), "stages in order");
   }
 
+  private static void failedStages() {
+    GuestListenerTest one = new GuestListenerTest();
+    StageInfo failed = stage(30);
+    failed.stageFailed("a task could not fetch the output of a parent");
+    one.listener.onStageCompleted(new SparkListenerStageCompleted(failed));
+    Check.same(one.heard, List.of(), "an attempt that failed");
+    one.listener.onStageCompleted(new SparkListenerStageCompleted(stage(30)));
+    Check.same(one.heard, List.of("stageCompleted"), "the next one");
+  }
+
   private static void lostEnds() {
     LostEnds ends = new LostEnds();
     ends.started(1);
@@ -104,6 +115,7 @@ final class GuestListenerTest {
   public static void main(String[] args) throws Exception {
     Check.test("copies of tasks", GuestListenerTest::copies);
     Check.test("stages that a job lists", GuestListenerTest::stages);
+    Check.test("attempts of stages that fail", GuestListenerTest::failedStages);
     Check.test("ends that were lost", GuestListenerTest::lostEnds);
     Check.done();
   }

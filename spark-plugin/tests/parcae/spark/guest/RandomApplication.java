@@ -180,10 +180,7 @@ final class RandomApplication {
 
   private void endJob(int job, boolean succeeds) {
     for (Stage stage : jobs.remove(job)) {
-      if (stage.isRunning) {
-        stage.isRunning = false;
-        picture.stageCompleted(stage.id);
-      }
+      stage.isRunning = false;
     }
     picture.jobEnded(job, succeeds);
   }
@@ -214,7 +211,6 @@ final class RandomApplication {
     running.remove(task);
     picture.taskEnded(stage.id, task.attempt, false, 0);
     stage.isRunning = false;
-    picture.stageCompleted(stage.id);
     Stage parent = stage.parents.get(random.nextInt(stage.parents.size()));
     parent.hasOutput[random.nextInt(parent.hasOutput.length)] = false;
     for (int i = 0; i < stage.hasOutput.length; i++) {
