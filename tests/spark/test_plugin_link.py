@@ -106,9 +106,11 @@ def test_the_service_accepts_whatever_happens_to_tasks_and_stages(class_path: st
 def test_a_busy_application_and_the_link_do_not_wait_for_each_other(class_path: str) -> None:
     service = FakeService(wake_ms=1)
     try:
-        assert "ok a busy application" in run_java(class_path, "guest.LinkTest", service.port)
+        said = run_java(class_path, "guest.LinkTest", service.port)
     finally:
         service.close()
+    assert "ok a busy application" in said
+    assert "ok why there is no connection" in said
     assert service.picture.faults == []
     assert service.num_events > 10
 

@@ -2,6 +2,8 @@ package parcae.spark.guest;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
+import java.net.UnknownHostException;
+import java.nio.file.FileSystemException;
 import java.util.concurrent.ThreadLocalRandom;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -63,7 +65,7 @@ final class Link implements Runnable {
   private volatile long requestedSeq;
   private long requestedNs;
   private long sentNs;
-  private long pauseMs = FIRST_PAUSE_MS;
+  private long pauseMs;
   private String problem = "it has not answered yet";
   private String warned = "";
   private long warnedNs;
@@ -80,6 +82,7 @@ final class Link implements Runnable {
     this.picture = picture;
     this.handler = handler;
     pingMs = Math.min(PING_MS, settings.orderTtlMs / 3);
+    pauseMs = firstPauseMs();
     thread.setDaemon(true);
   }
 
@@ -140,7 +143,7 @@ final class Link implements Runnable {
       try {
         // The random part keeps many drivers from connecting at the same moment.
         long jitterMs = ThreadLocalRandom.current().nextLong(pauseMs / 2 + 1);
-        long end = System.nanoTime() + (pauseMs + jitterMs) * 1_000_000;
+        long end = System.nanoTime() + (pauseMs - jitterMs) * 1_000_000;
         while (!isStopping && !isReplaced && System.nanoTime() < end) {
           watch();
           Thread.sleep(Math.min(TICK_MS, settings.retryMs));
@@ -157,6 +160,10 @@ final class Link implements Runnable {
     picture.stopListening();
   }
 
+  private long firstPauseMs() {
+    return Math.min(FIRST_PAUSE_MS, settings.retryMs);
+  }
+
   /** Whether the service has accepted another driver with the same id. */
   private static boolean isReplaced(Throwable error) {
     return error instanceof Wire.ProtocolException
@@ -168,12 +175,15 @@ final class Link implements Runnable {
     if (isStopping) {
       return;
     }
-    problem = error instanceof IOException && error.getMessage() != null
+    // The message of some errors is only the name of a host or of a file.
+    boolean isOnlyName =
+        error instanceof UnknownHostException || error instanceof FileSystemException;
+    problem = error instanceof IOException && error.getMessage() != null && !isOnlyName
         ? error.getMessage()
         : String.valueOf(error);
     LOG.debug("parcae: no connection", error);
     if (connectedMs > CALM_MS) {
-      pauseMs = FIRST_PAUSE_MS;
+      pauseMs = firstPauseMs();
     }
     watch();
     if (isAway && !problemKind().equals(warned) && sinceMs(warnedNs) > WARN_PAUSE_MS) {
@@ -315,7 +325,7 @@ final class Link implements Runnable {
   /** Waits until the link is woken up, a wake-up is due or a tick has passed. */
   private void await() throws InterruptedException {
     synchronized (lock) {
-      long ms = TICK_MS;
+      long ms = Math.min(TICK_MS, pingMs);
       if (wakeMs >= 0) {
         ms = Math.max(1, Math.min(ms, wakeMs - System.currentTimeMillis()));
       }

@@ -2,6 +2,8 @@ package parcae.spark.guest;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkConf;
 import parcae.spark.Check;
 
@@ -37,7 +39,39 @@ final class LinkTest {
       Check.that(link[0].isFresh(), "the link waits for the application");
     });
     link[0].stop();
+    Check.test("why there is no connection", () -> {
+      String host = "no-such-host.invalid";
+      Check.that(reason(host + ":1", "").contains("UnknownHost"), "a host without an address");
+      String file = "/no/such/file.pem";
+      String reason = reason("127.0.0.1:" + arguments[0], file);
+      Check.that(reason.contains("NoSuchFile") && reason.contains(file), reason);
+    });
     System.exit(0); // even if a thread still waits
+  }
+
+  /** The reason that the log has for a missing connection. */
+  private static String reason(String address, String trustFile) throws Exception {
+    LinkedBlockingQueue<String> reasons = new LinkedBlockingQueue<>();
+    SparkConf conf = new SparkConf(false)
+        .set(LinkSettings.SERVICE, address)
+        .set("spark.parcae.orderTtlMs", "100")
+        .set("spark.parcae.tls.ca", trustFile);
+    Link link = linkOf(conf, new IgnoreOrders() {
+      @Override
+      public void expired(long silentMs, String why) {
+        reasons.add(why);
+      }
+    });
+    String reason = reasons.poll(10 * BUSY_MS, TimeUnit.MILLISECONDS);
+    link.stop();
+    return String.valueOf(reason);
+  }
+
+  private static Link linkOf(SparkConf conf, OrderHandler handler) throws Exception {
+    Link link =
+        new Link(new LinkSettings(conf), "other", "other", new Picture(() -> { }), handler);
+    link.start();
+    return link;
   }
 
   private static void begin(Picture picture) {
@@ -72,7 +106,7 @@ final class LinkTest {
   }
 
   /** Ignores orders. */
-  private static final class IgnoreOrders implements OrderHandler {
+  private static class IgnoreOrders implements OrderHandler {
     @Override
     public void take(Wire.Orders orders) {}
 
