@@ -27,6 +27,7 @@ from parcae.spark.home import SparkHome, find_spark
 from parcae.version import __version__
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from tests.spark.fake_service import FakeService
 from tests.spark.greeter import Door
 from tests.spark.needs import needs_spark
 
@@ -307,15 +308,30 @@ def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
 
 @needs_spark
 def test_a_local_spark_runs_with_the_plugin(
-    spark_with: Callable[..., Path], jar: Path, policy: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jar: Path, policy: Path
 ) -> None:
-    """The command: a right Spark, a line of the plugin's log, JSON, and exit code 0."""
+    """The command: a right Spark, a line of the plugin's log, JSON, and exit code 0.
+
+    Settings of the installation that only a cluster can follow are not in the way.
+    """
     assert jar.exists()
+    service = FakeService()
+    settings = {
+        "spark.submit.deployMode": "cluster",
+        "spark.parcae.service": f"127.0.0.1:{service.port}",
+        "spark.parcae.fallbackExecutors": "4",
+    }
+    lines = "".join(f"{name} {value}\n" for name, value in settings.items())
+    (tmp_path / "spark-defaults.conf").write_text(lines)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     words = ["spark", "doctor", "--policy", str(policy), "--run", "--json"]
+    port = service.port
     done = CliRunner().invoke(app, words)
+    service.close()
     report = json.loads(done.stdout)
     (run,) = [check for check in report["checks"] if check["check"] == "run"]
-    assert f"the plugin says: on, srpt by {policy}" in run["text"]
+    assert f"the plugin says: on, by the service 127.0.0.1:{port}" in run["text"]
+    assert f"srpt by {policy}" in run["text"]
     assert report["is_right"]
     assert done.exit_code == 0
 

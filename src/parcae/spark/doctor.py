@@ -347,10 +347,13 @@ def _check_run(
     with tempfile.TemporaryDirectory(prefix="parcae-doctor-") as work:
         logging = Path(work) / "log4j2.properties"
         logging.write_text(_LOGGING)
-        # The settings of the check replace the user's, so that its log can be read.
+        # The settings of the check replace the user's, so that it runs on this machine and its log
+        # can be read.
         trial_conf = {
             **conf,
             **settings.with_plugin(jar),
+            "spark.submit.deployMode": "client",
+            "spark.parcae.fallbackExecutors": "0",  # a local Spark has no executors to request
             "spark.ui.enabled": "false",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
         }
