@@ -137,7 +137,7 @@ final class WireTest {
   /** A secret ends where it ends for the service, whatever its bytes. */
   private static void secrets() throws Exception {
     Path file = Files.createTempFile("parcae", "secret");
-    for (String secret : List.of("0123456789abcde", "0123\u001c", "0123\u001f", "0123\u0085\u00a0")) {
+    for (String secret : List.of("0123456789", "0123\u001c", "0123\u001f", "0123\u0085\u00a0")) {
       byte[] bytes = secret.getBytes(StandardCharsets.ISO_8859_1);
       Check.that(Arrays.equals(withSecret(file, secret + " \t\u000b\f\r\n").secret, bytes), secret);
     }
