@@ -120,7 +120,7 @@ def test_plugins_and_class_path_of_the_installation_are_kept_beside_ours(tmp_pat
     spark = SparkHome(tmp_path, "4.3.0", "2.13")
     (tmp_path / "conf").mkdir()
     defaults = tmp_path / "conf" / "spark-defaults.conf"
-    text = f"# caf\xe9\n{PLUGINS} a.Plugin\n{CLASS_PATH} /a.jar\nspark.jars hdfs://b.jar\n"
+    text = f"# caf\xe9\\\n{PLUGINS} a.\\\n  Plugin\n{CLASS_PATH} /a.jar\nspark.jars hdfs://b.jar\n"
     defaults.write_bytes(text.encode("latin-1"))
     conf = _conf(spark_arguments(SETTINGS, ["a.py"], spark))
     assert conf[PLUGINS] == f"a.Plugin,{PLUGIN_CLASS}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,21 @@ from parcae.spark.linkage import PLUGIN_CLASS
 CLASS_PATH = "spark.driver.extraClassPath"
 PLUGINS = "spark.plugins"
 _PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*?)\s*")
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines of a file of properties; one that ends in a backslash goes on in the next one."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        whole = line
+        while _is_continued(whole):
+            whole = whole[:-1] + next(lines, "").lstrip()
+        yield whole
+
+
+def _is_continued(line: str) -> bool:
+    is_comment = line.lstrip().startswith(("#", "!"))
+    return not is_comment and (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 @dataclass(frozen=True)
@@ -39,10 +54,10 @@ class SparkDefaults:
         """The settings in a file of properties; none if it cannot be read."""
         try:
             # Whatever is no UTF-8 stands in a comment or a value; Spark reads ISO 8859-1.
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            text = path.read_text(encoding="utf-8", errors="replace")
         except OSError:
             return cls()
-        matches = (_PROPERTY.fullmatch(line) for line in lines)
+        matches = (_PROPERTY.fullmatch(line) for line in _lines(text))
         return cls(path, {each[1]: each[2] for each in matches if each})
 
     @property
