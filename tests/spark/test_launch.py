@@ -101,6 +101,7 @@ def test_the_users_settings_win_and_the_application_keeps_its_arguments() -> Non
     [
         ["--driver-class-path", "/mine.jar", "a.py"],
         ["--conf", "spark.driver.extraClassPath=/mine.jar", "a.py"],
+        ["-S", "--driver-class-path", "/mine.jar", "-e", "select 1"],  # of spark-sql
     ],
 )
 def test_the_users_class_path_is_kept_beside_the_jar(given: list[str]) -> None:

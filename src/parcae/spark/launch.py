@@ -19,9 +19,10 @@ _BOTH = "--load-spark-defaults"
 #: The options that give a setting as NAME=VALUE, and the setting of the deploy mode.
 _SETTINGS = ("--conf", "-c")
 _DEPLOY_MODE = "spark.submit.deployMode"
-#: Options of spark-submit that take no value.
+#: Options that take no value, of spark-submit and, in the last line, of spark-sql.
 _FLAGS = frozenset(
     {"--verbose", "-v", "--supervise", "--version", "--usage-error", "--help", "-h", _BOTH}
+    | {"--silent", "-S", "-H"}
 )
 
 
