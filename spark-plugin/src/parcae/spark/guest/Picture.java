@@ -29,6 +29,7 @@ final class Picture extends Following<Picture.Job> {
   /** The `tasks` events that are not sent yet, by stage. */
   private final Map<Integer, Map<String, Object>> counts = new HashMap<>();
   private long clockMs;
+  private long clockNs = System.nanoTime(); // when `clockMs` was set
   private int cores;
   private boolean isListening;
   private boolean needsState = true;
@@ -299,9 +300,11 @@ final class Picture extends Following<Picture.Job> {
 
   // ---- messages for the link ----
 
-  /** Milliseconds since 1970; never runs backwards. */
+  /** Milliseconds since 1970; runs on at its rate while the machine's clock is set back. */
   synchronized long clockNow() {
-    clockMs = Math.max(clockMs, System.currentTimeMillis());
+    long passedMs = (System.nanoTime() - clockNs) / 1_000_000;
+    clockNs += passedMs * 1_000_000;
+    clockMs = Math.max(clockMs + passedMs, System.currentTimeMillis());
     return clockMs;
   }
 

@@ -1,6 +1,7 @@
 package parcae.spark.guest;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -145,6 +146,17 @@ final class PictureTest {
     Check.same(events(picture).size(), 0, "nothing is kept without a connection");
   }
 
+  /** A wall clock that is set back by an hour; waking up by an order's time depends on it. */
+  private static void clock() throws Exception {
+    Picture picture = new Picture(() -> { });
+    Field clockMs = Picture.class.getDeclaredField("clockMs");
+    clockMs.setAccessible(true);
+    clockMs.setLong(picture, picture.clockNow() + 3_600_000);
+    long before = picture.clockNow();
+    Thread.sleep(20);
+    Check.that(picture.clockNow() > before, "the clock stands still");
+  }
+
   private static void print(Object message) throws Exception {
     System.out.println(JSON.writeValueAsString(message));
   }
@@ -212,6 +224,7 @@ final class PictureTest {
     Check.test("a query from beginning to end", PictureTest::aQuery);
     Check.test("copies and repeats", PictureTest::copiesAndRepeats);
     Check.test("stages that need not run", PictureTest::skippedStages);
+    Check.test("a clock that is set back", PictureTest::clock);
     Check.test("bounds", PictureTest::bounds);
     Check.done();
   }
