@@ -224,6 +224,7 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
         ("compare --load 1 --swf log.swf", "give only one of them"),
         ("compare --load 1 --rate 0.5", "one of --load 1.3, --rate 0.7"),
         ("compare --load a:b", "'a:b' is not a range"),
+        ("compare --load 10%:184", "'10%:184' is not a range: write 0.1:1.84 or 10:184%"),
         ("compare --load 1 --policies sfj", "did you mean 'sjf'"),
         ("compare --load 1 --mix paperr", "did you mean 'paper'"),
         ("compare --load 1 --objective x", "objective 'x' does not exist: write one of"),

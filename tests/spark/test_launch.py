@@ -44,6 +44,20 @@ def test_a_policy_file_a_service_or_both_are_needed() -> None:
     }
 
 
+@pytest.mark.parametrize("service", ["localhost", "localhost:", ":7177", "h:x", "h:0", "h:70000"])
+def test_a_service_has_a_host_and_a_port(service: str) -> None:
+    with pytest.raises(ConfigError, match="the service must be HOST:PORT"):
+        PluginSettings(Path("a.jar"), service=service)
+    assert PluginSettings(Path("a.jar"), service="[::1]:7177").service == "[::1]:7177"
+
+
+@pytest.mark.parametrize("option", ["--secret-file", "--tls-ca"])
+def test_submit_refuses_a_service_whose_files_are_not_there(option: str, tmp_path: Path) -> None:
+    done = run(f"parcae spark submit --service h:1 {option} absent -- --version", tmp_path)
+    assert done.returncode == 2
+    assert f"{option} absent: No such file or directory; give " in done.stderr
+
+
 def test_submit_refuses_a_policy_file_that_is_not_there(tmp_path: Path) -> None:
     done = run("parcae spark submit --policy absent.json -- --version", tmp_path)
     assert done.returncode == 2

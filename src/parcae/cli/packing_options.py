@@ -244,12 +244,13 @@ def _spread(text: str) -> list[str]:
 
     if ":" not in text:
         return text.split(",")
-    try:
-        low, high = (float(word.rstrip("%")) for word in text.split(":"))
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a range: write 0.1:1.84") from None
+    words = text.split(":")
     # In "10:184%" the sign belongs to both numbers.
-    sign = "%" if text.endswith("%") else ""
+    sign = "%" if words[-1].endswith("%") else ""
+    try:
+        low, high = (float(word.removesuffix(sign)) for word in words)
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a range: write 0.1:1.84 or 10:184%") from None
     return [f"{value:.6g}{sign}" for value in np.linspace(low, high, _NUM_RATES)]
 
 

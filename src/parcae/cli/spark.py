@@ -63,27 +63,21 @@ class PluginOptions:
         ),
     ] = None
 
-    def check_policy(self) -> None:
-        """Check that the policy file can be read on this machine.
+    def check_files(self) -> None:
+        """Check that the files can be read on this machine.
 
         Raises:
-            ConfigError: it cannot; an application would run without the plugin's orders.
+            ConfigError: one cannot; an application would run without the plugin's orders.
         """
-        if self.policy is None:
-            return
-        try:
-            with self.policy.open("rb") as file:
-                file.read(1)
-        except OSError as error:
-            raise ConfigError(
-                f"--policy {self.policy}: {error.strerror}; `parcae export` writes policy files"
-            ) from error
+        _check_readable("--policy", self.policy, "`parcae export` writes policy files")
+        _check_readable("--secret-file", self.secret_file, "give the file of the service's secret")
+        _check_readable("--tls-ca", self.tls_ca, "give a file of certificates (PEM)")
 
     def settings(self, jar: Path) -> PluginSettings:
         """The plugin's settings.
 
         Raises:
-            ConfigError: neither a policy nor a service is given.
+            ConfigError: neither a policy nor a service is given, or the service is not HOST:PORT.
         """
         from parcae.spark.launch import PluginSettings
 
@@ -96,6 +90,17 @@ class PluginOptions:
             self.key,
             fallback_executors=self.fallback_executors,
         )
+
+
+def _check_readable(option: str, path: Path | None, advice: str) -> None:
+    """Raise an error if a file is given that cannot be read."""
+    if path is None:
+        return
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise ConfigError(f"{option} {path}: {error.strerror}; {advice}") from error
 
 
 @app.command("build")
@@ -136,7 +141,7 @@ def conf_command(
 
     # The settings may be for a driver on another machine.
     try:
-        plugin.check_policy()
+        plugin.check_files()
     except ConfigError as error:
         typer.echo(f"warning: {error}", err=True)
     settings = plugin.settings(build_plugin(find_spark(spark_home)))
@@ -238,7 +243,7 @@ def submit_command(
         raise ConfigError(
             f"--command is {command!r}; use spark-submit, pyspark, spark-shell or spark-sql"
         )
-    plugin.check_policy()
+    plugin.check_files()
     spark = find_spark(spark_home)
     settings = plugin.settings(build_plugin(spark))
     given = context.args

@@ -40,6 +40,20 @@ class Greeting:
     has_secret: bool
 
 
+def host_and_port(service: str) -> tuple[str, int]:
+    """The host and the port in the address of a service.
+
+    Raises:
+        ConfigError: it is not HOST:PORT.
+
+    Example: `host_and_port("[::1]:7177")` is ("::1", 7177).
+    """
+    host, _, port = service.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal() and 0 < int(port) <= _LAST_PORT):
+        raise ConfigError(f"the service must be HOST:PORT, not {service!r}")
+    return host.strip("[]"), int(port)
+
+
 def greet(
     service: str, secret: bytes | None = None, tls_ca: Path | None = None, timeout_s: float = 5.0
 ) -> Greeting:
@@ -55,13 +69,10 @@ def greet(
         ConfigError: the service cannot be reached, is not a Parcae service, has another protocol
             version, or refuses the application; the message says which.
     """
-    host, _, port = service.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal() and int(port) <= _LAST_PORT):
-        raise ConfigError(f"the service must be HOST:PORT, not {service!r}")
+    name, port = host_and_port(service)
     tls = _trusting(tls_ca) if tls_ca is not None else None
-    name = host.strip("[]")
     try:
-        with socket.create_connection((name, int(port)), timeout_s) as plain:
+        with socket.create_connection((name, port), timeout_s) as plain:
             stream = plain if tls is None else tls.wrap_socket(plain, server_hostname=name)
             return _introduce(stream, service, secret)
     except TimeoutError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parcae.errors import ConfigError
+from parcae.service.probe import host_and_port
 from parcae.spark.defaults import CLASS_PATH, PLUGINS, SparkDefaults
 from parcae.spark.home import SparkHome
 from parcae.spark.linkage import PLUGIN_CLASS
@@ -44,7 +45,7 @@ class PluginSettings:
             the service is away; None to keep the present ones.
 
     Raises:
-        ConfigError: neither a policy nor a service is given.
+        ConfigError: neither a policy nor a service is given, or the service is not HOST:PORT.
     """
 
     jar: Path
@@ -62,6 +63,8 @@ class PluginSettings:
                 "give a policy file (`parcae export` writes one), "
                 "the HOST:PORT of a service (`parcae serve`), or both"
             )
+        if self.service is not None:
+            host_and_port(self.service)
 
     def conf(self) -> dict[str, str]:
         """The settings for Spark, by name."""
