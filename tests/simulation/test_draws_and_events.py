@@ -148,6 +148,16 @@ def test_times_beyond_24_days_are_counted_from_the_earliest_pending_event() -> N
     assert not push(future, 1, 45 * day_ms)  # 25 days after the other event
 
 
+def test_an_event_that_is_alone_may_be_far_away_but_no_other_may_be_long_before_it() -> None:
+    future = _queue(2)
+    day_ms = 86_400_000
+    assert push(future, 0, 100 * day_ms)
+    assert push(future, 1, 80 * day_ms)
+    assert (next_ms(future), next_executor(future)) == (80 * day_ms, 1)
+    pop(future, 1)
+    assert not push(future, 1, 1_000)
+
+
 def test_heapsort() -> None:
     values = np.array([5, 1, 4, 1, 3, 9, -2], np.int64)
     sort_in_place(values)

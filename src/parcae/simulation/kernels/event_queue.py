@@ -79,17 +79,17 @@ def push(future, executor, time_ms):  # type: ignore[no-untyped-def]
         time_ms: simulated time of the event.
 
     Returns:
-        False if the event is more than 24 days after another pending one.
+        False if the event is more than 24 days before or after another pending one.
     """
     events = future.events
     slot_bits = events.slot_bits[0]
     relative = time_ms - events.base_ms[0]
-    if relative >= _LARGEST_TIME or events.next_push[0] >= 1 << (_KEY_BITS - TIME_BITS - slot_bits):
+    is_in_range = 0 <= relative < _LARGEST_TIME
+    if not is_in_range or events.next_push[0] >= 1 << (_KEY_BITS - TIME_BITS - slot_bits):
         future.keys[events.num_leaves[0] + executor] = _IDLE
-        _rebase(future, time_ms)
-        relative = time_ms - events.base_ms[0]
-        if relative >= _LARGEST_TIME:
+        if not _rebase(future, time_ms):
             return False
+        relative = time_ms - events.base_ms[0]
     counter = events.next_push[0]
     events.next_push[0] = counter + 1
     _set_key(
@@ -125,7 +125,7 @@ def _rebase(future, time_ms):  # type: ignore[no-untyped-def]
     """Renumber all keys, so that times and push counters start from 0 again.
 
     Times become relative to the earliest pending event (or `time_ms` if that is earlier); the order
-    of pushes stays.
+    of pushes stays. Returns False if a pending event or `time_ms` is too late to be relative to it.
     """
     events = future.events
     leaves = future.events.num_leaves[0]
@@ -139,8 +139,10 @@ def _rebase(future, time_ms):  # type: ignore[no-untyped-def]
     sort_in_place(pending)
     base = time_ms if pending[0] == _IDLE else min(time_ms, old_base + (pending[0] >> time_shift))
     count = 0
+    latest = time_ms
     while count < leaves and pending[count] != _IDLE:
         executor = pending[count] & (leaves - 1)
+        latest = max(latest, old_base + (pending[count] >> time_shift))
         relative = old_base + (pending[count] >> time_shift) - base
         future.keys[leaves + executor] = (relative << time_shift) | (count << slot_bits) | executor
         count += 1
@@ -148,6 +150,7 @@ def _rebase(future, time_ms):  # type: ignore[no-untyped-def]
     events.next_push[0] = count
     for node in range(leaves - 1, 0, -1):
         future.keys[node] = min(future.keys[2 * node], future.keys[2 * node + 1])
+    return latest - base < _LARGEST_TIME
 
 
 @inlined
