@@ -42,6 +42,8 @@ def test_a_resized_cluster_keeps_the_shares_of_its_classes() -> None:
     config = SimulationConfig(executor_classes=(ExecutorClass(30), ExecutorClass(10)))
     assert _counts(config.resized(20)) == [15, 5]
     assert _counts(config.resized(2)) == [1, 1]
+    unequal = SimulationConfig(executor_classes=(ExecutorClass(29), ExecutorClass(71)))
+    assert _counts(unequal.resized(100)) == [29, 71]  # 0.29 * 100 is less than 29
     assert SimulationConfig(num_executors=7).resized(3).total_executors == 3
     for total in range(4, 40):
         skewed = SimulationConfig(

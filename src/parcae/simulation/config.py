@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -43,8 +42,8 @@ def decima_classes(num_executors: int) -> tuple[ExecutorClass, ...]:
 
 def _sized(classes: tuple[ExecutorClass, ...], num_executors: int) -> tuple[ExecutorClass, ...]:
     """Scale the classes to `num_executors` in total: same shares, at least one executor each."""
-    shares = [c.num_executors / sum(one.num_executors for one in classes) for c in classes]
-    counts = [max(1, math.floor(share * num_executors)) for share in shares]
+    total = sum(c.num_executors for c in classes)
+    counts = [max(1, c.num_executors * num_executors // total) for c in classes]
     # What rounding down leaves over goes to the last classes, one executor each. If the minimum of
     # one executor each gives too many, they are taken from the last classes.
     for row in range(len(classes) - 1, -1, -1):
