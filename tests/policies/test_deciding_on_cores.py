@@ -14,6 +14,7 @@ from parcae.cluster.trace import Trace
 from parcae.environment.cluster import ClusterEnv
 from parcae.errors import ConfigError
 from parcae.policies.catalog import make_policy
+from parcae.policies.guard import Guarded
 from parcae.policies.learned import is_learned, learned_policy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
@@ -28,6 +29,7 @@ from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.cluster.invariants import check_invariants
 from tests.conftest import batch, job
+from tests.oracle.cores_runs import config_of, job_spec
 
 _WORKLOAD = random_dags(
     RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
@@ -235,3 +237,15 @@ def test_the_environment_steps_the_world_of_cores() -> None:
 def test_the_environment_has_no_idle_slots_on_cores() -> None:
     with pytest.raises(ConfigError, match="idle_lengths: the world of cores has no idle slots"):
         ClusterEnv(num_jobs=2, executors=2, world="cores", idle_lengths=2)
+
+
+def test_the_guard_serves_a_job_that_no_decision_named() -> None:
+    # The single core goes to the shortest job, so a plan never names the long one.
+    jobs = (job_spec("long", [[10_000] * 2]), job_spec("short", [[5_000] * 2]))
+    arrivals = np.array([0, *(1_000 + 5_000 * i for i in range(30))], np.int64)
+    sequence = JobSequence(Workload("w", jobs), np.array([0] + [1] * 30), arrivals)
+    policy = make_policy("sjf-cp", 1)
+    assert simulate(sequence, policy, config_of(1), 1).completion_ms[0] == 320_000
+    # It has two tasks of 10 s: fair sharing would complete it after 20 s to 40 s.
+    guarded = simulate(sequence, Guarded("sjf-cp+guard:1.2", policy, 1.2), config_of(1), 1)
+    assert guarded.completion_ms[0] < 50_000

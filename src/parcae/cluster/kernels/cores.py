@@ -29,7 +29,8 @@ from parcae.cluster.state import COMPLETE_RANK, NO_EXECUTOR, NO_JOB, NO_STAGE, N
 from parcae.kernels import inlined, kernel
 
 #: Tier of the stages that no decision of a planning round named: they come after all named stages.
-_UNNAMED = 1e15
+#: It is below what the guard treats as infinite, so that the guard can move these stages, too.
+_UNNAMED = 1e11
 
 
 @kernel
