@@ -103,6 +103,9 @@ def test_a_run_depends_on_its_seed_only(name: str) -> None:
         "static:x",
         "weighted-fair:",
         "weighted-fair:tuned",
+        "weighted-fair:16",
+        "weighted-fair:-inf",
+        "graphene:1000:0.5:0.25",
         "order:0-0",
         "fifo:3",
         "fair:most",
@@ -117,6 +120,18 @@ def test_a_run_depends_on_its_seed_only(name: str) -> None:
 def test_unknown_policies_are_refused_with_a_message(text: str) -> None:
     with pytest.raises(PolicyError, match="policy"):
         make_policy(text, 50)
+
+
+@pytest.mark.parametrize("name", ["static", "srpt-cap", "spark_static_"])
+def test_a_cap_may_exceed_every_cluster(name: str) -> None:
+    sequence = batch(job("a", (3, 1_000, ()), (2, 500, (0,))), job("b", (4, 700, ())))
+    config = SimulationConfig(num_executors=2)
+    separator = "" if name.endswith("_") else ":"
+    runs = [
+        simulate(sequence, make_policy(f"{name}{separator}{cap}", 2), config, 1)
+        for cap in ("1000", "1e300")
+    ]
+    assert runs[0].completion_ms.tolist() == runs[1].completion_ms.tolist()
 
 
 def test_a_misspelt_policy_gets_a_suggestion() -> None:

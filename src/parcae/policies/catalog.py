@@ -38,7 +38,23 @@ def _count(text: str, argument: str, default: int | None = None) -> int:
             f"policy {text!r}: the argument must be a whole number of executors >= 1, "
             f"not {argument!r}"
         )
-    return int(value)
+    return min(int(value), _LARGEST_COUNT)
+
+
+#: More executors than any run grants; the kernels can double it.
+_LARGEST_COUNT = 1 << 60
+#: With larger exponents, powers of a job's work would exceed float64.
+_LARGEST_ALPHA = 15.0
+
+
+def _alpha(text: str, value: float) -> float:
+    """The exponent of a job's work, checked. `text` is the whole policy, for error messages."""
+    if abs(value) > _LARGEST_ALPHA:
+        raise PolicyError(
+            f"policy {text!r}: the exponent of the work must be from -{_LARGEST_ALPHA:g} to "
+            f"{_LARGEST_ALPHA:g}, not {value:g}"
+        )
+    return value
 
 
 #: Arguments that stand for a tuned value; `parcae.evaluation.tuning` makes such policies.
@@ -71,7 +87,8 @@ def _fair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
 def _weighted_fair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     if argument in TUNED_WORDS:
         raise _tuned_first(text)
-    return HeuristicPolicy(text, HeuristicKind.WEIGHTED_FAIR, (_number(text, argument),))
+    alpha = _alpha(text, _number(text, argument))
+    return HeuristicPolicy(text, HeuristicKind.WEIGHTED_FAIR, (alpha,))
 
 
 def _tetris(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
@@ -100,6 +117,7 @@ def _graphene(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
             "graphene:-1:0.5:0.25, and optionally the longest time in seconds that executors may "
             "wait for a stage's parents (0: no waiting; inf, the default: no bound)"
         )
+    _alpha(text, values[0])
     return HeuristicPolicy(text, HeuristicKind.GRAPHENE, tuple(values))
 
 
