@@ -13,6 +13,7 @@ from parcae.errors import ConfigError
 from parcae.simulation.elastic import Elastic, check_whole
 from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.tables import DurationMode, Interpolation
+from parcae.simulation.uncertainty import LARGEST_SIGMA
 from parcae.workloads.limits import LARGEST_ARRIVAL_MS, MOST_EXECUTORS
 
 #: Normalised memory of Decima's executor classes, each of one core.
@@ -139,7 +140,7 @@ class SimulationConfig(BaseModel):
     end_ms: int | None = Field(default=None, ge=1, le=LARGEST_ARRIVAL_MS)
     mean_episode_ms: float | None = Field(default=None, gt=0, le=LARGEST_ARRIVAL_MS)
     unknown_share: float = Field(default=0.0, ge=0, le=1)
-    estimate_error: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["log"] = 0.0
+    estimate_error: Annotated[float, Field(ge=0, le=LARGEST_SIGMA)] | Literal["log"] = 0.0
     corrects_estimates: bool = True
     faults: Faults | None = None
     elastic: Elastic | None = None

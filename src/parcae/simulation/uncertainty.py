@@ -18,13 +18,15 @@ Float64Array = npt.NDArray[np.float64]
 #: Sigma of the error of the durations that the scheduler sees; or "log": the scheduler sees the
 #: profile, and runs deviate from it as they did in the log.
 EstimateError = float | Literal["log"]
+#: A factor of e^10 at one sigma: with larger ones, durations would exceed the range of numbers.
+LARGEST_SIGMA = 10.0
 
 
 def parse_estimate_error(text: str) -> EstimateError:
     """Parse an estimate error: "log" (the workload's spread) or the sigma of a log-normal factor.
 
     Raises:
-        ConfigError: the text is neither "log" nor a number >= 0.
+        ConfigError: the text is neither "log" nor a number from 0 to LARGEST_SIGMA.
 
     Example: `parse_estimate_error("0.5")` is 0.5.
     """
@@ -34,10 +36,10 @@ def parse_estimate_error(text: str) -> EstimateError:
         sigma = float(text)
     except ValueError:
         sigma = math.nan
-    if not math.isfinite(sigma) or sigma < 0:
+    if not 0 <= sigma <= LARGEST_SIGMA:
         raise ConfigError(
             f"estimate error {text!r}: write log (the spread of the workload's own runs) or a "
-            "sigma >= 0, e.g. 0.5"
+            f"sigma from 0 to {LARGEST_SIGMA:g}, e.g. 0.5"
         )
     return sigma
 
