@@ -6,7 +6,13 @@ import pytest
 
 from parcae.cluster.state import ExecutorClass
 from parcae.errors import ConfigError
-from parcae.simulation.config import SimulationConfig, decima_classes, parse_executor_classes
+from parcae.simulation.config import (
+    SimulationConfig,
+    WorldName,
+    decima_classes,
+    parse_executor_classes,
+)
+from parcae.simulation.elastic import Elastic
 
 
 def _counts(config: SimulationConfig) -> list[int]:
@@ -52,3 +58,14 @@ def test_a_resized_cluster_keeps_the_shares_of_its_classes() -> None:
         assert skewed.resized(total).total_executors == total
     with pytest.raises(ConfigError, match="too few"):
         config.resized(1)
+
+
+def test_a_cluster_is_not_resized_to_what_it_cannot_be() -> None:
+    elastic = SimulationConfig(
+        world=WorldName.CORES, num_executors=8, elastic=Elastic(initial_cores=4)
+    )
+    assert elastic.resized(12).elastic == elastic.elastic
+    with pytest.raises(ConfigError, match="6 cores are not whole executors of 4 cores"):
+        elastic.resized(6)
+    with pytest.raises(ConfigError, match=r"^1000000 executors: .* less than or equal to 65536"):
+        SimulationConfig().resized(1_000_000)

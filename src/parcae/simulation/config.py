@@ -6,7 +6,15 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from parcae.cluster.state import ExecutorClass, World
 from parcae.errors import ConfigError
@@ -227,7 +235,7 @@ class SimulationConfig(BaseModel):
         Classes keep their shares of the total and at least one executor each.
 
         Raises:
-            ConfigError: there are fewer executors than classes.
+            ConfigError: there are fewer executors than classes, or the cluster cannot have so many.
 
         Example: two classes of 30 and 10 executors, resized to 20, have 15 and 5.
         """
@@ -237,7 +245,12 @@ class SimulationConfig(BaseModel):
                 "classes"
             )
         classes = _sized(self.executor_classes, num_executors) if self.executor_classes else ()
-        return self.model_copy(update={"num_executors": num_executors, "executor_classes": classes})
+        try:
+            return SimulationConfig(
+                **{**dict(self), "num_executors": num_executors, "executor_classes": classes}
+            )
+        except ValidationError as error:
+            raise ConfigError(f"{num_executors} executors: {error.errors()[0]['msg']}") from None
 
     def with_reference_semantics(self) -> SimulationConfig:
         """The same settings with the choices of Decima's public simulator.
