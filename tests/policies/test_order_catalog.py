@@ -12,6 +12,7 @@ from parcae.errors import ConfigError, FormatError, PolicyError
 from parcae.evaluation.policies import resolve_policies
 from parcae.policies.additions import split_guard
 from parcae.policies.catalog import CATALOG, make_policy
+from parcae.policies.guard import Guarded
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import variant_name, variants
 from parcae.policies.orders.catalog import (
@@ -26,7 +27,9 @@ from parcae.policies.orders.catalog import (
 )
 from parcae.policies.orders.kernels import OrderKind
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.future import Status
 from parcae.simulation.run import simulate
+from parcae.simulation.simulator import Simulator
 from parcae.workloads.allocation import PoolSpec
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.catalog import load_workload
@@ -256,6 +259,19 @@ def test_policies_are_resolved_with_their_guards() -> None:
     assert {name: trace.policy for name, trace in traces.items()} == {name: name for name in names}
     late = traces["srpt+guard:1.1"].completion_ms / traces["fair"].completion_ms
     assert np.isfinite(late).all()
+
+
+@pytest.mark.parametrize("name", ["fifo", "fifo:spark-jobs", "fair", "srpt"])
+def test_a_guarded_policy_plays_whole_runs_as_it_plans_step_by_step(name: str) -> None:
+    sequence = draw_sequence(_WORKLOAD, "poisson:400ms", 15, 3, RandomStreams(1))
+    policy = make_order_policy(name, _WORKLOAD, _CORES)
+    whole = simulate(sequence, Guarded(f"{name}+guard:1.1", policy, 1.1), _CORES, 1)
+    simulator = Simulator(sequence, _CORES, 1)
+    simulator.state.now.guard[0] = 1.1
+    status = simulator.start()
+    while status is Status.NEEDS_DECISION:
+        status = simulator.follow(policy.plan(simulator.observe()))
+    assert whole.completion_ms.tolist() == simulator.trace(name).completion_ms.tolist()
 
 
 def test_the_variant_of_a_shipped_name_is_found() -> None:

@@ -218,7 +218,9 @@ def plan(view, orders, kind, tables):  # type: ignore[no-untyped-def]
         tables: PlanTables; the virtual run in it is advanced to the present.
     """
     orders.wake_ms[0] = NOT_YET
-    # FIFO needs nothing: blank orders serve jobs in order of arrival.
+    # FIFO needs nothing else. In a whole run the guard has moved tiers in the same tables.
+    for position in range(view.now.num_active[0]):
+        orders.jobs.tier[view.active[position]] = 0.0
     if kind == OrderKind.POOLS:
         _use_pools(view, orders, tables)
     elif kind == OrderKind.GIVEN:
