@@ -182,6 +182,23 @@ def test_without_luck_a_rollout_foretells_the_run_in_the_world_of_cores(name: st
         )
 
 
+def test_a_rollout_under_a_guard_does_not_depend_on_those_before_it() -> None:
+    sequence = _sequence(1)
+    base = make_cores_policy("srpt", sequence.workload, _SPARK)
+    model = RolloutModel(sequence.workload, _SPARK, mean_gap_ms=2_000.0)
+    foretold = _Foretold(base, model, horizon_ms=60_000)
+    simulator = Simulator(sequence, _SPARK, 1)
+    simulator.state.now.guard[0] = 1.1
+    simulator.start()
+    while simulator.status is Status.NEEDS_DECISION:
+        observation = simulator.observe()
+        orders = foretold.plan(observation)
+        foretold._note(observation, AS_ORDERED, (orders, base.memory))  # type: ignore[union-attr]
+        simulator.follow(orders)
+    assert len(foretold.said) > 20
+    assert foretold.said[::2] == foretold.said[1::2]
+
+
 @pytest.mark.parametrize(
     ("horizon_ms", "expected_ms"),
     [

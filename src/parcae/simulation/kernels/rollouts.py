@@ -467,8 +467,10 @@ def begin_order_rollout(simulation, rollouts, row, virtual):  # type: ignore[no-
     _begin(simulation, rollouts, row)
     _copy_past(rollouts.observation, state)
     _copy_virtual_run(rollouts.observation, rollouts.memory, virtual)
-    # The rollout's cluster keeps its present size.
+    # The rollout's cluster keeps its present size, and has no guard: an observation does not show
+    # the guard's virtual run.
     state.now.is_elastic[0] = 0
+    state.now.guard[0] = 0.0
     _copy_orders(rollouts.orders, state)
     if trials.stage[row] != NO_STAGE:
         _bring_forward(state, trials.stage[row], trials.limit[row])
