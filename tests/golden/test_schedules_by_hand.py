@@ -116,6 +116,8 @@ def test_a_stage_has_one_idle_slot_whose_end_may_be_decided_anew_while_it_runs()
     assert (
         simulator.observe().now.clock_ms[0] == 300
     )  # the second job arrives, and the waiting executor is offered again
+    with pytest.raises(PolicyError, match="an idle slot of 9223372036854775807 ms is too long"):
+        simulator.step(Decision(stage=0, limit=1, hold_ms=2**63 - 1))
     simulator.step(Decision(stage=0, limit=1, hold_ms=200))
     assert simulator.observe().now.clock_ms[0] == 500
     with pytest.raises(PolicyError, match="stage 0 already had its idle slot, until 500 ms"):

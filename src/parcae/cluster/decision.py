@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, NOT_YET, World
+from parcae.workloads.limits import LARGEST_ARRIVAL_MS
 
 
 class Decision(NamedTuple):
@@ -57,6 +58,10 @@ def objection(observation: Observation, decision: Decision) -> str | None:
         return f"executor class {executor_class} is too small for stage {stage}"
     if hold_ms > 0 and observation.now.world[0] == World.CORES:
         return "the world of cores has no idle slots; leave hold_ms out"
+    if hold_ms > LARGEST_ARRIVAL_MS:
+        return (
+            f"an idle slot of {hold_ms} ms is too long; at most {LARGEST_ARRIVAL_MS} ms is a time"
+        )
     if (
         hold_ms > 0
         and stages.hold_from_ms[stage] != NOT_YET
