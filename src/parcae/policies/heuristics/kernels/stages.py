@@ -33,6 +33,9 @@ def stage_in_order(view, job):  # type: ignore[no-untyped-def]
     """Return the job's next stage in order of becoming runnable, or NO_STAGE.
 
     If no stage is runnable, this is the schedulable stage with the smallest index.
+
+    # Deviation: Decima, section 7.1, baseline 3 round-robins over a job's runnable stages; here, as
+    in the released code, the stage that became runnable first gets all executors that it can use.
     """
     if view.jobs.num_schedulable[job] == 0:
         return NO_STAGE
