@@ -17,7 +17,12 @@ from parcae.policies.decima.layout import DecimaSettings, decima_levels, initial
 from parcae.policies.decima.policy import DecimaPolicy, curves_for, magnitudes_of
 from parcae.policies.learned import learned_policy
 from parcae.policies.orders.catalog import make_cores_policy
-from parcae.policies.rollouts.candidates import AS_ORDERED, candidates, order_candidates
+from parcae.policies.rollouts.candidates import (
+    AS_ORDERED,
+    bring_forward,
+    candidates,
+    order_candidates,
+)
 from parcae.policies.rollouts.names import rollout_policy
 from parcae.policies.rollouts.policy import RolloutPlanner, RolloutPolicy
 from parcae.policies.rollouts.race import Budget, Clock
@@ -180,6 +185,31 @@ def test_without_luck_a_rollout_foretells_the_run_in_the_world_of_cores(name: st
         assert [so_far + to_come for so_far, to_come in foretold.said] == [total_ms] * len(
             foretold.said
         )
+
+
+@pytest.mark.parametrize("name", ["srpt", "fair", "fifo", "psbs", "las"])
+def test_without_luck_a_rollout_foretells_what_another_order_leads_to(name: str) -> None:
+    sequence = _sequence(2)
+    base = make_cores_policy(name, sequence.workload, _SPARK)
+    num_tried = 0
+    for number in range(0, 12, 3):
+        simulator = Simulator(sequence, _SPARK, 2)
+        foretold = _Foretold(base, RolloutModel(sequence.workload, _SPARK))
+        base.restart()  # type: ignore[union-attr]
+        simulator.start()
+        for _ in range(number):
+            simulator.follow(base.plan(simulator.observe()))  # type: ignore[union-attr]
+        observation = simulator.observe()
+        orders = base.plan(observation)  # type: ignore[union-attr]
+        option = order_candidates(observation, orders)[-1]
+        foretold._note(observation, option, (orders, base.memory))  # type: ignore[union-attr]
+        simulator.follow(bring_forward(orders, observation, option))
+        while simulator.status is Status.NEEDS_DECISION:
+            simulator.follow(base.plan(simulator.observe()))  # type: ignore[union-attr]
+        ((so_far, to_come),) = foretold.said
+        assert so_far + to_come == int(simulator.state.now.job_ms[0])
+        num_tried += option != AS_ORDERED
+    assert num_tried >= 3
 
 
 def test_a_rollout_under_a_guard_does_not_depend_on_those_before_it() -> None:

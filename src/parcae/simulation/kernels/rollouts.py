@@ -475,7 +475,11 @@ def begin_order_rollout(simulation, rollouts, row, virtual):  # type: ignore[no-
     if trials.stage[row] != NO_STAGE:
         _bring_forward(state, trials.stage[row], trials.limit[row])
     _follow_up_pending(state, future, tables)
-    return follow_orders(state, future, tables)
+    status = follow_orders(state, future, tables)
+    # The orders in question hold until the next plan, which need not write all of the table.
+    if trials.stage[row] != NO_STAGE:
+        state.stage_orders[trials.stage[row]] = rollouts.orders.stages[trials.stage[row]]
+    return status
 
 
 @kernel
