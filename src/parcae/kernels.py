@@ -48,16 +48,17 @@ def _kernel_files() -> list[Path]:
 
 
 def _cache_dir() -> Path:
-    """Return the cache folder of the present version of the kernels."""
+    """Return the cache folder of the present version of the kernels, in NUMBA_CACHE_DIR if set."""
     digest = hashlib.sha256(b"".join(p.read_bytes() for p in _kernel_files())).hexdigest()[:16]
-    base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "parcae")
     # Numba's own files would have the same names.
     way = "plain-kernels" if _IS_PLAIN else "kernels"
-    return base / "parcae" / f"{way}-{digest}"
+    return (Path(given) if given else base) / f"{way}-{digest}"
 
 
-if "NUMBA_CACHE_DIR" not in os.environ:
-    numba.config.CACHE_DIR = str(_cache_dir())  # type: ignore[attr-defined]
+# Numba notices changes of a kernel's own file only, not of the kernels that it calls.
+numba.config.CACHE_DIR = str(_cache_dir())  # type: ignore[attr-defined]
 
 # `_nrt`: without Numba's runtime, views of tables are not reference-counted, which takes longer
 # than the simulation itself. The price is that kernels cannot allocate memory.

@@ -138,3 +138,13 @@ def test_the_cache_is_that_of_all_files_with_kernels() -> None:
     }
     assert package / "policies" / "decima" / "kernels" / "training" / "passes.py" in compiled
     assert compiled - set(kernels._kernel_files()) <= {Path(kernels.__file__)}
+
+
+def test_a_cache_folder_that_is_given_has_one_folder_for_each_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = kernels._cache_dir()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert kernels._cache_dir() == tmp_path / usual.name
+    monkeypatch.setattr(kernels, "_kernel_files", lambda: [Path(__file__)])
+    assert kernels._cache_dir().name != usual.name
