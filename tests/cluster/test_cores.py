@@ -108,7 +108,7 @@ def test_decisions_are_an_order_over_all_cores() -> None:
     assert plan_stage(state, cores.row(second, 1), 1) == 3
     assert plan_stage(state, cores.row(first, 0), 9) == 0
     assert state.now.num_source[0] == 0
-    assert state.stage_orders.tier[:3].tolist() == [1.0, 1e15, 0.0]
+    assert state.stage_orders.tier[:3].tolist() == [1.0, 1e11, 0.0]
     assert state.stage_orders.limit[:3].tolist() == [3, UNLIMITED, 1]
     assert (state.jobs.num_supplied[:2].tolist(), state.stages.num_committed[:3].tolist()) == (
         [0, 0],
