@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from parcae.evaluation.statistics import Estimate, with_interval
+import numpy as np
+
+from parcae.evaluation.statistics import UNKNOWN, Estimate, mean_estimate, with_interval
 
 
 class Verdict(StrEnum):
@@ -60,10 +62,26 @@ class Finding:
         return Finding(card["claim"], Estimate(*values), float(card["most"]))
 
 
-def common_verdict(findings: Sequence[Finding]) -> Verdict:
-    """What all trainings say of one finding; OPEN unless they agree."""
-    verdicts = {finding.verdict for finding in findings}
-    return verdicts.pop() if len(verdicts) == 1 else Verdict.OPEN
+def over_trainings(findings: Sequence[Finding]) -> Finding:
+    """One finding over several trainings, with the interval over them.
+
+    Each training has other evaluation runs, so what its own interval is about (the luck of these
+    runs) is part of how the trainings differ.
+
+    Args:
+        findings: the finding in every training, at least one.
+
+    Returns:
+        The finding with the geometric mean of the ratios; the interval is Student's t on their
+        logarithms. With one training, or a ratio that is unknown, the interval is unknown.
+    """
+    first = findings[0]
+    ratios = np.array([finding.ratio.mean for finding in findings])
+    # A ratio that is NaN or not above 0 has no logarithm.
+    if not (np.isfinite(ratios).all() and (ratios > 0).all()):
+        return replace(first, ratio=UNKNOWN)
+    mean = mean_estimate(np.log(ratios), "t")
+    return replace(first, ratio=Estimate(*np.exp([mean.mean, mean.low, mean.high]).tolist()))
 
 
 #: The columns of `Finding.row`.

@@ -13,7 +13,7 @@ from parcae.errors import ConfigError
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.studies.reproduce.catalog import reproduce
-from parcae.studies.reproduce.findings import Finding, common_verdict
+from parcae.studies.reproduce.findings import Finding, over_trainings
 from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import (
     Origin,
@@ -114,19 +114,20 @@ def _read(path: Path) -> dict[str, Any]:
 def _summary(name: str, seeds: Sequence[int], cards: Sequence[dict[str, Any]]) -> StudyResult:
     """The findings of all runs in one table."""
     runs = [[Finding.from_json(one) for one in card["findings"]] for card in cards]
-    rows = [_row(of_runs) for of_runs in zip(*runs, strict=True)]
+    rows = [_row(of_trainings) for of_trainings in zip(*runs, strict=True)]
     first = cards[0]
     minutes = first["settings"]["training_budget_s"] / 60
     pages = (f"[seed {seed}]({name}-seed-{seed}/{name}.md)" for seed in seeds)
     return StudyResult(
         f"{first['title']}, in {len(seeds)} trainings",
         first["paper"],
-        ("the paper's finding", "holds below", *(f"seed {seed}" for seed in seeds), "verdict"),
+        ("the paper's finding", "holds below", "all trainings", "each training", "verdict"),
         rows,
         {f"seed {seed}": card["findings"] for seed, card in zip(seeds, cards, strict=True)},
         [
-            "each training has other evaluation runs; its interval is over these runs. A verdict "
-            "needs all trainings to agree",
+            "all trainings: geometric mean of the ratios, with a 95% interval over the trainings "
+            "(Student's t on the logarithm), which each have other evaluation runs. The verdict is "
+            "about this interval",
             f"in each, all policies together were trained for {minutes:g} minutes by recipe "
             f"{first['settings']['recipe']}. A verdict says nothing about longer trainings",
             f"tables, pictures and trainings: {', '.join(pages)}",
@@ -135,25 +136,26 @@ def _summary(name: str, seeds: Sequence[int], cards: Sequence[dict[str, Any]]) -
     )
 
 
-def _row(of_runs: Sequence[Finding]) -> list[str]:
-    """The cells of one finding: its ratio in every run, and what all of them say."""
-    claim, _, most, _ = of_runs[0].row()
-    ratios = [one.row()[1] for one in of_runs]
-    return [claim, most, *ratios, str(common_verdict(of_runs))]
+def _row(of_trainings: Sequence[Finding]) -> list[str]:
+    """The cells of one finding: its ratio over all trainings and in each, and the verdict."""
+    claim, ratio, most, verdict = over_trainings(of_trainings).row()
+    each = ", ".join(f"{finding.ratio.mean:.3f}" for finding in of_trainings)
+    return [claim, most, ratio, each, verdict]
 
 
 def _draw(seeds: Sequence[int], runs: Sequence[Sequence[Finding]], figure: Any) -> None:
-    """Draw every finding's ratio / its limit with its interval, a colour for each run."""
+    """Draw every finding's ratio / its limit: a small dot for each training, and all of them."""
     axis = figure.subplots()
-    for number, (seed, findings) in enumerate(zip(seeds, runs, strict=True)):
-        for row, finding in enumerate(findings):
-            ratio = finding.ratio
-            place = row + 0.15 * (number - (len(runs) - 1) / 2)
-            color = policy_color(number)
-            label = f"seed {seed}" if row == 0 else None
-            axis.plot(ratio.mean / finding.most, place, "o", color=color, label=label)
-            bounds = [ratio.low / finding.most, ratio.high / finding.most]
-            axis.plot(bounds, [place, place], color=color, linewidth=1.5)
+    for row, of_trainings in enumerate(zip(*runs, strict=True)):
+        ratios = [finding.ratio.mean / finding.most for finding in of_trainings]
+        label = "one training" if row == 0 else None
+        axis.plot(ratios, [row] * len(seeds), ".", color=policy_color(0), label=label)
+        overall = over_trainings(of_trainings)
+        label = f"{len(seeds)} trainings, 95% interval" if row == 0 else None
+        bounds = [overall.ratio.low / overall.most, overall.ratio.high / overall.most]
+        color = policy_color(1)
+        axis.plot([overall.ratio.mean / overall.most], [row + 0.25], "D", color=color, label=label)
+        axis.plot(bounds, [row + 0.25] * 2, color=color, linewidth=1.5)
     claims = [finding.claim for finding in runs[0]]
     axis.set_yticks(range(len(claims)), claims, fontsize=8)
     axis.set_ylim(len(claims) - 0.5, -0.5)
