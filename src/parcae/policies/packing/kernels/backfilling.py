@@ -52,23 +52,37 @@ def _shadow(view, row):  # type: ignore[no-untyped-def]
 def easy(view, is_shortest_first):  # type: ignore[no-untyped-def]
     """Return the slot that EASY backfilling chooses.
 
-    This is the oldest job if it fits. Else it is the first job that does not delay the oldest one:
-    it ends before the oldest can start, or fits beside it.
-
     Args:
         view: the View of one cluster, with its profile.
-        is_shortest_first: whether the shortest of such jobs is taken, instead of the first.
+        is_shortest_first: as in `backfill`.
 
     Source: Lifka, "The ANL/IBM SP scheduling system" (EASY, aggressive backfilling).
     """
     oldest = _next_oldest(view, VOID)
-    if oldest == VOID or view.jobs.can_start[oldest] == 1:
-        return VOID if oldest == VOID else int(view.jobs.slot[oldest])
-    shadow = _shadow(view, oldest)
+    return VOID if oldest == VOID else backfill(view, oldest, is_shortest_first)
+
+
+@inlined
+def backfill(view, first, is_shortest_first):  # type: ignore[no-untyped-def]
+    """Return the slot to start so that a certain job starts as early as possible.
+
+    This is the job itself if it fits. Else it is the first job that does not delay it: one that
+    ends before it can start, or fits beside it.
+
+    Args:
+        view: the View of one cluster, with its profile.
+        first: the row of the job that no other may delay.
+        is_shortest_first: whether the shortest of the jobs that do not delay it is taken, instead
+            of the first in order of arrival.
+    """
+    if view.jobs.can_start[first] == 1:
+        return int(view.jobs.slot[first])
+    shadow = _shadow(view, first)
     best = VOID
-    row = _next_oldest(view, oldest)
+    row = _next_oldest(view, VOID)
     while row != VOID:
-        if view.jobs.can_start[row] == 1 and _does_not_delay(view, row, oldest, shadow):
+        # The first job itself cannot start.
+        if view.jobs.can_start[row] == 1 and _does_not_delay(view, row, first, shadow):
             if not is_shortest_first:
                 return int(view.jobs.slot[row])
             if best == VOID or view.jobs.estimate[row] < view.jobs.estimate[best]:
@@ -78,16 +92,16 @@ def easy(view, is_shortest_first):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _does_not_delay(view, row, oldest, shadow):  # type: ignore[no-untyped-def]
-    """Return whether a job can start now without delaying the oldest job.
+def _does_not_delay(view, row, first, shadow):  # type: ignore[no-untyped-def]
+    """Return whether a job can start now without delaying the job in row `first`.
 
-    The oldest job starts at the point `shadow` of the profile.
+    That job starts at the point `shadow` of the profile.
     """
     if view.head.now[0] + view.jobs.estimate[row] <= view.points[shadow]:
         return True
     for resource in range(view.free.shape[0]):
         if (
-            view.free_from[shadow, resource] - view.demand[oldest, resource]
+            view.free_from[shadow, resource] - view.demand[first, resource]
             < view.demand[row, resource]
         ):
             return False

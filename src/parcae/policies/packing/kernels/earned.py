@@ -3,9 +3,9 @@
 With exact times, four virtual runs of the same jobs follow the real one: under EASY, EASY that
 backfills the shortest job first, shortest job first, and the policy. The policy decides in the real
 run while its virtual run had the smallest bounded slowdowns lately, and while the real run has done
-nearly as much work as EASY's. The virtual runs know what a scheduler knows: until a job has ended
-in the real run, its duration counts as its estimate times the error of an estimate of another job
-that has ended.
+nearly as much work as EASY's; but a job that alone would make the run longer starts first. The
+virtual runs know what a scheduler knows: until a job has ended in the real run, its duration counts
+as its estimate times the error of an estimate of another job that has ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from parcae.packing.kernels.transitions import (
 from parcae.packing.kernels.views import show
 from parcae.packing.layout import NO_JOB, NOT_YET, VOID, Cost, Packing, SequenceTables, View
 from parcae.policies.jobset.kernels import decide as decide_by_network
-from parcae.policies.packing.kernels.backfilling import easy
+from parcae.policies.packing.kernels.backfilling import backfill, easy
 from parcae.policies.packing.kernels.decisions import PackingKind, best_score, choose
 
 #: The virtual runs, in this order.
@@ -56,6 +56,9 @@ _MOST_IDLE = 0.03
 _MOST_BEHIND = 0.06
 #: Share of EASY's work that may be missing in a virtual run whose policy decides.
 _MOST_BEHIND_ALONE = 0.1
+#: Share of the time since the first arrival by which a job may start later than under EASY if it
+#: takes longer than the cluster will be busy.
+_MOST_LATER = 0.03
 
 
 class Virtual(NamedTuple):
@@ -327,11 +330,59 @@ def _who_decides(virtual):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _decided(virtual, view, params, slot):  # type: ignore[no-untyped-def]
+def _remaining(virtual, state, sequence):  # type: ignore[no-untyped-def]
+    """Return how long the cluster will be busy with the jobs in the system, as far as is expected.
+
+    It is as long as the longest running job, and as all work on a cluster without gaps.
+    """
+    now = state.clock.now[0]
+    expected = virtual.specs.duration
+    longest = 0.0
+    for resource in range(state.capacity.shape[0]):
+        work = 0.0
+        for slot in range(state.clock.num_waiting[0]):
+            job = state.slots[slot]
+            work += sequence.demand[job, resource] * expected[job]
+        for row in range(state.clock.num_running[0]):
+            job = state.running[row]
+            left = max(0, state.jobs.start[job] + expected[job] - now)
+            work += sequence.demand[job, resource] * left
+            longest = max(longest, float(left))
+        longest = max(longest, work / state.capacity[resource])
+    return longest
+
+
+@inlined
+def _urgent(virtual, view, state, sequence):  # type: ignore[no-untyped-def]
+    """Return the row of a job that must start now lest it end long after all others, or VOID.
+
+    EASY started it in its virtual run a while ago, and its estimate is longer than the cluster will
+    be busy. Of several such jobs it is the longest.
+    """
+    now = view.head.now[0]
+    most_later = _MOST_LATER * (now - sequence.specs.arrival[0])
+    starts = virtual.states.jobs[_EASY].start
+    longest = VOID
+    for row in range(view.head.num_jobs[0]):
+        start = starts[state.slots[view.jobs.slot[row]]]
+        if start == NOT_YET or now - start <= most_later:
+            continue
+        if longest == VOID or view.jobs.estimate[row] > view.jobs.estimate[longest]:
+            longest = row
+    if longest != VOID and view.jobs.estimate[longest] < _remaining(virtual, state, sequence):
+        return VOID
+    return longest
+
+
+@inlined
+def _decided(virtual, view, state, sequence, params, slot):  # type: ignore[no-untyped-def]
     """Return the decision in the real run, where the policy would take `slot`.
 
     `params` is any float64 array.
     """
+    urgent = _urgent(virtual, view, state, sequence)
+    if urgent != VOID:
+        return backfill(view, urgent, True)
     who = _who_decides(virtual)
     if who == _POLICY:
         return slot
@@ -389,7 +440,8 @@ def play_rule_many(  # type: ignore[no-untyped-def]
                 forget(virtual, state)
             show(state, sequence, view)
             slot = choose(view, plan, kind, params)
-            is_later = act(virtual, state, sequence, _decided(virtual, view, params, slot))
+            slot = _decided(virtual, view, state, sequence, params, slot)
+            is_later = act(virtual, state, sequence, slot)
 
 
 @kernel
@@ -420,4 +472,5 @@ def play_network_many(  # type: ignore[no-untyped-def]
                 forget(virtual, state)
             show(state, sequence, view)
             slot = decide_by_network(view, net, work)
-            is_later = act(virtual, state, sequence, _decided(virtual, view, net.rule, slot))
+            slot = _decided(virtual, view, state, sequence, net.rule, slot)
+            is_later = act(virtual, state, sequence, slot)
