@@ -27,7 +27,7 @@ _NUM_JOBS = 4_000
 #: Logs of each kind and load.
 _NUM_LOGS = 4
 _DEVELOP_SEED = 1
-_JUDGE_SEED = 9_101
+_JUDGE_SEED = 9_301
 
 
 @dataclass(frozen=True)

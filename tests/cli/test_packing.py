@@ -220,7 +220,7 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
         ("simulate --job-set deeprm.json --set nope", "no sequence 'nope'"),
         ("simulate --job-set deeprm.json --load 1", "leave out --load"),
         ("simulate --load 1 --policy tetris", "tuned for a load or a log first"),
-        ("simulate --swf log.swf --gantt g.png", "cannot be read: draw a smaller run"),
+        ("simulate --swf log.swf --gantt g.png", "leave it out, or draw a smaller run"),
         ("compare --load 1 --swf log.swf", "give only one of them"),
         ("compare --load 1 --rate 0.5", "one of --load 1.3, --rate 0.7"),
         ("compare --load a:b", "'a:b' is not a range"),

@@ -122,6 +122,9 @@ def simulate_command(
 
     names = policy_names(policy, CONFORMANCE_POLICIES)
     sequences, setting = _sequences(drawn, reading, sets, seed)
+    # Only the first sequence is drawn.
+    if shown.gantt is not None:
+        _require_readable_chart(sequences[0][0])
     policies = resolve_packing(names, None, setting=setting).policies
     shown.show(_played(sequences, policies), _print_runs, _chart, sequences[0][0].name)
 
@@ -243,16 +246,26 @@ def _row(result: dict[str, Any], outcome: Outcome, config: PackingConfig) -> tup
 
 
 def _chart(run: PlayedRun) -> Chart:
-    from parcae.errors import ConfigError
-    from parcae.evaluation.packing.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn, packing_chart
+    from parcae.evaluation.packing.gantt import packing_chart
 
-    outcome = run.run[0]
-    if not can_be_drawn(outcome):
+    return packing_chart(run.result["policy"], run.run[0])
+
+
+def _require_readable_chart(jobs: RigidJobs) -> None:
+    """Raise an error if a chart of these jobs could not be read.
+
+    Raises:
+        ConfigError: there are too many jobs or units.
+    """
+    from parcae.errors import ConfigError
+    from parcae.evaluation.packing.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn
+
+    if not can_be_drawn(jobs):
         raise ConfigError(
-            f"a chart of more than {MAX_JOBS} jobs or {MAX_UNITS} units cannot be read: draw a "
-            "smaller run"
+            f"--gantt: a chart of more than {MAX_JOBS} jobs or {MAX_UNITS} units cannot be read, "
+            f"and there are {len(jobs):,} jobs and up to {int(jobs.capacity.max()):,} units: leave "
+            "it out, or draw a smaller run"
         )
-    return packing_chart(run.result["policy"], outcome)
 
 
 def _compared_policies(policies: str | None, is_log: bool) -> list[str]:

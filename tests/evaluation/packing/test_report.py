@@ -55,7 +55,7 @@ def test_no_two_boxes_of_a_run_overlap(drawn: PackingComparison) -> None:
 
 
 def test_large_logs_are_not_drawn_as_boxes() -> None:
-    assert not can_be_drawn(outcome(RigidJobs("big", [0], [1], [[1]], [1000]), [0]))
+    assert not can_be_drawn(RigidJobs("big", [0], [1], [[1]], [1000]))
 
 
 def test_the_page_is_one_file_with_the_table_charts_of_every_resource_and_the_settings(

@@ -12,6 +12,7 @@ import numpy as np
 from parcae.evaluation.gantt import Bars, Chart, Panel
 from parcae.metrics.packing import has_started, mean_of_started, slowdown
 from parcae.packing.world import Outcome
+from parcae.workloads.rigid import RigidJobs
 
 #: A chart with more jobs, or a resource with more units, would not be readable.
 MAX_JOBS = 400
@@ -41,9 +42,9 @@ def boxes(outcome: Outcome, resource: int) -> Bars:
     return Bars(*np.array(rows, np.int64).reshape(-1, 5).T)
 
 
-def can_be_drawn(outcome: Outcome) -> bool:
-    """Whether a chart of the run would be readable."""
-    return len(outcome.jobs) <= MAX_JOBS and int(outcome.jobs.capacity.max()) <= MAX_UNITS
+def can_be_drawn(jobs: RigidJobs) -> bool:
+    """Whether a chart of a run of these jobs would be readable."""
+    return len(jobs) <= MAX_JOBS and int(jobs.capacity.max()) <= MAX_UNITS
 
 
 def packing_chart(name: str, outcome: Outcome) -> Chart:

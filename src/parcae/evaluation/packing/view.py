@@ -130,7 +130,7 @@ def _one_run(comparison: PackingComparison) -> list[str]:
     outcomes = comparison.outcomes
     first = next(iter(outcomes.values()))
     over_time = [figure_html(waiting_over_time(outcomes))]
-    if all(map(can_be_drawn, outcomes.values())):
+    if all(can_be_drawn(outcome.jobs) for outcome in outcomes.values()):
         end = last_finish(outcomes)
         note = (
             "Each box is a job and the units that it holds. A job has the same colour in every "

@@ -8,7 +8,8 @@ from parcae.kernels import inlined, kernel
 from parcae.policies.orders.kernels import OrderKind, plan
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.rollouts import begin_order_rollout, end_rollout
+from parcae.simulation.kernels.order_rollouts import begin_order_rollout
+from parcae.simulation.kernels.rollouts import end_rollout
 from parcae.simulation.kernels.simulations import simulation_of
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)

@@ -9,12 +9,8 @@ import numpy as np
 from parcae.kernels import row_of
 from parcae.packing.layout import SPEC, Packing, View, allocate, allocate_view, records
 from parcae.policies.jobset.policy import JobSetPolicy
-from parcae.policies.packing.kernels.earned import (
-    NUM_VIRTUAL,
-    Virtual,
-    play_network_many,
-    play_rule_many,
-)
+from parcae.policies.packing.kernels.earned import play_network_many, play_rule_many
+from parcae.policies.packing.kernels.virtual_runs import NUM_VIRTUAL, Virtual
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 
 
@@ -68,6 +64,7 @@ def allocate_virtual(states: Packing, views: View) -> Virtual:
         waits=np.zeros((NUM_VIRTUAL, 3)),
         error=np.zeros(num_jobs),
         num_ended=np.zeros(1, np.int64),
+        error_sum=np.zeros(1),
         sums=np.zeros((2, 2)),
         work=np.zeros((2, NUM_VIRTUAL)),
         is_settled=np.zeros(NUM_VIRTUAL, np.int64),

@@ -1,7 +1,6 @@
 """Rollouts: runs that start from the present state of a cluster, each with something to try.
 
-In Decima's world a rollout tries a decision. In the world of cores it tries orders in which one
-stage comes before all others.
+In Decima's world a rollout tries a decision; `order_rollouts` has those of the world of cores.
 
 A rollout knows what a scheduler knows. Everything else is drawn anew: the durations of tasks that
 have not started, the remaining times of running tasks (given how long they have run), and the jobs
@@ -20,20 +19,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.cluster.kernels.cores import init_contender
 from parcae.cluster.kernels.estimates import correction, finished_tasks
-from parcae.cluster.state import COMPLETE_RANK, NO_JOB, NO_PROFILE, NO_STAGE, NOT_YET
+from parcae.cluster.state import NO_PROFILE, NO_STAGE
 from parcae.kernels import inlined, kernel, mix, unit
-from parcae.simulation.future import NEVER_MS, Followup
-from parcae.simulation.kernels.cores_loop import follow_orders
+from parcae.simulation.future import NEVER_MS
 from parcae.simulation.kernels.event_loop import resume, step
-from parcae.simulation.kernels.event_queue import clear, follow_up, push
+from parcae.simulation.kernels.event_queue import clear, push
 from parcae.simulation.kernels.task_durations import job_bits, task_bits, task_duration_ms
 
 _NEVER = np.int64(NEVER_MS)
 _REST = 2
-_REVEAL = int(Followup.REVEAL_STAGE)
-_COMPLETE = int(Followup.COMPLETE_STAGE)
 #: Draws of the duration of a running task, until one is as long as the task has run already.
 _MOST_DRAWS = 24
 #: If no draw is: the remaining time relative to the time that the task has run.
@@ -85,7 +80,7 @@ class Rollouts(NamedTuple):
 
 
 @inlined
-def _copy_job(view, state, job):  # type: ignore[no-untyped-def]
+def copy_job(view, state, job):  # type: ignore[no-untyped-def]
     """Copy a job with its stages and edges."""
     state.jobs[job] = view.jobs[job]
     start = view.jobs.stage_start[job]
@@ -133,7 +128,7 @@ def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
     state.now.num_commands[0] = 0
     for position in range(now.num_active[0]):
         state.active[position] = view.active[position]
-        _copy_job(view, state, view.active[position])
+        copy_job(view, state, view.active[position])
         _copy_sources(view, state, view.active[position], shift)
     for executor in range(view.executors.shape[0]):
         state.executors[executor] = view.executors[executor]
@@ -152,7 +147,7 @@ def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _num_stages(tables, profile):  # type: ignore[no-untyped-def]
+def num_stages_of(tables, profile):  # type: ignore[no-untyped-def]
     """Number of stages of a recurring job."""
     return tables.job_first_stage[profile + 1] - tables.job_first_stage[profile]
 
@@ -205,7 +200,7 @@ def _redraw_stages(state, future, tables, assumed):  # type: ignore[no-untyped-d
             row = np.int64(mix(bits + np.uint64(index)) % num_rows)
             # A live job may have more stages than its profile. A stage without any data
             # is like any stage of the workload.
-            if profile != NO_PROFILE and index < _num_stages(tables, profile):
+            if profile != NO_PROFILE and index < num_stages_of(tables, profile):
                 row = tables.job_first_stage[profile] + index
             future.stage_profile[stage] = row
             future.run_factor[stage] = 1.0
@@ -293,7 +288,7 @@ def _redraw_arrivals(state, future, tables, assumed):  # type: ignore[no-untyped
         future.knowledge[row] = 1.0
         future.arrival_ms[row] = state.now.clock_ms[0] + 1 + np.int64(after_ms)
         _clear_sources(state, (row + 1) * num_classes, (row + 2) * num_classes)
-        num_stages = _num_stages(tables, profile)
+        num_stages = num_stages_of(tables, profile)
         source = (state.jobs.shape[0] + 1 + stage) * num_classes
         _clear_sources(state, source, source + num_stages * num_classes)
         future.run_factor[stage : stage + num_stages] = 1.0
@@ -301,7 +296,7 @@ def _redraw_arrivals(state, future, tables, assumed):  # type: ignore[no-untyped
 
 
 @kernel
-def _begin(simulation, rollouts, row):  # type: ignore[no-untyped-def]
+def begin_trial(simulation, rollouts, row):  # type: ignore[no-untyped-def]
     """Copy the observed cluster into a run and draw everything unknown.
 
     Args:
@@ -339,7 +334,7 @@ def begin_rollout(simulation, rollouts, row):  # type: ignore[no-untyped-def]
     """
     state, future, tables = simulation
     trials = rollouts.trials
-    _begin(simulation, rollouts, row)
+    begin_trial(simulation, rollouts, row)
     # Finds the next event besides those of executors. The round that is due stays due.
     resume(state, future, tables)
     return step(
@@ -351,135 +346,6 @@ def begin_rollout(simulation, rollouts, row):  # type: ignore[no-untyped-def]
         trials.executor_class[row],
         trials.hold_ms[row],
     )
-
-
-@kernel
-def _copy_past(view, state):  # type: ignore[no-untyped-def]
-    """Copy the jobs that have left the system: policies look at their durations."""
-    for job in range(view.now.num_jobs[0]):
-        if view.jobs.completion_ms[job] != NOT_YET:
-            _copy_job(view, state, job)
-
-
-@kernel
-def _follow_up_roots(state, future, tables, job):  # type: ignore[no-untyped-def]
-    """Queue the job's stages without parents that have not appeared, in Spark's order."""
-    profile = state.jobs.profile[job]
-    start = state.jobs.stage_start[job]
-    num_stages = state.jobs.num_stages[job]
-    if profile == NO_PROFILE or _num_stages(tables, profile) != num_stages:
-        for stage in range(start, start + num_stages):
-            _reveal_later(state, future, stage)
-        return
-    for row in range(tables.job_first_root[profile], tables.job_first_root[profile + 1]):
-        _reveal_later(state, future, start + tables.roots[row])
-
-
-@inlined
-def _reveal_later(state, future, stage):  # type: ignore[no-untyped-def]
-    """Queue a stage that may appear but has not."""
-    is_ready = state.stages.num_parents_unfinished[stage] == 0
-    if is_ready and state.stages.num_parents_unsaturated[stage] > 0:
-        follow_up(future, _REVEAL, stage)
-
-
-@kernel
-def _follow_up_pending(state, future, tables):  # type: ignore[no-untyped-def]
-    """Queue what is about to happen at the present time: stages that appear or are complete."""
-    future.events.first_followup[0] = 0
-    future.events.num_followups[0] = 0
-    stages = state.stages
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
-        _follow_up_roots(state, future, tables, job)
-        start = state.jobs.stage_start[job]
-        for stage in range(start, start + state.jobs.num_stages[job]):
-            if (
-                stages.num_finished[stage] == stages.num_tasks[stage]
-                and stages.frontier_rank[stage] != COMPLETE_RANK
-            ):
-                follow_up(future, _COMPLETE, stage)
-
-
-@kernel
-def _bring_forward(state, stage, limit):  # type: ignore[no-untyped-def]
-    """Change the orders in the tables: the stage comes before all others.
-
-    Args:
-        state: its orders are changed.
-        stage: row of the stage.
-        limit: most of its tasks that may run.
-    """
-    least = 0.0
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
-        start = state.jobs.stage_start[job]
-        for other in range(start, start + state.jobs.num_stages[job]):
-            least = min(least, state.job_orders.tier[job] + state.stage_orders.tier[other])
-    job = state.stages.job[stage]
-    # Twice the smallest tier is smaller than it, however large the numbers are.
-    state.stage_orders.tier[stage] = 2.0 * least - 1.0 - state.job_orders.tier[job]
-    state.stage_orders.limit[stage] = limit
-
-
-@kernel
-def _copy_orders(orders, state):  # type: ignore[no-untyped-def]
-    """Copy orders into the tables, with no job in the contest yet."""
-    state.contest[:] = NO_JOB
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
-        init_contender(state, job)
-        state.job_orders[job] = orders.jobs[job]
-        start = state.jobs.stage_start[job]
-        for stage in range(start, start + state.jobs.num_stages[job]):
-            state.stage_orders[stage] = orders.stages[stage]
-    for pool in range(orders.pools.shape[0]):
-        state.pools[pool] = orders.pools[pool]
-    state.now.num_pools[0] = orders.pools.shape[0]
-    state.now.wake_ms[0] = orders.wake_ms[0]
-
-
-@kernel
-def _copy_virtual_run(view, source, target):  # type: ignore[no-untyped-def]
-    """Copy a virtual run of the observed jobs; the target may have more room."""
-    target.now[0] = source.now[0]
-    for job in range(min(view.now.num_jobs[0], source.jobs.shape[0])):
-        target.jobs[job] = source.jobs[job]
-    for stage in range(min(view.now.num_stages[0], source.stages.shape[0])):
-        target.stages[stage] = source.stages[stage]
-
-
-@kernel
-def begin_order_rollout(simulation, rollouts, row, virtual):  # type: ignore[no-untyped-def]
-    """Begin a rollout in the world of cores with its orders.
-
-    Args:
-        simulation: the run (Simulation); overwritten.
-        rollouts: Rollouts; read only.
-        row: the trial.
-        virtual: the virtual run (VirtualRun) with which the policy goes on; overwritten.
-
-    Returns:
-        The Status after the orders.
-    """
-    state, future, tables = simulation
-    trials = rollouts.trials
-    _begin(simulation, rollouts, row)
-    _copy_past(rollouts.observation, state)
-    _copy_virtual_run(rollouts.observation, rollouts.memory, virtual)
-    # The rollout's cluster keeps its present size, and has no guard: an observation does not show
-    # the guard's virtual run.
-    state.now.is_elastic[0] = 0
-    state.now.guard[0] = 0.0
-    _copy_orders(rollouts.orders, state)
-    if trials.stage[row] != NO_STAGE:
-        _bring_forward(state, trials.stage[row], trials.limit[row])
-    _follow_up_pending(state, future, tables)
-    status = follow_orders(state, future, tables)
-    # The orders in question hold until the next plan, which need not write all of the table.
-    if trials.stage[row] != NO_STAGE:
-        state.stage_orders[trials.stage[row]] = rollouts.orders.stages[trials.stage[row]]
-    return status
 
 
 @kernel
