@@ -80,6 +80,9 @@ def _who_decides(virtual, state, sequence):  # type: ignore[no-untyped-def]
     """Return the run whose policy decides in the real run."""
     sums = virtual.sums
     work = virtual.work
+    usual = virtual.waits[EASY, TOTAL]
+    if usual < _LITTLE_WAIT * sums[0, JOBS]:
+        return EASY
     missing = _missing(sums[0, DONE], work[0, EASY])
     elapsed = state.clock.now[0] - sequence.specs.arrival[0]
     if elapsed > 0:
@@ -87,9 +90,6 @@ def _who_decides(virtual, state, sequence):  # type: ignore[no-untyped-def]
         usual_gaps = _gaps(virtual, row_of(virtual.states, EASY), sequence)
         missing += (_gaps(virtual, state, sequence) - usual_gaps) / elapsed
     best = EASY
-    usual = virtual.waits[EASY, TOTAL]
-    if usual < _LITTLE_WAIT * sums[0, JOBS]:
-        return EASY
     least = usual - _LEAST_GAIN * (sums[0, JOBS] + usual)
     last = POLICY
     if missing > _MOST_BEHIND:
