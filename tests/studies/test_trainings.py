@@ -13,7 +13,7 @@ from parcae.evaluation.statistics import Estimate
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce import catalog
 from parcae.studies.reproduce.findings import Finding, Verdict, over_trainings
-from parcae.studies.reproduce.study import StudyRequest, StudyResult
+from parcae.studies.reproduce.study import PackingRequest, StudyRequest, StudyResult
 from parcae.studies.reproduce.trainings import STUDIES_WITH_FINDINGS, reproduce_often
 from parcae.workloads.synthetic import RandomDags, random_dags
 
@@ -83,6 +83,21 @@ def test_runs_that_are_there_are_not_repeated(tmp_path: Path, seeds: list[int]) 
     torn.write_text("{")
     with pytest.raises(ConfigError, match="remove it"):
         reproduce_often(_NAME, request, 3)
+
+
+def test_a_study_of_one_log_says_that_its_verdicts_are_about_that_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def study(request: PackingRequest) -> StudyResult:
+        findings = [Finding("a below b", Estimate(0.8, 0.7, 0.9))]
+        return StudyResult("title", "paper", ("policy",), [["a"]], {}, [], Path.touch, findings)
+
+    monkeypatch.setitem(catalog.PACKING_STUDIES, "a2c-table4", study)
+    request = PackingRequest(tmp_path, log=Path("some.swf"))
+    result, _ = reproduce_often("a2c-table4", request, 2)
+    assert any("pieces of some.swf, which overlap" in note for note in result.notes)
+    drawn, _ = reproduce_often("a2c-table4", replace(request, log=None, output=tmp_path / "b"), 2)
+    assert not any("overlap" in note for note in drawn.notes)
 
 
 def test_studies_without_findings_are_refused(tmp_path: Path) -> None:

@@ -117,6 +117,8 @@ def _summary(name: str, seeds: Sequence[int], cards: Sequence[dict[str, Any]]) -
     rows = [_row(of_trainings) for of_trainings in zip(*runs, strict=True)]
     first = cards[0]
     minutes = first["settings"]["training_budget_s"] / 60
+    log = first["settings"].get("log")
+    of_one_log = f"the runs are pieces of {log}, which overlap: a verdict is about this log's jobs"
     pages = (f"[seed {seed}]({name}-seed-{seed}/{name}.md)" for seed in seeds)
     return StudyResult(
         f"{first['title']}, in {len(seeds)} trainings",
@@ -130,6 +132,7 @@ def _summary(name: str, seeds: Sequence[int], cards: Sequence[dict[str, Any]]) -
             "about this interval",
             f"in each, all policies together were trained for {minutes:g} minutes by recipe "
             f"{first['settings']['recipe']}. A verdict says nothing about longer trainings",
+            *([of_one_log] if log else []),
             f"tables, pictures and trainings: {', '.join(pages)}",
         ],
         partial(save, partial(_draw, seeds, runs), (9.0, 1.2 + 0.5 * len(rows))),
