@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -183,8 +184,10 @@ def test_a_driver_that_is_killed_leaves_nothing(application: Application, tmp_pa
 
 def _executors(folder: Path) -> list[int]:
     """The executors of the cluster whose worker has its files in that folder."""
-    return [
-        pid
-        for pid in processes_that(lambda command: "CoarseGrainedExecutorBackend" in command)
-        if str(folder) in str(Path(f"/proc/{pid}/cwd").resolve())
-    ]
+    found = []
+    for pid in processes_that(lambda command: "CoarseGrainedExecutorBackend" in command):
+        # One that has ended since has no folder any more.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if str(folder) in str(Path(f"/proc/{pid}/cwd").resolve()):
+                found.append(pid)
+    return found
