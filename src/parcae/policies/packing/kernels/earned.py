@@ -106,9 +106,10 @@ def _who_decides(virtual, state, sequence):  # type: ignore[no-untyped-def]
 
 @inlined
 def _remaining(virtual, state, sequence):  # type: ignore[no-untyped-def]
-    """Return how long the cluster will be busy with the jobs in the system, as far as is expected.
+    """Return how long the cluster is expected to be busy with the jobs in the system.
 
-    It is as long as the longest running job, and as all work on a cluster without gaps.
+    This is the time of the longest running job or of all work on a cluster without gaps, whichever
+    is longer.
     """
     now = state.clock.now[0]
     expected = virtual.specs.duration
@@ -129,7 +130,7 @@ def _remaining(virtual, state, sequence):  # type: ignore[no-untyped-def]
 
 @inlined
 def _urgent(virtual, view, state, sequence):  # type: ignore[no-untyped-def]
-    """Return the row of a job that must start now lest it end long after all others, or VOID.
+    """Return the row of a job that would end long after all others if it waited longer, or VOID.
 
     EASY started it in its virtual run a while ago, and it takes longer than the cluster will be
     busy. Of several such jobs it is the longest.
