@@ -40,6 +40,7 @@ def _kernel_files() -> list[Path]:
     others = [
         _PACKAGE / "compilation.py",
         _PACKAGE / "products.py",
+        _PACKAGE / "vectors.py",
         cluster / "state.py",
         cluster / "orders.py",
         _PACKAGE / "simulation" / "future.py",

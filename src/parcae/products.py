@@ -7,7 +7,6 @@ registers, which is ten times as fast. LLVM translates the vectors for any proce
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +15,12 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic, overload
 
 from parcae.kernels import INLINED, kernel
+from parcae.vectors import FLOAT, check_vectors, load, spans, spread, store, word
 
-_WORD = ir.IntType(64)
-_INDEX = ir.IntType(32)
-_FLOAT = ir.FloatType()
 #: Rows of a tile, from high to low.
 _TILE_ROWS = (8, 4, 2, 1)
+#: Sums that run side by side.
+_NUM_SUMS = 8
 #: Lanes and number of the vectors that a tile is wide, from wide to narrow, by whether it is a
 #: single row.
 _WIDTHS = {
@@ -52,27 +51,9 @@ class _Product(NamedTuple):
     slope: Any
 
 
-def _word(number: int) -> ir.Constant:
-    return ir.Constant(_WORD, number)
-
-
 def _address(builder: Any, matrix: Matrix, row: Any, column: Any) -> Any:
     offset = builder.add(builder.mul(row, matrix.row), builder.mul(column, matrix.column))
     return builder.gep(matrix.start, [offset])
-
-
-def _load(builder: Any, pointer: Any, vector: Any) -> Any:
-    value = builder.load(builder.bitcast(pointer, vector.as_pointer()))
-    value.align = 4
-    return value
-
-
-def _spread(builder: Any, number: Any, vector: Any) -> Any:
-    """A vector whose lanes all hold the number."""
-    nothing = ir.Constant(vector, ir.Undefined)
-    single = builder.insert_element(nothing, number, ir.Constant(_INDEX, 0))
-    lanes = ir.Constant(ir.VectorType(_INDEX, vector.count), [0] * vector.count)
-    return builder.shuffle_vector(single, nothing, lanes)
 
 
 def _accumulate(builder: Any, total: Any, factor: Any, other: Any, is_fused: bool) -> Any:
@@ -91,9 +72,9 @@ def _finished(builder: Any, product: _Product, total: Any, pointer_to_gate: Any)
     if product.finish == "plain":
         return total
     vector = total.type
-    slope = _spread(builder, product.slope, vector)
+    slope = spread(builder, product.slope, vector)
     zero = ir.Constant(vector, [0.0] * vector.count)
-    gate = total if product.finish == "rectify" else _load(builder, pointer_to_gate, vector)
+    gate = total if product.finish == "rectify" else load(builder, pointer_to_gate, vector)
     is_open = builder.fcmp_ordered(">", gate, zero)
     return builder.select(is_open, total, builder.fmul(total, slope))
 
@@ -108,20 +89,20 @@ def _emit_tile(builder: Any, product: _Product, at: tuple[Any, Any], size: tuple
         size: rows, lanes of a vector, and vectors in a row.
     """
     num_rows, lanes, num_vectors = size
-    vector = ir.VectorType(_FLOAT, lanes)
-    rows = [builder.add(at[0], _word(row)) for row in range(num_rows)]
-    columns = [builder.add(at[1], _word(lanes * index)) for index in range(num_vectors)]
+    vector = ir.VectorType(FLOAT, lanes)
+    rows = [builder.add(at[0], word(row)) for row in range(num_rows)]
+    columns = [builder.add(at[1], word(lanes * index)) for index in range(num_vectors)]
     cells = [(row, column) for row in rows for column in columns]
     totals = [cgutils.alloca_once(builder, vector) for _ in cells]
     for total, cell in zip(totals, cells, strict=True):
-        builder.store(_load(builder, _address(builder, product.base, *cell), vector), total)
+        builder.store(load(builder, _address(builder, product.base, *cell), vector), total)
     with cgutils.for_range(builder, product.depth) as loop:
         others = [
-            _load(builder, _address(builder, product.right, loop.index, column), vector)
+            load(builder, _address(builder, product.right, loop.index, column), vector)
             for column in columns
         ]
         factors = [
-            _spread(builder, builder.load(_address(builder, product.left, row, loop.index)), vector)
+            spread(builder, builder.load(_address(builder, product.left, row, loop.index)), vector)
             for row in rows
         ]
         pairs = [(factor, other) for factor in factors for other in others]
@@ -132,19 +113,7 @@ def _emit_tile(builder: Any, product: _Product, at: tuple[Any, Any], size: tuple
         gate = _address(builder, product.out._replace(start=product.gate), *cell)
         value = _finished(builder, product, builder.load(total), gate)
         target = _address(builder, product.out, *cell)
-        stored = builder.store(value, builder.bitcast(target, vector.as_pointer()))
-        stored.align = 4
-
-
-def _spans(builder: Any, length: Any, steps: tuple[int, ...]) -> Iterator[tuple[Any, int]]:
-    """Write loops over 0 .. length - 1 in large steps and then smaller ones: (position, step)."""
-    start = _word(0)
-    for step in steps:
-        whole = builder.mul(builder.sdiv(builder.sub(length, start), _word(step)), _word(step))
-        stop = builder.add(start, whole)
-        with cgutils.for_range_slice(builder, start, stop, _word(step), _WORD) as (position, _):
-            yield position, step
-        start = stop
+        store(builder, value, target)
 
 
 def _emit(builder: Any, product: _Product, height: Any, width: Any) -> None:
@@ -156,10 +125,10 @@ def _emit(builder: Any, product: _Product, height: Any, width: Any) -> None:
         height: number of rows, an LLVM value; or None for a single row.
         width: number of columns, an LLVM value.
     """
-    heights = [(_word(0), 1)] if height is None else _spans(builder, height, _TILE_ROWS)
+    heights = [(word(0), 1)] if height is None else spans(builder, height, _TILE_ROWS)
     for row, num_rows in heights:
         tiles = {lanes * count: (lanes, count) for lanes, count in _WIDTHS[num_rows == 1]}
-        for column, step in _spans(builder, width, tuple(tiles)):
+        for column, step in spans(builder, width, tuple(tiles)):
             _emit_tile(builder, product, (row, column), (num_rows, *tiles[step]))
 
 
@@ -173,10 +142,10 @@ def _row_code(_, x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped
             if isinstance(kind, types.Array)
         ]
         first = builder.gep(starts[1], [arguments[3]])
-        one = _word(1)
-        left = Matrix(starts[0], _word(0), one)
+        one = word(1)
+        left = Matrix(starts[0], word(0), one)
         right = Matrix(first, arguments[4], one)
-        out = Matrix(starts[2], _word(0), one)
+        out = Matrix(starts[2], word(0), one)
         # Products are not fused with sums, so that results are the same on every processor.
         product = _Product(left, right, out, out, out.start, arguments[1], False, "plain", None)
         _emit(builder, product, None, arguments[4])
@@ -207,9 +176,7 @@ def add_product(x: Any, num_in: int, weights: Any, at: int, num_out: int, y: Any
 
 @overload(add_product, jit_options=INLINED)
 def _compiled_add_product(x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
-    for array in (x, weights, y):
-        if (array.dtype, array.ndim, array.layout) != (types.float32, 1, "C"):
-            raise TypeError(f"{array}: a product of float32 arrays without gaps is meant")
+    check_vectors(x, weights, y)
 
     def add(x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
         _add_row(x, num_in, weights, at, num_out, y)
@@ -220,9 +187,10 @@ def _compiled_add_product(x, num_in, weights, at, num_out, y):  # type: ignore[n
 def _matrix(context: Any, builder: Any, kind: Any, argument: Any) -> Matrix:
     """A float32 array; one of one dimension is a row that stands for all rows."""
     array = context.make_array(kind)(context, builder, argument)
-    strides = cgutils.unpack_tuple(builder, array.strides, kind.ndim)
-    steps = [builder.sdiv(stride, _word(4)) for stride in strides]
-    return Matrix(array.data, _word(0) if kind.ndim == 1 else steps[0], steps[-1])
+    row = word(0)
+    if kind.ndim == 2:
+        row = builder.sdiv(cgutils.unpack_tuple(builder, array.strides, 2)[0], word(4))
+    return Matrix(array.data, row, word(1))
 
 
 def _shape(context: Any, builder: Any, kind: Any, argument: Any) -> Any:
@@ -239,13 +207,13 @@ def _layer_code(_, x, weights, at, y, slope):  # type: ignore[no-untyped-def]
         out = _matrix(context, builder, y, arguments[3])
         height, depth = _shape(context, builder, x, arguments[0])
         width = _shape(context, builder, y, arguments[3])[1]
-        one = _word(1)
+        one = word(1)
         matrix = builder.gep(flat, [arguments[2]])
         bias = builder.gep(matrix, [builder.mul(depth, width)])
         product = _Product(
             left=left,
             right=Matrix(matrix, width, one),
-            base=Matrix(bias, _word(0), one),
+            base=Matrix(bias, word(0), one),
             out=out,
             gate=out.start,
             depth=depth,
@@ -285,8 +253,13 @@ def _compiled_apply_layer(x, weights, at, y, slope):  # type: ignore[no-untyped-
     return lambda x, weights, at, y, slope: _layer(x, weights, at, y, slope)
 
 
-def _product_of(finish: str) -> Any:
-    """The code of a product of matrices that ends in one of the ways of `_finished`."""
+def _product_of(finish: str, is_transposed: bool = False) -> Any:
+    """The code of a product of matrices.
+
+    Args:
+        finish: how it ends; see `_finished`.
+        is_transposed: whether the left matrix is given with rows and columns exchanged.
+    """
 
     @intrinsic
     def multiply(_, left, right, base, out, gate, slope):  # type: ignore[no-untyped-def]
@@ -294,9 +267,13 @@ def _product_of(finish: str) -> Any:
             pairs = zip(signature.args[:5], arguments[:5], strict=True)
             matrices = [_matrix(context, builder, *pair) for pair in pairs]
             height, depth = _shape(context, builder, left, arguments[0])
+            first = matrices[0]
+            if is_transposed:
+                height, depth = depth, height
+                first = Matrix(first.start, first.column, first.row)
             width = _shape(context, builder, right, arguments[1])[1]
             product = _Product(
-                left=matrices[0],
+                left=first,
                 right=matrices[1],
                 base=matrices[2],
                 out=matrices[3],
@@ -314,14 +291,63 @@ def _product_of(finish: str) -> Any:
     return multiply
 
 
+def _emit_sums(builder: Any, rows: Matrix, out: Matrix, height: Any, at: Any, lanes: int) -> None:
+    """Write code that adds some columns of all rows to `out`, beginning with column `at`.
+
+    Several sums run side by side, because each addition has to wait for the one before it.
+    """
+    vector = ir.VectorType(FLOAT, lanes)
+    zero = ir.Constant(vector, [0.0] * lanes)
+    sums = [cgutils.alloca_once(builder, vector) for _ in range(_NUM_SUMS)]
+    for total in sums:
+        builder.store(zero, total)
+    for row, step in spans(builder, height, (_NUM_SUMS, 1)):
+        for index in range(step):
+            other = load(
+                builder, _address(builder, rows, builder.add(row, word(index)), at), vector
+            )
+            builder.store(builder.fadd(builder.load(sums[index]), other), sums[index])
+    place = _address(builder, out, word(0), at)
+    value = load(builder, place, vector)
+    for total in sums:
+        value = builder.fadd(value, builder.load(total))
+    store(builder, value, place)
+
+
+def _sums_code(_, rows, out):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        matrix = _matrix(context, builder, rows, arguments[0])
+        target = _matrix(context, builder, out, arguments[1])
+        height, width = _shape(context, builder, rows, arguments[0])
+        for column, lanes in spans(builder, width, (16, 8, 1)):
+            _emit_sums(builder, matrix, target, height, column, lanes)
+        return context.get_dummy_value()
+
+    return types.void(rows, out), generate
+
+
+_sums: Any = intrinsic(_sums_code)
+
+
+@kernel
+def _add_rows(rows, out):  # type: ignore[no-untyped-def]
+    _sums(rows, out)
+
+
 _plain = _product_of("plain")
 _rectified = _product_of("rectify")
 _gated = _product_of("gate")
+_outer = _product_of("plain", is_transposed=True)
 
 
 @kernel
 def _multiply(left, right, base, out):  # type: ignore[no-untyped-def]
     _plain(left, right, base, out, out, 0.0)
+
+
+@kernel
+def _add_outer(left, right, out):  # type: ignore[no-untyped-def]
+    _outer(left, right, out, out, out, 0.0)
 
 
 @kernel
@@ -335,15 +361,26 @@ def _multiply_gated(left, right, base, out, gate, slope):  # type: ignore[no-unt
 
 
 def multiply(left: Any, right: Any, base: Any, out: Any) -> None:
-    """Set out to base + left right.
+    """Set out to base + left right. The columns of all matrices lie without gaps.
 
     Args:
         left: float32[m, k].
-        right: float32[k, n]; the columns of right, base and out lie without gaps.
+        right: float32[k, n].
         base: float32[m, n], or float32[n], which is added to every row. It may be `out`.
         out: float32[m, n], or float32[n] if m is 1.
     """
     out[:] = base + left @ right
+
+
+def add_outer(left: Any, right: Any, out: Any) -> None:
+    """Add the product of the transposed left matrix and the right one to out.
+
+    Args:
+        left: float32[k, m].
+        right: float32[k, n].
+        out: float32[m, n], changed.
+    """
+    out += left.T @ right
 
 
 def multiply_rectified(left: Any, right: Any, base: Any, out: Any, slope: float) -> None:
@@ -375,9 +412,29 @@ def multiply_gated(left: Any, right: Any, base: Any, out: Any, gate: Any, slope:
     out[:] = np.where(gate > 0, total, slope * total)
 
 
+def add_rows(rows: Any, out: Any) -> None:
+    """Add the sum of all rows to out.
+
+    Args:
+        rows: float32[m, n]; its columns lie without gaps.
+        out: float32[n], changed.
+    """
+    out += rows.sum(axis=0)
+
+
+@overload(add_rows, jit_options=INLINED)
+def _compiled_add_rows(rows, out):  # type: ignore[no-untyped-def]
+    return lambda rows, out: _add_rows(rows, out)
+
+
 @overload(multiply, jit_options=INLINED)
 def _compiled_multiply(left, right, base, out):  # type: ignore[no-untyped-def]
     return lambda left, right, base, out: _multiply(left, right, base, out)
+
+
+@overload(add_outer, jit_options=INLINED)
+def _compiled_add_outer(left, right, out):  # type: ignore[no-untyped-def]
+    return lambda left, right, out: _add_outer(left, right, out)
 
 
 @overload(multiply_rectified, jit_options=INLINED)

@@ -40,7 +40,6 @@ from parcae.policies.networks.kernels import (
     hold_logit,
     job_logit,
     largest,
-    rectify,
 )
 from parcae.policies.networks.layout import deep_set, offsets_of
 from parcae.policies.rule.kernels.decisions import decide as decide_by_rule
@@ -53,6 +52,7 @@ from parcae.policies.rule.kernels.scores import (
 )
 from parcae.policies.rule.kernels.stages import best_stage, command_class
 from parcae.products import add_product
+from parcae.vectors import rectify
 
 _NET = deep_set(SHAPES)
 _OFFSETS = offsets_of(SHAPES)

@@ -283,6 +283,5 @@ def allocate_passes(room: Room, settings: DecimaSettings, num_levels: int) -> Pa
         shared=_zeros(GROUP, 3 * d),
         d_shared=_zeros(GROUP, 3 * d),
         zeros=_zeros(HIDDEN_1),
-        ones=np.ones((1, max(rows, GROUP * max(num_levels, room.options))), np.float32),
         **_lists(room, rows, jobs),
     )

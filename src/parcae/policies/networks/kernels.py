@@ -12,6 +12,7 @@ import numpy as np
 
 from parcae.kernels import inlined, kernel, mix, row_of, sort_rows
 from parcae.products import add_product
+from parcae.vectors import copy_numbers, rectify
 
 #: A hash has 64 bits, a float64 holds 53 of them exactly.
 _UNUSED_BITS = np.uint64(11)
@@ -66,21 +67,7 @@ def copy_bias(weights, at, num_out, y):  # type: ignore[no-untyped-def]
         num_out: its length.
         y: float32[at least num_out], written.
     """
-    for o in range(num_out):
-        y[o] = weights[at + o]
-
-
-@inlined
-def rectify(y, size, slope):  # type: ignore[no-untyped-def]
-    """Apply the leaky rectifier to the first `size` numbers of y, in place.
-
-    Args:
-        y: float32 array, changed.
-        size: how many numbers.
-        slope: factor for numbers below zero, 0 to 1.
-    """
-    for o in range(size):
-        y[o] = max(y[o], slope * y[o])
+    copy_numbers(weights, at, num_out, y)
 
 
 @inlined

@@ -325,7 +325,7 @@ def decide(view, net, work):  # type: ignore[no-untyped-def]
     return stage, limit, executor_class, idle_ms
 
 
-@kernel
+@inlined
 def _draw_class(view, net, work, stage, limit, uniform_draw):  # type: ignore[no-untyped-def]
     """Draw an executor class and note it in `work.chosen`.
 
@@ -340,7 +340,7 @@ def _draw_class(view, net, work, stage, limit, uniform_draw):  # type: ignore[no
     return drawn, log_prob, count > 1
 
 
-@kernel
+@inlined
 def _draw_length(view, net, work, stage, limit, uniform_draw):  # type: ignore[no-untyped-def]
     """Draw the length of an idle slot and note it in `work.chosen`.
 

@@ -27,6 +27,7 @@ from parcae.policies.decima.kernels.features import (
     path_and_width,
     write_stage_features,
 )
+from parcae.policies.decima.kernels.rows import add_row, clear_rows, copy_row
 from parcae.policies.decima.kernels.transforms import apply_outer_transform, transform
 from parcae.policies.decima.layout import EMBEDDING, NUM_PLAIN, Transform
 from parcae.products import apply_layer
@@ -227,19 +228,17 @@ def _prepare(net, work, first, last):  # type: ignore[no-untyped-def]
 def _add_messages(view, net, work, first, last):  # type: ignore[no-untyped-def]
     """Add g(sum of f(e_u) over the children u) to the embeddings of stages above the leaves."""
     num_features = work.x.shape[1]
+    clear_rows(work.total, 0, last - first)
     for row in range(first, last):
         stage = work.listed[row]
-        work.total[row - first] = 0.0
         start = view.stages.child_start[stage]
         for edge in range(start, start + view.stages.num_children[stage]):
             child = view.children[edge]
             if is_unfinished(view, child):
-                for o in range(_D):
-                    work.total[row - first, o] += work.f[work.now[0] + child, o]
+                add_row(work.f, work.now[0] + child, work.total, row - first)
     apply_outer_transform(net, work, Transform.G_STAGE, work.out[: last - first])
     for row in range(first, last):
-        for o in range(_D):
-            work.rows[row, num_features + o] += work.out[row - first, o]
+        add_row(work.out, row - first, work.rows[:, num_features:], row)
 
 
 @inlined
@@ -260,15 +259,12 @@ def _embed_stages(view, net, work, num_jobs):  # type: ignore[no-untyped-def]
             if net.has_graph and height > 0:
                 _add_messages(view, net, work, first, last)
         for row in range(first, last):
-            for o in range(_D):
-                e = work.rows[row, num_features + o]
-                work.e[work.now[0] + work.listed[row], o] = e
+            copy_row(work.rows[:, num_features:], row, work.e, work.now[0] + work.listed[row])
         if net.has_graph and middle > first:
             e = work.rows[first:middle, num_features:]
             transform(net, work, Transform.F_STAGE, e, work.out[: middle - first])
             for row in range(first, middle):
-                for o in range(_D):
-                    work.f[work.now[0] + work.listed[row], o] = work.out[row - first, o]
+                copy_row(work.out, row - first, work.f, work.now[0] + work.listed[row])
         first = last
         height += 1
     return num_stale
@@ -277,14 +273,13 @@ def _embed_stages(view, net, work, num_jobs):  # type: ignore[no-untyped-def]
 @inlined
 def _sum_stages(view, work, num_jobs):  # type: ignore[no-untyped-def]
     """Write the sums of f2(x_v, e_v) over the stages of the changed jobs to `work.total`."""
+    clear_rows(work.total, 0, num_jobs)
     for position in range(num_jobs):
         job = work.changed[position]
         first = view.jobs.stage_start[job]
-        work.total[position] = 0.0
         for stage in range(first, first + view.jobs.num_stages[job]):
             if is_unfinished(view, stage):
-                for o in range(_D):
-                    work.total[position, o] += work.f2[work.now[0] + stage, o]
+                add_row(work.f2, work.now[0] + stage, work.total, position)
 
 
 @inlined
@@ -301,8 +296,7 @@ def _embed_jobs(view, net, work, num_jobs):  # type: ignore[no-untyped-def]
     if count > 0:
         transform(net, work, Transform.F_JOB, work.rows[:count], work.out[:count])
     for row in range(count):
-        for o in range(_D):
-            work.f2[work.now[0] + work.listed[row], o] = work.out[row, o]
+        copy_row(work.out, row, work.f2, work.now[0] + work.listed[row])
     _sum_stages(view, work, num_jobs)
     y = work.out[:num_jobs]
     apply_outer_transform(net, work, Transform.G_JOB, y)
@@ -310,9 +304,8 @@ def _embed_jobs(view, net, work, num_jobs):  # type: ignore[no-untyped-def]
     transform(net, work, Transform.F_GLOBAL, y, f3)
     for position in range(num_jobs):
         row = work.now[1] + work.changed[position]
-        for o in range(_D):
-            work.y[row, o] = y[position, o]
-            work.f3[row, o] = f3[position, o]
+        copy_row(y, position, work.y, row)
+        copy_row(f3, position, work.f3, row)
 
 
 @inlined
@@ -388,13 +381,11 @@ def _copy_embeddings(view, work, source, target):  # type: ignore[no-untyped-def
     for stage in range(view.jobs.num_stages[target]):
         stamp = work.stage_stamp[view.jobs.stage_start[target] + stage]
         work.embedded_stage[first + stage] = stamp
-        for o in range(_D):
-            work.e[first + stage, o] = work.e[first_source + stage, o]
-            work.f[first + stage, o] = work.f[first_source + stage, o]
-            work.f2[first + stage, o] = work.f2[first_source + stage, o]
-    for o in range(_D):
-        work.y[work.now[1] + target, o] = work.y[work.now[1] + source, o]
-        work.f3[work.now[1] + target, o] = work.f3[work.now[1] + source, o]
+        copy_row(work.e, first_source + stage, work.e, first + stage)
+        copy_row(work.f, first_source + stage, work.f, first + stage)
+        copy_row(work.f2, first_source + stage, work.f2, first + stage)
+    copy_row(work.y, work.now[1] + source, work.y, work.now[1] + target)
+    copy_row(work.f3, work.now[1] + source, work.f3, work.now[1] + target)
 
 
 @inlined
@@ -437,14 +428,12 @@ def embed(view, net, work):  # type: ignore[no-untyped-def]
     """
     _choose_version(view, net, work)
     _embed_changed(view, net, work)
-    work.total[0] = 0.0
+    clear_rows(work.total, 0, 1)
     work.z[:] = 0.0
     if not net.has_graph:
         return
     for position in range(view.now.num_active[0]):
-        row = work.now[1] + view.active[position]
-        for o in range(_D):
-            work.total[0, o] += work.f3[row, o]
+        add_row(work.f3, work.now[1] + view.active[position], work.total, 0)
     apply_outer_transform(net, work, Transform.G_GLOBAL, work.out[:1])
     for o in range(_D):
         work.z[o] = work.out[0, o]

@@ -31,9 +31,9 @@ from parcae.policies.decima.layout import (
 from parcae.policies.networks.kernels import (
     copy_bias,
     dot,
-    rectify,
 )
 from parcae.products import add_product, apply_layer
+from parcae.vectors import rectify
 
 _D = EMBEDDING
 _H1 = HIDDEN_1

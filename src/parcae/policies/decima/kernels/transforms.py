@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from parcae.kernels import inlined, kernel
-from parcae.policies.decima.layout import EMBEDDING, HIDDEN_1, HIDDEN_2, SLOPE
-from parcae.policies.networks.kernels import copy_bias, rectify
+from parcae.policies.decima.kernels.rows import copy_row
+from parcae.policies.decima.layout import HIDDEN_1, HIDDEN_2, SLOPE
+from parcae.policies.networks.kernels import copy_bias
 from parcae.products import add_product, apply_layer
+from parcae.vectors import rectify
 
-_D = EMBEDDING
 _H1 = HIDDEN_1
 _H2 = HIDDEN_2
 _SLOPE = np.float32(SLOPE)
@@ -77,5 +78,4 @@ def apply_outer_transform(net, work, which, y):  # type: ignore[no-untyped-def]
         transform(net, work, which, work.total[:rows], y)
         return
     for row in range(rows):
-        for o in range(_D):
-            y[row, o] = work.total[row, o]
+        copy_row(work.total, row, y, row)

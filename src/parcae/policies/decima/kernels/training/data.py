@@ -175,7 +175,6 @@ class Passes(NamedTuple):
     shared: Any  # float32[decisions, 3 * EMBEDDING], inputs that all options have in common
     d_shared: Any
     zeros: Any  # float32[largest width]
-    ones: Any  # float32[1, rows]
     listed: Any  # int64[listed stages], row of each stage of each job
     first_of: Any  # int64[jobs + 1], first listed stage of each job
     member_job: Any  # int64[members]

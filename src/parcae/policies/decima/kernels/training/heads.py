@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from parcae.kernels import inlined
+from parcae.policies.decima.kernels.rows import add_row, clear_rows, copy_row
 from parcae.policies.decima.kernels.training.choices import choices_back, judge_choices
 from parcae.policies.decima.kernels.training.data import DECISIONS, JOBS, ROWS
-from parcae.policies.decima.kernels.training.layers import add_gradient, clear, go_back, score
+from parcae.policies.decima.kernels.training.layers import add_gradient, go_back, score
 from parcae.policies.decima.layout import EMBEDDING, LIMIT_NONE, LIMIT_OUTPUTS
 
 _D = EMBEDDING
@@ -15,22 +16,18 @@ _D = EMBEDDING
 def _share(work):  # type: ignore[no-untyped-def]
     """Write the embeddings that all options of a chosen stage have in common: e, y, z."""
     for at in range(work.size[DECISIONS]):
-        stage = work.stage[at]
-        for o in range(_D):
-            work.shared[at, o] = work.e[stage, o]
-            work.shared[at, _D + o] = work.y[work.stage_job[at], o]
-            work.shared[at, 2 * _D + o] = work.z[at, o]
+        copy_row(work.e, work.stage[at], work.shared, at)
+        copy_row(work.y, work.stage_job[at], work.shared[:, _D:], at)
+        copy_row(work.z, at, work.shared[:, 2 * _D :], at)
 
 
 @inlined
 def _share_back(work):  # type: ignore[no-untyped-def]
     """Add the gradients of the shared embeddings to those of stages, jobs and clusters."""
     for at in range(work.size[DECISIONS]):
-        stage = work.stage[at]
-        for o in range(_D):
-            work.d_e[stage, o] += work.d_shared[at, o]
-            work.d_y[work.stage_job[at], o] += work.d_shared[at, _D + o]
-            work.d_z[at, o] += work.d_shared[at, 2 * _D + o]
+        add_row(work.d_shared, at, work.d_e, work.stage[at])
+        add_row(work.d_shared[:, _D:], at, work.d_y, work.stage_job[at])
+        add_row(work.d_shared[:, 2 * _D :], at, work.d_z, at)
 
 
 @inlined
@@ -50,10 +47,9 @@ def _write_stage(data, work, count, option, decision):  # type: ignore[no-untype
     inputs = work.q.inputs
     job = work.option_job[count]
     stage = work.q.option[count]
-    for o in range(_D):
-        inputs[count, o] = work.e[stage, o]
-        inputs[count, _D + o] = work.y[job, o]
-        inputs[count, 2 * _D + o] = work.z[decision, o]
+    copy_row(work.e, stage, inputs, count)
+    copy_row(work.y, job, inputs[:, _D:], count)
+    copy_row(work.z, decision, inputs[:, 2 * _D :], count)
     for feature in range(data.option_x.shape[1]):
         inputs[count, 3 * _D + feature] = data.option_x[option, feature]
 
@@ -101,9 +97,9 @@ def _list_limits(data, work, parts, group):  # type: ignore[no-untyped-def]
 def _write_limit(work, parts, at, row):  # type: ignore[no-untyped-def]
     """Write the embedded inputs of the limits of a decision to a row."""
     head = work.w
-    for column in range(head.d_inputs.shape[1]):
-        place = _place_of(parts, column // _D) + column % _D
-        head.inputs[row, column] = work.shared[at, place]
+    for part in range(head.d_inputs.shape[1] // _D):
+        shared = work.shared[:, _place_of(parts, part) :]
+        copy_row(shared, at, head.inputs[:, part * _D :], row)
 
 
 @inlined
@@ -158,8 +154,8 @@ def _list_options(work, head, allowed, choice, group):  # type: ignore[no-untype
             if option == choice[group[at]]:
                 head.chosen[at] = count
             head.option[count] = option
-            for column in range(3 * _D):
-                head.inputs[count, column] = work.shared[at, column]
+            for part in range(3):
+                copy_row(work.shared[:, part * _D :], at, head.inputs[:, part * _D :], count)
             count += 1
     head.first[group.shape[0]] = count
 
@@ -205,11 +201,11 @@ def _score_lengths(data, work, parts, group):  # type: ignore[no-untyped-def]
 def _options_back(layers, gradient, work, head):  # type: ignore[no-untyped-def]
     """Write the gradient of the options' inputs, and add that of the layers."""
     count = head.first[work.size[DECISIONS]]
-    clear(head.d_inputs, 0, count)
+    clear_rows(head.d_inputs, 0, count)
     for row in range(count):
         head.layers.d_out[row, 0] = head.logs[row]
     go_back(layers, work, head.layers, head.d_inputs, 0, count)
-    add_gradient(gradient, work, head.inputs, head.layers, 0, count)
+    add_gradient(gradient, head.inputs, head.layers, 0, count)
 
 
 @inlined
@@ -217,13 +213,13 @@ def _outputs_back(parts, gradient, work):  # type: ignore[no-untyped-def]
     """Like `_options_back`, for limits with one output each."""
     head = work.w
     count = work.size[DECISIONS]
-    clear(head.layers.d_out, 0, count)
-    clear(head.d_inputs, 0, count)
+    clear_rows(head.layers.d_out, 0, count)
+    clear_rows(head.d_inputs, 0, count)
     for at in range(count):
         for row in range(head.first[at], head.first[at + 1]):
             head.layers.d_out[at, head.option[row]] = head.logs[row]
     go_back(parts.w, work, head.layers, head.d_inputs, 0, count)
-    add_gradient(gradient.w, work, head.inputs, head.layers, 0, count)
+    add_gradient(gradient.w, head.inputs, head.layers, 0, count)
 
 
 @inlined
@@ -239,9 +235,9 @@ def _limits_back(parts, gradient, work):  # type: ignore[no-untyped-def]
         first = at if is_single else head.first[at]
         last = at + 1 if is_single else head.first[at + 1]
         for row in range(first, last):
-            for column in range(head.d_inputs.shape[1]):
-                place = _place_of(parts, column // _D) + column % _D
-                work.d_shared[at, place] += head.d_inputs[row, column]
+            for part in range(head.d_inputs.shape[1] // _D):
+                shared = work.d_shared[:, _place_of(parts, part) :]
+                add_row(head.d_inputs[:, part * _D :], row, shared, at)
 
 
 @inlined
@@ -249,8 +245,8 @@ def _sum_shared(work, head):  # type: ignore[no-untyped-def]
     """Add the gradients of the options' inputs to those of the shared embeddings."""
     for at in range(work.size[DECISIONS]):
         for row in range(head.first[at], head.first[at + 1]):
-            for column in range(3 * _D):
-                work.d_shared[at, column] += head.d_inputs[row, column]
+            for part in range(3):
+                add_row(head.d_inputs[:, part * _D :], row, work.d_shared[:, part * _D :], at)
 
 
 @inlined
@@ -262,10 +258,9 @@ def _stages_scored_back(parts, gradient, work):  # type: ignore[no-untyped-def]
         for row in range(head.first[decision], head.first[decision + 1]):
             at = head.option[row]
             job = work.option_job[row]
-            for o in range(_D):
-                work.d_e[at, o] += head.d_inputs[row, o]
-                work.d_y[job, o] += head.d_inputs[row, _D + o]
-                work.d_z[decision, o] += head.d_inputs[row, 2 * _D + o]
+            add_row(head.d_inputs, row, work.d_e, at)
+            add_row(head.d_inputs[:, _D:], row, work.d_y, job)
+            add_row(head.d_inputs[:, 2 * _D :], row, work.d_z, decision)
 
 
 @inlined
@@ -282,10 +277,10 @@ def _lengths_back(parts, gradient, work):  # type: ignore[no-untyped-def]
 @inlined
 def _clear_gradients(work):  # type: ignore[no-untyped-def]
     """Set the gradients of all embeddings to zero."""
-    clear(work.d_e, 0, work.size[ROWS])
-    clear(work.d_y, 0, work.size[JOBS])
-    clear(work.d_z, 0, work.size[DECISIONS])
-    clear(work.d_shared, 0, work.size[DECISIONS])
+    clear_rows(work.d_e, 0, work.size[ROWS])
+    clear_rows(work.d_y, 0, work.size[JOBS])
+    clear_rows(work.d_z, 0, work.size[DECISIONS])
+    clear_rows(work.d_shared, 0, work.size[DECISIONS])
 
 
 @inlined

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from parcae.kernels import inlined
-from parcae.policies.decima.layout import EMBEDDING, SLOPE
-from parcae.products import multiply, multiply_gated, multiply_rectified
-
-_D = EMBEDDING
+from parcae.policies.decima.kernels.rows import clear_rows, copy_row, gate_row
+from parcae.policies.decima.layout import SLOPE
+from parcae.products import add_outer, add_rows, multiply, multiply_gated, multiply_rectified
 
 
 @inlined
@@ -47,48 +46,29 @@ def go_back(layers, work, out, d_inputs, first, last):  # type: ignore[no-untype
 def transform_back(layers, work, out, d_inputs, first, last):  # type: ignore[no-untyped-def]
     """Like `go_back`, for a transform whose last layer is rectified."""
     for row in range(first, last):
-        for o in range(_D):
-            if out.out[row, o] <= 0.0:
-                out.d_out[row, o] *= SLOPE
+        gate_row(out.out, out.d_out, row, SLOPE)
     go_back(layers, work, out, d_inputs, first, last)
 
 
 @inlined
-def add_gradient(gradient, work, inputs, out, first, last):  # type: ignore[no-untyped-def]
+def add_gradient(gradient, inputs, out, first, last):  # type: ignore[no-untyped-def]
     """Add to the gradient of a transform what the rows first .. last - 1 contribute."""
     d1 = out.d1[first:last]
     d2 = out.d2[first:last]
     d_out = out.d_out[first:last]
-    ones = work.ones[:, first:last]
-    multiply(inputs[first:last].T, d1, gradient.w1, gradient.w1)
-    multiply(ones, d1, gradient.b1, gradient.b1)
-    multiply(out.h1[first:last].T, d2, gradient.w2, gradient.w2)
-    multiply(ones, d2, gradient.b2, gradient.b2)
-    multiply(out.h2[first:last].T, d_out, gradient.w3, gradient.w3)
-    multiply(ones, d_out, gradient.b3, gradient.b3)
+    add_outer(inputs[first:last], d1, gradient.w1)
+    add_rows(d1, gradient.b1)
+    add_outer(out.h1[first:last], d2, gradient.w2)
+    add_rows(d2, gradient.b2)
+    add_outer(out.h2[first:last], d_out, gradient.w3)
+    add_rows(d_out, gradient.b3)
 
 
 @inlined
 def copy(source, target, first, last):  # type: ignore[no-untyped-def]
     """Copy rows of embeddings."""
     for row in range(first, last):
-        for o in range(_D):
-            target[row, o] = source[row, o]
-
-
-@inlined
-def clear(target, first, last):  # type: ignore[no-untyped-def]
-    """Set rows to zero."""
-    for row in range(first, last):
-        for o in range(target.shape[1]):
-            target[row, o] = 0.0
-
-
-@inlined
-def add_row(source, row, target, at):  # type: ignore[no-untyped-def]
-    """Add a row of embeddings to another."""
-    for o in range(_D):
-        target[at, o] += source[row, o]
+        copy_row(source, row, target, row)
 
 
 @inlined
@@ -108,7 +88,7 @@ def outer_back(  # type: ignore[no-untyped-def]
     """Write the gradient of the inputs of `outer` to d_inputs."""
     if parts.has_two_transforms:
         copy(d_y, out.d_out, first, last)
-        clear(d_inputs, first, last)
+        clear_rows(d_inputs, first, last)
         transform_back(layers, work, out, d_inputs, first, last)
     else:
         copy(d_y, d_inputs, first, last)

@@ -16,9 +16,6 @@ from parcae.policies.decima.kernels.training.embeddings import embed, embed_back
 from parcae.policies.decima.kernels.training.groups import load
 from parcae.policies.decima.kernels.training.heads import heads_back, judge_heads
 from parcae.policies.decima.kernels.training.layers import copy
-from parcae.policies.decima.layout import EMBEDDING
-
-_D = EMBEDDING
 
 
 @inlined
@@ -75,9 +72,7 @@ def summarize(data, edges, parts, work, index, z):  # type: ignore[no-untyped-de
     while first < index.shape[0]:
         last = load(data, edges, work, index, first)
         embed(parts, work)
-        for at in range(last - first):
-            for o in range(_D):
-                z[first + at, o] = work.z[at, o]
+        copy(work.z, z[first:last], 0, last - first)
         first = last
 
 

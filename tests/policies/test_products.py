@@ -1,0 +1,163 @@
+"""Products, sums and copies that are written as vector instructions, against plain NumPy."""
+
+import numpy as np
+import pytest
+
+from parcae import products, vectors
+from parcae.kernels import kernel
+from parcae.policies.decima.kernels import rows
+from parcae.policies.decima.layout import EMBEDDING
+
+SLOPE = np.float32(0.2)
+#: Rows, inputs and outputs: tiles of every height and width, and what is left of them.
+SIZES = [(1, 1, 1), (3, 5, 8), (15, 8, 16), (8, 16, 8), (21, 13, 16), (9, 24, 40), (40, 2, 7)]
+
+
+@kernel
+def _multiply(left, right, base, out):
+    products.multiply(left, right, base, out)
+
+
+@kernel
+def _multiply_rectified(left, right, base, out, slope):
+    products.multiply_rectified(left, right, base, out, slope)
+
+
+@kernel
+def _multiply_gated(left, right, base, out, gate, slope):
+    products.multiply_gated(left, right, base, out, gate, slope)
+
+
+@kernel
+def _add_outer(left, right, out):
+    products.add_outer(left, right, out)
+
+
+@kernel
+def _add_rows(matrix, out):
+    products.add_rows(matrix, out)
+
+
+@kernel
+def _apply_layer(x, weights, at, y, slope):
+    products.apply_layer(x, weights, at, y, slope)
+
+
+@kernel
+def _copy_numbers(source, at, count, target):
+    vectors.copy_numbers(source, at, count, target)
+
+
+@kernel
+def _rectify(y, size, slope):
+    vectors.rectify(y, size, slope)
+
+
+@kernel
+def _copy_row(source, row, target, at):
+    rows.copy_row(source, row, target, at)
+
+
+@kernel
+def _add_row(source, row, target, at):
+    rows.add_row(source, row, target, at)
+
+
+@kernel
+def _clear_rows(target, first, last):
+    rows.clear_rows(target, first, last)
+
+
+@kernel
+def _gate_row(gate, target, at, slope):
+    rows.gate_row(gate, target, at, slope)
+
+
+PAIRS = {
+    _multiply: products.multiply,
+    _multiply_rectified: products.multiply_rectified,
+    _multiply_gated: products.multiply_gated,
+    _add_outer: products.add_outer,
+    _add_rows: products.add_rows,
+    _apply_layer: products.apply_layer,
+    _copy_numbers: vectors.copy_numbers,
+    _rectify: vectors.rectify,
+    _copy_row: rows.copy_row,
+    _add_row: rows.add_row,
+    _clear_rows: rows.clear_rows,
+    _gate_row: rows.gate_row,
+}
+
+
+def random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def check(compiled, *arguments) -> None:
+    """The compiled function changes the same arrays as its Python body, by the same numbers."""
+    expected = [np.copy(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    PAIRS[compiled](*expected)
+    compiled(*arguments)
+    for found, wanted in zip(arguments, expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("height", "depth", "width"), SIZES)
+def test_products_of_matrices(height, depth, width):
+    left = random(height, depth)
+    right = random(depth, width)
+    base = random(width)
+    out = random(height, width) + 1
+    check(_multiply, left, right, base, out.copy())
+    check(_multiply, left, right, random(height, width), out.copy())
+    check(_multiply_rectified, left, right, base, out.copy(), SLOPE)
+    check(_multiply_gated, left, right, base, out.copy(), random(height, width), SLOPE)
+    check(_add_outer, random(depth, height), right, out.copy())
+    check(_add_rows, left, random(depth))
+
+
+@pytest.mark.parametrize(("height", "depth", "width"), SIZES)
+def test_operands_may_be_columns_of_wider_arrays(height, depth, width):
+    left = random(height, depth + 5)[:, 3 : 3 + depth]
+    right = random(depth, width)
+    wide = random(height, width + 2)
+    untouched = wide[:, width:].copy()
+    check(_multiply, left, right, random(width), wide[:, :width])
+    np.testing.assert_array_equal(wide[:, width:], untouched)
+    check(_add_outer, random(height, depth + 5)[:, 2 : 2 + depth], wide[:, :width], right)
+    check(_add_rows, left, random(depth))
+
+
+@pytest.mark.parametrize(("height", "depth", "width"), SIZES)
+def test_a_layer_of_flat_weights(height, depth, width):
+    weights = random(4 + (depth + 1) * width + 3)
+    check(_apply_layer, random(height, depth), weights, 4, random(height, width), SLOPE)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 16, 31, 50])
+def test_vectors(size):
+    check(_copy_numbers, random(60), 5, size, random(size + 2))
+    check(_rectify, random(size + 3), size, SLOPE)
+
+
+def test_rows_of_embeddings():
+    source = random(6, EMBEDDING)
+    wide = random(5, EMBEDDING + 4)
+    check(_copy_row, source, 4, wide[:, 3:], 2)
+    check(_add_row, wide[:, 4:], 1, source, 3)
+    check(_gate_row, random(7, EMBEDDING), random(7, EMBEDDING), 6, SLOPE)
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 5), (2, 3), (1, 4)])
+def test_clearing_rows(first, last):
+    check(_clear_rows, random(5, 11), first, last)
+
+
+def test_code_is_refused_for_other_arrays():
+    doubles = np.zeros((3, EMBEDDING))
+    with pytest.raises(Exception, match="a matrix of float32 is meant"):
+        _copy_row(doubles, 0, doubles, 1)
+    with pytest.raises(Exception, match="an array without gaps is meant"):
+        _clear_rows(random(3, EMBEDDING + 1)[:, 1:], 0, 2)
+    with pytest.raises(Exception, match="float32 numbers without gaps are meant"):
+        _rectify(random(8)[::2], 2, SLOPE)
