@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.errors import DivergedError, FormatError
+from parcae.errors import ConfigError, DivergedError, FormatError
 from parcae.learning.loop import (
     BEST_FILE,
     Iteration,
@@ -139,6 +139,18 @@ def test_a_state_with_an_array_of_another_shape_or_without_an_identity_is_refuse
         write_checkpoint(wrong, tmp_path / STATE_FILE)
         with pytest.raises(FormatError, match="not the state of a training"):
             train(_Counting(goal=4), Plan(60, 4, tmp_path, is_resumed=True))
+
+
+def test_a_training_that_started_from_other_weights_is_not_resumed(tmp_path: Path) -> None:
+    train(_Counting(goal=4), Plan(60, 2, tmp_path))
+    before = (tmp_path / STATE_FILE).read_bytes()
+    other = _Counting(goal=4)
+    other.count = 1
+    with pytest.raises(
+        ConfigError, match="another network to start from"
+    ):
+        train(other, Plan(60, 4, tmp_path, is_resumed=True))
+    assert (tmp_path / STATE_FILE).read_bytes() == before
 
 
 def test_ctrl_c_between_two_iterations_measures_and_saves(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ strategy of the world of cores (`parcae.learning.order_evolution`), and packing
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -225,10 +226,16 @@ def train(learner: Learner, plan: Plan, progress: Progress | None = None) -> Tra
         return _Loop(learner, plan).run(progress)
 
 
+def _digest(weights: Weights) -> str:
+    """A text that differs between different weights."""
+    return hashlib.sha256(b"".join(weights[name].tobytes() for name in sorted(weights))).hexdigest()
+
+
 class _Loop:
     def __init__(self, learner: Learner, plan: Plan) -> None:
         self.learner = learner
         self.plan = plan
+        self.start = _digest(learner.weights())
         self.iteration = 0
         self.seconds = 0.0
         self.best = math.inf
@@ -363,6 +370,7 @@ class _Loop:
             "settings": learner.settings(),
             "seed": learner.seed,
             **learner.identity(),
+            "network to start from (--start)": self.start,
         }
 
     def _save_best(self) -> None:
