@@ -146,9 +146,7 @@ def test_a_training_that_started_from_other_weights_is_not_resumed(tmp_path: Pat
     before = (tmp_path / STATE_FILE).read_bytes()
     other = _Counting(goal=4)
     other.count = 1
-    with pytest.raises(
-        ConfigError, match="another network to start from"
-    ):
+    with pytest.raises(ConfigError, match="another network to start from"):
         train(other, Plan(60, 4, tmp_path, is_resumed=True))
     assert (tmp_path / STATE_FILE).read_bytes() == before
 

@@ -201,6 +201,8 @@ def test_an_objective_is_named_as_on_the_command_line() -> None:
     assert parse_cost("bounded-slowdown") is Cost.BOUNDED_SLOWDOWN
     with pytest.raises(ConfigError, match="write one of slowdown, bounded-slowdown, completion"):
         parse_cost("speed")
+    with pytest.raises(ConfigError, match=r"slowdown\+makespan$"):
+        parse_cost("speed", is_of_run=True)
 
 
 def test_of_two_logs_the_typical_cost_is_the_geometric_mean_of_their_means() -> None:

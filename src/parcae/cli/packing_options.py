@@ -258,7 +258,8 @@ def cost_of(objective: str | None, is_log: bool) -> Cost:
     """The objective that the option names; by default slowdown, for logs bounded slowdown."""
     from parcae.metrics.packing import parse_cost
 
-    return parse_cost(objective or ("bounded-slowdown" if is_log else "slowdown"))
+    name = objective or ("bounded-slowdown" if is_log else "slowdown")
+    return parse_cost(name, is_of_run=True)
 
 
 def reject_both(swf: Path | None, drawn: DrawnOptions) -> None:

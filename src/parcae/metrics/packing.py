@@ -26,12 +26,19 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 #: Costs that are sums over jobs; the others are one number per run.
 BY_JOB = (Cost.SLOWDOWN, Cost.BOUNDED_SLOWDOWN, Cost.COMPLETION, Cost.SLOWDOWN_MAKESPAN)
+#: Objectives whose cost of a whole run is the same for every policy.
+_SAME_FOR_ALL = (Cost.UTILIZATION,)
 #: The start of a job that never starts.
 _NEVER = np.iinfo(np.int64).max
 
 
-def parse_cost(text: str) -> Cost:
+def parse_cost(text: str, is_of_run: bool = False) -> Cost:
     """Return the cost with the given objective's name.
+
+    Args:
+        text: the name.
+        is_of_run: whether the objective is to rank policies by whole runs, so that the error names
+            only objectives that do (see `require_ranking`).
 
     Raises:
         ConfigError: no objective has this name.
@@ -40,7 +47,8 @@ def parse_cost(text: str) -> Cost:
     """
     names = {cost.objective: cost for cost in Cost}
     if text not in names:
-        raise ConfigError(f"objective {text!r} does not exist: write one of {', '.join(names)}")
+        known = [name for name, cost in names.items() if not (is_of_run and cost in _SAME_FOR_ALL)]
+        raise ConfigError(f"objective {text!r} does not exist: write one of {', '.join(known)}")
     return names[text]
 
 
@@ -51,7 +59,7 @@ def require_ranking(cost: Cost) -> None:
         ConfigError: it does not. Utilization adds up to the work of the jobs, which is the same for
             every policy that starts them all.
     """
-    if cost is Cost.UTILIZATION:
+    if cost in _SAME_FOR_ALL:
         raise ConfigError(
             "objective 'utilization' adds up to the work of the jobs, which is the same for every "
             "policy that starts them all: use makespan"

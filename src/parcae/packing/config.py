@@ -10,6 +10,8 @@ from parcae.workloads.rigid import RigidJobs
 
 #: Default limit of decisions per run: no policy that lets time pass now and then reaches it.
 _MANY = 1 << 40
+#: Longest horizon: a cluster has a row of memory for each of its steps.
+_LONGEST = 1 << 20
 #: Bounded slowdown takes shorter jobs as this long: 10 s, as is usual for logs of batch clusters.
 BOUND_S = 10
 
@@ -30,7 +32,7 @@ class PackingConfig(BaseModel):
         num_slots: number of job slots, which are the visible waiting jobs (steps only).
         backlog_size: number of further waiting jobs. Jobs beyond it are dropped and counted (steps
             only).
-        horizon: steps that are planned ahead; no job may be longer (steps only).
+        horizon: steps that are planned ahead, at most 2^20; no job may be longer (steps only).
         window: steps that a run lasts at least.
         ends_early: the run ends with the window, even if jobs are unfinished.
         as_coded: reproduce two quirks of the released code: a job that finishes together with
@@ -48,7 +50,7 @@ class PackingConfig(BaseModel):
     mode: TimeMode = TimeMode.STEPS
     num_slots: int = Field(default=10, ge=1)
     backlog_size: int = Field(default=60, ge=0)
-    horizon: int = Field(default=20, ge=1)
+    horizon: int = Field(default=20, ge=1, le=_LONGEST)
     window: int = Field(default=0, ge=0)
     ends_early: bool = False
     as_coded: bool = False
