@@ -15,7 +15,17 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic, overload
 
 from parcae.kernels import INLINED, kernel
-from parcae.vectors import FLOAT, check_vectors, load, spans, spread, store, word
+from parcae.vectors import (
+    FLOAT,
+    check_vectors,
+    load,
+    require_room,
+    shape_of,
+    spans,
+    spread,
+    store,
+    word,
+)
 
 #: Rows of a tile, from high to low.
 _TILE_ROWS = (8, 4, 2, 1)
@@ -143,6 +153,14 @@ def _row_code(_, x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped
         ]
         first = builder.gep(starts[1], [arguments[3]])
         one = word(1)
+        needed = {
+            0: arguments[1],
+            2: builder.add(arguments[3], builder.mul(arguments[1], arguments[4])),
+            5: arguments[4],
+        }
+        for place, count in needed.items():
+            (room,) = shape_of(context, builder, signature.args[place], arguments[place])
+            require_room(context, builder, count, room)
         left = Matrix(starts[0], word(0), one)
         right = Matrix(first, arguments[4], one)
         out = Matrix(starts[2], word(0), one)
@@ -193,9 +211,17 @@ def _matrix(context: Any, builder: Any, kind: Any, argument: Any) -> Matrix:
     return Matrix(array.data, row, word(1))
 
 
-def _shape(context: Any, builder: Any, kind: Any, argument: Any) -> Any:
-    """The numbers of rows and columns of a two-dimensional array."""
-    return cgutils.unpack_tuple(builder, context.make_array(kind)(context, builder, argument).shape)
+def _require_matrix(
+    context: Any, builder: Any, operand: tuple[Any, Any], rows: Any, columns: Any
+) -> None:
+    """Check that an operand has so many rows and columns; see `require_room`.
+
+    The operand is its type and its value. One of one dimension stands for all rows.
+    """
+    *height, width = shape_of(context, builder, *operand)
+    require_room(context, builder, columns, width)
+    for count in height:
+        require_room(context, builder, rows, count)
 
 
 def _layer_code(_, x, weights, at, y, slope):  # type: ignore[no-untyped-def]
@@ -205,9 +231,12 @@ def _layer_code(_, x, weights, at, y, slope):  # type: ignore[no-untyped-def]
         left = _matrix(context, builder, x, arguments[0])
         flat = _matrix(context, builder, weights, arguments[1]).start
         out = _matrix(context, builder, y, arguments[3])
-        height, depth = _shape(context, builder, x, arguments[0])
-        width = _shape(context, builder, y, arguments[3])[1]
+        height, depth = shape_of(context, builder, x, arguments[0])
+        width = shape_of(context, builder, y, arguments[3])[1]
         one = word(1)
+        end = builder.add(arguments[2], builder.mul(builder.add(depth, one), width))
+        require_room(context, builder, end, shape_of(context, builder, weights, arguments[1])[0])
+        _require_matrix(context, builder, (y, arguments[3]), height, width)
         matrix = builder.gep(flat, [arguments[2]])
         bias = builder.gep(matrix, [builder.mul(depth, width)])
         product = _Product(
@@ -266,12 +295,16 @@ def _product_of(finish: str, is_transposed: bool = False) -> Any:
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
             pairs = zip(signature.args[:5], arguments[:5], strict=True)
             matrices = [_matrix(context, builder, *pair) for pair in pairs]
-            height, depth = _shape(context, builder, left, arguments[0])
+            height, depth = shape_of(context, builder, left, arguments[0])
             first = matrices[0]
             if is_transposed:
                 height, depth = depth, height
                 first = Matrix(first.start, first.column, first.row)
-            width = _shape(context, builder, right, arguments[1])[1]
+            width = shape_of(context, builder, right, arguments[1])[1]
+            operands = list(zip(signature.args, arguments, strict=True))
+            _require_matrix(context, builder, operands[1], depth, width)
+            for operand in operands[2:5]:
+                _require_matrix(context, builder, operand, height, width)
             product = _Product(
                 left=first,
                 right=matrices[1],
@@ -318,7 +351,8 @@ def _sums_code(_, rows, out):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         matrix = _matrix(context, builder, rows, arguments[0])
         target = _matrix(context, builder, out, arguments[1])
-        height, width = _shape(context, builder, rows, arguments[0])
+        height, width = shape_of(context, builder, rows, arguments[0])
+        _require_matrix(context, builder, (out, arguments[1]), word(1), width)
         for column, lanes in spans(builder, width, (16, 8, 1)):
             _emit_sums(builder, matrix, target, height, column, lanes)
         return context.get_dummy_value()

@@ -57,6 +57,24 @@ def spans(builder: Any, length: Any, steps: tuple[int, ...]) -> Iterator[tuple[A
         start = stop
 
 
+def shape_of(context: Any, builder: Any, kind: Any, array: Any) -> list[Any]:
+    """The numbers of rows and columns of an array, or its length."""
+    shape = context.make_array(kind)(context, builder, array).shape
+    sizes: list[Any] = cgutils.unpack_tuple(builder, shape, kind.ndim)
+    return sizes
+
+
+def require_room(context: Any, builder: Any, needed: Any, length: Any) -> None:
+    """Write code that raises an IndexError where more is needed than there is.
+
+    Only kernels that check the bounds of arrays (NUMBA_BOUNDSCHECK) contain it.
+    """
+    if context.enable_boundscheck:
+        with builder.if_then(builder.icmp_signed(">", needed, length), likely=False):
+            message = ("index is out of bounds",)
+            context.call_conv.return_user_exc(builder, IndexError, message)
+
+
 def check_vectors(*arrays: Any) -> None:
     """Refuse to compile code for other arrays than vectors of float32 without gaps."""
     for array in arrays:
@@ -66,9 +84,14 @@ def check_vectors(*arrays: Any) -> None:
 
 def _copy_code(_, source, at, count, target):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        data = context.make_array(source)(context, builder, arguments[0]).data
-        goal = context.make_array(target)(context, builder, arguments[3]).data
-        cgutils.raw_memcpy(builder, goal, builder.gep(data, [arguments[1]]), arguments[2], 4, 4)
+        given, at, count, written = arguments
+        (room,) = shape_of(context, builder, source, given)
+        require_room(context, builder, builder.add(at, count), room)
+        (room,) = shape_of(context, builder, target, written)
+        require_room(context, builder, count, room)
+        data = context.make_array(source)(context, builder, given).data
+        goal = context.make_array(target)(context, builder, written).data
+        cgutils.raw_memcpy(builder, goal, builder.gep(data, [at]), count, 4, 4)
         return context.get_dummy_value()
 
     return types.void(source, types.int64, types.int64, target), generate
@@ -90,6 +113,8 @@ def _compiled_copy_numbers(source, at, count, target):  # type: ignore[no-untype
 
 def _rectifier_code(_, y, size, slope):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        (room,) = shape_of(context, builder, y, arguments[0])
+        require_room(context, builder, arguments[1], room)
         data = context.make_array(y)(context, builder, arguments[0]).data
         for place, lanes in spans(builder, arguments[1], (16, 8, 1)):
             vector = ir.VectorType(FLOAT, lanes)

@@ -1,5 +1,6 @@
 """Products, sums and copies that are written as vector instructions, against plain NumPy."""
 
+import numba
 import numpy as np
 import pytest
 
@@ -151,6 +152,29 @@ def test_rows_of_embeddings():
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 5), (2, 3), (1, 4)])
 def test_clearing_rows(first, last):
     check(_clear_rows, random(5, 11), first, last)
+
+
+@pytest.mark.skipif(not numba.config.BOUNDSCHECK, reason="needs NUMBA_BOUNDSCHECK=1")
+def test_bounds_are_checked():
+    few = random(3, EMBEDDING)
+    outside = [
+        lambda: _add_row(few, 3, few, 0),
+        lambda: _copy_row(few, 0, few, -1),
+        lambda: _add_row(few[:, 1:], 0, few, 0),
+        lambda: _gate_row(few, random(4, EMBEDDING), 3, SLOPE),
+        lambda: _clear_rows(few, 1, 4),
+        lambda: _rectify(random(5), 6, SLOPE),
+        lambda: _copy_numbers(random(5), 3, 3, random(5)),
+        lambda: _copy_numbers(random(9), 3, 3, random(2)),
+        lambda: _multiply(few, few, random(EMBEDDING), few),
+        lambda: _multiply(few, random(EMBEDDING, 2), random(2), random(2, 2)),
+        lambda: _add_outer(few, random(2, 4), random(EMBEDDING, 4)),
+        lambda: _add_rows(few, random(EMBEDDING - 1)),
+        lambda: _apply_layer(few, random(8 + 9 * 4), 9, random(3, 4), SLOPE),
+    ]
+    for wrong in outside:
+        with pytest.raises(IndexError, match="out of bounds"):
+            wrong()
 
 
 def test_code_is_refused_for_other_arrays():

@@ -14,17 +14,26 @@ from numba.extending import intrinsic, overload
 
 from parcae.kernels import INLINED
 from parcae.policies.decima.layout import EMBEDDING
-from parcae.vectors import FLOAT, WORD, load, spread, store
+from parcae.vectors import FLOAT, WORD, load, require_room, shape_of, spread, store, word
 
 _VECTOR = ir.VectorType(FLOAT, EMBEDDING)
 _BYTES = ir.IntType(8).as_pointer()
 
 
-def _pointer(context: Any, builder: Any, kind: Any, array: Any, row: Any) -> Any:
+def _start(context: Any, builder: Any, kind: Any, array: Any, row: Any) -> Any:
     """Where a row of an array begins."""
     parts = context.make_array(kind)(context, builder, array)
     stride = cgutils.unpack_tuple(builder, parts.strides, kind.ndim)[0]
     return builder.gep(builder.bitcast(parts.data, _BYTES), [builder.mul(row, stride)])
+
+
+def _pointer(context: Any, builder: Any, kind: Any, array: Any, row: Any) -> Any:
+    """Where an embedding is; the row must exist."""
+    num_rows, num_columns = shape_of(context, builder, kind, array)
+    require_room(context, builder, builder.neg(row), word(0))
+    require_room(context, builder, builder.add(row, word(1)), num_rows)
+    require_room(context, builder, word(EMBEDDING), num_columns)
+    return _start(context, builder, kind, array, row)
 
 
 def _check(*arrays: Any) -> None:
@@ -62,8 +71,10 @@ def _clear_code(_, target, first, last):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         array, first, last = arguments
         kind = signature.args[0]
-        start = _pointer(context, builder, kind, array, first)
-        end = _pointer(context, builder, kind, array, last)
+        require_room(context, builder, builder.neg(first), word(0))
+        require_room(context, builder, last, shape_of(context, builder, kind, array)[0])
+        start = _start(context, builder, kind, array, first)
+        end = _start(context, builder, kind, array, last)
         size = builder.sub(builder.ptrtoint(end, WORD), builder.ptrtoint(start, WORD))
         cgutils.memset(builder, start, size, 0)
         return context.get_dummy_value()
