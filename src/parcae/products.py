@@ -18,6 +18,7 @@ from parcae.kernels import INLINED, kernel
 from parcae.vectors import (
     FLOAT,
     check_vectors,
+    gated,
     load,
     require_room,
     shape_of,
@@ -31,12 +32,8 @@ from parcae.vectors import (
 _TILE_ROWS = (8, 4, 2, 1)
 #: Sums that run side by side.
 _NUM_SUMS = 8
-#: Lanes and number of the vectors that a tile is wide, from wide to narrow, by whether it is a
-#: single row.
-_WIDTHS = {
-    False: ((16, 2), (16, 1), (8, 1), (1, 1)),
-    True: ((16, 2), (16, 1), (8, 1), (1, 1)),
-}
+#: Lanes and number of the vectors of a tile, by its width, from wide to narrow.
+_TILES = {32: (16, 2), 16: (16, 1), 8: (8, 1), 1: (1, 1)}
 
 
 class Matrix(NamedTuple):
@@ -81,12 +78,8 @@ def _finished(builder: Any, product: _Product, total: Any, pointer_to_gate: Any)
     """The sum, rectified, or multiplied by the slope of the rectifier where the gate was open."""
     if product.finish == "plain":
         return total
-    vector = total.type
-    slope = spread(builder, product.slope, vector)
-    zero = ir.Constant(vector, [0.0] * vector.count)
-    gate = total if product.finish == "rectify" else load(builder, pointer_to_gate, vector)
-    is_open = builder.fcmp_ordered(">", gate, zero)
-    return builder.select(is_open, total, builder.fmul(total, slope))
+    gate = total if product.finish == "rectify" else load(builder, pointer_to_gate, total.type)
+    return gated(builder, total, gate, product.slope)
 
 
 def _emit_tile(builder: Any, product: _Product, at: tuple[Any, Any], size: tuple[int, ...]) -> None:
@@ -137,9 +130,8 @@ def _emit(builder: Any, product: _Product, height: Any, width: Any) -> None:
     """
     heights = [(word(0), 1)] if height is None else spans(builder, height, _TILE_ROWS)
     for row, num_rows in heights:
-        tiles = {lanes * count: (lanes, count) for lanes, count in _WIDTHS[num_rows == 1]}
-        for column, step in spans(builder, width, tuple(tiles)):
-            _emit_tile(builder, product, (row, column), (num_rows, *tiles[step]))
+        for column, step in spans(builder, width, tuple(_TILES)):
+            _emit_tile(builder, product, (row, column), (num_rows, *_TILES[step]))
 
 
 def _row_code(_, x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]

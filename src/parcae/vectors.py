@@ -46,6 +46,13 @@ def spread(builder: Any, number: Any, vector: Any) -> Any:
     return builder.shuffle_vector(single, nothing, lanes)
 
 
+def gated(builder: Any, value: Any, gate: Any, slope: Any) -> Any:
+    """The vector where the gate is above zero; elsewhere times the slope, which is a number."""
+    vector = value.type
+    is_open = builder.fcmp_ordered(">", gate, ir.Constant(vector, [0.0] * vector.count))
+    return builder.select(is_open, value, builder.fmul(value, spread(builder, slope, vector)))
+
+
 def spans(builder: Any, length: Any, steps: tuple[int, ...]) -> Iterator[tuple[Any, int]]:
     """Write loops over 0 .. length - 1 in large steps and then smaller ones: (position, step)."""
     start = word(0)
@@ -117,13 +124,9 @@ def _rectifier_code(_, y, size, slope):  # type: ignore[no-untyped-def]
         require_room(context, builder, arguments[1], room)
         data = context.make_array(y)(context, builder, arguments[0]).data
         for place, lanes in spans(builder, arguments[1], (16, 8, 1)):
-            vector = ir.VectorType(FLOAT, lanes)
             pointer = builder.gep(data, [place])
-            value = load(builder, pointer, vector)
-            is_open = builder.fcmp_ordered(">", value, ir.Constant(vector, [0.0] * lanes))
-            below = builder.fmul(value, spread(builder, arguments[2], vector))
-            stored = builder.select(is_open, value, below)
-            store(builder, stored, pointer)
+            value = load(builder, pointer, ir.VectorType(FLOAT, lanes))
+            store(builder, gated(builder, value, value, arguments[2]), pointer)
         return context.get_dummy_value()
 
     return types.void(y, types.int64, types.float32), generate

@@ -74,33 +74,17 @@ def _gate_row(gate, target, at, slope):
     rows.gate_row(gate, target, at, slope)
 
 
-PAIRS = {
-    _multiply: products.multiply,
-    _multiply_rectified: products.multiply_rectified,
-    _multiply_gated: products.multiply_gated,
-    _add_outer: products.add_outer,
-    _add_rows: products.add_rows,
-    _apply_layer: products.apply_layer,
-    _copy_numbers: vectors.copy_numbers,
-    _rectify: vectors.rectify,
-    _copy_row: rows.copy_row,
-    _add_row: rows.add_row,
-    _clear_rows: rows.clear_rows,
-    _gate_row: rows.gate_row,
-}
-
-
 def random(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
-def check(compiled, *arguments) -> None:
-    """The compiled function changes the same arrays as its Python body, by the same numbers."""
+def agrees(compiled, *arguments) -> bool:
+    """Whether compiled code changes the same arrays as its Python body, by the same numbers."""
     expected = [np.copy(a) if isinstance(a, np.ndarray) else a for a in arguments]
-    PAIRS[compiled](*expected)
+    compiled.py_func(*expected)
     compiled(*arguments)
-    for found, wanted in zip(arguments, expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    pairs = zip(arguments, expected, strict=True)
+    return all(np.allclose(found, wanted, rtol=1e-5, atol=1e-5) for found, wanted in pairs)
 
 
 @pytest.mark.parametrize(("height", "depth", "width"), SIZES)
@@ -109,12 +93,12 @@ def test_products_of_matrices(height, depth, width):
     right = random(depth, width)
     base = random(width)
     out = random(height, width) + 1
-    check(_multiply, left, right, base, out.copy())
-    check(_multiply, left, right, random(height, width), out.copy())
-    check(_multiply_rectified, left, right, base, out.copy(), SLOPE)
-    check(_multiply_gated, left, right, base, out.copy(), random(height, width), SLOPE)
-    check(_add_outer, random(depth, height), right, out.copy())
-    check(_add_rows, left, random(depth))
+    assert agrees(_multiply, left, right, base, out.copy())
+    assert agrees(_multiply, left, right, random(height, width), out.copy())
+    assert agrees(_multiply_rectified, left, right, base, out.copy(), SLOPE)
+    assert agrees(_multiply_gated, left, right, base, out.copy(), random(height, width), SLOPE)
+    assert agrees(_add_outer, random(depth, height), right, out.copy())
+    assert agrees(_add_rows, left, random(depth))
 
 
 @pytest.mark.parametrize(("height", "depth", "width"), SIZES)
@@ -123,35 +107,35 @@ def test_operands_may_be_columns_of_wider_arrays(height, depth, width):
     right = random(depth, width)
     wide = random(height, width + 2)
     untouched = wide[:, width:].copy()
-    check(_multiply, left, right, random(width), wide[:, :width])
+    assert agrees(_multiply, left, right, random(width), wide[:, :width])
     np.testing.assert_array_equal(wide[:, width:], untouched)
-    check(_add_outer, random(height, depth + 5)[:, 2 : 2 + depth], wide[:, :width], right)
-    check(_add_rows, left, random(depth))
+    assert agrees(_add_outer, random(height, depth + 5)[:, 2 : 2 + depth], wide[:, :width], right)
+    assert agrees(_add_rows, left, random(depth))
 
 
 @pytest.mark.parametrize(("height", "depth", "width"), SIZES)
 def test_a_layer_of_flat_weights(height, depth, width):
     weights = random(4 + (depth + 1) * width + 3)
-    check(_apply_layer, random(height, depth), weights, 4, random(height, width), SLOPE)
+    assert agrees(_apply_layer, random(height, depth), weights, 4, random(height, width), SLOPE)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 16, 31, 50])
 def test_vectors(size):
-    check(_copy_numbers, random(60), 5, size, random(size + 2))
-    check(_rectify, random(size + 3), size, SLOPE)
+    assert agrees(_copy_numbers, random(60), 5, size, random(size + 2))
+    assert agrees(_rectify, random(size + 3), size, SLOPE)
 
 
 def test_rows_of_embeddings():
     source = random(6, EMBEDDING)
     wide = random(5, EMBEDDING + 4)
-    check(_copy_row, source, 4, wide[:, 3:], 2)
-    check(_add_row, wide[:, 4:], 1, source, 3)
-    check(_gate_row, random(7, EMBEDDING), random(7, EMBEDDING), 6, SLOPE)
+    assert agrees(_copy_row, source, 4, wide[:, 3:], 2)
+    assert agrees(_add_row, wide[:, 4:], 1, source, 3)
+    assert agrees(_gate_row, random(7, EMBEDDING), random(7, EMBEDDING), 6, SLOPE)
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 5), (2, 3), (1, 4)])
 def test_clearing_rows(first, last):
-    check(_clear_rows, random(5, 11), first, last)
+    assert agrees(_clear_rows, random(5, 11), first, last)
 
 
 @pytest.mark.skipif(not numba.config.BOUNDSCHECK, reason="needs NUMBA_BOUNDSCHECK=1")

@@ -61,8 +61,8 @@ def require_ranking(cost: Cost) -> None:
     """
     if cost in _SAME_FOR_ALL:
         raise ConfigError(
-            "objective 'utilization' adds up to the work of the jobs, which is the same for every "
-            "policy that starts them all: use makespan"
+            f"objective {cost.objective!r} adds up to the work of the jobs, which is the same for "
+            "every policy that starts them all: use makespan"
         )
 
 

@@ -33,7 +33,6 @@ from parcae.policies.corrector.layout import (
     SharedFeature,
 )
 from parcae.policies.networks.kernels import (
-    copy_bias,
     dot,
     embed_jobs,
     find_ahead,
@@ -52,7 +51,7 @@ from parcae.policies.rule.kernels.scores import (
 )
 from parcae.policies.rule.kernels.stages import best_stage, command_class
 from parcae.products import add_product
-from parcae.vectors import rectify
+from parcae.vectors import copy_numbers, rectify
 
 _NET = deep_set(SHAPES)
 _OFFSETS = offsets_of(SHAPES)
@@ -327,7 +326,7 @@ def _score_limits(net, work, position):  # type: ignore[no-untyped-def]
     weights = net.weights
     base = work.base
     layer = work.layer
-    copy_bias(weights, _LIMIT1_BIAS, _H, base)
+    copy_numbers(weights, _LIMIT1_BIAS, _H, base)
     add_product(work.hidden[position], _H, weights, _LIMIT1, _H, base)
     add_product(work.context, _H, weights, _LIMIT1 + _H * _H, _H, base)
     for column in range(work.limits.shape[0]):

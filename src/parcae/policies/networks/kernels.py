@@ -58,19 +58,6 @@ def recording_of(recordings, row):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def copy_bias(weights, at, num_out, y):  # type: ignore[no-untyped-def]
-    """Set y to the bias vector at weights[at].
-
-    Args:
-        weights: float32 array, the network's weights.
-        at: where the bias vector starts.
-        num_out: its length.
-        y: float32[at least num_out], written.
-    """
-    copy_numbers(weights, at, num_out, y)
-
-
-@inlined
 def dot(x, size, weights, at):  # type: ignore[no-untyped-def]
     """Return the dot product of x and the vector at weights[at].
 
@@ -106,19 +93,19 @@ def embed_jobs(weights, net, slope, work, count):  # type: ignore[no-untyped-def
         base[o] = 0.0
     for position in range(count):
         hidden = work.hidden[position]
-        copy_bias(weights, net.job1_bias, size, layer)
+        copy_numbers(weights, net.job1_bias, size, layer)
         add_product(work.features[position], net.num_features, weights, net.job1, size, layer)
         rectify(layer, size, slope)
-        copy_bias(weights, net.job2_bias, size, hidden)
+        copy_numbers(weights, net.job2_bias, size, hidden)
         add_product(layer, size, weights, net.job2, size, hidden)
         rectify(hidden, size, slope)
         for o in range(size):
             base[o] += hidden[o] / count
-    copy_bias(weights, net.context_bias, size, context)
+    copy_numbers(weights, net.context_bias, size, context)
     add_product(base, size, weights, net.context, size, context)
     add_product(work.shared, net.num_shared, weights, net.context + size * size, size, context)
     rectify(context, size, slope)
-    copy_bias(weights, net.choice1_bias, size, base)
+    copy_numbers(weights, net.choice1_bias, size, base)
     add_product(context, size, weights, net.choice1 + size * size, size, base)
 
 

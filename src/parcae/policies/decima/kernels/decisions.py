@@ -42,12 +42,12 @@ from parcae.policies.decima.layout import (
     Transform,
 )
 from parcae.policies.networks.kernels import (
-    copy_bias,
     draw,
     largest,
     uniform,
 )
 from parcae.products import add_product
+from parcae.vectors import copy_numbers
 
 _D = EMBEDDING
 _H1 = HIDDEN_1
@@ -110,7 +110,7 @@ def score_stages(view, net, work):  # type: ignore[no-untyped-def]
     at = net.starts[Transform.Q]
     further = at + 3 * _D * _H1
     second = further + (net.num_direct + 1) * _H1
-    copy_bias(weights, second - _H1, _H1, work.cluster_layer)
+    copy_numbers(weights, second - _H1, _H1, work.cluster_layer)
     add_product(work.z, _D, weights, at + 2 * _D * _H1, _H1, work.cluster_layer)
     if net.has_job_features:
         write_cluster(view, net, work, work.row)
@@ -119,7 +119,7 @@ def score_stages(view, net, work):  # type: ignore[no-untyped-def]
         job = view.active[position]
         if view.jobs.num_schedulable[job] == 0:
             continue
-        copy_bias(work.cluster_layer, 0, _H1, work.job_layer)
+        copy_numbers(work.cluster_layer, 0, _H1, work.job_layer)
         add_product(work.y[work.now[1] + job], _D, weights, at + _D * _H1, _H1, work.job_layer)
         paths = (0.0, 0.0)
         if net.has_job_features:
@@ -130,7 +130,7 @@ def score_stages(view, net, work):  # type: ignore[no-untyped-def]
             if not is_schedulable(view, stage) or held_executors(view, net, stage) >= top:
                 continue
             layer = work.layers_1[count]
-            copy_bias(work.job_layer, 0, _H1, layer)
+            copy_numbers(work.job_layer, 0, _H1, layer)
             add_product(work.e[work.now[0] + stage], _D, weights, at, _H1, layer)
             if net.has_classes:
                 write_fit(view, work, stage, work.direct[count], 0)
@@ -214,7 +214,7 @@ def _score_known_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
     at = net.starts[Transform.W]
     of_limits = at + (2 * _D + _NUM_DIRECT) * _H1
     second = of_limits + (_NUM_LIMIT_FEATURES + 1) * _H1
-    copy_bias(weights, second - _H1, _H1, work.job_layer)
+    copy_numbers(weights, second - _H1, _H1, work.job_layer)
     y = work.y[work.now[1] + view.stages.job[stage]]
     add_product(y, _D, weights, at, _H1, work.job_layer)
     add_product(work.z, _D, weights, at + _D * _H1, _H1, work.job_layer)
@@ -229,7 +229,7 @@ def _score_known_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
             first = column
         write_limit(view, net, stage, held, column, work.limit_x[column])
         layer = work.layers_1[count]
-        copy_bias(work.job_layer, 0, _H1, layer)
+        copy_numbers(work.job_layer, 0, _H1, layer)
         add_product(work.limit_x[column], _NUM_LIMIT_FEATURES, weights, of_limits, _H1, layer)
         count += 1
     logits = work.limit_logits[first : first + count]
@@ -265,11 +265,11 @@ def score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
     weights = net.weights
     first = net.starts[Transform.W]
     if net.limits == LIMIT_INPUT or net.limits == LIMIT_STAGE:
-        copy_bias(weights, first + (num_in + 1) * _H1, _H1, work.job_layer)
+        copy_numbers(weights, first + (num_in + 1) * _H1, _H1, work.job_layer)
         add_product(work.row, num_in, weights, first, _H1, work.job_layer)
     if net.limits == LIMIT_OUTPUTS:
         at = hidden(weights, first, work.layer_1, work.layer_2, work.row, num_in)
-        copy_bias(net.weights, at + _H2 * num_levels, num_levels, work.limit_logits)
+        copy_numbers(net.weights, at + _H2 * num_levels, num_levels, work.limit_logits)
         add_product(work.layer_2, _H2, net.weights, at, num_levels, work.limit_logits)
     count = 0
     for column in range(num_levels):

@@ -28,12 +28,9 @@ from parcae.policies.decima.layout import (
     Fit,
     Transform,
 )
-from parcae.policies.networks.kernels import (
-    copy_bias,
-    dot,
-)
+from parcae.policies.networks.kernels import dot
 from parcae.products import add_product, apply_layer
-from parcae.vectors import rectify
+from parcae.vectors import copy_numbers, rectify
 
 _D = EMBEDDING
 _H1 = HIDDEN_1
@@ -65,7 +62,7 @@ def score(weights, layer_1, layer_2, at):  # type: ignore[no-untyped-def]
         at: where the weights of the transform's second layer start.
     """
     rectify(layer_1, _H1, _SLOPE)
-    copy_bias(weights, at + _H1 * _H2, _H2, layer_2)
+    copy_numbers(weights, at + _H1 * _H2, _H2, layer_2)
     add_product(layer_1, _H1, weights, at, _H2, layer_2)
     rectify(layer_2, _H2, _SLOPE)
     at += (_H1 + 1) * _H2
@@ -102,7 +99,7 @@ def _embed_into_first_layer(  # type: ignore[no-untyped-def]
     at = net.starts[which]
     e = work.e[work.now[0] + stage]
     y = work.y[work.now[1] + view.stages.job[stage]]
-    copy_bias(net.weights, at + (3 * _D + num_extra) * _H1, _H1, work.job_layer)
+    copy_numbers(net.weights, at + (3 * _D + num_extra) * _H1, _H1, work.job_layer)
     add_product(e, _D, net.weights, at, _H1, work.job_layer)
     add_product(y, _D, net.weights, at + _D * _H1, _H1, work.job_layer)
     add_product(work.z, _D, net.weights, at + 2 * _D * _H1, _H1, work.job_layer)
@@ -210,7 +207,7 @@ def score_classes(view, net, work, stage, limit):  # type: ignore[no-untyped-def
         ):
             work.class_logits[executor_class] = _IMPOSSIBLE
             continue
-        copy_bias(work.job_layer, 0, _H1, work.layer_1)
+        copy_numbers(work.job_layer, 0, _H1, work.layer_1)
         add_product(
             work.class_x[executor_class], _NUM_CLASS_FEATURES, net.weights, at, _H1, work.layer_1
         )

@@ -14,7 +14,7 @@ from numba.extending import intrinsic, overload
 
 from parcae.kernels import INLINED
 from parcae.policies.decima.layout import EMBEDDING
-from parcae.vectors import FLOAT, WORD, load, require_room, shape_of, spread, store, word
+from parcae.vectors import FLOAT, WORD, gated, load, require_room, shape_of, store, word
 
 _VECTOR = ir.VectorType(FLOAT, EMBEDDING)
 _BYTES = ir.IntType(8).as_pointer()
@@ -92,10 +92,7 @@ def _gate_code(_, gate, target, at, slope):  # type: ignore[no-untyped-def]
         place = _pointer(context, builder, kinds[0], arguments[0], arguments[2])
         opened = load(builder, place, _VECTOR)
         value = load(builder, goal, _VECTOR)
-        zero = ir.Constant(_VECTOR, [0.0] * EMBEDDING)
-        slopes = spread(builder, arguments[3], _VECTOR)
-        is_open = builder.fcmp_ordered(">", opened, zero)
-        store(builder, builder.select(is_open, value, builder.fmul(value, slopes)), goal)
+        store(builder, gated(builder, value, opened, arguments[3]), goal)
         return context.get_dummy_value()
 
     return types.void(gate, target, types.int64, types.float32), generate

@@ -7,9 +7,8 @@ import numpy as np
 from parcae.kernels import inlined, kernel
 from parcae.policies.decima.kernels.rows import copy_row
 from parcae.policies.decima.layout import HIDDEN_1, HIDDEN_2, SLOPE
-from parcae.policies.networks.kernels import copy_bias
 from parcae.products import add_product, apply_layer
-from parcae.vectors import rectify
+from parcae.vectors import copy_numbers, rectify
 
 _H1 = HIDDEN_1
 _H2 = HIDDEN_2
@@ -31,11 +30,11 @@ def hidden(weights, at, layer_1, layer_2, x, num_in):  # type: ignore[no-untyped
     Returns:
         Where the weights of the transform's last layer start.
     """
-    copy_bias(weights, at + num_in * _H1, _H1, layer_1)
+    copy_numbers(weights, at + num_in * _H1, _H1, layer_1)
     add_product(x, num_in, weights, at, _H1, layer_1)
     rectify(layer_1, _H1, _SLOPE)
     at += (num_in + 1) * _H1
-    copy_bias(weights, at + _H1 * _H2, _H2, layer_2)
+    copy_numbers(weights, at + _H1 * _H2, _H2, layer_2)
     add_product(layer_1, _H1, weights, at, _H2, layer_2)
     rectify(layer_2, _H2, _SLOPE)
     return at + (_H1 + 1) * _H2
