@@ -1,6 +1,7 @@
 package parcae.spark.guest;
 
 import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.List;
 
 /**
@@ -15,6 +16,8 @@ final class FairRun {
   private static final double EPSILON_MS = 1e-6;
   /** The same as a share of a stage's work: sums of large numbers are rounded more coarsely. */
   private static final double EPSILON_SHARE = 1e-12;
+  /** With more members that have ended in the real run, the oldest of them leave. */
+  private static final int MAX_COMPLETE = 1_000;
 
   private final List<Query> members = new ArrayList<>(); // arrived and not ended in this run
   private final List<Query> byRemaining = new ArrayList<>(); // members by remaining work
@@ -38,8 +41,23 @@ final class FairRun {
       join(query);
     }
     arrivals.clear();
+    dropOldest();
     flow(nowMs);
     settle();
+  }
+
+  /**
+   * Keeps the number of members bounded. This run needs more work than the real one for the slowest
+   * tasks of stages, so that on a busy cluster it falls behind for ever.
+   */
+  private void dropOldest() {
+    long surplus = members.stream().filter(query -> query.isComplete).count() - MAX_COMPLETE;
+    for (Iterator<Query> all = members.iterator(); surplus > 0; ) {
+      if (all.next().isComplete) {
+        all.remove();
+        surplus--;
+      }
+    }
   }
 
   /** Updates the work of all queries by what is known now. */

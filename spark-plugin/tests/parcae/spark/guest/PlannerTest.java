@@ -3,6 +3,7 @@ package parcae.spark.guest;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.File;
+import java.lang.reflect.Field;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -254,6 +255,22 @@ final class PlannerTest {
     near(planner.plan().job("8").tier, policy.meanWorkMs(), "a query without any event");
   }
 
+  /** Queries end, and the virtual run has not come to them: it forgets the oldest. */
+  private static void manyQueries(Policy ruled) throws Exception {
+    Planner planner = new Planner(ruled, () -> 0);
+    for (int job = 0; job < 1_100; job++) {
+      start(planner, job, "unknown", stage(job, 1));
+      ran(planner, job, 1, 5);
+      planner.jobEnded(job, true);
+    }
+    planner.plan();
+    Field run = Planner.class.getDeclaredField("fairRun");
+    Field members = FairRun.class.getDeclaredField("members");
+    run.setAccessible(true);
+    members.setAccessible(true);
+    Check.same(((List<?>) members.get(run.get(planner))).size(), 1_000, "members");
+  }
+
   /** The thread plans after an event, and again at the order's wake-up time without an event. */
   private static void wakeUps(Policy probing) throws Exception {
     Guest guest = new Guest("a.Plugin");
@@ -287,6 +304,7 @@ final class PlannerTest {
     Check.test("queries that recur", PlannerTest::learning);
     Check.test("SQL executions", PlannerTest::executions);
     Policy probing = read(cases.get(cases.size() - 1).path("policy"));
+    Check.test("many queries", () -> manyQueries(probing));
     Check.test("times to wake", () -> wakeUps(probing));
     Check.done();
   }
