@@ -16,7 +16,7 @@ from parcae.service.learned import Learned
 from parcae.service.policies import policies_for
 from parcae.service.protocol import Bye, Hello, JobArrived, Proof
 from parcae.service.record import PART, Recorder, find_recordings, read_recording
-from parcae.service.replay import replay_recording
+from parcae.service.replay import Estimate, replay_recording
 from parcae.service.session import Service
 from parcae.service.sharing import Sharing
 from parcae.service.simulated_client import SimulatedClient, task_times
@@ -25,7 +25,7 @@ from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.service.speaking import NONCE, Speaker, Wire, began, job_of, service_of
+from tests.service.speaking import NONCE, Speaker, Wire, began, ended, job_of, service_of
 
 _WORKLOAD = random_dags(RandomDags(num_jobs=8, mean_tasks=5.0), np.random.default_rng(0), "made up")
 
@@ -137,6 +137,29 @@ def test_another_policy_differs_where_it_orders_jobs_otherwise(tmp_path: Path) -
     assert served == sorted(served)  # in order of arrival
     assert result.num_lost == 0
     assert result.to_json()["other_policy"] == "fifo"
+
+
+def _estimate(folder: Path, cores: int, *later: int) -> Estimate | None:
+    """The estimate for three jobs that ran on `cores` cores; then there are `later` ones."""
+    client = Speaker(service_of(watchers=[Recorder(folder)]))
+    client.state(cores)
+    for number in range(3):
+        job = job_of(f"j{number}", (40, ()), arrival_ms=number)
+        client.events(number, JobArrived(job=job), began(job.job_id, 0, 40))
+    client.events(900, *(ended(f"j{number}", 0, 40, 4_000) for number in range(3)))
+    for clock_ms, fewer in enumerate(later, 60_000):
+        client.events(clock_ms, cores=fewer)
+    return replay_recording([folder], "srpt", _WORKLOAD).estimate
+
+
+def test_an_estimate_has_the_cores_that_the_application_had_for_its_jobs(tmp_path: Path) -> None:
+    stayed = _estimate(tmp_path / "stayed", 40)
+    assert stayed is not None
+    assert _estimate(tmp_path / "gave up", 40, 3, 1) == stayed
+
+
+def test_more_cores_than_can_be_simulated_have_no_estimate(tmp_path: Path) -> None:
+    assert _estimate(tmp_path, 70_000) is None
 
 
 def test_a_folder_has_all_parts_of_its_newest_recording(

@@ -38,6 +38,7 @@ from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.limits import MOST_EXECUTORS
 
 T = TypeVar("T")
 _REQUEST: TypeAdapter[State | Events] = TypeAdapter(State | Events)
@@ -68,7 +69,8 @@ class Replay:
         counts: how many of them differ, by kind (see `Kind`).
         num_lost: recorded requests that could not be applied: before the first state, or refused.
         differences: the first differences.
-        estimate: None if no job was recorded completely, or a policy cannot be simulated.
+        estimate: None if no job was recorded completely, or a policy or so many cores cannot be
+            simulated.
     """
 
     recorded_policy: str
@@ -200,8 +202,8 @@ class _RecordedJobs:
 
     def add(self, application: str, message: State | Events) -> None:
         """Add the jobs and finished tasks of a request."""
-        if message.cores:
-            self.num_cores = message.cores
+        # The most that there were: when idle, an application may give up almost all of its cores.
+        self.num_cores = max(self.num_cores, message.cores or 0)
         if isinstance(message, State):
             for job in message.jobs:
                 self._add_job(application, job)
@@ -256,11 +258,12 @@ class _RecordedJobs:
             num_cores: cores of the cluster.
 
         Returns:
-            None if no job was recorded completely, or a policy cannot be simulated.
+            None if no job was recorded completely, or a policy or so many cores cannot be
+            simulated.
         """
         specs = [self._spec(application, job) for (application, _), job in self.jobs.items()]
         whole = [spec for spec in specs if spec is not None]
-        if not whole:
+        if not whole or num_cores > MOST_EXECUTORS:
             return None
         sequence = _in_order_of_arrival(whole)
         config = SimulationConfig(world=WorldName.CORES, num_executors=num_cores)
