@@ -11,6 +11,7 @@ from parcae.errors import ConfigError
 from parcae.policies.orders.kernels import OrderKind
 from parcae.service import sharing
 from parcae.service.board import Board
+from parcae.service.live_tables import EndedJob
 from parcae.service.meaning import meaning_of
 from parcae.service.mirror import Mirror
 from parcae.service.policies import Plan
@@ -21,6 +22,7 @@ from parcae.service.protocol import (
     JobEnded,
     JobOrder,
     Orders,
+    StageMessage,
     StageOrder,
 )
 from parcae.service.session import Service, Watcher
@@ -223,3 +225,29 @@ def test_the_cores_are_shared_out_once_for_a_request(monkeypatch: pytest.MonkeyP
 def test_a_cluster_without_room_for_an_executor_is_refused() -> None:
     with pytest.raises(ConfigError, match="--cores 2 --executor-cores 4"):
         Sharing(2, 4)
+
+
+def test_a_job_of_an_application_that_connects_again_has_no_estimate_under_fair() -> None:
+    """The run of fair sharing is past its arrival, and would do all of its work once more."""
+    service = service_of(sharing=Sharing(10), predicts_fair=True)
+    ends = list[EndedJob]()
+
+    class Ends(Watcher):
+        def ended(self, job: EndedJob) -> None:
+            ends.append(job)
+
+    service.watchers.append(Ends())
+    other = Speaker(service, "other")
+    other.state(10, job_of("x", (1, ())))
+    other.events(99_000, began("x", 0), ended("x", 0, 1, 9_000))
+    stage = StageMessage(stage_id=0, tasks=1_000, started=1_000, finished=990, executed_ms=990_000)
+    job = job_of("old").model_copy(update={"stages": (stage,)})
+    again = Speaker(service, "again")
+    again.state(10, job, job_of("new", (10, ()), arrival_ms=100_000), clock_ms=100_000)
+    again.events(101_000, ended("old", 0, 10, 10_000), began("new", 0, 10))
+    again.events(102_000, ended("new", 0, 10, 10_000))
+    assert [(job.job_id, job.fair_ms is None) for job in ends] == [
+        ("x", False),
+        ("old", True),
+        ("new", False),
+    ]

@@ -121,7 +121,8 @@ class JobEvents(LiveTables):
             raise ProtocolError(Code.UNKNOWN_STAGE, f"job {job.job_id} has no stage {stage_id}")
         return job.positions[stage_id]
 
-    def _job_arrived(self, application: str, message: JobMessage) -> None:
+    def _job_arrived(self, application: str, message: JobMessage, *, is_new: bool = True) -> None:
+        """Add a job; without `is_new` it may have been in the system for long."""
         if (application, message.job_id) in self.jobs or message.job_id in self._ended.get(
             application, ()
         ):
@@ -144,10 +145,15 @@ class JobEvents(LiveTables):
             recurring,
             stage_ids,
             parents,
+            is_late=not is_new and self._is_past(arrival_ms),
         )
         self.jobs[job.key] = self.by_row[job.row] = job
         self._reveal_roots(job, rows.roots)
         self._catch_up(job, message.stages, checked_order(job.job_id, parents))
+
+    def _is_past(self, time_ms: int) -> bool:
+        """Whether the run of fair sharing is past this time: it cannot make up for it."""
+        return self.fair_run is not None and float(self.fair_run.now.clock_ms[0]) > time_ms
 
     def _offset_of(self, application: str) -> int:
         """The cluster's clock minus that of the application, in ms."""
@@ -468,8 +474,8 @@ class JobEvents(LiveTables):
             self._on_end(EndedJob(*job.key, job.name, self.clock_ms, took_ms, self._fair_ms(job)))
 
     def _fair_ms(self, job: LiveJob) -> float | None:
-        """Estimated completion time under fair sharing, or None without a virtual run."""
-        if self.fair_run is None:
+        """Estimated completion time under fair sharing, or None where there is no estimate."""
+        if self.fair_run is None or job.is_late:
             return None
         update_virtual_run(self.state, self.fair_run)
         return max(1.0, float(self.fair_run.jobs["end_ms"][job.row]) - job.arrival_ms)

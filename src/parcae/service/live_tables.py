@@ -65,6 +65,7 @@ class LiveJob:
         parents: positions of the parents, by position.
         worked_ms: sum of the durations of its finished tasks.
         is_seen_whole: the service has seen all of its tasks end so far.
+        is_late: the run of fair sharing was past its arrival before the service knew the job.
         positions: position by stage id.
         ended: positions of the stages that have ended.
     """
@@ -79,6 +80,7 @@ class LiveJob:
     parents: list[tuple[int, ...]]
     worked_ms: int = 0
     is_seen_whole: bool = True
+    is_late: bool = False
     positions: dict[int, int] = field(init=False)
     ended: set[int] = field(default_factory=set)
 

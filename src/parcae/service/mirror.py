@@ -93,7 +93,7 @@ class Mirror(JobEvents):
         # Rows must be in order of arrival: policies break ties by it.
         for job in sorted(message.jobs, key=lambda one: one.arrival_ms):
             make_way()
-            self._job_arrived(application, job)
+            self._job_arrived(application, job, is_new=False)
         self._now["is_plan_due"][0] = 1
         self.settle()
 
