@@ -27,7 +27,13 @@ from parcae.spark.tpch_log import (
     read_log,
 )
 from parcae.spark.tpch_plan import RunKey, TpchConfig, draw_arrivals, judged_runs
-from parcae.spark.tpch_record import RunRecord, check_settings, read_record, record_path
+from parcae.spark.tpch_record import (
+    RunRecord,
+    check_policy_files,
+    check_settings,
+    read_record,
+    record_path,
+)
 from parcae.spark.tpch_result import AGAIN, draw, read_result
 from parcae.spark.tpch_spark import Ending
 from parcae.workloads.archive import write_workload
@@ -393,6 +399,20 @@ def test_a_finished_folder_needs_no_spark_and_a_stopped_one_only_what_is_left(
         run(replace(config, gap_s=2.0))
     with pytest.raises(ConfigError, match="differ in cores"):
         check_settings(replace(config, cores=3), tmp_path)
+
+
+def test_a_policy_whose_file_changed_does_not_go_on_in_the_same_folder(tmp_path: Path) -> None:
+    rule = tmp_path / "rule.safetensors"
+    rule.write_bytes(b"one")
+    config = _config(policies=("fair", str(rule)))
+    check_settings(config, tmp_path / "work")
+    check_policy_files(config, tmp_path / "work")
+    check_policy_files(_config(), tmp_path / "work")
+    check_policy_files(config, tmp_path / "work")
+    rule.write_bytes(b"another")
+    home = SparkHome(tmp_path, "4.3.0", "2.13")
+    with pytest.raises(ConfigError, match=r"rule\.safetensors is not what it was"):
+        tpch_study.run_tpch(config, home, tmp_path / "work", lambda *_: None)
 
 
 # The command.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parcae.errors import ConfigError, FormatError
+from parcae.evaluation.kept_runs import files_in_names
 from parcae.files import write_text
 from parcae.loader import parsed_json, read_file
 from parcae.spark.tpch_log import CoreUse
@@ -129,6 +130,25 @@ def check_settings(config: TpchConfig, work: Path) -> None:
         write_text(path, json.dumps(settings, indent=1) + "\n")
         return
     check_same(settings, read_settings(work), f"this command and {work}")
+
+
+def check_policy_files(config: TpchConfig, work: Path) -> None:
+    """Note what is in the files that names of policies mention, or compare it with the note.
+
+    Raises:
+        ConfigError: a file has changed, so that the runs in the folder are of another policy.
+    """
+    path = work / "policy-files.json"
+    noted: dict[str, str] = parsed_json(path, read_file(path), "hashes") if path.exists() else {}
+    files = files_in_names(config.policies)
+    for name in files.keys() & noted.keys():
+        if files[name] != noted[name]:
+            raise ConfigError(
+                f"{name} is not what it was in earlier runs of {work}; name another file, or use "
+                "another --work"
+            )
+    if files.keys() - noted.keys():
+        write_text(path, json.dumps({**noted, **files}, indent=1) + "\n")
 
 
 def read_settings(work: Path) -> dict[str, Any]:

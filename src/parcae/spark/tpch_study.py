@@ -49,7 +49,14 @@ from parcae.spark.tpch_plan import (
     judged_runs,
     policy_file_name,
 )
-from parcae.spark.tpch_record import RunRecord, check_settings, makespan_s, read_record, record_path
+from parcae.spark.tpch_record import (
+    RunRecord,
+    check_policy_files,
+    check_settings,
+    makespan_s,
+    read_record,
+    record_path,
+)
 from parcae.spark.tpch_spark import (
     Application,
     Ending,
@@ -88,6 +95,7 @@ def run_tpch(
         PolicyError: a policy is unknown.
     """
     check_settings(config, work)
+    check_policy_files(config, work)
     with _Study(config, spark, work, progress, jar) as study:
         study.prepare()
         study.judge()
