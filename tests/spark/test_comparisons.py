@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import parcae
 from parcae.errors import ConfigError, PolicyError
+from parcae.policies.checkpoint import write_checkpoint
+from parcae.policies.learned import order_rule_checkpoint
+from parcae.policies.order_rule.policy import search_start
 from parcae.spark import demo, fidelity
 from parcae.spark.applications import ReplayRequest
 from parcae.spark.demo import DemoConfig, DemoResult, run_demo
@@ -109,3 +114,33 @@ def test_results_of_other_mixes_or_another_spark_are_kept_apart(
     assert len(runs) == 6
     assert drawn[-2:] == drawn[:2]
     assert len({*drawn}) == 6
+
+
+def _checkpoint(folder: Path) -> Path:
+    """A copy of the shipped rule of the world of cores in a folder of its own."""
+    copy = folder / "own" / "rule.safetensors"
+    copy.parent.mkdir()
+    shutil.copy(Path(parcae.__file__).parent / "policies/shipped/tuned-cores.safetensors", copy)
+    return copy
+
+
+def test_a_checkpoint_that_changed_runs_again(
+    runs: list[ReplayRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "_draw", lambda *_: tmp_path)
+    checkpoint = _checkpoint(tmp_path)
+    for _ in range(2):
+        _demo(tmp_path, str(checkpoint))
+        assert len(runs) == 2
+    write_checkpoint(order_rule_checkpoint(search_start(), {}), checkpoint)
+    for _ in range(2):
+        _demo(tmp_path, str(checkpoint))
+        assert len(runs) == 3
+
+
+def test_the_files_of_a_checkpoint_in_another_folder_are_in_the_work_folder(
+    runs: list[ReplayRequest], tmp_path: Path
+) -> None:
+    checkpoint = _checkpoint(tmp_path)
+    _fidelity(tmp_path, "fair", str(checkpoint))
+    assert [*checkpoint.parent.iterdir()] == [checkpoint]

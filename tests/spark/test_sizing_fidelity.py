@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 from parcae.errors import PolicyError
+from parcae.policies.checkpoint import write_checkpoint
+from parcae.policies.learned import order_rule_checkpoint
+from parcae.policies.order_rule.policy import search_start
 from parcae.policies.orders.catalog import make_cores_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
@@ -56,7 +59,8 @@ class _Spark:
         arrival_ms = np.array([one["arrival_ms"] for one in mix["jobs"]], np.int64)
         workload = Workload("mix", specs)
         config = SimulationConfig(world=WorldName.CORES, num_executors=cores)
-        planner = make_cores_policy(policy, workload, config)
+        name = "srpt" if policy.endswith(".safetensors") else policy
+        planner = make_cores_policy(name, workload, config)
         sequence = JobSequence(workload, np.arange(len(specs)), arrival_ms)
         trace = simulate(sequence, planner, config, 0)
         took = trace.completion_ms - arrival_ms
@@ -136,6 +140,17 @@ def test_a_stopped_command_continues_and_more_seeds_are_added(
     assert len(spark.runs) == 8 + 8  # seeds 1000 and 1001 are there; 1002 ran alone
     _held(tmp_path, version="4.0.5")
     assert len(spark.runs) == 16 + 8  # another Spark takes other times
+
+
+def test_a_checkpoint_that_changed_runs_again(spark: _Spark, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "rule.safetensors"
+    write_checkpoint(order_rule_checkpoint(search_start(), {}), checkpoint)
+    for num_runs in (8, 8):
+        _held(tmp_path, policies=("fifo", str(checkpoint)))
+        assert len(spark.runs) == num_runs
+    write_checkpoint(order_rule_checkpoint(search_start(), {"made": "again"}), checkpoint)
+    _held(tmp_path, policies=("fifo", str(checkpoint)))
+    assert len(spark.runs) == 8 + 4  # those under fifo are kept
 
 
 def test_a_policy_that_the_plugin_cannot_plan_by_is_refused_first(

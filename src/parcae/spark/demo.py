@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from parcae.errors import ConfigError
+from parcae.evaluation.kept_runs import files_in_names
 from parcae.evaluation.log_gantt import gantt
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
@@ -198,8 +199,10 @@ def run_demo(
         if policy not in STOCK:
             check_planned(policy, sequences[0].workload)
     seconds = _estimated_s(config, sequences, mixes)
-    inputs = _fingerprint(config, mixes, spark, jar)
-    names = {policy: f"{policy_file_name(policy)}-{inputs}" for policy in config.policies}
+    names = {
+        policy: f"{policy_file_name(policy)}-{_fingerprint(policy, config, mixes, spark, jar)}"
+        for policy in config.policies
+    }
     runs: dict[str, PolicyRun] = {}
     for number, policy in enumerate(config.policies):
         name = names[policy]
@@ -292,15 +295,21 @@ def planned_by(policy: str, profile: Path, jar: Path, notes: Path) -> Iterator[P
 
 
 def _fingerprint(
-    config: DemoConfig, mixes: list[dict[str, Any]], spark: SparkHome, jar: Path
+    policy: str, config: DemoConfig, mixes: list[dict[str, Any]], spark: SparkHome, jar: Path
 ) -> str:
-    """A hash of everything that decides a policy's results, except the policy."""
-    return hash_of(config.cores, config.arrivals, mixes, spark.version, jar.name)
+    """A hash of everything that decides a policy's results, except the policy's name."""
+    cluster = (config.cores, config.arrivals, mixes, spark.version, jar.name)
+    return hash_of(*cluster, *content_of(policy))
 
 
 def hash_of(*inputs: Any) -> str:
     """A short hash of what decides a result, for the name of its file; the inputs are JSON."""
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:10]
+
+
+def content_of(policy: str) -> list[str]:
+    """The hashes of the files that a policy's name mentions: a name does not say what is in it."""
+    return [*files_in_names([policy.removeprefix(THROUGH_SERVICE)]).values()]
 
 
 def _draw(config: DemoConfig, names: Mapping[str, str], work: Path) -> Path:

@@ -28,6 +28,7 @@ from parcae.spark.applications import ReplayRequest, replay
 from parcae.spark.demo import START_S, THROUGH_SERVICE, check_planned, planned_by
 from parcae.spark.home import SparkHome
 from parcae.spark.mixes import Sleeps, mix_json, parents_first, warm_workload
+from parcae.spark.tpch_plan import policy_file_name
 from parcae.units import MS_PER_S
 from parcae.workloads.archive import write_workload
 from parcae.workloads.arrivals import JobSequence, draw_sequence
@@ -246,7 +247,7 @@ class MeasuredCluster:
         """Run mixes on a real Spark.
 
         Args:
-            name: prefix of the files.
+            name: prefix of the files; characters that do not belong in file names are replaced.
             policy: see `FidelityConfig.policies`.
             workload: the workload for which the policy is exported.
             mixes: as `mix_json` makes them.
@@ -255,7 +256,7 @@ class MeasuredCluster:
         Returns:
             For every mix the times of submission and of the end of its jobs.
         """
-        name = name.replace(":", "-")  # colons do not belong in file names
+        name = policy_file_name(name)
         mode = _STOCK.get(policy, "FAIR")
         with contextlib.ExitStack() as stack:
             plugin = None

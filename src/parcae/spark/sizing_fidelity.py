@@ -34,7 +34,7 @@ from parcae.files import write_text
 from parcae.policies.orders.catalog import make_cores_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
-from parcae.spark.demo import START_S, THROUGH_SERVICE, hash_of
+from parcae.spark.demo import START_S, THROUGH_SERVICE, content_of, hash_of
 from parcae.spark.fidelity import (
     ClusterCosts,
     FidelityConfig,
@@ -244,7 +244,7 @@ class _RealRuns:
         mixes = self.mixes[first : first + _MIXES_PER_APPLICATION]
         seed = self.question.seed_start + first
         name = f"{policy_file_name(policy)}-{cores}-cores-{seed}"
-        file = self.cluster.work / f"{name}-{_hash(mixes, self.cluster)}.json"
+        file = self.cluster.work / f"{name}-{_hash(policy, mixes, self.cluster)}.json"
         if not file.exists():
             self.progress(f"{name}: {len(mixes)} mixes, about {_seconds(mixes, cores):.0f} s")
             done = self.cluster.replay(name, policy, self.question.workload, mixes, cores)
@@ -263,9 +263,9 @@ def _errors_at(cores: int, real: _RealRuns) -> Iterator[SizeError]:
         yield error
 
 
-def _hash(mixes: Sequence[dict[str, Any]], cluster: MeasuredCluster) -> str:
+def _hash(policy: str, mixes: Sequence[dict[str, Any]], cluster: MeasuredCluster) -> str:
     """A hash of what decides the results of an application, besides its name."""
-    return hash_of(mixes, cluster.spark.version, cluster.jar.name)
+    return hash_of(mixes, cluster.spark.version, cluster.jar.name, *content_of(policy))
 
 
 def _seconds(mixes: Sequence[dict[str, Any]], cores: int) -> float:
