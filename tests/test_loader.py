@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import re
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -98,6 +99,8 @@ def test_a_secret_may_come_through_a_pipe(tmp_path: Path, monkeypatch: pytest.Mo
         loader.read_short(tmp_path / "file")
     with pytest.raises(FormatError, match="this is a device"):
         loader.read_short(Path("/dev/zero"))
+    with pytest.raises(IsADirectoryError, match=re.escape(str(tmp_path))):
+        loader.read_short(tmp_path)
 
 
 def _zip(path: Path, content: bytes) -> Path:

@@ -9,6 +9,7 @@ what is read as a stream. Every error is one line that names the file.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -106,6 +107,8 @@ def read_short(path: Path) -> bytes:
     """
     path = Path(path)
     check_regular(path, may_be_pipe=True)
+    if path.is_dir():  # `os.fdopen` would name the number of the file
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     content = b""
     # Opening a pipe that nobody writes to would wait; with this flag, only reading waits.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import ssl
@@ -341,6 +342,12 @@ def test_open_doors_are_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(_SECRET + b"\n")
     assert read_secret(tmp_path / "secret") == _SECRET
     assert ServerConfig(host="0.0.0.0", secret=_SECRET).host == "0.0.0.0"
+
+
+def test_a_host_without_an_address_is_named() -> None:
+    server = Server(service_of(), ServerConfig(host="256.1.1.1", secret=_SECRET))
+    with pytest.raises(ConfigError, match=r"--host 256\.1\.1\.1: no address of this machine"):
+        asyncio.run(server.start())
 
 
 def test_a_large_state_is_answered(start: Start) -> None:

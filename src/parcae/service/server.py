@@ -12,6 +12,7 @@ import contextlib
 import ipaddress
 import logging
 import signal
+import socket
 import ssl
 import sys
 import threading
@@ -278,6 +279,7 @@ class Server:
         """Start to listen; from now on SIGTERM and Ctrl-C end `run_until_stopped`.
 
         Raises:
+            ConfigError: the host has no address.
             OSError: the address is in use or does not belong to this machine.
         """
         context = self.config.ssl_context()
@@ -288,9 +290,13 @@ class Server:
                 loop.add_signal_handler(number, self.request_stop)
         sys.setswitchinterval(_SWITCH_S)
         tidy()
-        self._server = await asyncio.start_server(
-            self._serve, self.config.host, self.config.port, ssl=context, limit=_CHUNK, backlog=512
-        )
+        host = self.config.host
+        try:
+            self._server = await asyncio.start_server(
+                self._serve, host, self.config.port, ssl=context, limit=_CHUNK, backlog=512
+            )
+        except socket.gaierror as error:
+            raise ConfigError(f"--host {host}: no address of this machine ({error})") from None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection from its beginning to its end."""
