@@ -23,11 +23,23 @@ final class Picture extends Following<Picture.Job> {
   /** With more events than this, the whole state is sent instead. */
   static final int MAX_EVENTS = 10_000;
   private static final int MAX_NAMES = 16;
+  /** Of how many ended queries the keys are remembered; the service remembers no more. */
+  private static final int MAX_ENDED = 4_096;
 
   private final Runnable onEvents;
   private final List<Map<String, Object>> events = new ArrayList<>();
   /** The `tasks` events that are not sent yet, by stage. */
   private final Map<Integer, Map<String, Object>> counts = new HashMap<>();
+  /**
+   * How many queries a key has had, by key, the last one that ended last. A key is used again by
+   * threads that began within an SQL execution: all their later jobs have its id.
+   */
+  private final Map<String, Integer> uses = new LinkedHashMap<>() {
+    @Override
+    protected boolean removeEldestEntry(Map.Entry<String, Integer> eldest) {
+      return size() > MAX_ENDED;
+    }
+  };
   private long clockMs;
   private long clockNs = System.nanoTime(); // when `clockMs` was set
   private int cores;
@@ -57,7 +69,7 @@ final class Picture extends Following<Picture.Job> {
     names.add(started.plainName);
     List<String> sent = new ArrayList<>();
     names.stream().limit(MAX_NAMES).forEach(name -> sent.add(Wire.text(name)));
-    return new Job(started.query, sent, clockNow());
+    return new Job(started.query, 1 + uses.getOrDefault(started.query, 0), sent, clockNow());
   }
 
   @Override
@@ -72,7 +84,7 @@ final class Picture extends Following<Picture.Job> {
       List<Object> stages = new ArrayList<>();
       added.forEach(id -> stages.add(job.stages.get(id).described(job.stageIds())));
       Map<String, Object> event = event("stages_added");
-      event.put("job_id", job.key);
+      event.put("job_id", job.id);
       event.put("stages", stages);
     }
     signal(true);
@@ -80,10 +92,12 @@ final class Picture extends Following<Picture.Job> {
 
   @Override
   void ended(Job job) {
+    uses.remove(job.key); // to insert it as the last
+    uses.put(job.key, job.use);
     job.stages.keySet().forEach(counts::remove);
     if (job.isSent) {
       Map<String, Object> event = event("job_ended");
-      event.put("job_id", job.key);
+      event.put("job_id", job.id);
       event.put("is_failed", job.hasFailed);
       signal(true);
     }
@@ -92,6 +106,8 @@ final class Picture extends Following<Picture.Job> {
   /** An open job, as the service knows it when it has received all events so far. */
   final class Job implements Following.OpenQuery {
     private final String key;
+    private final int use; // of this key
+    private final String id;
     private final List<String> names;
     private final long arrivalMs;
     private final Set<Integer> jobs = new HashSet<>();
@@ -99,8 +115,10 @@ final class Picture extends Following<Picture.Job> {
     private boolean isSent;
     private boolean hasFailed;
 
-    private Job(String key, List<String> names, long arrivalMs) {
+    private Job(String key, int use, List<String> names, long arrivalMs) {
       this.key = key;
+      this.use = use;
+      id = Wire.jobId(key, use);
       this.names = names;
       this.arrivalMs = arrivalMs;
     }
@@ -244,7 +262,7 @@ final class Picture extends Following<Picture.Job> {
     /** The job as a part of a message. */
     private Map<String, Object> described() {
       Map<String, Object> job = new LinkedHashMap<>();
-      job.put("job_id", key);
+      job.put("job_id", id);
       job.put("names", names);
       job.put("arrival_ms", arrivalMs);
       List<Object> all = new ArrayList<>();
@@ -256,7 +274,7 @@ final class Picture extends Following<Picture.Job> {
     private Map<String, Object> stageEvent(String type, SentStage stage) {
       counts.remove(stage.id); // later counts need a new event, since events are applied in order
       Map<String, Object> event = event(type);
-      event.put("job_id", key);
+      event.put("job_id", id);
       event.put("stage_id", stage.id);
       signal(true);
       return event;
@@ -272,7 +290,7 @@ final class Picture extends Following<Picture.Job> {
       boolean isAgain = event != null && what.equals("started") && event.containsKey("failed");
       if (event == null || isAgain) {
         event = event("tasks");
-        event.put("job_id", key);
+        event.put("job_id", id);
         event.put("stage_id", stage.id);
         counts.put(stage.id, event);
       }

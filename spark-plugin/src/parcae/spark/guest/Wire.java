@@ -23,6 +23,8 @@ final class Wire {
   static final int MAX_FRAME_BYTES = 8 << 20;
   static final int MAX_TEXT = 256; // characters
   static final int MAX_CORES = 1 << 17;
+  /** Stands between the key of a query and a number where a key is used again. */
+  private static final String AGAIN = "#";
   private static final Set<String> ORDERS_KEYS = Set.of(
       "type", "seq", "jobs", "stages", "other_tier", "wake_ms", "executors");
   private static final Set<String> JOB_KEYS = Set.of("job_id", "tier", "weight", "limit");
@@ -100,6 +102,17 @@ final class Wire {
     return character < 32 ? ' ' : character >= 0xD800 && character < 0xE000 ? '?' : character;
   }
 
+  /**
+   * The `job_id` of a query.
+   *
+   * @param key see `Order.queryOf`
+   * @param use 1 for the first query of this key, 2 for the next one, and so on: an id is never
+   *     used twice
+   */
+  static String jobId(String key, int use) {
+    return use == 1 ? key : key + AGAIN + use;
+  }
+
   /** The bytes of a message: its length (4 bytes, big endian), then its JSON. */
   static byte[] frame(Map<String, Object> message) throws JsonProcessingException {
     byte[] payload = JSON.writeValueAsBytes(message);
@@ -150,13 +163,13 @@ final class Wire {
     for (JsonNode job : list(node, "jobs")) {
       checkKeys(job, JOB_KEYS, "a job of the orders");
       double weight = job.has("weight") ? number(job, "weight") : 0;
-      order.job(id(job), number(job, "tier"), weight, limit(job));
+      order.job(key(job), number(job, "tier"), weight, limit(job));
     }
     for (JsonNode stage : list(node, "stages")) {
       checkKeys(stage, STAGE_KEYS, "a stage of the orders");
       double tier = stage.has("tier") ? number(stage, "tier") : 0;
       double rank = stage.has("rank") ? number(stage, "rank") : 0;
-      id(stage); // checked only: stage ids are unique in an application
+      key(stage); // checked only: stage ids are unique in an application
       order.stage(small(stage, "stage_id"), tier, rank, limit(stage));
     }
     long seq = isAbsent(node, "seq") ? -1 : whole(node, "seq");
@@ -187,11 +200,12 @@ final class Wire {
     return node.path(key);
   }
 
-  private static String id(JsonNode node) throws ProtocolException {
+  /** The key of the query that a `job_id` names; see `jobId`. */
+  private static String key(JsonNode node) throws ProtocolException {
     if (!node.path("job_id").isTextual()) {
       throw new ProtocolException("job_id in the orders is not text");
     }
-    return node.path("job_id").asText();
+    return node.path("job_id").asText().split(AGAIN, 2)[0];
   }
 
   private static double number(JsonNode node, String key) throws ProtocolException {

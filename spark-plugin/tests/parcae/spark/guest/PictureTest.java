@@ -89,6 +89,27 @@ final class PictureTest {
     Check.same(((Map<?, ?>) last.get(1)).get("is_failed"), true, "one of its jobs failed");
   }
 
+  /** A thread that began within an execution runs jobs of its id after the execution's end. */
+  private static void keysThatAreUsedAgain() throws Exception {
+    Picture picture = listening();
+    List<Object> ids = new ArrayList<>();
+    for (int job = 0; job < 3; job++) {
+      picture.jobStarted(job(job, "5", stage(job, 1)));
+      picture.stageSubmitted(job, 0, 1);
+      picture.taskStarted(job, 0);
+      picture.jobEnded(job, true);
+      for (Object event : events(picture)) {
+        Map<?, ?> fields = (Map<?, ?>) event;
+        Object arrived = fields.get("job");
+        ids.add(arrived == null ? fields.get("job_id") : ((Map<?, ?>) arrived).get("job_id"));
+      }
+    }
+    Check.same(ids.toString(), "[5, 5, 5, 5, 5#2, 5#2, 5#2, 5#2, 5#3, 5#3, 5#3, 5#3]", "ids");
+    String orders = "{\"type\":\"orders\",\"seq\":1,\"jobs\":[{\"job_id\":\"5#3\",\"tier\":7}],"
+        + "\"stages\":[],\"other_tier\":9}";
+    Check.same(Wire.orders(JSON.readTree(orders)).order.job("5").tier, 7.0, "its order");
+  }
+
   private static void copiesAndRepeats() {
     Picture picture = listening();
     picture.jobStarted(job(1, "job 1", stage(1, 2)));
@@ -222,6 +243,7 @@ final class PictureTest {
       return;
     }
     Check.test("a query from beginning to end", PictureTest::aQuery);
+    Check.test("keys that are used again", PictureTest::keysThatAreUsedAgain);
     Check.test("copies and repeats", PictureTest::copiesAndRepeats);
     Check.test("stages that need not run", PictureTest::skippedStages);
     Check.test("a clock that is set back", PictureTest::clock);
