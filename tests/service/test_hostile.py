@@ -114,6 +114,18 @@ def test_an_application_has_a_bounded_number_of_stages(monkeypatch: pytest.Monke
     assert isinstance(app.state(4, chain), Orders)
 
 
+def test_a_job_has_a_bounded_number_of_stages_however_they_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_events, "MOST_STAGES", 3)
+    app = Speaker(service_of())
+    app.state(4, job_of("a", (1, ()), (1, (0,)), is_open=True))
+    one_more = StagesAdded(job_id="a", stages=stages_of((1, ()), first=2))
+    assert isinstance(app.events(1, one_more), Orders)
+    one_more = StagesAdded(job_id="a", stages=stages_of((1, ()), first=3))
+    assert code_of(app.events(2, one_more)) == ("too_large", "close")
+
+
 def test_a_cluster_runs_a_bounded_number_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_events, "MOST_RUNNING", 64)
     app = Speaker(service_of())

@@ -34,6 +34,7 @@ from parcae.service.jobs import (
 from parcae.service.live_tables import Counts, EndedJob, LiveJob, LiveSettings, LiveTables
 from parcae.service.policies import PolicyFor
 from parcae.service.protocol import (
+    MOST_STAGES,
     Code,
     Event,
     JobArrived,
@@ -392,6 +393,11 @@ class JobEvents(LiveTables):
     def _stages_added(self, job: LiveJob, stages: tuple[StageMessage, ...]) -> None:
         self._claim(job.application, 0, stages)
         ids = [*job.stage_ids, *(stage.stage_id for stage in stages)]
+        if len(ids) > MOST_STAGES:  # `state` could not hold the job
+            raise ProtocolError(
+                Code.TOO_LARGE,
+                f"job {job.job_id} has {len(ids)} stages; at most {MOST_STAGES} are scheduled",
+            )
         parents = [*job.parents, *parents_by_index(job.job_id, ids, stages)]
         order = checked_order(job.job_id, parents)
         num_old = len(job.stage_ids)

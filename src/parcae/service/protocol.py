@@ -22,7 +22,7 @@ PROTOCOL_VERSION = 2
 SUPPORTED_VERSIONS = (2,)
 _LARGEST = 1 << 53  # integers up to this are exact in a double, the number type of JSON
 _MOST_TASKS = 10_000_000
-_MOST_STAGES = 10_000
+MOST_STAGES = 10_000  # of one job
 _MOST_CORES = 1 << 17
 _MOST_ELEMENTS = 100_000  # jobs of a state, events of a message
 
@@ -102,7 +102,7 @@ class StageMessage(_Message):
 
     stage_id: StageId
     tasks: Annotated[int, Field(ge=1, le=_MOST_TASKS)]
-    parents: Annotated[tuple[StageId, ...], Field(max_length=_MOST_STAGES)] = ()
+    parents: Annotated[tuple[StageId, ...], Field(max_length=MOST_STAGES)] = ()
     input_bytes: Annotated[int, Field(ge=0, lt=_LARGEST)] | None = None
     started: Tasks = 0
     finished: Tasks = 0
@@ -126,7 +126,7 @@ class JobMessage(_Message):
     names: Annotated[tuple[JobName, ...], Field(max_length=16)]
     arrival_ms: Time
     is_open: bool = True
-    stages: Annotated[tuple[StageMessage, ...], Field(max_length=_MOST_STAGES)]
+    stages: Annotated[tuple[StageMessage, ...], Field(max_length=MOST_STAGES)]
 
 
 class JobArrived(_Message):
@@ -141,7 +141,7 @@ class StagesAdded(_Message):
 
     type: Literal["stages_added"] = "stages_added"
     job_id: Text
-    stages: Annotated[tuple[StageMessage, ...], Field(min_length=1, max_length=_MOST_STAGES)]
+    stages: Annotated[tuple[StageMessage, ...], Field(min_length=1, max_length=MOST_STAGES)]
 
 
 class StageChanged(_Message):
@@ -370,13 +370,13 @@ _STAGE = Shape(TypeAdapter(StageMessage), stand_in={"stage_id": 0, "tasks": 1})
 _JOB = Shape(
     TypeAdapter(JobMessage),
     {"stages": _STAGE},
-    {"stages": _MOST_STAGES},
+    {"stages": MOST_STAGES},
     {"job_id": "x", "names": [], "arrival_ms": 0, "stages": []},
 )
 _EVENT = Shape(
     TypeAdapter(Event),
     {"job": _JOB, "stages": _STAGE},
-    {"stages": _MOST_STAGES},
+    {"stages": MOST_STAGES},
     {"type": "job_ended", "job_id": "x"},
 )
 _MESSAGE = Shape(
