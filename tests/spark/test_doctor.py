@@ -256,6 +256,21 @@ def test_the_secret_is_proved_both_ways(open_door: Callable[..., Door], tmp_path
     assert "refuses (denied): the proof is wrong" in check.text
 
 
+def test_a_secret_with_which_the_plugin_takes_no_orders_is_wrong(
+    open_door: Callable[..., Door], tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    address = open_door().address
+    secret.write_text("a secret that nobody guesses")
+    (check,) = _checks("service", service=address, secret_file=secret)
+    assert check.state is State.WRONG
+    assert "asks for no secret" in check.text
+    secret.write_text("\n")
+    (check,) = _checks("service", service=address, secret_file=secret)
+    assert check.state is State.WRONG
+    assert "is empty" in check.text
+
+
 def test_a_service_that_wants_a_secret_says_so(open_door: Callable[..., Door]) -> None:
     door = open_door(secret=b"a secret that nobody guesses")
     with pytest.raises(ConfigError, match="give its file with --secret-file"):

@@ -330,14 +330,18 @@ def _check_policy(path: Path | None) -> Check:
 
 
 def _check_service(service: str, secret_file: Path | None, tls_ca: Path | None) -> Check:
+    """Check that the service accepts the plugin, and that the plugin would accept the service."""
     secret = read_short(secret_file).rstrip() if secret_file else None
+    if secret is not None and not secret:
+        raise ConfigError(f"{secret_file} is empty, and the plugin stays off: write the secret")
     greeting = greet(service, secret, tls_ca)
     text = f"{service} schedules by {greeting.policy}"
-    if greeting.has_secret:
-        text += ", and takes the secret"
-    elif secret:
-        text += ", and asks for no secret"
-    return Check("service", State.OK, text)
+    if secret and not greeting.has_secret:
+        # The plugin asks every service for a proof, or anyone could give it orders.
+        text = f"{text}, and asks for no secret: the plugin takes no orders from it"
+        advice = f"start it with --secret-file, or leave {_SECRET} out"
+        return Check("service", State.WRONG, text, advice)
+    return Check("service", State.OK, f"{text}, and takes the secret" if secret else text)
 
 
 def _check_run(
