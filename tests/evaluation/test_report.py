@@ -11,11 +11,18 @@ from parcae.cluster.trace import Trace
 from parcae.evaluation import cluster_view
 from parcae.evaluation.bounds import Bounds
 from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult
+from parcae.evaluation.deadlines import DeadlineResult
 from parcae.evaluation.paired import compare_in
 from parcae.evaluation.policies import ResolvedPolicies
-from parcae.evaluation.report import headline, summary_sentence
+from parcae.evaluation.report import headline, policies_table, summary_sentence
 from parcae.evaluation.report import write_report as write_page_of
-from parcae.evaluation.statistics import Estimate, mean_estimate, mean_of_ratios, ratio_estimate
+from parcae.evaluation.statistics import (
+    UNKNOWN,
+    Estimate,
+    mean_estimate,
+    mean_of_ratios,
+    ratio_estimate,
+)
 from parcae.evaluation.table import comparison_table
 from parcae.evaluation.who_pays import WhoPays, who_pays
 from parcae.metrics.later import PairedRuns, paired_runs
@@ -292,6 +299,20 @@ def test_one_seed_has_no_interval_in_the_table() -> None:
         ("p95 JCT", ["6.0", "6.0"]),
         ("p99 JCT", ["6.0", "6.0"]),
     ]
+
+
+def test_what_no_run_shows_is_a_dash_in_the_table_and_on_the_page(tmp_path: Path) -> None:
+    whole = _comparison({"fair": (10.0, 20.0)})
+    nothing = DeadlineResult(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
+    paid = WhoPays(UNKNOWN, UNKNOWN, math.nan)
+    result = replace(whole.policies[0], who_pays=paid, deadlines=nothing)
+    comparison = replace(whole, policies=(result,))
+    cells = {column.header: list(column.cells) for column in comparison_table(comparison).columns}
+    for heading in ("later", "worst", "missed", "missed - first, pp", "tardiness"):
+        assert cells[heading] == ["–"]
+    table = policies_table(comparison)
+    assert table.count("<td>–</td>") == 5
+    assert "nan" not in table
 
 
 def test_later_jobs_stand_in_the_tables_and_in_the_json(page: str) -> None:

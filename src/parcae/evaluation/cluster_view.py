@@ -22,7 +22,7 @@ from parcae.evaluation.plots import (
     share_by_work,
 )
 from parcae.evaluation.recurring_view import recurring_section
-from parcae.evaluation.statistics import Estimate, with_interval
+from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, with_interval
 from parcae.evaluation.tenants import pools_section
 from parcae.evaluation.world import Column
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
@@ -64,7 +64,12 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
             lambda result: cell(result.ratio_to_first, ".3f"),
             "95% interval",
         ),
-        Column("later", _later_text, _later_cell, "of jobs, 95% interval"),
+        Column(
+            "later",
+            _later_text,
+            lambda result: cell(result.who_pays.later_share, ".1%"),
+            "of jobs, 95% interval",
+        ),
         Column("worst", _worst_text, small="times"),
         _mean("p95 JCT", "p95_jct_s", ",.1f", "s"),
         _mean("p99 JCT", "p99_jct_s", ",.1f", "s"),
@@ -129,17 +134,12 @@ def _on_page(heading: str, key: str, digits: str, small: str) -> Column[PolicyRe
 
 def _later_text(result: PolicyResult) -> str:
     share = result.who_pays.later_share.mean
-    return "–" if math.isnan(share) else f"{share:.1%}"
-
-
-def _later_cell(result: PolicyResult) -> str:
-    later = result.who_pays.later_share
-    return _later_text(result) if later.is_unknown else cell(later, ".1%")
+    return UNKNOWN_TEXT if math.isnan(share) else f"{share:.1%}"
 
 
 def _worst_text(result: PolicyResult) -> str:
     is_unknown = math.isnan(result.who_pays.later_share.mean)
-    return "–" if is_unknown else f"{result.who_pays.worst_later:,.2f}"
+    return UNKNOWN_TEXT if is_unknown else f"{result.who_pays.worst_later:,.2f}"
 
 
 def notes(comparison: Comparison) -> list[str]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parcae.evaluation.plots import policy_color
-from parcae.evaluation.statistics import Estimate
+from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate
 from parcae.files import write_text
 
 if TYPE_CHECKING:
@@ -115,7 +116,9 @@ def named(row: int, name: str) -> str:
 
 
 def cell(estimate: Estimate, digits: str) -> str:
-    """The table cell of an estimate: the mean, and the interval if it is known."""
+    """The table cell of an estimate: the mean, if it is known, and the interval, if it is."""
+    if math.isnan(estimate.mean):
+        return UNKNOWN_TEXT
     if estimate.is_unknown:
         return format(estimate.mean, digits)
     return (

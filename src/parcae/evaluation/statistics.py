@@ -82,6 +82,8 @@ class Estimate:
 
 #: The estimate of what no run shows.
 UNKNOWN = Estimate(math.nan, math.nan, math.nan)
+#: What tables show for an unknown number.
+UNKNOWN_TEXT = "–"
 
 
 def with_half_width(estimate: Estimate, digits: int = 1) -> str:
@@ -95,10 +97,12 @@ def with_half_width(estimate: Estimate, digits: int = 1) -> str:
 
 
 def with_interval(estimate: Estimate, number: Callable[[float], str] = "{:.3f}".format) -> str:
-    """The mean and its interval, as text; `number` writes a number.
+    """The mean and its interval, as text, or UNKNOWN_TEXT; `number` writes a number.
 
     Example: 0.9 with the interval [0.8, 1] is "0.900 [0.800, 1.000]".
     """
+    if math.isnan(estimate.mean):
+        return UNKNOWN_TEXT
     ends = f" [{number(estimate.low)}, {number(estimate.high)}]"
     return number(estimate.mean) + ("" if estimate.is_unknown else ends)
 
