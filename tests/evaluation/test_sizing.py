@@ -19,6 +19,7 @@ from parcae.evaluation.sizing import (
 )
 from parcae.evaluation.sizing_text import headline, sizing_frame, sizing_table, warnings
 from parcae.evaluation.statistics import UNKNOWN, Estimate
+from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import toy_workload
 
 _UNKNOWN = Estimate(1.0, math.nan, math.nan)
@@ -231,6 +232,19 @@ def test_a_share_of_deadlines_is_a_target() -> None:
     assert parse_target(" deadlines  100 % ") == DeadlineTarget(1.0)
     with pytest.raises(ConfigError, match="give --deadlines FILE"):
         replace(_QUESTION, target=DeadlineTarget(0.9)).check()
+
+
+def test_deadlines_that_no_drawn_job_has_are_no_target() -> None:
+    jobs = toy_workload().jobs
+    # The job with the deadline is not drawn.
+    with_one = replace(jobs[0], deadline_ms=1_000)
+    workload = Workload("toy", (with_one, *jobs[1:]), weights=(0, *(1 for _ in jobs[1:])))
+    question = replace(_QUESTION, workload=workload, target=DeadlineTarget(0.9))
+    with pytest.raises(ConfigError, match="no job that was drawn has a deadline"):
+        question.check()
+    table = sizing_table(size_cluster(replace(question, target=None)))
+    column = next(column for column in table.columns if column.header == "deadlines met")
+    assert set(column.cells) == {"–"}
 
 
 def test_exactly_the_share_of_deadlines_meets_the_target() -> None:

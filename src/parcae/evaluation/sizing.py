@@ -106,6 +106,17 @@ class Question:
                 f'--target "{self.target}" needs deadlines by job name: give --deadlines FILE'
             )
         _check_arrivals(self)
+        if isinstance(self.target, DeadlineTarget) and not self._has_due_job():
+            raise ConfigError(
+                f'--target "{self.target}": no job that was drawn has a deadline: give more '
+                "--jobs or --seeds, or deadlines for more jobs"
+            )
+
+    def _has_due_job(self) -> bool:
+        """Whether a job of any run has a deadline."""
+        seeds = range(self.seed_start, self.seed_start + self.num_seeds)
+        drawn = itertools.chain.from_iterable(self.draw(seed).jobs for seed in seeds)
+        return any(job.deadline_ms is not None for job in drawn)
 
     @cached_property
     def recorded(self) -> JobSequence:
