@@ -96,6 +96,16 @@ def test_runs_that_may_be_shorter_than_anything_measured_have_no_bounds() -> Non
         assert (bounds is None) == (sigma > 0)
 
 
+def test_runs_that_their_end_cuts_off_have_no_bounds() -> None:
+    workload = Workload("w", (job("a", (2, 1_000, ())),))
+    for end_ms in (500, 100_000):
+        config = SimulationConfig(world=WorldName.CORES, num_executors=2, end_ms=end_ms)
+        world = ClusterWorld(workload, config, "batch", 3)
+        comparison = compare_in(world, ["fair"], range(2), processes=1)
+        _, bounds = cluster_view.first_runs(comparison)
+        assert (bounds is None) == (end_ms == 500)
+
+
 def test_the_sentence_says_who_wins_by_how_much_and_how_sure_that_is() -> None:
     sentence = summary_sentence(_comparison({"fair": (10.0, 20.0), "srpt-cap": (8.0, 16.0)}))
     assert sentence == (

@@ -193,6 +193,7 @@ def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]
     """The recorded run of the first seed under every policy, and the lower bounds of its jobs.
 
     There are none if runs deviate from their profiles: they may be shorter than anything measured.
+    Nor are there any if an end cut off a run, since the bounds are those of all its jobs.
     """
     config = comparison.resolved.config
     seed = comparison.settings["seeds"][0]
@@ -202,7 +203,8 @@ def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]
         name: simulate(sequence, policy, config, seed, record=True)
         for name, policy in policies.items()
     }
-    if config.runs_vary and comparison.world.workload.has_spread:
+    is_cut_off = not all(trace.is_complete for trace in traces.values())
+    if is_cut_off or (config.runs_vary and comparison.world.workload.has_spread):
         return traces, None
     return traces, lower_bounds(sequence, config.total_executors)
 
