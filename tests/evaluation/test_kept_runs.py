@@ -159,7 +159,10 @@ def test_runs_of_another_version_are_refused(tmp_path: Path) -> None:
         _compared(2, kept)
 
 
-@pytest.mark.parametrize("text", ["name,jct\nfair,3\n", "{}\n", "not ours", "[1]\n\n"])
+_DEEP = "[" * 100_000 + "\n"
+
+
+@pytest.mark.parametrize("text", ["name,jct\nfair,3\n", "{}\n", "not ours", "[1]\n\n", _DEEP])
 def test_other_files_are_refused_and_unchanged(text: str, tmp_path: Path) -> None:
     other = tmp_path / "results.csv"
     other.write_text(text)
@@ -174,7 +177,12 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     lines = kept.read_text().splitlines(keepends=True)
     short = json.loads(lines[2])
     short["completion_ms"][0].pop()
-    for damaged in (lines[2][:100] + "\n", "\n", json.dumps(short) + "\n", '{"seed": "x"}\n'):
+    late = json.loads(lines[2])
+    late["arrival_ms"][0] = 10**30
+    for damaged in (
+        lines[2][:100] + "\n", "\n", json.dumps(short) + "\n", json.dumps(late) + "\n",
+        '{"seed": "x"}\n', _DEEP,
+    ):  # fmt: skip
         kept.write_text("".join([*lines[:2], damaged, lines[3]]))
         with pytest.raises(FormatError, match="line 3 is damaged"):
             _compared(3, kept)

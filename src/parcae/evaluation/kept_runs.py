@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from parcae.errors import ConfigError, FormatError
 from parcae.files import check_regular, write_bytes
@@ -24,6 +24,9 @@ from parcae.policies.additions import PolicyText, own_pools, split_policy
 from parcae.policies.rollouts.names import is_rollout, split_plan
 from parcae.workloads.allocation import sparks_file
 
+#: What parsing a damaged line raises; a `ValidationError` is a `ValueError`. Numbers may exceed 64
+#: bits, and lists may be nested too deeply.
+_DAMAGES = (ValueError, OverflowError, RecursionError)
 #: The first key of the first line; its value is the version of the format.
 _KEY = "parcae_kept_runs"
 _VERSION = 1
@@ -117,7 +120,7 @@ class KeptRuns:
     def _check_header(self, line: bytes) -> None:
         try:
             saved = json.loads(line)
-        except ValueError:
+        except _DAMAGES:
             raise self._not_ours() from None
         if not isinstance(saved, dict) or _KEY not in saved:
             raise self._not_ours()
@@ -148,7 +151,7 @@ class KeptRuns:
                 None if run.ideal_ms is None else np.array(run.ideal_ms, np.float64),
                 None if run.deadline_ms is None else np.array(run.deadline_ms, np.float64),
             )
-        except (ValueError, ValidationError):
+        except _DAMAGES:
             raise self._damaged(number) from None
         policies, num_jobs = self._num_policies, len(run.names)
         per_job = [jobs.arrival_ms, jobs.ideal_ms, jobs.deadline_ms]
