@@ -14,7 +14,7 @@ import pytest
 from parcae.workloads.archive import write_workload
 from parcae.workloads.catalog import BUNDLED
 from parcae.workloads.job import Workload
-from parcae.workloads.synthetic import chain
+from parcae.workloads.synthetic import chain, toy_workload
 from tests.cli.running import run
 from tests.conftest import REPOSITORY
 from tests.service.stopping import stopped_when
@@ -83,6 +83,21 @@ def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
     assert "fair" in done.stdout
     assert json.loads((tmp_path / "c.json").read_text())["settings"]["jobs"] == 4
     assert (tmp_path / "r.html").stat().st_size > 1_000_000
+
+
+def test_the_command_that_tune_names_runs_with_spaces_in_names(tmp_path: Path) -> None:
+    write_workload(toy_workload(), tmp_path / "my jobs.parcae")
+    (tmp_path / "our goals.csv").write_text("job,deadline\n*,5s\n")
+    tuned = run(
+        "parcae tune 'my jobs.parcae' --cores 2 --jobs 2 --budget 0.01 --objective deadlines "
+        "--deadlines 'our goals.csv' -o 'the rule.safetensors'",
+        tmp_path,
+    )
+    assert tuned.returncode == 0, tuned.stderr
+    command = tuned.stdout.partition("other runs: ")[2].strip()
+    done = run(f"{command} --seeds 2 --processes 1", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "the rule.safetensors" in done.stdout
 
 
 def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path: Path) -> None:

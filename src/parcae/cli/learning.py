@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -224,7 +225,8 @@ def tune_command(
         checkpoint = tuned_checkpoint(tuning.parameters, scenario, {**scenario.card(), **card})
         gain = f"{setting.objective} {tuning.ratio_to_fair:.3f} of fair"
         words = f"{tuning.generations} generations, {gain}"
-        compared = f"{workload} --policies {policies} {cluster.as_words()}".rstrip()
+        names = shlex.join([workload, "--policies", policies])
+        compared = f"{names} {cluster.as_words()}".rstrip()
         sentence = _tuning_sentence(gain, tuning, compared, setting)
         return Found(checkpoint, card, tuning.seconds, words, sentence)
 
@@ -243,12 +245,12 @@ def tune_command(
 
 def _tuning_sentence(gain: str, tuning: Tuning, compared: str, setting: ScenarioOptions) -> str:
     """What a tuning came to, in words, and how to compare its policy."""
+    given = [] if setting.deadlines is None else ["--deadlines", str(setting.deadlines)]
+    runs = ["--arrivals", setting.arrivals, "--jobs", str(setting.jobs), *given]
     return (
         f"{gain} on the selection runs, after {tuning.generations} generations "
         f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
-        f"compare it on other runs: parcae compare {compared} "
-        f"--arrivals {setting.arrivals} --jobs {setting.jobs}"
-        + ("" if setting.deadlines is None else f" --deadlines {setting.deadlines}")
+        f"compare it on other runs: parcae compare {compared} {shlex.join(runs)}"
     )
 
 
