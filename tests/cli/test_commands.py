@@ -149,6 +149,10 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ),
         ("parcae size toy --cores 2 --arrivals batch --faults lost=-1", "greater than or equal"),
         ("parcae compare toy --policies fair,graphene:tuned", "--world executors"),
+        (
+            "parcae bench decision --workload toy --policies static:oracle",
+            "policy 'static:oracle' is another one for each sequence of jobs",
+        ),
         ("parcae simulate", "give a workload"),
         ("parcae simulate --job-set broken.parcae", "broken.parcae:1: not JSON"),
         ("parcae simulate toy --job-set cyclic.json", "contains its own jobs: leave out toy"),

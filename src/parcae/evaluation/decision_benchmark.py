@@ -99,6 +99,9 @@ def benchmark_decisions(
     Returns:
         One row for each case and policy.
 
+    Raises:
+        PolicyError: a policy is unknown, or has no single decisions that can be timed.
+
     Example: `benchmark_decisions(load_workload("tpch"), ["fair", "parcae"])`.
     """
     drawn = random_dags(RandomDags(num_jobs=1_000), np.random.default_rng(0))
@@ -133,12 +136,15 @@ def _case(
         name: f"{name}:classes" if name in NAMES and len(config.classes) > 1 else name
         for name in names
     }
-    policies_by_name = resolve_policies(
-        workload, list(resolved_names.values()), config, "batch", num_jobs
-    ).policies
+    resolved = resolve_policies(workload, list(resolved_names.values()), config, "batch", num_jobs)
+    for name in resolved.oracles:
+        raise PolicyError(
+            f"policy {name!r} is another one for each sequence of jobs, so its decisions cannot be "
+            "timed: give it a value"
+        )
     times = {
-        name: _times_ms(policies_by_name[resolved], workload, config, num_jobs, num_decisions)
-        for name, resolved in resolved_names.items()
+        name: _times_ms(resolved.policies[became], workload, config, num_jobs, num_decisions)
+        for name, became in resolved_names.items()
     }
     fair = float(np.median(times["fair"][0]))
     rows = []
