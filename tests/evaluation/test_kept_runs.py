@@ -99,6 +99,10 @@ def test_kept_seeds_hold_deadlines_pools_and_unfinished_jobs(tmp_path: Path) -> 
         ({"num_jobs": 7}, "jobs"),
         ({"arrivals": "poisson:9s"}, "arrivals"),
         ({"config": SimulationConfig(num_executors=9)}, r"config.num_executors \(8, now 9\)"),
+        (
+            {"workload": _WORKLOAD.with_deadlines({"*": 9})},
+            rf"deadlines_s.{min(job.name for job in _WORKLOAD.jobs)} \(null, now 9.0\)",
+        ),
     ],
 )
 def test_runs_with_other_settings_are_refused(

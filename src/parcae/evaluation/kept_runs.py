@@ -180,14 +180,17 @@ class KeptRuns:
 def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, str, str]:
     """The first setting that differs, and its values as JSON; empty texts if none does.
 
+    Of settings that only one of the two has, the first is named.
+
     Example: the configs of 8 and of 9 executors give `("config.num_executors", "8", "9")`.
     """
     for key in sorted({*one, *other}):
         first, second = one.get(key), other.get(key)
         if first == second:
             continue
-        if isinstance(first, dict) and isinstance(second, dict):
-            inner, was, now = _difference(first, second)
+        parts = [{} if value is None else value for value in (first, second)]
+        if any(parts) and all(isinstance(part, dict) for part in parts):
+            inner, was, now = _difference(*parts)
             return f"{key}.{inner}", was, now
         return key, json.dumps(first), json.dumps(second)
     return "", "", ""
