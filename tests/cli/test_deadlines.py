@@ -40,7 +40,7 @@ def test_compare_shows_missed_deadlines_everywhere(folder: Path) -> None:
     assert missed["fair"]["missed_minus_first"]["mean"] == 0.0
     _check_tables(folder, missed)
     page = (folder / "r.html").read_text()
-    assert "misses the fewest deadlines" in page
+    assert "fair and edf miss the fewest deadlines" in page
     assert "missed<small>first policy</small>" in page
 
 

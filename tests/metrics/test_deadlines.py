@@ -115,6 +115,8 @@ def test_policies_are_compared_job_by_job_over_the_seeds() -> None:
         "20.0 percentage points more than oracle (95% interval 10.0 to 40.0)."
     )
     assert fewest_missed({"fair": first}, "fair").endswith("100.0%).")
+    same = {"fair": first, "srpt": second, "edf": second, "las": second}
+    assert fewest_missed(same, "fair").startswith("srpt, edf and las miss the fewest deadlines: 25")
     assert fewest_missed({"fair": None}, "fair") == ""
 
 

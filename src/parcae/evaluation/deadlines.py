@@ -114,7 +114,7 @@ class _Counted(NamedTuple):
 
 
 def fewest_missed(results: Mapping[str, DeadlineResult | None], first: str) -> str:
-    """Which policy misses the fewest deadlines, in one sentence; no text without deadlines.
+    """Which policies miss the fewest deadlines, in one sentence; no text without deadlines.
 
     Args:
         results: by name of the policy, those that may be the best.
@@ -130,9 +130,12 @@ def fewest_missed(results: Mapping[str, DeadlineResult | None], first: str) -> s
     }
     if not known:
         return ""
-    best = min(known, key=lambda name: known[name].missed_share.mean)
+    best, *others = sorted(known, key=lambda name: known[name].missed_share.mean)
     share = known[best].missed_share
-    said = f"{best} misses the fewest deadlines: {share.mean:.1%}"
+    who = f"{best} misses"
+    if also := [name for name in others if known[name].missed_share.mean == share.mean]:
+        who = f"{', '.join([best, *also[:-1]])} and {also[-1]} miss"
+    said = f"{who} the fewest deadlines: {share.mean:.1%}"
     if not share.is_unknown:
         said += f" (95% interval {share.low:.1%} to {share.high:.1%})"
     more = known[best].missed_minus_first
