@@ -76,7 +76,8 @@ class Trace:
         job_names: name of every job's recurring job, in order of arrival.
         arrival_ms: int64[num_jobs].
         completion_ms: int64[num_jobs]; NOT_COMPLETED if the run ended first.
-        executed_ms: int64[num_jobs], executor time of the job's tasks (work inflation included).
+        executed_ms: int64[num_jobs], executor time of the job's tasks that finished (work inflation
+            included).
         num_moves: int64[num_jobs], executors that moved to the job from elsewhere.
         clock_ms: when the run ended (the last event, which may be later than the last completion).
         num_decisions: number of decisions of the policy.

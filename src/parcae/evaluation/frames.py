@@ -22,7 +22,7 @@ def jobs_frame(trace: Trace) -> pl.DataFrame:
     Columns:
         position: the job's row; job: the recurring job's name; arrival_ms;
         completion_ms, jct_ms: null where the run's end cut the job off;
-        executed_ms: time that its tasks took on cores.
+        executed_ms: time that its tasks that finished took on cores.
     """
     frame = pl.DataFrame(
         {

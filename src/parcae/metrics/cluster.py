@@ -29,7 +29,8 @@ def utilization(trace: Trace) -> float:
     """Return the share of the executors' time in which they ran tasks.
 
     The time is that from the first arrival to the last completion; on an elastic cluster, the time
-    for which cores were held.
+    for which cores were held. Tasks that the end of the run cut off do not count, so that the share
+    of such a run is a lower bound.
     """
     fixed_ms = trace.num_executors * makespan_ms(trace)
     available = fixed_ms if trace.held_ms is None else trace.held_ms
@@ -157,6 +158,8 @@ def executors_per_job(trace: Trace, edges_ms: FloatArray) -> FloatArray:
 
 def executor_share(trace: Trace) -> FloatArray:
     """Return the mean number of executors that ran each job's tasks while it was in the system.
+
+    Tasks that the end of the run cut off do not count.
 
     Returns:
         float64[num_jobs].

@@ -35,7 +35,8 @@ class RunSummary:
         last_completion_ms: when the last job completed.
         mean_slowdown: mean over jobs; see `parcae.metrics.jobs.slowdown`.
         bounded_slowdown: mean over jobs; see `parcae.metrics.jobs.bounded_slowdown`.
-        utilization: share of the executors' time in which they ran tasks.
+        utilization: share of the executors' time in which they ran tasks; see
+            `parcae.metrics.cluster.utilization`.
         work_inflation: executor time of completed jobs / their work with mean task durations.
         moves: number of moves of executors between jobs.
         decisions: number of decisions of the policy.
