@@ -89,6 +89,39 @@ def test_an_interrupted_compilation_of_a_deferred_kernel_interrupts_the_call(
     assert capfd.readouterr().err == ""
 
 
+#: LLVM hands the machine code of a kernel to Python, which a user interrupts just then.
+_INTERRUPTED = """
+import signal
+from parcae.compilation import _Whole
+class Interrupting:
+    def __set__(self, library, code):
+        if code is not None:
+            signal.raise_signal(signal.SIGINT)
+        library.__dict__["code"] = code
+    def __get__(self, library, owner):
+        return library.__dict__["code"]
+_Whole._compiled_object = Interrupting()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from parcae.kernels import sort_rows
+import numpy as np
+try:
+    sort_rows(np.arange(3), np.zeros(3), 3)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interruption_while_llvm_translates_a_kernel_is_not_lost(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+
+
 def test_a_command_says_once_that_it_compiles_and_nothing_once_all_is_compiled(
     tmp_path: Path,
 ) -> None:
