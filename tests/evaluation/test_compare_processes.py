@@ -54,11 +54,11 @@ def _is_running(pid: int) -> bool:
         return False
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
-def test_an_interrupted_comparison_ends_soon_and_leaves_no_process_behind(tmp_path: Path) -> None:
-    script = tmp_path / "long.py"
+def _start_long(folder: Path) -> subprocess.Popen[str]:
+    """A comparison of many runs in two worker processes."""
+    script = folder / "long.py"
     script.write_text(_LONG)
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, str(script)],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
@@ -67,6 +67,30 @@ def test_an_interrupted_comparison_ends_soon_and_leaves_no_process_behind(tmp_pa
         start_new_session=True,
         preexec_fn=_hears_interrupts,
     )
+
+
+def _starting_workers(pid: int) -> list[int]:
+    """The worker processes of a comparison that have begun to import."""
+    return [child for child in _children(pid) if "numpy" in Path(f"/proc/{child}/maps").read_text()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
+def test_an_interruption_while_workers_start_shows_no_traceback_of_theirs(tmp_path: Path) -> None:
+    process = _start_long(tmp_path)
+    try:
+        wait_until(lambda: len(_starting_workers(process.pid)) == 2)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, errors = process.communicate(timeout=180)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    assert errors.count("Traceback") == 1
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
+def test_an_interrupted_comparison_ends_soon_and_leaves_no_process_behind(tmp_path: Path) -> None:
+    process = _start_long(tmp_path)
     try:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "1"

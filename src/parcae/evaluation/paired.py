@@ -7,7 +7,7 @@ import pickle
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, get_context
 from typing import Any
@@ -134,6 +134,7 @@ def _start_worker(world: Any, resolved: Any) -> None:
     global _shared
     # Ctrl-C reaches the workers too. The default handler ends them at once, without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _shared = (world, resolved)
 
 
@@ -141,6 +142,15 @@ def _play_one(number: int) -> tuple[int, Any]:
     assert _shared is not None
     world, resolved = _shared
     return number, world.play(resolved, [number])[0]
+
+
+def _submit(pool: ProcessPoolExecutor, number: int) -> Future[tuple[int, Any]]:
+    # A worker that this starts inherits that Ctrl-C waits, until `_start_worker` lets it end it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(_play_one, number)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _play_in_workers(
@@ -157,7 +167,7 @@ def _play_in_workers(
         initargs=(world, resolved),
     )
     try:
-        for done in as_completed([pool.submit(_play_one, number) for number in runs]):
+        for done in as_completed([_submit(pool, number) for number in runs]):
             yield done.result()
     except BrokenProcessPool:
         raise ConfigError(
