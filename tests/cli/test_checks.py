@@ -47,6 +47,8 @@ from tests.fuzzing.commands import commands
         ("packing compare --load 1 --tune-budget 1", "only to the policy withhold"),
         ("packing tune tetris --load 1 -o t.safetensors --speeds 1", "--speeds has no effect"),
         ("packing train set --load 1 -o out --estimates actual", "--estimates has no effect"),
+        ("serve --executor-cores 2", "--executor-cores has no effect"),
+        ("serve --moving-delay-ms 3000", "only with --scope cluster"),
         ("spark tpch --merge a --queries 4", "--queries has no effect"),
         ("workload import spark-events log -o w.parcae --recorded --keep-first-runs", "without"),
         ("compare toy --world cores --moving-delay-ms 5", "in the world of executors only"),

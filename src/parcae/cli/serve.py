@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from parcae.cli.checks import Only, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import SOURCE_HELP, JsonOption
 from parcae.workloads.limits import MOST_EXECUTORS
@@ -103,6 +104,13 @@ class FileOptions:
     ] = None
 
 
+@refusing(
+    Only(
+        ("executor_cores", "moving_delay_ms"),
+        lambda given: given["scope"] != "application",
+        "with --scope cluster",
+    )
+)
 @with_groups
 def serve_command(
     *,
