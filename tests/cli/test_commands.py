@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from parcae.workloads.archive import write_workload
 from parcae.workloads.catalog import BUNDLED
@@ -17,6 +18,7 @@ from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain, toy_workload
 from tests.cli.running import run
 from tests.conftest import REPOSITORY
+from tests.fuzzing.commands import commands
 from tests.service.stopping import stopped_when
 from tests.workloads.spark_log_builder import small_log
 
@@ -326,6 +328,16 @@ def test_every_command_has_help_and_most_an_example(tmp_path: Path, command: str
     done = run(f"parcae {command} --help", tmp_path)
     assert done.returncode == 0
     assert "Usage" in done.stdout
+
+
+def test_every_option_has_a_help_and_no_help_loses_words() -> None:
+    # The help is text with markup: a word in brackets, such as [default], would not be shown.
+    for command, params in commands().items():
+        for param in params:
+            text = getattr(param, "help", None) or ""
+            shown = Text.from_markup(text).plain
+            assert shown == text, command
+            assert shown or param.param_type_name == "argument", f"{command} {param.name}"
 
 
 def test_the_benchmark_prints_the_contracted_numbers(tmp_path: Path) -> None:

@@ -76,8 +76,7 @@ class SearchOptions:
         str | None,
         typer.Option(
             "--start",
-            help="Checkpoint of a tuned rule to start from; for a workload also a name, such as "
-            "tuned:batch.",
+            help="Checkpoint of a tuned rule to start from.",
         ),
     ] = None
     seed: SeedOption = 0

@@ -69,7 +69,10 @@ class TpchSettingOptions:
     cores: Annotated[
         int | None,
         typer.Option(
-            "--cores", min=1, max=1_000_000, help="Of Spark. [default: all that may be used]"
+            "--cores",
+            min=1,
+            max=1_000_000,
+            help="Cores of the local Spark. (default: all that this process may use)",
         ),
     ] = None
     gap: Annotated[
@@ -122,7 +125,7 @@ class SparkOptions:
     """The Spark and the jar to use."""
 
     jar: Annotated[
-        Path | None, typer.Option("--jar", help="The plugin's jar. [default: it is built]")
+        Path | None, typer.Option("--jar", help="The plugin's jar. (default: it is built)")
     ] = None
     spark_home: Annotated[
         Path | None, typer.Option("--spark-home", help="Else SPARK_HOME, else PySpark.")
@@ -145,7 +148,9 @@ class TpchOutputOptions:
     picture: Annotated[
         Path | None,
         typer.Option(
-            "--picture", help="[default: ratios.png in --work]", callback=picture_to_write
+            "--picture",
+            help="Draw ratios and completion times here. (default: ratios.png in --work)",
+            callback=picture_to_write,
         ),
     ] = None
 
