@@ -340,6 +340,26 @@ def test_every_option_has_a_help_and_no_help_loses_words() -> None:
             assert shown or param.param_type_name == "argument", f"{command} {param.name}"
 
 
+@pytest.mark.parametrize("world", ["cores", "executors"])
+def test_a_policy_that_is_said_to_be_the_same_as_another_gives_the_same_run(
+    tmp_path: Path, world: str
+) -> None:
+    listed = json.loads(run("parcae policies --json", tmp_path).stdout)
+    pairs = [
+        (entry["usage"], same[1])
+        for entry in listed
+        if (same := re.fullmatch(r"the same as (\S+)", entry["summary"]))
+    ]
+    assert pairs
+    names = ",".join(name.replace("ALPHA", "-1") for pair in pairs for name in pair)
+    done = run(
+        f"parcae simulate tpch --world {world} --policy {names} --cores 9 --jobs 9 --json", tmp_path
+    )
+    runs = [json.loads(line)["completion_ms"] for line in done.stdout.splitlines()]
+    assert len(runs) == 2 * len(pairs)
+    assert runs[::2] == runs[1::2]
+
+
 def test_the_benchmark_prints_the_contracted_numbers(tmp_path: Path) -> None:
     command = (
         "parcae bench simulator --world executors --workload synthetic --runs 1 --jobs 10 "

@@ -238,7 +238,7 @@ CATALOG: Catalogue[int] = Catalogue(
         PolicyEntry("spark_static_N", "as static:N, counting all executors ever granted to a job",
                     _CODE, _capped(HeuristicKind.GRANTED), prefix="spark_static_",
                     only_executors=_GRANTS),
-        PolicyEntry("dynamic_partition", "the same as fair", _CODE,
+        PolicyEntry("dynamic_partition", "the same as fair in the world of executors", _CODE,
                     _fixed(HeuristicKind.FAIR, 0.0)),
         PolicyEntry("wfair_ALPHA", "the same as weighted-fair:ALPHA", _CODE, _weighted_fair,
                     prefix="wfair_"),
