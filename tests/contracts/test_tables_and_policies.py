@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import subprocess
 import sys
 from typing import Any
@@ -25,7 +26,7 @@ from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.conftest import batch, job
+from tests.conftest import REPOSITORY, batch, job
 
 _TABLES = [
     (module.__name__, name, dtype)
@@ -183,3 +184,22 @@ def test_help_needs_no_heavy_library() -> None:
     code = f"import sys, parcae.cli.main; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_contract_about_the_future_names_every_kernel_of_a_policy_that_plays_no_run() -> None:
+    contracts = configparser.ConfigParser()
+    contracts.read(REPOSITORY / ".importlinter")
+    named = contracts["importlinter:contract:future"]["source_modules"].split()
+    source = REPOSITORY / "src"
+    kernels = [
+        ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+        for path in (source / "parcae" / "policies").rglob("*.py")
+        if {"kernels", "kernels.py"} & set(path.parts) and path.read_text().count("@kernel")
+    ]
+    assert len(kernels) > 30
+    plays = (".play", ".recording")
+    assert not [
+        module
+        for module in kernels
+        if not module.endswith(plays) and not any(f"{module}.".startswith(f"{n}.") for n in named)
+    ]
