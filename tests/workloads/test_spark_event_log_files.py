@@ -130,6 +130,21 @@ def test_a_complete_copy_is_read_instead_of_one_in_progress(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+def test_the_copy_of_a_rolling_log_with_the_most_parts_is_read(tmp_path: Path) -> None:
+    for hour in ("0900", "1000", "1100"):
+        (tmp_path / hour).mkdir()
+        _rolling(tmp_path / hour, small_log(runs=9, start=application_start("app-1")))
+    # The earlier copies were made while the application ran.
+    (tmp_path / "0900" / "eventlog_v2_app-1" / "events_3_app-1.zstd").unlink()
+    last = tmp_path / "1000" / "eventlog_v2_app-1" / "events_3_app-1.zstd"
+    last.write_bytes(last.read_bytes()[:20])
+    workload, report = read_spark_event_logs([tmp_path])
+    assert workload.weights == (9.0,)
+    for hour in ("0900", "1000"):
+        same = f"the same application as {tmp_path}/1100/eventlog_v2_app-1."
+        assert f"Left out {tmp_path}/{hour}/eventlog_v2_app-1: {same}" in report.notes
+
+
     "other", [application_start("app-2"), application_start("app-1", attempt="2")]
 )
 def test_other_applications_and_attempts_are_no_copies(

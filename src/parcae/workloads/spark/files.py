@@ -124,13 +124,22 @@ def _one_copy_each(sources: Sequence[LogSource], notes: list[str]) -> tuple[LogS
         copies.setdefault(_application_start(source) or source, []).append(source)
     kept = []
     for same in copies.values():
-        # A copy that was made while the application ran lacks its last events.
-        first, *others = sorted(same, key=lambda source: source.name.endswith(".inprogress"))
+        first, *others = sorted(same, key=_incompleteness)
         kept.append(first)
         notes += [
             f"Left out {other.label}: the same application as {first.label}." for other in others
         ]
     return tuple(kept)
+
+
+def _incompleteness(source: LogSource) -> tuple[bool, int, int]:
+    """The key that orders the copies of a log, the most complete one first.
+
+    A copy that was made while the application ran lacks its last events, and a rolling log its
+    last parts.
+    """
+    num_bytes = sum(part.size for part in source.parts)
+    return source.name.endswith(".inprogress"), -len(source.parts), -num_bytes
 
 
 def _application_start(source: LogSource) -> ApplicationStart | None:
