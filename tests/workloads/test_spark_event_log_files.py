@@ -3,6 +3,7 @@
 import gzip
 import struct
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,6 @@ def test_a_complete_copy_is_read_instead_of_one_in_progress(tmp_path: Path) -> N
     assert _weights(tmp_path) == (3.0,)
 
 
-@pytest.mark.parametrize(
 def test_the_copy_of_a_rolling_log_with_the_most_parts_is_read(tmp_path: Path) -> None:
     for hour in ("0900", "1000", "1100"):
         (tmp_path / hour).mkdir()
@@ -145,6 +145,7 @@ def test_the_copy_of_a_rolling_log_with_the_most_parts_is_read(tmp_path: Path) -
         assert f"Left out {tmp_path}/{hour}/eventlog_v2_app-1: {same}" in report.notes
 
 
+@pytest.mark.parametrize(
     "other", [application_start("app-2"), application_start("app-1", attempt="2")]
 )
 def test_other_applications_and_attempts_are_no_copies(
@@ -261,6 +262,29 @@ def test_a_rolling_log_with_a_gap_is_refused(tmp_path: Path) -> None:
     (log / "events_2_app-1.zstd").unlink()
     with pytest.raises(FormatError, match="parts \\[2\\] are missing"):
         find_logs([log])
+
+
+def test_rolling_logs_that_cannot_be_read_do_not_stop_the_import_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "app-2").write_bytes(small_log(runs=2))
+    log = _rolling(tmp_path, small_log())
+    (log / "events_1_app-1.zstd").write_bytes(b"\x82SNAPPY\x00rest")
+    forbidden = tmp_path / "eventlog_v2_app-3"
+    forbidden.mkdir()
+    iterdir = Path.iterdir
+
+    def guarded(folder: Path) -> Iterator[Path]:
+        if folder == forbidden:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return iterdir(folder)
+
+    monkeypatch.setattr(Path, "iterdir", guarded)
+    workload, report = read_spark_event_logs([tmp_path])
+    assert workload.weights == (2.0,)
+    left_out = [note for note in report.notes if note.startswith("Left out ")][:2]
+    assert "events_1_app-1.zstd: snappy data cannot be read" in left_out[0]
+    assert f"Permission denied: '{forbidden}'" in left_out[1]
 
 
 def test_a_zip_download_is_read(tmp_path: Path) -> None:

@@ -177,12 +177,11 @@ def _logs_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
             or is_link_to_folder
         ):
             continue
-        if _is_plain_folder(path):
-            sources += _logs_in_folder(path, notes)
-            continue
         try:
-            sources += _logs_at(path)
-        # A folder may contain other files: they are reported, but do not stop the import.
+            is_folder = _is_plain_folder(path)
+            sources += _logs_in_folder(path, notes) if is_folder else _logs_at(path)
+        # A folder may contain other files, and logs and folders of other users: they are reported,
+        # but do not stop the import.
         except (FormatError, OSError) as error:
             notes.append(f"Left out {error}.")
     return sources
@@ -227,7 +226,7 @@ def _logs_in_zip(path: Path) -> list[LogSource]:
 def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
     """A rolling log with its parts in order of their numbers.
 
-    Refuses an incomplete or compacted log.
+    Refuses an incomplete or compacted log, and one whose first part is no log or cannot be opened.
     """
     by_number = sorted(parts, key=_number)
     compacted = [part.name for part in by_number if part.name.endswith(".compact")]
@@ -250,6 +249,7 @@ def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
             f"{label}: {what}; expected events_1_..., events_2_..., ... without gaps; "
             "copy the whole directory"
         )
+    _check_is_log(by_number[0])
     return LogSource(name, tuple(by_number))
 
 
