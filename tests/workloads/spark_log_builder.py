@@ -86,10 +86,13 @@ def task_end(
 ) -> dict[str, Any]:
     """An attempt of a task, successful unless `reason` says otherwise."""
     reason = changes.pop("reason", "Success")
+    # Since Spark 3.3, before the accumulables.
+    partition = {"Partition ID": changes.pop("partition")} if "partition" in changes else {}
     info = {
         "Task ID": 0,
         "Index": index,
         "Attempt": 0,
+        **partition,
         "Launch Time": launch,
         "Executor ID": name,
         "Speculative": False,

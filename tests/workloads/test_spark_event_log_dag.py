@@ -281,6 +281,20 @@ def test_a_retried_stage_keeps_the_task_count_of_its_first_attempt() -> None:
     assert sum(wave.size for wave in run.stages[0].samples.by_wave) == 3
 
 
+def test_every_partition_counts_where_a_retry_numbers_its_tasks_anew() -> None:
+    info = stage_info(0, 3)
+    retry = {**info, "Stage Attempt ID": 1, "Number of Tasks": 2}
+    events = [executor(), job_start(0, 0, [info])]
+    # Of three partitions, two lose their input and run again as the tasks 0 and 1.
+    events += [task_end(0, 0, 0, 10, partition=0)]
+    events += [task_end(0, part, 10, 11, reason="FetchFailed", partition=part) for part in (1, 2)]
+    events += [stage_completed(info, 0, 11, **{"Failure Reason": "fetch failed"})]
+    again = [task_end(0, row, 20, 40 + 10 * row, partition=row + 1) for row in (0, 1)]
+    events += [{**event, "Stage Attempt ID": 1} for event in again]
+    run = _only_run([*events, stage_completed(retry, 20, 50), job_end(0)])
+    assert sorted(np.concatenate(run.stages[0].samples.by_wave).tolist()) == [10, 20, 30]
+
+
 def test_a_spark_job_that_was_cancelled_inside_a_successful_query_does_not_fail_it() -> None:
     good = stage_info(0, 1)
     lost = stage_info(1, 1)

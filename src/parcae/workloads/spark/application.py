@@ -45,9 +45,9 @@ UNKNOWN_SLOTS = 0
 class TaskColumns(NamedTuple):
     """Every attempt of every task as columns, int64[num_attempts] each.
 
-    `task_index` is the index within the stage. `executor` is a number in order of appearance. A
-    core worked for the task for `busy_ms` from its launch on; `finish_ms` is when the driver
-    recorded the end. `input_bytes` include shuffle reads.
+    `task_index` is the task's partition. `executor` is a number in order of appearance. A core
+    worked for the task for `busy_ms` from its launch on; `finish_ms` is when the driver recorded
+    the end. `input_bytes` include shuffle reads.
     """
 
     stage_id: Int64Array

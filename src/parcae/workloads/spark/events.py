@@ -126,10 +126,12 @@ class StageCompleted(NamedTuple):
 class TaskEnd(NamedTuple):
     """One attempt of a task; times in ms.
 
-    `busy_ms` is how long its core worked for it: deserializing and running. The finish time is set
-    by the driver, which processes it later; it is used where the log has no task metrics (lost
-    executors, Spark 1.0). `input_bytes` are the bytes read from files, caches and shuffles, 0 where
-    the log does not contain them.
+    `task_index` is the task's partition. Logs of Spark before 3.3 lack it and have only the index
+    within the attempt of the stage, which counts anew if some tasks are repeated. `busy_ms` is how
+    long its core worked for it: deserializing and running. The finish time is set by the driver,
+    which processes it later; it is used where the log has no task metrics (lost executors, Spark
+    1.0). `input_bytes` are the bytes read from files, caches and shuffles, 0 where the log does not
+    contain them.
     """
 
     stage_id: int
@@ -285,10 +287,11 @@ def _task_end(data: Any, line: bytes) -> TaskEnd:
     # Such times would give negative durations.
     if launch_ms > finish_ms or launch_ms < 0:
         raise ValueError(f"a task is launched at {launch_ms} and finished at {finish_ms} ms")
+    partition = _integer(info.get("Partition ID", -1))
     return TaskEnd(
         stage_id=_integer(data["Stage ID"]),
         stage_attempt=_integer(data.get("Stage Attempt ID", 0)),
-        task_index=_integer(info["Index"]),
+        task_index=_integer(info["Index"] if partition < 0 else partition),
         launch_ms=launch_ms,
         finish_ms=finish_ms,
         executor=str(info["Executor ID"]),
