@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
+from parcae.files import locked_folder
 from parcae.workloads.archive import write_workload
 from parcae.workloads.catalog import BUNDLED
 from parcae.workloads.job import Workload
@@ -441,7 +442,25 @@ def test_learning_anew_removes_the_results_of_another_workload(
     assert removed in done.stderr
 
 
-def test_learn_names_the_command_that_tolerates_bad_rows(tmp_path: Path) -> None:
+def test_learning_leaves_the_files_of_a_command_that_is_learning_into_the_folder(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "learned"
+    folder.mkdir()
+    for name in ("policy.safetensors", "workload.parcae"):
+        (folder / name).write_text("of the other command")
+    write_workload(Workload("w", (chain(2, 3, 1_000),)), tmp_path / "w.parcae")
+    with locked_folder(folder, "learning into"):
+        done = run("parcae learn w.parcae -o learned --cores 2", tmp_path)
+    assert done.returncode == 2
+    assert "another process is learning into this folder" in done.stderr
+    texts = {path.name: path.read_text() for path in folder.iterdir()}
+    other = "of the other command"
+    assert texts == {"policy.safetensors": other, "workload.parcae": other}
+
+
+@pytest.mark.parametrize("key", ["", "--key 'my key' "])
+def test_learn_names_the_command_that_tolerates_bad_rows(tmp_path: Path, key: str) -> None:
     (tmp_path / "log").write_bytes(small_log() + b'{"Event":"SparkListenerJobStart"}\n' * 3)
     done = run("parcae learn log -o learned --cores 2", tmp_path)
     assert done.returncode == 2

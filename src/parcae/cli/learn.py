@@ -121,6 +121,7 @@ def learn_command(
     """
     from parcae.cli.tables import print_whole
     from parcae.evaluation.table import comparison_table
+    from parcae.files import locked_folder
     from parcae.studies.learn import remove_results
     from parcae.workloads.archive import write_workload
     from parcae.workloads.parallelism import with_parallelism_model
@@ -131,10 +132,12 @@ def learn_command(
     modelled = with_parallelism_model(measured, cluster.parallelism_model)
     scenario = _scenario(modelled, recorded, config, setting)
     folder.mkdir(parents=True, exist_ok=True)
-    if removed := remove_results(folder):
-        typer.echo(f"{folder}: removed the earlier results ({', '.join(removed)})", err=True)
-    # Written before learning, so that an interrupted command need not read the logs again.
-    write_workload(measured, folder / "workload.parcae")
+    # The files of a command that is still learning into the folder stay as they are.
+    with locked_folder(folder, "learning into"):
+        if removed := remove_results(folder):
+            typer.echo(f"{folder}: removed the earlier results ({', '.join(removed)})", err=True)
+        # Written before learning, so that an interrupted command need not read the logs again.
+        write_workload(measured, folder / "workload.parcae")
     _print_scenario(scenario, folder)
     learned = _learned(scenario, folder, search)
     print_whole(comparison_table(learned.comparison))
