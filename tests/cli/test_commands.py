@@ -462,10 +462,10 @@ def test_learning_leaves_the_files_of_a_command_that_is_learning_into_the_folder
 @pytest.mark.parametrize("key", ["", "--key 'my key' "])
 def test_learn_names_the_command_that_tolerates_bad_rows(tmp_path: Path, key: str) -> None:
     (tmp_path / "log").write_bytes(small_log() + b'{"Event":"SparkListenerJobStart"}\n' * 3)
-    done = run("parcae learn log -o learned --cores 2", tmp_path)
+    done = run(f"parcae learn log {key}-o learned --cores 2", tmp_path)
     assert done.returncode == 2
     assert done.stderr.rstrip().endswith(
-        "raise the tolerated share of bad rows in `parcae workload import spark-events log "
+        f"raise the tolerated share of bad rows in `parcae workload import spark-events log {key}"
         "-o mine.parcae --max-bad-share SHARE`, and learn from mine.parcae"
     )
 

@@ -249,10 +249,11 @@ def _read(paths: list[Path], key: str | None) -> tuple[Workload, Workload | None
         with counting("reading") as progress:
             workload, report = read_spark_event_logs(paths, key=key, progress=progress)
     except TooManyBadRowsError as error:
-        command = f"parcae workload import spark-events {shlex.join(map(str, paths))}"
+        named = [] if key is None else ["--key", key]
+        words = shlex.join(["spark-events", *map(str, paths), *named])
         raise FormatError(
-            f"{error} in `{command} -o mine.parcae --max-bad-share SHARE`, and learn from "
-            "mine.parcae"
+            f"{error} in `parcae workload import {words} -o mine.parcae --max-bad-share SHARE`, "
+            "and learn from mine.parcae"
         ) from error
     print_reading(report)
     # Read again, now with every run as a job, for the arrivals.
