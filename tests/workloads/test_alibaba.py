@@ -49,6 +49,21 @@ def test_bad_rows_are_counted_with_their_lines(tmp_path: Path) -> None:
     assert report.bad_samples[1].startswith(f"{path}:3: 2 columns")
 
 
+def test_what_exceeds_a_workload_is_a_bad_row_and_no_cycle(tmp_path: Path) -> None:
+    path = _csv(
+        tmp_path,
+        "M1,1,j_1,1,Terminated,100,110,100,0.5",
+        "M1,20000000,j_2,1,Terminated,100,110,100,0.5",
+        "M1,5,j_3,1,Terminated,100,2000000000,100,0.5",
+    )
+    workload, report = read_alibaba(path, max_bad_share=0.7)
+    assert (len(workload.jobs), report.num_bad_rows, report.notes) == (1, 2, ())
+    assert report.bad_samples == (
+        f"{path}:2: instance_num is 20000000; a stage has at most 10,000,000 tasks",
+        f"{path}:3: a duration of 2e+09 s; at most 35 years is one",
+    )
+
+
 def test_the_span_of_a_task_or_the_mean_of_its_instances(tmp_path: Path) -> None:
     path = tmp_path / "dags.jsonl"
     task = {"task_name": "M1", "instance_num": 3, "start_time": 100, "end_time": 130}

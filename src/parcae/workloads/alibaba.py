@@ -24,6 +24,7 @@ from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, wi
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.limits import LARGEST_DURATION_MS, MOST_TASKS
 
 #: A plan_cpu of 100 is one core; plan_mem is a percentage of a machine's memory.
 _CPU_UNIT = _MEMORY_UNIT = 100.0
@@ -243,11 +244,15 @@ def _task(
     end_s = number("end_time", end, -_LARGEST, _LARGEST)
     if count < 1 or count != int(count):
         raise ValueError(f"instance_num is {instances}, not a whole number >= 1")
+    if count > MOST_TASKS:
+        raise ValueError(f"instance_num is {instances}; a stage has at most {MOST_TASKS:,} tasks")
     if start_s <= 0:
         raise ValueError(f"start_time is {start}: the task never started")
     duration_s = end_s - start_s if duration is None else _mean(duration)
     if duration_s < 0:
         raise ValueError(f"it ends {-duration_s:g} s before it starts")
+    if duration_s * MS_PER_S > LARGEST_DURATION_MS:
+        raise ValueError(f"a duration of {duration_s:g} s; at most 35 years is one")
     return _Task(
         name,
         int(count),
