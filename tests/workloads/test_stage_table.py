@@ -126,6 +126,13 @@ def test_times_may_be_text_in_a_csv_of_another_separator(tmp_path: Path) -> None
     assert workload.jobs[0].work_ms == 8_000
 
 
+def test_json_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(ROWS, indent=1), encoding="utf-8-sig")
+    workload, _ = read_workload("json", [path])
+    assert [job.name for job in workload.jobs] == ["report"]
+
+
 def test_columns_may_have_other_names_and_further_columns_are_ignored(tmp_path: Path) -> None:
     row = {"run_id": 7, "stage": 1, "times": "2 4", "user": "x", "job": "not this"}
     path = tmp_path / "s.csv"

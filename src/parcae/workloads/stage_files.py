@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -108,7 +109,7 @@ def open_json(path: Path) -> Table:
         OSError: the file cannot be read.
     """
     _check_is_file(path)
-    content = read_file(path)
+    content = read_file(path).removeprefix(BOM_UTF8)
     if content.lstrip()[:1] == b"[":
         entries = parsed_json(path, content, _JSON_LAYOUT)
         rows = list(enumerate(entries, 1))
