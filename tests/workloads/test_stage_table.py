@@ -133,6 +133,12 @@ def test_json_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     assert [job.name for job in workload.jobs] == ["report"]
 
 
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_a_path_may_be_text(tmp_path: Path, kind: str) -> None:
+    path = _write(tmp_path / f"s.{kind}", ROWS)
+    assert len(read_workload(kind, [str(path)])[0].jobs) == 1
+
+
 def test_columns_may_have_other_names_and_further_columns_are_ignored(tmp_path: Path) -> None:
     row = {"run_id": 7, "stage": 1, "times": "2 4", "user": "x", "job": "not this"}
     path = tmp_path / "s.csv"

@@ -268,7 +268,8 @@ def read_workload(
             raise ConfigError(f"the reader of {format_name!r} has no option {option!r}; {hint}")
     if not reader.takes_many and len(paths) != 1:
         raise ConfigError(f"{format_name} is read from one path, not from {len(paths)}")
-    source = list(paths) if reader.takes_many else paths[0]
+    given = list(paths) if reader.takes_url else [Path(path) for path in paths]
+    source = given if reader.takes_many else given[0]
     read = saying_what_reads(format_name)(_function(reader))
     return read(source, name=name or reader.name, progress=progress, **options)
 
