@@ -72,8 +72,8 @@ def read_applications(
         progress: called with (bytes read, bytes in total).
 
     Raises:
-        FormatError: damaged compressed data, a line longer than 1 GiB, or a part of a rolling log
-            that is cut off although parts follow it.
+        FormatError: damaged compressed data, a line longer than 256 MiB, or a part of a rolling
+            log that is cut off although parts follow it.
     """
     advance = _advance(sources, progress)
     for source in sources:
