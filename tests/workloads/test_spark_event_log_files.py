@@ -156,6 +156,17 @@ def test_other_applications_and_attempts_are_no_copies(
     assert _weights(tmp_path) == (5.0,)
 
 
+def test_applications_that_were_joined_into_one_file_are_refused(tmp_path: Path) -> None:
+    logs = [small_log(start=application_start(f"app-{row}")) for row in (1, 2)]
+    (tmp_path / "all.log").write_bytes(b"".join(logs))
+    for read in (read_spark_event_logs, read_spark_run):
+        with pytest.raises(FormatError, match=r"all.log: the events of several applications"):
+            read([tmp_path / "all.log"])
+    # The same event twice is one application.
+    (tmp_path / "all.log").write_bytes(logs[0] + logs[0].splitlines(keepends=True)[1])
+    assert _weights(tmp_path) == (3.0,)
+
+
 def test_a_path_may_be_given_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "app-1").write_bytes(small_log(runs=2))
     monkeypatch.chdir(tmp_path)

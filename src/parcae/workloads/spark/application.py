@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from parcae.errors import FormatError
 from parcae.workloads.spark.events import (
     ApplicationEnd,
     ApplicationStart,
@@ -134,10 +135,15 @@ class ApplicationLog:
     end_ms: int = -1
     task_cpus: dict[int, float] = field(default_factory=dict)
     executor_codes: dict[str, int] = field(default_factory=dict)
+    _start: ApplicationStart | None = None
     _columns: tuple[array[int], ...] = field(default_factory=_int64_columns)
 
     def add(self, event: Event) -> None:
-        """Add one event."""
+        """Add one event.
+
+        Raises:
+            FormatError: another application starts in the log.
+        """
         match event:
             case TaskEnd():
                 self._add_task(event)
@@ -193,15 +199,26 @@ class ApplicationLog:
         match event:
             case LogStart(version=version):
                 self.version = version
-            case ApplicationStart(name=name, app_id=app_id):
-                self.name = name
-                self.app_id = app_id
+            case ApplicationStart():
+                self._add_start(event)
             case ApplicationEnd(time_ms=time_ms):
                 self.end_ms = time_ms
             case Environment(settings=settings):
                 self.settings = settings
             case ResourceProfile(profile_id=profile_id, task_cpus=task_cpus):
                 self.task_cpus[profile_id] = task_cpus
+
+    def _add_start(self, event: ApplicationStart) -> None:
+        """Note which application it is; the numbers of jobs and stages are unique only in one."""
+        if self._start not in (None, event):
+            raise FormatError(
+                f"{self.label}: the events of several applications in one log "
+                f"({self.app_id or self.name}, {event.app_id or event.name}); split it at the "
+                "events SparkListenerLogStart into one file each"
+            )
+        self._start = event
+        self.name = event.name
+        self.app_id = event.app_id
 
     def lacks_end_of(self, stage_id: int) -> bool:
         """Whether a stage ran without an event of its end; Spark drops events under load.
