@@ -41,6 +41,10 @@ _TRACE = Workload(
 )
 
 
+#: Ten tasks of 14 ms.
+_FOURTEENS = np.full(10, 14, np.int64)
+
+
 def _memory(workload: Workload) -> list[float]:
     return [stage.memory for job in workload.jobs for stage in job.stages]
 
@@ -72,6 +76,13 @@ def test_work_is_multiplied() -> None:
     for factor in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="write a number above 0"):
             with_work(factor)
+
+
+def test_smaller_work_keeps_the_mean_of_short_durations() -> None:
+    short = Workload("short", (JobSpec("j", (StageSpec(10, TaskDurations.of(_FOURTEENS)),)),))
+    smaller, _ = with_work(0.1)(short)
+    (stage,) = smaller.jobs[0].stages
+    assert [stage.durations.mean_ms, stage.mean_task_ms] == pytest.approx([1.4, 1.4])
 
 
 def test_cpu_is_cut() -> None:

@@ -21,6 +21,7 @@ from parcae.errors import ConfigError
 from parcae.units import s_from_ms
 from parcae.workloads.durations import Samples, TaskDurations
 from parcae.workloads.job import StageSpec, Workload
+from parcae.workloads.spark.spread import scaled
 
 #: A function that returns a changed workload and a description of the change.
 Step = Callable[[Workload], tuple[Workload, str]]
@@ -118,7 +119,7 @@ def _multiplied(table: TaskDurations, factor: float) -> TaskDurations:
     """The table with all samples multiplied."""
 
     def wave(samples: tuple[Samples, ...]) -> tuple[Samples, ...]:
-        return tuple(np.asarray(np.rint(one * factor), np.int64) for one in samples)
+        return tuple(scaled(one, factor) for one in samples)
 
     return TaskDurations(table.levels, wave(table.fresh), wave(table.first), wave(table.rest))
 
