@@ -43,6 +43,8 @@ _DESCRIPTIONS = (
     "orders where id = 5 and batch = 6",
     "clicks\nid = 0a1b2c3d-00\nrunId = 11-22\nbatch = init",
     "clicks<br/>id = 0a1b2c3d-00<br/>runId = 11-22<br/>batch = 3",
+    'Streaming job from <a href="/streaming/batch/?id=1795674120000">[output operation 0, batch '
+    "time 06:22:00.500]</a>",
     "café\u00a0crème\u2003très\x1clong\x85",
     "#٣٤ x",
     " , , ",

@@ -147,6 +147,23 @@ def test_jobs_of_one_name_with_another_dag_are_distinguished(tmp_path: Path) -> 
     assert [job.name for job in _read(tmp_path, to_bytes(events)).jobs] == ["etl", "etl (2)"]
 
 
+def test_the_batches_of_a_dstream_are_one_job(tmp_path: Path) -> None:
+    events = [executor()]
+    for row, time in enumerate(("06:22:00", "06:22:01.500")):
+        scope = f"foreachRDD\n@ {time}" if row else f"foreachRDD @ {time}"
+        info = stage_info(row, 2, scope=scope)
+        text = (
+            f'Streaming job from <a href="/streaming/batch/?id={row}">[output operation 0, batch '
+            f"time {time}]</a>"
+        )
+        start = job_start(row, 1_000 * row, [info], spark_job_description=text)
+        events += [start, *ran(info, 1_000 * row, 1_000 * row + 50), job_end(row)]
+    (tmp_path / "log").write_bytes(to_bytes(events))
+    workload, _ = read_spark_event_logs([tmp_path / "log"])
+    assert [job.name for job in workload.jobs] == ["Streaming job from [output operation 0]"]
+    assert workload.weights == (2.0,)
+
+
 @pytest.mark.parametrize(("tasks", "num_jobs"), [(12, 1), (40, 2)])
 def test_task_counts_that_are_alike_merge_and_others_do_not(
     tmp_path: Path, tasks: int, num_jobs: int

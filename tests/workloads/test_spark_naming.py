@@ -20,6 +20,14 @@ _BATCH = "id = 0a1b2c3d-4e5f\nrunId = 9f8e-7d6c\nbatch = "
         ("runId = 3", "runId = 3"),
         (f"clicks\n{_BATCH}7", "clicks"),
         (f"clicks\n{_BATCH}init", "clicks"),
+        *(
+            (
+                f'Streaming job from <a href="/streaming/batch/?id={ms}">[output operation 0, '
+                f"batch time {time}]</a>",
+                "Streaming job from [output operation 0]",
+            )
+            for ms, time in ((1795674120000, "06:22:00"), (1795674120500, "06:22:00.500"))
+        ),
         (f"clicks<br/>{_BATCH}7".replace("\n", "<br/>"), "clicks<br/>"),
     ],
 )

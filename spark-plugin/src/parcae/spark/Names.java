@@ -22,6 +22,10 @@ public final class Names {
       "\\bid = [0-9a-fA-F-]+" + BLANKS + "runId = [0-9a-fA-F-]+" + BLANKS
           + "batch = (?:[0-9]+|init)",
       UNICODE);
+  /** How Spark describes the jobs of a batch of a DStream. */
+  private static final Pattern DSTREAM_BATCH = Pattern.compile(
+      "<a href=\"/streaming/batch/\\?id=[0-9]++\">(\\[output operation [0-9]++), "
+          + "batch time [0-9:.]++\\]</a>");
   /** The description that Spark gives a job that broadcasts a part of a query. */
   private static final Pattern BROADCAST = Pattern.compile(
       "broadcast exchange \\(runId.*", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
@@ -68,6 +72,7 @@ public final class Names {
   /** Removes what differs between runs of one job and limits the length to 80 characters. */
   public static String tidy(String text) {
     String stable = BATCH.matcher(EXPRESSION_ID.matcher(text).replaceAll("")).replaceAll("");
+    stable = DSTREAM_BATCH.matcher(stable).replaceAll("$1]");
     String tidy = ENDS.matcher(SPACES.matcher(stable).replaceAll(" ")).replaceAll("");
     if (tidy.codePointCount(0, tidy.length()) <= MAX_NAME) {
       return tidy;

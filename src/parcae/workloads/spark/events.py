@@ -195,7 +195,8 @@ Event = (
     | SqlEnd
 )
 
-_CODEGEN_NUMBER = re.compile(r" \(\d+\)$")
+#: At the end of an operator's name: the number of generated code, or the time of a DStream's batch.
+_RUN_OF_OPERATOR = re.compile(r" \(\d+\)$|\s@ [0-9:.]+$")
 _EVENT_PREFIX = b'{"Event":"'
 _ACCUMULABLES = b'"Accumulables":['
 #: Reasons of attempts that ended with the loss of an executor; the second is for attempts whose
@@ -239,9 +240,9 @@ def _stage_info(data: Any) -> StageInfo:
 
 
 def _scope_name(rdd: Any) -> str:
-    """The operator that created an RDD, without the number that Spark gives to generated code."""
+    """The operator that created an RDD, without what differs between runs."""
     scope = rdd.get("Scope")
-    return _CODEGEN_NUMBER.sub("", str(orjson.loads(scope)["name"]).strip()) if scope else ""
+    return _RUN_OF_OPERATOR.sub("", str(orjson.loads(scope)["name"]).strip()) if scope else ""
 
 
 def _busy_ms(line: bytes, took_ms: int) -> int:

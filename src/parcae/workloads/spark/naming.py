@@ -19,6 +19,10 @@ _BATCH = re.compile(
     r"\bid = [0-9a-fA-F-]+(?:[ \r\n]|<br/>)+runId = [0-9a-fA-F-]+(?:[ \r\n]|<br/>)+"
     r"batch = (?:[0-9]+|init)"
 )
+#: How Spark describes the jobs of a batch of a DStream.
+_DSTREAM_BATCH = re.compile(
+    r'<a href="/streaming/batch/\?id=[0-9]+">(\[output operation [0-9]+), batch time [0-9:.]+\]</a>'
+)
 #: Descriptions that Spark generates for a part of a query.
 _INNER = re.compile(r"broadcast exchange \(runId", re.IGNORECASE)
 _SPACES = re.compile(r"\s+")
@@ -92,7 +96,8 @@ def _name_of_plan(executions: Sequence[SqlRecord], key: str) -> str:
 def _first(texts: Iterable[str]) -> str:
     """The first text that is not empty after cleaning, cut to MAX_NAME characters."""
     for text in texts:
-        tidy = _SPACES.sub(" ", _BATCH.sub("", _EXPRESSION_ID.sub("", text))).strip(" ,")
+        stable = _DSTREAM_BATCH.sub(r"\1]", _BATCH.sub("", _EXPRESSION_ID.sub("", text)))
+        tidy = _SPACES.sub(" ", stable).strip(" ,")
         if tidy:
             return tidy if len(tidy) <= MAX_NAME else tidy[: MAX_NAME - 1] + "…"
     return ""
