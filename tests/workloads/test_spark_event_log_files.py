@@ -95,6 +95,8 @@ def test_a_folder_of_logs_is_searched_and_other_files_are_noted(tmp_path: Path) 
     assert workload.weights == (5.0,)
     assert report.num_files == 4
     assert any("README does not begin like a Spark event log" in note for note in report.notes)
+    link = tmp_path / "nested" / "up"
+    assert f"Left out {link}: a link to a folder; give the folder itself." in report.notes
 
 
 def test_an_application_counts_once_however_many_copies_there_are(tmp_path: Path) -> None:

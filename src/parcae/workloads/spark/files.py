@@ -168,14 +168,12 @@ def _logs_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
     """The logs in a folder and its subfolders; adds a note for each file that is not a log."""
     sources: list[LogSource] = []
     for path in sorted(folder.iterdir()):
-        # A link to a folder may lead back to this folder, and is not followed.
-        is_link_to_folder = path.is_symlink() and path.is_dir()
-        if (
-            # Checksums, marker files and status files of rolling logs are no logs.
-            path.name.startswith((".", "_", "appstatus_"))
-            or path.suffix == ".crc"
-            or is_link_to_folder
-        ):
+        # Checksums, marker files and status files of rolling logs are no logs.
+        if path.name.startswith((".", "_", "appstatus_")) or path.suffix == ".crc":
+            continue
+        # Such a link may lead back to this folder.
+        if path.is_symlink() and path.is_dir():
+            notes.append(f"Left out {path}: a link to a folder; give the folder itself.")
             continue
         try:
             is_folder = _is_plain_folder(path)
