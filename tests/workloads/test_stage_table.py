@@ -139,6 +139,13 @@ def test_a_path_may_be_text(tmp_path: Path, kind: str) -> None:
     assert len(read_workload(kind, [str(path)])[0].jobs) == 1
 
 
+@pytest.mark.parametrize("name", ["stages[1].csv", "st*.csv", "stages[1].parquet"])
+def test_a_name_with_brackets_or_stars_is_that_of_one_file(tmp_path: Path, name: str) -> None:
+    _write(tmp_path / f"stages1{Path(name).suffix}", ROWS[:2])
+    workload, _ = _read(tmp_path / name, ROWS)
+    assert workload.jobs[0].num_runs == 2
+
+
 def test_columns_may_have_other_names_and_further_columns_are_ignored(tmp_path: Path) -> None:
     row = {"run_id": 7, "stage": 1, "times": "2 4", "user": "x", "job": "not this"}
     path = tmp_path / "s.csv"

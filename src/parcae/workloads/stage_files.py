@@ -56,9 +56,9 @@ def open_csv(path: Path) -> Table:
     source = read_file(path) if is_compressed else path
     try:
         # All cells as text: a type that is guessed from the first rows may not fit the others.
-        frame = pl.read_csv(source, separator=separator, infer_schema=False)
+        frame = pl.read_csv(source, separator=separator, infer_schema=False, glob=False)
         names = pl.read_csv(
-            source, separator=separator, infer_schema=False, has_header=False, n_rows=1
+            source, separator=separator, infer_schema=False, has_header=False, n_rows=1, glob=False
         ).row(0)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = str(error).strip().partition("\n")[0][:120]
