@@ -139,6 +139,16 @@ def test_a_path_may_be_text(tmp_path: Path, kind: str) -> None:
     assert len(read_workload(kind, [str(path)])[0].jobs) == 1
 
 
+def test_text_may_be_written_as_bytes_in_parquet(tmp_path: Path) -> None:
+    rows = [{**row, "parents": ";".join(row["parents"])} for row in ROWS]
+    texts = pl.col("job", "name", "stage", "parents").cast(pl.Binary)
+    pl.DataFrame(rows).with_columns(texts).write_parquet(tmp_path / "s.parquet")
+    workload, _ = read_workload("parquet", [tmp_path / "s.parquet"])
+    assert [job.name for job in workload.jobs] == ["report"]
+    assert [stage.name for stage in workload.jobs[0].stages] == ["scan", "join"]
+    assert workload.jobs[0].stages[1].parents == (0,)
+
+
 @pytest.mark.parametrize("name", ["stages[1].csv", "st*.csv", "stages[1].parquet"])
 def test_a_name_with_brackets_or_stars_is_that_of_one_file(tmp_path: Path, name: str) -> None:
     _write(tmp_path / f"stages1{Path(name).suffix}", ROWS[:2])

@@ -77,8 +77,12 @@ def open_parquet(path: Path) -> Table:
         FormatError: the file is no such table.
         OSError: the file cannot be read.
     """
+    import polars as pl
+
     _check_is_file(path)
-    return _of_frame(path, read_parquet_frame(path), 1)
+    # Impala and old versions of Hive write text as bytes.
+    texts = pl.col(pl.Binary).cast(pl.String, strict=False)
+    return _of_frame(path, read_parquet_frame(path).with_columns(texts), 1)
 
 
 def _without_blank_lines(table: Table) -> Table:
