@@ -168,6 +168,9 @@ def test_columns_may_have_other_names_and_further_columns_are_ignored(tmp_path: 
         read_workload("csv", [path], columns="durations=time")
     with pytest.raises(ConfigError, match="expected MEANING=COLUMN"):
         read_workload("csv", [path], columns="durations")
+    for columns, twice in (("job=user,job=run_id", "job"), ("job=run_id,name=run_id", "run_id")):
+        with pytest.raises(ConfigError, match=f"{twice} is there twice"):
+            read_workload("csv", [path], columns=columns)
     with pytest.raises(ConfigError, match="no unit 'hours'"):
         read_workload("csv", [path], unit="hours")
 

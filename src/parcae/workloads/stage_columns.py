@@ -129,15 +129,19 @@ def parsed_names(text: str | None) -> dict[str, str]:
     """The names of columns by meaning, from a text such as "job=run_id,name=query".
 
     Raises:
-        ConfigError: the text is not of this form, or there is no such meaning.
+        ConfigError: the text is not of this form, there is no such meaning, or a meaning or a
+            column is there twice.
     """
-    called = {}
+    called: dict[str, str] = {}
     for part in (text or "").split(",") if text else []:
         meaning, _, name = (word.strip() for word in part.partition("="))
         if not name:
             raise ConfigError(f"--columns {text}: expected MEANING=COLUMN, e.g. job=run_id")
         if meaning not in MEANINGS:
             raise ConfigError(f"--columns {text}: {suggestion(meaning, MEANINGS)}")
+        if meaning in called or name in called.values():
+            twice = meaning if meaning in called else name
+            raise ConfigError(f"--columns {text}: {twice} is there twice; give each of them once")
         called[meaning] = name
     return called
 
