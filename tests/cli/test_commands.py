@@ -470,6 +470,17 @@ def test_learn_names_the_command_that_tolerates_bad_rows(tmp_path: Path, key: st
     )
 
 
+def test_an_import_does_not_replace_what_it_reads(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(small_log())
+    (tmp_path / "link").symlink_to(log)
+    for output in ("log", "./log", "link"):
+        done = run(f"parcae workload import spark-events log -o {output}", tmp_path)
+        assert done.returncode == 2
+        assert "would replace what is imported" in done.stderr
+    assert log.read_bytes() == small_log()
+
+
 def test_helps_name_the_logs_and_the_keys_that_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

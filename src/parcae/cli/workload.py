@@ -84,6 +84,8 @@ def _import_command(reader: Reader) -> Any:
 
         given = options.pop(source)
         paths = given if reader.takes_many else [given]
+        if not reader.takes_url:
+            _refuse_input(paths, output)
         _import(
             lambda progress: read_workload(reader.format, paths, progress=progress, **options),
             output,
@@ -97,6 +99,18 @@ def _import_command(reader: Reader) -> Any:
     alone = typer.Typer(add_completion=False)
     alone.command(reader.format)(command)
     return typer.main.get_command(alone)
+
+
+def _refuse_input(paths: list[Path], output: Path) -> None:
+    """Check that the workload does not replace what it is made of.
+
+    Raises:
+        ConfigError: the output is one of the paths.
+    """
+    from parcae.errors import ConfigError
+
+    if any(path.resolve() == output.resolve() for path in paths):
+        raise ConfigError(f"-o {output} would replace what is imported; give another file")
 
 
 def _rule(option: ReaderOption) -> Only:
