@@ -145,6 +145,12 @@ def test_jobs_of_one_name_with_another_dag_are_distinguished(tmp_path: Path) -> 
         ]
         events.append(job_end(job))
     assert [job.name for job in _read(tmp_path, to_bytes(events)).jobs] == ["etl", "etl (2)"]
+    # Another job has that name already.
+    info = stage_info(2, 4)
+    third = job_start(2, 200, [info], spark_jobGroup_id="etl (2)")
+    events += [third, *ran(info, 200, 280), job_end(2)]
+    names = [job.name for job in _read(tmp_path, to_bytes(events)).jobs]
+    assert names == ["etl", "etl (3)", "etl (2)"]
 
 
 def test_the_batches_of_a_dstream_are_one_job(tmp_path: Path) -> None:

@@ -75,11 +75,15 @@ def merge_runs(runs: Sequence[JobRun], *, keep_first_runs: bool = False) -> list
             caches make it slow.
     """
     count_of_name: dict[str, int] = defaultdict(int)
+    names = {run.name for run in runs}
     profiles = []
     for cluster in _recurring(runs):
         name = cluster[0].run.name
-        count_of_name[name] += 1
-        number = count_of_name[name]
+        number = count_of_name[name] + 1
+        # A job may itself be called "name (2)".
+        while number > 1 and f"{name} ({number})" in names:
+            number += 1
+        count_of_name[name] = number
         kept = cluster if keep_first_runs else _without_first_runs(cluster)
         job = _merged(name if number == 1 else f"{name} ({number})", kept)
         profiles.append(Profile(job, len(cluster), number, len(cluster) - len(kept)))
