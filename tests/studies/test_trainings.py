@@ -10,6 +10,7 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.evaluation.statistics import Estimate
+from parcae.policies.decima.layout import DecimaSettings, FeatureSet
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce import catalog
 from parcae.studies.reproduce.findings import Finding, Verdict, over_trainings
@@ -79,10 +80,23 @@ def test_runs_that_are_there_are_not_repeated(tmp_path: Path, seeds: list[int]) 
     assert result.rows[0][3] == "0.800, 0.800, 0.800"
     with pytest.raises(ConfigError, match=r"other settings \(training_budget_s\)"):
         reproduce_often(_NAME, replace(request, budget_s=7.0), 3)
+    with pytest.raises(ConfigError, match=r"other settings \(is_cluster_given\)"):
+        reproduce_often(_NAME, replace(request, is_cluster_given=True), 3)
     torn = tmp_path / f"{_NAME}-seed-6" / f"{_NAME}.json"
     torn.write_text("{")
     with pytest.raises(ConfigError, match="remove it"):
         reproduce_often(_NAME, request, 3)
+
+
+def test_a_setting_that_is_left_out_now_is_another_setting(
+    tmp_path: Path, seeds: list[int]
+) -> None:
+    request = _request(tmp_path)
+    of_jobs = replace(request, decima=DecimaSettings(features=FeatureSet.JOBS))
+    reproduce_often(_NAME, of_jobs, 2)
+    with pytest.raises(ConfigError, match=r"other settings \(decima\)"):
+        reproduce_often(_NAME, request, 2)
+    assert seeds == [5, 6]
 
 
 def test_a_study_of_one_log_says_that_its_verdicts_are_about_that_log(

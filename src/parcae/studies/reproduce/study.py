@@ -224,6 +224,8 @@ def settings_of(request: StudyRequest | PackingRequest) -> dict[str, Any]:
         "stream": request.stream,
         "jobs": request.num_jobs,
     }
+    if request.is_cluster_given:
+        setting["is_cluster_given"] = True
     if request.decima != DecimaSettings():
         setting["decima"] = request.decima.model_dump(mode="json", exclude_defaults=True)
     if request.recorded is not None:

@@ -86,7 +86,8 @@ def _card(
     card = _read(path)
     wanted = json.loads(json.dumps(settings_of(request)))
     found = card["settings"]
-    other = [key for key in wanted if wanted[key] != found.get(key)]
+    # Some settings are there only where they are not the usual ones.
+    other = sorted(key for key in wanted | found if wanted.get(key) != found.get(key))
     if other:
         raise ConfigError(
             f"{path} has the result of other settings ({', '.join(other)}): choose another "
