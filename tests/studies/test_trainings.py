@@ -99,6 +99,21 @@ def test_a_setting_that_is_left_out_now_is_another_setting(
     assert seeds == [5, 6]
 
 
+def test_a_run_without_its_page_is_repeated(
+    tmp_path: Path, seeds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> str:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("parcae.studies.reproduce.study.page", full)
+        with pytest.raises(OSError, match="no space"):
+            reproduce_often(_NAME, _request(tmp_path), 2)
+    reproduce_often(_NAME, _request(tmp_path), 2)
+    assert seeds == [5, 5, 6]
+    assert (tmp_path / f"{_NAME}-seed-5" / f"{_NAME}.md").exists()
+
+
 def test_a_study_of_one_log_says_that_its_verdicts_are_about_that_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -288,9 +288,10 @@ def write_study(result: StudyResult, origin: Origin, folder: Path) -> StudyFiles
     folder.mkdir(parents=True, exist_ok=True)
     files = StudyFiles(*(folder / f"{origin.name}.{kind}" for kind in ("md", "png", "json")))
     result.draw(files.picture)
-    card = _card(result, origin)
-    write_text(files.numbers, json.dumps(card, indent=2, allow_nan=False) + "\n")
+    numbers = json.dumps(_card(result, origin), indent=2, allow_nan=False) + "\n"
     write_text(files.table, page(result, origin, files.picture.name))
+    # The last file: where it is, the result is complete (`reproduce_often` does not repeat it).
+    write_text(files.numbers, numbers)
     return files
 
 
