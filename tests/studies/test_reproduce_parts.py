@@ -189,6 +189,17 @@ def test_policies_that_were_asked_for_are_shown_and_nothing_is_trained(tmp_path:
     assert not list(tmp_path.iterdir())
 
 
+def test_checkpoints_with_the_same_file_name_keep_their_paths(tmp_path: Path) -> None:
+    texts = ("one/best.safetensors", "other/best.safetensors", "rule.safetensors")
+    request = replace(_request(tmp_path), policies=texts)
+    found, _ = learned_contenders(request, Scenario(request.workload, request.config, "batch", 3))
+    assert [(c.label, c.name) for c in found] == [
+        ("one/best.safetensors", "one/best.safetensors"),
+        ("other/best.safetensors", "other/best.safetensors"),
+        ("rule", "rule.safetensors"),
+    ]
+
+
 def test_a_small_budget_is_admitted_and_a_large_one_needs_no_word(tmp_path: Path) -> None:
     assert "0.5 minutes" in budget_notes(replace(_request(tmp_path), budget_s=30.0))[0]
     assert budget_notes(replace(_request(tmp_path), budget_s=7_200.0)) == []

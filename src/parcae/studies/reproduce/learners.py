@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -347,7 +347,7 @@ def learned_contenders(
     if not kinds:
         raise ConfigError("a study of learned policies needs at least one kind of policy")
     if request.policies:
-        return [given(text) for text in request.policies], [
+        return requested(request.policies), [
             f"learned policies as requested: {', '.join(request.policies)}"
         ]
     # The kinds to train here share the budget.
@@ -369,9 +369,18 @@ def learned_contenders(
     return learned_policies, notes + budget_notes(request, trained="decima" in missing)
 
 
-def given(text: str) -> Contender:
-    """The contender for a policy of the request: a name or the path of a checkpoint."""
-    return Contender(Path(text).stem if text.endswith(SUFFIX) else text, text)
+def requested(texts: Sequence[str]) -> list[Contender]:
+    """The contenders for policies of the request: names, or paths of checkpoints.
+
+    The label of a checkpoint is its file's name, or its path if several policies have that name.
+
+    Example: the label of "run/best.safetensors" is "best".
+    """
+    stems = [Path(text).stem if text.endswith(SUFFIX) else text for text in texts]
+    return [
+        Contender(stem if stems.count(stem) == 1 else text, text)
+        for stem, text in zip(stems, texts, strict=True)
+    ]
 
 
 def budget_notes(request: StudyRequest, trained: bool = True) -> list[str]:

@@ -32,7 +32,7 @@ from parcae.studies.reproduce.learners import (
     DecimaVariant,
     Learned,
     budget_notes,
-    given,
+    requested,
     train_decima,
     train_parcae,
     tune,
@@ -291,7 +291,7 @@ def gather(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> 
     if request.policies:
         fitting = asked_for(request, world, all_worlds)
         return Lineup(
-            [*rivals, *map(given, fitting)],
+            [*rivals, *requested(fitting)],
             [*notes, f"{world.name}: learned policies as requested: {', '.join(fitting)}"],
         )
     learned = make_learned(request, world, request.budget_s / (_KINDS * len(all_worlds)))
