@@ -132,7 +132,16 @@ def test_a_study_of_one_log_says_that_its_verdicts_are_about_that_log(
 def test_studies_without_findings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="decima-fig14"):
         reproduce_often("decima-fig3", _request(tmp_path), 2)
+    # The agent of these tables ships: there would be nothing to repeat.
+    with pytest.raises(ConfigError, match="policies that a study trains, and a2c-table1 has none"):
+        reproduce_often("a2c-table1", PackingRequest(tmp_path), 2)
     assert set(STUDIES_WITH_FINDINGS) <= catalog.STUDIES.keys() | catalog.PACKING_STUDIES.keys()
+
+
+def test_policies_that_are_not_trained_are_refused(tmp_path: Path) -> None:
+    request = replace(_request(tmp_path), policies=("fair",))
+    with pytest.raises(ConfigError, match="leave out one of them"):
+        reproduce_often("idle-table1", request, 2)
 
 
 def test_the_interval_over_trainings_is_students_t_on_the_logarithm() -> None:
