@@ -55,6 +55,14 @@ def _checkpoint(folder: Path, rate: float, cost: Cost) -> str:
     return str(path)
 
 
+def _a2c_checkpoint(folder: Path) -> str:
+    """An agent of A2cScheduler that was trained at a rate of no study."""
+    path = folder / "a2c.safetensors"
+    card = {"source": source_at(0.2).card()}
+    write_checkpoint(Checkpoint("a2c", 1, {"weights": np.zeros(3)}, card=card), path)
+    return str(path)
+
+
 def _request(folder: Path, rates: tuple[float, ...]) -> PackingRequest:
     known = [
         _checkpoint(folder, rate, cost)
@@ -212,6 +220,17 @@ def test_checkpoints_of_other_policies_and_requests_of_another_world_are_refused
         reproduce("decima-fig3", request)
     with pytest.raises(ConfigError, match="did you mean 'deeprm-fig4'"):
         find_study("deeprm-fig44")
+
+
+def test_a_study_refuses_policies_that_it_would_not_use(tmp_path: Path) -> None:
+    request = _request(tmp_path, (0.9,))
+    for name in ("deeprm-fig5", "deeprm-fig7"):
+        with pytest.raises(ConfigError, match="leave out --policy"):
+            reproduce(name, request)
+    of_other = replace(request, policies=(_a2c_checkpoint(tmp_path),))
+    for name in ("a2c-table1", "a2c-table2"):
+        with pytest.raises(ConfigError, match="leave out --policy"):
+            reproduce(name, of_other)
 
 
 def test_the_command_refuses_the_options_of_another_world(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
-from parcae.studies.reproduce.a2c_trainings import LearnedA2c, learned_a2c
+from parcae.studies.reproduce.a2c_trainings import LearnedA2c, learned_a2c, require_fitting_a2c
 from parcae.studies.reproduce.findings import Finding
 from parcae.studies.reproduce.packing import (
     Played,
@@ -164,6 +164,7 @@ def table2(request: PackingRequest) -> StudyResult:
 
 
 def _rates(request: PackingRequest, rates: Sequence[float], table: str) -> StudyResult:
+    require_fitting_a2c(request, [source_at(rate) for rate in rates])
     measured: dict[str, Measured] = {}
     learned: dict[float, LearnedA2c] = {}
     for rate in rates:

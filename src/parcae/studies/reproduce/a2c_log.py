@@ -30,7 +30,7 @@ from parcae.studies.reproduce.a2c import (
     slowdown_findings,
     unfinished_notes,
 )
-from parcae.studies.reproduce.a2c_trainings import LearnedA2c, learned_a2c
+from parcae.studies.reproduce.a2c_trainings import LearnedA2c, learned_a2c, require_fitting_a2c
 from parcae.studies.reproduce.packing import Stage
 from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
@@ -134,14 +134,17 @@ def table4(request: PackingRequest) -> StudyResult:
     log = _log_of(request)
     # The first half is for training and tuning, the second for evaluation.
     halves = read_swf(log, estimates="actual").jobs.halves()
+    stepped = {name: tuple(map(one.stepped, halves)) for name, one in SETTINGS.items()}
+    sources = {name: one.source(stepped[name][0], one.train_jobs) for name, one in SETTINGS.items()}
+    require_fitting_a2c(request, list(sources.values()))
     measured: dict[str, Measured] = {}
     learned: dict[str, LearnedA2c] = {}
     notes: list[str] = []
     for name, setting in SETTINGS.items():
-        first, second = (setting.stepped(half) for half in halves)
+        first, second = stepped[name]
         place = setting.place(name, second)
         learned[place] = learned_a2c(
-            request, setting.source(first, setting.train_jobs), f"pieces of {name}",
+            request, sources[name], f"pieces of {name}",
             request.budget_s / len(SETTINGS), setting.architecture, num_selection=50,
         )  # fmt: skip
         measured[place] = _measure(request, name, first, second, learned[place])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from parcae.packing.sources import PackingSource
 from parcae.policies.a2c.layout import KIND, Architecture
 from parcae.policies.a2c.policy import A2cPolicy
 from parcae.policies.checkpoint import Checkpoint
-from parcae.studies.reproduce.packing import given_or_shipped, keep_trained
+from parcae.studies.reproduce.packing import given_or_shipped, keep_trained, require_fitting
 from parcae.studies.reproduce.study import PackingRequest
 
 
@@ -44,6 +44,11 @@ class LearnedA2c:
                 self.checkpoint, "a2c, greedy", is_greedy=True
             ),
         }
+
+
+def require_fitting_a2c(request: PackingRequest, sources: Sequence[PackingSource]) -> None:
+    """Check that a study of these sources uses one of the request's checkpoints."""
+    require_fitting(request, KIND, "A2cScheduler", [partial(_is_for, one) for one in sources])
 
 
 def learned_a2c(

@@ -28,6 +28,7 @@ from parcae.studies.reproduce.packing import (
     label_of,
     learned_deeprm,
     load_at,
+    require_fitting_deeprm,
     setting_notes,
     stage_of,
     train_deeprm,
@@ -108,6 +109,7 @@ def fig4(request: PackingRequest) -> StudyResult:
 
     Source: DeepRM, Figure 4.
     """
+    require_fitting_deeprm(request, RATES)
     loads = {rate: _at_load(request, rate) for rate in RATES}
     means = {rate: load.means for rate, load in loads.items()}
     # All rates have the same policies.
@@ -159,6 +161,7 @@ def fig5(request: PackingRequest) -> StudyResult:
 
     Source: DeepRM, Figure 5.
     """
+    require_fitting_deeprm(request, (_RATE_130,), _OBJECTIVES)
     stage = stage_of(request, _RATE_130)
     learned = {
         cost: learned_deeprm(request, _RATE_130, cost, request.budget_s / 2) for cost in _OBJECTIVES

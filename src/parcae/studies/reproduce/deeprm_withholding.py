@@ -29,6 +29,7 @@ from parcae.studies.reproduce.packing import (
     Played,
     Stage,
     learned_deeprm,
+    require_fitting_deeprm,
     setting_notes,
     stage_of,
     tuned_tetris,
@@ -115,6 +116,7 @@ def fig7(request: PackingRequest) -> StudyResult:
 
     Source: DeepRM, Figure 7 and section 4.3.
     """
+    require_fitting_deeprm(request, (_RATE_110,))
     stage = stage_of(request, _RATE_110)
     learned = learned_deeprm(request, _RATE_110, Cost.SLOWDOWN, request.budget_s)
     tetris = tuned_tetris(stage.source, Cost.SLOWDOWN, request.processes)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import FormatError
+from parcae.errors import ConfigError, FormatError
 from parcae.evaluation.packing.tuning import tune_knob
 from parcae.evaluation.statistics import Estimate, mean_estimate, ratio_estimate
 from parcae.learning.loop import Iteration, Plan, TrainResult, train
@@ -169,15 +169,47 @@ def given_or_shipped(
     """
     shipped = sorted(SHIPPED.folder.glob(f"{kind}-*.safetensors"))
     for path in [*map(Path, request.policies), *shipped]:
-        checkpoint = read_checkpoint(path)
-        if checkpoint.kind != kind:
-            raise FormatError(
-                f"{path}: this is a checkpoint of a {checkpoint.kind!r} policy, "
-                f"but this study accepts only those of {paper}"
-            )
+        checkpoint = _read_of_kind(path, kind, paper)
         if is_for(checkpoint):
             return path, checkpoint
     return None
+
+
+def _read_of_kind(path: Path, kind: str, paper: str) -> Checkpoint:
+    """Read a checkpoint of the paper's policy; see `given_or_shipped`."""
+    checkpoint = read_checkpoint(path)
+    if checkpoint.kind != kind:
+        raise FormatError(
+            f"{path}: this is a checkpoint of a {checkpoint.kind!r} policy, "
+            f"but this study accepts only those of {paper}"
+        )
+    return checkpoint
+
+
+def require_fitting(
+    request: PackingRequest,
+    kind: str,
+    paper: str,
+    are_for: Sequence[Callable[[Checkpoint], bool]],
+) -> None:
+    """Check that a study uses one of the request's checkpoints, if there are any.
+
+    Args:
+        request: the study's request.
+        kind: kind of the checkpoints.
+        paper: name of the paper's policy, for error messages.
+        are_for: for each of the study's settings, whether a checkpoint was trained for it.
+
+    Raises:
+        ConfigError: it uses none.
+        FormatError, FileNotFoundError: as `given_or_shipped`.
+    """
+    given = [_read_of_kind(path, kind, paper) for path in map(Path, request.policies)]
+    if given and not any(is_for(checkpoint) for checkpoint in given for is_for in are_for):
+        raise ConfigError(
+            f"none of {', '.join(request.policies)} was trained in a setting of this study, so it "
+            "would use other policies: leave out --policy, or give a checkpoint that was"
+        )
 
 
 def keep_trained(request: PackingRequest, result: TrainResult, name: str) -> None:
@@ -226,6 +258,14 @@ def label_of(rate: float) -> str:
 def load_at(rate: float) -> float:
     """Average demand that arrives per step, as a share of each resource's capacity."""
     return load_of_rate(CODE, rate)
+
+
+def require_fitting_deeprm(
+    request: PackingRequest, rates: Sequence[float], costs: Sequence[Cost] = (Cost.SLOWDOWN,)
+) -> None:
+    """Check that a study at these rates and for these objectives uses one of the checkpoints."""
+    are_for = [partial(_is_for, rate, cost) for rate in rates for cost in costs]
+    require_fitting(request, KIND, "DeepRM", are_for)
 
 
 def learned_deeprm(
