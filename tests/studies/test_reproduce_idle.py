@@ -10,6 +10,7 @@ import pytest
 
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
+from parcae.errors import ConfigError
 from parcae.learning.recipes import busy_share
 from parcae.learning.scenario import Scenario
 from parcae.policies.catalog import make_policy
@@ -17,13 +18,16 @@ from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce.idle import (
     AGENTS,
     at_busy,
+    fig3,
+    fig4,
     mixed_scenario,
     real_scenario,
     smallest_cluster,
     synthetic_scenario,
+    table1,
 )
-from parcae.studies.reproduce.idle_lengths import bins_of, first_slot_s, pairs, slots_of
-from parcae.studies.reproduce.study import StudyRequest
+from parcae.studies.reproduce.idle_lengths import bins_of, fig5, first_slot_s, pairs, slots_of
+from parcae.studies.reproduce.study import Study, StudyRequest
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import Workload
@@ -36,6 +40,13 @@ _SMALL = SimulationConfig(num_executors=3, moving_delay_ms=0, warmup_delay_ms=0)
 
 def _request(workload: Workload, config: SimulationConfig) -> StudyRequest:
     return StudyRequest(workload, config, "load:0.7", Path("unused"), num_jobs=30)
+
+
+@pytest.mark.parametrize("study", [table1, fig3, fig4, fig5])
+def test_policies_that_are_no_agents_of_the_study_are_refused(tmp_path: Path, study: Study) -> None:
+    request = replace(_request(_HUGE, _SMALL), output=tmp_path, policies=("best.safetensors",))
+    with pytest.raises(ConfigError, match=r"give checkpoints that it wrote.*1-1-.*\.safetensors"):
+        study(request)
 
 
 class _AlwaysWaits:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from parcae.errors import ConfigError
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.statistics import with_half_width, with_interval
 from parcae.learning.recipes import busy_share, mean_gap_s
 from parcae.learning.scenario import Scenario
-from parcae.policies.checkpoint import SUFFIX
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce.contest import Contender, Contest, contest, less, named
@@ -153,6 +153,26 @@ def _train_agent(
     )
 
 
+def require_agents(request: StudyRequest, kinds: Collection[str], labels: Collection[str]) -> None:
+    """Check that every policy of the request is an agent of the study.
+
+    Args:
+        request: the study's request.
+        kinds: names of the study's data sets.
+        labels: labels of its agents; keys of AGENTS.
+
+    Raises:
+        ConfigError: one is not; the file name of a checkpoint says whose it is.
+    """
+    names = [checkpoint_path(request, f"{label} {kind}").name for kind in kinds for label in labels]
+    for text in request.policies:
+        if Path(text).name not in names:
+            raise ConfigError(
+                f"--policy {text}: not an agent of this study: give checkpoints that it wrote, "
+                f"with the names {', '.join(names)}"
+            )
+
+
 def train_agents(
     request: StudyRequest, scenario: Scenario, kind: str, labels: Sequence[str], share_s: float
 ) -> tuple[list[Contender], list[str]]:
@@ -171,7 +191,7 @@ def train_agents(
     Returns:
         The agents, and a note on the origin of each.
     """
-    known = {Path(text).name: text for text in request.policies if text.endswith(SUFFIX)}
+    known = {Path(text).name: text for text in request.policies}
     contenders = list[Contender]()
     notes = list[str]()
     for label in labels:
@@ -212,8 +232,9 @@ def table1(request: StudyRequest) -> StudyResult:
 
     Source: Duan & Wu, Table I.
     """
-    scenarios = {"synthetic": synthetic_scenario(request), "mixed": mixed_scenario(request)}
     labels = (PLAIN, "(1,0)", "(0,1)", WHOLE)
+    require_agents(request, ("synthetic", "mixed"), labels)
+    scenarios = {"synthetic": synthetic_scenario(request), "mixed": mixed_scenario(request)}
     share_s = request.budget_s / (len(labels) * len(scenarios))
     contests = dict[str, Contest]()
     rows = list[list[str]]()
@@ -354,6 +375,7 @@ def fig3(request: StudyRequest) -> StudyResult:
 
     Source: Duan & Wu, Figure 3.
     """
+    require_agents(request, ("real-world",), (PLAIN, WHOLE))
     loads = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8) if request.is_full else (0.5, 0.75)
     scenarios = {load: real_scenario(request, load) for load in loads}
     contests, notes = _over_loads(
@@ -385,6 +407,7 @@ def fig4(request: StudyRequest) -> StudyResult:
     """
     loads = (0.3, 0.45, 0.6, 0.75) if request.is_full else (0.5, 0.75)
     labels = (PLAIN, "(1,0)", "(0,1)", "(0.5,1) critical path", "(0.5,1) average width", WHOLE)
+    require_agents(request, ("synthetic", "mixed"), labels)
     share_s = request.budget_s / (2 * len(labels))
     sets = {
         "synthetic": {load: synthetic_scenario(request, load) for load in loads},

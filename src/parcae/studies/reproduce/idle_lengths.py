@@ -35,6 +35,7 @@ from parcae.studies.reproduce.idle import (
     WHOLE,
     describe,
     mixed_scenario,
+    require_agents,
     train_agents,
 )
 from parcae.studies.reproduce.learners import DecimaVariant, Learned, budget_notes, train_decima
@@ -304,6 +305,7 @@ def fig5(request: StudyRequest) -> StudyResult:
 
     Source: Duan & Wu, Figure 5 and section VI.
     """
+    require_agents(request, ("mixed",), (PLAIN, WHOLE))
     share_s = request.budget_s / 3
     scenario = mixed_scenario(request)
     pair = pairs()
