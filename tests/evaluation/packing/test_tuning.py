@@ -130,6 +130,13 @@ def test_the_search_betters_its_start_and_never_touches_a_seed_of_comparisons_or
     assert not any(TRAINING_SEED_START <= seed < SELECTION_SEED_START for seed in source.seeds)
 
 
+def test_progress_counts_the_generations_of_both_searches() -> None:
+    counts: list[int] = []
+    # Each of the two searches ends after its first generation, because its time is over.
+    tune_withholding(SOURCE, budget_s=1e-6, progress=lambda t, s, g: counts.append(g))
+    assert counts == [1, 2]
+
+
 def test_the_same_seed_finds_the_same_rule_and_a_start_is_gone_on_from() -> None:
     first, again = (tune_withholding(SOURCE, max_generations=1) for _ in range(2))
     assert first.policy.params.tolist() == again.policy.params.tolist()

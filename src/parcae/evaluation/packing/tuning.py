@@ -220,9 +220,11 @@ def tune_withholding(
     starts = [np.asarray(start, np.float64)] if start is not None else problem.starts()
     limits = SearchLimits(budget_s / len(starts), max_generations, _SELECT_EVERY)
     best: SearchState | None = None
+    before = 0
     for number, first in enumerate(starts):
         spent_s = number * limits.budget_s
-        before = number * max_generations
+        if best is not None:
+            before += best.generations
 
         def report(state: SearchState, spent_s: float = spent_s, before: int = before) -> None:
             if progress is not None:
