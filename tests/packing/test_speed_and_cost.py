@@ -1,12 +1,15 @@
 """Logs whose jobs arrive faster, and the cost that weighs slowdown and makespan."""
 
+import math
+
 import numpy as np
 import pytest
 
+from parcae.errors import ConfigError
 from parcae.metrics.packing import parse_cost, slowdown
 from parcae.packing.config import PackingConfig
 from parcae.packing.layout import Cost
-from parcae.packing.sources import sped_up
+from parcae.packing.sources import LogSource, sped_up
 from parcae.packing.world import PackingBatch, shortest_makespan
 from parcae.policies.packing.catalog import make_packing_policy
 from parcae.workloads.rigid import RigidJobs
@@ -38,3 +41,9 @@ def test_slowdown_and_makespan_count_alike_for_every_job(policy: str) -> None:
 
 def test_the_objective_has_a_name() -> None:
     assert parse_cost("slowdown+makespan") is Cost.SLOWDOWN_MAKESPAN
+
+
+@pytest.mark.parametrize("speeds", [(), (1.0, 0.0), (math.nan,), (1e-300,), (math.inf,)])
+def test_speeds_that_no_log_can_have_are_refused(speeds: tuple[float, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"give one or more numbers from 0\.001 to 1000"):
+        LogSource(_JOBS, 1, speeds=speeds)

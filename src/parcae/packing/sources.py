@@ -102,7 +102,7 @@ class LogSource:
             log in which no job waits teaches nothing; the same jobs at twice the speed do.
 
     Raises:
-        ConfigError: a piece is longer than the log, or a speed is not above 0.
+        ConfigError: a piece is longer than the log, or a speed is not from 0.001 to 1000.
     """
 
     jobs: RigidJobs
@@ -111,9 +111,11 @@ class LogSource:
     speeds: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
-        if not self.speeds or min(self.speeds) <= 0:
+        # NaN fails every comparison.
+        if not self.speeds or not all(0.001 <= speed <= 1_000 for speed in self.speeds):
             raise ConfigError(
-                f"the speeds {self.speeds} are not valid: give one or more numbers above 0"
+                f"the speeds {self.speeds} are not valid: give one or more numbers from 0.001 to "
+                "1000"
             )
         if self.num_jobs is not None and not 1 <= self.num_jobs <= len(self.jobs):
             raise ConfigError(
