@@ -115,6 +115,14 @@ def test_the_return_is_minus_the_objective(objective: str, outcome: str) -> None
     assert total == pytest.approx(-0.5 * times * info[outcome])
 
 
+def test_the_makespan_is_the_last_finish_where_the_window_is_longer() -> None:
+    env = PackingEnv(rates=(0.02,), objective="makespan")
+    total, info, truncated = _assert_spaces_at_random(env, 1)
+    assert not truncated
+    assert info["makespan"] < 50
+    assert total == pytest.approx(-info["makespan"])
+
+
 @pytest.mark.parametrize(
     ("kind", "params"), [(PackingKind.SJF, (0.0,)), (PackingKind.TETRIS, (0.5,))]
 )

@@ -229,13 +229,15 @@ class PackingEpisodes:
         counts = (np.arange(len(jobs)) < num_arrived) & (table["is_dropped"] == 0)
         end = np.where(table["finish"] < 0, now, np.minimum(table["finish"], now))
         jct = (end - jobs.arrival)[counts]
+        num_unfinished = len(jobs) - int(clock["num_finished"][0] + clock["num_dropped"][0])
         return {
             "seed": self.seeds[row],
             "mean_slowdown": float((jct / jobs.duration[counts]).mean()) if len(jct) else 1.0,
             "average_jct": float(jct.mean()) if len(jct) else 0.0,
-            "makespan": now,
+            # An episode goes on to the end of its window, also without jobs.
+            "makespan": now if num_unfinished else int(end[counts].max(initial=0)),
             "num_jobs": len(jobs),
-            "num_unfinished": len(jobs) - int(clock["num_finished"][0] + clock["num_dropped"][0]),
+            "num_unfinished": num_unfinished,
             "num_dropped": int(clock["num_dropped"][0]),
             "num_decisions": int(clock["num_decisions"][0]),
         }
