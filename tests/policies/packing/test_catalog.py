@@ -149,3 +149,14 @@ def test_what_ships_says_how_it_learned():
         assert min(cost for _, _, cost in curve) == pytest.approx(
             read_checkpoint(path).card["cost_on_selection_runs"], rel=1e-4
         )
+
+
+def test_random_draws_from_the_waiting_jobs_of_a_log() -> None:
+    # All jobs fit at once, so that nearly every draw starts one, however many the log has.
+    count = 300
+    ones = np.ones(count, np.int64)
+    jobs = RigidJobs("together", 0 * ones, ones, ones[:, None], np.array([count]), step="s")
+    policy = make_packing_policy("random", PackingSetting(is_exact=True))
+    outcome = run_policy(policy, [jobs], PackingConfig.for_log(jobs), 1)[0]
+    assert (outcome.start >= 0).all()
+    assert outcome.num_decisions < 2 * count

@@ -79,8 +79,12 @@ def _random(view, is_greedy):  # type: ignore[no-untyped-def]
     """
     uniform_draw = unit(view.head.random_bits[0])
     if not is_greedy:
-        slot = np.int64(uniform_draw * (view.jobs.shape[0] + 1))
-        return VOID if slot == view.jobs.shape[0] else slot
+        # With exact times, there are as many slots as waiting jobs.
+        num_slots = view.jobs.shape[0]
+        if view.head.is_exact[0] == 1:
+            num_slots = view.head.num_jobs[0]
+        slot = np.int64(uniform_draw * (num_slots + 1))
+        return VOID if slot == num_slots else slot
     count = 0
     for row in range(view.head.num_jobs[0]):
         count += view.jobs.can_start[row]
