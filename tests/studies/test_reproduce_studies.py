@@ -119,11 +119,12 @@ def test_a_study_runs_to_its_table_picture_and_numbers(
     assert found["settings"]["training_budget_s"] == 0.2
     assert files.picture.stat().st_size > 5_000
     assert result.paper in files.table.read_text()
-    # The recipe has no effect where a study has its policies already, so this proves one direction.
+    # Recipe and budget have no effect where a study has its policies already, and --full none where
+    # the numbers are given, so this proves one direction.
     read = watched[0].__dict__["read"]
     assert {field for field, studies in UNUSED.items() if name in studies}.isdisjoint(read)
     used = {field for field, studies in UNUSED.items() if name not in studies}
-    assert used - {"recipe"} <= read
+    assert used - {"recipe", "budget_s", "is_full"} <= read
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,9 @@ def test_the_error_for_other_studies_names_those_that_take_settings_of_decima() 
         ("--runs 3", "num_runs"),
         ("--recipe imitation", "recipe"),
         ("--arrivals batch", "stream"),
+        ("--budget 2", "budget_s"),
+        ("--seed 3", "seed"),
+        ("--full", "is_full"),
     ],
 )
 def test_options_that_a_study_does_not_use_are_refused_and_the_error_names_the_studies(

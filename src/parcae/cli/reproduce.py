@@ -268,6 +268,16 @@ def _takes_decima_settings(given: Values) -> bool:
         "to other studies than fig16, fig19, objectives, shifts, learning-curves and deeprm-fig6",
     ),
     Only(
+        ("budget",),
+        _uses("budget_s"),
+        "to other studies than fig16 and shifts (they train nothing)",
+    ),
+    Only(
+        ("seed", "full"),
+        _uses("seed"),
+        "to other studies than fig16 (it shows one DAG, whose durations are fixed)",
+    ),
+    Only(
         ("decima",),
         _takes_decima_settings,
         "to studies that train one Decima in several settings (fig13, fig22, fig23, table2, "

@@ -114,6 +114,11 @@ UNUSED: dict[str, tuple[str, ...]] = {
     # They show one run.
     "num_runs": ("decima-fig10", "decima-fig15b", *_OWN_DAGS, "decima-fig20"),
     "recipe": (*_OWN_DAGS, "objectives", "shifts", "learning-curves", "deeprm-fig6"),
+    # They train nothing.
+    "budget_s": ("decima-fig16", "shifts"),
+    # It shows one DAG, whose durations are fixed.
+    "seed": ("decima-fig16",),
+    "is_full": ("decima-fig16",),
 }
 
 #: Packing studies, which take a `PackingRequest`.
