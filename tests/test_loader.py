@@ -35,6 +35,7 @@ from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.limits import LARGEST_ARRIVAL_MS
 from parcae.workloads.swf import read_swf
+from tests.workloads.spark_log_builder import lz4_blocks
 
 _CONTENT = b'{"a": 1}\n' * 1_000
 
@@ -48,6 +49,19 @@ def test_a_file_is_decompressed_by_its_first_bytes_and_bounded(pack: Any, tmp_pa
     with pytest.raises(FormatError, match=r"a\.json: more than"):
         read_file(path, len(_CONTENT) - 1)
     assert list(lines(path)) == [(b'{"a": 1}', True)] * 1_000
+
+
+@pytest.mark.parametrize("pack", [zstandard.ZstdCompressor().compress, lz4_blocks])
+def test_compressed_data_that_ends_early_is_refused(pack: Any, tmp_path: Path) -> None:
+    content = np.random.default_rng(0).bytes(5 << 20)
+    packed = pack(content)
+    path = tmp_path / "a.json"
+    path.write_bytes(packed + packed)
+    assert read_file(path) == content + content
+    for cut in (packed[:-1], packed[: len(packed) // 2], packed[:17], packed + packed[:-9]):
+        path.write_bytes(cut)
+        with pytest.raises(FormatError, match=r"a\.json: truncated (zstd|lz4) data"):
+            read_file(path)
 
 
 def test_a_line_is_bounded_where_a_file_is_not(

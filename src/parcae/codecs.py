@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, Protocol, cast
+from typing import Protocol
 
 import lz4.block
 import zstandard
@@ -22,6 +22,11 @@ MAX_LZ4_BLOCK_BYTES = 32 * BYTES_PER_MIB
 #: Limit of the memory for zstd's window (Spark writes at most 8 MiB; level 22 with --long writes
 #: 128 MiB).
 MAX_ZSTD_WINDOW_BYTES = 128 * BYTES_PER_MIB
+
+#: Compressed zstd data that is decompressed at once: 4 bytes may become 128 KiB.
+_ZSTD_PIECE_BYTES = 1024
+#: The buffer that zstd writes a piece to, before all of the piece is joined.
+_ZSTD_WRITE_BYTES = 8192
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 LZ4_BLOCK_MAGIC = b"LZ4Block"
@@ -56,7 +61,7 @@ def decompressed_chunks(
         stream: the stored bytes.
         label: the file, for error messages.
         may_be_cut: whether a stream that ends early yields what it contains (logs of applications
-            that were killed), or is refused. The end of zstd data is not checked.
+            that were killed), or is refused.
 
     Raises:
         FormatError: damaged compressed data, or a compression that is not supported (snappy, lzf).
@@ -71,9 +76,9 @@ def decompressed_chunks(
                 "spark.eventLog.compression.codec=zstd"
             )
     if head.startswith(ZSTD_MAGIC):
-        yield from _zstd_chunks(stream, head, label)
+        yield from _zstd_chunks(stream, head, label, may_be_cut)
     elif head.startswith(LZ4_BLOCK_MAGIC):
-        yield from _lz4_chunks(stream, head, label)
+        yield from _lz4_chunks(stream, head, label, may_be_cut)
     elif head.startswith(GZIP_MAGIC):
         yield from _gzip_chunks(stream, head, label, may_be_cut)
     else:
@@ -87,18 +92,41 @@ def _raw_chunks(stream: ByteStream, head: bytes) -> Iterator[bytes]:
         chunk = stream.read(CHUNK_BYTES)
 
 
-def _zstd_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
+def _zstd_chunks(stream: ByteStream, head: bytes, label: str, may_be_cut: bool) -> Iterator[bytes]:
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW_BYTES)
+    frame = None
+    chunk = bytearray()
     try:
-        with decompressor.stream_reader(
-            cast(BinaryIO, _Rejoined(head, stream)), read_across_frames=True
-        ) as reader:
-            while chunk := reader.read(CHUNK_BYTES):
-                yield chunk
+        for compressed in _pieces(_raw_chunks(stream, head), _ZSTD_PIECE_BYTES):
+            data = compressed
+            # A file may consist of several frames.
+            while data:
+                frame = frame or decompressor.decompressobj(write_size=_ZSTD_WRITE_BYTES)
+                chunk += frame.decompress(data)
+                data = frame.unused_data if frame.eof else b""
+                frame = None if frame.eof else frame
+            if len(chunk) >= CHUNK_BYTES:
+                yield bytes(chunk)
+                chunk.clear()
     except zstandard.ZstdError as error:
         raise FormatError(
             f"{label}: damaged zstd data ({error}); download the file again"
         ) from error
+    if chunk:
+        yield bytes(chunk)
+    if not (frame is None or may_be_cut):
+        raise _truncated(label, "zstd")
+
+
+def _pieces(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """Yield chunks in pieces of at most this size."""
+    for chunk in chunks:
+        for start in range(0, len(chunk), size):
+            yield chunk[start : start + size]
+
+
+def _truncated(label: str, name: str) -> FormatError:
+    return FormatError(f"{label}: truncated {name} data; download the file again")
 
 
 def _gzip_chunks(stream: ByteStream, head: bytes, label: str, may_be_cut: bool) -> Iterator[bytes]:
@@ -125,10 +153,14 @@ def _gzip_chunks(stream: ByteStream, head: bytes, label: str, may_be_cut: bool) 
         raise FormatError(f"{label}: truncated or not gzip data; download the file again")
 
 
-def _lz4_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
+def _lz4_chunks(stream: ByteStream, head: bytes, label: str, may_be_cut: bool) -> Iterator[bytes]:
     """Decompress the blocks of net.jpountz.lz4.LZ4BlockOutputStream, which Spark uses for lz4."""
     source = _Rejoined(head, stream)
-    while len(header := source.read(_LZ4_HEADER.size)) == _LZ4_HEADER.size:
+    has_ended = False
+    while header := source.read(_LZ4_HEADER.size):
+        has_ended = False
+        if len(header) < _LZ4_HEADER.size:
+            break
         magic, token, num_compressed, num_original, _checksum = _LZ4_HEADER.unpack(header)
         sane = (
             0 <= num_compressed <= 2 * MAX_LZ4_BLOCK_BYTES
@@ -141,10 +173,13 @@ def _lz4_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
             )
         block = source.read(num_compressed)
         if len(block) < num_compressed:
-            return  # truncated log
+            break
         # A block without content marks the end of a stream; another stream may follow.
-        if num_original:
+        has_ended = num_original == 0
+        if not has_ended:
             yield _lz4_block(block, token & 0xF0, num_original, label)
+    if not (has_ended or may_be_cut):
+        raise _truncated(label, "lz4")
 
 
 def _lz4_block(block: bytes, method: int, num_original: int, label: str) -> bytes:

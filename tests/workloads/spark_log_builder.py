@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 
+import lz4.block
+
+_LZ4_HEADER = struct.Struct("<8sBiiI")
 SQL = "org.apache.spark.sql.execution.ui."
 
 
@@ -187,3 +191,14 @@ def small_log(runs: int = 3, gap: int = 1_000, start: dict[str, Any] | None = No
         events += ran(first, begin, begin + 100) + ran(last, begin + 100, begin + 150)
         events.append(job_end(run))
     return to_bytes(events)
+
+
+def lz4_blocks(data: bytes, block_bytes: int = 700) -> bytes:
+    """Blocks of LZ4BlockOutputStream: an incompressible one is raw, the last one is empty."""
+    out = []
+    for start in range(0, len(data), block_bytes):
+        block = data[start : start + block_bytes]
+        packed = lz4.block.compress(block, store_size=False)
+        method, body = (0x20, packed) if len(packed) < len(block) else (0x10, block)
+        out += [_LZ4_HEADER.pack(b"LZ4Block", method | 4, len(body), len(block), 0), body]
+    return b"".join([*out, _LZ4_HEADER.pack(b"LZ4Block", 0x10 | 4, 0, 0, 0)])

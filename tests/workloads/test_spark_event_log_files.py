@@ -1,13 +1,11 @@
 """Finding and decompressing logs: codecs, rolling directories, torn, compacted and zipped logs."""
 
 import gzip
-import struct
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import lz4.block
 import pytest
 import zstandard
 
@@ -20,6 +18,7 @@ from tests.workloads.spark_log_builder import (
     executor,
     job_end,
     job_start,
+    lz4_blocks,
     ran,
     small_log,
     sql_end,
@@ -27,19 +26,6 @@ from tests.workloads.spark_log_builder import (
     stage_info,
     to_bytes,
 )
-
-HEADER = struct.Struct("<8sBiiI")
-
-
-def _lz4_blocks(data: bytes, block_bytes: int = 700) -> bytes:
-    """Blocks of LZ4BlockOutputStream: an incompressible one is raw, the last one is empty."""
-    out = b""
-    for start in range(0, len(data), block_bytes):
-        block = data[start : start + block_bytes]
-        packed = lz4.block.compress(block, store_size=False)
-        method, body = (0x20, packed) if start else (0x10, block)
-        out += HEADER.pack(b"LZ4Block", method | 4, len(body), len(block), 0) + body
-    return out + HEADER.pack(b"LZ4Block", 0x10 | 4, 0, 0, 0)
 
 
 def _weights(path: Path) -> tuple[float, ...] | None:
@@ -66,7 +52,7 @@ def _rolling(folder: Path, data: bytes, parts: int = 3) -> Path:
         ("app-1", lambda data: data),
         ("app-1.zstd", zstandard.compress),
         ("app-1.zst", lambda data: zstandard.compress(data[:900]) + zstandard.compress(data[900:])),
-        ("app-1.lz4", _lz4_blocks),
+        ("app-1.lz4", lz4_blocks),
         ("app-1.gz", lambda data: gzip.compress(data[:900]) + gzip.compress(data[900:])),
     ],
 )
@@ -250,7 +236,7 @@ def test_the_last_part_of_a_rolling_log_may_be_cut(tmp_path: Path) -> None:
     assert "1 truncated last line ignored; complete lines were kept." in report.notes
 
 
-@pytest.mark.parametrize("pack", [zstandard.compress, _lz4_blocks, gzip.compress])
+@pytest.mark.parametrize("pack", [zstandard.compress, lz4_blocks, gzip.compress])
 def test_a_truncated_compressed_log_gives_what_it_contains(  # type: ignore[no-untyped-def]
     tmp_path: Path, pack
 ) -> None:
@@ -321,7 +307,7 @@ def test_snappy_and_foreign_files_are_refused_with_a_remedy(tmp_path: Path) -> N
 
 
 def test_damaged_compressed_data_is_refused(tmp_path: Path) -> None:
-    packed = bytearray(_lz4_blocks(small_log(runs=4)))
+    packed = bytearray(lz4_blocks(small_log(runs=4)))
     packed[760] ^= 0xFF
     (tmp_path / "log").write_bytes(bytes(packed))
     with pytest.raises(FormatError):

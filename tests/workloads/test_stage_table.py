@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import zstandard
 
 from parcae.errors import ConfigError, FormatError
 from parcae.simulation.config import SimulationConfig
@@ -20,7 +21,7 @@ from parcae.workloads.job import Workload
 from parcae.workloads.readers import read_workload
 from parcae.workloads.spark_event_log import read_spark_event_logs
 from parcae.workloads.stage_cells import MAX_RELATIVE_SPREAD, samples_of_spread
-from tests.workloads.spark_log_builder import small_log
+from tests.workloads.spark_log_builder import lz4_blocks, small_log
 
 #: Two runs of one job; the second scans for twice as long.
 ROWS: list[dict[str, Any]] = [
@@ -357,8 +358,10 @@ def test_folders_and_pipes_are_refused_and_compressed_text_is_bounded(
     if kind == "parquet":
         return
     packed = tmp_path / f"s.{kind}.gz"
-    packed.write_bytes(gzip.compress(_write(tmp_path / f"s.{kind}", ROWS).read_bytes()))
-    assert read_workload(kind, [packed])[1].num_rows == len(ROWS)
+    for pack in (lz4_blocks, zstandard.compress, gzip.compress):
+        name = packed if pack is gzip.compress else packed.with_suffix("")
+        name.write_bytes(pack(_write(tmp_path / f"s.{kind}", ROWS).read_bytes()))
+        assert read_workload(kind, [name])[1].num_rows == len(ROWS)
     monkeypatch.setattr("parcae.loader.MAX_FILE_BYTES", 100)
     with pytest.raises(FormatError, match=r"more than .* of data"):
         read_workload(kind, [packed])

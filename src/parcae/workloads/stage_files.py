@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from parcae.codecs import GZIP_MAGIC, ZSTD_MAGIC
+from parcae.codecs import GZIP_MAGIC, LZ4_BLOCK_MAGIC, ZSTD_MAGIC
 from parcae.errors import FormatError
 from parcae.loader import open_file, parsed_json, read_file
 from parcae.workloads.formats import first_bytes
@@ -51,7 +51,7 @@ def open_csv(path: Path) -> Table:
     header = first_bytes(path).partition(b"\n")[0]
     separator = max((",", ";", "\t"), key=lambda one: header.count(one.encode()))
     with open_file(path) as stream:
-        is_compressed = stream.read(4).startswith((GZIP_MAGIC, ZSTD_MAGIC))
+        is_compressed = stream.read(8).startswith((GZIP_MAGIC, ZSTD_MAGIC, LZ4_BLOCK_MAGIC))
     # Decompressed here, where the size is bounded.
     source = read_file(path) if is_compressed else path
     try:
