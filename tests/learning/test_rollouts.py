@@ -119,3 +119,29 @@ def test_a_window_ends_where_its_record_is_full() -> None:
     config = TrainConfig(num_groups=2, group_size=3, capacity=8, window_s=1e6)
     groups = RolloutWorker(Setup(_SCENARIO, family, config), seed=3).collect(network)
     assert not any(rollout.is_complete for group in groups for rollout in group)
+
+
+_BURSTS = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "bursts:3s", 120)
+
+
+@pytest.mark.parametrize(
+    ("family", "count", "table"),
+    [
+        (DecimaFamily(_BURSTS, DecimaSettings()), "num_jobs", "state"),
+        (ParcaeFamily(_BURSTS, start_parameters(), (2, 2, 2)), "num_rows", "rows"),
+    ],
+    ids=["decima", "parcae"],
+)
+def test_a_record_has_room_for_the_jobs_that_arrive_after_its_last_decision(
+    family: Family, count: str, table: str
+) -> None:
+    network = family.policy(family.initial_weights(np.random.default_rng(0))).network
+    used = []
+    for capacity in (8, 32):
+        config = TrainConfig(num_groups=4, group_size=2, capacity=capacity, window_s=1e6)
+        worker = RolloutWorker(Setup(_BURSTS, family, config), seed=3)
+        for _ in range(4):
+            records = [rollout.record for group in worker.collect(network) for rollout in group]
+            used += [getattr(one, count)[0] / len(getattr(one, table)) for one in records]
+    # Some records end because this table is almost full.
+    assert 0.7 < max(used) <= 1.0

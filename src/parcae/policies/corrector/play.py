@@ -140,10 +140,11 @@ def _record_limits(work, record):  # type: ignore[no-untyped-def]
 @inlined
 def _has_room(view, record):  # type: ignore[no-untyped-def]
     """Return whether the record has room for one more decision and the final state."""
-    # Twice the jobs: the final state needs the same room again.
+    # Until the final state, all jobs of the run may arrive.
+    jobs = view.now.num_active[0] + view.jobs.shape[0]
     return (
         record.count[0] + 1 < record.clock_ms.shape[0]
-        and record.num_rows[0] + 2 * view.now.num_active[0] <= record.rows.shape[0]
+        and record.num_rows[0] + jobs <= record.rows.shape[0]
     )
 
 

@@ -197,13 +197,15 @@ def _has_room(view, record):  # type: ignore[no-untyped-def]
     stages = 0
     for position in range(jobs):
         stages += view.jobs.num_stages[view.active[position]]
-    # Factor 2: the final state is written after the last decision and needs the same room again.
+    # Until the final state, all jobs of the run may arrive.
+    all_jobs = jobs + view.jobs.shape[0]
+    all_stages = stages + view.stages.shape[0]
     return (
         record.count[0] + 1 < record.clock_ms.shape[0]
-        and record.num_jobs[0] + 2 * jobs < record.structure.shape[0]
-        and record.num_listed[0] + 2 * stages < record.listed.shape[0]
-        and record.num_rows[0] + 2 * stages < record.x.shape[0]
-        and record.all_options[0] + stages < record.option_job.shape[0]
+        and record.num_jobs[0] + all_jobs <= record.structure.shape[0]
+        and record.num_listed[0] + all_stages <= record.listed.shape[0]
+        and record.num_rows[0] + all_stages <= record.x.shape[0]
+        and record.all_options[0] + stages <= record.option_job.shape[0]
     )
 
 
