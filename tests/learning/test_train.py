@@ -286,6 +286,12 @@ def test_a_training_does_not_start_from_weights_that_mean_something_else(tmp_pat
     with pytest.raises(FormatError, match="add --decima features=code"):
         start_weights(str(path), "decima", _SCENARIO, DecimaSettings())
     assert start_weights(str(path), "decima", _SCENARIO, code).keys() == trained.weights.keys()
+    # A training with idle slots would lack the weights of their head.
+    slots = DecimaSettings(features=FeatureSet.CODE, idle_lengths=5)
+    with pytest.raises(FormatError, match="add --decima idle_lengths=0"):
+        start_weights(str(path), "decima", _SCENARIO, slots)
+    write_checkpoint(replace(trained, settings=slots.model_dump()), path)
+    start_weights(str(path), "decima", _SCENARIO, slots.model_copy(update={"idle_lengths": 3}))
     write_checkpoint(replace(trained, feature_version=0), path)
     with pytest.raises(FormatError, match="feature version 0"):
         start_weights(str(path), "decima", _SCENARIO, code)

@@ -22,7 +22,7 @@ from parcae.policies.rule.policy import Parameters
 from parcae.simulation.config import WorldName
 
 #: Settings of Decima's network that may differ from those of the network that a training starts
-#: from: they change no input of the other parts.
+#: from: they change no input of the other parts. A head for idle slots must be there, though.
 _FREE_PARTS = ("idle_lengths", "most_jobs")
 
 
@@ -105,8 +105,10 @@ def _check_parts(saved: DecimaSettings, wanted: DecimaSettings, text: str) -> No
     Weights of other features often have the same shapes, but mean nothing.
     """
     present = wanted.model_dump(mode="json")
+    lacks_head = saved.idle_lengths == 0 < wanted.idle_lengths
     for key, value in saved.model_dump(mode="json").items():
-        if key not in _FREE_PARTS and value != present[key]:
+        is_free = key in _FREE_PARTS and not (key == "idle_lengths" and lacks_head)
+        if not is_free and value != present[key]:
             setting = f"{key}={str(value).lower()}"
             raise FormatError(
                 f"--start {text}: a network with {setting}: to start from it, add --decima "
