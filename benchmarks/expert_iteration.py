@@ -7,7 +7,8 @@ jobs spend in the system than after the base's decision. A network of the candid
 learns the expected difference. The policy `student` takes the candidate with the least expectation,
 if it is below that of the base's decision by a margin. Each further round is gathered under the
 student of all rounds before. Margins are chosen on seeds from 5000, the student is compared with
-its base on seeds from 1000. The folder keeps what was judged: a second call goes on from there.
+its base on seeds from 1000. The folder keeps what was judged: a second call of the same kind goes
+on from there.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from torch import nn
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import NO_STAGE
+from parcae.errors import ConfigError
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.files import replacing
 from parcae.policies.rollouts.names import rollout_policy
@@ -38,6 +40,7 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.units import MS_PER_S
 from parcae.workloads.catalog import load_workload
+from parcae.workloads.describe import fingerprint
 from parcae.workloads.random_streams import TRAINING_SEED_START
 
 Rows = npt.NDArray[np.float32]
@@ -409,6 +412,24 @@ def with_best_margin(world: ClusterWorld, policy: StudentPolicy) -> StudentPolic
     return policies[int(np.argmin([ratio.mean for ratio in ratios]))]
 
 
+def keep_kind(kind: dict[str, Any], folder: Path) -> None:
+    """Write into the folder which decisions are judged there, or check it.
+
+    Raises:
+        ConfigError: the folder has judged decisions of another kind.
+    """
+    path = folder / "kind.json"
+    kept = json.loads(path.read_bytes()) if path.exists() else None
+    if kept is None and not any(folder.glob("round-*.npz")):
+        with replacing(path) as file:
+            file.write(json.dumps(kind, indent=2).encode() + b"\n")
+    elif kept != kind:
+        raise ConfigError(
+            f"{folder}: its decisions were judged for {kept or 'an unknown base'}, not for {kind}: "
+            "use the same options, or another folder"
+        )
+
+
 def main() -> None:
     """Judge decisions, learn from them, compare, and print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -427,6 +448,9 @@ def main() -> None:
     assert isinstance(planner, RolloutPolicy)
     world = ClusterWorld(workload, config, options.arrivals, options.jobs)
     options.output.mkdir(parents=True, exist_ok=True)
+    names = ("base", "arrivals", "jobs", "decisions", "rounds")
+    kind = {name: getattr(options, name) for name in names}
+    keep_kind({"workload": fingerprint(workload), **kind}, options.output)
     policy = StudentPolicy("base", planner, None)
     parts: list[Judged] = []
     for number in range(options.rounds):

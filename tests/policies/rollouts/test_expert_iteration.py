@@ -5,10 +5,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.expert_iteration import Judged, StudentPolicy, describe, gather, learn, padded
+from benchmarks.expert_iteration import (
+    Judged,
+    StudentPolicy,
+    describe,
+    gather,
+    keep_kind,
+    learn,
+    padded,
+)
 
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
+from parcae.errors import ConfigError
 from parcae.evaluation.compare import ClusterWorld
 from parcae.policies.rollouts.names import rollout_policy
 from parcae.policies.rollouts.policy import RolloutPolicy
@@ -46,6 +55,17 @@ def test_judged_decisions_have_features_and_differences_from_the_base(
     again = Judged.load(tmp_path / "round-0.npz")
     assert np.array_equal(again.mean_s, judged.mean_s)
     assert np.array_equal(again.features, judged.features)
+
+
+def test_decisions_that_were_judged_for_another_base_are_not_taken(tmp_path: Path) -> None:
+    keep_kind({"base": "fair", "jobs": 3}, tmp_path)
+    keep_kind({"base": "fair", "jobs": 3}, tmp_path)
+    with pytest.raises(ConfigError, match="were judged for"):
+        keep_kind({"base": "srpt-cap", "jobs": 3}, tmp_path)
+    # What the decisions are of that an earlier version judged is not known.
+    (tmp_path / "kind.json").rename(tmp_path / "round-0.npz")
+    with pytest.raises(ConfigError, match="unknown base"):
+        keep_kind({"base": "fair", "jobs": 3}, tmp_path)
 
 
 def test_a_student_learns_what_features_say_and_takes_the_better_candidate(
