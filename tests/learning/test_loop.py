@@ -109,6 +109,22 @@ def test_a_crash_between_the_state_and_the_best_policy_loses_neither(tmp_path: P
     assert read_checkpoint(tmp_path / BEST_FILE).card == best.card
 
 
+def test_iterations_that_a_crash_lost_are_logged_once(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="an extra"
+    )
+
+    def kill(done: Iteration) -> None:
+        if done.iteration == 5:  # one iteration after the state was last written
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        train(_Counting(goal=4), Plan(60, 8, tmp_path), kill)
+    train(_Counting(goal=4), Plan(60, 8, tmp_path, is_resumed=True))
+    log = accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [point.step for point in log.Scalars("run/seconds")] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 @pytest.mark.parametrize(
     "name",
     ["now.count", "best.count", "state.array", "learner", "iteration", "seconds", "best", "curve"],

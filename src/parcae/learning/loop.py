@@ -261,7 +261,7 @@ class _Loop:
 
     def run(self, progress: Progress | None) -> TrainResult:
         ending = "done"
-        with ScalarLog(self.plan.folder) as log, stopping() as stop:
+        with ScalarLog(self.plan.folder, self.iteration + 1) as log, stopping() as stop:
             try:
                 while not self._is_over(stop):
                     result = self._iterate(stop)

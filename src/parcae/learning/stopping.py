@@ -40,10 +40,17 @@ def stopping() -> Iterator[Stop]:
 
 
 class ScalarLog:
-    """TensorBoard log in the folder of a training; without a folder it does nothing."""
+    """TensorBoard log in the folder of a training; without a folder it does nothing.
 
-    def __init__(self, folder: Path | None) -> None:
+    Args:
+        folder: the folder.
+        first: number of the next iteration. What a training that crashed logged of this one and of
+            later ones is not shown any more.
+    """
+
+    def __init__(self, folder: Path | None, first: int) -> None:
         self._folder = folder
+        self._first = first
         self._writer: Any = None
 
     def __enter__(self) -> ScalarLog:
@@ -51,7 +58,8 @@ class ScalarLog:
             # TensorBoard takes seconds to import.
             from torch.utils.tensorboard.writer import SummaryWriter
 
-            self._writer = SummaryWriter(str(self._folder / "tensorboard"))
+            place = str(self._folder / "tensorboard")
+            self._writer = SummaryWriter(place, purge_step=self._first)
         return self
 
     def __exit__(self, *_: object) -> None:
