@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from parcae.cli.learning import TuneOptions
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, FormatError
 from parcae.learning.scenario import Scenario, search_seeds
 from parcae.learning.start import start_rule
 from parcae.learning.tune import tune_rule
@@ -74,6 +74,15 @@ def test_tuning_starts_from_the_shipped_rule_unless_told_otherwise() -> None:
     named = TuneOptions(Path("x.safetensors"), start="tuned:cores").start_parameters(scenario)
     assert named is not None
     assert TuneOptions(Path("x.safetensors"), start="scratch").start_parameters(scenario) is None
+
+
+@pytest.mark.parametrize(
+    ("world", "name"), [(WorldName.EXECUTORS, "tuned:cores"), (WorldName.CORES, "tuned:batch")]
+)
+def test_tuning_does_not_start_from_a_rule_of_the_other_world(world: WorldName, name: str) -> None:
+    scenario = Scenario(_WORKLOAD, SimulationConfig(world=world), "batch", 4)
+    with pytest.raises(FormatError, match=f"give one that `parcae tune --world {world.value}`"):
+        start_rule(name, scenario)
 
 
 def test_tuning_for_deadlines_misses_fewer_than_fair_sharing() -> None:

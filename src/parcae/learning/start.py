@@ -27,7 +27,7 @@ _FREE_PARTS = ("idle_lengths", "most_jobs")
 
 
 def start_rule(text: str, scenario: Scenario) -> Parameters:
-    """Load the parameters of a rule, or of the rule within a network.
+    """Load the parameters of a rule of the scenario's world, or of the rule within a network.
 
     `text` is the name of a shipped policy, or the path of a checkpoint.
 
@@ -35,9 +35,15 @@ def start_rule(text: str, scenario: Scenario) -> Parameters:
         PolicyError, FormatError, FileNotFoundError: there is no such rule.
     """
     checkpoint = _find(text, scenario)
-    if scenario.config.world is WorldName.CORES and checkpoint.kind in PLANNING_KINDS:
-        return np.array(order_parameters(checkpoint, text))
-    return np.array(rule_parameters(checkpoint, text))
+    world = scenario.config.world
+    is_planned = world is WorldName.CORES
+    # The rules of both worlds may have as many parameters, which mean different things.
+    if (checkpoint.kind in PLANNING_KINDS) != is_planned:
+        raise FormatError(
+            f"{text} is a checkpoint of {checkpoint.kind!r}, which has no rule for --world "
+            f"{world.value}: give one that `parcae tune --world {world.value}` made"
+        )
+    return np.array((order_parameters if is_planned else rule_parameters)(checkpoint, text))
 
 
 def start_deciding_rule(text: str, scenario: Scenario) -> Parameters:
