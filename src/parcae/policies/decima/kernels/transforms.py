@@ -48,7 +48,7 @@ def transform(net, work, which, x, y):  # type: ignore[no-untyped-def]
         net: the Network.
         work: the Workspace; `layers_1` and `layers_2` are written.
         which: the Transform.
-        x: float32[m, inputs], at most as many rows as a job has stages.
+        x: float32[m, inputs], at most as many rows as the workspace's layers have.
         y: float32[m, EMBEDDING], written.
     """
     _run_layers(net.weights, net.starts[which], work.layers_1, work.layers_2, x, y)
