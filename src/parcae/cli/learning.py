@@ -107,12 +107,14 @@ class NetworkOptions:
         ),
     ] = None
     rule: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--rule",
-            help="The tuned rule that parcae corrects and decima imitates: a checkpoint or a name.",
+            help="The tuned rule that parcae corrects and decima imitates: a checkpoint or a name "
+            "(default: that of the network parcae in --start, else tuned).",
+            show_default=False,
         ),
-    ] = "tuned"
+    ] = None
     start: Annotated[
         str | None,
         typer.Option("--start", help="A trained network to start from: a checkpoint or a name."),
@@ -133,6 +135,12 @@ class NetworkOptions:
         str | None,
         typer.Option("--ray", help="Spread rollouts over the Ray cluster at this address."),
     ] = None
+
+    def chosen_rule(self) -> str:
+        """The rule to correct or to imitate. A network knows how to correct its own rule."""
+        if self.rule is None and self.network == "parcae" and self.start is not None:
+            return self.start
+        return self.rule or "tuned"
 
 
 def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions) -> Scenario:
@@ -413,12 +421,9 @@ def _evolution_learner(
     from parcae.learning.order_evolution import EvolutionLearner
     from parcae.learning.start import start_order_network, start_order_rule
 
-    return EvolutionLearner(
-        _settings_of(scenario, cluster, setting),
-        start_order_rule(net.rule, scenario),
-        start=None if net.start is None else start_order_network(net.start, scenario),
-        seed=seed,
-    )
+    start = None if net.start is None else start_order_network(net.start, scenario)
+    rule = start_order_rule(net.chosen_rule(), scenario)
+    return EvolutionLearner(_settings_of(scenario, cluster, setting), rule, start=start, seed=seed)
 
 
 def _gradient_learner(
@@ -441,14 +446,15 @@ def _gradient_learner(
     usual = DecimaSettings(executor_classes=len(scenario.config.classes) > 1)
     decima = override(usual, net.decima or [])
     config = override(recipe_config(recipe, scenario, net.network, decima), net.settings or [])
+    start = start_weights(net.start, net.network, scenario, decima) if net.start else None
     needs_rule = net.network == "parcae" or config.imitation > 0
     request = TrainRequest(
         _settings_of(scenario, cluster, setting),
         config,
         net.network,
-        start_deciding_rule(net.rule, scenario) if needs_rule else None,
+        start_deciding_rule(net.chosen_rule(), scenario) if needs_rule else None,
         decima,
-        start_weights(net.start, net.network, scenario, decima) if net.start else None,
+        start,
         seed,
         net.device or "cpu",
         net.ray,
