@@ -221,6 +221,7 @@ def test_settings_that_say_nothing_are_taken() -> None:
         ({"max_decisions": 10**30}, "setting max_decisions = 1.*: Input should be less"),
         ({"horizon": 9}, "give a longer horizon"),
         ({"horizon": 10**9}, "less than or equal to 1048576"),
+        ({"num_slots": 10**9}, "less than or equal to 1048576"),
         ({"jobs": RigidJobs("none", [], [], np.zeros((0, 1)), [4])}, "give at least one"),
         ({"jobs": _THREE, "num_jobs": 4}, "give a number from 1 to 3"),
         ({"num_jobs": 4}, "setting num_jobs = 4: .* leave num_jobs out .* or give jobs"),

@@ -10,8 +10,8 @@ from parcae.workloads.rigid import RigidJobs
 
 #: Default limit of decisions per run: no policy that lets time pass now and then reaches it.
 _MANY = 1 << 40
-#: Longest horizon: a cluster has a row of memory for each of its steps.
-_LONGEST = 1 << 20
+#: Most steps of a horizon, job slots and jobs of a backlog: a cluster has memory for each of them.
+_MOST = 1 << 20
 #: Bounded slowdown takes shorter jobs as this long: 10 s, as is usual for logs of batch clusters.
 BOUND_S = 10
 
@@ -29,9 +29,9 @@ class PackingConfig(BaseModel):
     Args:
         mode: time steps with a horizon and job slots (DeepRM), or exact times from event to event,
             in which every waiting job is visible (logs of batch clusters).
-        num_slots: number of job slots, which are the visible waiting jobs (steps only).
-        backlog_size: number of further waiting jobs. Jobs beyond it are dropped and counted (steps
-            only).
+        num_slots: number of job slots, which are the visible waiting jobs, at most 2^20 (steps only).
+        backlog_size: number of further waiting jobs, at most 2^20. Jobs beyond it are dropped and
+            counted (steps only).
         horizon: steps that are planned ahead, at most 2^20; no job may be longer (steps only).
         window: steps that a run lasts at least.
         ends_early: the run ends with the window, even if jobs are unfinished.
@@ -48,9 +48,9 @@ class PackingConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     mode: TimeMode = TimeMode.STEPS
-    num_slots: int = Field(default=10, ge=1)
-    backlog_size: int = Field(default=60, ge=0)
-    horizon: int = Field(default=20, ge=1, le=_LONGEST)
+    num_slots: int = Field(default=10, ge=1, le=_MOST)
+    backlog_size: int = Field(default=60, ge=0, le=_MOST)
+    horizon: int = Field(default=20, ge=1, le=_MOST)
     window: int = Field(default=0, ge=0)
     ends_early: bool = False
     as_coded: bool = False
