@@ -29,7 +29,8 @@ class PackingConfig(BaseModel):
     Args:
         mode: time steps with a horizon and job slots (DeepRM), or exact times from event to event,
             in which every waiting job is visible (logs of batch clusters).
-        num_slots: number of job slots, which are the visible waiting jobs, at most 2^20 (steps only).
+        num_slots: number of job slots, at most 2^20, which are the visible waiting jobs (steps
+            only).
         backlog_size: number of further waiting jobs, at most 2^20. Jobs beyond it are dropped and
             counted (steps only).
         horizon: steps that are planned ahead, at most 2^20; no job may be longer (steps only).
