@@ -40,6 +40,7 @@ def export_command(
     from parcae.errors import ConfigError
     from parcae.policies.policy_file import export_policy, write_policy
     from parcae.workloads.catalog import load_workload
+    from parcae.workloads.import_report import counted
 
     if world != "cores":
         why = "only policies of the world of cores can be exported"
@@ -47,4 +48,5 @@ def export_command(
     exported = export_policy(policy, load_workload(workload))
     write_policy(exported, output)
     stages = sum(len(job.stages) for job in exported.jobs.values())
-    typer.echo(f"{output}: {policy}, {len(exported.jobs)} jobs, {stages} stages")
+    jobs = counted(len(exported.jobs), "job")
+    typer.echo(f"{output}: {policy}, {jobs}, {counted(stages, 'stage')}")

@@ -156,20 +156,22 @@ def _import(
 ) -> None:
     """Read a workload with a progress bar, write it, and print what was read and left out."""
     from parcae.workloads.archive import write_workload
+    from parcae.workloads.import_report import counted
 
     with counting("reading") as progress:
         workload, report = read(progress)
     write_workload(workload, output)
     print_reading(report)
-    bad = f", {report.num_bad_rows} bad rows left out" if report.num_bad_rows else ""
-    typer.echo(
-        f"{output}: {_size(workload)} from {report.num_files} files ({report.num_rows} rows{bad})"
-    )
+    bad = f", {counted(report.num_bad_rows, 'bad row')} left out" if report.num_bad_rows else ""
+    source = f"{counted(report.num_files, 'file')} ({counted(report.num_rows, 'row')}{bad})"
+    typer.echo(f"{output}: {_size(workload)} from {source}")
 
 
 def _size(workload: Workload) -> str:
-    jobs = len(workload.jobs)
-    return f"{jobs} jobs, {workload.num_stages} stages, {workload.num_tasks} tasks"
+    from parcae.workloads.import_report import counted
+
+    stages = counted(workload.num_stages, "stage")
+    return f"{counted(len(workload.jobs), 'job')}, {stages}, {counted(workload.num_tasks, 'task')}"
 
 
 @app.command("describe")
@@ -212,10 +214,12 @@ def sample_command(
     from parcae.workloads.archive import write_workload
     from parcae.workloads.catalog import load_workload
     from parcae.workloads.describe import sample_workload
+    from parcae.workloads.import_report import counted
 
     sampled = sample_workload(load_workload(workload), jobs, np.random.default_rng(seed))
     write_workload(sampled, output)
-    typer.echo(f"{output}: {len(sampled.jobs)} jobs, {sampled.num_tasks} tasks")
+    tasks = counted(sampled.num_tasks, "task")
+    typer.echo(f"{output}: {counted(len(sampled.jobs), 'job')}, {tasks}")
 
 
 @app.command("prepare")

@@ -16,6 +16,7 @@ import numpy as np
 from parcae.errors import ConfigError
 from parcae.units import s_from_ms
 from parcae.workloads.durations import TaskDurations, Wave
+from parcae.workloads.import_report import counted
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 #: The description reports how much of the work the largest jobs hold, for this share of the jobs,
@@ -71,7 +72,7 @@ class SpreadOfRuns:
         return (
             f"sigma of log work: median {work.median:.2f}, p95 {work.p95:.2f}; "
             f"of stages' durations: median {stage.median:.2f}, p95 {stage.p95:.2f} "
-            f"({self.num_runs:,} runs of {self.num_jobs:,} jobs)"
+            f"({self.num_runs:,} runs of {counted(self.num_jobs, 'job')})"
         )
 
 
