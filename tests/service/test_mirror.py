@@ -7,8 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from parcae.cluster.state import UNLIMITED
+from parcae.cluster.kernels.serving import durations_changed
+from parcae.cluster.state import UNLIMITED, ClusterState
 from parcae.policies.orders.kernels import OrderKind
+from parcae.service import job_events
 from parcae.service.jobs import ASSUMED_TASK_MS, LEFT_SHARE, DurationModel
 from parcae.service.live_tables import ALONE, EndedJob, LiveSettings
 from parcae.service.mirror import Mirror
@@ -18,6 +20,7 @@ from parcae.service.protocol import (
     Events,
     JobArrived,
     JobEnded,
+    JobMessage,
     StageBegunAgain,
     StageChanged,
     StageEnded,
@@ -160,6 +163,41 @@ def test_a_skipped_stage_lets_its_children_run_and_is_never_revealed() -> None:
     assert checked.is_runnable("a", 2)
     checked.send(began("a", 0, 2), ended("a", 0, 2, 20))
     assert not checked.is_runnable("a", 1)
+
+
+def test_stages_that_are_skipped_together_are_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = []
+
+    def counted(state: ClusterState, row: int) -> None:
+        looks.append(row)
+        durations_changed(state, row)
+
+    monkeypatch.setattr(job_events, "durations_changed", counted)
+    num_stages = 50
+    chain = stages_of((2, ()), *((2, (i,)) for i in range(num_stages - 1)))
+    arrived = JobArrived(job=JobMessage(job_id="a", names=("a",), arrival_ms=0, stages=chain))
+    skipped = [StageEnded(job_id="a", stage_id=i) for i in range(num_stages - 1)]
+    together = CheckedMirror()
+    together.send(arrived)
+    together.send(*skipped)
+    assert len(looks) == 1
+    known = CheckedMirror()
+    gone = [stage.model_copy(update={"is_ended": True}) for stage in chain[:-1]]
+    late = arrived.job.model_copy(update={"stages": (*gone, chain[-1])})
+    known.send(JobArrived(job=late))
+    assert len(looks) == 2
+    alone = CheckedMirror()
+    alone.send(arrived)
+    for event in skipped:
+        alone.send(event)
+    assert len(looks) == num_stages + 1
+    for other in (together, known):
+        assert other.mirror.state.jobs[0].work_ms == alone.mirror.state.jobs[0].work_ms
+        assert other.mirror.state.jobs[0].remaining_ms == alone.mirror.state.jobs[0].remaining_ms
+        for column in ("num_tasks", "task_ms", "downstream_ms"):
+            assert (other.mirror.state.stages[column] == alone.mirror.state.stages[column]).all()
 
 
 def test_a_stage_that_runs_before_its_parents_ended_is_believed() -> None:

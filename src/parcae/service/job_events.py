@@ -81,13 +81,18 @@ class JobEvents(LiveTables):
         self._ended: dict[str, OrderedDict[str, None]] = {}
         self._used: dict[str, Room] = {}  # by application
         self._offsets: dict[str, int] = {}  # cluster's clock minus that of the application, in ms
+        # Jobs of which `derive` has work to do. It looks at all stages of a job, so stages that end
+        # or change one after another, as skipped ones do, share one look.
+        self._underived: dict[tuple[str, str], LiveJob] = {}
 
     def fire(self, application: str, event: Event) -> None:
-        """Apply one event.
+        """Apply one event; `derive` must follow the last one.
 
         Raises:
             ProtocolError: the event contradicts the state, which is unchanged then.
         """
+        if not isinstance(event, StageEnded | StageChanged):
+            self.derive()
         self.counts.events += 1
         # Reports of tasks alone do not change orders.
         self._version += not isinstance(event, TasksReported)
@@ -235,11 +240,13 @@ class JobEvents(LiveTables):
             if job.key not in self.jobs:
                 return  # the stages before completed the job
             if stage.started:
+                self.derive()
                 self._count_tasks(
                     job, position, stage.started, stage.finished, 0, stage.executed_ms
                 )
             if stage.is_ended and job.key in self.jobs:
                 self._stage_ended(job, position)
+        self.derive()
 
     def _tasks(self, job: LiveJob, position: int, event: TasksReported) -> None:
         if position in job.ended:
@@ -321,6 +328,7 @@ class JobEvents(LiveTables):
         job.ended.add(position)
         complete_stage(self.state, self.stage_row(job, position))
         if self._job["completion_ms"][job.row] != NOT_YET:
+            self.derive()
             self._remove(job)
 
     def _stage_ended(self, job: LiveJob, position: int) -> None:
@@ -339,7 +347,7 @@ class JobEvents(LiveTables):
             self._stage["num_parents_unsaturated"][row] = 0
             # When its parents end later, they must not reveal the stage again.
             self._stage["num_parents_unfinished"][row] = 0
-            self._derive(job)
+            self._underived[job.key] = job
         self._complete(job, position)
 
     def _stage_changed(self, job: LiveJob, position: int, num_tasks: int) -> None:
@@ -355,7 +363,7 @@ class JobEvents(LiveTables):
                 "already started",
             )
         set_counts(self.state, row, num_tasks, started, finished)
-        self._derive(job)
+        self._underived[job.key] = job
         if finished == num_tasks:
             self._complete(job, position)
 
@@ -374,6 +382,12 @@ class JobEvents(LiveTables):
         if self._stage["task_ms"][row] == 0.0:
             self._stage["task_ms"][row] = job.recurring.guess_ms
         self._derive(job)
+
+    def derive(self) -> None:
+        """Bring up to date what stages that ended or changed have left behind."""
+        for job in self._underived.values():
+            self._derive(job)
+        self._underived.clear()
 
     def _derive(self, job: LiveJob) -> None:
         """Update what depends on the numbers and durations of the job's tasks, after a change.

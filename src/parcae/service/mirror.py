@@ -123,6 +123,7 @@ class Mirror(JobEvents):
                 self.fire(application, event)
             except ProtocolError as error:
                 raise ProtocolError(error.code, f"event {position}: {error}") from None
+        self.derive()
         # When it follows the simulator, an empty message reveals the next waiting stage.
         if self._settings.follows_simulator and not message.events and self._reveals:
             reveal_stage(self.state, self._reveals.popleft())
@@ -132,6 +133,7 @@ class Mirror(JobEvents):
 
     def forget(self, application: str) -> None:
         """Remove the application's jobs without a trace; the caller must `settle` afterwards."""
+        self.derive()  # a message that was refused has not done it
         gone = [job for job in self.jobs.values() if job.application == application]
         self._orders_cache.pop(application, None)
         self._ended.pop(application, None)
