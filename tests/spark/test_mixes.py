@@ -13,7 +13,13 @@ from parcae.policies.orders.catalog import make_cores_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.spark.fidelity import ClusterCosts, costly_workload, hand_over_ms, slept
-from parcae.spark.mixes import drawn_sleeps, mix_json, read_replayed, warm_workload
+from parcae.spark.mixes import (
+    drawn_sleeps,
+    mix_json,
+    parents_first,
+    read_replayed,
+    warm_workload,
+)
 from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.durations import TaskDurations
@@ -77,6 +83,14 @@ def test_a_job_of_two_results_cannot_be_replayed() -> None:
     )
     with pytest.raises(WorkloadError, match="2 last stages"):
         mix_json(sequence, drawn_sleeps(sequence, 0))
+
+
+def test_a_job_of_many_stages_in_a_row_is_listed() -> None:
+    last = TaskDurations.constant(5)
+    num_stages = 3_000
+    backwards = [StageSpec(1, last, (i + 1,)) for i in range(num_stages - 1)]
+    chain = JobSpec("c", (*backwards, StageSpec(1, last)))
+    assert parents_first(chain) == [*reversed(range(num_stages))]
 
 
 def test_what_was_simulated_is_slept_without_the_clusters_costs() -> None:

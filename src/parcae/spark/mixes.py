@@ -93,17 +93,17 @@ def parents_first(spec: JobSpec) -> list[int]:
         raise WorkloadError(
             f"job {spec.name!r} has {len(last)} last stages, but a job of Spark has exactly one"
         )
-    # A depth-first search from the last stage appends every stage after its parents.
-    order: list[int] = []
-
-    def visit(stage: int) -> None:
-        if stage not in order:
-            for parent in spec.stages[stage].parents:
-                visit(parent)
-            order.append(stage)
-
-    visit(last[0])
-    return order
+    # A depth-first search from the last stage adds every stage after its parents.
+    order: dict[int, None] = {}
+    path = last
+    while path:
+        parents = spec.stages[path[-1]].parents
+        missing = next((parent for parent in parents if parent not in order), None)
+        if missing is None:
+            order[path.pop()] = None
+        else:
+            path.append(missing)
+    return list(order)
 
 
 def write_mixes(path: Path, mixes: Sequence[dict[str, Any]]) -> None:
