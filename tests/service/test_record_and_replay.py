@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import calendar
 import itertools
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -166,7 +168,7 @@ def test_a_folder_has_all_parts_of_its_newest_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = itertools.count()
-    monkeypatch.setattr("time.strftime", lambda _: f"20260101T{next(seconds):06d}")
+    monkeypatch.setattr("time.strftime", lambda *_: f"20260101T{next(seconds):06d}Z")
     _recorded(tmp_path, "fair", max_file_bytes=20_000)
     first = find_recordings([tmp_path])
     assert len(first) == len(list(tmp_path.iterdir())) > 2
@@ -177,6 +179,30 @@ def test_a_folder_has_all_parts_of_its_newest_recording(
     second = find_recordings([tmp_path])
     assert len(second) == len(first)
     assert not {*first} & {*second}
+
+
+def test_of_recordings_of_one_second_the_one_of_the_last_session_is_the_newest(
+    tmp_path: Path,
+) -> None:
+    for name in ("00Z-b-s9-001", "00Z-a-s10-001", "00Z-a-s10-002", "00Z-z-s2-001"):
+        (tmp_path / f"20260101T0000{name}.jsonl").touch()
+    names = [path.name for path in find_recordings([tmp_path])]
+    assert names == ["20260101T000000Z-a-s10-001.jsonl", "20260101T000000Z-a-s10-002.jsonl"]
+
+
+def test_the_time_in_a_recordings_name_is_not_set_back_with_the_local_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "XYZ-14")  # 14 hours before UTC
+    time.tzset()
+    try:
+        _recorded(tmp_path, "fair")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    (path,) = tmp_path.iterdir()
+    named_s = calendar.timegm(time.strptime(path.name.partition("-")[0], "%Y%m%dT%H%M%SZ"))
+    assert abs(named_s - read_recording(path).head["wall_ms"] / 1e3) < 60
 
 
 def test_parts_of_a_full_file_follow_each_other_and_a_torn_end_is_left_out(tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ class Recorder(Watcher):
             return
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", key).lstrip(".")[:80] or "application"
         # All parts have the name of the first, by which they are found.
-        stem = f"{time.strftime('%Y%m%dT%H%M%S')}-{name}-{session.name}"
+        began = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        stem = f"{began}-{name}-{session.name}"
         number = 1
         if last is not None:
             stem = last.path.name.rpartition("-")[0]
@@ -172,19 +173,27 @@ def find_recordings(paths: Sequence[Path]) -> list[Path]:
     """
     if len(paths) != 1 or not paths[0].is_dir():
         return list(paths)
-    files = sorted(
-        path for path in paths[0].iterdir() if path.name.removesuffix(PART).endswith(".jsonl")
-    )
+    files = [path for path in paths[0].iterdir() if path.name.removesuffix(PART).endswith(".jsonl")]
     if not files:
         raise FormatError(
             f"{paths[0]}: no recording in this folder; make one with "
             f"`parcae serve --record {paths[0]}`"
         )
-    # Names begin with the time and end with the number of the part.
-    newest = files[-1].name.rpartition("-")[0]
-    parts = [path for path in files if path.name.rpartition("-")[0] == newest]
+    newest = max(map(_stem, files), key=_begun)
+    parts = [path for path in files if _stem(path) == newest]
     # Beyond 999 parts, names are longer.
     return sorted(parts, key=lambda path: (len(path.name.removesuffix(PART)), path.name))
+
+
+def _stem(path: Path) -> str:
+    """The name of a recording: that of its parts without their numbers."""
+    return path.name.rpartition("-")[0]
+
+
+def _begun(stem: str) -> tuple[str, int, str]:
+    """Sorts names of recordings by the time in them, then by the number of the session."""
+    session = stem.rpartition("-")[2]
+    return stem.partition("-")[0], len(session), session
 
 
 @dataclass(frozen=True)
