@@ -188,6 +188,25 @@ def test_the_trace_has_the_orders_in_force(machine: Machine, tmp_path: Path) -> 
     assert machine.complaints() == []
 
 
+def test_the_trace_says_that_an_order_is_in_force_no_longer(
+    machine: Machine, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    before = len(machine.said())
+    settings = {"spark_parcae_orderTtlMs": 2_000, "spark_parcae_trace": trace}
+    with _service() as service, machine.context(service.port, 2, **settings) as application:
+        queries = Queries(application.context)
+        wait_until(lambda: _lines(machine, before, "parcae: orders come from"))
+        running = threading.Thread(target=queries.run, args=("long", 2), kwargs={"sleep_ms": 9_000})
+        running.start()
+        wait_until(lambda: trace.exists() and _traced(trace)[-1:] == [["service"]])
+        service.change(MISBEHAVIOURS["mute"])
+        wait_until(lambda: _lines(machine, before, _AWAY))
+        wait_until(lambda: json.loads(trace.read_text().splitlines()[-1])["jobs"] == [], 2.0)
+        running.join(60)
+    assert machine.complaints() == []
+
+
 @pytest.mark.slow
 def test_a_real_service_plans_and_is_heard_again_after_it_was_killed(
     machine: Machine, tmp_path: Path

@@ -172,6 +172,8 @@ public final class Guest implements DriverPlugin {
       executors.left();
       if (planning != null) {
         planning.dueNow();
+      } else {
+        trace.write(Order.NONE, key -> null);
       }
     }
 
