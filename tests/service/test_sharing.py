@@ -227,16 +227,21 @@ def test_a_cluster_without_room_for_an_executor_is_refused() -> None:
         Sharing(2, 4)
 
 
+class _Ends(Watcher):
+    """Keeps the jobs that ended."""
+
+    def __init__(self) -> None:
+        self.jobs = list[EndedJob]()
+
+    def ended(self, job: EndedJob) -> None:
+        self.jobs.append(job)
+
+
 def test_a_job_of_an_application_that_connects_again_has_no_estimate_under_fair() -> None:
     """The run of fair sharing is past its arrival, and would do all of its work once more."""
     service = service_of(sharing=Sharing(10), predicts_fair=True)
-    ends = list[EndedJob]()
-
-    class Ends(Watcher):
-        def ended(self, job: EndedJob) -> None:
-            ends.append(job)
-
-    service.watchers.append(Ends())
+    ends = _Ends()
+    service.watchers.append(ends)
     other = Speaker(service, "other")
     other.state(10, job_of("x", (1, ())))
     other.events(99_000, began("x", 0), ended("x", 0, 1, 9_000))
@@ -246,8 +251,35 @@ def test_a_job_of_an_application_that_connects_again_has_no_estimate_under_fair(
     again.state(10, job, job_of("new", (10, ()), arrival_ms=100_000), clock_ms=100_000)
     again.events(101_000, ended("old", 0, 10, 10_000), began("new", 0, 10))
     again.events(102_000, ended("new", 0, 10, 10_000))
-    assert [(job.job_id, job.fair_ms is None) for job in ends] == [
+    assert [(job.job_id, job.fair_ms is None) for job in ends.jobs] == [
         ("x", False),
         ("old", True),
         ("new", False),
     ]
+
+
+@pytest.mark.parametrize("has_late_job", [False, True])
+def test_work_that_a_late_job_has_done_does_not_slow_down_the_jobs_beside_it_under_fair(
+    has_late_job: bool,
+) -> None:
+    service = service_of(sharing=Sharing(10), predicts_fair=True)
+    ends = _Ends()
+    service.watchers.append(ends)
+    other = Speaker(service, "other")
+    other.state(10, job_of("x", (1, ())))
+    other.events(99_000, began("x", 0), ended("x", 0, 1, 1_000))
+    mapped = StageMessage(
+        stage_id=0, tasks=999, started=999, finished=999, executed_ms=999_000, is_ended=True
+    )
+    last = StageMessage(stage_id=1, tasks=1, parents=(0,))
+    late = job_of("late").model_copy(update={"stages": (mapped, last)})
+    again = Speaker(service, "again")
+    again.state(10, *((late,) if has_late_job else ()), clock_ms=100_000)
+    other.events(100_000, JobArrived(job=job_of("new", (10, ()), arrival_ms=100_000)))
+    other.events(101_000, began("new", 0, 10))
+    other.events(102_000, ended("new", 0, 10, 10_000))
+    assert [job.job_id for job in ends.jobs] == ["x", "new"]
+    fair_ms = ends.jobs[-1].fair_ms
+    assert fair_ms is not None
+    # Ten tasks of a second on ten cores, or on nine, of which the slowest may begin late.
+    assert fair_ms == pytest.approx(1_561 if has_late_job else 1_450, abs=1)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
+import numpy as np
+
 from parcae.cluster.kernels.cores import complete_stage, reveal_stage, set_counts
 from parcae.cluster.kernels.serving import (
     add_stage,
@@ -48,6 +50,7 @@ from parcae.service.protocol import (
     TasksReported,
 )
 from parcae.service.tables import Room, with_more_cores
+from parcae.service.yielding import make_way
 
 #: Most jobs in the system, stages and edges of one application.
 MOST = Room(20_000, 50_000, 200_000)
@@ -160,6 +163,24 @@ class JobEvents(LiveTables):
     def _is_past(self, time_ms: int) -> bool:
         """Whether the run of fair sharing is past this time: it cannot make up for it."""
         return self.fair_run is not None and float(self.fair_run.now.clock_ms[0]) > time_ms
+
+    def credit_late_jobs(self, application: str) -> None:
+        """Begin late jobs in the run of fair sharing with what they have done already.
+
+        It would do that work once more, at the cost of the jobs beside them.
+        """
+        late = [job for job in self.jobs.values() if job.application == application and job.is_late]
+        if self.fair_run is None or not late:
+            return
+        update_virtual_run(self.state, self.fair_run)
+        attained_ms = self.fair_run.stages["attained_ms"]
+        need_ms = self.fair_run.stages["need_ms"]
+        for job in late:
+            make_way()
+            first = self.stage_row(job, 0)
+            rows = slice(first, first + len(job.stage_ids))
+            done = self._stage["num_finished"][rows] / self._stage["num_tasks"][rows]
+            attained_ms[rows] = np.maximum(attained_ms[rows], done * need_ms[rows])
 
     def _offset_of(self, application: str) -> int:
         """The cluster's clock minus that of the application, in ms."""

@@ -94,6 +94,7 @@ class Mirror(JobEvents):
         for job in sorted(message.jobs, key=lambda one: one.arrival_ms):
             make_way()
             self._job_arrived(application, job, is_new=False)
+        self.credit_late_jobs(application)
         self._now["is_plan_due"][0] = 1
         self.settle()
 
