@@ -91,17 +91,11 @@ def _name_cases() -> list[dict[str, object]]:
         }
         properties = {name: value for name, value in properties.items() if value}
         job = JobStart(0, 0, properties, (_LAST_STAGE,))
-        cases.append(
-            {
-                "properties": properties,
-                "key": "",
-                "stage": _LAST_STAGE.name,
-                "name": job_name([job], (), {}, None),
-            }
-        )
-        if (name := job_name([job], (), {}, "my.key")) is not None:
+        for key in ("", "my.key", "spark.jobGroup.id", "spark.job.description"):
+            # The reader leaves out jobs without the key; the plugin names them as without a key.
+            name = job_name([job], (), {}, key or None) or job_name([job], (), {}, None)
             cases.append(
-                {"properties": properties, "key": "my.key", "stage": _LAST_STAGE.name, "name": name}
+                {"properties": properties, "key": key, "stage": _LAST_STAGE.name, "name": name}
             )
     return cases
 

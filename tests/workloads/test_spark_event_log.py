@@ -7,6 +7,8 @@ import pytest
 import parcae.workloads
 from parcae.errors import FormatError
 from parcae.workloads.job import Workload
+from parcae.workloads.spark.events import JobStart
+from parcae.workloads.spark.naming import job_name
 from parcae.workloads.spark_event_log import read_spark_event_logs
 from tests.workloads.spark_log_builder import (
     executor,
@@ -197,6 +199,19 @@ def test_a_key_names_jobs_and_leaves_out_the_others(tmp_path: Path) -> None:
     workload, report = read_spark_event_logs([tmp_path / "log"], key="my.job")
     assert [job.name for job in workload.jobs] == ["nightly"]
     assert "Left out 1 job that did not carry the property 'my.job'." in report.notes
+
+
+@pytest.mark.parametrize("key", ["spark.jobGroup.id", "spark.job.description"])
+def test_a_key_is_not_what_spark_names_the_broadcast_of_a_query(tmp_path: Path, key: str) -> None:
+    """Spark 3.3 and 3.4 give such a job a group and a description of its own."""
+    run_id = "a4041b98-1f42-4d12-83d1-e64d6630742e"
+    inner = {
+        "spark.jobGroup.id": run_id,
+        "spark.job.description": f"broadcast exchange (runId {run_id})",
+    }
+    jobs = [JobStart(0, 0, inner, ()), JobStart(1, 0, {key: "nightly"}, ())]
+    assert job_name(jobs, (), {}, key) == "nightly"
+    assert job_name(jobs[:1], (), {}, key) is None
 
 
 def test_a_setting_of_the_application_can_be_the_key(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ public final class Names {
   /** The description that Spark gives a job that broadcasts a part of a query. */
   private static final Pattern BROADCAST = Pattern.compile(
       "broadcast exchange \\(runId.*", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
+  private static final String GROUP = "spark.jobGroup.id";
+  private static final String DESCRIPTION = "spark.job.description";
   /** Ids that Spark adds to the names of columns, tables and expressions. */
   private static final Pattern EXPRESSION_ID =
       Pattern.compile("(?<=[A-Za-z0-9_)\\x{80}-\\x{10ffff}])#[0-9]+L?");
@@ -46,21 +48,31 @@ public final class Names {
    * @param lastStage the name of the job's last stage
    */
   public static String of(Properties properties, String key, String lastStage) {
-    String keyedName = key.isEmpty() ? "" : tidy(get(properties, key));
+    String keyedName = given(properties, key);
     if (!keyedName.isEmpty()) {
       return keyedName;
     }
-    String group = get(properties, "spark.jobGroup.id");
-    String description = get(properties, "spark.job.description");
+    String group = get(properties, GROUP);
+    String description = given(properties, DESCRIPTION);
     String site = tidy(get(properties, "callSite.short"));
     if (!GENERATED_ID.matcher(group).find() && !tidy(group).isEmpty()) {
       return tidy(group);
     }
-    if (!BROADCAST.matcher(description).lookingAt() && !tidy(description).isEmpty()) {
-      return tidy(description);
+    if (!description.isEmpty()) {
+      return description;
     }
     String last = tidy(lastStage);
     return !site.isEmpty() ? site : last.isEmpty() ? "unnamed" : last;
+  }
+
+  /**
+   * The name in a property that names jobs; empty if there is none. Spark 3.3 and 3.4 replace the
+   * group and the description of a job that broadcasts a part of a query.
+   */
+  public static String given(Properties properties, String key) {
+    boolean isReplaced = (key.equals(GROUP) || key.equals(DESCRIPTION))
+        && BROADCAST.matcher(get(properties, DESCRIPTION)).lookingAt();
+    return isReplaced || key.isEmpty() ? "" : tidy(get(properties, key));
   }
 
   /** The value of a property; empty if it is not set. */

@@ -25,6 +25,8 @@ _DSTREAM_BATCH = re.compile(
 )
 #: Descriptions that Spark generates for a part of a query.
 _INNER = re.compile(r"broadcast exchange \(runId", re.IGNORECASE)
+#: Properties that Spark 3.3 and 3.4 replace, with that description, for a part of a query.
+_REPLACED = frozenset({"spark.jobGroup.id", "spark.job.description"})
 _SPACES = re.compile(r"\s+")
 #: Ids that Spark adds to the names of columns, tables and expressions: "price#12", "sum(x)#7L". A
 #: number after a space, as in "tenant #1", is the user's.
@@ -65,19 +67,25 @@ def job_name(
         )
         return named or _default_name(jobs, executions)
     if key is not None:
-        return _first(job.properties.get(key) or settings.get(key, "") for job in jobs) or None
+        return _first(_given(job, key) or settings.get(key, "") for job in jobs) or None
     return _default_name(jobs, executions)
+
+
+def _given(job: JobStart, key: str) -> str:
+    """A property of a Spark job; "" if it is not the user's but Spark's."""
+    is_inner = _INNER.match(job.properties.get("spark.job.description", ""))
+    return "" if is_inner and key in _REPLACED else job.properties.get(key, "")
 
 
 def _default_name(jobs: Sequence[JobStart], executions: Sequence[SqlRecord]) -> str:
     """The name without a key, see `job_name`."""
     groups = (job.properties.get("spark.jobGroup.id", "") for job in jobs)
-    described = (job.properties.get("spark.job.description", "") for job in jobs)
+    described = (_given(job, "spark.job.description") for job in jobs)
     roots = sorted(executions, key=lambda execution: execution.execution_id)
     return (
         _first(group for group in groups if not _GENERATED.search(group))
         or _first(execution.description for execution in roots)
-        or _first(text for text in described if not _INNER.match(text))
+        or _first(described)
         or _first(job.properties.get("callSite.short", "") for job in jobs)
         or _first(info.name for job in reversed(jobs) for info in job.stages[-1:])
         or "unnamed"

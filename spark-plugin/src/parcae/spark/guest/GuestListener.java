@@ -268,7 +268,7 @@ final class GuestListener extends SparkListener {
   private List<String> givenNames(Properties properties) {
     List<String> names = new ArrayList<>();
     for (String property : new String[] {NAME_PROPERTY, jobKey}) {
-      String name = property.isEmpty() ? "" : Names.tidy(Names.get(properties, property));
+      String name = Names.given(properties, property);
       if (!name.isEmpty()) {
         names.add(name);
       }
