@@ -11,8 +11,10 @@ import pytest
 
 from parcae.spark.build import compile_java, java_sources, plugin_folder
 from parcae.spark.home import find_spark
+from parcae.workloads.spark.application import SqlRecord
 from parcae.workloads.spark.events import JobStart, StageInfo
 from parcae.workloads.spark.naming import job_name
+from parcae.workloads.spark.plan import read_plan
 from tests.spark.java import run_java
 
 
@@ -81,6 +83,7 @@ def _name_cases() -> list[dict[str, object]]:
         *(("", text, "") for text in [*_DESCRIPTIONS, *made]),
         *((text, text, text) for text in made),
     ]
+    queries = ("", "count at Main.scala:5", " , ", *_DESCRIPTIONS[-4:])
     cases = list[dict[str, object]]()
     for group, description, site in texts:
         properties = {
@@ -91,12 +94,13 @@ def _name_cases() -> list[dict[str, object]]:
         }
         properties = {name: value for name, value in properties.items() if value}
         job = JobStart(0, 0, properties, (_LAST_STAGE,))
+        query = draw.choice(queries)
+        sql = [SqlRecord(0, 0, query, 0, read_plan({}), None)] if query else []
         for key in ("", "my.key", "spark.jobGroup.id", "spark.job.description"):
             # The reader leaves out jobs without the key; the plugin names them as without a key.
-            name = job_name([job], (), {}, key or None) or job_name([job], (), {}, None)
-            cases.append(
-                {"properties": properties, "key": key, "stage": _LAST_STAGE.name, "name": name}
-            )
+            name = job_name([job], sql, {}, key or None) or job_name([job], sql, {}, None)
+            case = {"properties": properties, "key": key, "execution": query, "name": name}
+            cases.append({**case, "stage": _LAST_STAGE.name})
     return cases
 
 

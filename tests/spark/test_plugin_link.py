@@ -207,6 +207,20 @@ def test_the_trace_says_that_an_order_is_in_force_no_longer(
     assert machine.complaints() == []
 
 
+def test_a_query_that_begins_with_a_broadcast_has_the_name_of_the_query(machine: Machine) -> None:
+    """The broadcast is a job of its own, without a description, on a thread of Spark."""
+    from pyspark.sql import SparkSession
+
+    with _service() as service, machine.context(service.port, 2) as application:
+        session = SparkSession(application.context)
+        wait_until(lambda: service.num_states)
+        few = session.range(50).hint("broadcast")
+        assert session.range(1_000).join(few, "id").count() == 50
+        wait_until(lambda: service.picture.ended)
+        assert service.picture.seen[0]["names"][-1].startswith("count at ")
+    assert machine.complaints() == []
+
+
 @pytest.mark.slow
 def test_a_real_service_plans_and_is_heard_again_after_it_was_killed(
     machine: Machine, tmp_path: Path

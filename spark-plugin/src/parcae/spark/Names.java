@@ -41,13 +41,16 @@ public final class Names {
 
   /**
    * The name of a job, from the first of these that is given: the property `key`, the job group,
-   * the description, the call site, the name of the last stage.
+   * the description of the SQL execution, that of the job, the call site, the name of the last
+   * stage. A job that broadcasts a part of a query may have nothing of its query but the first
+   * three: Spark runs it on a thread of its own.
    *
    * @param properties the local properties of the job; may be null
    * @param key a property that names jobs; empty for none
+   * @param execution the description of the SQL execution; empty outside SQL
    * @param lastStage the name of the job's last stage
    */
-  public static String of(Properties properties, String key, String lastStage) {
+  public static String of(Properties properties, String key, String execution, String lastStage) {
     String keyedName = given(properties, key);
     if (!keyedName.isEmpty()) {
       return keyedName;
@@ -57,6 +60,9 @@ public final class Names {
     String site = tidy(get(properties, "callSite.short"));
     if (!GENERATED_ID.matcher(group).find() && !tidy(group).isEmpty()) {
       return tidy(group);
+    }
+    if (!tidy(execution).isEmpty()) {
+      return tidy(execution);
     }
     if (!description.isEmpty()) {
       return description;

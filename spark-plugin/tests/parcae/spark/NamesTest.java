@@ -10,7 +10,7 @@ import java.util.Properties;
 /**
  * Names by the plugin must equal those of the event-log reader in Python.
  *
- * <p>The argument is a file of cases: [{"properties", "key", "stage", "name"}].
+ * <p>The argument is a file of cases: [{"properties", "key", "execution", "stage", "name"}].
  */
 final class NamesTest {
   public static void main(String[] args) throws Exception {
@@ -21,10 +21,14 @@ final class NamesTest {
         Map.Entry<String, JsonNode> property = all.next();
         properties.setProperty(property.getKey(), property.getValue().asText());
       }
-      String name = Names.of(properties, entry.path("key").asText(), entry.path("stage").asText());
+      String name = Names.of(
+          properties,
+          entry.path("key").asText(),
+          entry.path("execution").asText(),
+          entry.path("stage").asText());
       Check.same(name, entry.path("name").asText(), entry.toString());
     }
-    Check.same(Names.of(null, "x", " "), "unnamed", "no properties");
+    Check.same(Names.of(null, "x", "", " "), "unnamed", "no properties");
     Check.done();
   }
 }

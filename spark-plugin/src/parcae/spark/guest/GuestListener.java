@@ -52,6 +52,8 @@ final class GuestListener extends SparkListener {
   private final LostEnds jobs = new LostEnds();
   private final Map<Integer, Integer> jobOfStage = new HashMap<>();
   private final LostEnds executions = new LostEnds();
+  /** What Spark's user interface calls the open SQL executions: the user's text or a call site. */
+  private final Map<String, String> descriptions = new HashMap<>();
   private long checkedNs = System.nanoTime();
 
   /**
@@ -192,6 +194,7 @@ final class GuestListener extends SparkListener {
       guest.attempt("noting the start of a query", () -> {
         executions.started(start.executionId());
         String execution = String.valueOf(start.executionId());
+        descriptions.put(execution, start.description() == null ? "" : start.description());
         notifyFollowers(follower ->
             follower.executionStarted(execution, start.physicalPlanDescription()));
       });
@@ -199,6 +202,7 @@ final class GuestListener extends SparkListener {
       long execution = ((SparkListenerSQLExecutionEnd) event).executionId();
       guest.attempt("noting the end of a query", () -> {
         executions.ended(execution);
+        descriptions.remove(String.valueOf(execution));
         notifyFollowers(follower -> follower.executionEnded(String.valueOf(execution)));
       });
     }
@@ -230,6 +234,7 @@ final class GuestListener extends SparkListener {
       notifyFollowers(follower -> follower.jobEnded((int) job, false));
     }
     for (long each : executions.findLost(id -> SQLExecution.getQueryExecution(id) != null)) {
+      descriptions.remove(String.valueOf(each));
       notifyFollowers(follower -> follower.executionEnded(String.valueOf(each)));
     }
   }
@@ -252,7 +257,7 @@ final class GuestListener extends SparkListener {
         query,
         execution.isEmpty() ? null : execution,
         givenNames(properties),
-        Names.of(properties, jobKey, lastStage),
+        Names.of(properties, jobKey, descriptions.getOrDefault(query, ""), lastStage),
         stages);
   }
 
