@@ -17,8 +17,11 @@ _NAMES = [job.name for job in toy_workload().jobs]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a file of deadlines for the first job of the toy workload, and a bad file."""
-    (tmp_path / "deadlines.csv").write_text(f"job,deadline\n{_NAMES[0]},5s\n")
+    """A folder with a file of deadlines for the first job of the toy workload, and a bad file.
+
+    The job takes 2 s alone, so only some of its runs meet the deadline.
+    """
+    (tmp_path / "deadlines.csv").write_text(f"job,deadline\n{_NAMES[0]},2200ms\n")
     (tmp_path / "bad.csv").write_text("job,deadline\n*,soon\n")
     return tmp_path
 
@@ -35,12 +38,14 @@ def test_compare_shows_missed_deadlines_everywhere(folder: Path) -> None:
     for heading in ("missed", "missed - first", "tardiness"):
         assert heading in done.stdout
     result = json.loads((folder / "c.json").read_text())
-    assert result["settings"]["deadlines_s"] == {_NAMES[0]: 5.0}
+    assert result["settings"]["deadlines_s"] == {_NAMES[0]: 2.2}
     missed = {name: one["deadlines"] for name, one in result["policies"].items()}
     assert missed["fair"]["missed_minus_first"]["mean"] == 0.0
+    shares = [missed[policy]["missed_share"]["mean"] for policy in ("edf", "fair")]
+    assert 0 < shares[0] < shares[1] < 1
     _check_tables(folder, missed)
     page = (folder / "r.html").read_text()
-    assert "fair and edf miss the fewest deadlines" in page
+    assert "edf misses the fewest deadlines" in page
     assert "missed<small>first policy</small>" in page
 
 
@@ -79,7 +84,7 @@ def test_simulate_counts_missed_deadlines(folder: Path) -> None:
     lines = [json.loads(line) for line in run(f"{command} --json", folder).stdout.splitlines()]
     assert [line["policy"] for line in lines] == ["fifo", "edf"]
     assert all(0 < line["deadlines"] <= 8 for line in lines)
-    assert all(0 <= line["missed_deadline_share"] <= 1 for line in lines)
+    assert all(0 < line["missed_deadline_share"] < 1 for line in lines)
 
 
 def test_size_finds_the_cores_that_meet_a_share_of_the_deadlines(folder: Path) -> None:
@@ -93,7 +98,8 @@ def test_size_finds_the_cores_that_meet_a_share_of_the_deadlines(folder: Path) -
     assert "deadlines met" in done.stdout
     assert "Target deadlines 50% (mean over 3 runs)" in done.stdout
     shares = pl.read_csv(folder / "s.csv")["deadlines_met"].to_list()
-    assert all(0 <= share <= 1 for share in shares)
+    # The job has more than 2.2 s of work, and 64 cores are never all busy.
+    assert shares == [0.0, 0.0, 1.0, 1.0]
     first = json.loads((folder / "s.json").read_text())["results"][0]
     assert first["deadlines_met"]["mean"] == shares[0]
 
