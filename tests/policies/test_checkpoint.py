@@ -32,6 +32,10 @@ def test_what_is_torn_or_foreign_is_refused_by_name(tmp_path: Path) -> None:
         (save({"w": np.zeros(2)}), "not a Parcae checkpoint"),
         (save({"w": np.zeros(2)}, {"parcae": "{"}), "incomplete"),
         (
+            save({"w": np.zeros(2)}, {"parcae": json.dumps({"format": "other", "version": 1})}),
+            "not a Parcae checkpoint",
+        ),
+        (
             save(
                 {"w": np.zeros(2)},
                 {"parcae": json.dumps({"format": "parcae-policy", "version": 7})},

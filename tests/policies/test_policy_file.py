@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -45,8 +46,12 @@ def test_an_exported_policy_knows_the_workloads_jobs(tmp_path: Path) -> None:
 
 def test_of_jobs_of_one_name_the_most_frequent_is_kept() -> None:
     jobs = (chain(1, 4, 100, "a"), chain(2, 4, 100, "a (2)"), chain(3, 4, 100, "b (2)"))
-    found = export_policy("srpt", Workload("w", jobs, (1.0, 5.0, 1.0))).jobs
-    assert {name: len(job.stages) for name, job in found.items()} == {"a": 2, "b (2)": 3}
+    for weights, num_stages in (((1.0, 5.0, 1.0), 2), ((5.0, 1.0, 1.0), 1)):
+        found = export_policy("srpt", Workload("w", jobs, weights)).jobs
+        assert {name: len(job.stages) for name, job in found.items()} == {
+            "a": num_stages,
+            "b (2)": 3,
+        }
     recorded = tuple(replace(chain(1, 1, ms, "a"), arrival_ms=ms) for ms in (300, 100, 200))
     assert export_policy("srpt", Workload("w", recorded)).jobs["a"].work_ms == 200
 
@@ -87,6 +92,18 @@ def test_a_tuned_rule_is_exported_with_every_parameter_and_its_guard(tmp_path: P
         (
             lambda document: document.update(mean_work_ms=-1.0),
             "mean_work_ms: Input should be greater",
+        ),
+        (
+            lambda document: document.update(mean_work_ms=math.nan),
+            "mean_work_ms: Input should be a finite number",
+        ),
+        (
+            lambda document: document.update(guard=math.inf),
+            "guard: Input should be a finite number",
+        ),
+        (
+            lambda document: document["parameters"].update(AGE=math.inf),
+            "parameters.AGE: Input should be a finite number",
         ),
         (
             lambda document: document["jobs"].update(x={"work_ms": 1.0, "stages": []}),

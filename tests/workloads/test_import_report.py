@@ -19,10 +19,18 @@ def test_too_many_bad_rows_are_refused_with_samples() -> None:
     for line in range(1, 9):
         bad.add("log", line, "not JSON")
     with pytest.raises(
-        FormatError, match=r"8 of 100 rows .* log:1: not JSON; .*log:5: not JSON\. Repair"
+        FormatError,
+        match=r"8 of 100 rows could not be read \(8\.0%; at most 1\.0% is tolerated\): "
+        r"log:1: not JSON; .*log:5: not JSON\. Repair",
     ):
         bad.finish(100)
     assert len(bad.samples) == 5
+
+
+def test_a_sample_of_a_long_row_is_cut() -> None:
+    bad = BadRows(max_share=1.0)
+    bad.add("log", 1, "x" * 1_000)
+    assert bad.samples == (f"log:1: {'x' * 400}...",)
 
 
 def test_a_bad_row_is_refused_when_none_is_tolerated() -> None:

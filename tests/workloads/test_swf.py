@@ -123,6 +123,7 @@ def test_memory_is_a_resource_where_the_clusters_is_given(tmp_path: Path) -> Non
         "give the true",
     ):
         read_swf(path, memory=3_999)
+    assert read_swf(path, memory=4_000).jobs.capacity.tolist() == [16, 4_000]
 
 
 def test_given_memory_is_of_no_use_where_no_job_tells_its_own(tmp_path: Path) -> None:
