@@ -119,12 +119,18 @@ def test_times_may_be_text_in_a_csv_of_another_separator(tmp_path: Path) -> None
         "Job;Stage;Parents;Durations_s;Arrival\n"
         "a;0;;1.5 2.5;2024-05-01T12:00:00Z\n"
         "a;1;0;4;\n"
-        "b;0;;1;2024-05-01T12:00:10+00:00\n"
+        "b;0;;1;2024-05-01T14:00:10+02:00\n"
     )
     workload, _ = read_workload("csv", [path], recorded=True)
     assert [job.arrival_ms for job in workload.jobs] == [0, 10_000]
     assert [stage.num_tasks for stage in workload.jobs[0].stages] == [2, 1]
     assert workload.jobs[0].work_ms == 8_000
+
+
+def test_digits_alone_are_a_number_also_where_they_could_be_a_date(tmp_path: Path) -> None:
+    rows = [row | {"arrival_s": {"r1": "20240501", "r2": "20240502"}[row["job"]]} for row in ROWS]
+    workload, _ = _read(tmp_path / "s.json", rows, recorded=True)
+    assert [job.arrival_ms for job in workload.jobs] == [0, 1_000]
 
 
 def test_json_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
@@ -215,6 +221,15 @@ BAD: list[tuple[int, dict[str, Any], str]] = [
     (3, {"arrival_s": "soon"}, r"s.json:4: job r2: 'soon' is not a number"),
     (3, {"stage": None}, r"s.json:4: job r2: the cell of stage is empty"),
     (3, {"job": [1]}, r"s.json:4: \[1\] is not a name"),
+    (3, {"job": float("nan")}, r"s.json:4: nan is not a name"),
+    *(
+        (
+            3,
+            {"durations_ms": None, "duration_mean_ms": mean, "duration_sd_ms": spread},
+            rf"s.json:4: job r2: a spread of {spread} ms around {mean} ms; it may be at most 5",
+        )
+        for mean, spread in ((100, 501), (0, 1))
+    ),
 ]
 
 
