@@ -64,6 +64,32 @@ def test_what_exceeds_a_workload_is_a_bad_row_and_no_cycle(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ("M1,0,j_2,1,Terminated,100,110,100,0.5", "instance_num is 0, not a whole number >= 1"),
+        ("M1,2.5,j_2,1,Terminated,100,110,100,0.5", "instance_num is 2.5, not a whole number >= 1"),
+        ("M1,1,j_2,1,Terminated,0,110,100,0.5", "start_time is 0: the task never started"),
+        ("M1,1,j_2,1,Terminated,110,100,100,0.5", "it ends 10 s before it starts"),
+    ],
+)
+def test_tasks_that_cannot_have_run_are_bad_rows(tmp_path: Path, row: str, why: str) -> None:
+    path = _csv(tmp_path, "M1,1,j_1,1,Terminated,100,110,100,0.5", row)
+    workload, report = read_alibaba(path, max_bad_share=0.5)
+    assert [job.name for job in workload.jobs] == ["j_1"]
+    assert report.bad_samples == (f"{path}:2: {why}",)
+
+
+def test_jobs_whose_tasks_wait_for_each_other_are_left_out_with_a_note(tmp_path: Path) -> None:
+    rows = ("M1_2,1,j_1,1,Terminated,100,110,100,0.5", "R2_1,1,j_1,1,Terminated,100,110,100,0.5")
+    path = _csv(tmp_path, *rows, "M1,1,j_2,1,Terminated,100,110,100,0.5")
+    workload, report = read_alibaba(path)
+    assert [job.name for job in workload.jobs] == ["j_2"]
+    assert report.notes[0].startswith("1 jobs have a cycle in their task names")
+    with pytest.raises(FormatError, match="none of its jobs is a DAG"):
+        read_alibaba(_csv(tmp_path, *rows))
+
+
 def test_the_span_of_a_task_or_the_mean_of_its_instances(tmp_path: Path) -> None:
     path = tmp_path / "dags.jsonl"
     task = {"task_name": "M1", "instance_num": 3, "start_time": 100, "end_time": 130}

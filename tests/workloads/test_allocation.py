@@ -95,6 +95,8 @@ def test_a_pool_that_no_job_goes_to_is_refused(tmp_path: Path) -> None:
         ({"min_share": -1}, "min_share is -1; it must be a whole number >= 0"),
         ({"min_share": 1.5}, "min_share is 1.5"),
         ({"min_share": float("nan")}, "min_share is nan"),
+        ({"min_share": "2"}, "min_share is '2'"),
+        ({"min_share": True}, "min_share is True"),
         ({"mode": "NONE"}, "mode is 'NONE'; it must be FIFO or FAIR"),
         ({"mode": 3}, "mode is 3"),
     ],
@@ -169,6 +171,8 @@ _POOL = '<allocations><pool name="p">%s</pool></allocations>'
         ("p.json", '{"pools": {"p": {"schedulingMode": "FIFO"}}}', "did you mean 'mode'?"),
         ("p.json", '{"pools": {"": {}}}', "the name of a pool is ''"),
         ("p.json", '{"pools": {}, "jobs": {"a": 1}}', "jobs 'a' are assigned to 1"),
+        ("p.json", '{"pools": {}, "jobs": {"": "default"}}', "jobs '' are assigned to 'default'"),
+        ("p.json", '{"pools": "p\\u0000.xml"}', "it is the path of Spark's file"),
         (
             "p.json",
             '{"pools": {"etl": {}}, "jobs": {"a*": "elt"}}',
