@@ -237,6 +237,25 @@ def test_the_secret_is_proved_by_both_and_needs_a_nonce() -> None:
     assert (refused.code, refused.then) == ("denied", "close")
 
 
+def test_hello_is_the_first_message_and_a_proof_the_answer_to_a_challenge() -> None:
+    service = service_of(secret=b"0123456789abcdef")
+    proof = Proof(mac=proof_mac(b"0123456789abcdef", "client", "", "", ""))
+    greeted = Wire(service)
+    greeted.ask(Hello(protocol=2, application_id="app", nonce=NONCE))
+    for wire, message, code in (
+        (Wire(service), proof, "unexpected"),
+        (Wire(service), Ping(seq=1), "unexpected"),
+        (greeted, proof, "denied"),
+    ):
+        (refused,) = wire.ask(message)
+        assert isinstance(refused, Error)
+        assert (refused.code, refused.then) == (code, "close")
+        assert wire.session.is_closed
+    assert service.sessions == {}
+    for late in (proof, Hello(protocol=2, application_id="app")):
+        assert code_of(Speaker(service_of()).wire.ask(late)[0]) == ("unexpected", "close")
+
+
 class _Broken:
     """Raises, plans nonsense, and holds everything back, in turns."""
 
