@@ -12,11 +12,14 @@ import os
 import socket
 import ssl
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 Message = dict[str, Any]
 #: The behaviour of a service: called with the socket of a connection, which ends when it returns.
@@ -158,6 +161,25 @@ class Picture:
             }
             for job_id, job in self.jobs.items()
         }
+
+
+def certificate_for(name: str, folder: Path) -> tuple[Path, Path]:
+    """A self-signed certificate and its key.
+
+    Args:
+        name: whom it is for, such as `IP:127.0.0.1`.
+        folder: where both are written; it is made.
+    """
+    folder.mkdir()
+    cert, key = (folder / file for file in ("cert.pem", "key.pem"))
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"]
+    command += ["ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", f"subjectAltName={name}", "-keyout", str(key), "-out", str(cert)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no openssl to make a certificate with")
+    return cert, key
 
 
 class FakeService:

@@ -6,7 +6,6 @@ Every job ends, and the orders of a correct service are obeyed again afterwards.
 from __future__ import annotations
 
 import socket
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -17,7 +16,14 @@ from typing import Any
 
 import pytest
 
-from tests.spark.fake_service import MISBEHAVIOURS, FakeService, frame, saying, welcome
+from tests.spark.fake_service import (
+    MISBEHAVIOURS,
+    FakeService,
+    certificate_for,
+    frame,
+    saying,
+    welcome,
+)
 from tests.spark.machine import Application, Machine, wait_until
 
 pytestmark = pytest.mark.slow
@@ -277,36 +283,7 @@ def test_who_does_not_share_the_secret_is_left_alone(
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A self-signed certificate for 127.0.0.1, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    cert = folder / "cert.pem"
-    key = folder / "key.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    command += [
-        "-subj",
-        "/CN=localhost",
-        "-addext",
-        "subjectAltName=IP:127.0.0.1",
-        "-keyout",
-        str(key),
-        "-out",
-        str(cert),
-    ]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no openssl to make a certificate with")
-    return cert, key
+    return certificate_for("IP:127.0.0.1", tmp_path_factory.mktemp("tls") / "own")
 
 
 def test_tls_is_spoken_to_whom_is_trusted(machine: Machine, certificate: tuple[Path, Path]) -> None:

@@ -22,7 +22,7 @@ from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.conftest import REPOSITORY
 from tests.service.speaking import service_of
-from tests.spark.fake_service import MISBEHAVIOURS, FakeService, Picture
+from tests.spark.fake_service import MISBEHAVIOURS, FakeService, Picture, certificate_for
 from tests.spark.java import run_java
 from tests.spark.machine import Machine, wait_until
 from tests.spark.test_guest import Queries
@@ -113,6 +113,25 @@ def test_a_busy_application_and_the_link_do_not_wait_for_each_other(class_path: 
     assert "ok why there is no connection" in said
     assert service.picture.faults == []
     assert service.num_events > 10
+
+
+def test_certificates_that_are_not_trusted_or_for_another_host_are_refused(
+    class_path: str, tmp_path: Path
+) -> None:
+    mine = certificate_for("IP:127.0.0.1", tmp_path / "mine")
+    other = certificate_for("IP:127.0.0.1", tmp_path / "other")
+    elsewhere = certificate_for("DNS:elsewhere.invalid", tmp_path / "elsewhere")
+    cases = [
+        (FakeService(certificate=other), mine[0], "PKIX path"),
+        (FakeService(certificate=elsewhere), elsewhere[0], "No subject alternative names"),
+    ]
+    try:
+        words = [word for one, trusted, why in cases for word in (one.port, trusted, why)]
+        assert "ok certificates" in run_java(class_path, "guest.TrustTest", *words)
+        assert [(one.num_visits > 0, one.num_states) for one, *_ in cases] == [(True, 0)] * 2
+    finally:
+        for one, *_ in cases:
+            one.close()
 
 
 @contextmanager

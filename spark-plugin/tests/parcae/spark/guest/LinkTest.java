@@ -50,7 +50,7 @@ final class LinkTest {
   }
 
   /** The reason that the log has for a missing connection. */
-  private static String reason(String address, String trustFile) throws Exception {
+  static String reason(String address, String trustFile) throws Exception {
     LinkedBlockingQueue<String> reasons = new LinkedBlockingQueue<>();
     SparkConf conf = new SparkConf(false)
         .set(LinkSettings.SERVICE, address)
