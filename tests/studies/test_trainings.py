@@ -56,12 +56,12 @@ def test_each_training_has_a_folder_and_the_verdict_is_over_all_of_them(
     assert [row[3] for row in result.rows] == [
         "0.800, 0.800, 0.800",
         "0.900, 0.900, 1.050",
-        "nan, nan, nan",
+        "–, –, –",
     ]
     assert [row[2] for row in result.rows] == [
         "0.800 [0.800, 0.800]",
         "0.947 [0.760, 1.182]",
-        "nan",
+        "–",
     ]
     assert (tmp_path / f"{_NAME}-seed-6" / f"{_NAME}.md").exists()
     assert f"{_NAME}-seed-7/{_NAME}.md" in files.table.read_text()

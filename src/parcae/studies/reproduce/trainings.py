@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any
 from parcae.errors import ConfigError
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
+from parcae.evaluation.statistics import UNKNOWN_TEXT
 from parcae.studies.reproduce.catalog import reproduce
 from parcae.studies.reproduce.findings import Finding, over_trainings
 from parcae.studies.reproduce.pictures import save
@@ -148,7 +150,8 @@ def _summary(name: str, seeds: Sequence[int], cards: Sequence[dict[str, Any]]) -
 def _row(of_trainings: Sequence[Finding]) -> list[str]:
     """The cells of one finding: its ratio over all trainings and in each, and the verdict."""
     claim, ratio, most, verdict = over_trainings(of_trainings).row()
-    each = ", ".join(f"{finding.ratio.mean:.3f}" for finding in of_trainings)
+    means = (finding.ratio.mean for finding in of_trainings)
+    each = ", ".join(UNKNOWN_TEXT if math.isnan(mean) else f"{mean:.3f}" for mean in means)
     return [claim, most, ratio, each, verdict]
 
 
