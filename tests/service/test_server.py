@@ -170,6 +170,21 @@ def test_a_wrong_secret_is_denied_and_the_right_one_is_not(start: Start) -> None
         assert client.greet(_hello(), _SECRET).policy == "fair"
 
 
+def test_a_client_leaves_a_service_that_does_not_know_the_secret() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        Client("127.0.0.1", listener.getsockname()[1]) as client,
+        listener.accept()[0] as service,
+    ):
+        # The service answers without knowing what the client sends.
+        for mac in ('"' + "0" * 64 + '"', "null"):
+            service.sendall(frame(b'{"type":"challenge","nonce":"0123456789abcdef"}'))
+            welcome = f'{{"type":"welcome","protocol":2,"session":"s","policy":"p","mac":{mac}}}'
+            service.sendall(frame(welcome.encode()))
+            with pytest.raises(ProtocolError, match="the service does not know the secret"):
+                client.greet(_hello(), _SECRET)
+
+
 def test_a_client_that_does_not_read_is_dropped_and_disturbs_no_other_client(start: Start) -> None:
     server = start(max_waiting_bytes=50_000, write_timeout_s=0.5)
     with Client("127.0.0.1", server.port) as client:

@@ -20,14 +20,21 @@ class Door:
         secret: the secret that it asks for; None for none.
         protocol: the version that it speaks.
         says: raw bytes to send instead of a greeting.
+        is_impostor: it asks for the secret, but sends the client's proof back as its own.
     """
 
     def __init__(
-        self, *, secret: bytes | None = None, protocol: int = 2, says: bytes = b""
+        self,
+        *,
+        secret: bytes | None = None,
+        protocol: int = 2,
+        says: bytes = b"",
+        is_impostor: bool = False,
     ) -> None:
         self._secret = secret
         self._protocol = protocol
         self._says = says
+        self._is_impostor = is_impostor
         self.received = list[dict[str, Any]]()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -60,7 +67,7 @@ class Door:
             if proof != {"type": "proof", "mac": self._mac("client", *names)}:
                 self._send(stream, type="error", code="denied", message="the proof is wrong")
                 return
-            mac = self._mac("service", *names)
+            mac = proof["mac"] if self._is_impostor else self._mac("service", *names)
         self._send(stream, type="welcome", protocol=2, session="s", policy="srpt", mac=mac)
         self._take(stream)
 

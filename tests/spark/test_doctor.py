@@ -277,6 +277,12 @@ def test_a_service_that_wants_a_secret_says_so(open_door: Callable[..., Door]) -
         greet(door.address)
 
 
+def test_a_service_that_does_not_know_the_secret_is_said(open_door: Callable[..., Door]) -> None:
+    secret = b"a secret that nobody guesses"
+    with pytest.raises(ConfigError, match="does not know the secret: is it your service"):
+        greet(open_door(secret=secret, is_impostor=True).address, secret)
+
+
 @pytest.mark.parametrize(
     ("says", "message"),
     [

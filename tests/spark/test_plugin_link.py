@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,14 @@ from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.conftest import REPOSITORY
 from tests.service.speaking import service_of
-from tests.spark.fake_service import MISBEHAVIOURS, FakeService, Picture, certificate_for
+from tests.spark.fake_service import (
+    MISBEHAVIOURS,
+    FakeService,
+    Picture,
+    certificate_for,
+    frame,
+    read,
+)
 from tests.spark.java import run_java
 from tests.spark.machine import Machine, wait_until
 from tests.spark.test_guest import Queries
@@ -115,23 +123,59 @@ def test_a_busy_application_and_the_link_do_not_wait_for_each_other(class_path: 
     assert service.num_events > 10
 
 
+def _refused(class_path: str, *cases: tuple[FakeService, str, Path, str]) -> None:
+    """The plugin with a setting (name, value) leaves a service for a reason, without a state."""
+    try:
+        words = [word for service, *others in cases for word in (service.port, *others)]
+        said = run_java(class_path, "guest.TrustTest", *words)
+        assert "ok services that are not trusted" in said
+        found = [(service.num_visits > 0, service.num_states) for service, *_ in cases]
+        assert found == [(True, 0)] * len(cases)
+    finally:
+        for service, *_ in cases:
+            service.close()
+
+
 def test_certificates_that_are_not_trusted_or_for_another_host_are_refused(
     class_path: str, tmp_path: Path
 ) -> None:
     mine = certificate_for("IP:127.0.0.1", tmp_path / "mine")
     other = certificate_for("IP:127.0.0.1", tmp_path / "other")
     elsewhere = certificate_for("DNS:elsewhere.invalid", tmp_path / "elsewhere")
-    cases = [
-        (FakeService(certificate=other), mine[0], "PKIX path"),
-        (FakeService(certificate=elsewhere), elsewhere[0], "No subject alternative names"),
-    ]
-    try:
-        words = [word for one, trusted, why in cases for word in (one.port, trusted, why)]
-        assert "ok certificates" in run_java(class_path, "guest.TrustTest", *words)
-        assert [(one.num_visits > 0, one.num_states) for one, *_ in cases] == [(True, 0)] * 2
-    finally:
-        for one, *_ in cases:
-            one.close()
+    setting = "spark.parcae.tls.ca"
+    _refused(
+        class_path,
+        (FakeService(certificate=other), setting, mine[0], "PKIX path"),
+        (
+            FakeService(certificate=elsewhere),
+            setting,
+            elsewhere[0],
+            "No subject alternative names",
+        ),
+    )
+
+
+def test_a_service_that_does_not_prove_the_secret_is_refused(
+    class_path: str, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of the test")
+    service = FakeService()
+
+    def guess(connection: socket.socket) -> None:
+        read(connection)
+        connection.sendall(frame({"type": "challenge", "nonce": "n" * 32}))
+        # The client's own proof is none of the service.
+        mac = read(connection)["mac"]
+        answer = {"type": "welcome", "protocol": 2, "session": "s", "policy": "fake", "mac": mac}
+        connection.sendall(frame(answer))
+        service._answer(connection, read(connection))
+
+    service.change(guess)
+    _refused(
+        class_path,
+        (service, "spark.parcae.secretFile", secret, "does not know the secret"),
+    )
 
 
 @contextmanager

@@ -50,12 +50,16 @@ final class LinkTest {
   }
 
   /** The reason that the log has for a missing connection. */
-  static String reason(String address, String trustFile) throws Exception {
-    LinkedBlockingQueue<String> reasons = new LinkedBlockingQueue<>();
-    SparkConf conf = new SparkConf(false)
+  private static String reason(String address, String trustFile) throws Exception {
+    return reason(new SparkConf(false)
         .set(LinkSettings.SERVICE, address)
-        .set("spark.parcae.orderTtlMs", "100")
-        .set("spark.parcae.tls.ca", trustFile);
+        .set("spark.parcae.tls.ca", trustFile));
+  }
+
+  /** The reason that the log has for a missing connection with these settings. */
+  static String reason(SparkConf settings) throws Exception {
+    LinkedBlockingQueue<String> reasons = new LinkedBlockingQueue<>();
+    SparkConf conf = settings.set("spark.parcae.orderTtlMs", "100");
     Link link = linkOf(conf, new IgnoreOrders() {
       @Override
       public void expired(long silentMs, String why) {
