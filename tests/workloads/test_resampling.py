@@ -61,3 +61,9 @@ def test_blocks_are_shorter_than_the_record() -> None:
     for block in (0, 10, 11):
         with pytest.raises(ConfigError, match="from 1 to 9"):
             resampled(_recorded(), 5, block, seed=0)
+
+
+def test_a_run_has_at_least_one_job() -> None:
+    assert resampled(_recorded(), 1, 9, seed=0).num_jobs == 1
+    with pytest.raises(ConfigError, match="at least one job, not 0"):
+        resampled(_recorded(), 0, 9, seed=0)

@@ -7,6 +7,7 @@ import pytest
 import parcae.workloads
 from parcae.errors import FormatError
 from parcae.workloads.job import Workload
+from parcae.workloads.spark.dag import JobRun, are_one_at_a_time
 from parcae.workloads.spark.events import JobStart
 from parcae.workloads.spark.naming import job_name
 from parcae.workloads.spark_event_log import read_spark_event_logs
@@ -134,6 +135,27 @@ def test_logs_in_which_jobs_ran_one_at_a_time_say_so(
         workload, report = read_spark_event_logs([path], recorded=recorded)
         assert ("measured_alone" in workload.provenance) is is_alone
         assert any("Jobs ran one at a time" in note for note in report.notes) is is_alone
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "is_alone"),
+    [
+        # 1% of the 30 s in which a job runs is 0.3 s.
+        (((0, 10_000), (9_700, 20_000), (50_000, 60_000)), True),
+        (((0, 10_000), (9_699, 20_000), (50_000, 60_000)), False),
+        (((9_700, 20_000), (0, 10_000), (50_000, 60_000)), True),
+        # The second runs within the first.
+        (((0, 10_000), (1_000, 1_100), (20_000, 20_001)), True),
+        (((0, 10_000), (1_000, 1_102), (20_000, 20_001)), False),
+        (((0, 10_000), (20_000, -1)), False),
+        (((0, 10_000),), False),
+    ],
+)
+def test_jobs_ran_one_at_a_time_if_they_hardly_overlap(
+    times_ms: tuple[tuple[int, int], ...], is_alone: bool
+) -> None:
+    runs = [JobRun("a", begin_ms, [], end_ms=end_ms) for begin_ms, end_ms in times_ms]
+    assert are_one_at_a_time(runs) is is_alone
 
 
 def test_jobs_of_one_name_with_another_dag_are_distinguished(tmp_path: Path) -> None:
