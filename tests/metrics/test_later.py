@@ -1,6 +1,7 @@
 """Jobs that end later than under the first policy, compared with numbers worked out by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -61,5 +62,7 @@ def test_runs_of_different_jobs_do_not_pair() -> None:
         paired_runs([trace(), trace(arrival_ms=(0, 2_000))])
     with pytest.raises(ConfigError, match="not of the same jobs"):
         paired_runs([trace(), cut_off()])
+    with pytest.raises(ConfigError, match="not of the same jobs"):
+        paired_runs([trace(), replace(trace(), job_names=("job-1", "job-0"))])
     with pytest.raises(ConfigError, match="at least one run"):
         paired_runs([])

@@ -13,7 +13,9 @@ from parcae.workloads.arrivals import (
     ArrivalProcess,
     JobSequence,
     draw_sequence,
+    process_like,
     recorded_sequence,
+    without_breaks,
 )
 from parcae.workloads.job import JobSpec, Workload
 from parcae.workloads.limits import LARGEST_WORK_MS
@@ -173,3 +175,12 @@ def test_a_sequence_is_checked_at_the_door() -> None:
         JobSequence(_WORKLOAD, np.array([2]), np.array([0]))
     with pytest.raises(WorkloadError, match="at least one job"):
         JobSequence(_WORKLOAD, np.array([], np.int64), np.array([], np.int64))
+
+
+def test_arrivals_are_like_a_batch_or_poisson_at_their_rate() -> None:
+    assert process_like([0, 1_000, 4_000]) == "poisson:2000ms"
+    assert process_like([4_000, 0, 1_000]) == "poisson:2000ms"
+    assert process_like([7_000, 7_000]) == process_like([7_000]) == process_like([]) == "batch"
+    day_ms = 86_400_000
+    assert without_breaks([0, 2_000, 4_000, day_ms, day_ms + 2_000]) == [0, 2_000, 4_000, 6_000]
+    assert [without_breaks([]), without_breaks([9])] == [[], [0]]

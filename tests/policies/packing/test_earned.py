@@ -76,10 +76,12 @@ def test_durations_of_jobs_that_have_not_ended_change_nothing() -> None:
     late = np.argsort(before.start)[120]
     duration = jobs.duration.copy()
     duration[late] = jobs.estimate[late]
+    assert duration[late] > jobs.duration[late]
     changed = RigidJobs(
         "changed", jobs.arrival, duration, jobs.demand, jobs.capacity, jobs.estimate, step="s"
     )
     after = _run(EarnedPolicy(_STUBBORN), changed)
+    assert after.start.tolist() != before.start.tolist()
     is_earlier = before.start < before.finish[late]
     assert is_earlier.sum() > 120
     assert after.start[is_earlier].tolist() == before.start[is_earlier].tolist()
