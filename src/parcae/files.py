@@ -82,7 +82,7 @@ def is_written_to(path: Path) -> bool:
 
 
 def check_regular(path: Path, *, may_be_pipe: bool = False) -> None:
-    """Check that `path` is no pipe, device or socket, the reading of which may never end.
+    """Check that `path` is no pipe, device or socket: reading one may never end.
 
     A path that does not exist passes: opening it says so. A pipe passes with `may_be_pipe`.
 

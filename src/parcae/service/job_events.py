@@ -84,8 +84,8 @@ class JobEvents(LiveTables):
         self._ended: dict[str, OrderedDict[str, None]] = {}
         self._used: dict[str, Room] = {}  # by application
         self._offsets: dict[str, int] = {}  # cluster's clock minus that of the application, in ms
-        # Jobs of which `derive` has work to do. It looks at all stages of a job, so stages that end
-        # or change one after another, as skipped ones do, share one look.
+        # Jobs that `derive` must bring up to date. It looks at all stages of a job, so it does this
+        # once for stages that end or change one after another, as skipped ones do.
         self._underived: dict[tuple[str, str], LiveJob] = {}
 
     def fire(self, application: str, event: Event) -> None:

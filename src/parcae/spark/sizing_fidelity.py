@@ -91,7 +91,7 @@ class SizingFidelity:
     Args:
         config: the settings; `cores` is the smallest size.
         question: what `parcae size` was asked.
-        profile: the file of the profile that it was asked about.
+        profile: the file of the profile that the question is about.
         costs: the measured overheads of the cluster.
         errors: one for every size and policy, by size, then in the order of the policies.
         spark_version: of the real Spark.

@@ -65,8 +65,8 @@ class Finding:
 def over_trainings(findings: Sequence[Finding]) -> Finding:
     """One finding over several trainings, with the interval over them.
 
-    Each training has other evaluation runs, so what its own interval is about (the luck of these
-    runs) is part of how the trainings differ. Pieces of a single log are nearly the same runs.
+    Each training has other evaluation runs, so what its own interval is about (which runs
+    these are) is part of how the trainings differ. Pieces of a single log are nearly the same runs.
 
     Args:
         findings: the finding in every training, at least one.
