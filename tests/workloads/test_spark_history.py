@@ -199,4 +199,4 @@ def test_the_documented_command_runs(tmp_path: Path) -> None:
     with serving(served) as url:
         done = run(command.replace("http://history:18080", url), tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "mine.parcae: 1 jobs" in done.stdout
+    assert "mine.parcae: 1 job" in done.stdout
