@@ -21,9 +21,7 @@ import functools
 import hashlib
 import importlib
 import os
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,6 +44,8 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 from numba.core.registry import CPUDispatcher
 from numba.core.types import unliteral  # type: ignore[attr-defined]
+
+from parcae.interruptions import interruptions_wait
 
 try:
     import fcntl
@@ -92,31 +92,8 @@ class _Library(JITCodeLibrary):
 
     def _finalize_specific(self) -> None:
         # LLVM calls Python meanwhile, and what such a call raises is lost.
-        with _interruptions_wait():
+        with interruptions_wait():
             super()._finalize_specific()
-
-
-@contextlib.contextmanager
-def _interruptions_wait() -> Iterator[None]:
-    """Handle Ctrl-C and SIGTERM only after the block; Python handles signals in its main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    arrived: list[tuple[int, Any]] = []
-    handlers: dict[int, Callable[[int, Any], Any]] = {}
-    interruptions: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
-    for number in interruptions:
-        handler = signal.getsignal(number)
-        if callable(handler):  # the others are not written in Python, so they raise nothing
-            handlers[number] = handler
-            signal.signal(number, lambda *came: arrived.append(came))
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    for number, frame in arrived:
-        handlers[number](number, frame)
 
 
 class _WithoutEnvironment:

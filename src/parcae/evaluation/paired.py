@@ -15,6 +15,7 @@ from typing import Any
 from parcae.errors import ConfigError
 from parcae.evaluation.statistics import Method
 from parcae.evaluation.world import ComparisonT, Kept, Progress, ResolvedT, RowT, Say, World
+from parcae.interruptions import interruptions_wait
 
 #: Worker processes take seconds to start. Less estimated work than this runs in this process.
 _WORTH_WORKERS_S = 10.0
@@ -148,7 +149,9 @@ def _submit(pool: ProcessPoolExecutor, number: int) -> Future[tuple[int, Any]]:
     # A worker that this starts inherits that Ctrl-C waits, until `_start_worker` lets it end it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return pool.submit(_play_one, number)
+        # Another thread may still take the signal: a worker whose start it broke off would live on.
+        with interruptions_wait():
+            return pool.submit(_play_one, number)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
