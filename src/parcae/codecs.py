@@ -103,8 +103,9 @@ def _zstd_chunks(stream: ByteStream, head: bytes, label: str, may_be_cut: bool) 
             while data:
                 frame = frame or decompressor.decompressobj(write_size=_ZSTD_WRITE_BYTES)
                 chunk += frame.decompress(data)
-                data = frame.unused_data if frame.eof else b""
-                frame = None if frame.eof else frame
+                data = frame.unused_data
+                if frame.eof:
+                    frame = None
             if len(chunk) >= CHUNK_BYTES:
                 yield bytes(chunk)
                 chunk.clear()

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -54,11 +55,12 @@ def _is_running(pid: int) -> bool:
         return False
 
 
-def _start_long(folder: Path) -> subprocess.Popen[str]:
-    """A comparison of many runs in two worker processes."""
+@contextmanager
+def _long_comparison(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A comparison of many runs in two worker processes, which ends with the context."""
     script = folder / "long.py"
     script.write_text(_LONG)
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, str(script)],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
@@ -67,6 +69,11 @@ def _start_long(folder: Path) -> subprocess.Popen[str]:
         start_new_session=True,
         preexec_fn=_hears_interrupts,
     )
+    try:
+        yield process
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
 
 
 def _starting_workers(pid: int) -> list[int]:
@@ -76,31 +83,23 @@ def _starting_workers(pid: int) -> list[int]:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 def test_an_interruption_while_workers_start_shows_no_traceback_of_theirs(tmp_path: Path) -> None:
-    process = _start_long(tmp_path)
-    try:
+    with _long_comparison(tmp_path) as process:
         wait_until(lambda: len(_starting_workers(process.pid)) == 2)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         _, errors = process.communicate(timeout=180)
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
     assert errors.count("Traceback") == 1
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 def test_an_interrupted_comparison_ends_soon_and_leaves_no_process_behind(tmp_path: Path) -> None:
-    process = _start_long(tmp_path)
-    try:
+    with _long_comparison(tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "1"
         children = _children(process.pid)
         assert len(children) >= 2
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=180)
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
     assert errors.count("Traceback") == 1
     assert errors.rstrip().endswith("KeyboardInterrupt")
     wait_until(lambda: not any(_is_running(child) for child in children))

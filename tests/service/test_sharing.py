@@ -237,17 +237,22 @@ class _Ends(Watcher):
         self.jobs.append(job)
 
 
-def test_a_job_of_an_application_that_connects_again_has_no_estimate_under_fair() -> None:
-    """The run of fair sharing is past its arrival, and would do all of its work once more."""
+def _after_99_seconds(executed_ms: int) -> tuple[_Ends, Speaker, Speaker]:
+    """A cluster of ten cores on which "other" has run the job "x"; "again" connects now."""
     service = service_of(sharing=Sharing(10), predicts_fair=True)
     ends = _Ends()
     service.watchers.append(ends)
     other = Speaker(service, "other")
     other.state(10, job_of("x", (1, ())))
-    other.events(99_000, began("x", 0), ended("x", 0, 1, 9_000))
+    other.events(99_000, began("x", 0), ended("x", 0, 1, executed_ms))
+    return ends, other, Speaker(service, "again")
+
+
+def test_a_job_of_an_application_that_connects_again_has_no_estimate_under_fair() -> None:
+    """The run of fair sharing is past its arrival, and would do all of its work once more."""
+    ends, _, again = _after_99_seconds(9_000)
     stage = StageMessage(stage_id=0, tasks=1_000, started=1_000, finished=990, executed_ms=990_000)
     job = job_of("old").model_copy(update={"stages": (stage,)})
-    again = Speaker(service, "again")
     again.state(10, job, job_of("new", (10, ()), arrival_ms=100_000), clock_ms=100_000)
     again.events(101_000, ended("old", 0, 10, 10_000), began("new", 0, 10))
     again.events(102_000, ended("new", 0, 10, 10_000))
@@ -262,18 +267,12 @@ def test_a_job_of_an_application_that_connects_again_has_no_estimate_under_fair(
 def test_work_that_a_late_job_has_done_does_not_slow_down_the_jobs_beside_it_under_fair(
     has_late_job: bool,
 ) -> None:
-    service = service_of(sharing=Sharing(10), predicts_fair=True)
-    ends = _Ends()
-    service.watchers.append(ends)
-    other = Speaker(service, "other")
-    other.state(10, job_of("x", (1, ())))
-    other.events(99_000, began("x", 0), ended("x", 0, 1, 1_000))
+    ends, other, again = _after_99_seconds(1_000)
     mapped = StageMessage(
         stage_id=0, tasks=999, started=999, finished=999, executed_ms=999_000, is_ended=True
     )
     last = StageMessage(stage_id=1, tasks=1, parents=(0,))
     late = job_of("late").model_copy(update={"stages": (mapped, last)})
-    again = Speaker(service, "again")
     again.state(10, *((late,) if has_late_job else ()), clock_ms=100_000)
     other.events(100_000, JobArrived(job=job_of("new", (10, ()), arrival_ms=100_000)))
     other.events(101_000, began("new", 0, 10))

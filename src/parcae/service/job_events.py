@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-import numpy as np
-
 from parcae.cluster.kernels.cores import complete_stage, reveal_stage, set_counts
 from parcae.cluster.kernels.serving import (
     add_stage,
@@ -21,7 +19,6 @@ from parcae.cluster.kernels.serving import (
     stages_added,
     tasks_ended,
     tasks_started,
-    update_virtual_run,
 )
 from parcae.cluster.kernels.transitions import job_arrived
 from parcae.cluster.state import NO_STAGE, NOT_YET
@@ -50,7 +47,6 @@ from parcae.service.protocol import (
     TasksReported,
 )
 from parcae.service.tables import Room, with_more_cores
-from parcae.service.yielding import make_way
 
 #: Most jobs in the system, stages and edges of one application.
 MOST = Room(20_000, 50_000, 200_000)
@@ -159,28 +155,6 @@ class JobEvents(LiveTables):
         self.jobs[job.key] = self.by_row[job.row] = job
         self._reveal_roots(job, rows.roots)
         self._catch_up(job, message.stages, checked_order(job.job_id, parents))
-
-    def _is_past(self, time_ms: int) -> bool:
-        """Whether the run of fair sharing is past this time: it cannot make up for it."""
-        return self.fair_run is not None and float(self.fair_run.now.clock_ms[0]) > time_ms
-
-    def credit_late_jobs(self, application: str) -> None:
-        """Begin late jobs in the run of fair sharing with what they have done already.
-
-        It would do that work once more, at the cost of the jobs beside them.
-        """
-        late = [job for job in self.jobs.values() if job.application == application and job.is_late]
-        if self.fair_run is None or not late:
-            return
-        update_virtual_run(self.state, self.fair_run)
-        attained_ms = self.fair_run.stages["attained_ms"]
-        need_ms = self.fair_run.stages["need_ms"]
-        for job in late:
-            make_way()
-            first = self.stage_row(job, 0)
-            rows = slice(first, first + len(job.stage_ids))
-            done = self._stage["num_finished"][rows] / self._stage["num_tasks"][rows]
-            attained_ms[rows] = np.maximum(attained_ms[rows], done * need_ms[rows])
 
     def _offset_of(self, application: str) -> int:
         """The cluster's clock minus that of the application, in ms."""
@@ -513,10 +487,3 @@ class JobEvents(LiveTables):
         if self._on_end is not None:
             took_ms = self.clock_ms - job.arrival_ms
             self._on_end(EndedJob(*job.key, job.name, self.clock_ms, took_ms, self._fair_ms(job)))
-
-    def _fair_ms(self, job: LiveJob) -> float | None:
-        """Estimated completion time under fair sharing, or None where there is no estimate."""
-        if self.fair_run is None or job.is_late:
-            return None
-        update_virtual_run(self.state, self.fair_run)
-        return max(1.0, float(self.fair_run.jobs["end_ms"][job.row]) - job.arrival_ms)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parcae.cluster.kernels.serving import resize
+from parcae.cluster.kernels.serving import resize, update_virtual_run
 from parcae.cluster.state import ClusterState, VirtualRun
 from parcae.service.jobs import DurationModel, RecurringJob
 from parcae.service.policies import Planning, PolicyFor
@@ -31,6 +31,7 @@ from parcae.service.tables import (
     room_of,
     with_more_cores,
 )
+from parcae.service.yielding import make_way
 
 #: A cluster with more jobs or stages than this is large.
 _MANY = Room(1_000, 4_000, 0)
@@ -240,6 +241,35 @@ class LiveTables:
             *self.planning.runs,
             *([self.fair_run] if self.fair_run is not None else []),
         ]
+
+    def _is_past(self, time_ms: int) -> bool:
+        """Whether the run of fair sharing is past this time: it cannot make up for it."""
+        return self.fair_run is not None and float(self.fair_run.now.clock_ms[0]) > time_ms
+
+    def credit_late_jobs(self, application: str) -> None:
+        """Begin late jobs in the run of fair sharing with what they have done already.
+
+        It would do that work once more, at the cost of the jobs beside them.
+        """
+        late = [job for job in self.jobs.values() if job.application == application and job.is_late]
+        if self.fair_run is None or not late:
+            return
+        update_virtual_run(self.state, self.fair_run)
+        attained_ms = self.fair_run.stages["attained_ms"]
+        need_ms = self.fair_run.stages["need_ms"]
+        for job in late:
+            make_way()
+            first = self.stage_row(job, 0)
+            rows = slice(first, first + len(job.stage_ids))
+            done = self._stage["num_finished"][rows] / self._stage["num_tasks"][rows]
+            attained_ms[rows] = np.maximum(attained_ms[rows], done * need_ms[rows])
+
+    def _fair_ms(self, job: LiveJob) -> float | None:
+        """Estimated completion time under fair sharing, or None where there is no estimate."""
+        if self.fair_run is None or job.is_late:
+            return None
+        update_virtual_run(self.state, self.fair_run)
+        return max(1.0, float(self.fair_run.jobs["end_ms"][job.row]) - job.arrival_ms)
 
     def _make_room(self, jobs: int, stages: int, edges: int, job: LiveJob | None = None) -> None:
         """Make room for more rows; with `job`, the stages must directly follow those of the job."""
