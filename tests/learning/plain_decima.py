@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -66,6 +66,21 @@ class Graphs:
 
     def __len__(self) -> int:
         return len(self.chosen)
+
+    def double(self) -> Graphs:
+        """The same decisions with numbers of double precision."""
+        names = ("x", "option_x", "limit_x", "class_x")
+        return replace(self, **{name: getattr(self, name).double() for name in names})
+
+    def to(self, device: torch.device) -> Graphs:
+        """The same decisions on a device."""
+        edges = [(parents.to(device), children.to(device)) for parents, children in self.edges]
+        tensors = {
+            name: value.to(device)
+            for name, value in vars(self).items()
+            if isinstance(value, Tensor)
+        }
+        return Graphs(edges=edges, **tensors)
 
 
 class PlainDecima(TableNetwork):

@@ -18,7 +18,7 @@ from parcae.policies.decima.layout import DecimaSettings, Limits, shapes
 from parcae.policies.decima.network import DecimaNetwork
 from parcae.policies.networks.layout import places
 from parcae.policies.networks.ragged import Judged, Surrogate
-from tests.learning.plain_decima import Graphs, PlainDecima, graphs_of
+from tests.learning.plain_decima import PlainDecima, graphs_of
 from tests.learning.test_class_and_idle_heads import _STREAM as _WITH_CLASSES
 from tests.learning.test_networks import _BATCH, _DECIMAS, _stirred
 
@@ -68,14 +68,6 @@ def _by_name(network: torch.nn.Module) -> dict[str, torch.Tensor]:
     return parts | critic
 
 
-def _precise(batch: Graphs) -> Graphs:
-    """The same decisions with numbers of double precision."""
-    numbers = {
-        name: getattr(batch, name).double() for name in ("x", "option_x", "limit_x", "class_x")
-    }
-    return Graphs(**{**vars(batch), **numbers})
-
-
 @pytest.mark.parametrize(("scenario", "switches"), _CASES)
 def test_judged_decisions_and_gradients_are_those_of_plain_pytorch(
     scenario: Scenario, switches: dict[str, object]
@@ -93,7 +85,7 @@ def test_judged_decisions_and_gradients_are_those_of_plain_pytorch(
     graphs = graphs_of(data, index, family.levels, family.decima.limits is Limits.NONE)
     single = _gradients(plain, graphs, slopes)
     plain.zero_grad(set_to_none=True)
-    expected = _gradients(plain.double(), _precise(graphs), slopes)
+    expected = _gradients(plain.double(), graphs.double(), slopes)
     # Some gradients are zero but for rounding, such as that of a bias that all options share.
     least = 0.1 * max(float(np.linalg.norm(array)) for array in expected[3:])
     names = ["log_prob", "entropy", "value", *network.by_name()]

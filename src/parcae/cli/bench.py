@@ -167,6 +167,9 @@ def training_command(
         list[str] | None,
         typer.Option("--decima", help="Change a setting of Decima's network: features=jobs."),
     ] = None,
+    device: Annotated[
+        str, typer.Option("--device", help="Where weights are updated: cpu | cuda")
+    ] = "cpu",
     as_json: JsonOption = False,
 ) -> None:
     """Measure training decisions per CPU second, rollouts and updates together.
@@ -186,7 +189,7 @@ def training_command(
     scenario = Scenario(load_workload(workload), SimulationConfig(), "batch", 20)
     settings = override(DecimaSettings(), decima or [])
     rows = [
-        benchmark_training(scenario, network, parse_recipe(recipe), iterations, settings)
+        benchmark_training(scenario, network, parse_recipe(recipe), iterations, settings, device)
         for network in networks.split(",")
     ]
     if as_json:

@@ -22,6 +22,7 @@ class TrainingBenchmark:
     Args:
         network: name of the network, "parcae" or "decima".
         recipe: name of the recipe.
+        device: PyTorch's device that updated the weights.
         iterations: number of timed iterations.
         decisions: number of decisions recorded in them.
         wall_seconds: wall-clock time of the timed iterations.
@@ -33,6 +34,7 @@ class TrainingBenchmark:
 
     network: str
     recipe: str
+    device: str
     iterations: int
     decisions: int
     wall_seconds: float
@@ -52,6 +54,7 @@ def benchmark_training(
     recipe: str = "fast",
     iterations: int = 5,
     decima: DecimaSettings | None = None,
+    device: str = "cpu",
 ) -> TrainingBenchmark:
     """Time training iterations, without set-up, compilation and selection runs.
 
@@ -61,13 +64,18 @@ def benchmark_training(
         recipe: name of the recipe.
         iterations: number of iterations to time.
         decima: features and parts of Decima's network; None: the paper's.
+        device: PyTorch's device for the updates, "cpu" or "cuda".
+
+    Raises:
+        ConfigError: the device does not exist.
     """
     decima = decima or DecimaSettings()
     # Selection runs and imitation are not part of what is timed: selection never comes due here.
     config = recipe_config(Recipe(recipe), scenario, network, decima).model_copy(
         update={"num_selection": 2, "select_every": 1_000_000, "imitation": 0.0}
     )
-    request = TrainRequest([scenario], config, network, start_parameters(), decima)
+    rule = start_parameters()
+    request = TrainRequest([scenario], config, network, rule, decima, device=device)
     learner = GradientLearner(request)
     train(learner, Plan(1e9, max_iterations=1))  # compiles the kernels
     decisions = learner.decisions
@@ -83,5 +91,14 @@ def benchmark_training(
     cpu = time.process_time() - cpu
     count = learner.decisions - decisions
     return TrainingBenchmark(
-        network, recipe, iterations, count, wall, cpu, count / cpu, count / wall, rollout / wall
+        network=network,
+        recipe=recipe,
+        device=device,
+        iterations=iterations,
+        decisions=count,
+        wall_seconds=wall,
+        cpu_seconds=cpu,
+        decisions_per_cpu_second=count / cpu,
+        decisions_per_second=count / wall,
+        rollout_share=rollout / wall,
     )
