@@ -15,7 +15,6 @@ Needs `pip install 'parcae[learn]'` and a checkout: the plain network belongs to
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import statistics
@@ -123,7 +122,7 @@ def gradients(
 
 
 def main() -> None:
-    """Measure both, and print them as JSON."""
+    """Measure both, and print a line of JSON for each measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workload", nargs="?", default="tpch", help="name or file of a workload")
     parser.add_argument("--device", default="cuda", help="PyTorch's device: cuda or cpu")
@@ -135,35 +134,27 @@ def main() -> None:
     torch.set_num_threads(1)
     device = torch.device(options.device)
     scenario = Scenario(load_workload(options.workload), SimulationConfig(), "batch", 20)
-    result: dict[str, Any] = {
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
-        "torch": torch.__version__,
-        "cores": os.cpu_count(),
-        "load average": os.getloadavg()[0],
-        "decisions a second of one gradient": [
-            gradients(scenario, DecimaSettings(features=features), size, device, options.repeats)
-            for features in (FeatureSet.PAPER, FeatureSet.JOBS)
-            for size in options.sizes
-        ],
-    }
-    networks = (
-        ("parcae", DecimaSettings()),
-        ("decima", DecimaSettings()),
-        ("decima", DecimaSettings(features=FeatureSet.JOBS)),
-    )
-    result["the whole loop"] = [
-        {
-            "features": settings.features.value if network == "decima" else None,
-            **dataclasses.asdict(
-                benchmark_training(
-                    scenario, network, "fast", options.iterations, settings, str(place)
-                )
-            ),
-        }
-        for network, settings in networks
-        for place in ("cpu", device)
-    ]
-    print(json.dumps(result, indent=2))
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    machine = {"device": name, "torch": torch.__version__, "cores": os.cpu_count()}
+    _print({**machine, "load average": os.getloadavg()[0]})
+    for features in (FeatureSet.PAPER, FeatureSet.JOBS):
+        settings = DecimaSettings(features=features)
+        for size in options.sizes:
+            _print(gradients(scenario, settings, size, device, options.repeats))
+    for network, features in (
+        ("parcae", FeatureSet.PAPER),
+        ("decima", FeatureSet.PAPER),
+        ("decima", FeatureSet.JOBS),
+    ):
+        settings = DecimaSettings(features=features)
+        for place in ("cpu", options.device):
+            row = benchmark_training(scenario, network, "fast", options.iterations, settings, place)
+            chosen = {"features": features.value} if network == "decima" else {}
+            _print({**chosen, **row.to_json()})
+
+
+def _print(row: dict[str, Any]) -> None:
+    print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

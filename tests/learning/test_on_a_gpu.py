@@ -23,17 +23,16 @@ _REQUEST = TrainRequest([_SCENARIO], _SMALL, parameters=start_parameters(), devi
 
 @pytest.mark.parametrize("network", ["parcae", "decima"])
 def test_an_iteration_changes_the_weights_as_on_the_cpu(network: str) -> None:
-    weights = {}
+    moved = {}
     for device in ("cpu", "cuda"):
         learner = gradient_learner(replace(_REQUEST, network=network, device=device))
         before = learner.network.export()
         learner.learn(learner.collect(), 1.0)
-        weights[device] = learner.network.export()
-    moved = 0.0
-    for name, array in weights["cpu"].items():
-        np.testing.assert_allclose(weights["cuda"][name], array, rtol=1e-3, atol=1e-4)
-        moved = max(moved, float(np.abs(array - before[name]).max()))
-    assert moved > 1e-3
+        after = learner.network.export()
+        moved[device] = np.concatenate([(after[name] - before[name]).ravel() for name in before])
+    # Adam moves a weight whose gradient is zero but for rounding as far as any other.
+    difference = float(np.linalg.norm(moved["cuda"] - moved["cpu"]))
+    assert difference < 0.05 * float(np.linalg.norm(moved["cpu"]))
 
 
 @pytest.mark.parametrize("network", ["parcae", "decima"])
