@@ -20,8 +20,10 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.studies.reproduce.catalog import STUDIES, find_study, paper_setting
 from parcae.studies.reproduce.contest import (
+    Contender,
     averages_s,
     contest,
+    labels_of,
     named,
     with_half_width,
     with_interval,
@@ -142,6 +144,18 @@ def test_a_contest_pairs_the_runs_and_keeps_the_studys_names(tmp_path: Path) -> 
     assert found.rows()[0][2] == "1.000 [1.000, 1.000]"
     assert list(found.traces(0)) == ["fifo", "fair"]
     assert "4 runs of 3 jobs" in found.notes()[0]
+
+
+def test_a_policy_of_the_label_of_another_is_labelled_with_its_name(tmp_path: Path) -> None:
+    mine = Contender("fifo", "srpt-cap")
+    assert labels_of([*named("fifo", "fair"), mine]) == {
+        "fifo": "fifo", "fair": "fair", "srpt-cap": "srpt-cap",
+    }  # fmt: skip
+    assert labels_of([*named("fair"), *named("fair")]) == {"fair": "fair"}
+    scenario = Scenario(toy_workload(), _CLUSTER, "batch", 3)
+    found = contest(_request(tmp_path), scenario, [*named("fifo"), mine], 2)
+    assert [row[0] for row in found.rows()] == ["fifo", "srpt-cap"]
+    assert list(found.traces(0)) == ["fifo", "srpt-cap"]
 
 
 def test_series_facts_of_two_jobs_by_hand() -> None:

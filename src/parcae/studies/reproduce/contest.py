@@ -35,6 +35,21 @@ class Contender:
     name: str
 
 
+def labels_of(contenders: Sequence[Contender]) -> dict[str, str]:
+    """The label of every policy, by its name; all labels differ.
+
+    A policy whose label an earlier one has is labelled with its name.
+
+    Example: "fair" and a checkpoint "mine/fair.safetensors" with the label "fair" are labelled
+    "fair" and "mine/fair.safetensors".
+    """
+    labels: dict[str, str] = {}
+    for contender in contenders:
+        is_taken = contender.label in labels.values()
+        labels.setdefault(contender.name, contender.name if is_taken else contender.label)
+    return labels
+
+
 def named(*names: str) -> list[Contender]:
     """Policies of the catalogue, labelled with their names."""
     return [Contender(name, name) for name in names]
@@ -147,17 +162,16 @@ def contest(
         contenders: the policies; ratios are relative to the first.
         num_runs: number of seeds.
     """
-    request.say(f"comparing {', '.join(c.label for c in contenders)} on {num_runs} runs")
+    labels = labels_of(contenders)
+    request.say(f"comparing {', '.join(labels.values())} on {num_runs} runs")
     comparison = compare(
         ClusterWorld(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs),
-        [contender.name for contender in contenders],
+        list(labels),
         num_seeds=num_runs,
         seed_start=request.first_seed,
         processes=request.processes,
     )
-    return Contest(
-        scenario, {contender.name: contender.label for contender in contenders}, comparison
-    )
+    return Contest(scenario, labels, comparison)
 
 
 def averages_s(result: PolicyResult) -> list[float]:

@@ -16,7 +16,7 @@ from parcae.learning.scenario import Scenario
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
-from parcae.studies.reproduce.contest import Contender
+from parcae.studies.reproduce.contest import Contender, labels_of, named
 from parcae.studies.reproduce.learners import learned_contenders
 from parcae.studies.reproduce.pictures import cdf_panel, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
@@ -116,13 +116,12 @@ def _measure_all(
     request: StudyRequest, scenario: Scenario, learned: list[Contender]
 ) -> dict[str, Latencies]:
     """The latencies of the learned policies, and of `fair`: the time of a trivial decision."""
-    names = {"fair": "fair", **{contender.label: contender.name for contender in learned}}
+    labels = labels_of([*named("fair"), *learned])
     policies = resolve_policies(
-        scenario.workload, list(names.values()), scenario.config, scenario.arrivals,
-        scenario.num_jobs,
-    ).policies  # fmt: skip
+        scenario.workload, list(labels), scenario.config, scenario.arrivals, scenario.num_jobs
+    ).policies
     latencies = {}
-    for label, name in names.items():
+    for name, label in labels.items():
         request.say(f"timing the decisions of {label}")
         sequence = scenario.sequence(request.first_seed)
         policy = cast(Policy, policies[name])

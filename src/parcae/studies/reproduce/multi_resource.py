@@ -27,7 +27,7 @@ from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.learned import find_checkpoint, is_learned
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.run import simulate
-from parcae.studies.reproduce.contest import Contender, Contest, contest
+from parcae.studies.reproduce.contest import Contender, Contest, contest, labels_of
 from parcae.studies.reproduce.learners import (
     DecimaVariant,
     Learned,
@@ -360,7 +360,7 @@ def recorded_runs(
         For every seed, the jobs and the trace of every policy by label.
     """
     scenario = world.test
-    labels = {contender.name: contender.label for contender in contenders}
+    labels = labels_of(contenders)
     resolved = resolve_policies(
         scenario.workload, list(labels), scenario.config, scenario.arrivals, scenario.num_jobs
     )
