@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ from parcae.evaluation.statistics import Estimate
 from parcae.learning.scenario import Scenario
 from parcae.policies.catalog import make_policy
 from parcae.policies.decima.layout import DecimaSettings, FeatureSet
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.run import simulate
 from parcae.studies.reproduce.catalog import STUDIES, find_study, paper_setting
 from parcae.studies.reproduce.contest import (
     Contender,
+    Contest,
     averages_s,
     contest,
     labels_of,
@@ -37,6 +39,7 @@ from parcae.studies.reproduce.learners import (
 )
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.robustness import gap_arrivals
+from parcae.studies.reproduce.shifts import shifts
 from parcae.studies.reproduce.stream import series_facts
 from parcae.studies.reproduce.study import (
     Origin,
@@ -156,6 +159,28 @@ def test_a_policy_of_the_label_of_another_is_labelled_with_its_name(tmp_path: Pa
     found = contest(_request(tmp_path), scenario, [*named("fifo"), mine], 2)
     assert [row[0] for row in found.rows()] == ["fifo", "srpt-cap"]
     assert list(found.traces(0)) == ["fifo", "srpt-cap"]
+
+
+def test_shifts_resizes_a_cluster_of_executor_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = SimulationConfig(executor_classes=decima_classes(8))
+    request = replace(_request(tmp_path), config=config, policies=("fair:active",), num_jobs=3)
+    scenario = Scenario(toy_workload(), _CLUSTER, "batch", 3)
+    contenders = named("fair", "weighted-fair:tuned", "srpt-cap:tuned", "fair:active")
+    one = contest(request, scenario, contenders, 2)
+    sizes = list[int]()
+
+    def note(_: StudyRequest, case: Scenario, *__: Any) -> Contest:
+        sizes.append(case.config.total_executors)
+        return one
+
+    monkeypatch.setattr("parcae.studies.reproduce.shifts.contest", note)
+    result = shifts(request)
+    named_sizes = [row[0].split(", ")[-1] for row in result.rows]
+    shown = [int(text.split()[0]) for text in named_sizes if text.endswith("executors")]
+    assert sizes[: len(shown)] == shown
+    assert set(shown) == {4, 8, 16, 32}
 
 
 def test_series_facts_of_two_jobs_by_hand() -> None:

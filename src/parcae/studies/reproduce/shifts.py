@@ -46,8 +46,9 @@ class _Case:
 def _cases(request: StudyRequest) -> list[_Case]:
     workload = request.workload
     executors = request.config.total_executors
-    # Clusters of 0.3 to 4 times the request's size.
-    sizes = [max(2, round(executors * share)) for share in (0.3, 0.5, 2, 4)]
+    # Clusters of 0.3 to 4 times the request's size; every class keeps an executor.
+    least = max(2, len(request.config.classes))
+    sizes = [max(least, round(executors * share)) for share in (0.3, 0.5, 2, 4)]
     small = request.jobs(20, 20)
     large = 3 * request.jobs(20, 40)
 
@@ -121,7 +122,7 @@ def shifts(request: StudyRequest) -> StudyResult:
     rows = list[list[str]]()
     cases_json = dict[str, dict[str, Any]]()
     for case in _cases(request):
-        config = request.config.model_copy(update={"num_executors": case.num_executors})
+        config = request.config.resized(case.num_executors)
         scenario = Scenario(case.workload, config, case.arrivals, case.num_jobs)
         contenders = [*named(*_HEURISTICS), *named(*kinds)]
         comparison = contest(request, scenario, contenders, num_runs).comparison
