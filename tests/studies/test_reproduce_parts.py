@@ -37,7 +37,7 @@ from parcae.studies.reproduce.learners import (
     checkpoint_path,
     learned_contenders,
 )
-from parcae.studies.reproduce.pictures import save_bars
+from parcae.studies.reproduce.pictures import bar_panels, line_panel, save, save_bars
 from parcae.studies.reproduce.robustness import gap_arrivals
 from parcae.studies.reproduce.shifts import shifts
 from parcae.studies.reproduce.stream import series_facts
@@ -125,6 +125,20 @@ def test_a_study_is_written_as_table_picture_and_numbers(tmp_path: Path) -> None
         for part in ("the paper's word", "- a note", "parcae x", "name.png", '"seed": 0')
     )
     assert files.picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_names_are_drawn_as_they_are_and_not_as_mathematics(tmp_path: Path) -> None:
+    name = r"a$\frac$"
+
+    def draw(figure: Any) -> None:
+        line_panel(figure.subplots(), {name: ([0, 1], [1, 2])}, (name, name), name)
+
+    def draw_bars(figure: Any) -> None:
+        bar_panels(figure, {name: {name: Estimate(1.0, 0.5, 2.0)}}, name)
+
+    for drawing in (draw, draw_bars):
+        save(drawing, (3.0, 2.0), tmp_path / "names.png")
+        assert (tmp_path / "names.png").stat().st_size > 1_000
 
 
 def test_estimates_read_as_a_mean_and_its_interval() -> None:

@@ -68,12 +68,13 @@ def tidy(axis: Any, labels: tuple[str, str], title: str = "", has_legend: bool =
         axis: the matplotlib axes.
         labels: labels of the x and the y axis.
         title: title of the panel.
-        has_legend: whether to draw a legend.
+        has_legend: whether to draw a legend. All texts are shown unchanged (`as_label`).
     """
-    axis.set(xlabel=labels[0], ylabel=labels[1])
+    axis.set(xlabel=as_label(labels[0]), ylabel=as_label(labels[1]))
     if title:
-        axis.set_title(title, fontsize=9, loc="left")
+        axis.set_title(as_label(title), fontsize=9, loc="left")
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25)
-    if has_legend and axis.get_legend_handles_labels()[0]:
-        axis.legend(frameon=False, fontsize=8)
+    items, names = axis.get_legend_handles_labels()
+    if has_legend and items:
+        axis.legend(items, [as_label(name) for name in names], frameon=False, fontsize=8)

@@ -74,5 +74,5 @@ def _draw_distributions(
     for name, values in seconds.items():
         times = np.concatenate([[0.0], np.sort(values)])
         share = np.arange(len(times)) / len(values)
-        axis.step(times, share, where="post", color=colors[name], label=as_label(name))
+        axis.step(times, share, where="post", color=colors[name], label=name)
     axis.set(xlim=(0, None), ylim=(0, 1.02))

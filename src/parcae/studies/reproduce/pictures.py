@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.evaluation.pictures import new_picture, tidy, write_picture
+from parcae.evaluation.pictures import as_label, new_picture, tidy, write_picture
 from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import Estimate
 
@@ -106,7 +106,7 @@ def bar_panels(figure: Any, panels: Mapping[str, Mapping[str, Estimate]], label:
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, estimates) in zip(axes, panels.items(), strict=True):
         bar_panel(axis, estimates, label)
-        axis.set_title(title, fontsize=9, loc="left")
+        axis.set_title(as_label(title), fontsize=9, loc="left")
 
 
 def interval_lines(axis: Any, x: Sequence[float], lines: Mapping[str, Sequence[Estimate]]) -> None:
@@ -151,7 +151,7 @@ def bar_panel(axis: Any, estimates: Mapping[str, Estimate], label: str) -> None:
         height=0.6,
         error_kw={"elinewidth": 1},
     )
-    axis.set_yticks(rows, list(estimates), fontsize=8)
+    axis.set_yticks(rows, [as_label(name) for name in estimates], fontsize=8)
     # The first bar is on top.
     axis.invert_yaxis()
     tidy(axis, (label, ""), has_legend=False)
