@@ -119,7 +119,8 @@ def test_more_seeds_are_no_advice_where_the_order_made_no_difference() -> None:
         processes=1,
     )
     text = savings_paragraph(comparison, Objective.AVERAGE_JCT, "srpt")
-    assert "the order of jobs mattered in no run; learn for more load" in text
+    same = "the average job completion time is the same in every run; learn for more load"
+    assert same in text
     assert "more seeds" not in text
 
 
@@ -133,7 +134,26 @@ def test_a_gain_over_fair_sharing_is_a_difference_although_it_is_the_same_in_all
     )
     text = savings_paragraph(comparison, Objective.AVERAGE_JCT, "srpt")
     assert re.search(r"\d\d\.\d% less \(.*\) than Spark's FAIR", text)
-    assert "the order of jobs mattered in no run" not in text
+    assert "is the same in every run" not in text
+
+
+def test_where_no_deadline_is_missed_only_the_share_is_called_the_same() -> None:
+    world = ClusterWorld(_WORKLOAD, SimulationConfig(num_executors=60), "load:0.01", 5)
+    names = ["fifo", "fair", "sjf-cp", "srpt-cap"]
+    comparison = compare(world, names, num_seeds=3, processes=1)
+    text = savings_paragraph(comparison, Objective.MISSED_DEADLINES, "srpt-cap")
+    assert "the share of missed deadlines is the same in every run; learn for more load" in text
+    assert "the jobs end more than 5% later than under fifo" in text
+
+
+def test_one_run_has_neither_an_interval_nor_significance() -> None:
+    world = ClusterWorld(_WORKLOAD, _CONFIG, "batch", 5)
+    names = ["fifo", "fair", "sjf-cp", "srpt-cap"]
+    comparison = compare(world, names, num_seeds=1, processes=1)
+    text = savings_paragraph(comparison, Objective.AVERAGE_JCT, "srpt-cap")
+    assert "one run cannot tell whether the difference is chance: run more seeds" in text
+    assert "nan" not in text
+    assert "significant" not in text
 
 
 def test_savings_in_missed_deadlines_are_against_the_best_heuristic_by_deadline() -> None:

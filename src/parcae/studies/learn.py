@@ -16,7 +16,7 @@ import numpy.typing as npt
 from parcae.errors import ConfigError
 from parcae.evaluation.compare import ClusterWorld, Comparison, compare
 from parcae.evaluation.report import write_report
-from parcae.evaluation.statistics import Estimate, ratio_estimate
+from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
 from parcae.evaluation.world import write_comparison
 from parcae.files import locked_folder, write_text
 from parcae.learning.gradients import check_device, gradient_learner
@@ -237,7 +237,7 @@ def _against_shipped(
     # The whole interval is below 1: the difference is significant.
     if ratio.high < 1:
         return f" It is {_change(ratio)} than {best}, the better of the policies that ship."
-    interval = f"{ratio.mean:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] of its {_in_words(objective)}"
+    interval = f"{with_interval(ratio)} of its {_in_words(objective)}"
     return (
         f" It is not significantly better than {best}, the better of the policies that ship: it "
         f"has {interval}."
@@ -452,24 +452,28 @@ def savings_paragraph(
         f"({s['jobs']} jobs of {s['workload']}, arrivals {s['arrivals']}, "
         f"{comparison.resolved.config.total_executors} {unit}), the learned policy's {what} is "
         f"{value}: {parts[0]}, {parts[1]}, and {parts[2]}. Compared with that heuristic, "
-        f"{_certainty(ratios)}. {who_pays} These are simulated runs of your profile. A profile "
-        "that was measured with one job at a time does not show how durations change when jobs "
-        "share your cluster."
+        f"{_certainty(ratios, what)}. {who_pays} These are simulated runs of your profile. "
+        "A profile that was measured with one job at a time does not show how durations change "
+        "when jobs share your cluster."
     )
 
 
-def _certainty(ratios: Sequence[Estimate]) -> str:
-    """Whether the last of the ratios differs from 1, and what to do if it does not."""
+def _certainty(ratios: Sequence[Estimate], what: str) -> str:
+    """Whether the last of the ratios of `what` differs from 1, and what to do if it does not."""
+    if ratios[-1].is_unknown:
+        return "one run cannot tell whether the difference is chance: run more seeds"
     if not ratios[-1].low <= 1 <= ratios[-1].high:
         return "the difference is significant at the 95% level"
     if all(ratio.low == ratio.high == 1 for ratio in ratios):
-        return "there is no difference: the order of jobs mattered in no run; learn for more load"
+        return f"there is no difference: the {what} is the same in every run; learn for more load"
     return "the difference is not significant at the 95% level: run more seeds, or train longer"
 
 
 def _in_words(objective: Objective | ObjectiveFunction) -> str:
     if objective is missed_and_tardy:
         return "share of missed deadlines plus relative tardiness"
+    if objective is Objective.MISSED_DEADLINES:
+        return "share of missed deadlines"
     return (
         objective_name(objective)
         .replace("-", " ")
@@ -480,6 +484,8 @@ def _in_words(objective: Objective | ObjectiveFunction) -> str:
 
 def _change(ratio: Estimate) -> str:
     less = 1 - ratio.mean
+    if ratio.is_unknown:
+        return f"{abs(less):.1%} {'less' if less >= 0 else 'more'}"
     # The ends of the interval as absolute changes, the smaller one first.
     low, high = sorted((abs(1 - ratio.low), abs(1 - ratio.high)))
     if ratio.low <= 1 <= ratio.high:
