@@ -272,3 +272,6 @@ def test_a_policy_is_learned_for_an_objective_of_one_s_own(
     for minutes in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="minutes is"):
             parcae.learn(jobs, cluster, tmp_path / "other", minutes=minutes)
+    # Before the learning, whose result could not be compared.
+    with pytest.raises(ConfigError, match="seeds is 0: give 1 or more"):
+        parcae.learn(jobs, cluster, tmp_path / "other", minutes=0.05, seeds=0)

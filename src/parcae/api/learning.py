@@ -47,14 +47,16 @@ def learn(
         progress: called with (seconds done, seconds in all, what is being done).
 
     Raises:
-        ConfigError: no such objective, jobs that were not drawn, no time, or a workload without
-            durations.
+        ConfigError: no such objective, jobs that were not drawn, no time, no seeds, or a workload
+            without durations.
         MissingExtraError: PyTorch or CMA-ES is not installed.
     """
     if not jobs.arrivals:
         raise ConfigError("these jobs were not drawn: learn for jobs from `Workload.draw`")
     if not _LEAST_MINUTES <= minutes < math.inf:
         raise ConfigError(f"minutes is {minutes}: give {_LEAST_MINUTES} or more")
+    if seeds < 1:
+        raise ConfigError(f"seeds is {seeds}: give 1 or more")
     with naming_extras():
         from parcae.learning.scenario import Scenario
         from parcae.metrics.objectives import parse_objective
