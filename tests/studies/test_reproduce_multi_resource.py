@@ -85,9 +85,10 @@ def test_what_a_sweep_found_is_kept_for_the_sister_studies(tmp_path: Path) -> No
     kept.write_text(kept.read_text().replace(capped.name, "srpt-cap:9"))
     assert heuristics(request, world, ["srpt-cap:tuned"])[0][0].name == "srpt-cap:9"
     assert heuristics(request, world.sized(1, 1), ["srpt-cap:tuned"])[0][0].name != "srpt-cap:9"
-    kept.write_text("torn")
-    with pytest.raises(FormatError, match="remove it"):
-        heuristics(request, world, ["srpt-cap:tuned"])
+    for other in ("torn", "[]", '["ab"]'):
+        kept.write_text(other)
+        with pytest.raises(FormatError, match="remove it"):
+            heuristics(request, world, ["srpt-cap:tuned"])
 
 
 def test_jobs_are_binned_in_fifths_by_work() -> None:

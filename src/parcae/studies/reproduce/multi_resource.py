@@ -237,7 +237,8 @@ def heuristics(
 def _known_sweeps(path: Path, key: str) -> tuple[dict[str, dict[str, str]], dict[str, str] | None]:
     """All earlier sweeps in the file by key, and the one of the key if there is one."""
     try:
-        known: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
+        # Anything but a mapping raises TypeError.
+        known: dict[str, dict[str, str]] = {**json.loads(path.read_text())} if path.exists() else {}
         entry = {part: known[key][part] for part in ("policy", "words")} if key in known else None
     except (ValueError, KeyError, TypeError):
         raise FormatError(
