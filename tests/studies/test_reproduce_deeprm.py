@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from parcae.cli.reproduce import reproduce_command
 from parcae.errors import ConfigError, FormatError
+from parcae.evaluation.statistics import METHODS, mean_estimate
 from parcae.packing.config import PackingConfig
 from parcae.packing.layout import Cost
 from parcae.packing.world import PackingBatch
@@ -25,7 +26,14 @@ from parcae.studies.reproduce.a2c import Measured
 from parcae.studies.reproduce.catalog import find_study, reproduce
 from parcae.studies.reproduce.deeprm import Curve
 from parcae.studies.reproduce.deeprm_withholding import slowdowns_by_size, withholding_of
-from parcae.studies.reproduce.packing import Stage, heuristics, label_of, load_at, source_at
+from parcae.studies.reproduce.packing import (
+    Stage,
+    heuristics,
+    label_of,
+    load_at,
+    setting_notes,
+    source_at,
+)
 from parcae.studies.reproduce.study import PackingRequest, settings_of
 from parcae.workloads.random_streams import TUNING_SEED_START
 from parcae.workloads.rigid import RigidJobs
@@ -134,6 +142,12 @@ def test_means_are_by_sequence_and_empty_sequences_are_left_out() -> None:
     wanted = ((first.finish - first.jobs.arrival) / first.jobs.duration).mean()
     assert played.per_job(Cost.SLOWDOWN)[0] == pytest.approx(wanted)
     assert played.num_unfinished == 0
+    note = setting_notes(stage, (0.05,))[0]
+    assert "some have no job and are left out" in note
+    # The interval is that of the method which the note names.
+    assert METHODS["bootstrap-t"] in note
+    values = played.per_job(Cost.SLOWDOWN)
+    assert played.estimate(Cost.SLOWDOWN) == mean_estimate(values, "bootstrap-t")
 
 
 class _Fixed(Stage):

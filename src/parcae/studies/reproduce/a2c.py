@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.evaluation.statistics import (
+    DEFAULT_METHOD,
+    METHODS,
     Estimate,
     mean_estimate,
     ratio_estimate,
@@ -222,7 +224,7 @@ def _setting_note(stage: Stage, rates: Sequence[float]) -> str:
         f"no policy was trained on, seeds {stage.first_seed} to {last_seed}, the same for all; "
         f"DeepRM's jobs as its code draws them (loads {loads}), 2 "
         "resources of 10 units, 10 job slots, a backlog of 60, a horizon of 20 steps; runs end "
-        "when all jobs are done; 95% intervals (Student's t; ratios paired by sequence)"
+        f"when all jobs are done; {METHODS[DEFAULT_METHOD]}"
     )
 
 

@@ -13,7 +13,13 @@ import numpy.typing as npt
 
 from parcae.errors import ConfigError, FormatError
 from parcae.evaluation.packing.tuning import tune_knob
-from parcae.evaluation.statistics import Estimate, mean_estimate, ratio_estimate
+from parcae.evaluation.statistics import (
+    DEFAULT_METHOD,
+    METHODS,
+    Estimate,
+    mean_estimate,
+    ratio_estimate,
+)
 from parcae.learning.loop import Iteration, Plan, TrainResult, train
 from parcae.learning.packing.deeprm import DeepRMLearner
 from parcae.metrics.packing import comparable_costs
@@ -364,8 +370,8 @@ def setting_notes(stage: Stage, rates: Sequence[float]) -> list[str]:
     return [
         f"{stage.num_runs} sequences of {stage.source.config.window} steps that no policy was "
         f"trained on, seeds {stage.first_seed} to {stage.first_seed + stage.num_runs - 1}, the "
-        "same for all; runs end when all jobs are done; 95% intervals (Student's t; ratios paired "
-        "by sequence)",
+        "same for all; at low loads some have no job and are left out; runs end when all jobs are "
+        f"done; {METHODS[DEFAULT_METHOD]}",
         f"loads: {labels}. The paper's labels are matched with the rates of the released code. The "
         "demands are those of the code (5 to 10 and 1 to 2 of 10 units), because with those of the "
         "text no load above 92% is possible",
