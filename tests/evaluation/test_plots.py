@@ -46,6 +46,15 @@ def test_names_of_jobs_beside_a_chart_are_short_and_no_markup() -> None:
     assert figure.data[0].text[2] == names[2]
 
 
+def test_names_of_policies_are_no_markup() -> None:
+    name = "<b>mine</b>"
+    runs = {name: trace()}
+    bars = interval_bars("t", "axis", [name], [Estimate(1.0, 0.9, 1.1)])
+    assert bars.data[0].y == ("&lt;b&gt;mine&lt;/b&gt;",)
+    for figure in (jct_cdf(runs), busy_over_time(runs), jct_over_time(runs), share_by_work(runs)):
+        assert figure.data[0].name == "&lt;b&gt;mine&lt;/b&gt;"
+
+
 def test_a_ratio_of_two_seeds_does_not_hide_the_others() -> None:
     ratios = [Estimate(0.8, 0.7, 0.9), Estimate(1.5, 0.002, 1_100.0)]
     assert ratio_dots("t", ["q1", "q2"], ratios).layout.xaxis.range == (0, 3.0)

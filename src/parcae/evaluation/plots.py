@@ -129,7 +129,7 @@ def interval_bars(
     }
     colors = [policy_color(row) for row in range(len(names))]
     figure.add_bar(
-        y=list(names),
+        y=[chart_text(name) for name in names],
         x=means.tolist(),
         error_x=error,
         marker_color=colors,
@@ -226,6 +226,7 @@ def line_chart(
     for row, (name, curve) in enumerate(curves.items()):
         if curve is not None:
             line = {**line_style(row), **shape}
+            name = chart_text(name)
             figure.add_scatter(x=curve[0], y=curve[1], name=name, mode="lines", line=line)
     return figure
 
@@ -314,7 +315,7 @@ def _unit(traces: Mapping[str, Trace]) -> str:
 def _dots(row: int, name: str, trace: Trace, jobs: npt.NDArray[np.intp]) -> dict[str, Any]:
     """How the jobs of a run are drawn as dots."""
     return {
-        "name": name,
+        "name": chart_text(name),
         "mode": "markers",
         "marker": {
             "color": policy_color(row),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from parcae.evaluation.page import cell, figure_html, html_table
-from parcae.evaluation.plots import ratio_dots
+from parcae.evaluation.plots import chart_text, ratio_dots
 from parcae.evaluation.who_pays import RecurringJob, recurring_jobs, verdict
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def recurring_section(comparison: Comparison) -> list[str]:
     head = _head([policy.name for policy in comparison.policies], best.name, has_deadlines)
     table = html_table(head, [_row(job, column, has_deadlines) for job in shown], notes=notes)
     chart = ratio_dots(
-        f"Completion time under {best.name} / under {comparison.policies[0].name}",
+        chart_text(f"Completion time under {best.name} / under {comparison.policies[0].name}"),
         [job.name for job in shown],
         [job.ratio(column) for job in shown],
     )

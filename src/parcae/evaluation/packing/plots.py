@@ -12,6 +12,7 @@ from parcae.evaluation.packing.gantt import last_finish
 from parcae.evaluation.packing.world import PackingComparison
 from parcae.evaluation.plots import (
     NUM_SPANS,
+    chart_text,
     interval_bars,
     line_chart,
     new_figure,
@@ -79,7 +80,10 @@ def slowdown_by_size(comparison: PackingComparison) -> Figure:
         means = result.by_size(comparison.sizes.names)
         every += means.values()
         figure.add_bar(
-            x=list(means), y=list(means.values()), name=result.name, marker_color=policy_color(row)
+            x=list(means),
+            y=list(means.values()),
+            name=chart_text(result.name),
+            marker_color=policy_color(row),
         )
     if _is_wide(every):
         figure.update_yaxes(type="log", dtick=1)
@@ -116,8 +120,8 @@ def busy_over_time(outcomes: Mapping[str, Outcome], resource: int) -> Figure:
         for name, outcome in outcomes.items()
     }
     label = next(iter(outcomes.values())).jobs.resources[resource]
-    axes = (_time_axis(outcomes), f"share of {label}")
-    return share_axis(line_chart(f"In use: {label}", axes, curves))
+    axes = (_time_axis(outcomes), f"share of {chart_text(label)}")
+    return share_axis(line_chart(f"In use: {chart_text(label)}", axes, curves))
 
 
 def _time_axis(outcomes: Mapping[str, Outcome]) -> str:
