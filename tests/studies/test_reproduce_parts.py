@@ -13,6 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from parcae.errors import ConfigError
+from parcae.evaluation.pictures import new_picture
 from parcae.evaluation.statistics import Estimate
 from parcae.learning.scenario import Scenario
 from parcae.policies.catalog import make_policy
@@ -30,6 +31,7 @@ from parcae.studies.reproduce.contest import (
     with_half_width,
     with_interval,
 )
+from parcae.studies.reproduce.curves import Curve, draw_curves
 from parcae.studies.reproduce.latency import measure_latencies
 from parcae.studies.reproduce.learners import (
     DecimaVariant,
@@ -212,6 +214,15 @@ def test_series_facts_of_two_jobs_by_hand() -> None:
     )
     assert facts.mean_jobs == pytest.approx(8 / 6)
     assert (facts.small_share, facts.inflation) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.9, 2.1])
+def test_a_curve_of_a_single_point_is_seen(ratio: float) -> None:
+    axis = new_picture(3.0, 2.0).subplots()
+    draw_curves(axis, {"decima": Curve([2], [0.5], [ratio])}, 1.0)
+    low, high = axis.get_ylim()
+    assert low < ratio < high
+    assert axis.get_lines()[0].get_marker() == "."
 
 
 def test_latencies_are_measured_for_every_decision_and_intervals_between_moments() -> None:

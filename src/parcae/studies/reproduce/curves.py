@@ -21,7 +21,7 @@ from parcae.studies.reproduce.learners import (
     train_parcae,
     tune,
 )
-from parcae.studies.reproduce.pictures import save
+from parcae.studies.reproduce.pictures import marker_of, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def learning_curves(request: StudyRequest) -> StudyResult:
             *(policy.words for policy in learned),
             *budget_notes(request),
         ],
-        partial(save, lambda figure: _draw(figure.subplots(), curves, line), (8.0, 4.6)),
+        partial(save, lambda figure: draw_curves(figure.subplots(), curves, line), (8.0, 4.6)),
     )
 
 
@@ -156,7 +156,8 @@ def _rows(outcome: Contest, learned: list[Learned]) -> list[list[str]]:
     ]
 
 
-def _draw(axis: Any, curves: dict[str, Curve], line: float) -> None:
+def draw_curves(axis: Any, curves: dict[str, Curve], line: float) -> None:
+    """Draw the curves by label, and a line at the ratio of tuned weighted fair."""
     for row, (label, curve) in enumerate(curves.items()):
         axis.plot(
             # The time axis is logarithmic and starts at 1 s.
@@ -164,9 +165,12 @@ def _draw(axis: Any, curves: dict[str, Curve], line: float) -> None:
             curve.ratio,
             color=policy_color(row),
             label=label,
+            marker=marker_of(curve.seconds),
             linewidth=1.5,
         )
     axis.axhline(line, color="#1d232a", linewidth=1, linestyle="--", label=_FIRST)
     axis.set_xscale("log")
-    axis.set_ylim(0.7, 2.0)
+    # What is far above fair sharing at first is cut off; where each training ends is always shown.
+    ends = [curve.ratio[-1] for curve in curves.values()]
+    axis.set_ylim(min(0.7, 0.95 * min(ends)), max(2.0, 1.05 * max(ends)))
     tidy(axis, ("seconds of training", "average JCT / fair sharing's"))

@@ -30,6 +30,11 @@ def save(draw: Draw, size: tuple[float, float], path: Path) -> None:
     write_picture(picture, path)
 
 
+def marker_of(x: Sequence[float]) -> str | None:
+    """The marker of a line's points; a line of many points has none, and one point is no line."""
+    return "." if len(x) < 40 else None
+
+
 def line_panel(
     axis: Any,
     lines: Mapping[str, tuple[Sequence[float], Sequence[float]]],
@@ -50,7 +55,7 @@ def line_panel(
             y,
             color=policy_color(row),
             label=name,
-            marker="." if len(x) < 40 else None,
+            marker=marker_of(x),
             linewidth=1.5,
         )
     axis.set_ylim(bottom=0)
