@@ -403,7 +403,6 @@ def _packing_request(given: _Given, say: Callable[[str], None]) -> PackingReques
     from parcae.studies.reproduce.study import PackingRequest
 
     effort = given.effort
-    default_recipe = "fast" if given.study.startswith("a2c") else "fresh"
     is_log = given.workload.endswith((".swf", ".swf.gz"))
     return PackingRequest(
         given.output,
@@ -411,12 +410,30 @@ def _packing_request(given: _Given, say: Callable[[str], None]) -> PackingReques
         given.budget_s,
         effort.seed,
         given.policies,
-        given.recipe or default_recipe,
+        _packing_recipe(given),
         effort.runs,
         effort.processes,
         say,
         Path(given.workload) if is_log else None,
     )
+
+
+def _packing_recipe(given: _Given) -> str:
+    """The recipe of a packing study, checked here because one whose policies ship never reads it.
+
+    Raises:
+        ConfigError: there is no such recipe.
+    """
+    from parcae.learning.config import recipe_settings
+    from parcae.learning.packing import a2c, deeprm
+
+    if given.study.startswith("a2c"):
+        recipe = given.recipe or "fast"
+        recipe_settings(a2c.RECIPES, recipe, "a2c", ())
+    else:
+        recipe = given.recipe or "fresh"
+        recipe_settings(deeprm.RECIPES, recipe, "deeprm", ())
+    return recipe
 
 
 def _study_request(given: _Given, say: Callable[[str], None]) -> StudyRequest:
