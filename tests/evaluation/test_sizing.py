@@ -63,7 +63,7 @@ def test_another_target_is_refused_with_an_example(text: str) -> None:
 
 def test_sizes_are_whole_ascending_and_bounded() -> None:
     assert parse_cores("8, 16,32") == (8, 16, 32)
-    for text in ("", "8,,16", "8,x", "1.5", "16,8", "8,8", "0,8", "8,9999999", "9" * 5000):
+    for text in ("", "8,,16", "8,x", "1.5", "16,8", "8,8", "0,8", "8,65537", "9" * 5000):
         with pytest.raises(ConfigError, match="--cores"):
             parse_cores(text)
     with pytest.raises(ConfigError, match="1 to 50 sizes"):

@@ -42,6 +42,7 @@ def test_jobs_run_in_order_of_arrival_and_report_by_position(tmp_path: Path) -> 
         {"sets": {}},
         {"sets": {"a": {}}},
         {"sets": {"a": {"exec": 0, "jobs": [[1, "2g", 0]]}}},
+        {"sets": {"a": {"exec": 65_537, "jobs": [[1, "2g", 0]]}}},
         {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", -4]]}}},
     ],
 )

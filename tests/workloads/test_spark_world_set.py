@@ -133,6 +133,7 @@ _NOTHING = object()
             FormatError,
             "set 'two': cores is 0; it must be a whole number from 1",
         ),
+        (("sets", 0, "cores"), 65_537, FormatError, "cores is 65537"),
         (("sets", 0, "cores"), 2.5, FormatError, "cores is 2.5"),
         (("sets", 0, "cores"), _NOTHING, FormatError, "cores is null"),
         (("sets", 0, "jobs"), [], WorkloadError, "set 'two': no jobs"),

@@ -9,6 +9,7 @@ import typer
 
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST, JsonOption, SizeOptions, WorldOption, one_size, world_of
+from parcae.workloads.limits import MOST_EXECUTORS
 
 if TYPE_CHECKING:
     from parcae.evaluation.benchmark import CoresBenchmark
@@ -213,7 +214,8 @@ def service_command(
         int, typer.Option("--jobs", min=1, max=MOST, help="Number of jobs in a run.")
     ] = 20,
     cores: Annotated[
-        int, typer.Option("--cores", min=1, max=1_000_000, help="Number of cores of the cluster.")
+        int,
+        typer.Option("--cores", min=1, max=MOST_EXECUTORS, help="Number of cores of the cluster."),
     ] = 50,
     runs: Annotated[
         int, typer.Option("--runs", min=1, max=MOST, help="Number of runs per policy.")

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli.checks import Only
+from parcae.workloads.limits import MOST_EXECUTORS
 
 if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
     from parcae.simulation.elastic import Elastic
 
-#: Largest number of cores of a cluster.
-_MOST_CORES = 1_000_000
 #: The options of the fields of `Elastic`.
 _OPTIONS = {
     "cores_per_executor": "--cores-per-executor",
@@ -47,7 +46,7 @@ def core_range(text: str) -> CoreRange | None:
         return None
     least = int(found[1])
     most = int(found[2])
-    return CoreRange(least, most) if max(1, least) <= most <= _MOST_CORES else None
+    return CoreRange(least, most) if max(1, least) <= most <= MOST_EXECUTORS else None
 
 
 def parse_cores(text: str) -> int:
@@ -61,10 +60,10 @@ def parse_cores(text: str) -> int:
     found = core_range(str(text))
     if found is not None:
         return found
-    if not re.fullmatch(r"\d{1,7}", str(text)) or not 1 <= int(text) <= _MOST_CORES:
+    if not re.fullmatch(r"\d{1,7}", str(text)) or not 1 <= int(text) <= MOST_EXECUTORS:
         raise ConfigError(
-            f"--cores {text}: write a number from 1 to {_MOST_CORES:,}, or a range of an elastic "
-            "cluster, as in 8..64"
+            f"--cores {text}: write a number from 1 to {MOST_EXECUTORS:,}, or a range of an "
+            "elastic cluster, as in 8..64"
         )
     return int(text)
 
@@ -78,7 +77,7 @@ class ElasticOptions:
         typer.Option(
             "--cores-per-executor",
             min=1,
-            max=_MOST_CORES,
+            max=MOST_EXECUTORS,
             help="With --cores MIN..MAX: cores of an executor. (default: 4)",
         ),
     ] = None

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from parcae.errors import ConfigError
 from parcae.simulation.elastic import Elastic
+from parcae.workloads.limits import MOST_EXECUTORS
 
-#: Largest size and largest number of sizes.
-MOST_CORES = 1 << 20
+#: Largest number of sizes.
 MOST_SIZES = 50
 
 
@@ -39,8 +39,8 @@ def check_cores(cores: Sequence[int]) -> None:
         raise ConfigError(f"--cores: give 1 to {MOST_SIZES} sizes, not {len(cores)}")
     if any(low >= high for low, high in itertools.pairwise(cores)):
         raise ConfigError("--cores: give every size once, from the smallest to the largest")
-    if cores[0] < 1 or cores[-1] > MOST_CORES:
-        raise ConfigError(f"--cores: a size is outside 1..{MOST_CORES:,}")
+    if cores[0] < 1 or cores[-1] > MOST_EXECUTORS:
+        raise ConfigError(f"--cores: a size is outside 1..{MOST_EXECUTORS:,}")
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from parcae.loader import parsed_json, read_file, whole_number
 from parcae.workloads.arrivals import Int64Array, JobSequence
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.job import Workload
+from parcae.workloads.limits import MOST_EXECUTORS
 
-#: Larger times (31 years) are mistakes; so are more executors than can be simulated.
+#: Larger times (31 years) are mistakes.
 _LARGEST_MS = 10**12
-_MOST_EXECUTORS = 1_000_000
 _LAYOUT = '{"sets": {id: {"exec": 50, "jobs": [[9, "2g", 0]]}}}'
 
 
@@ -102,7 +102,7 @@ def _job_set(path: Path, set_id: str, entry: Any) -> JobSet:
     where = f"{path}: job set {set_id!r}"
     if not jobs:
         raise FormatError(f"{where} needs jobs")
-    whole_number(f"{where}: exec", executors, 1, _MOST_EXECUTORS)
+    whole_number(f"{where}: exec", executors, 1, MOST_EXECUTORS)
     whole_number(f"{where}: moving_delay", moving, 0, _LARGEST_MS)
     whole_number(f"{where}: warmup_delay", warmup, 0, _LARGEST_MS)
     names = tuple(name for name, _ in jobs)

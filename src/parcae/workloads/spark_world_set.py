@@ -17,6 +17,7 @@ from parcae.workloads.allocation import DEFAULT_POOL, PoolSpec
 from parcae.workloads.arrivals import Int64Array, JobSequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.limits import MOST_EXECUTORS
 
 #: The value of "format" in files of such sets.
 SPARK_WORLD_FORMAT = "parcae spark world conformance 1"
@@ -28,8 +29,6 @@ _LAYOUT = (
 _POOL_KEYS = ("weight", "min_share", "mode")
 #: Upper bound of durations, arrivals and limits, so that sums stay far below the largest int64.
 _LARGEST = 1 << 40
-#: As many cores can be simulated.
-_MOST_CORES = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +141,7 @@ def _set(path: str, row: int, entry: Any) -> SparkWorldSet:
             f"{path}: set {row}: the name is {shown(name)}; it must be a non-empty text"
         )
     where = f"{path}: set {name!r}"
-    cores = whole_number(f"{where}: cores", entry.get("cores"), 1, _MOST_CORES)
+    cores = whole_number(f"{where}: cores", entry.get("cores"), 1, MOST_EXECUTORS)
     pools = _pools(where, entry.get("pools", {}))
     defined = {pool.name for pool in pools}
     jobs = _set_jobs(where, entry.get("jobs"), defined)
