@@ -45,6 +45,16 @@ def test_executor_time_and_executors_are_counted_by_job_and_class() -> None:
     assert class_utilization(run).tolist() == [6_000 / 7_000, 4_000 / 7_000]
 
 
+def test_tasks_that_the_end_of_the_run_cut_off_count_up_to_it() -> None:
+    config = SimulationConfig(
+        executor_classes=_CLASSES, moving_delay_ms=0, warmup_delay_ms=0, end_ms=1_000
+    )
+    run = simulate(_sequence(), make_policy("fifo", 2), config, 1, record=True)
+    assert run.tasks is not None
+    assert run.tasks["finish_ms"].tolist() == [1_000, 1_000]
+    assert class_utilization(run).tolist() == [1.0, 1.0]
+
+
 def test_an_executor_that_ran_several_tasks_of_a_job_counts_once() -> None:
     tasks = ((0, 0, 0, 1, 0, 1_000), (0, 0, 1, 1, 1_000, 2_000), (1, 0, 0, 1, 2_000, 3_000))
     assert executors_used(trace(tasks, classes=_CLASSES)).tolist() == [[0, 1], [0, 1]]

@@ -83,7 +83,8 @@ class Trace:
         num_decisions: number of decisions of the policy.
         num_events: number of events of the simulation.
         num_tasks: number of tasks that ran.
-        tasks: TASK_RECORD[num_tasks] in order of start, or None if they were not recorded.
+        tasks: TASK_RECORD[num_tasks] in order of start, or None if they were not recorded. A task
+            that the end of the run cut off has that end as its `finish_ms`.
         decisions: DECISION_RECORD[num_decisions], or None if they were not recorded.
         classes: the executor classes; executors are numbered class by class. Empty if the sizes of
             the executors are unknown.

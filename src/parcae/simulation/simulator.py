@@ -323,7 +323,7 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
         num_decisions=num_decisions,
         num_events=num_tasks + events["num_moves"] + events["num_fired_arrivals"],
         num_tasks=num_tasks,
-        tasks=np.array(future.tasks[:num_tasks]).view(np.ndarray) if len(future.tasks) else None,
+        tasks=_recorded_tasks(future, num_tasks, now["clock_ms"]),
         decisions=np.array(future.decisions[:num_decisions]).view(np.ndarray)
         if len(future.decisions)
         else None,
@@ -334,6 +334,15 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
         held_ms=held_core_ms(future, now["clock_ms"]),
         world=World(now["world"]),
     )
+
+
+def _recorded_tasks(future: Future, num_tasks: int, clock_ms: int) -> Any:
+    """TASK_RECORD[num_tasks], or None without a record; tasks that still run end at the clock."""
+    if len(future.tasks) == 0:
+        return None
+    tasks = np.array(future.tasks[:num_tasks]).view(np.ndarray)
+    np.minimum(tasks["finish_ms"], clock_ms, out=tasks["finish_ms"])
+    return tasks
 
 
 def _first_row(table: Any) -> dict[str, Any]:
