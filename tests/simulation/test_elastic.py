@@ -14,6 +14,7 @@ from parcae.cluster.state import allocate_virtual
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError
 from parcae.evaluation.policies import resolve_policies
+from parcae.metrics.cluster import core_hours_per_job
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.play import play_many
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
@@ -163,6 +164,12 @@ def test_a_run_that_is_cut_off_holds_cores_up_to_its_end(end_ms: int) -> None:
     # Requests of 1, 2, 4, 8 and 5 executors at 1 to 5 s.
     requests = zip((1, 2, 4, 8, 5), range(1_000, 6_000, 1_000), strict=True)
     assert trace.held_ms == sum(n * max(0, trace.clock_ms - at_ms) for n, at_ms in requests)
+
+
+def test_core_hours_are_those_of_the_jobs_that_arrived() -> None:
+    config = _config(1, min_cores=1).model_copy(update={"end_ms": 3_600_000})
+    trace = _run([_job(0, tasks=1, task_s=5), _job(9_000, tasks=1, task_s=5)], config)
+    assert core_hours_per_job(trace) == 1.0
 
 
 def test_runs_of_a_batch_are_those_of_single_simulators_and_can_be_played_again() -> None:

@@ -56,10 +56,11 @@ def cores_held(trace: Trace) -> float | None:
 
 
 def core_hours_per_job(trace: Trace) -> float | None:
-    """Return the core hours held / jobs of the run; None for a fixed cluster."""
+    """Return the core hours held / jobs that arrived; None for a fixed cluster."""
     if trace.held_ms is None:
         return None
-    return trace.held_ms / MS_PER_HOUR / len(trace.arrival_ms)
+    num_jobs = int(np.count_nonzero(arrived(trace)))
+    return trace.held_ms / MS_PER_HOUR / max(1, num_jobs)
 
 
 def work_inflation(trace: Trace, sequence: JobSequence) -> float:

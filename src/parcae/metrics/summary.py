@@ -54,7 +54,7 @@ class RunSummary:
         wasted_share: share of the core time of all attempts that brought no result.
         cores_held: mean number of cores that were up or starting; None, as the next, for a cluster
             of a fixed size.
-        core_hours_per_job: core hours held / jobs.
+        core_hours_per_job: core hours held / jobs that arrived.
     """
 
     average_jct_ms: float
