@@ -9,8 +9,11 @@ import pytest
 from pydantic import ValidationError
 
 from parcae.errors import ConfigError
-from parcae.simulation.config import SimulationConfig
+from parcae.policies.orders.kernels import OrderKind
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.many import SimulatorBatch
+from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
 from parcae.simulation.uncertainty import draw_knowledge, draw_run_factors, parse_estimate_error
 from parcae.workloads.arrivals import JobSequence
@@ -123,6 +126,15 @@ def test_simulators_run_with_the_factors_of_the_log() -> None:
     assert batch.future(0).run_factor.tolist() == [*expected, 1.0, 1.0]
     exact = SimulationConfig(num_executors=2, estimate_error=0.5)
     assert Simulator(sequence, exact, 7).future.run_factor.tolist() == [1.0] * 6
+
+
+def test_a_task_of_a_huge_spread_takes_a_long_time_and_not_none() -> None:
+    sequence = _sequence(2, work_sigma=500.0)
+    config = SimulationConfig(world=WorldName.CORES, num_executors=2, estimate_error="log")
+    policy = OrderPolicy("fair", OrderKind.FAIR, plan_tables())
+    trace = simulate(sequence, policy, config, 3)
+    long_ms = 1_000 * 2**31
+    assert trace.completion_ms.tolist() == pytest.approx([long_ms, long_ms + 1_000])
 
 
 @pytest.mark.parametrize("error", [-0.1, 11.0, math.inf, math.nan, "often"])

@@ -20,6 +20,8 @@ Float64Array = npt.NDArray[np.float64]
 EstimateError = float | Literal["log"]
 #: A factor of e^10 at one sigma: with larger ones, durations would exceed the range of numbers.
 LARGEST_SIGMA = 10.0
+#: Largest factor on durations, which are below 2^31 ms: their product in ms is a 64-bit integer.
+_LARGEST_FACTOR = 2.0**31
 
 
 def parse_estimate_error(text: str) -> EstimateError:
@@ -100,4 +102,5 @@ def draw_run_factors(
     (run_rng,) = rng.spawn(1)
     job_log = work_sigma * run_rng.standard_normal(len(jobs))
     stage_log = duration_sigma * run_rng.standard_normal(len(duration_sigma))
-    return np.exp(np.repeat(job_log, num_stages) + stage_log)
+    factor_log = np.repeat(job_log, num_stages) + stage_log
+    return np.exp(np.minimum(factor_log, math.log(_LARGEST_FACTOR)))
