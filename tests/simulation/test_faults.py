@@ -99,6 +99,15 @@ def test_a_lost_executor_takes_its_running_tasks_and_its_cores() -> None:
     }
 
 
+def test_an_executor_that_is_not_back_at_the_end_was_down_until_then() -> None:
+    # Executor 0 is lost at 47 ms and would be back after the end of the run; executor 1 lasts.
+    faults = Faults(lost_per_hour=36_000, executor_cores=2, restart_s=10)
+    trace = _run(4, [100, 100, 100, 100], faults, seed=1230)
+    assert (trace.completion_ms.tolist(), trace.clock_ms) == ([200], 200)
+    assert trace.faults is not None
+    assert trace.faults.down_ms == 2 * (200 - 47)
+
+
 def test_the_virtual_run_has_no_more_cores_than_there_were() -> None:
     jobs = tuple(
         JobSpec(name, (StageSpec(400, TaskDurations.constant(1_000)),)) for name in ("a", "b")

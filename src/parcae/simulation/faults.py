@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parcae.cluster.trace import FaultCounts
@@ -200,8 +201,13 @@ def put_faults(faults: Faults, future: Future) -> None:
     table.least_ms[0] = faults.speculation_least_ms
 
 
-def read_counts(future: Future) -> FaultCounts | None:
-    """What went wrong in the run of one simulator; None if its settings have no faults."""
+def read_counts(future: Future, clock_ms: int) -> FaultCounts | None:
+    """What went wrong in the run of one simulator; None if its settings have no faults.
+
+    Args:
+        future: the tables of one simulator.
+        clock_ms: the end of the run; executors that were lost and not back lacked until then.
+    """
     if len(future.faults) == 0:
         return None
     table = future.faults
@@ -212,5 +218,15 @@ def read_counts(future: Future) -> FaultCounts | None:
         copies=int(table.num_copies[0]),
         copies_won=int(table.num_copies_won[0]),
         wasted_ms=int(table.wasted_ms[0]),
-        down_ms=int(table.down_ms[0]),
+        down_ms=int(table.down_ms[0]) - _down_after_ms(future, clock_ms),
+    )
+
+
+def _down_after_ms(future: Future, clock_ms: int) -> int:
+    """Core time after the end of the run that `down_ms` counts for the executors still down."""
+    rows = future.fault_cores
+    cores = int(future.faults.executor_cores[0])
+    return sum(
+        min(cores, len(rows) - executor * cores) * (int(rows.change_ms[executor]) - clock_ms)
+        for executor in np.flatnonzero(rows.is_down).tolist()
     )

@@ -330,7 +330,7 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
         classes=tuple(
             ExecutorClass(count, cpu, memory) for cpu, memory, count, _ in state.classes.tolist()
         ),
-        faults=read_counts(future),
+        faults=read_counts(future, now["clock_ms"]),
         held_ms=held_core_ms(future, now["clock_ms"]),
         world=World(now["world"]),
     )
