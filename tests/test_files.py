@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import tempfile
 import threading
 from pathlib import Path
 
@@ -28,6 +29,15 @@ def test_a_device_is_written_to(tmp_path: Path) -> None:
     write_text(link, "nothing")
     assert link.is_symlink()
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs a writable /dev/shm")
+def test_a_file_in_shared_memory_is_replaced() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = Path(folder) / "file"
+        write_text(path, "old")
+        write_text(path, "new")
+        assert path.read_text() == "new"
 
 
 def test_a_pipe_is_written_to(tmp_path: Path) -> None:

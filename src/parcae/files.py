@@ -72,8 +72,9 @@ def is_written_to(path: Path) -> bool:
     """Whether `path` is a device, a pipe or a socket: these are written to, never replaced.
 
     So is the name of an open file: `/dev/stdout` may be a file to which a shell directs the output.
+    `/dev/shm` has files as any folder does.
     """
-    if str(path).startswith(("/dev/", "/proc/")):
+    if str(path).startswith(("/dev/", "/proc/")) and not str(path).startswith("/dev/shm/"):
         return True
     try:
         return not stat.S_ISREG(path.stat().st_mode)
