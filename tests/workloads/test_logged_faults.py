@@ -11,8 +11,9 @@ from parcae.errors import ConfigError, FormatError, WorkloadError
 from parcae.simulation.faults import Faults, check_losses, parse_faults, resolve_faults
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.describe import describe_workload, fingerprint
+from parcae.workloads.durations import TaskDurations
 from parcae.workloads.faults import LoggedFaults, combined
-from parcae.workloads.job import Workload
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.spark_event_log import read_spark_event_logs
 from tests.conftest import job
 from tests.workloads.spark_log_builder import (
@@ -118,6 +119,13 @@ def test_losses_that_would_end_no_attempt_are_refused() -> None:
     check_losses(Faults(lost_per_hour=600), jobs)  # ten losses a minute
     with pytest.raises(ConfigError, match=r"lost 60 times .* \(60 s\).* at most lost=600"):
         check_losses(Faults(lost_per_hour=3_600), jobs)
+    with pytest.raises(ConfigError, match=r"\(300 s\).* at most lost=120"):
+        check_losses(Faults(lost_per_hour=600, straggler_share=1), jobs)
+    few_long = TaskDurations.of([1_000] * 99 + [1_000_000])
+    jobs = [JobSpec("b", (StageSpec(4, few_long),))]
+    check_losses(Faults(lost_per_hour=100), jobs)
+    with pytest.raises(ConfigError, match=r"\(1,000 s\).* at most lost=36"):
+        check_losses(Faults(lost_per_hour=100, redraws=False), jobs)
 
 
 def test_a_workload_file_keeps_the_counts(tmp_path: Path) -> None:

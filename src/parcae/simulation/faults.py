@@ -166,14 +166,21 @@ def resolve_faults(faults: Faults | None, workload: Workload) -> Faults | None:
 def check_losses(faults: Faults, jobs: Iterable[JobSpec]) -> None:
     """Refuse executors that are lost so often that a task would hardly ever end.
 
-    A task whose executor is lost runs again, about exp(losses during the task) times.
+    A task whose executor is lost runs again, about exp(losses during the task) times. Where each
+    attempt samples a duration of its own, that of a mean task counts, else the longest one.
 
     Raises:
         ConfigError: a task takes longer than that many losses, on average.
     """
     if faults.lost_per_hour == 0:
         return
-    longest_ms = max((stage.mean_task_ms for job in jobs for stage in job.stages), default=0.0)
+    stages = [stage for job in jobs for stage in job.stages]
+    if faults.redraws:
+        longest_ms = max((stage.mean_task_ms for stage in stages), default=0.0)
+    else:
+        longest_ms = max((float(s.durations.all_samples.max()) for s in stages), default=0.0)
+    if faults.straggler_share == 1:
+        longest_ms *= faults.straggler_factor
     losses = faults.lost_per_hour * longest_ms / MS_PER_HOUR
     if losses > _MOST_LOSSES:
         raise ConfigError(
