@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,7 @@ from parcae.errors import ConfigError
 from parcae.metrics.cluster import (
     busy_executors,
     concurrency,
+    cores_held,
     executor_share,
     executors_per_job,
     last_completion_ms,
@@ -29,6 +32,13 @@ def test_a_run_cut_off_lasts_until_its_end() -> None:
 
 def test_utilization_is_executed_time_over_available_time() -> None:
     assert utilization(trace()) == 10_000 / (2 * 7_000)
+
+
+def test_an_elastic_cluster_is_measured_by_the_cores_that_it_held() -> None:
+    elastic = replace(trace(), held_ms=12_000)
+    assert utilization(elastic) == 10_000 / 12_000
+    assert cores_held(elastic) == 12_000 / 8_000
+    assert cores_held(trace()) is None
 
 
 def test_a_run_of_no_time_has_utilization_zero() -> None:

@@ -44,6 +44,12 @@ def test_a_job_that_takes_no_time_counts_as_one_ms() -> None:
     assert runs.ratio_to_first.tolist() == [[1.0, 1.0], [1.0, 3.0]]
 
 
+def test_a_job_that_would_arrive_after_the_end_has_no_deadline_to_miss() -> None:
+    runs = paired_runs([cut_off()], deadline_ms=np.array([4_000.0, math.inf, 1_000.0]))
+    assert runs.has_deadline.tolist() == [[True, False, False]]
+    assert runs.missed.tolist() == [[True, False, False]]
+
+
 def test_exactly_five_percent_more_is_not_later() -> None:
     runs = paired_runs([trace(completion_ms=(100, 1_100)), trace(completion_ms=(105, 1_106))])
     assert count_later(runs.ratio_to_first[1], LATER) == (1, 2)
