@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -196,3 +199,40 @@ def test_without_copies_a_step_writes_over_the_observations_before_it() -> None:
         assert all(np.shares_memory(seen[name], written[name]) for name in seen)
         assert not any(np.shares_memory(observations[name], first[name]) for name in seen)
     assert num_ends > 0
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["copy", "pickle"]
+)
+@pytest.mark.parametrize("settings", [_CASES["stream"], _CASES["elastic"]], ids=["stream", "cores"])
+def test_a_copy_in_an_episode_goes_on_alone_and_plays_other_episodes_of_its_own(
+    settings: dict[str, Any], copied: Callable[[ClusterEnv], ClusterEnv]
+) -> None:
+    env = ClusterEnv(**settings)
+    observation, _ = env.reset(seed=3)
+    other = copied(env)
+    action = np.stack([observation["action_mask"].argmax(), 0])
+    shown = [one.step(action) for one in (env, other)]
+    ends = [
+        _played_on(one, observation)
+        for one, (observation, *_) in zip((env, other), shown, strict=True)
+    ]
+    assert ends[0] == ends[1]
+    for seed in (4, 5):
+        fresh = ClusterEnv(**settings)
+        assert _played_on(other, other.reset(seed=seed)[0]) == _played_on(
+            fresh, fresh.reset(seed=seed)[0]
+        )
+
+
+def _played_on(
+    env: ClusterEnv, observation: dict[str, np.ndarray]
+) -> tuple[list[float], dict[str, Any]]:
+    """The rewards and the info of an episode that takes the first choices up to its end."""
+    rewards: list[float] = []
+    info: dict[str, Any] = {}
+    while not info:
+        action = np.stack([observation["action_mask"].argmax(), 0])
+        observation, reward, _, _, info = env.step(action)
+        rewards.append(reward)
+    return rewards, info

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -83,6 +84,10 @@ class SimulatorRows:
 
     def __len__(self) -> int:
         return len(self._sequences)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle has: not the views, which would not be of its own tables."""
+        return {**self.__dict__, "_states": {}, "_futures": {}}
 
     @property
     def simulations(self) -> Simulations:
