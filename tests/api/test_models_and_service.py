@@ -12,9 +12,14 @@ import pytest
 import parcae
 import parcae.environment
 from parcae.environment.cluster import ClusterEpisodes
-from parcae.errors import ConfigError
+from parcae.environment.layout import NO_ROW
+from parcae.environment.settings import read_cluster
+from parcae.errors import ConfigError, PolicyError
 from parcae.service.demonstration import demonstrate, simulated_client
+from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate as play
+from parcae.simulation.simulator import Simulator
+from tests.conftest import batch, job
 from tests.service.stopping import stopped_when
 
 _SETTINGS = {"workload": "toy", "num_jobs": 4, "executors": 4, "num_limits": 4}
@@ -71,6 +76,29 @@ def test_a_model_of_another_environment_is_refused() -> None:
         parcae.ModelPolicy(FirstChoice(env), other)
     with pytest.raises(ConfigError, match="is not parcae/Cluster-v0"):
         parcae.ModelPolicy(FirstChoice(env), gymnasium.make("parcae/Packing-v0"))
+
+
+def test_edges_of_another_workload_that_have_no_row_are_left_out() -> None:
+    # A toy job has at most 2 edges, a job of four stages that wait for all before them has 6.
+    dense = job("dense", *((1, 1_000, tuple(range(row))) for row in range(4)))
+    simulator = Simulator(batch(dense, dense, dense), SimulationConfig(num_executors=4), 1)
+    simulator.start()
+    episodes = ClusterEpisodes(2, read_cluster(_SETTINGS))
+    assert episodes.follow(0, simulator.observe())
+    edges = episodes.observations()["edges"]
+    of_one = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]
+    assert edges[0].tolist() == [*of_one, [4, 5], [4, 6]]
+    assert (edges[1] == NO_ROW).all()
+
+
+def test_a_model_that_chooses_classes_is_refused_on_a_cluster_without_them() -> None:
+    env = gymnasium.make("parcae/Cluster-v0", **_SETTINGS, executor_classes="decima")
+    policy = parcae.ModelPolicy(FirstChoice(env), env)
+    jobs = parcae.workload("toy").draw(4, "batch", parcae.Cluster(executors=4), seed=1)
+    with pytest.raises(PolicyError, match=r"1 executor class.* in an environment with 4; give"):
+        parcae.simulate(jobs, policy, parcae.Cluster(executors=4))
+    classes = parcae.Cluster(executors=4, executor_classes="decima")
+    assert parcae.simulate(jobs, policy, classes).summary.unfinished == 0
 
 
 def newest_first(view: parcae.SchedulerView) -> list[parcae.JobView]:

@@ -370,7 +370,15 @@ class ClusterEpisodes:
 
         Returns:
             Whether there is a choice; where there is none, nothing is shown.
+
+        Raises:
+            PolicyError: the cluster has another number of executor classes than are shown.
         """
+        if self.num_classes not in (0, len(observation.classes)):
+            raise PolicyError(
+                f"a cluster with {len(observation.classes)} executor class(es) cannot be shown in "
+                f"an environment with {self.num_classes}; give both the same executor_classes"
+            )
         self._followed[row] = observation
         if not has_choice(observation):
             return False

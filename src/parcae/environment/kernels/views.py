@@ -220,7 +220,11 @@ def _write_stages(state, shown, view, scales, num_rows):  # type: ignore[no-unty
 
 @kernel
 def _write_edges(state, shown, view, num_rows):  # type: ignore[no-untyped-def]
-    """Write the edges between shown stages. Returns their number."""
+    """Write the edges between shown stages. Returns their number.
+
+    Jobs of another workload may have more of them than there are rows; these are left out.
+    """
+    room = view.edges.shape[0]
     count = 0
     stages = state.stages
     for row in range(num_rows):
@@ -229,7 +233,7 @@ def _write_edges(state, shown, view, num_rows):  # type: ignore[no-untyped-def]
             stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]
         ):
             child_row = shown.row_of_stage[state.children[edge]]
-            if child_row != NO_ROW:
+            if child_row != NO_ROW and count < room:
                 view.edges[count, 0] = row
                 view.edges[count, 1] = child_row
                 count += 1
