@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import parcae
 import parcae.environment
@@ -99,6 +100,33 @@ def test_a_model_that_chooses_classes_is_refused_on_a_cluster_without_them() -> 
         parcae.simulate(jobs, policy, parcae.Cluster(executors=4))
     classes = parcae.Cluster(executors=4, executor_classes="decima")
     assert parcae.simulate(jobs, policy, classes).summary.unfinished == 0
+
+
+@pytest.mark.parametrize("scales_observations", [True, False])
+def test_a_model_of_normalised_observations_is_refused(scales_observations: bool) -> None:
+    env = gymnasium.make("parcae/Cluster-v0", **_SETTINGS)
+    model = FirstChoice(env)
+    trained_on = VecNormalize(DummyVecEnv([lambda: env]), norm_obs=scales_observations)
+    model.get_vec_normalize_env = lambda: trained_on  # type: ignore[attr-defined]
+    if scales_observations:
+        with pytest.raises(ConfigError, match="observations that VecNormalize scales"):
+            parcae.ModelPolicy(model, env)
+    else:
+        assert parcae.ModelPolicy(model, env, name="first").name == "first"
+
+
+def test_a_model_with_a_memory_is_refused() -> None:
+    class Recurrent(FirstChoice):
+        def predict(self, observation: Any, **options: Any) -> tuple[Any, Any]:
+            mask = observation["action_mask"]
+            action, _ = super().predict(observation, action_masks=mask)
+            return action, np.zeros(3)
+
+    env = gymnasium.make("parcae/Cluster-v0", **_SETTINGS)
+    cluster = parcae.Cluster(executors=4)
+    jobs = parcae.workload("toy").draw(4, "batch", cluster, seed=1)
+    with pytest.raises(PolicyError, match="'recurrent': recurrent models cannot be policies"):
+        parcae.simulate(jobs, parcae.ModelPolicy(Recurrent(env), env), cluster)
 
 
 def newest_first(view: parcae.SchedulerView) -> list[parcae.JobView]:

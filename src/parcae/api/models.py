@@ -11,7 +11,7 @@ import numpy as np
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.environment.cluster import ClusterEpisodes
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, PolicyError
 
 
 class Model(Protocol):
@@ -30,14 +30,16 @@ class ModelPolicy:
     mean there. Decisions without a choice are made without it, as in the environment.
 
     Args:
-        model: a Stable-Baselines3 or sb3-contrib model.
+        model: a Stable-Baselines3 or sb3-contrib model that sees entries of the environment's
+            observation as they are: not through `StableBaselinesEnv`, not normalised.
         env: the environment that it was trained on, or one with the same settings; wrappers that
             only leave entries of the observation out are understood.
         name: how tables call it.
         deterministic: the most probable action instead of a drawn one.
 
     Raises:
-        ConfigError: another environment, or a model that was trained on another observation.
+        ConfigError: another environment, or a model that was trained on another observation or a
+            normalised one.
     """
 
     def __init__(
@@ -62,7 +64,8 @@ class ModelPolicy:
         """The decision that the model's action means.
 
         Raises:
-            PolicyError: the cluster has another number of executor classes than the model knows.
+            PolicyError: the cluster has another number of executor classes than the model knows, or
+                the model is recurrent.
         """
         episodes = self._episodes
         if not episodes.follow(0, observation):
@@ -71,7 +74,12 @@ class ModelPolicy:
         options: dict[str, Any] = {"deterministic": self._is_deterministic}
         if self._is_masked:
             options["action_masks"] = seen["action_mask"]
-        action, _ = self._model.predict({key: seen[key] for key in self._keys}, **options)
+        action, memory = self._model.predict({key: seen[key] for key in self._keys}, **options)
+        if memory is not None:
+            raise PolicyError(
+                f"policy {self.name!r}: recurrent models cannot be policies, because what they "
+                "remember is lost between decisions; train one without memory"
+            )
         return episodes.decision(0, np.asarray(action))
 
 
@@ -82,6 +90,12 @@ def _takes_masks(model: Model) -> bool:
 
 def _keys(model: Model, episodes: ClusterEpisodes) -> tuple[str, ...]:
     """The entries of the observation that the model was trained on."""
+    normalized = getattr(model, "get_vec_normalize_env", lambda: None)()
+    if normalized is not None and normalized.norm_obs:
+        raise ConfigError(
+            "the model was trained on observations that VecNormalize scales, which this "
+            "environment does not show; train with VecNormalize(..., norm_obs=False)"
+        )
     spaces = getattr(model.observation_space, "spaces", None)
     known: dict[str, Any] = getattr(episodes.observation_space, "spaces", {})
     if spaces is None or any(name not in known or known[name] != spaces[name] for name in spaces):
