@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -291,6 +292,21 @@ def test_a_process_ends_with_the_exit_code_of_its_command(
     assert output in done.stdout
     assert error in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_characters_that_the_encoding_of_the_output_lacks_lose_no_result(tmp_path: Path) -> None:
+    write_workload(replace(toy_workload(), name="2 € × 3"), tmp_path / "toy.parcae")
+    done = subprocess.run(
+        [sys.executable, "-m", "parcae.cli.main", "workload", "describe", "toy.parcae"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        encoding="latin-1",
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Workload 2 ? × 3" in done.stdout
+    assert "Largest jobs" in done.stdout
 
 
 @pytest.mark.parametrize(

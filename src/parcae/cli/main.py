@@ -6,6 +6,7 @@ Commands import what they need inside their functions, so that `parcae --help` s
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -148,6 +149,15 @@ def _leave_closed_pipe() -> None:
     sys.exit(FAILED)
 
 
+def _replace_unknown_characters() -> None:
+    """Print a question mark for each character that the encoding of the output lacks.
+
+    By default Python raises an error, which would lose the result of a long command.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
 def _terminate(number: int, frame: FrameType | None) -> None:
     """End the process as after Ctrl-C, so that what it started ends, too."""
     del frame
@@ -158,6 +168,7 @@ def main() -> None:
     """Run the command line. Bad input ends it with exit code 2, a bug with 1, both in one line."""
     # By default SIGTERM ends Python without cleaning up. `parcae serve` has a handler of its own.
     signal.signal(signal.SIGTERM, _terminate)
+    _replace_unknown_characters()
     from pydantic import ValidationError
 
     from parcae.errors import InputError
