@@ -136,6 +136,37 @@ def test_two_outputs_to_one_file_are_refused(command: str, flags: str, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "workload sample own -o own",
+        "workload prepare -o ./own own --half first",
+        "export tuned own -o own",
+        "export own toy -o own",
+        "compare own --json own",
+        "compare --per-job own.csv toy --deadlines own.csv",
+        "size toy own --cores 2,4 --csv own",
+        "tune toy --deadlines own.csv -o own.csv",
+        "packing compare --swf own --json own",
+        "packing tune tetris --swf log.swf --also-swf own -o own",
+    ],
+)
+def test_an_output_that_would_replace_an_input_is_refused(command: str, tmp_path: Path) -> None:
+    for name in ("own", "own.csv"):
+        (tmp_path / name).write_text("what took hours")
+    done = run(f"parcae {command}", tmp_path)
+    assert done.returncode == 2
+    assert "would replace what the command reads: give another file" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"what took hours"}
+
+
+def test_a_tuning_may_go_on_in_its_file(tmp_path: Path) -> None:
+    command = "parcae packing tune withhold --load 1 --window 10 --generations 1 -o own.safetensors"
+    assert run(command, tmp_path).returncode == 0
+    assert run(f"{command} --start own.safetensors", tmp_path).returncode == 0
+
+
 def test_two_outputs_may_go_to_one_device(tmp_path: Path) -> None:
     files = "--json /dev/null --keep /dev/null"
     done = run(f"parcae compare toy --seeds 2 --jobs 2 --cores 2 --policies fair {files}", tmp_path)

@@ -493,7 +493,7 @@ def test_an_import_does_not_replace_what_it_reads(tmp_path: Path) -> None:
     for output in ("log", "./log", "link"):
         done = run(f"parcae workload import spark-events log -o {output}", tmp_path)
         assert done.returncode == 2
-        assert "would replace what is imported" in done.stderr
+        assert "would replace what the command reads" in done.stderr
     assert log.read_bytes() == small_log()
 
 

@@ -13,8 +13,9 @@ import typer
 
 Values = Mapping[str, Any]
 
-#: Key of a context's dictionary of the files that the command's options name, with their flags.
-_FLAG_OF_FILE = "parcae.flag_of_file"
+#: Key of a context's dictionary of the files that the command's arguments and options name, each
+#: with that name and whether the command writes it.
+_FILES = "parcae.files"
 
 
 def file_to_write(
@@ -23,22 +24,42 @@ def file_to_write(
     """Check that an option's file can be written; the callback of such options.
 
     Raises:
-        ConfigError: another option of the command names the same file.
+        ConfigError: the command also writes or reads this file in another place.
         OSError: the file cannot be written.
     """
     from parcae.files import check_place
 
     if path is not None:
         check_place(path)
-        _refuse_second(context, max(option.opts, key=len), path)
+        _refuse_replacing(context, option, path, is_written=True)
     return path
 
 
-def _refuse_second(context: typer.Context, flag: str, path: Path) -> None:
-    """Note which option writes a file, and refuse a second one that would replace it.
+def file_to_read(context: typer.Context, option: typer.CallbackParam, given: Any) -> Any:
+    """Check that no option of the command replaces a file that it reads; as a callback.
+
+    Args:
+        context: the context of the command.
+        option: the argument or option.
+        given: a path or several, some of which may name no file, such as built-in workloads.
 
     Raises:
-        ConfigError: another option of the command names the same file.
+        ConfigError: an option of the command writes one of these files.
+    """
+    several = given if isinstance(given, list | tuple) else [] if given is None else [given]
+    for path in map(Path, several):
+        if path.exists():
+            _refuse_replacing(context, option, path, is_written=False)
+    return given
+
+
+def _refuse_replacing(
+    context: typer.Context, option: typer.CallbackParam, path: Path, *, is_written: bool
+) -> None:
+    """Note that an argument or option names a file, and refuse it if that would replace the file.
+
+    Raises:
+        ConfigError: another one names the same file, and one of the two writes it.
     """
     from parcae.errors import ConfigError
     from parcae.files import is_written_to
@@ -46,10 +67,15 @@ def _refuse_second(context: typer.Context, flag: str, path: Path) -> None:
     # Two outputs may well go to one device or pipe, one after the other.
     if is_written_to(path):
         return
-    flag_of = context.meta.setdefault(_FLAG_OF_FILE, {})
-    first = flag_of.setdefault(path.resolve(), flag)
-    if first != flag:
-        raise ConfigError(f"{first} and {flag} both write {path}: give two files")
+    name = max(option.opts, key=len)
+    files = context.meta.setdefault(_FILES, {})
+    first, was_written = files.setdefault(path.resolve(), (name, is_written))
+    if first == name or not (is_written or was_written):
+        return
+    if is_written and was_written:
+        raise ConfigError(f"{first} and {name} both write {path}: give two files")
+    writer = name if is_written else first
+    raise ConfigError(f"{writer} {path} would replace what the command reads: give another file")
 
 
 def report_to_write(

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from parcae.cli.checks import file_to_write
-from parcae.cli.options import SOURCE_HELP
+from parcae.cli.checks import file_to_read, file_to_write
+from parcae.cli.options import WorkloadArgument
 
 _POLICY_HELP = (
     "The policy: srpt, tuned, or the checkpoint of a tuned rule (*.safetensors). It can have a "
@@ -17,10 +17,10 @@ _POLICY_HELP = (
 
 
 def export_command(
-    policy: Annotated[str, typer.Argument(help=_POLICY_HELP, show_default=False)],
-    workload: Annotated[
-        str, typer.Argument(metavar="NAME|FILE", help=SOURCE_HELP, show_default=False)
+    policy: Annotated[
+        str, typer.Argument(help=_POLICY_HELP, show_default=False, callback=file_to_read)
     ],
+    workload: WorkloadArgument,
     output: Annotated[
         Path,
         typer.Option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.checks import file_to_read
 from parcae.cli.elastic import parse_cores
 from parcae.workloads.limits import MOST_EXECUTORS
 
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 SOURCE_HELP = "A built-in workload (tpch, synthetic, toy, one-stage) or a workload file (*.parcae)."
 WorkloadArgument = Annotated[
-    str, typer.Argument(metavar="NAME|FILE", help=SOURCE_HELP, show_default=False)
+    str,
+    typer.Argument(
+        metavar="NAME|FILE", help=SOURCE_HELP, show_default=False, callback=file_to_read
+    ),
 ]
 # The default depends on other options, so it is None here, and the help text says what applies.
 WorldOption = Annotated[
@@ -152,6 +156,7 @@ DeadlinesOption = Annotated[
         "--deadlines",
         help="Deadlines by job name: a CSV table `job,deadline` with lines such as etl-*,5m. "
         "Missed ones are counted, and the policy edf orders by them.",
+        callback=file_to_read,
     ),
 ]
 DurationsOption = Annotated[

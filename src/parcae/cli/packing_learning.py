@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.checks import Only, refusing
+from parcae.cli.checks import Only, file_to_read, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import (
     Found,
@@ -46,6 +46,7 @@ class PieceOptions:
         typer.Option(
             "--also-swf",
             help="A further log; pieces are drawn from all logs in turn. Can be repeated.",
+            callback=file_to_read,
         ),
     ] = None
     piece_jobs: Annotated[

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.checks import Only
+from parcae.cli.checks import Only, file_to_read
 from parcae.cli.options import MOST
 from parcae.cli.progress import print_reading
 
@@ -108,7 +108,11 @@ class LogOptions(ReadingOptions):
 
     swf: Annotated[
         Path | None,
-        typer.Option("--swf", help="A log in the Standard Workload Format (*.swf, *.swf.gz)."),
+        typer.Option(
+            "--swf",
+            help="A log in the Standard Workload Format (*.swf, *.swf.gz).",
+            callback=file_to_read,
+        ),
     ] = None
 
     def read_noting(self, path: Path) -> SwfLog:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcae.cli.checks import Only, file_to_write, picture_to_write, refusing
+from parcae.cli.checks import Only, file_to_read, file_to_write, picture_to_write, refusing
 from parcae.cli.elastic import FOR_ELASTIC, ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
@@ -170,6 +170,7 @@ def size_command(
             help="Spark event logs, or folders of them; or one workload: a name or a *.parcae "
             "file.",
             show_default=False,
+            callback=file_to_read,
         ),
     ],
     *,

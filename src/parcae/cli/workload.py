@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from parcae.cli.checks import Only, check_options, file_to_write
+from parcae.cli.checks import Only, check_options, file_to_read, file_to_write
 from parcae.cli.options import MOST, JsonOption, ModelOption, WorkloadArgument, load, numbers
 from parcae.cli.progress import counting, print_reading
 
@@ -84,8 +84,6 @@ def _import_command(reader: Reader) -> Any:
 
         given = options.pop(source)
         paths = given if reader.takes_many else [given]
-        if not reader.takes_url:
-            _refuse_input(paths, output)
         _import(
             lambda progress: read_workload(reader.format, paths, progress=progress, **options),
             output,
@@ -101,18 +99,6 @@ def _import_command(reader: Reader) -> Any:
     return typer.main.get_command(alone)
 
 
-def _refuse_input(paths: list[Path], output: Path) -> None:
-    """Check that the workload does not replace what it is made of.
-
-    Raises:
-        ConfigError: the output is one of the paths.
-    """
-    from parcae.errors import ConfigError
-
-    if any(path.resolve() == output.resolve() for path in paths):
-        raise ConfigError(f"-o {output} would replace what is imported; give another file")
-
-
 def _rule(option: ReaderOption) -> Only:
     """The rule that an option of a reader has no effect with another one."""
     other = str(option.useless_with)
@@ -122,7 +108,7 @@ def _rule(option: ReaderOption) -> Only:
 
 def _import_parameters(reader: Reader) -> list[inspect.Parameter]:
     """The parameters of the command that imports a format, the paths first."""
-    argument = typer.Argument(help=reader.source, show_default=False)
+    argument = typer.Argument(help=reader.source, show_default=False, callback=file_to_read)
     if reader.takes_url:
         source = _parameter("url", Annotated[str, argument])
     elif reader.takes_many:
