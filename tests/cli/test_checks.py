@@ -36,6 +36,7 @@ from tests.fuzzing.commands import commands
         ("train toy -o out --network decima --rule tuned", "only to --network parcae and to"),
         ("reproduce deeprm-fig4 --executors 3", "--executors has no effect"),
         ("reproduce deeprm-fig4 --workload toy", "--workload has no effect"),
+        ("reproduce a2c-table1 --workload a.swf", "and, with a log (*.swf), to a2c-table4"),
         ("reproduce decima-fig14 --decima features=jobs", "--decima has no effect"),
         ("packing simulate --load 1 --processors 3", "only to logs"),
         ("packing simulate --swf a.swf --window 3", "only to jobs that are drawn"),
@@ -59,6 +60,14 @@ def test_an_option_without_an_effect_is_refused(command: str, words: str, tmp_pa
     assert done.returncode == 2
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("study", ["deeprm-fig4", "a2c-table1"])
+def test_a_recipe_that_a_study_does_not_know_is_refused_first(study: str, tmp_path: Path) -> None:
+    done = run(f"parcae reproduce {study} --recipe steps", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("parcae: no recipe 'steps' of ")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_default_is_never_refused(tmp_path: Path) -> None:

@@ -247,17 +247,6 @@ def test_a_study_refuses_policies_that_it_would_not_use(tmp_path: Path) -> None:
             reproduce(name, of_other)
 
 
-@pytest.mark.parametrize("study", ["deeprm-fig4", "a2c-table1"])
-def test_the_command_refuses_an_unknown_recipe_although_the_policies_ship(
-    tmp_path: Path, study: str
-) -> None:
-    app = typer.Typer()
-    app.command()(reproduce_command)
-    done = CliRunner().invoke(app, [study, "--recipe", "imitation", "-o", str(tmp_path)])
-    assert "recipe 'imitation'" in str(done.exception)
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_command_refuses_the_options_of_another_world(tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(reproduce_command)

@@ -229,8 +229,8 @@ def _takes_decima_settings(given: Values) -> bool:
     ),
     Only(
         ("workload",),
-        lambda given: not _is_packing(given) or given["workload"].endswith((".swf", ".swf.gz")),
-        "with a log (*.swf) to studies of rigid jobs",
+        lambda given: not _is_packing(given) or given["study"] == "a2c-table4",
+        "to studies of Decima's cluster and, with a log (*.swf), to a2c-table4",
     ),
     Only(
         (
