@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from parcae.cli.main import app
 from parcae.errors import ConfigError
 from parcae.spark import build as building
+from parcae.spark.applications import running_service
 from parcae.spark.build import build_plugin, plugin_folder, sources_hash
 from parcae.spark.defaults import CLASS_PATH, PLUGINS
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
@@ -176,6 +177,23 @@ def test_the_application_keeps_its_own_dashes(
     done = CliRunner().invoke(app, [*line, "--x", "1", "--", "--y"])
     assert done.exit_code == 0, done.output
     assert commands[0][-5:] == ["a.py", "--x", "1", "--", "--y"]
+
+
+def test_a_service_that_does_not_start_is_quoted_without_earlier_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'parcae: this one' >&2\nexit 2\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    log = tmp_path / "service.log"
+    log.write_text("parcae: an earlier one\n")
+    with (
+        pytest.raises(ConfigError, match=r"^the service did not start: this one$"),
+        running_service("srpt", "tpch", log=log),
+    ):
+        pass
+    assert log.read_text() == "parcae: an earlier one\nparcae: this one\n"
 
 
 @needs_spark

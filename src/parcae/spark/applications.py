@@ -87,14 +87,18 @@ def running_service(
     command += ["--port", str(port), "--admin-port", str(admin_port), *extra]
     with contextlib.ExitStack() as stack:
         errors: Any = stack.enter_context(log.open("ab")) if log else subprocess.PIPE
+        start = log.stat().st_size if log else 0  # the log may have lines of earlier services
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
         stack.callback(_stop, process)
-        ready = json.loads(_first_line(process, log))
+        ready = json.loads(_first_line(process, log, start))
         yield RunningService(ready["port"], ready.get("admin_port"), process)
 
 
-def _first_line(process: subprocess.Popen[bytes], log: Path | None) -> bytes:
-    """The line of JSON that the service prints when it is ready."""
+def _first_line(process: subprocess.Popen[bytes], log: Path | None, start: int) -> bytes:
+    """The line of JSON that the service prints when it is ready.
+
+    Its standard error is in the log from byte `start` on.
+    """
     assert process.stdout is not None
     # A service that hangs must not block this process for ever.
     readable, _, _ = select.select([process.stdout], [], [], _READY_S)
@@ -102,7 +106,7 @@ def _first_line(process: subprocess.Popen[bytes], log: Path | None) -> bytes:
     if line:
         return line
     process.kill()
-    output = log.read_bytes() if log else (process.stderr.read() if process.stderr else b"")
+    output = log.read_bytes()[start:] if log else (process.stderr.read() if process.stderr else b"")
     raise ConfigError(
         "the service did not start: "
         + output.decode(errors="replace").strip().removeprefix("parcae: ")
