@@ -165,6 +165,19 @@ def test_a_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         measure_tpch(_config(tmp_path))
 
 
+def test_the_version_of_java_is_not_one_of_its_options(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    picked = 'Picked up JAVA_TOOL_OPTIONS: -Dversion="9"'
+    for says, version in (('openjdk version "17.0.15" 2025', "17.0.15"), ("Java", "unknown")):
+        java.write_text(f"#!/bin/sh\necho '{picked}' >&2\necho '{says}' >&2\n")
+        java.chmod(0o755)
+        assert tpch_tools._java_version() == version
+
+
 def test_a_spark_failure_is_reported_with_its_log_and_leaves_nothing_finished(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

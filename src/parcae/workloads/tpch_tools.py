@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -55,9 +56,10 @@ def _generator() -> str | None:
 def _java_version() -> str:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
-    # Java prints `openjdk version "17.0.1" ...` to stderr.
+    # Java prints `openjdk version "17.0.1" ...` to stderr, after lines about JAVA_TOOL_OPTIONS.
     result = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
-    return result.stderr.partition("\n")[0].partition('"')[2].partition('"')[0]
+    version = re.search(r'^\w+ version "([^"]+)"', result.stderr, re.MULTILINE)
+    return version[1] if version else "unknown"
 
 
 def _cpu_model() -> str:
