@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from parcae.cli.spark import app
 from parcae.errors import ConfigError, FormatError
-from parcae.spark import tpch_study
+from parcae.spark import tpch_spark, tpch_study
 from parcae.spark.home import SparkHome
 from parcae.spark.tpch_busy import TaskTimes, Waits, busy_ms, busy_share, idle_while_waiting_share
 from parcae.spark.tpch_calibration import Calibrated, calibration_of, fitted_gap, is_found, next_gap
@@ -152,6 +153,15 @@ def test_busy_time_is_that_within_the_window() -> None:
     assert busy_ms(tasks, 2, 8) == 6 + 3
     assert busy_share(tasks, 2, 0, 20) == 25 / 40
     assert busy_share(tasks, 2, 20, 20) == 0
+
+
+def test_without_proc_the_cores_of_others_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for reader in ("process_cpu_s", "_machine_cpu_s"):
+        monkeypatch.setattr(tpch_spark, reader, lambda *_: math.nan)
+    jvm_s, own_s, other_cores = tpch_spark._Meters(1).read()
+    assert own_s >= 0
+    assert math.isnan(jvm_s)
+    assert math.isnan(other_cores)
 
 
 def test_cores_that_are_idle_count_as_far_as_tasks_wait() -> None:

@@ -374,7 +374,8 @@ class _Meters:
         """Processor time of the JVM and of this process in s, and cores that others used."""
         pairs = zip(self._now(), self._begun, strict=True)
         jvm_s, own_s, machine_s, wall_s = (now - then for now, then in pairs)
-        return jvm_s, own_s, max(0.0, (machine_s - jvm_s - own_s) / wall_s)
+        # NaN stays NaN: it must be the first of the two.
+        return jvm_s, own_s, max((machine_s - jvm_s - own_s) / wall_s, 0.0)
 
 
 def process_cpu_s(pid: int) -> float:
