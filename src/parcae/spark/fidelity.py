@@ -275,8 +275,8 @@ class MeasuredCluster:
         """Measure the overheads on one core, by single tasks, waves of tasks and chains of stages.
 
         With d the sleep, j, t and s the overheads of a job, a task and a stage: w tasks of one
-        stage take j + w (d + t), and a chain of n stages takes j + n (d + t + s). The differences
-        of these times give the overheads.
+        stage take j + w (d + t), and a chain of n stages takes j + n (d + t) + (n - 1) s. The
+        differences of these times give the overheads.
         """
         wave = {"jobs": [_job([[_SLEEP_MS] * _LENGTH])]}
         chain = {"jobs": [_job([[_SLEEP_MS]] * _LENGTH)]}
