@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 import subprocess
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from parcae.spark.build import JarNote, build_plugin
 from parcae.spark.defaults import SparkDefaults
 from parcae.spark.doctor import Check, State, Target, examine
 from parcae.spark.home import SparkHome, find_spark
+from parcae.spark.linkage import check_fit
 from parcae.version import __version__
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
@@ -88,6 +90,57 @@ def test_a_whole_installation_is_right(
     ]
     assert {check.state for check in checks} == {State.OK}
     assert f"{policy}: srpt, version 2, 1 job, written today" in checks[-1].text
+
+
+def _without_manifest(name: str, content: bytes) -> tuple[str, bytes]:
+    return (name, b"" if name.endswith("MANIFEST.MF") else content)
+
+
+def _with_a_cut_class(name: str, content: bytes) -> tuple[str, bytes]:
+    return (name, content[:100] if name.endswith("/ParcaePlugin.class") else content)
+
+
+@needs_spark
+@pytest.mark.parametrize(
+    ("changed", "wrong", "text"),
+    [
+        (_without_manifest, "jar", "is no jar of the plugin"),
+        (_with_a_cut_class, "members", "ParcaePlugin.class: a class file ends too early"),
+    ],
+)
+def test_a_damaged_jar_is_named_once_and_everything_else_is_checked(
+    spark_with: Callable[..., Path],
+    jar: Path,
+    policy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: Callable[[str, bytes], tuple[str, bytes]],
+    wrong: str,
+    text: str,
+) -> None:
+    damaged = tmp_path / jar.name
+    with zipfile.ZipFile(jar) as source, zipfile.ZipFile(damaged, "w") as target:
+        for name in source.namelist():
+            target.writestr(*changed(name, source.read(name)))
+    monkeypatch.setattr(doctor, "find_jar", lambda _: damaged)
+    home = spark_with("spark.parcae.orderTtlMs 900")
+    checks = list(examine(Target(home, policy=policy)))
+    (found,) = [check for check in checks if check.state is State.WRONG]
+    assert found.name == wrong
+    assert text in found.text
+    assert [check.name for check in checks][-3:] == ["java", "settings", "policy"]
+
+
+@needs_spark
+def test_a_damaged_jar_of_a_spark_is_named(jar: Path, tmp_path: Path) -> None:
+    core = next(find_spark().jars.glob("spark-core_*.jar"))
+    with zipfile.ZipFile(core) as archive:
+        start = archive.getinfo("org/apache/spark/scheduler/Pool.class").header_offset
+    content = bytearray(core.read_bytes())
+    content[start + 100 : start + 400] = bytes(300)
+    (tmp_path / core.name).write_bytes(content)
+    with pytest.raises(ConfigError, match=r"spark-core.*/Pool\.class: .*damaged zip archive"):
+        check_fit(jar, tmp_path)
 
 
 @needs_spark

@@ -184,7 +184,9 @@ def _check_jar(spark: SparkHome) -> tuple[Path | None, Check]:
         text = f"none for Spark {spark.version} (Scala {spark.scala})"
         advice = "install a wheel of Parcae that has it, or run `parcae spark build` (needs a JDK)"
         return None, Check("jar", State.WRONG, text, advice)
-    return jar, _judge_jar("jar", spark, jar)
+    check = _judge_jar("jar", spark, jar)
+    # What a wrong jar needs and has is not looked at.
+    return (None if check.state is State.WRONG else jar), check
 
 
 def _judge_jar(name: str, spark: SparkHome, jar: Path) -> Check:
@@ -288,11 +290,16 @@ def _clashes(values: Mapping[str, str], jar: Path | None) -> Iterator[tuple[str,
         text = "spark.submit.deployMode is cluster: the driver runs on another machine"
         yield text, State.WARNING, advice
     yield from _clashes_of_pools(values)
-    if jar is not None:
+    own = sorted(key for key in values if key.startswith("spark.parcae."))
+    if jar is None or not own:
+        return
+    try:
         known = known_settings(jar)
-        for unknown in sorted(key for key in values if key.startswith("spark.parcae.")):
-            if unknown not in known:
-                yield f"the plugin has no setting {unknown}", State.WARNING, "correct or remove it"
+    except ConfigError:  # a damaged class, which the check of the members names
+        return
+    for unknown in own:
+        if unknown not in known:
+            yield f"the plugin has no setting {unknown}", State.WARNING, "correct or remove it"
 
 
 def _clashes_of_pools(values: Mapping[str, str]) -> Iterator[tuple[str, State, str]]:

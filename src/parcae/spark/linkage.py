@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, InputError
+from parcae.loader import read_member
 from parcae.spark.build import read_jar_note
 
 #: The class that `spark.plugins` names. It and the classes that it uses are checked.
@@ -101,8 +102,14 @@ class _Reader:
         return int.from_bytes(self.take(size), "big")
 
     def take(self, size: int) -> bytes:
-        """The next so many bytes."""
+        """The next so many bytes.
+
+        Raises:
+            ConfigError: there are fewer.
+        """
         self._at += size
+        if self._at > len(self._content):
+            raise ConfigError("a class file ends too early")
         return self._content[self._at - size : self._at]
 
 
@@ -305,8 +312,17 @@ class ClassPath:
 
 
 def _read_from(jar: Path, name: str) -> ClassFile:
-    with zipfile.ZipFile(jar) as archive:
-        return read_class(archive.read(f"{name}.class"))
+    """Read a class of a jar.
+
+    Raises:
+        ConfigError: the jar or its class file is damaged.
+    """
+    try:
+        return read_class(read_member(jar, f"{name}.class"))
+    except InputError as error:
+        raise ConfigError(
+            f"{jar}: {name}.class: {error}; replace the jar by a complete one"
+        ) from error
 
 
 @dataclass(frozen=True)
