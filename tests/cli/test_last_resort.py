@@ -11,6 +11,8 @@ from random import Random
 import pytest
 
 from parcae.cli import main as command_line
+from parcae.errors import DivergedError
+from parcae.spark.applications import SparkFailedError
 from tests.cli.running import run
 
 
@@ -51,6 +53,20 @@ def test_an_unexpected_error_is_one_line(
     assert done.returncode == 1
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", [DivergedError, SparkFailedError])
+def test_what_failed_outside_is_no_bug_of_parcae(
+    kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise kind("Spark ended with status 1 (spark.log):\n" + "a line of its log " * 20)
+
+    monkeypatch.setattr(command_line, "app", fail)
+    done = run("parcae policies", tmp_path)
+    assert done.returncode == 1
+    said = " ".join(["parcae: Spark ended with status 1 (spark.log):", *["a line of its log"] * 20])
+    assert done.stderr == f"{said}\n"
 
 
 def test_an_interrupted_command_says_so_once(

@@ -41,7 +41,7 @@ BAD_INPUT = 2
 # 128 + the number of the signal (SIGINT, SIGTERM), as shells report it.
 INTERRUPTED = 130
 TERMINATED = 143
-# A bug of Parcae, or too little memory.
+# A Spark or a training that failed, a bug of Parcae, or too little memory.
 FAILED = 1
 #: Set to 1, this environment variable shows the traceback of an unexpected error.
 TRACEBACK = "PARCAE_TRACEBACK"
@@ -130,7 +130,11 @@ def _one_line(error: Exception) -> str:
 
 
 def _last_resort(error: Exception) -> str:
-    """What to tell the user about an error that Parcae did not expect."""
+    """What to tell the user about an error that is none of the input."""
+    from parcae.errors import InvariantError, ParcaeError
+
+    if isinstance(error, ParcaeError) and not isinstance(error, InvariantError):
+        return _one_line(error)
     if isinstance(error, MemoryError):
         return "the memory does not suffice for this; give smaller counts or a smaller input"
     if isinstance(error, RecursionError):
@@ -165,7 +169,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Run the command line. Bad input ends it with exit code 2, a bug with 1, both in one line."""
+    """Run the command line. It ends with one line and exit code 2 on bad input, else with 1."""
     # By default SIGTERM ends Python without cleaning up. `parcae serve` has a handler of its own.
     signal.signal(signal.SIGTERM, _terminate)
     _replace_unknown_characters()
