@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ _OFF = "parcae: off"
 SILENCE = "parcae: no orders"
 #: A run that takes longer counts as hanging.
 _LIMIT_S = 3600.0
+#: Characters of Spark's messages that an error quotes.
+_SAID = 500
 #: Log settings of the JVM; its log goes to one file.
 _LOGGING = """
 rootLogger.level = warn
@@ -124,6 +126,9 @@ class TpchSpark:
         cores: of the local master.
         memory: of the JVM.
         conf: more Spark settings, by name.
+
+    Raises:
+        SparkFailedError: the JVM does not start.
     """
 
     def __init__(
@@ -170,8 +175,15 @@ class TpchSpark:
         if jar is not None:
             conf.set("spark.driver.extraClassPath", str(jar.resolve()))
         launch: Any = launch_gateway
-        with (self._work / "jvm.log").open("ab") as output:
-            gateway = launch(conf, {"stdout": output, "stderr": output})
+        output_path = self._work / "jvm.log"
+        with output_path.open("wb") as output:
+            try:
+                gateway = launch(conf, {"stdout": output, "stderr": output})
+            except RuntimeError as error:
+                said = " ".join(output_path.read_text(errors="replace").split())
+                raise SparkFailedError(
+                    f"no JVM started with --memory {memory}: {said[:_SAID] or error}"
+                ) from error
         # PySpark would start a JVM without these options at the first context.
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
         self._context_class: Any = SparkContext
@@ -192,7 +204,7 @@ class TpchSpark:
         Every query has its own thread and its own pool.
 
         Raises:
-            SparkFailedError: a query failed, or the plugin was off.
+            SparkFailedError: a query failed, Spark refuses a setting, or the plugin was off.
         """
         begun = time.monotonic()
         log_start = self._log_size()
@@ -260,10 +272,15 @@ class TpchSpark:
             conf |= {"spark.plugins": PLUGIN, **application.plugin}
         made = SparkConf(loadDefaults=False).setAll(list(conf.items()))
         master = f"local[{self._cores}]"
-        context = self._context_class(master=master, appName="parcae spark tpch", conf=made)
-        try:
-            yield context, SparkSession(context)
-        finally:
+        with _spark_errors():
+            context = self._context_class(master=master, appName="parcae spark tpch", conf=made)
+            try:
+                yield context, SparkSession(context)
+            except BaseException:
+                # If the JVM is gone, too, that is not the reason.
+                with suppress(Exception):
+                    SparkSession(context).stop()
+                raise
             SparkSession(context).stop()
 
     def _check_plugin(self, context: Any, log_start: int) -> None:
@@ -285,6 +302,29 @@ class TpchSpark:
         with self._log.open("rb") as stream:
             stream.seek(before)
             return stream.read().decode(errors="replace").splitlines()
+
+
+@contextmanager
+def _spark_errors() -> Iterator[None]:
+    """Turn errors of PySpark into one line, while the JVM is there: it has their texts.
+
+    Raises:
+        SparkFailedError: in their place.
+    """
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        said = " ".join(" ".join(_reasons(error)).split())
+        raise SparkFailedError(f"Spark failed: {said[:_SAID]}") from error
+
+
+def _reasons(error: Exception | None) -> Iterator[str]:
+    """The texts of an error of PySpark and of its causes, the last of which says most."""
+    while error is not None:
+        yield str(error)
+        error = getattr(error, "_cause", None)
 
 
 def _offer_pyspark(spark: SparkHome) -> None:
@@ -356,7 +396,7 @@ class _Running:
             digest = self._context._jvm.java.util.HashSet(rows).hashCode()
             endings[row] = Ending(arrival.query, arrival.at_s, late_s, seconds, rows.size(), digest)
         except Exception as error:  # raised by `play`, in the thread that waits for the results
-            self._errors.append(f"{name}: {str(error).strip()[:500]}")
+            self._errors.append(f"{name}: {str(error).strip()[:_SAID]}")
 
 
 class _Meters:
