@@ -431,6 +431,32 @@ def test_a_policy_whose_file_changed_does_not_go_on_in_the_same_folder(tmp_path:
 
 
 @needs_spark
+def test_settings_that_would_have_no_effect_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TpchSpark, "_start_jvm", lambda *_: None)
+    contexts: list[Any] = []
+
+    def context(**settings: Any) -> None:
+        contexts.append(dict(settings["conf"].getAll()))
+        raise KeyboardInterrupt
+
+    free = {"spark.sql.files.maxPartitionBytes": "1m", "spark.driver.maxResultSize": "2g"}
+    config = _config(conf=free)
+    spark = TpchSpark(find_spark(), None, tmp_path, tmp_path, {}, 1, "1g", config.conf)
+    spark._context_class = context
+    with (
+        pytest.raises(KeyboardInterrupt),
+        spark._context(Application("FAIR", tmp_path / "log")),
+    ):
+        pass
+    assert contexts[0].items() >= free.items()
+    for name in (*(contexts[0].keys() - free.keys()), "spark.driver.memory"):
+        with pytest.raises(ConfigError, match=f"--conf {name} has no effect"):
+            _config(conf={name: "1"})
+
+
+@needs_spark
 def test_a_jvm_that_does_not_start_is_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,24 @@ EARLIER_SEED_START = 900_000
 #: Scans read pieces of this size. So even small tables are read by more tasks than there are
 #: cores, as large tables are.
 SCAN_BYTES = "8m"
+#: Settings that the study makes itself, and those of a JVM that it starts before any context.
+_OWN_SETTINGS = frozenset(
+    {
+        "spark.app.name",
+        "spark.driver.bindAddress",
+        "spark.driver.extraClassPath",
+        "spark.driver.extraJavaOptions",
+        "spark.driver.host",
+        "spark.driver.memory",
+        "spark.local.dir",
+        "spark.master",
+        "spark.scheduler.mode",
+        "spark.sql.warehouse.dir",
+        "spark.ui.enabled",
+        "spark.ui.showConsoleProgress",
+    }
+)
+_OF_EVENT_LOGS = "spark.eventLog."
 
 
 @dataclass(frozen=True)
@@ -47,10 +65,11 @@ class TpchConfig:
         calibration_runs: the largest number of runs under FAIR to find the arrival rate.
         gap_s: mean time between arrivals, in s; None to find it by calibration.
         memory: of the driver's JVM, which also runs the tasks.
-        conf: more Spark settings, by name; they replace those of this study.
+        conf: more Spark settings, by name, but none that this study makes itself.
 
     Raises:
-        ConfigError: a value is out of its range, or `fair` is not among the policies.
+        ConfigError: a value is out of its range, `fair` is not among the policies, or a setting in
+            `conf` would have no effect.
     """
 
     policies: tuple[str, ...] = ("fifo", "fair", "srpt", "tuned", "parcae", "parcae+guard:1.1")
@@ -87,6 +106,10 @@ class TpchConfig:
             raise ConfigError(f"{given}; judged seeds lie below {EARLIER_SEED_START}")
         if self.gap_s is not None and not 0 < self.gap_s < math.inf:
             raise ConfigError(f"--gap is {self.gap_s:g} s; write a time above 0")
+        for name in self.conf:
+            if name in _OWN_SETTINGS or name.startswith(_OF_EVENT_LOGS):
+                advice = "use --memory" if name == "spark.driver.memory" else "leave it out"
+                raise ConfigError(f"--conf {name} has no effect, as the command sets it: {advice}")
         self._check_counts()
 
     def _check_counts(self) -> None:
