@@ -24,7 +24,7 @@ from parcae.spark.sizing_fidelity import (
     run_sizing_fidelity,
     sleeping_mixes,
 )
-from parcae.spark.sizing_fidelity_page import page_text
+from parcae.spark.sizing_fidelity_page import page_text, rows
 from parcae.workloads.archive import write_workload
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
@@ -87,11 +87,13 @@ def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Spark:
     return fake
 
 
-def _held(tmp_path: Path, version: str = "4.3.0", **changes: Any) -> SizingFidelity:
+def _held(
+    tmp_path: Path, version: str = "4.3.0", work: str = "work", **changes: Any
+) -> SizingFidelity:
     config = replace(_CONFIG, workload=str(tmp_path / "w.parcae"), **changes)
     home = SparkHome(tmp_path, version, "2.13")
     silent = list[str]().append
-    return run_sizing_fidelity(config, (2, 4), home, Path("p.jar"), tmp_path / "work", silent)
+    return run_sizing_fidelity(config, (2, 4), home, Path("p.jar"), tmp_path / work, silent)
 
 
 def test_a_spark_like_the_simulator_has_no_error(spark: _Spark, tmp_path: Path) -> None:
@@ -120,8 +122,23 @@ def test_errors_are_relative_to_spark_and_stand_on_the_page(spark: _Spark, tmp_p
     assert json.loads(json.dumps(result.to_json()))["errors"][0]["predicted"]["cores"] == 2
 
 
+def test_a_batch_has_a_row_and_no_load(spark: _Spark, tmp_path: Path) -> None:
+    result = _held(tmp_path, arrivals="batch")
+    assert [row[0] for row in rows(result)] == ["2, batch", "2, batch", "4, batch", "4, batch"]
+
+
+def test_recorded_arrivals_have_their_mean_load(spark: _Spark, tmp_path: Path) -> None:
+    jobs = [replace(job, arrival_ms=4_000 * row) for row, job in enumerate(_WORKLOAD.jobs)]
+    recorded = replace(_WORKLOAD, jobs=tuple(jobs))
+    write_workload(recorded, tmp_path / "w.parcae")
+    result = _held(tmp_path, arrivals="recorded", policies=("fifo",), num_jobs=3)
+    work_ms = recorded.expected_work_ms(runs_vary=True)
+    assert result.load(2) == pytest.approx(work_ms / 4_000 / 2)
+    assert "--arrivals recorded" in result.size_command
+
+
 def test_the_predictions_are_those_of_parcae_size(spark: _Spark, tmp_path: Path) -> None:
-    result = _held(tmp_path)
+    result = _held(tmp_path, work="a work folder")
     done = run(f"{result.size_command} --processes 1 --json size.json", tmp_path)
     assert done.returncode == 0, done.stderr
     said = json.loads((tmp_path / "size.json").read_text())

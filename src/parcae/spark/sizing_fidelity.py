@@ -12,6 +12,8 @@ stopped goes on there.
 from __future__ import annotations
 
 import json
+import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -110,15 +112,19 @@ class SizingFidelity:
         question = self.question
         sizes = ",".join(map(str, question.cores))
         return (
-            f"parcae size {self.profile} --cores {sizes} --policies {','.join(question.policies)} "
+            f"parcae size {shlex.quote(str(self.profile))} --cores {sizes} "
+            f"--policies {shlex.quote(','.join(question.policies))} "
             f"--arrivals {question.arrivals} --jobs {question.num_jobs} "
             f"--seeds {question.num_seeds} --seed-start {question.seed_start}"
         )
 
     def load(self, cores: int) -> float:
-        """Work that arrives / capacity of the cores."""
-        gap_ms = ArrivalProcess.parse(self.question.arrivals).value
-        return self.question.workload.expected_work_ms(runs_vary=True) / (gap_ms * cores)
+        """Work that arrives / capacity of the cores; infinite for a batch."""
+        process = ArrivalProcess.parse(self.question.drawn_arrivals)
+        if process.kind == "batch":
+            return math.inf
+        work_ms = self.question.workload.expected_work_ms(runs_vary=True)
+        return work_ms / (process.value * cores)
 
     def to_json(self) -> dict[str, Any]:
         """{"errors": [...], "costs_ms":, "settings":, "size":, "size_command":, "spark":}"""

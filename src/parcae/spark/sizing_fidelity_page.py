@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from parcae.evaluation.statistics import with_interval
 from parcae.spark.sizing_fidelity import SizeError, SizingFidelity
 
@@ -26,8 +28,9 @@ def rows(result: SizingFidelity) -> list[tuple[str, ...]]:
 
 def _row(result: SizingFidelity, error: SizeError) -> tuple[str, ...]:
     predicted = error.predicted
+    load = result.load(predicted.cores)
     return (
-        f"{predicted.cores}, {result.load(predicted.cores):.2f}",
+        f"{predicted.cores}, {'batch' if math.isinf(load) else f'{load:.2f}'}",
         predicted.policy,
         f"{predicted.average_s.mean:.2f} s",
         f"{error.real_average_s.mean:.2f} s",
