@@ -526,6 +526,9 @@ def test_the_command_shows_and_draws_what_was_merged(tmp_path: Path) -> None:
         (["--conf", "spark.sql.ansi.enabled"], "write NAME=VALUE"),
         (["--jar", "nowhere.jar"], "nowhere.jar does not exist"),
         (["--merge", "nowhere"], "nowhere is no work folder"),
+        (["--merge", "nowhere", "--no-foretell"], "-foretell has no effect here"),
+        (["--seeds", "0", "--json", "x.json"], "--json has no effect here"),
+        (["--seeds", "0", "--picture", "x.png"], "--picture has no effect here"),
     ],
 )
 def test_a_command_that_cannot_run_says_why(words: list[str], message: str, tmp_path: Path) -> None:

@@ -165,6 +165,12 @@ class TpchOutputOptions:
         lambda given: not given["merge"],
         "to runs (--merge runs nothing)",
     ),
+    Only(("foretell",), lambda given: not given["merge"], "to runs (--merge runs nothing)"),
+    Only(
+        ("json_path", "picture"),
+        lambda given: given["seeds"] or given["merge"],
+        "to judged runs (--seeds 0 has none)",
+    ),
 )
 @with_groups
 def tpch_command(
