@@ -85,11 +85,12 @@ def _demo(tmp_path: Path, *policies: str, version: str = "4.3.0", jobs: int = 3)
     return run_demo(config, home, Path("p.jar"), tmp_path / "work", list[str]().append)
 
 
+@pytest.mark.parametrize("policy", ["stpr", "service:stpr"])
 def test_the_demonstration_refuses_a_policy_before_spark_runs(
-    runs: list[ReplayRequest], tmp_path: Path
+    runs: list[ReplayRequest], tmp_path: Path, policy: str
 ) -> None:
-    with pytest.raises(PolicyError):
-        _demo(tmp_path, "stpr")
+    with pytest.raises(PolicyError, match="policy 'stpr'"):
+        _demo(tmp_path, policy)
     assert not runs
 
 

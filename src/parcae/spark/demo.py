@@ -29,6 +29,8 @@ from parcae.evaluation.statistics import (
 )
 from parcae.files import write_text
 from parcae.policies.policy_file import export_policy, write_policy
+from parcae.service.policies import policies_for
+from parcae.service.serve import ServeSettings
 from parcae.spark.applications import ReplayRequest, replay, running_service
 from parcae.spark.home import SparkHome
 from parcae.spark.launch import PluginSettings
@@ -262,13 +264,17 @@ def _run_policy(
 
 
 def check_planned(policy: str, workload: Workload) -> None:
-    """Refuse a policy that the plugin cannot plan by; a service says itself what it knows.
+    """Refuse a policy that neither the plugin nor a service can plan by.
 
     Raises:
-        InputError: the policy cannot be exported.
+        InputError: the policy cannot be exported, or `parcae serve` does not know it.
     """
     if not policy.startswith(THROUGH_SERVICE):
         export_policy(policy, workload)
+        return
+    settings = ServeSettings()
+    make = policies_for(policy.removeprefix(THROUGH_SERVICE), workload, settings.arrivals)
+    make(settings.num_cores)
 
 
 @contextlib.contextmanager
