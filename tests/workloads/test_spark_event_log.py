@@ -147,6 +147,7 @@ def test_logs_in_which_jobs_ran_one_at_a_time_say_so(
         # The second runs within the first.
         (((0, 10_000), (1_000, 1_100), (20_000, 20_001)), True),
         (((0, 10_000), (1_000, 1_102), (20_000, 20_001)), False),
+        (((5, 5), (10, 20)), True),
         (((0, 10_000), (20_000, -1)), False),
         (((0, 10_000),), False),
     ],

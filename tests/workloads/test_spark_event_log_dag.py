@@ -74,6 +74,51 @@ def test_a_stage_without_tasks_is_bridged() -> None:
     assert _parents(_only_run(events)) == [(set(), set()), ({0}, set())]
 
 
+def test_a_parent_that_ran_is_not_replaced_and_a_skipped_one_by_the_last_before() -> None:
+    first, again, later = (stage_info(stage, 1, rdd=0) for stage in (0, 1, 5))
+    reader = stage_info(2, 1, (0,))
+    skipped = stage_info(3, 1, rdd=0)
+    last = stage_info(4, 1, (3, 2))
+    events = [executor(), job_start(0, 0, [first, again, reader, skipped, last, later])]
+    for row, info in enumerate((first, again, reader, last, later)):
+        events += ran(info, 10 * row, 10 * row + 10)
+    data = [parents for parents, _ in _parents(_only_run([*events, job_end(0)]))]
+    assert data == [set(), set(), {0}, {1, 2}, set()]
+
+
+def test_stages_of_unknown_rdds_and_parents_that_no_job_lists_are_left_out() -> None:
+    def unknown(stage: int) -> dict[str, Any]:
+        info = {**stage_info(stage, 1), "RDD Info": []}
+        del info["Parent IDs"]
+        return info
+
+    ran_first, skipped = unknown(0), unknown(1)
+    last = stage_info(2, 1, (1, 99))
+    events = [executor(), job_start(0, 0, [ran_first, skipped, last]), *ran(ran_first, 0, 10)]
+    events += [*ran(last, 10, 20), job_end(0)]
+    assert _parents(_only_run(events)) == [(set(), set()), (set(), {0})]
+
+
+def test_a_job_of_skipped_stages_only_is_dropped() -> None:
+    dropped = Counter[str]()
+    events = [executor(), job_start(0, 0, [stage_info(0, 1)]), job_end(0)]
+    assert job_runs(_log(events), None, dropped) == []
+    assert dropped == {"ran no stage (everything was skipped or empty)": 1}
+
+
+def test_runs_are_in_order_of_submission_with_their_first_pool() -> None:
+    pools = ({}, {"spark_scheduler_pool": "p"}, {"spark_scheduler_pool": "q"})
+    events = [executor(cores=8), sql_start(0, 100)]
+    for job, pool in enumerate(pools):
+        info = stage_info(job, 1)
+        start = job_start(job, 100, [info], **IN_SQL, **pool)
+        events += [start, *ran(info, 100, 110), job_end(job)]
+    early = stage_info(7, 1)
+    events += [sql_end(0), job_start(7, 20, [early]), *ran(early, 20, 30), job_end(7)]
+    runs = job_runs(_log(events), None, Counter())
+    assert [(run.submission_ms, run.pool) for run in runs] == [(20, ""), (100, "p")]
+
+
 def _broadcast_events(plan: dict[str, Any]) -> list[dict[str, Any]]:
     small = stage_info(0, 1)
     big = stage_info(1, 2)
@@ -109,6 +154,19 @@ def test_a_subquery_feeds_the_nearest_operators_above_that_ran() -> None:
     ]
 
 
+def test_operators_that_ran_in_no_stage_are_passed_over() -> None:
+    condition = plan_node("Filter", plan_node("Subquery", plan_node("Scan", metric=50)), metric=77)
+    plan = plan_node("HashAggregate", plan_node("Exchange", condition), metric=52)
+    assert _parents(_only_run(_broadcast_events(plan)))[2] == ({0, 1}, set())
+
+
+def test_a_broadcast_that_ran_after_its_reader_gives_no_edge() -> None:
+    small = plan_node("BroadcastExchange", plan_node("Scan", metric=52), metric=90)
+    plan = plan_node("BroadcastHashJoin", plan_node("Scan"), small, metric=51)
+    data = [parents for parents, _ in _parents(_only_run(_broadcast_events(plan)))]
+    assert data == [set(), set(), {1}]
+
+
 def test_a_reused_broadcast_feeds_its_second_reader_too() -> None:
     small = plan_node(
         "BroadcastExchange", plan_node("Scan", metric=50), text="BroadcastExchange [plan_id=4]"
@@ -126,6 +184,28 @@ def test_a_reused_broadcast_feeds_its_second_reader_too() -> None:
 def test_a_sampling_job_gets_a_control_edge_to_what_is_submitted_next() -> None:
     run = _only_run(_broadcast_events(plan_node("Sort")))
     assert _parents(run) == [(set(), set()), (set(), {0}), ({1}, set())]
+
+
+def test_control_edges_lead_to_the_job_submitted_next_and_to_stages_soon_after_it() -> None:
+    """Rows in order of submission: sample, beside it, first, soon, too late, the first's job."""
+    sample, beside, first, same_job, soon, late = (stage_info(stage, 1) for stage in range(6))
+    last = stage_info(6, 1, (1, 2, 3, 4, 5))
+    times = {0: (0, 10), 1: (9, 30), 2: (10, 30), 3: (200, 250), 4: (60, 90), 5: (61, 90)}
+    events = [executor(cores=8), sql_start(0, 0)]
+    for row, stages in enumerate(([sample, beside], [first, same_job], [soon], [late])):
+        events.append(job_start(row, times[stages[0]["Stage ID"]][0], stages, **IN_SQL))
+        events += [event for info in stages for event in ran(info, *times[info["Stage ID"]])]
+        events.append(job_end(row))
+    events += [job_start(9, 300, [last], **IN_SQL), *ran(last, 300, 310), job_end(9), sql_end(0)]
+    controls = [control for _, control in _parents(_only_run(events))]
+    assert controls == [set(), set(), {0}, {0}, set(), {0}, set()]
+
+
+def test_a_stage_that_takes_no_time_waits_for_itself_in_no_graph() -> None:
+    quick = stage_info(0, 1)
+    last = stage_info(1, 1)
+    events = [executor(), job_start(0, 0, [quick, last]), *ran(quick, 5, 5), *ran(last, 5, 9)]
+    assert _parents(_only_run([*events, job_end(0)])) == [(set(), set()), (set(), {0})]
 
 
 def test_stages_that_run_at_the_same_time_get_no_control_edge() -> None:
