@@ -87,6 +87,17 @@ def test_the_closed_form_for_exponential_gaps_is_what_a_search_finds(
     )
 
 
+def test_gaps_may_be_short_beside_the_lengths_of_jobs() -> None:
+    # exp(50,000 / 10) exceeds a float64. Job 2 comes almost at once: the slot lasts until the
+    # shortest job 2 is done.
+    fixed, both = (
+        DiscreteDistribution((50_000.0,), (1.0,)),
+        DiscreteDistribution((10_000.0, 50_000.0), (0.5, 0.5)),
+    )
+    assert best_slot_exponential(200_000.0, 10.0, fixed) == pytest.approx(50_000.0)
+    assert best_slot_exponential(200_000.0, 10.0, both) == pytest.approx(10_000.0)
+
+
 def test_the_slots_of_the_synthetic_data_set() -> None:
     fixed, both = _LENGTHS[:2]
     assert best_slot_exponential(50.0, 10.0, fixed) == pytest.approx(

@@ -218,13 +218,15 @@ def best_slot_exponential(
         return 0.0
     total = 0.0
     weighed = gain
+    at = 0.0  # `weighed` is in units of exp(r at), which may exceed float64
     root = math.inf
     for length, probability in sorted(zip(lengths_2.values, lengths_2.probabilities, strict=True)):
         if root <= length:
             break
         total = total + probability
-        weighed = weighed + probability * math.exp(rate * length)
-        root = math.log(weighed / total) / rate if total > 0 else math.inf
+        weighed = weighed * math.exp(rate * (at - length)) + probability
+        at = length
+        root = at + math.log(weighed / total) / rate if total > 0 else math.inf
     return root
 
 
