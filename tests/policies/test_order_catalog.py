@@ -340,6 +340,21 @@ def test_an_order_names_all_jobs_of_the_run() -> None:
     simulate(workload.draw(2, "batch", config, seed=1), policy, config, 1)
 
 
-def test_a_seed_is_finite() -> None:
-    with pytest.raises(PolicyError, match="the argument is a seed"):
-        make_policy("random:inf", 8)
+@pytest.mark.parametrize("seed", ["inf", "1.5", "1e300", str((1 << 53) + 1)])
+def test_a_seed_that_would_count_as_another_one_is_refused(seed: str) -> None:
+    with pytest.raises(PolicyError, match="the argument is a seed, a whole number from"):
+        make_policy(f"random:{seed}", 8)
+    assert make_policy("random:-2", 8).params == (-2.0,)
+
+
+@pytest.mark.parametrize("family", ["weighted-fair", "static", "srpt-cap", "tetris", "graphene"])
+def test_a_policy_that_is_not_tuned_yet_says_where_it_is(family: str) -> None:
+    for word in ("tuned", "oracle"):
+        with pytest.raises(PolicyError, match="must be tuned on a workload first"):
+            make_policy(f"{family}:{word}", 8)
+
+
+@pytest.mark.parametrize("name", ["wfair_tuned", "spark_static_oracle"])
+def test_names_of_the_released_simulator_take_numbers_only(name: str) -> None:
+    with pytest.raises(PolicyError, match="the argument must be a number"):
+        resolve_policies(_WORKLOAD, [name], _EXECUTORS, "batch", 4)

@@ -43,6 +43,8 @@ def _count(text: str, argument: str, default: int | None = None) -> int:
 
 #: More executors than any run grants; the kernels can double it.
 _LARGEST_COUNT = 1 << 60
+#: Parameters are float64, which holds larger whole numbers only by rounding them.
+_LARGEST_SEED = (1 << 53) - 1
 #: With larger exponents, powers of a job's work would exceed float64.
 _LARGEST_ALPHA = 15.0
 
@@ -87,6 +89,10 @@ def _fair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
 def _weighted_fair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     if argument in TUNED_WORDS:
         raise _tuned_first(text)
+    return _wfair(text, argument, num_executors)
+
+
+def _wfair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     alpha = _alpha(text, _number(text, argument))
     return HeuristicPolicy(text, HeuristicKind.WEIGHTED_FAIR, (alpha,))
 
@@ -121,16 +127,19 @@ def _graphene(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     return HeuristicPolicy(text, HeuristicKind.GRAPHENE, tuple(values))
 
 
-def _capped(kind: HeuristicKind) -> Callable[[str, str, int], HeuristicPolicy]:
-    """A maker of policies whose argument is a cap, in executors."""
+def _static(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+    if argument in TUNED_WORDS:
+        raise _tuned_first(text)
+    return HeuristicPolicy(text, HeuristicKind.STATIC, (float(_count(text, argument)),))
 
-    def make(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-        return HeuristicPolicy(text, kind, (float(_count(text, argument)),))
 
-    return make
+def _spark_static(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+    return HeuristicPolicy(text, HeuristicKind.GRANTED, (float(_count(text, argument)),))
 
 
 def _srpt_cap(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+    if argument in TUNED_WORDS:
+        raise _tuned_first(text)
     default = max(1, round(num_executors / 5))
     return HeuristicPolicy(text, HeuristicKind.SRPT_CAP, (float(_count(text, argument, default)),))
 
@@ -146,9 +155,12 @@ def _idle_theory(text: str, argument: str, num_executors: int) -> HeuristicPolic
 
 def _random(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     seed = _number(text, argument, 0)
-    if not math.isfinite(seed):
-        raise PolicyError(f"policy {text!r}: the argument is a seed, e.g. random:1")
-    return HeuristicPolicy(text, HeuristicKind.RANDOM, (float(int(seed)),))
+    if abs(seed) > _LARGEST_SEED or seed != int(seed):
+        raise PolicyError(
+            f"policy {text!r}: the argument is a seed, a whole number from -{_LARGEST_SEED:,} to "
+            f"{_LARGEST_SEED:,}, e.g. random:1"
+        )
+    return HeuristicPolicy(text, HeuristicKind.RANDOM, (seed,))
 
 
 def _order(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
@@ -209,7 +221,7 @@ CATALOG: Catalogue[int] = Catalogue(
                     "FRAG run together", "Decima, Appendix F; Graphene, section 4.1", _graphene,
                     only_executors=_CLASSES),
         PolicyEntry("static:N|tuned|oracle", "first job first, at most N executors per job",
-                    "control", _capped(HeuristicKind.STATIC)),
+                    "control", _static),
         PolicyEntry("random[:SEED]", "a random stage with a random limit", "control", _random),
         PolicyEntry("srpt-cap[:N|tuned|oracle]", "shortest remaining work first, at most N "
                     "executors per job (default: a fifth of the cluster), leftover executors up "
@@ -236,11 +248,11 @@ CATALOG: Catalogue[int] = Catalogue(
         PolicyEntry("spark_fifo", "as fifo, counting all executors ever granted to a job", _CODE,
                     _fixed(HeuristicKind.GRANTED), only_executors=_GRANTS),
         PolicyEntry("spark_static_N", "as static:N, counting all executors ever granted to a job",
-                    _CODE, _capped(HeuristicKind.GRANTED), prefix="spark_static_",
+                    _CODE, _spark_static, prefix="spark_static_",
                     only_executors=_GRANTS),
         PolicyEntry("dynamic_partition", "the same as fair in the world of executors", _CODE,
                     _fixed(HeuristicKind.FAIR, 0.0)),
-        PolicyEntry("wfair_ALPHA", "the same as weighted-fair:ALPHA", _CODE, _weighted_fair,
+        PolicyEntry("wfair_ALPHA", "the same as weighted-fair:ALPHA", _CODE, _wfair,
                     prefix="wfair_"),
         PolicyEntry("sjf_cp", "the same as sjf-cp", _CODE, _fixed(HeuristicKind.SJF_CP, 0.0)),
     ),
