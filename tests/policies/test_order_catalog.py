@@ -26,6 +26,7 @@ from parcae.policies.orders.catalog import (
     title_of,
 )
 from parcae.policies.orders.kernels import OrderKind
+from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.run import simulate
@@ -325,6 +326,11 @@ def test_the_earliest_deadline_first_needs_deadlines() -> None:
     workload = Workload("plain", _JOBS[2:])
     with pytest.raises(PolicyError, match="no job of workload 'plain' has one: give --deadlines"):
         make_order_policy("edf", workload, _CORES)
+    # The command `parcae serve` has no --deadlines: the way is Python's.
+    with pytest.raises(PolicyError, match=r"also for `parcae\.serve`, a workload"):
+        policies_for("edf", workload)(3)
+    live = policies_for("edf", workload.with_deadlines({"*": 8}))(3).policy
+    assert live.tables.deadline_ms.tolist() == [8_000.0, 8_000.0, np.inf]
     with pytest.raises(PolicyError, match="the argument is 'late-last' or nothing"):
         make_order_policy("edf:later", _WORKLOAD, _CORES)
     with pytest.raises(PolicyError, match="exists in the world of cores only"):

@@ -89,8 +89,8 @@ def _deadlines_of(text: str, workload: Workload) -> npt.NDArray[np.float64]:
     if not workload.has_deadlines:
         raise PolicyError(
             f"policy {text!r} orders jobs by their deadlines, but no job of workload "
-            f"{workload.name!r} has one: give --deadlines FILE (`Workload.with_deadlines` in "
-            "Python)"
+            f"{workload.name!r} has one: give --deadlines FILE to `parcae simulate`, `compare` or "
+            "`size`; in Python, also for `parcae.serve`, a workload `with_deadlines`"
         )
     known = [np.inf if job.deadline_ms is None else job.deadline_ms for job in workload.jobs]
     return np.array([*known, np.inf], np.float64)
