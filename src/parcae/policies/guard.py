@@ -38,7 +38,10 @@ class Guarded(PlaysRuns):
                 "e.g. +guard:1.1"
             )
         if not hasattr(self.policy, "play"):
-            raise PolicyError(f"policy {self.name!r}: only a compiled policy can be guarded")
+            raise PolicyError(
+                f"policy {self.name!r}: in a simulation only a compiled policy can be guarded, "
+                "and neither plan nor a policy in Python is one; leave the guard out"
+            )
 
     @property
     def kernels(self) -> tuple[Any, Any, Any]:

@@ -114,7 +114,8 @@ class TenantPolicy(PlaysRuns):
     def __post_init__(self) -> None:
         if not hasattr(self.policy, "play"):
             raise PolicyError(
-                f"policy {self.name!r}: only a compiled policy can have pools and priorities"
+                f"policy {self.name!r}: only a compiled policy can have pools and priorities, and "
+                "neither plan nor a policy in Python is one; leave them out"
             )
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from parcae.errors import PolicyError
@@ -71,6 +73,20 @@ def test_in_the_world_of_cores_the_base_plans(base: str) -> None:
     config = SimulationConfig(world=WorldName.CORES, num_executors=5)
     with pytest.raises(PolicyError, match="its base must plan orders"):
         rollout_policy(f"plan:{base}", load_workload("toy"), config)
+
+
+@pytest.mark.parametrize(
+    ("addition", "rest"), [("guard:1.1", "be guarded"), ("pools:{}", "have pools and priorities")]
+)
+def test_a_simulation_refuses_what_plan_cannot_have(
+    addition: str, rest: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "pools.xml"
+    path.write_text("<allocations><pool name='default'/></allocations>")
+    config = SimulationConfig(world=WorldName.CORES, num_executors=5)
+    name = f"plan:srpt+{addition.format(path)}"
+    with pytest.raises(PolicyError, match=f"only a compiled policy can {rest}, and neither plan"):
+        resolve_policies(load_workload("toy"), [name], config, "batch", 5)
 
 
 def test_a_comparison_says_what_the_base_became() -> None:
