@@ -175,6 +175,22 @@ def test_decima_with_an_output_per_limit_is_refused_on_another_cluster(tmp_path:
     learned_policy(str(path), _WORKLOAD, _CONFIG)
     with pytest.raises(FormatError, match="use a network with limits as an input"):
         learned_policy(str(path), _WORKLOAD, SimulationConfig(num_executors=20))
-    write_checkpoint(Checkpoint("decima", 1, dict(weights), {**shape, "depth": 3}), path)
-    with pytest.raises(FormatError, match="settings do not fit Decima's network"):
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"depth": 3}, "depth: Extra inputs are not permitted"),
+        ({"features": "jobs", "most_jobs": 10**30}, "most_jobs: Input should be less than"),
+        ({"features": "jobs", "has_graph": False}, "Value error, features=jobs needs a graph"),
+    ],
+)
+def test_settings_that_decimas_network_cannot_have_are_refused_in_one_line(
+    settings: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "decima.safetensors"
+    write_checkpoint(Checkpoint("decima", 1, {}, settings), path)
+    with pytest.raises(FormatError, match="settings do not fit Decima's network") as refusal:
         learned_policy(str(path), _WORKLOAD, _CONFIG)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)

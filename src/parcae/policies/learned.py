@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from parcae.errors import ConfigError, FormatError, PolicyError
 from parcae.policies.checkpoint import SUFFIX, Checkpoint, ShippedCheckpoints, read_checkpoint
@@ -249,9 +250,11 @@ def decima_settings(checkpoint: Checkpoint, name: str) -> decima_layout.DecimaSe
     settings = {key: value for key, value in checkpoint.settings.items() if key != "num_levels"}
     try:
         return decima_layout.DecimaSettings.model_validate(settings)
-    except ValueError as error:
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = ": ".join([*map(str, first["loc"]), first["msg"]])
         raise FormatError(
-            f"{name}: the settings do not fit Decima's network ({error}); train it again"
+            f"{name}: the settings do not fit Decima's network ({what}); train it again"
         ) from None
 
 

@@ -142,7 +142,7 @@ class DecimaSettings(BaseModel):
     average_width: bool = False
     idle_lengths: int = Field(default=0, ge=0, le=100)
     executor_classes: bool = False
-    most_jobs: int = Field(default=0, ge=0)
+    most_jobs: int = Field(default=0, ge=0, le=10**9)
 
     @model_validator(mode="after")
     def _check(self) -> DecimaSettings:
