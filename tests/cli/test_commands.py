@@ -191,6 +191,17 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ),
         ("parcae tune toy --also 'jobs=3 jobs=4' -o x.safetensors", "jobs is given twice"),
         ("parcae tune toy --also 'cores=3 executors=4' -o x.safetensors", "is given twice"),
+        *(
+            (
+                f"parcae tune toy --world executors --also {name}={'9' * 5_000} -o x.safetensors",
+                f"--also {name}=N: give a number from {numbers}",
+            )
+            for name, numbers in (
+                ("jobs", "1 to 1,000,000"),
+                ("executors", "1 to 65,536"),
+                ("moving_delay_ms", "0 to 1,000,000,000,000"),
+            )
+        ),
         (
             "parcae tune toy --also speed=3 -o x.parcae",
             "arrivals=..., jobs=N, cores=N (or executors=N)",

@@ -19,6 +19,7 @@ from parcae.cli.learners import (
     run_training,
 )
 from parcae.cli.options import (
+    MOST,
     ArrivalsOption,
     ClassClusterOptions,
     ClusterOptions,
@@ -29,6 +30,7 @@ from parcae.cli.options import (
     in_cores,
     with_deadlines,
 )
+from parcae.workloads.limits import MOST_EXECUTORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +62,12 @@ AlsoOption = Annotated[
 ]
 #: Delays of executors that `--also` can change.
 _DELAYS = ("moving_delay_ms", "warmup_delay_ms")
+#: The smallest and the largest values of the numbers of `--also`, those of the options.
+_RANGES = {
+    "jobs": (1, MOST),
+    "executors": (1, MOST_EXECUTORS),
+    **dict.fromkeys(_DELAYS, (0, 10**12)),
+}
 
 
 @dataclass(frozen=True)
@@ -332,7 +340,7 @@ def _changes(text: str) -> dict[str, str]:
     """The changes that one value of `--also` describes, by name.
 
     Raises:
-        ConfigError: a name is unknown or given twice, or a number is none.
+        ConfigError: a name is unknown or given twice, or a number is none or out of range.
     """
     from parcae.errors import ConfigError
 
@@ -343,18 +351,20 @@ def _changes(text: str) -> dict[str, str]:
         if name in changes:
             raise ConfigError(f"--also {text!r}: {key} is given twice; give one value")
         changes[name] = value
-    known = {"arrivals", "jobs", "executors", "estimate_error", "workload", *_DELAYS}
-    numbers = {key: changes[key] for key in ("jobs", "executors", *_DELAYS) if key in changes}
-    are_valid = all(
-        number.isdecimal() and (key in _DELAYS or int(number) > 0)
-        for key, number in numbers.items()
-    )
-    if set(changes) - known or not changes or not are_valid:
+    known = {"arrivals", "estimate_error", "workload", *_RANGES}
+    numbers = {key: changes[key] for key in _RANGES if key in changes}
+    are_numbers = all(number.isdecimal() for number in numbers.values())
+    if set(changes) - known or not changes or not are_numbers:
         raise ConfigError(
             f"--also {text!r}: write some of arrivals=..., jobs=N, cores=N (or executors=N), "
             "estimate_error=SIGMA, moving_delay_ms=N, warmup_delay_ms=N and workload=FILE, "
             "separated by spaces"
         )
+    for key, number in numbers.items():
+        least, most = _RANGES[key]
+        # Python converts no text of thousands of digits, and 20 of them are out of range.
+        if not least <= int(number[:20]) <= most:
+            raise ConfigError(f"--also {key}=N: give a number from {least:,} to {most:,}")
     return changes
 
 
