@@ -289,6 +289,27 @@ def test_faults_as_text() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "failures=0",
+        "executor-cores=1048576",
+        "executor-cores=1000000",
+        "failures=0.0123456789,lost=1234567.5e-3,restart=1000000",
+        "log,failures=0",
+        "log,executor-cores=4,redraw=on",
+    ],
+)
+def test_faults_as_text_are_read_as_the_same_faults(text: str) -> None:
+    faults = parse_faults(text)
+    again = parse_faults(str(faults))
+    assert again == faults
+    if text.startswith("log"):  # what was given holds instead of the log's numbers
+        assert faults is not None
+        assert again is not None
+        assert again.model_fields_set == faults.model_fields_set
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("failures", "'failures' cannot be read; write none, log"),

@@ -92,12 +92,18 @@ class Faults(BaseModel):
     speculation_least_ms: int = Field(default=100, ge=0, le=10**9)
 
     def __str__(self) -> str:
-        """The settings as `--faults` takes them; defaults are left out."""
+        """The settings as `--faults` takes them; defaults are left out.
+
+        Beside "log" a default that was given is no default: it holds instead of the log's number.
+        """
         words = ["log"] if self.from_log else []
+        given = self.model_fields_set if self.from_log else set()
         for key, name in KEYS.items():
             value = getattr(self, name)
-            if value != type(self).model_fields[name].default:
-                text = ("on" if value else "off") if isinstance(value, bool) else f"{value:g}"
+            if value != type(self).model_fields[name].default or name in given:
+                is_switch = isinstance(value, bool)
+                # All digits, so that the text is read as the same number.
+                text = ("off", "on")[value] if is_switch else repr(value).removesuffix(".0")
                 words.append(f"{key}={text}")
         return ",".join(words) or "failures=0"
 
