@@ -342,6 +342,7 @@ def test_files_without_jobs_are_refused(
     ("options", "message"),
     [
         ({"processors": 0}, "processors is 0"),
+        ({"processors": 10**20}, f"processors is {10**20}; give a number from 1 to 9,007,199,"),
         ({"memory": -4}, "memory is -4"),
         ({"estimates": "true"}, "write requested or actual"),
         ({"cancelled": "no"}, "write keep or drop"),

@@ -216,7 +216,7 @@ def _check_options(
 ) -> None:
     for name, count in (("processors", processors), ("memory", memory)):
         if count is not None and not 1 <= count <= _LARGEST:
-            raise ConfigError(f"{name} is {count}; a cluster has at least 1")
+            raise ConfigError(f"{name} is {count}; give a number from 1 to {int(_LARGEST):,}")
     if estimates not in ("requested", "actual"):
         raise ConfigError(f"estimates {estimates!r} are not understood: write requested or actual")
     if cancelled not in ("keep", "drop"):
