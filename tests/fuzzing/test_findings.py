@@ -90,6 +90,7 @@ def test_a_checkpoint_with_a_version_that_is_none(version: Any, tmp_path: Path) 
         '{"parcae_recording": 2}',
         '{"parcae_recording": 2, "policy": 3}',
         '{"parcae_recording": 2, "policy": "fair", "cores": 0}',
+        '{"parcae_recording": 2, "policy": "fair", "cores": 65537}',
         '{"parcae_recording": 2, "policy": "fair", "learned": []}',
         '{"parcae_recording": 2, "policy": "fair"}\n{"message": []}\n',
     ],

@@ -22,11 +22,10 @@ from parcae.loader import read_file, whole_number
 from parcae.service.protocol import ClientMessage, ServerMessage, encode
 from parcae.service.session import Scope, Service, Session, Watcher
 from parcae.version import __version__
+from parcae.workloads.limits import MOST_EXECUTORS
 
 _LOG = logging.getLogger(__name__)
 FORMAT_VERSION = 2
-#: As many cores can be simulated.
-_MOST_CORES = 1_000_000
 PART = ".part"
 #: A file that is larger than this is full.
 MAX_FILE_BYTES = 64 << 20
@@ -239,7 +238,7 @@ def _checked_head(path: Path, head: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(head.get("policy"), str) or not isinstance(head.get("learned", {}), dict):
         raise FormatError(f"{path}:1: no policy, or no learned durations; was the file edited?")
     if head.get("cores") is not None:
-        whole_number(f"{path}:1: cores", head["cores"], 1, _MOST_CORES)
+        whole_number(f"{path}:1: cores", head["cores"], 1, MOST_EXECUTORS)
     return head
 
 
