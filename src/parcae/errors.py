@@ -15,7 +15,8 @@ A message says what is wrong, where (path:line for readers), what was expected, 
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class ParcaeError(Exception):
@@ -86,3 +87,11 @@ def suggestion(name: str, known: Iterable[str], otherwise: str = "known are") ->
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"{otherwise} {', '.join(names) or 'none'}"
+
+
+def problem(detail: Mapping[str, Any]) -> str:
+    """What is wrong, from one of the errors that pydantic lists: its message.
+
+    Where a check of Parcae's own failed, pydantic begins its message with words for programmers.
+    """
+    return str(detail["msg"]).removeprefix("Value error, ")

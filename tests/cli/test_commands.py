@@ -134,6 +134,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae simulate toy --job-set nowhere.json", "nowhere.json: No such file"),
         ("parcae simulate toy --executor-classes big", "write decima, or EXECUTORSxCPUxMEMORY"),
         ("parcae simulate toy --executor-classes 1x1x1 --executors 2", "leave out --executors"),
+        ("parcae simulate toy --executor-classes 70000x1x1", "config: the executor classes have"),
         ("parcae simulate toy --world moon", "write cores or executors"),
         (
             "parcae simulate toy --world cores --moving-delay-ms 500",

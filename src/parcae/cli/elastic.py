@@ -118,7 +118,7 @@ class ElasticOptions:
         """
         from pydantic import ValidationError
 
-        from parcae.errors import ConfigError
+        from parcae.errors import ConfigError, problem
         from parcae.simulation.config import SimulationConfig, WorldName
 
         if not isinstance(cores, CoreRange):
@@ -134,7 +134,7 @@ class ElasticOptions:
         except ValidationError as error:
             first = error.errors()[0]
             setting = _OPTIONS.get(str(first["loc"][0]) if first["loc"] else "", f"--cores {cores}")
-            message = first["msg"].removeprefix("Value error, ")
+            message = problem(first)
             raise ConfigError(f"{setting}: {message}") from None
 
     def elastic(self, cores: CoreRange) -> Elastic:

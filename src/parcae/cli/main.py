@@ -120,8 +120,10 @@ def _one_line(error: Exception) -> str:
     """The error's message in one line."""
     # An error of pydantic lists every invalid field of a config.
     if type(error).__name__ == "ValidationError" and hasattr(error, "errors"):
+        from parcae.errors import problem
+
         return "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}" for e in error.errors()
+            f"{'.'.join(map(str, e['loc'])) or 'config'}: {problem(e)}" for e in error.errors()
         )
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from parcae.errors import ConfigError, suggestion
+from parcae.errors import ConfigError, problem, suggestion
 from parcae.metrics.objectives import Objective, parse_objective
 from parcae.metrics.packing import parse_cost
 from parcae.packing.config import PackingConfig, TimeMode
@@ -278,6 +278,6 @@ def _in_words(error: ValidationError) -> str:
     for detail in error.errors():
         key = ".".join(str(part) for part in detail["loc"]).replace("num_executors", "executors")
         problems.append(
-            f"setting {key} = {detail['input']!r}: {detail['msg']}" if key else str(detail["msg"])
+            f"setting {key} = {detail['input']!r}: {problem(detail)}" if key else problem(detail)
         )
     return "; ".join(problems)

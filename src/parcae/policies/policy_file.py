@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from parcae.errors import FormatError, PolicyError
+from parcae.errors import FormatError, PolicyError, problem
 from parcae.files import write_text
 from parcae.loader import read_file
 from parcae.policies.additions import split_guard
@@ -214,4 +214,4 @@ def read_policy(path: Path) -> PolicyFile:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         advice = f"a policy file of version {VERSION} is needed: write one with `parcae export`"
-        raise FormatError(f"{path}: {where}: {first['msg']}; {advice}") from error
+        raise FormatError(f"{path}: {where}: {problem(first)}; {advice}") from error

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from parcae.cluster.state import ExecutorClass, World
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, problem
 from parcae.simulation.elastic import Elastic, check_whole
 from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.tables import DurationMode, Interpolation
@@ -250,7 +250,7 @@ class SimulationConfig(BaseModel):
                 **{**dict(self), "num_executors": num_executors, "executor_classes": classes}
             )
         except ValidationError as error:
-            raise ConfigError(f"{num_executors} executors: {error.errors()[0]['msg']}") from None
+            raise ConfigError(f"{num_executors} executors: {problem(error.errors()[0])}") from None
 
     def with_reference_semantics(self) -> SimulationConfig:
         """The same settings with the choices of Decima's public simulator.

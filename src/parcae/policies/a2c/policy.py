@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, problem
 from parcae.packing.config import PackingConfig
 from parcae.packing.images import ImageSettings
 from parcae.packing.kernels.stepping import begin_many, show_many, step_many
@@ -64,7 +64,7 @@ def settings_for(
             is_masked=is_masked,
         )
     except ValidationError as error:
-        raise ConfigError(str(error.errors()[0]["msg"])) from None
+        raise ConfigError(problem(error.errors()[0])) from None
 
 
 def masks_of(views: View) -> npt.NDArray[np.bool_]:
