@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
@@ -22,6 +23,7 @@ from parcae.metrics.jobs import jct_ms
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
+from parcae.workloads.archive import write_workload
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import Workload
@@ -338,6 +340,12 @@ def test_a_step_after_the_end_asks_for_a_reset() -> None:
 def test_wrong_settings_are_refused_with_a_remedy(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         gymnasium.make(CLUSTER_ID, **settings)
+
+
+def test_a_workload_may_be_given_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "own.parcae"
+    write_workload(Workload("own", load_workload("toy").jobs), path)
+    assert ClusterEnv(workload=path).episodes.workload.name == "own"
 
 
 def test_a_stage_that_fits_no_executor_is_refused_at_once() -> None:

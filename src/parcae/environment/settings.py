@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class ClusterSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    workload: Workload | str = "tpch"
+    workload: Workload | str | Path = "tpch"
     num_jobs: int = Field(default=10, ge=1)
     arrivals: str = "batch"
     parallelism_model: str = "none"
@@ -70,7 +71,8 @@ class ClusterSettings(BaseModel):
 
     def load(self) -> Workload:
         """Load the workload and apply the parallelism model."""
-        workload = load_workload(self.workload) if isinstance(self.workload, str) else self.workload
+        given = self.workload
+        workload = given if isinstance(given, Workload) else load_workload(str(given))
         return with_parallelism_model(workload, self.parallelism_model)
 
     def sequence(self, workload: Workload, seed: int) -> JobSequence:
@@ -265,10 +267,13 @@ def _check_jobs(settings: PackingSettings) -> None:
         )
 
 
-def _refuse_unknown(given: Iterable[str], known: list[str]) -> None:
-    """Raise a ConfigError for a key that is no setting, with a similar one as a hint."""
-    for key in given:
-        if key not in known:
+def _refuse_unknown(given: Mapping[str, Any], known: list[str]) -> None:
+    """Raise a ConfigError for a key that is no setting, with a similar one as a hint.
+
+    `render_mode=None`, which Gymnasium's tools pass on, asks for nothing.
+    """
+    for key, value in given.items():
+        if key not in known and (key != "render_mode" or value is not None):
             raise ConfigError(f"setting {key!r} does not exist; {suggestion(key, known)}")
 
 
