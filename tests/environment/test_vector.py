@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -90,11 +91,31 @@ def test_whole_numbers_of_numpy_are_seeds(name: str) -> None:
 
 
 @_EACH
-@pytest.mark.parametrize("seed", [1.5, -1, [1, 2, -3], [1, 2, "three"], np.array([1.0, 2.0, 3.0])])
+@pytest.mark.parametrize(
+    "seed",
+    [1.5, -1, 2**63, 2**63 - 2, [1, 2, -3], [1, 2, "three"], np.array([1.0, 2.0, 3.0])],
+    ids=str,
+)
 def test_other_seeds_are_refused(name: str, seed: object) -> None:
     env = _vector(name)
     with pytest.raises(ConfigError, match=r"seed .*: give a whole number of at least 0"):
         env.reset(seed=seed)
+
+
+@_EACH
+def test_the_largest_seeds_are_played_to_the_end(name: str) -> None:
+    env = gymnasium.make_vec(name, num_envs=1, render_mode=None, **_SETTINGS[name])
+    observation, _ = env.reset(seed=2**63 - 1)
+    infos: dict[str, Any] = {}
+    while "seed" not in infos:
+        observation, *_, infos = env.step(_first_allowed(name, env, observation["action_mask"]))
+    assert infos["seed"].tolist() == [2**63 - 1]
+
+
+@_EACH
+def test_nothing_is_rendered(name: str) -> None:
+    with pytest.raises(ConfigError, match="setting 'render_mode' does not exist"):
+        gymnasium.make_vec(name, num_envs=1, render_mode="human", **_SETTINGS[name])
 
 
 @_EACH

@@ -25,6 +25,7 @@ Arrays = dict[str, Array]
 
 #: Episodes without a given seed draw one from this many training seeds, which no comparison uses.
 _NUM_TRAINING_SEEDS = 1 << 40
+_LARGEST_SEED = (1 << 63) - 1
 
 
 class Episodes(Protocol):
@@ -214,7 +215,7 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
 
         Raises:
             ConfigError: the number of seeds differs from that of environments, or a seed is not a
-                whole number of at least 0.
+                whole number from 0 to 2^63 - 1.
         """
         seeds = self._seeds(seed)
         super().reset(seed=int(seed) if isinstance(seed, int | np.integer) else None)
@@ -233,7 +234,8 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
         if seed is None:
             return [None] * self.num_envs
         if not isinstance(seed, Sequence | np.ndarray):
-            return [_checked_seed(seed) + row for row in range(self.num_envs)]
+            first = _checked_seed(seed)
+            return [_checked_seed(first + row) for row in range(self.num_envs)]
         if len(seed) != self.num_envs:
             raise ConfigError(
                 f"{len(seed)} seeds for {self.num_envs} environments; "
@@ -292,9 +294,9 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
 
 
 def _checked_seed(seed: object) -> int:
-    """Return a seed as a Python integer."""
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise ConfigError(f"seed {seed!r}: give a whole number of at least 0")
+    """Return a seed as a Python integer; infos hold seeds in arrays of 64-bit integers."""
+    if not isinstance(seed, int | np.integer) or not 0 <= seed <= _LARGEST_SEED:
+        raise ConfigError(f"seed {seed!r}: give a whole number of at least 0 and below 2^63")
     return int(seed)
 
 
