@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -162,6 +163,31 @@ def test_a_function_that_returns_something_else_is_refused_by_name(
 
     with pytest.raises(PolicyError, match="'wrong': return the view's jobs in order of priority"):
         parcae.simulate(jobs, wrong, cluster)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("answer", [None, 3, (0, 1)])
+def test_an_object_that_answers_something_else_is_refused(
+    answer: Any, jobs: parcae.JobSequence, cluster: parcae.Cluster
+) -> None:
+    class Decider:
+        name = "decider"
+
+        def decide(self, observation: parcae.Observation) -> parcae.Decision:
+            return answer  # type: ignore[no-any-return]
+
+    class Planner:
+        name = "planner"
+
+        def plan(self, observation: parcae.Observation) -> parcae.Orders:
+            return answer  # type: ignore[no-any-return]
+
+    for policy, where, expected in (
+        (Decider(), parcae.Cluster(executors=4), r"decide\(\) returned .*; return a Decision"),
+        (Decider(), cluster, r"decide\(\) returned .*; return a Decision"),
+        (Planner(), cluster, r"plan\(\) returned .*; return Orders"),
+    ):
+        with pytest.raises(PolicyError, match=expected):
+            parcae.simulate(jobs, policy, where)
 
 
 def test_what_is_no_policy_is_refused(jobs: parcae.JobSequence, cluster: parcae.Cluster) -> None:

@@ -29,8 +29,10 @@ class Decision(NamedTuple):
     hold_ms: int = 0
 
 
-def objection(observation: Observation, decision: Decision) -> str | None:
+def objection(observation: Observation, decision: object) -> str | None:
     """Return why the decision cannot be carried out, or None if it can."""
+    if not isinstance(decision, Decision):
+        return f"decide() returned {decision!r}; return a Decision"
     stage, limit, executor_class, hold_ms = decision
     if stage == NO_STAGE:
         return None

@@ -91,8 +91,10 @@ def put(orders: Orders, state: ClusterState) -> None:
     """Write orders into the state's tables; `accept_orders` then puts them into force.
 
     Raises:
-        PolicyError: too few rows, or a number of pools that is out of range.
+        PolicyError: no orders, too few rows, or a number of pools that is out of range.
     """
+    if not isinstance(orders, Orders):
+        raise PolicyError(f"plan() returned {orders!r}; return Orders")
     num_jobs = int(state.now.num_jobs[0])
     num_stages = int(state.now.num_stages[0])
     if len(orders.jobs) < num_jobs or len(orders.stages) < num_stages:
