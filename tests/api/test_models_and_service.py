@@ -162,6 +162,13 @@ def test_a_plain_function_plans_for_a_live_application() -> None:
     assert max(calls) >= 2
 
 
+@pytest.mark.parametrize("what", ["port", "admin_port"])
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_a_port_that_does_not_exist_is_refused(what: str, port: int) -> None:
+    with pytest.raises(parcae.ParcaeError, match=f"^{what} = {port}: give a number from 0 to "):
+        parcae.serve("fair", parcae.workload("toy"), for_s=0.0, **{"port": 0, what: port})
+
+
 @pytest.mark.parametrize("seconds", [-1.0, float("nan")])
 def test_a_service_lasts_for_a_time_from_0_on(seconds: float) -> None:
     with pytest.raises(parcae.ParcaeError, match="give seconds from 0 on, or None"):

@@ -39,6 +39,7 @@ from parcae.workloads.job import Workload
 
 #: Simulated time / real time of a demonstration.
 _DEMO_TIMES_FASTER = 2.0
+_LAST_PORT = 65_535
 #: Seconds between two writes of the learned durations.
 _SAVE_EVERY_S = 60.0
 
@@ -211,6 +212,9 @@ def serve(
     Raises:
         ConfigError, PolicyError, FormatError, OSError: a setting cannot be used.
     """
+    for what, port in (("port", settings.port), ("admin_port", settings.admin_port)):
+        if port is not None and not 0 <= port <= _LAST_PORT:
+            raise ConfigError(f"{what} = {port}: give a number from 0 to {_LAST_PORT}")
     if settings.for_s is not None and not settings.for_s >= 0:
         raise ConfigError(f"for_s = {settings.for_s}: give seconds from 0 on, or None")
     secret = read_secret(settings.secret_file) if settings.secret_file else None
