@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from parcae.api.runs import simulate
 from parcae.errors import ConfigError, WorkloadError
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.uncertainty import draw_run_factors
@@ -120,9 +122,20 @@ def test_the_same_seed_draws_the_same_jobs_whatever_the_arrivals() -> None:
     assert batch.job_index.tolist() == poisson.job_index.tolist()
 
 
-def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(ConfigError, match="seed is -1: give 0 or more"):
-        _WORKLOAD.draw(2, "batch", SimulationConfig(), seed=-1)
+@pytest.mark.parametrize("seed", [-1, 1.5, "1", None])
+def test_a_seed_that_is_negative_or_not_whole_is_refused(seed: Any) -> None:
+    config = SimulationConfig()
+    with pytest.raises(ConfigError, match=f"seed is {seed!r}: give 0 or more"):
+        _WORKLOAD.draw(2, "batch", config, seed=seed)
+    jobs = _WORKLOAD.draw(2, "batch", config, seed=np.int64(1))
+    with pytest.raises(ConfigError, match=f"seed is {seed!r}: give 0 or more"):
+        simulate(jobs, "fair", config, seed=seed)
+
+
+@pytest.mark.parametrize("num_jobs", [2.5, "2", None])
+def test_a_number_of_jobs_that_is_not_whole_is_refused(num_jobs: Any) -> None:
+    with pytest.raises(ConfigError, match=f"num_jobs is {num_jobs!r}: give a whole number"):
+        _WORKLOAD.draw(num_jobs, "batch", SimulationConfig(), seed=1)
 
 
 def test_recorded_arrivals_start_at_zero_and_in_order() -> None:

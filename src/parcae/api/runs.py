@@ -16,6 +16,7 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate as play
 from parcae.units import s_from_ms
 from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.random_streams import check_seed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -126,6 +127,7 @@ def simulate(
         record: keep every task (and decision), for frames and the Gantt chart.
 
     Raises:
+        ConfigError: a seed that is negative or not whole.
         PolicyError: no such policy, or one that decides something impossible.
         WorkloadError: jobs that the cluster cannot run.
 
@@ -133,6 +135,7 @@ def simulate(
         >>> cluster = Cluster(cores=10)
         >>> run = simulate(workload("toy").draw(5, "batch", cluster, seed=1), "fair", cluster)
     """
+    check_seed(seed)
     return Run(
         jobs,
         cluster,

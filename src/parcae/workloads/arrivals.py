@@ -221,6 +221,8 @@ def draw_sequence(
             were recorded.
     """
     process = ArrivalProcess.parse(arrivals) if isinstance(arrivals, str) else arrivals
+    if not isinstance(num_jobs, int | np.integer):
+        raise ConfigError(f"num_jobs is {num_jobs!r}: give a whole number of jobs")
     if num_jobs < 1:
         raise ConfigError(f"a run needs at least one job, not {num_jobs}")
     if process.kind == "recorded":

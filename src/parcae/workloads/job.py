@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from parcae.errors import ConfigError, WorkloadError
+from parcae.errors import WorkloadError
 from parcae.loader import shown
 from parcae.workloads import limits
 from parcae.workloads.dag import children_of, longest_paths, topological_order
@@ -366,13 +366,13 @@ class Workload:
             seed: the seed; equal seeds draw equal jobs and arrivals.
 
         Raises:
-            ConfigError: arrivals that cannot be parsed or drawn, or a negative seed.
+            ConfigError: arrivals that cannot be parsed or drawn, or a number of jobs or a seed
+                that is negative or not whole.
         """
         from parcae.workloads.arrivals import draw_sequence
-        from parcae.workloads.random_streams import RandomStreams
+        from parcae.workloads.random_streams import RandomStreams, check_seed
 
-        if seed < 0:
-            raise ConfigError(f"seed is {seed}: give 0 or more")
+        check_seed(seed)
         streams = RandomStreams(seed)
         drawn = draw_sequence(
             self, arrivals, num_jobs, cluster.total_executors, streams, cluster.runs_vary

@@ -6,6 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
+from parcae.errors import ConfigError
+
 #: Seed ranges. Comparisons use seeds below the first of these; tuning, training and the selection
 #: of
 #: checkpoints have separate ranges, so that no two of them ever use the same seed.
@@ -14,6 +16,16 @@ TRAINING_SEED_START = 1 << 41
 SELECTION_SEED_START = 1 << 42
 
 STREAMS = ("arrivals", "jobs", "durations", "actions")
+
+
+def check_seed(seed: object) -> None:
+    """Check the seed of a run.
+
+    Raises:
+        ConfigError: it is not a whole number of at least 0.
+    """
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ConfigError(f"seed is {seed!r}: give 0 or more, as a whole number")
 
 
 class RandomStreams:
