@@ -1,5 +1,9 @@
 import json
 
+import pytest
+
+from parcae.cluster.trace import NOT_COMPLETED
+from parcae.errors import ConfigError
 from parcae.metrics.summary import RunSummary, summarize
 from tests.conftest import arriving, job
 from tests.metrics.hand_made import cut_off, sequence, trace
@@ -36,6 +40,12 @@ def test_jobs_cut_off_are_counted_and_jobs_yet_to_arrive_are_left_out() -> None:
     assert summary.unfinished == 1
     assert summary.average_jct_ms == 5_000.0
     assert summary.mean_slowdown == (1.25 + 2.5) / 2
+
+
+def test_a_run_that_ended_before_its_first_arrival_has_no_summary() -> None:
+    none = trace((), completion_ms=(NOT_COMPLETED, NOT_COMPLETED), clock_ms=-1)
+    with pytest.raises(ConfigError, match="no job arrived before the run ended at -1 ms"):
+        summarize(none, sequence())
 
 
 def test_a_summary_is_plain_json() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
+from parcae.errors import ConfigError
 from parcae.workloads.arrivals import JobSequence
 
 FloatArray = npt.NDArray[np.float64]
@@ -39,9 +40,17 @@ def jct_percentiles_ms(trace: Trace, percentiles: Sequence[float]) -> tuple[floa
 
     Percentiles are interpolated linearly between ranks.
 
+    Raises:
+        ConfigError: no job arrived before the run ended.
+
     Example: the 50th percentile of completion times of 1, 2 and 9 seconds is 2000.
     """
     ordered = np.sort(jct_ms(trace)[arrived(trace)])
+    if not len(ordered):
+        raise ConfigError(
+            f"no job arrived before the run ended at {trace.clock_ms:,} ms, so that it has no "
+            "completion times: let it end later"
+        )
     return tuple(_quantile(ordered, percentile / 100) for percentile in percentiles)
 
 

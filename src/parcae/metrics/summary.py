@@ -94,6 +94,9 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
     used, so that averages over such runs are lower bounds; `unfinished` is the number of these
     jobs. Jobs that had not arrived yet are left out.
 
+    Raises:
+        ConfigError: no job arrived before the run ended.
+
     Example: jobs of 4 and 8 seconds that arrive together average 6000 ms with a makespan of 8000
     ms.
     """
