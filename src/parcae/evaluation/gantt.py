@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError
-from parcae.evaluation.pictures import as_label, new_picture, write_picture
+from parcae.evaluation.pictures import as_label, in_legend, new_picture, write_picture
 from parcae.evaluation.plots import chart_text, set_style
 from parcae.files import write_text
 
@@ -478,9 +478,8 @@ def _add_legend(figure: Any, names: Sequence[str]) -> None:
     from matplotlib.patches import Patch
 
     figure.legend(
-        # Matplotlib hides labels that begin with "_".
         handles=[
-            Patch(color=job_color(job), label=as_label(name).lstrip("_"))
+            Patch(color=job_color(job), label=in_legend(as_label(name)))
             for job, name in enumerate(names)
         ],
         loc="outside lower center",

@@ -32,6 +32,14 @@ def as_label(text: str) -> str:
     return text.replace("$", r"\$")
 
 
+def in_legend(name: str) -> str:
+    """A name as the label of an item: matplotlib lists no label that begins with "_".
+
+    Example: `in_legend("_mine.safetensors")` begins with a space, which hardly shows.
+    """
+    return f" {name}" if name.startswith("_") else name
+
+
 def shortened(name: str, most: int) -> str:
     """A name of at most `most` characters: of a longer one, its beginning and its end.
 

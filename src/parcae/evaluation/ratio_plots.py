@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.evaluation.pictures import as_label, new_picture, tidy, write_picture
+from parcae.evaluation.pictures import as_label, in_legend, new_picture, tidy, write_picture
 from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import Estimate
 
@@ -74,5 +74,5 @@ def _draw_distributions(
     for name, values in seconds.items():
         times = np.concatenate([[0.0], np.sort(values)])
         share = np.arange(len(times)) / len(values)
-        axis.step(times, share, where="post", color=colors[name], label=name)
+        axis.step(times, share, where="post", color=colors[name], label=in_legend(name))
     axis.set(xlim=(0, None), ylim=(0, 1.02))

@@ -329,8 +329,11 @@ def _picture(sizing: Sizing) -> Figure:
 
 def _draw_line(axis: Any, sizes: Sequence[float], estimates: list[Estimate], label: str) -> None:
     """Draw means by size, with their intervals."""
+    from parcae.evaluation.pictures import in_legend
+
     means = [one.mean for one in estimates]
     # Intervals of few runs may reach below 0, which no time or cost does.
     below = [one.mean - max(0.0, one.low) for one in estimates]
     above = [one.high - one.mean for one in estimates]
-    axis.errorbar(sizes, means, yerr=[below, above], marker="o", capsize=3, label=label)
+    name = in_legend(label)
+    axis.errorbar(sizes, means, yerr=[below, above], marker="o", capsize=3, label=name)

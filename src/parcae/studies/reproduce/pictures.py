@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.evaluation.pictures import as_label, new_picture, tidy, write_picture
+from parcae.evaluation.pictures import as_label, in_legend, new_picture, tidy, write_picture
 from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import Estimate
 
@@ -54,7 +54,7 @@ def line_panel(
             x,
             y,
             color=policy_color(row),
-            label=name,
+            label=in_legend(name),
             marker=marker_of(x),
             linewidth=1.5,
         )
@@ -79,7 +79,12 @@ def cdf_panel(
         x = np.concatenate([ordered[:1], ordered])
         share = np.arange(len(ordered) + 1) / max(1, len(ordered))
         axis.step(
-            x, share[: len(x)], where="post", color=policy_color(row), label=name, linewidth=1.5
+            x,
+            share[: len(x)],
+            where="post",
+            color=policy_color(row),
+            label=in_legend(name),
+            linewidth=1.5,
         )
     axis.set_ylim(0, 1.02)
     tidy(axis, labels, title)
@@ -131,7 +136,7 @@ def interval_lines(axis: Any, x: Sequence[float], lines: Mapping[str, Sequence[E
             color=policy_color(row),
             marker="o",
             markersize=4,
-            label=name,
+            label=in_legend(name),
             capsize=2,
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.trace import Trace
-from parcae.evaluation.pictures import tidy
+from parcae.evaluation.pictures import in_legend, tidy
 from parcae.evaluation.plots import policy_color
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import concurrency, executor_share, last_completion_ms, mean_over_spans
@@ -46,7 +46,7 @@ def _concurrency_panel(axis: Any, traces: Mapping[str, Trace], title: str = "") 
             edges[:-1] / MS_PER_S,
             mean_over_spans(*concurrency(trace), edges),
             color=policy_color(row),
-            label=label,
+            label=in_legend(label),
         )
     axis.set_ylim(bottom=0)
     tidy(axis, ("time (s)", "jobs in the system"), title)
