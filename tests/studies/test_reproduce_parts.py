@@ -16,6 +16,7 @@ from parcae.errors import ConfigError
 from parcae.evaluation.pictures import new_picture
 from parcae.evaluation.statistics import Estimate
 from parcae.learning.scenario import Scenario
+from parcae.metrics.objectives import Objective
 from parcae.policies.catalog import make_policy
 from parcae.policies.decima.layout import DecimaSettings, FeatureSet
 from parcae.simulation.config import SimulationConfig, decima_classes
@@ -31,10 +32,12 @@ from parcae.studies.reproduce.contest import (
     with_half_width,
     with_interval,
 )
+from parcae.studies.reproduce.cross_objectives import cross_objectives
 from parcae.studies.reproduce.curves import Curve, draw_curves
 from parcae.studies.reproduce.latency import measure_latencies
 from parcae.studies.reproduce.learners import (
     DecimaVariant,
+    Learned,
     budget_notes,
     checkpoint_path,
     learned_contenders,
@@ -197,6 +200,28 @@ def test_shifts_resizes_a_cluster_of_executor_classes(
     shown = [int(text.split()[0]) for text in named_sizes if text.endswith("executors")]
     assert sizes[: len(shown)] == shown
     assert set(shown) == {4, 8, 16, 32}
+
+
+def test_a_rule_that_costs_nothing_at_its_objective_gives_no_ratios(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "parcae.studies.reproduce.cross_objectives"
+
+    def costs(learned: Learned, scenario: Scenario, seeds: range) -> np.ndarray:
+        # Of the jobs of one rule alone, none misses its deadline.
+        is_none = scenario.objective == learned.label == Objective.MISSED_DEADLINES
+        return np.zeros(len(seeds)) if is_none else np.arange(1.0, len(seeds) + 1)
+
+    learned = {
+        one: Learned(str(one), tmp_path, 1.0, 1, 1, 1.0, f"rule for {one}", ()) for one in Objective
+    }
+    monkeypatch.setattr(f"{module}._learn", lambda *_: learned)
+    monkeypatch.setattr(f"{module}._costs", costs)
+    result = cross_objectives(replace(_request(tmp_path), num_runs=3))
+    column = 1 + list(Objective).index(Objective.MISSED_DEADLINES)
+    assert {row[column] for row in result.rows} == {"–"}
+    assert {row[1] for row in result.rows} == {"1.000 [1.000, 1.000]"}
+    assert sum("costs nothing in any run" in note for note in result.notes) == 1
 
 
 def test_series_facts_of_two_jobs_by_hand() -> None:

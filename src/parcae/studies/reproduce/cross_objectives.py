@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from parcae.evaluation.pictures import tidy
-from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
+from parcae.evaluation.statistics import UNKNOWN, Estimate, ratio_estimate, with_interval
 from parcae.learning.scenario import Scenario
 from parcae.metrics.objectives import Objective
 from parcae.policies.checkpoint import read_checkpoint
@@ -22,6 +22,7 @@ from parcae.workloads.random_streams import SELECTION_SEED_START
 
 #: Number of runs on which the start of the second search is chosen.
 _NUM_SELECTION = 200
+_TINY = 1e-9
 
 
 def _costs(
@@ -88,6 +89,7 @@ def cross_objectives(request: StudyRequest) -> StudyResult:
             "cells: the column's objective / that of the policy tuned for it, "
             f"{num_runs} runs of {num_jobs} jobs, arrivals {request.stream}, "
             f"seeds {seeds.start} to {seeds.stop - 1}, paired, 95% intervals",
+            *_unknown_notes(ratios),
             _beaten_note(ratios),
             *(policy.words for policy in learned.values()),
         ],
@@ -98,12 +100,18 @@ def cross_objectives(request: StudyRequest) -> StudyResult:
 def _ratios_to_own(
     learned: dict[Objective, Learned], scenario: Scenario, measured: Objective, seeds: range
 ) -> dict[str, Estimate]:
-    """An objective under every policy / under the policy that was tuned for it."""
+    """An objective under every policy / under the policy that was tuned for it.
+
+    They are unknown if that one has none of it in any run, such as missed deadlines.
+    """
     own_scenario = replace(scenario, objective=measured)
     costs = {
-        trained_for: _costs(policy, own_scenario, seeds) + 1e-9
+        # The ratio needs a cost above 0 on every seed.
+        trained_for: _costs(policy, own_scenario, seeds) + _TINY
         for trained_for, policy in learned.items()
     }
+    if (costs[measured] <= _TINY).all():
+        return dict.fromkeys(costs, UNKNOWN)
     rng = np.random.default_rng(0)
     return {
         trained_for: ratio_estimate(c, costs[measured], "t", rng)
@@ -114,6 +122,14 @@ def _ratios_to_own(
 def _row(trained_for: Objective, ratios: dict[str, dict[str, Estimate]]) -> list[str]:
     cells = [with_interval(ratios[measured][trained_for]) for measured in Objective]
     return [str(trained_for), *cells]
+
+
+def _unknown_notes(ratios: dict[str, dict[str, Estimate]]) -> list[str]:
+    return [
+        f"{measured}: the policy tuned for it costs nothing in any run, so no ratio is known"
+        for measured, row in ratios.items()
+        if all(estimate is UNKNOWN for estimate in row.values())
+    ]
 
 
 def _beaten_note(ratios: dict[str, dict[str, Estimate]]) -> str:
