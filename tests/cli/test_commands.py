@@ -359,6 +359,24 @@ def test_every_command_has_help_and_most_an_example(tmp_path: Path, command: str
     assert "Usage" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("packing simulate --load 1", "--units"),
+        ("packing simulate --load 1", "--resources"),
+        ("bench packing", "--clusters"),
+        ("bench packing", "--repetitions"),
+        ("serve --for 0 --port 0", "--demo"),
+    ],
+)
+def test_huge_numbers_are_refused_before_the_command_begins(
+    tmp_path: Path, command: str, option: str
+) -> None:
+    done = run(f"parcae {command} {option} 100000000000", tmp_path)
+    assert done.returncode == 2
+    assert f"Invalid value for '{option}'" in done.stderr
+
+
 def test_every_option_has_a_help_and_no_help_loses_words() -> None:
     # The help is text with markup: a word in brackets, such as [default], would not be shown.
     for command, params in commands().items():

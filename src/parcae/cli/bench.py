@@ -254,10 +254,13 @@ def packing_command(
         float, typer.Option("--rate", min=0.0, max=1.0, help="Mean arrivals per time step.")
     ] = 0.7,
     clusters: Annotated[
-        int, typer.Option("--clusters", min=1, help="Number of clusters that run side by side.")
+        int,
+        typer.Option(
+            "--clusters", min=1, max=100_000, help="Number of clusters that run side by side."
+        ),
     ] = 500,
     repetitions: Annotated[
-        int, typer.Option("--repetitions", min=1, help="Number of timed repetitions.")
+        int, typer.Option("--repetitions", min=1, max=MOST, help="Number of timed repetitions.")
     ] = 7,
     as_json: JsonOption = False,
 ) -> None:

@@ -196,9 +196,12 @@ class DrawnOptions:
         int, typer.Option("--horizon", min=1, help="Number of time steps that are planned ahead.")
     ] = 20
     units: Annotated[
-        int, typer.Option("--units", min=1, help="Number of units of each resource.")
+        int,
+        typer.Option("--units", min=1, max=MOST, help="Number of units of each resource."),
     ] = 10
-    resources: Annotated[int, typer.Option("--resources", min=1, help="Number of resources.")] = 2
+    resources: Annotated[
+        int, typer.Option("--resources", min=1, max=MOST, help="Number of resources.")
+    ] = 2
 
     @property
     def is_given(self) -> bool:

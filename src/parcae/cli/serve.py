@@ -11,7 +11,7 @@ import typer
 
 from parcae.cli.checks import Only, refusing
 from parcae.cli.groups import with_groups
-from parcae.cli.options import SOURCE_HELP, JsonOption
+from parcae.cli.options import MOST, SOURCE_HELP, JsonOption
 from parcae.workloads.limits import MOST_EXECUTORS
 
 #: Value of --admin-port that means: no admin side.
@@ -127,7 +127,10 @@ def serve_command(
     demo: Annotated[
         int,
         typer.Option(
-            "--demo", min=0, help="Also schedule a simulated application with this number of jobs."
+            "--demo",
+            min=0,
+            max=MOST,
+            help="Also schedule a simulated application with this number of jobs.",
         ),
     ] = 0,
     for_s: Annotated[
