@@ -246,7 +246,12 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
             "policy 'deeprm' sees an image of the cluster, which needs time in steps, so it cannot "
             "run logs: use set",
         ),
-        ("train a2c --swf log.swf -o x", "use a policy that needs no image (set)"),
+        (
+            "train a2c --swf log.swf -o x",
+            "images need time in steps, not the exact times of logs: use a policy that needs no "
+            "image (set)",
+        ),
+        ("compare --rate 0", "a rate of 0 is not possible: write arrivals per step"),
         ("compare --swf log.swf --partitions a", "write numbers separated by commas"),
         ("compare --swf short.swf", "short.swf:2: 17 fields, expected 18"),
         ("compare --swf large.swf", "large.swf:2: the job takes 4 processors, the cluster has 2"),

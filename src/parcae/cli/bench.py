@@ -251,7 +251,7 @@ def service_command(
 @app.command("packing")
 def packing_command(
     rate: Annotated[
-        float, typer.Option("--rate", min=0.0, max=1.0, help="Mean arrivals per time step.")
+        float, typer.Option("--rate", min=0.01, max=1.0, help="Mean arrivals per time step.")
     ] = 0.7,
     clusters: Annotated[
         int,

@@ -45,8 +45,8 @@ class ImageSettings:
         """
         if config.mode is TimeMode.EXACT:
             raise ConfigError(
-                "images need time in steps: run with mode 'steps', or use a policy that needs no "
-                "image (set)"
+                "images need time in steps, not the exact times of logs: use a policy that needs "
+                "no image (set)"
             )
         backlog = -(-config.backlog_size // config.horizon)
         width = int(np.sum(capacity)) * (1 + config.num_slots) + backlog + self.has_pause

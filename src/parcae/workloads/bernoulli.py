@@ -188,6 +188,11 @@ def parse_load(text: str, mix: JobMix = CODE, capacity: Sequence[int] = CAPACITY
     if not match or (match[1] and match[3]):
         raise ConfigError(f"load {text!r} is not understood: write 1.3, 130% or rate:0.7")
     value = float(match[2])
+    if match[1] and not 0 < value <= 1:
+        raise ConfigError(
+            f"a rate of {match[2]} is not possible: write arrivals per step, above 0 and at most "
+            "1, since at most one job arrives per step"
+        )
     load = load_of_rate(mix, value, capacity) if match[1] else value / 100 if match[3] else value
     # Called only for its check that the load is possible.
     rate_of_load(mix, load, capacity)
