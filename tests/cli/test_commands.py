@@ -387,6 +387,22 @@ def test_every_option_has_a_help_and_no_help_loses_words() -> None:
             assert shown or param.param_type_name == "argument", f"{command} {param.name}"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "parcae simulate toy --policy 'fair, fifo' --json",
+        "parcae compare toy --policies 'fair, fifo' --seeds 2",
+        "parcae size toy --cores 2,3 --arrivals batch --policies 'fair, fifo' --seeds 2",
+        "parcae packing simulate --load 1 --policy 'sjf, packer' --json",
+        "parcae packing compare --load 1 --policies 'sjf, packer' --seeds 2",
+    ],
+)
+def test_names_may_be_separated_by_spaces_too(tmp_path: Path, command: str) -> None:
+    done = run(command, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert ("packer" if "packing" in command else "fifo") in done.stdout
+
+
 @pytest.mark.parametrize("world", ["cores", "executors"])
 def test_a_policy_that_is_said_to_be_the_same_as_another_gives_the_same_run(
     tmp_path: Path, world: str

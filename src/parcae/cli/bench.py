@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import MOST, JsonOption, SizeOptions, WorldOption, one_size, world_of
+from parcae.cli.options import (
+    MOST,
+    JsonOption,
+    SizeOptions,
+    WorldOption,
+    names_in,
+    one_size,
+    world_of,
+)
 from parcae.workloads.limits import MOST_EXECUTORS
 
 if TYPE_CHECKING:
@@ -65,7 +73,7 @@ def simulator_command(
     size = one_size(cluster.executors, cluster.cores) or 50
     # No option here implies the world of executors.
     if world_of(cluster.world, {}).value == "cores":
-        names = ("fair,srpt,tuned" if policy is None else policy).split(",")
+        names = names_in("fair,srpt,tuned" if policy is None else policy)
         result_of_cores = benchmark_cores(
             load_workload(workload),
             names,
@@ -140,7 +148,7 @@ def decision_command(
     default = "srpt,psbs,tuned,parcae" if chosen.value == "cores" else "tuned,parcae,decima"
     names = default if policies is None else policies
     rows = benchmark_decisions(
-        load_workload(workload), names.split(","), num_decisions=decisions, world=chosen
+        load_workload(workload), names_in(names), num_decisions=decisions, world=chosen
     )
     if as_json:
         typer.echo(json.dumps([row.to_json() for row in rows], indent=2))
@@ -191,7 +199,7 @@ def training_command(
     settings = override(DecimaSettings(), decima or [])
     rows = [
         benchmark_training(scenario, network, parse_recipe(recipe), iterations, settings, device)
-        for network in networks.split(",")
+        for network in names_in(networks)
     ]
     if as_json:
         typer.echo(json.dumps([row.to_json() for row in rows], indent=2))
@@ -232,7 +240,7 @@ def service_command(
     rows = benchmark_service(
         load_workload(workload),
         workload,
-        policies.split(","),
+        names_in(policies),
         num_jobs=jobs,
         num_cores=cores,
         runs=runs,

@@ -23,6 +23,7 @@ from parcae.cli.options import (
     SeedStartOption,
     SimulatedClusterOptions,
     WorkloadArgument,
+    names_in,
     number_of_jobs,
     with_deadlines,
 )
@@ -194,7 +195,7 @@ def compare_command(
     with _naming_kept(runs.keep), counting("simulating", has_counts=True) as progress:
         comparison = compare(
             ClusterWorld(loaded, config, runs.arrivals, num_jobs),
-            names.split(","),
+            names_in(names),
             num_seeds=runs.seeds,
             seed_start=runs.seed_start,
             processes=runs.processes,

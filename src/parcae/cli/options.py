@@ -462,6 +462,11 @@ def with_deadlines(workload: Workload, path: Path | None) -> Workload:
     return applied
 
 
+def names_in(text: str) -> list[str]:
+    """The names that an option gives, separated by commas, and perhaps by spaces too."""
+    return [word.strip() for word in text.split(",")]
+
+
 def numbers(option: str, text: str) -> tuple[float, ...]:
     """The numbers that an option gives, separated by commas.
 

@@ -13,7 +13,7 @@ from parcae.cli import packing_learning
 from parcae.cli.checks import Only, Values, refusing
 from parcae.cli.compare import OutputOptions
 from parcae.cli.groups import with_groups
-from parcae.cli.options import MOST, JsonOption, SeedStartOption
+from parcae.cli.options import MOST, JsonOption, SeedStartOption, names_in
 from parcae.cli.packing_options import (
     ONE_SOURCE,
     DrawnOptions,
@@ -271,7 +271,7 @@ def _require_readable_chart(jobs: RigidJobs) -> None:
 def _compared_policies(policies: str | None, is_log: bool) -> list[str]:
     """The names of the policies to compare, in order."""
     default = DEFAULT_LOG_POLICIES if is_log else DEFAULT_POLICIES
-    return (default if policies is None else policies).split(",")
+    return names_in(default if policies is None else policies)
 
 
 def _tunes(given: Values, *names: str) -> bool:

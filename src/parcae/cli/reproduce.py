@@ -20,6 +20,7 @@ from parcae.cli.options import (
     executors_option,
     load,
     moving_option,
+    names_in,
     warmup_option,
 )
 from parcae.cli.progress import telling
@@ -396,7 +397,7 @@ class _Given:
     @property
     def policies(self) -> tuple[str, ...]:
         """The learned policies to use."""
-        return tuple(self.policy.split(",")) if self.policy else ()
+        return tuple(names_in(self.policy)) if self.policy else ()
 
 
 def _packing_request(given: _Given, say: Callable[[str], None]) -> PackingRequest:

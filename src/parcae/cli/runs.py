@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from parcae.cli.checks import chart_to_write
+from parcae.cli.options import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +29,7 @@ PolicyOption = Annotated[
 
 def policy_names(policy: str, every: Sequence[str]) -> tuple[str, ...]:
     """The policies that `--policy` names; `every` are those of `--policy all`."""
-    return tuple(every if policy == "all" else policy.split(","))
+    return tuple(every if policy == "all" else names_in(policy))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from parcae.cli.options import (
     SeedStartOption,
     UnknownOption,
     check_deadlines,
+    names_in,
     with_deadlines,
 )
 from parcae.cli.progress import counting, print_reading
@@ -209,7 +210,7 @@ def size_command(
     question = Question(
         with_deadlines(workload, goal.deadlines),
         sizes,
-        tuple(policies.split(",")),
+        tuple(names_in(policies)),
         wanted,
         goal.price,
         arrivals=runs.arrivals,
