@@ -112,9 +112,9 @@ def test_runs_with_other_settings_are_refused(
     _compared(2, kept)
     before = kept.read_bytes()
     world = ClusterWorld(**{**vars(_WORLD), **other})
-    with pytest.raises(ConfigError, match=f"the runs in it have another {what}"):
+    with pytest.raises(ConfigError, match=f"its runs differ in {what}"):
         _compared(2, kept, world)
-    with pytest.raises(ConfigError, match="another policies"):
+    with pytest.raises(ConfigError, match="differ in policies"):
         compare(_WORLD, ["fifo", "fair"], num_seeds=2, processes=1, keep=kept)
     assert kept.read_bytes() == before
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_with_other_weights_is_another_policy(tmp_path: Path) -> No
     kept = tmp_path / "runs.jsonl"
     compare(_WORLD, ["fair", str(net)], num_seeds=2, processes=1, keep=kept)
     shutil.copy(_SHIPPED / "tuned-stream.safetensors", net)
-    with pytest.raises(ConfigError, match=r"another files\..*net.safetensors"):
+    with pytest.raises(ConfigError, match=r"differ in files\..*net.safetensors"):
         compare(_WORLD, ["fair", str(net)], num_seeds=2, processes=1, keep=kept)
 
 

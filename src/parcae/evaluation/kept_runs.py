@@ -131,8 +131,8 @@ class KeptRuns:
         what, was, now = _difference(saved, self._header)
         if what:
             raise ConfigError(
-                f"{self._path}: the runs in it have another {what} ({was}, now {now}); use the "
-                "same settings, or another file"
+                f"{self._path}: its runs differ in {what} ({was}, now {now}); use the same "
+                "settings, or another file"
             )
 
     def _add(self, number: int, line: bytes) -> None:
