@@ -286,10 +286,10 @@ def test_jobs_cut_off_are_reported_in_the_table_and_on_the_page(tmp_path: Path) 
     comparison = Comparison((result,), whole.settings, whole.resolved, (runs,), whole.world)
     write_report(comparison, {"fair": cut_off()}, tmp_path / "r.html")
     assert (
-        "1 jobs were cut off at the end of their run: their times are lower bounds"
+        "1 job cut off at the end of a run: such times are lower bounds"
         in (tmp_path / "r.html").read_text()
     )
-    assert "1 jobs were cut off" in str(comparison_table(comparison).caption)
+    assert "1 job cut off" in str(comparison_table(comparison).caption)
 
 
 def test_a_comparison_gives_seconds_for_the_summarys_milliseconds() -> None:

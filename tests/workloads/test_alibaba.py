@@ -85,7 +85,7 @@ def test_jobs_whose_tasks_wait_for_each_other_are_left_out_with_a_note(tmp_path:
     path = _csv(tmp_path, *rows, "M1,1,j_2,1,Terminated,100,110,100,0.5")
     workload, report = read_alibaba(path)
     assert [job.name for job in workload.jobs] == ["j_2"]
-    assert report.notes[0].startswith("1 jobs have a cycle in their task names")
+    assert report.notes[0].startswith("left out 1 job with a cycle in the names of tasks")
     with pytest.raises(FormatError, match="none of its jobs is a DAG"):
         read_alibaba(_csv(tmp_path, *rows))
 
@@ -114,7 +114,7 @@ def test_the_span_of_a_task_or_the_mean_of_its_instances(tmp_path: Path) -> None
 def test_parents_that_are_not_in_the_file_are_left_out_with_a_note(tmp_path: Path) -> None:
     workload, report = read_alibaba(_csv(tmp_path, "R2_1,1,j_1,1,Terminated,100,110,100,0.5"))
     assert workload.jobs[0].stages[0].parents == ()
-    assert "1 jobs name parents" in report.notes[0]
+    assert "1 job with parents" in report.notes[0]
 
 
 def test_json_lines_are_read_by_job(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from parcae.evaluation.gantt import Bars, Chart, Panel
 from parcae.metrics.cluster import last_completion_ms
 from parcae.metrics.jobs import arrived, jct_ms
 from parcae.units import MS_PER_S
+from parcae.workloads.import_report import counted
 
 
 def cluster_chart(trace: Trace, name: str = "") -> Chart:
@@ -44,7 +45,7 @@ def _results(trace: Trace, end_ms: int) -> str:
     here = arrived(trace)
     average_s = float(jct_ms(trace)[here].mean()) / MS_PER_S
     cut = int((trace.completion_ms[here] == NOT_COMPLETED).sum())
-    unfinished = f", {cut} jobs unfinished" if cut else ""
+    unfinished = f", {counted(cut, 'job')} unfinished" if cut else ""
     return f"average JCT {average_s:,.1f} s, last completion {end_ms / MS_PER_S:,.1f} s{unfinished}"
 
 

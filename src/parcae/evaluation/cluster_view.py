@@ -32,6 +32,7 @@ from parcae.simulation.config import WorldName
 from parcae.simulation.faults import resolve_faults
 from parcae.simulation.run import simulate
 from parcae.units import MS_PER_S
+from parcae.workloads.import_report import counted
 
 if TYPE_CHECKING:
     from parcae.evaluation.compare import Comparison, PolicyResult
@@ -169,7 +170,7 @@ def notes(comparison: Comparison) -> list[str]:
     cut = sum(s.unfinished for result in comparison.policies for s in result.summaries)
     if cut:
         lines.append(
-            f"{cut} jobs were cut off at the end of their run: their times are lower bounds"
+            f"{counted(cut, 'job')} cut off at the end of a run: such times are lower bounds"
         )
     if comparison.resolved.legend():
         lines.append(f"Policies: {comparison.resolved.legend()}.")

@@ -44,6 +44,7 @@ from parcae.policies.rule.policy import Parameters
 from parcae.simulation.config import WorldName
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import process_like, without_breaks
+from parcae.workloads.import_report import counted
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import SELECTION_SEED_START
 
@@ -448,8 +449,8 @@ def savings_paragraph(
     who_pays = learned.who_pays.describe(comparison.policies[0].name)
     unit = "cores" if world is WorldName.CORES else "executors"
     return (
-        f"On {s['seeds'][1] - s['seeds'][0] + 1} runs that were not used for learning "
-        f"({s['jobs']} jobs of {s['workload']}, arrivals {s['arrivals']}, "
+        f"On {counted(s['seeds'][1] - s['seeds'][0] + 1, 'run')} not used for learning "
+        f"({counted(s['jobs'], 'job')} of {s['workload']}, arrivals {s['arrivals']}, "
         f"{comparison.resolved.config.total_executors} {unit}), the learned policy's {what} is "
         f"{value}: {parts[0]}, {parts[1]}, and {parts[2]}. Compared with that heuristic, "
         f"{_certainty(ratios, what)}. {who_pays} These are simulated runs of your profile. "

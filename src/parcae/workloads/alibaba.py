@@ -22,7 +22,7 @@ from parcae.units import MS_PER_S
 from parcae.workloads.alibaba_instances import TaskName, mean_durations_s
 from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, without_largest
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.import_report import BadRows, ImportReport
+from parcae.workloads.import_report import BadRows, ImportReport, counted
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.limits import LARGEST_DURATION_MS, MOST_TASKS
 
@@ -335,11 +335,11 @@ def _workload(
     notes = []
     if num_incomplete:
         notes.append(
-            f"{num_incomplete} jobs name parents whose rows are not in the file; "
+            f"{counted(num_incomplete, 'job')} with parents whose rows are not in the file: "
             "those edges were left out"
         )
     if num_dropped:
-        notes.append(f"{num_dropped} jobs have a cycle in their task names and were left out")
+        notes.append(f"left out {counted(num_dropped, 'job')} with a cycle in the names of tasks")
     workload = Workload(
         name, tuple(jobs), provenance={"source": "Alibaba cluster-trace-v2018 batch_task"}
     )

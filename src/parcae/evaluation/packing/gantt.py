@@ -12,6 +12,7 @@ import numpy as np
 from parcae.evaluation.gantt import Bars, Chart, Panel
 from parcae.metrics.packing import has_started, mean_of_started, slowdown
 from parcae.packing.world import Outcome
+from parcae.workloads.import_report import counted
 from parcae.workloads.rigid import RigidJobs
 
 #: A chart with more jobs, or a resource with more units, would not be readable.
@@ -50,7 +51,7 @@ def can_be_drawn(jobs: RigidJobs) -> bool:
 def packing_chart(name: str, outcome: Outcome) -> Chart:
     """The chart of one run under the policy of this name."""
     lost = int((~has_started(outcome)).sum())
-    never = f", {lost} jobs never started" if lost else ""
+    never = f", {counted(lost, 'job')} never started" if lost else ""
     title = f"{name}: mean slowdown {mean_of_started(slowdown(outcome)):,.2f}{never}"
     jobs = outcome.jobs
     panels = [

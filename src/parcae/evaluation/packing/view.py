@@ -97,8 +97,8 @@ def notes(comparison: PackingComparison) -> list[str]:
     for result in comparison.policies:
         if not result.is_complete:
             lost = (
-                f"{result.unallocated:,} jobs never started and {result.dropped:,} were lost to a "
-                "full backlog"
+                f"{counted(result.unallocated, 'job')} never started and "
+                f"{counted(result.dropped, 'job')} lost to a full backlog"
             )
             lines.append(
                 f"{result.name}: {lost}, of {result.num_jobs:,}; its means cover only the others"

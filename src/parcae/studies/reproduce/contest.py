@@ -20,6 +20,7 @@ from parcae.learning.scenario import Scenario
 from parcae.simulation.run import simulate
 from parcae.studies.reproduce.findings import Finding
 from parcae.studies.reproduce.study import StudyRequest
+from parcae.workloads.import_report import counted
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,8 @@ class Contest:
         )
         cut = (
             [
-                f"{unfinished} jobs were cut off at the end of their run: "
-                "their times are lower bounds"
+                f"{counted(unfinished, 'job')} cut off at the end of a run: such times are lower "
+                "bounds"
             ]
             if unfinished
             else []
