@@ -29,6 +29,24 @@ _KINDS = (
 )
 
 
+def user_caches() -> Path:
+    """The folder of the user's caches: $XDG_CACHE_HOME if it is set and not empty, else ~/.cache.
+
+    Raises:
+        ConfigError: it is not set, and the account has no home folder.
+    """
+    given = os.environ.get("XDG_CACHE_HOME")
+    if given:
+        return Path(given)
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:
+        raise ConfigError(
+            "this account has no home folder, in which compiled code is kept: set HOME or "
+            "XDG_CACHE_HOME to a folder"
+        ) from None
+
+
 def check_place(path: Path) -> None:
     """Check that a file can be written at `path`. Long commands call it before they start.
 

@@ -19,6 +19,8 @@ import numpy as np
 from numba.core.types import UniTuple, none  # type: ignore[attr-defined]
 from numba.extending import overload
 
+from parcae.files import user_caches
+
 #: `parcae.compilation` uses inner modules of Numba. It is tested with these versions; with others,
 #: and where this variable is set, Numba compiles in its own way, which takes about five times as
 #: long and gives the same results.
@@ -52,10 +54,11 @@ def _cache_dir() -> Path:
     """Return the cache folder of the present version of the kernels, in NUMBA_CACHE_DIR if set."""
     digest = hashlib.sha256(b"".join(p.read_bytes() for p in _kernel_files())).hexdigest()[:16]
     given = os.environ.get("NUMBA_CACHE_DIR")
-    base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "parcae")
+    # The home folder is asked for last: an account may have none.
+    base = Path(given) if given else user_caches() / "parcae"
     # Numba's own files would have the same names.
     way = "plain-kernels" if _IS_PLAIN else "kernels"
-    return (Path(given) if given else base) / f"{way}-{digest}"
+    return base / f"{way}-{digest}"
 
 
 # Numba notices changes of a kernel's own file only, not of the kernels that it calls.

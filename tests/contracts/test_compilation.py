@@ -13,6 +13,7 @@ import pytest
 
 from parcae import kernels
 from parcae.compilation import ANNOUNCE
+from parcae.errors import ConfigError
 from parcae.kernels import INTEGER, PLAIN, deferred, kernel
 
 _SORT = """
@@ -181,3 +182,24 @@ def test_a_cache_folder_that_is_given_has_one_folder_for_each_version(
     assert kernels._cache_dir() == tmp_path / usual.name
     monkeypatch.setattr(kernels, "_kernel_files", lambda: [Path(__file__)])
     assert kernels._cache_dir().name != usual.name
+
+
+def test_an_account_without_a_home_folder_needs_a_cache_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    name = kernels._cache_dir().name
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert kernels._cache_dir() == tmp_path / "numba" / name
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert kernels._cache_dir() == tmp_path / "parcae" / name
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    with pytest.raises(ConfigError, match="set HOME or XDG_CACHE_HOME to a folder"):
+        kernels._cache_dir()
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert kernels._cache_dir() == tmp_path / ".cache" / "parcae" / name

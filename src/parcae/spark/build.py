@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import subprocess
 import sysconfig
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parcae.errors import ConfigError
+from parcae.files import user_caches
 from parcae.spark.home import SparkHome, find_jdk_tool
 from parcae.version import __version__
 
@@ -95,7 +95,7 @@ def packaged_folder() -> Path:
 
 def cache_folder() -> Path:
     """The cache of compiled jars: $XDG_CACHE_HOME/parcae/spark, or ~/.cache/parcae/spark."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parcae" / "spark"
+    return user_caches() / "parcae" / "spark"
 
 
 def jar_name(scala: str) -> str:
