@@ -349,6 +349,15 @@ def test_an_application_may_have_as_many_cores_as_the_protocol_allows(name: str)
     assert service.counts.fallbacks == 0
 
 
+@pytest.mark.parametrize("name", ["gittins", "plan:srpt"])
+def test_policies_of_a_service_know_how_runs_of_a_job_differ(name: str) -> None:
+    toy = load_workload("toy")
+    jobs = tuple(dataclasses.replace(job, work_sigma=0.8) for job in toy.jobs)
+    live: Any = policies_for(name, dataclasses.replace(toy, jobs=jobs))(4).policy
+    sigma = live.tables.sigma if name == "gittins" else live.model.sigma
+    assert (sigma[: len(jobs)] == 0.8).all()
+
+
 def test_policies_that_a_live_cluster_cannot_follow_are_refused(tmp_path: Any) -> None:
     workload = load_workload("toy")
     pools = tmp_path / "pools.xml"

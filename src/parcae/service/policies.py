@@ -75,7 +75,8 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
     def made(num_cores: int) -> Any:
         # A larger cluster gets the policy of the largest one that can be simulated.
         cores = min(max(1, num_cores), MOST_EXECUTORS)
-        config = SimulationConfig(world=WorldName.CORES, num_executors=cores)
+        # Runs of a job differ from its profile as they did in the workload's log.
+        config = SimulationConfig(world=WorldName.CORES, num_executors=cores, estimate_error="log")
         if is_rollout(bare):
             plan = rollout_policy(bare, workload, config, arrivals)
             # A live cluster cannot wait: without a budget in the name there is a short one.

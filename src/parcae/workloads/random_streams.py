@@ -9,8 +9,7 @@ import numpy as np
 from parcae.errors import ConfigError
 
 #: Seed ranges. Comparisons use seeds below the first of these; tuning, training and the selection
-#: of
-#: checkpoints have separate ranges, so that no two of them ever use the same seed.
+#: of checkpoints have separate ranges, so that no two of them ever use the same seed.
 TUNING_SEED_START = 1 << 40
 TRAINING_SEED_START = 1 << 41
 SELECTION_SEED_START = 1 << 42
