@@ -221,8 +221,10 @@ def test_training_by_gradients_serves_several_settings(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     card = read_checkpoint(tmp_path / "x" / "best.safetensors").card
     assert [one["workload"] for one in card["also"]] == ["toy", "synthetic"]
-    for wrong in ("size=3", "jobs=0", "warmup_delay_ms=x"):
+    for wrong in ("size=3", "jobs=x", "warmup_delay_ms=x"):
         assert "workload=FILE" in _refused(*words, "--also", wrong, "-o", str(tmp_path / "y"))
+    none = _refused(*words, "--also", "jobs=0", "-o", str(tmp_path / "y"))
+    assert "jobs=N: give a number from 1 to" in none
     cores = ["train", "toy", "--jobs", "3", "--also", "moving_delay_ms=1"]
     assert "no effect in the world of cores" in _refused(*cores, "-o", str(tmp_path / "y"))
 
