@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from parcae.cli.spark import app
 from parcae.errors import ConfigError, FormatError
 from parcae.spark import tpch_spark, tpch_study
-from parcae.spark.applications import SparkFailedError
-from parcae.spark.home import SparkHome, find_spark
+from parcae.spark.home import SparkHome
 from parcae.spark.tpch_busy import TaskTimes, Waits, busy_ms, busy_share, idle_while_waiting_share
 from parcae.spark.tpch_calibration import Calibrated, calibration_of, fitted_gap, is_found, next_gap
 from parcae.spark.tpch_foretold import simulated_name
@@ -37,11 +36,10 @@ from parcae.spark.tpch_record import (
     record_path,
 )
 from parcae.spark.tpch_result import AGAIN, draw, read_result
-from parcae.spark.tpch_spark import Application, Ending, TpchSpark
+from parcae.spark.tpch_spark import Ending
 from parcae.workloads.archive import write_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
-from tests.spark.needs import needs_spark
 from tests.workloads.spark_log_builder import (
     executor,
     job_end,
@@ -425,80 +423,6 @@ def test_a_policy_whose_file_changed_does_not_go_on_in_the_same_folder(tmp_path:
     home = SparkHome(tmp_path, "4.3.0", "2.13")
     with pytest.raises(ConfigError, match=r"rule\.safetensors is not what it was"):
         tpch_study.run_tpch(config, home, tmp_path / "work", lambda *_: None)
-
-
-# A Spark that does not do what it should.
-
-
-@needs_spark
-def test_settings_that_would_have_no_effect_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(TpchSpark, "_start_jvm", lambda *_: None)
-    contexts: list[Any] = []
-
-    def context(**settings: Any) -> None:
-        contexts.append(dict(settings["conf"].getAll()))
-        raise KeyboardInterrupt
-
-    free = {"spark.sql.files.maxPartitionBytes": "1m", "spark.driver.maxResultSize": "2g"}
-    config = _config(conf=free)
-    spark = TpchSpark(find_spark(), None, tmp_path, tmp_path, {}, 1, "1g", config.conf)
-    spark._context_class = context
-    with (
-        pytest.raises(KeyboardInterrupt),
-        spark._context(Application("FAIR", tmp_path / "log")),
-    ):
-        pass
-    assert contexts[0].items() >= free.items()
-    for name in (*(contexts[0].keys() - free.keys()), "spark.driver.memory"):
-        with pytest.raises(ConfigError, match=f"--conf {name} has no effect"):
-            _config(conf={name: "1"})
-
-
-@needs_spark
-def test_a_jvm_that_does_not_start_is_quoted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SPARK_HOME", str(find_spark().path))  # which is changed and put back
-    with pytest.raises(SparkFailedError, match=r"no JVM started with --memory 1m: .*maximum heap"):
-        TpchSpark(find_spark(), None, tmp_path, tmp_path, {}, 1, "1m", {})
-
-
-@needs_spark
-@pytest.mark.parametrize("is_gone", [False, True])
-def test_what_spark_refuses_is_said_and_what_ends_the_command_ends_it(
-    monkeypatch: pytest.MonkeyPatch, is_gone: bool
-) -> None:
-    """Where the JVM is gone, stopping the session fails, too."""
-    import pyspark.sql
-    from py4j.protocol import Py4JError
-
-    class Session:
-        def __init__(self, _: Any) -> None:
-            pass
-
-        def stop(self) -> None:
-            if is_gone:
-                raise Py4JError("the JVM is gone")
-
-    monkeypatch.setattr(pyspark.sql, "SparkSession", Session)
-    spark = TpchSpark.__new__(TpchSpark)
-    spark._conf, spark._cores = {}, 1
-    spark._context_class = lambda **_: None
-    refused = Py4JError("no session:")
-    refused._cause = Py4JError("shuffle.partitions should be int,\nbut was abc")
-    reasons: list[tuple[BaseException, type[BaseException]]] = [
-        (refused, SparkFailedError),
-        (SystemExit(143), SystemExit),
-        (KeyError("a bug"), KeyError),
-    ]
-    for reason, kind in reasons:
-        with pytest.raises(kind) as raised, spark._context(Application("FAIR", None)):
-            raise reason
-        if kind is SparkFailedError:
-            said = "Spark failed: no session: shuffle.partitions should be int, but was abc"
-            assert str(raised.value) == said
 
 
 # The command.
