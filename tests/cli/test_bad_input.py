@@ -43,6 +43,8 @@ from tests.cli.running import run
         ),
         ("parcae size toy --cores 2 --arrivals batch --faults lost=-1", "greater than or equal"),
         ("parcae compare toy --policies fair,graphene:tuned", "--world executors"),
+        ("parcae compare toy --policies fair,", "'fair,' leaves a name empty"),
+        ("parcae spark demo --policies spark-fair,,srpt", "leaves a name empty"),
         (
             "parcae bench decision --workload toy --policies static:oracle",
             "policy 'static:oracle' is another one for each sequence of jobs",

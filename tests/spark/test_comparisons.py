@@ -71,6 +71,11 @@ def test_a_policy_that_cannot_be_compared_is_refused_before_spark_runs(
     assert not runs
 
 
+def test_arrivals_that_cannot_be_read_are_refused() -> None:
+    with pytest.raises(ConfigError, match="arrivals 'often' are not understood"):
+        FidelityConfig(arrivals="often")
+
+
 def test_a_time_scale_is_a_number_that_durations_can_have(tmp_path: Path) -> None:
     for scale in ("inf", "nan", "0"):
         done = run(f"parcae spark demo --time-scale {scale}", tmp_path)
@@ -115,6 +120,18 @@ def test_results_of_other_mixes_or_another_spark_are_kept_apart(
     assert len(runs) == 6
     assert drawn[-2:] == drawn[:2]
     assert len({*drawn}) == 6
+
+
+def test_a_policy_whose_event_log_was_deleted_runs_again(
+    runs: list[ReplayRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The picture is drawn from the event log."""
+    monkeypatch.setattr(demo, "read_spark_run", lambda logs, key: logs[0].read_text())
+    monkeypatch.setattr(demo, "gantt", lambda charts, picture, title: None)
+    _demo(tmp_path, "srpt")
+    shutil.rmtree(runs[1].event_logs)
+    _demo(tmp_path, "srpt")
+    assert [request.name for request in runs] == [runs[0].name, runs[1].name, runs[1].name]
 
 
 def _checkpoint(folder: Path) -> Path:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.options import MOST, JsonOption
+from parcae.cli.options import MOST, JsonOption, names_in
 from parcae.cli.spark_tpch import tpch_command
 from parcae.errors import ConfigError
 
@@ -294,7 +294,7 @@ def demo_command(
     from parcae.spark.demo import DemoConfig, run_demo
     from parcae.spark.home import find_spark
 
-    names = tuple(part.strip() for part in policies.split(",") if part.strip())
+    names = tuple(names_in(policies))
     config = DemoConfig(
         names,
         mix.workload,
@@ -377,7 +377,7 @@ def fidelity_command(
     from parcae.evaluation.sizes import parse_cores
     from parcae.spark.fidelity import FidelityConfig
 
-    names = tuple(part.strip() for part in policies.split(",") if part.strip())
+    names = tuple(names_in(policies))
     cores = parse_cores(mix.cores)
     config = FidelityConfig(
         mix.workload,

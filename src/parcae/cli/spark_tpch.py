@@ -11,7 +11,7 @@ import typer
 
 from parcae.cli.checks import Only, file_to_write, picture_to_write, refusing
 from parcae.cli.groups import with_groups
-from parcae.cli.options import MOST
+from parcae.cli.options import MOST, names_in
 from parcae.cli.progress import telling
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def tpch_command(
     require("matplotlib")  # draws the picture, after all runs
     if not merge:
         config = TpchConfig(
-            policies=tuple(name.strip() for name in policies.split(",") if name.strip()),
+            policies=tuple(names_in(policies)),
             scale_factor=setting.scale_factor,
             load=setting.load,
             num_queries=setting.queries,

@@ -179,7 +179,7 @@ def run_demo(
 ) -> DemoResult:
     """Run every policy on every mix, with one Spark application per policy.
 
-    Policies whose results are in `work` already are not run again.
+    Policies whose results and event logs are in `work` already are not run again.
 
     Args:
         config: the settings.
@@ -209,7 +209,8 @@ def run_demo(
     for number, policy in enumerate(config.policies):
         name = names[policy]
         result_file = work / f"{name}.json"
-        if result_file.exists():
+        # The picture needs the event log as well: somebody may have deleted the large files.
+        if result_file.exists() and _event_logs(work, name):
             runs[policy] = PolicyRun(**json.loads(result_file.read_text()))
             progress(f"{policy}: finished earlier ({result_file})")
             continue
@@ -318,13 +319,21 @@ def content_of(policy: str) -> list[str]:
     return [*files_in_names([policy.removeprefix(THROUGH_SERVICE)]).values()]
 
 
+def _event_logs(work: Path, name: str) -> list[Path]:
+    """The event logs of a policy's runs, oldest first; none if somebody deleted them."""
+    folder = work / f"{name}-events"
+    if not folder.is_dir():
+        return []
+    return sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
+
+
 def _draw(config: DemoConfig, names: Mapping[str, str], work: Path) -> Path:
     """Draw Gantt charts of the first mix under every policy, from the files of these names."""
     charts = []
     for policy, name in names.items():
         # A run that was stopped leaves an event log, too; the newest one counts.
-        logs = sorted((work / f"{name}-events").iterdir(), key=lambda path: path.stat().st_mtime)
-        charts.append((policy, read_spark_run([logs[-1]], key="parcae.mix.0")))
+        newest = _event_logs(work, name)[-1]
+        charts.append((policy, read_spark_run([newest], key="parcae.mix.0")))
     picture = work / "gantt.png"
     gantt(charts, picture, title=f"{config.num_jobs} jobs on {config.cores} cores of a real Spark")
     return picture

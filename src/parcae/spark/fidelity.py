@@ -31,7 +31,7 @@ from parcae.spark.mixes import Sleeps, mix_json, parents_first, warm_workload
 from parcae.spark.tpch_plan import policy_file_name
 from parcae.units import MS_PER_S
 from parcae.workloads.archive import write_workload
-from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.workloads.arrivals import ArrivalProcess, JobSequence, draw_sequence
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
@@ -66,7 +66,7 @@ class FidelityConfig:
         alone: how many of the workload's jobs run alone, evenly chosen; None for all.
 
     Raises:
-        ConfigError: there is no policy.
+        ConfigError: there is no policy, or the arrivals are not understood.
     """
 
     workload: str = "tpch"
@@ -82,6 +82,8 @@ class FidelityConfig:
     def __post_init__(self) -> None:
         if not self.policies:
             raise ConfigError("--policies names no policy; write some, as in fifo,fair,srpt")
+        # Arrivals are drawn only after the overheads were measured, which takes a minute.
+        ArrivalProcess.parse(self.arrivals)
 
 
 @dataclass(frozen=True)
