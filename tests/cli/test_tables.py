@@ -27,3 +27,11 @@ def test_names_have_no_pictures(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows(name, ["policy"], [[name]])
     print_catalog(name, [(name, name, name)], False)
     assert capsys.readouterr().out.count(name) == 6
+
+
+def test_names_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """An escape sequence in a job's name could clear the screen or change the window's title."""
+    print_rows("title", ["job"], [["query \x1b]0;title\x07\x1b[2J\r1"]])
+    printed = capsys.readouterr().out
+    assert "query \ufffd]0;title\ufffd\ufffd[2J\ufffd1" in printed
+    assert not any(character in printed for character in "\x1b\x07\r")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.checks import chart_to_write
+from parcae.cli.consoles import printable
 from parcae.cli.options import JsonOption, KeyOption
 from parcae.cli.progress import counting_each
 
@@ -95,7 +96,7 @@ def _print(comparison: LogComparison) -> None:
         # In a narrow terminal, wide tables are better than cut cells.
         print_fitted(table, _WIDTH)
     for note in comparison.notes:
-        typer.echo(f"note: {note}")
+        typer.echo(printable(f"note: {note}"))
 
 
 def _tables(comparison: LogComparison) -> Iterator[Table]:

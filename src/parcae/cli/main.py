@@ -34,6 +34,7 @@ from parcae.cli import (
     spark_jar,
     workload,
 )
+from parcae.cli.consoles import printable
 from parcae.version import __version__
 
 #: Exit codes for bad input, and for a command that the user interrupted.
@@ -188,13 +189,13 @@ def main() -> None:
     except BrokenPipeError:
         _leave_closed_pipe()
     except (InputError, ValidationError, OSError) as error:
-        typer.echo(f"parcae: {_one_line(error)}", err=True)
+        typer.echo(printable(f"parcae: {_one_line(error)}"), err=True)
         sys.exit(BAD_INPUT)
     except Exception as error:
         # The last resort: no traceback reaches a user who did not ask for it.
         if os.environ.get(TRACEBACK) == "1":
             raise
-        typer.echo(f"parcae: {_last_resort(error)}", err=True)
+        typer.echo(printable(f"parcae: {_last_resort(error)}"), err=True)
         sys.exit(FAILED)
 
 

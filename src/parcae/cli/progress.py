@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
-from parcae.cli.consoles import new_console
+from parcae.cli.consoles import new_console, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,9 +36,9 @@ def print_reading(report: ImportReport, err: bool = True) -> None:
         err: on standard error.
     """
     for note in report.notes:
-        typer.echo(f"note: {note}", err=err)
+        typer.echo(printable(f"note: {note}"), err=err)
     for sample in report.bad_samples:
-        typer.echo(f"bad row: {sample}", err=err)
+        typer.echo(printable(f"bad row: {sample}"), err=err)
 
 
 class LogLines:
