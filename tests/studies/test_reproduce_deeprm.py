@@ -247,6 +247,16 @@ def test_a_study_refuses_policies_that_it_would_not_use(tmp_path: Path) -> None:
             reproduce(name, of_other)
 
 
+def test_a_study_refuses_two_policies_for_one_setting(tmp_path: Path) -> None:
+    """It would use the first and not say so."""
+    request = _request(tmp_path, (0.6,))
+    again = tmp_path / "again.safetensors"
+    again.write_bytes(Path(request.policies[0]).read_bytes())
+    twice = replace(request, policies=(*request.policies, str(again)))
+    with pytest.raises(ConfigError, match=r"and .*again.safetensors were trained in the same"):
+        reproduce("deeprm-fig7", twice)
+
+
 def test_the_command_refuses_the_options_of_another_world(tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(reproduce_command)

@@ -1,5 +1,6 @@
 """Policies that withhold jobs of a log only where this has proved better than EASY."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,13 @@ from parcae.evaluation.packing.world import run_policy
 from parcae.packing.config import PackingConfig
 from parcae.packing.layout import NOT_YET
 from parcae.packing.world import Outcome, PackingBatch
+from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.jobset.policy import JobSetPolicy
-from parcae.policies.packing.catalog import PackingSetting, make_packing_policy
+from parcae.policies.packing.catalog import (
+    PackingSetting,
+    make_packing_policy,
+    rule_checkpoint,
+)
 from parcae.policies.packing.earned import EarnedPolicy, allocate_virtual
 from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.kernels.earned import play_rule_many
@@ -135,9 +141,16 @@ def test_a_job_that_alone_would_make_the_run_longer_starts_soon() -> None:
     assert kept.finish.max() < 1.05 * usual.finish.max()
 
 
-def test_names_choose_whether_a_policy_must_earn_its_decisions() -> None:
+def test_names_choose_whether_a_policy_must_earn_its_decisions(tmp_path: Path) -> None:
     assert isinstance(make_packing_policy("set", _LOG), EarnedPolicy)
     assert isinstance(make_packing_policy("set+unguarded", _LOG), JobSetPolicy)
     assert isinstance(make_packing_policy("set"), JobSetPolicy)
     with pytest.raises(PolicyError, match="for policies that withhold"):
         make_packing_policy("sjf+unguarded", _LOG)
+    tetris = tmp_path / "tetris.safetensors"
+    write_checkpoint(
+        rule_checkpoint(HandMadePolicy("tetris", PackingKind.TETRIS, (0.5,)), {}), tetris
+    )
+    assert isinstance(make_packing_policy(str(tetris), _LOG), HandMadePolicy)
+    with pytest.raises(PolicyError, match="for policies that withhold"):
+        make_packing_policy(f"{tetris}+unguarded", _LOG)

@@ -42,6 +42,8 @@ def test_a_name_has_a_base_a_budget_and_threads(
         ("plan:tuned:0ms", "no time above 0"),
         ("plan:plan", "cannot be 'plan' itself"),
         ("plan:tuned:..ms", "no time above 0"),
+        ("plan:tuned:2threads:20ms", "one budget, and after it one number of threads"),
+        ("plan:tuned:20ms:30ms", "one budget, and after it one number of threads"),
         ("plan:tuned:0threads", "'0threads' is not between 1 and 64 threads"),
         ("plan:tuned:1000threads", "is not between 1 and 64 threads"),
         ("plan:sprt", "its base: unknown policy 'sprt'"),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.layout import WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 from parcae.workloads.rigid import log_name
+
+if TYPE_CHECKING:
+    from parcae.policies.jobset.policy import JobSetPolicy
 
 SHIPPED = ShippedCheckpoints(
     Path(__file__).parent.parent / "shipped" / "packing", "parcae packing train"
@@ -149,7 +153,10 @@ def make_packing_policy(text: str, setting: PackingSetting | None = None) -> Pac
     path = packing_checkpoint(name, setting)
     if path is not None:
         learned = policy_of_checkpoint(read_checkpoint(path), str(path), text)
-        return learned if name != text else earned(learned, setting)
+        if name == text:
+            return earned(learned, setting)
+        if _may_withhold(learned):
+            return learned
     if name != text:
         raise PolicyError(
             f"policy {text!r}: {UNGUARDED!r} is for policies that withhold jobs (withhold, set, "
@@ -166,14 +173,18 @@ def earned(policy: PackingPolicy, setting: PackingSetting) -> PackingPolicy:
 
     With exact times, policies that withhold jobs do so only as long as this does no harm.
     """
-    from parcae.policies.jobset.policy import JobSetPolicy
     from parcae.policies.packing.earned import EarnedPolicy
 
-    if not setting.is_exact or not isinstance(policy, HandMadePolicy | JobSetPolicy):
-        return policy
-    if isinstance(policy, HandMadePolicy) and policy.kind is not PackingKind.WITHHOLD:
-        return policy
-    return EarnedPolicy(policy)
+    return EarnedPolicy(policy) if setting.is_exact and _may_withhold(policy) else policy
+
+
+def _may_withhold(policy: PackingPolicy) -> TypeGuard[HandMadePolicy | JobSetPolicy]:
+    """Whether the policy leaves jobs waiting that would fit."""
+    from parcae.policies.jobset.policy import JobSetPolicy
+
+    if isinstance(policy, HandMadePolicy):
+        return policy.kind is PackingKind.WITHHOLD
+    return isinstance(policy, JobSetPolicy)
 
 
 def variants(name: str) -> list[str]:

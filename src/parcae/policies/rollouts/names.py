@@ -62,8 +62,8 @@ def split_plan(text: str) -> PlanText:
     """Split a name into its base and its budget.
 
     Raises:
-        PolicyError: the budget is no time above 0, the number of threads is wrong, or the
-            base is `plan` itself.
+        PolicyError: the budget is no time above 0, the number of threads is wrong, they are in
+            another order, or the base is `plan` itself.
 
     Example: `split_plan("plan:tuned:batch:20ms")` has the base "tuned:batch".
     """
@@ -83,6 +83,10 @@ def split_plan(text: str) -> PlanText:
         if ms is None or not 0 < ms < math.inf:
             raise PolicyError(f"policy {text!r}: {words[-1]!r} is no time above 0; {_USAGE}")
         words.pop()
+    if words and (_MS.fullmatch(words[-1]) or _THREADS.fullmatch(words[-1])):
+        raise PolicyError(
+            f"policy {text!r}: write one budget, and after it one number of threads; {_USAGE}"
+        )
     base = ":".join(words) or _BASE
     if is_rollout(base):
         raise PolicyError(f"policy {text!r}: the base cannot be {NAME!r} itself; {_USAGE}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -161,7 +162,7 @@ def heuristics(
 def given_or_shipped(
     request: PackingRequest, kind: str, paper: str, is_for: Callable[[Checkpoint], bool]
 ) -> tuple[Path, Checkpoint] | None:
-    """The first fitting checkpoint of the request, or else of the package; None if none fits.
+    """The fitting checkpoint of the request, or else of the package; None if none fits.
 
     Args:
         request: the study's request.
@@ -170,15 +171,27 @@ def given_or_shipped(
         is_for: whether a checkpoint was trained for the study's setting.
 
     Raises:
+        ConfigError: several given checkpoints fit.
         FormatError: a given checkpoint is damaged or of another kind.
         FileNotFoundError: a given checkpoint does not exist.
     """
+    given = _fitting(map(Path, request.policies), kind, paper, is_for)
+    if len(given) > 1:
+        raise ConfigError(
+            f"{' and '.join(str(path) for path, _ in given)} were trained in the same setting of "
+            "this study, which compares one policy in each: give one of them"
+        )
     shipped = sorted(SHIPPED.folder.glob(f"{kind}-*.safetensors"))
-    for path in [*map(Path, request.policies), *shipped]:
-        checkpoint = _read_of_kind(path, kind, paper)
-        if is_for(checkpoint):
-            return path, checkpoint
-    return None
+    found = given or _fitting(shipped, kind, paper, is_for)
+    return found[0] if found else None
+
+
+def _fitting(
+    paths: Iterable[Path], kind: str, paper: str, is_for: Callable[[Checkpoint], bool]
+) -> list[tuple[Path, Checkpoint]]:
+    """The checkpoints that were trained for a setting; see `given_or_shipped`."""
+    read = [(path, _read_of_kind(path, kind, paper)) for path in paths]
+    return [(path, checkpoint) for path, checkpoint in read if is_for(checkpoint)]
 
 
 def _read_of_kind(path: Path, kind: str, paper: str) -> Checkpoint:
@@ -342,8 +355,9 @@ def train_deeprm(
         f"training DeepRM at a load of {label_of(rate)} for {cost.name.lower()}, "
         f"recipe {chosen}, at most {share_s:.0f} s"
     )
+    num_threads = request.processes or os.cpu_count() or 1
     learner = DeepRMLearner(
-        source, cost, chosen, seed=request.training_seed, num_threads=request.processes or 1
+        source, cost, chosen, seed=request.training_seed, num_threads=num_threads
     )
     learner.select_every = select_every
 
