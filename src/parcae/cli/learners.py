@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from parcae.cli.progress import ProgressLine
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from parcae.learning.loop import Learner, Plan, TrainResult
+    from parcae.learning.loop import Iteration, Learner, Plan, TrainResult
     from parcae.policies.checkpoint import Checkpoint
 
 BudgetOption = Annotated[
@@ -158,14 +159,8 @@ def run_training(learner: Learner, plan: Plan, objective: str, as_json: bool) ->
     from parcae.learning.loop import train
 
     line = ProgressLine(plan.budget_s)
-    unit = _UNITS[learner.measured]
-    result = train(
-        learner,
-        plan,
-        lambda i: line.show(
-            i.seconds, f"iteration {i.iteration}, best {objective} {i.best:.3f}{unit}"
-        ),
-    )
+    words = _InWords(objective, _UNITS[learner.measured])
+    result = train(learner, plan, lambda done: line.show(done.seconds, words.of(done)))
     line.end()
     summary = _summary(learner, plan, result, objective)
     typer.echo(json.dumps(summary) if as_json else _sentence(learner, result, summary))
@@ -176,6 +171,25 @@ def run_training(learner: Learner, plan: Plan, objective: str, as_json: bool) ->
     if result.ending != "done":
         typer.echo(f"parcae: {result.ending}; {summary['output']} is the best policy", err=True)
         raise typer.Exit(1)
+
+
+class _InWords:
+    """The progress of a training in words: the best policy so far, and how good it is now.
+
+    The latest measurement shows when a training gets worse, which the best does not.
+    """
+
+    def __init__(self, objective: str, unit: str) -> None:
+        self._objective = objective
+        self._unit = unit
+        self._latest = ""
+
+    def of(self, done: Iteration) -> str:
+        """What to say after an iteration."""
+        if not math.isnan(done.selected):
+            self._latest = f", now {done.selected:.3f}"
+        best = f"best {self._objective} {done.best:.3f}{self._unit}"
+        return f"iteration {done.iteration}, {best}{self._latest}"
 
 
 def _summary(learner: Learner, plan: Plan, result: TrainResult, objective: str) -> dict[str, Any]:
