@@ -83,6 +83,7 @@ def test_the_header_is_kept_with_the_lines_that_go_on_with_a_value(tmp_path: Pat
         ("; MaxNodes: 4\n; MaxProcs: 16\n", None, 16, "MaxProcs"),
         ("; MaxNodes: 4\n; MaxProcs: -1\n", None, 4, "MaxNodes"),
         ("; MaxProcs: 1,024\n", None, 1_024, "MaxProcs"),
+        (";MaxProcs:64\n;made at 10:30 by http://host\n", None, 64, "MaxProcs"),
         ("; MaxProcs: 16, of 2 boards\n", None, 16, "MaxProcs"),
         ("", None, 3, "the largest job's"),
         ("; MaxProcs: 16\n", 9, 9, "given"),

@@ -55,7 +55,9 @@ _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 #: Of a number in the header. Larger ones are out of range after the cut as well.
 _MOST_DIGITS = 20
 _HEADER_NUMBER = re.compile(r"\d{1,3}(,\d{3})+(?!\d)|\d+")
-_HEADER_KEY = re.compile(r"(\w+):(?:\s+(.*))?$")
+#: A key and its value. Without a space the value is a number, since text has addresses (http://...)
+#: and times (10:30).
+_HEADER_KEY = re.compile(r"(\w+):(?:\s+(.*)|(?<=[A-Za-z]:)(\d.*))?$")
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def _header(comments: list[str]) -> SwfHeader:
         text = comment.lstrip(";").strip()
         match = _HEADER_KEY.match(text)
         if match:
-            entries.append((match[1], (match[2] or "").strip()))
+            entries.append((match[1], (match[2] or match[3] or "").strip()))
         elif text and entries:
             key, value = entries[-1]
             entries[-1] = (key, f"{value} {text}".strip())
