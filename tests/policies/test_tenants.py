@@ -69,6 +69,10 @@ def _starts(trace: Trace) -> list[int]:
             "a/b.safetensors+pools:x/y.xml+priorities:p.csv+guard:1.1",
             PolicyText("a/b.safetensors", 1.1, "x/y.xml", "p.csv"),
         ),
+        (
+            "x+guarded/a+pools.safetensors+guard:1.1",
+            PolicyText("x+guarded/a+pools.safetensors", 1.1),
+        ),
     ],
 )
 def test_additions_stand_behind_the_name_in_any_order(text: str, parts: PolicyText) -> None:

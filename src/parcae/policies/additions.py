@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from parcae.errors import PolicyError
 
-_MARK = re.compile(r"\+(guard|pools|priorities)")
+#: What begins an addition. In a path the word may go on, as in runs+guarded/best.safetensors.
+_MARK = re.compile(r"\+(guard|pools|priorities)(?![A-Za-z_./-])")
 _HELP = {
     "guard": "write a factor above 1 after the guard, e.g. srpt+guard:1.1",
     "pools": "write an allocation file after the pools, e.g. srpt+pools:fairscheduler.xml",
