@@ -44,7 +44,7 @@ def title(comparison: Comparison) -> str:
     s = comparison.settings
     config = comparison.resolved.config
     return (
-        f"{s['workload']}: {s['jobs']} jobs, {s['arrivals']}, "
+        f"{s['workload']}: {counted(s['jobs'], 'job')}, {s['arrivals']}, "
         f"{config.size_text}, "
         f"seeds {s['seeds'][0]}-{s['seeds'][1]}"
     )

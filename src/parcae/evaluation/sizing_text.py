@@ -17,6 +17,7 @@ from parcae.evaluation.size_target import Target
 from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
 from parcae.files import replacing, write_text
 from parcae.simulation.faults import resolve_faults
+from parcae.workloads.import_report import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -147,8 +148,8 @@ def sizing_table(sizing: Sizing) -> Table:
 
     asked = sizing.question
     title = (
-        f"{asked.workload.name}: {asked.num_seeds} runs of {asked.jobs_per_run} jobs, arrivals "
-        f"{asked.arrivals}, growth {asked.growth:g}"
+        f"{asked.workload.name}: {counted(asked.num_seeds, 'run')} of "
+        f"{counted(asked.jobs_per_run, 'job')}, arrivals {asked.arrivals}, growth {asked.growth:g}"
     )
     table = Table(title=escape(title))
     headings = ["cores", "policy", "variant", "average s", "p95 s", "p99 s", "cores busy"]
