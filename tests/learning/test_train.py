@@ -13,7 +13,7 @@ from parcae.errors import ConfigError, FormatError
 from parcae.learning.config import Algorithm, TrainConfig, override
 from parcae.learning.gradients import gradient_learner
 from parcae.learning.loop import BEST_FILE, Plan, Progress, TrainResult, train
-from parcae.learning.recipes import Recipe, parse_recipe, recipe_config
+from parcae.learning.recipes import Recipe, fair_runs, mean_gap_s, parse_recipe, recipe_config
 from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
 from parcae.learning.start import start_rule, start_weights
@@ -160,6 +160,17 @@ def test_windows_in_which_nothing_is_decided_are_passed_over() -> None:
     config = _SMALL.model_copy(update={"window_s": 20.0, "horizon_s": 20.0, "num_groups": 1})
     result = _train(TrainRequest([scenario], config, parameters=start_parameters()), 6)
     assert (result.ending, result.iterations) == ("done", 6)
+
+
+def test_windows_and_horizons_are_longer_than_jobs_take() -> None:
+    """On a large cluster with long moves, a job takes many gaps between arrivals."""
+    config = SimulationConfig(num_executors=60, moving_delay_ms=20_000)
+    scenario = Scenario(_WORKLOAD, config, "load:0.5", 200)
+    recipe = recipe_config(Recipe.FAST, scenario)
+    fair = fair_runs(scenario)
+    assert fair.average_jct_s > 10 * mean_gap_s(scenario)
+    assert recipe.window_s == pytest.approx(7 * fair.average_jct_s)
+    assert recipe.horizon_s == pytest.approx(5 * fair.average_jct_s)
 
 
 def test_the_horizon_grows_where_executors_hardly_rest() -> None:

@@ -138,7 +138,18 @@ def test_decima_far_from_all_variants_takes_the_nearest() -> None:
     assert chosen(synthetic, 50, "load:0.6") == "decima:stream"
     assert chosen(bundled, 10) == "decima:bundled-batch-50"
     assert chosen(bundled, 50) == "decima:bundled-batch-50"
-    assert chosen(bundled, 50, "load:0.7") == "decima:bundled-stream"
+    assert chosen(bundled, 50, "load:0.7") == "decima:bundled-stream-50"
+
+
+@pytest.mark.parametrize("model", ["none", "decima-cluster"])
+def test_delays_decide_before_the_model_of_parallelism(model: str) -> None:
+    """A network for moves of 2 s had 0.885 of fair where the one for 0.2 s had 0.735."""
+    workload = with_parallelism_model(load_workload("tpch"), model)
+    quick = SimulationConfig(num_executors=20, moving_delay_ms=200, warmup_delay_ms=100)
+    for config, size in ((quick, ""), (SimulationConfig(num_executors=50), "-50")):
+        for arrivals, kind in (("batch", "batch"), ("load:0.7", "stream")):
+            name = variant_name("decima", workload, config, arrivals)
+            assert name == f"decima:bundled-{kind}{size}"
 
 
 def test_names_and_paths_are_distinguished_from_heuristics() -> None:

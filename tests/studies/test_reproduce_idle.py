@@ -11,7 +11,7 @@ import pytest
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.errors import ConfigError
-from parcae.learning.recipes import busy_share
+from parcae.learning.recipes import fair_runs
 from parcae.learning.scenario import Scenario
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
@@ -90,7 +90,7 @@ def test_arrivals_are_found_that_keep_executors_as_busy_as_asked_for() -> None:
     workload = load_workload("toy")
     for busy in (0.3, 0.6):
         found = at_busy(Scenario(workload, _SMALL, "batch", 60), busy)
-        assert busy_share(replace(found, num_jobs=1_000)) == pytest.approx(busy, abs=0.03)
+        assert fair_runs(replace(found, num_jobs=1_000)).busy_share == pytest.approx(busy, abs=0.03)
     mixture = mixed_scenario(_request(workload, _SMALL), 0.5)
     assert mixture.config == _SMALL
     assert len(mixture.workload.jobs) == len(workload.jobs) + 2

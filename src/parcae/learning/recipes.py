@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -11,6 +12,7 @@ from parcae.errors import ConfigError
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import utilization
+from parcae.metrics.jobs import jct_ms
 from parcae.policies.catalog import make_policy
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.units import MS_PER_S
@@ -44,6 +46,10 @@ _WINDOW_GAPS = 24.0
 _HORIZON_GAPS = 12.0
 _LONGEST_WINDOW = 50.0
 _LONGEST_HORIZON = 170.0
+#: Shortest windows and horizons, in average JCTs under fair sharing. Where jobs take many gaps, a
+#: decision shows only after its job: in shorter ones a network for such a cluster got worse.
+_WINDOW_JCTS = 7.0
+_HORIZON_JCTS = 5.0
 #: The usual lengths suffice where executors are idle for at least this share of the time under
 #: fair sharing.
 _USUAL_IDLE = 0.3
@@ -91,15 +97,28 @@ def mean_gap_s(scenario: Scenario) -> float:
     return gap_ms / MS_PER_S
 
 
-def busy_share(scenario: Scenario) -> float:
-    """Mean share of time that executors are busy under fair sharing, measured in a few runs.
+@dataclass(frozen=True)
+class FairRuns:
+    """What a few runs under fair sharing show of a scenario.
 
-    Unlike the load of the arrivals, it includes work inflation.
+    Args:
+        busy_share: mean share of time that executors are busy. Unlike the load of the arrivals, it
+            includes work inflation.
+        average_jct_s: average JCT in s.
     """
+
+    busy_share: float
+    average_jct_s: float
+
+
+def fair_runs(scenario: Scenario) -> FairRuns:
+    """Play a few runs of the scenario under fair sharing."""
     runs = scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_MEASURED)])
     runs.cost(make_policy("fair", scenario.config.total_executors).play_many)
-    return float(
-        np.mean([utilization(runs.simulators.trace(row, "fair")) for row in range(_NUM_MEASURED)])
+    traces = [runs.simulators.trace(row, "fair") for row in range(_NUM_MEASURED)]
+    return FairRuns(
+        float(np.mean([utilization(trace) for trace in traces])),
+        float(np.mean([jct_ms(trace).mean() for trace in traces])) / MS_PER_S,
     )
 
 
@@ -163,12 +182,17 @@ def _in_windows(scenario: Scenario, config: TrainConfig, gap_s: float, network: 
     """The settings on streams, which are simulated window by window."""
     has_classes = network == "decima" and len(scenario.config.classes) > 1
     # The busier a cluster is, the longer a decision shows in the queues: windows and horizons grow.
-    tightness = max(1.0, _USUAL_IDLE / max(1e-3, 1.0 - busy_share(scenario)))
+    fair = fair_runs(scenario)
+    tightness = max(1.0, _USUAL_IDLE / max(1e-3, 1.0 - fair.busy_share))
+    window_s = gap_s * min(_LONGEST_WINDOW, _WINDOW_GAPS * tightness)
+    horizon_s = gap_s * min(_LONGEST_HORIZON, _HORIZON_GAPS * tightness**4)
+    if tightness < _BUSY:
+        # Elsewhere they are long already, and JCTs are mostly waiting.
+        window_s = max(window_s, _WINDOW_JCTS * fair.average_jct_s)
+        horizon_s = max(horizon_s, _HORIZON_JCTS * fair.average_jct_s)
     window = {
-        "window_s": gap_s
-        * min(_LONGEST_WINDOW, _WINDOW_GAPS * tightness)
-        * (0.5 if has_classes else 1.0),
-        "horizon_s": gap_s * min(_LONGEST_HORIZON, _HORIZON_GAPS * tightness**4),
+        "window_s": window_s * (0.5 if has_classes else 1.0),
+        "horizon_s": horizon_s,
         "num_selection": 60,
     }
     # Random decisions waste capacity: near full load they alone would make the queues grow.

@@ -352,8 +352,8 @@ def _distance(card: Any, workload: Workload, config: SimulationConfig, arrivals:
     load_here = offered_load(workload, config, arrivals)
     distance = 100.0 if math.isinf(load) != math.isinf(load_here) else 0.0
     if card.get("fingerprint") != fingerprint(workload):
-        # The same workload with another model of parallelism is still nearer than another workload.
-        distance += 2.0 if card.get("workload") == workload.name else 10.0
+        # Another model of parallelism changes less than other delays do, another workload most.
+        distance += 0.1 if card.get("workload") == workload.name else 10.0
     if (len((card.get("cluster") or {}).get("executor_classes") or ()) > 1) != (
         len(config.classes) > 1
     ):

@@ -12,7 +12,7 @@ from typing import Any
 from parcae.errors import ConfigError
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.statistics import with_half_width, with_interval
-from parcae.learning.recipes import busy_share, mean_gap_s
+from parcae.learning.recipes import fair_runs, mean_gap_s
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.simulation.config import SimulationConfig
@@ -134,10 +134,8 @@ def at_busy(scenario: Scenario, busy: float) -> Scenario:
     high = 1.5
     for _ in range(_HALVINGS):
         load = (low + high) / 2
-        measured = busy_share(
-            replace(scenario, arrivals=f"load:{load:.3f}", num_jobs=_NUM_MEASURED_JOBS)
-        )
-        low, high = (low, load) if measured > busy else (load, high)
+        tried = replace(scenario, arrivals=f"load:{load:.3f}", num_jobs=_NUM_MEASURED_JOBS)
+        low, high = (low, load) if fair_runs(tried).busy_share > busy else (load, high)
     return replace(scenario, arrivals=f"load:{low:.3f}")
 
 
