@@ -129,6 +129,16 @@ class SparkFailedError(ParcaeError):
     """A Spark application ended with an error, or the plugin was off in it."""
 
 
+def event_log_folder(work: Path, name: str) -> Path:
+    """The folder of an application's event log.
+
+    Args:
+        work: folder for the files of all applications.
+        name: of the application.
+    """
+    return work / f"{name}-events"
+
+
 @dataclass(frozen=True)
 class ReplayRequest:
     """One Spark application that replays mixes.
@@ -165,7 +175,7 @@ class ReplayRequest:
     @property
     def event_logs(self) -> Path:
         """The folder of the event log."""
-        return self.work / f"{self.name}-events"
+        return event_log_folder(self.work, self.name)
 
     def command(self, mixes: Path, results: Path) -> list[str]:
         """The spark-submit command that replays one file of mixes into another of results."""

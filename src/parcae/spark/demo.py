@@ -31,7 +31,12 @@ from parcae.files import write_text
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.service.policies import policies_for
 from parcae.service.serve import ServeSettings
-from parcae.spark.applications import ReplayRequest, replay, running_service
+from parcae.spark.applications import (
+    ReplayRequest,
+    event_log_folder,
+    replay,
+    running_service,
+)
 from parcae.spark.home import SparkHome
 from parcae.spark.launch import PluginSettings
 from parcae.spark.mixes import drawn_sleeps, mix_json, warm_workload
@@ -321,7 +326,7 @@ def content_of(policy: str) -> list[str]:
 
 def _event_logs(work: Path, name: str) -> list[Path]:
     """The event logs of a policy's runs, oldest first; none if somebody deleted them."""
-    folder = work / f"{name}-events"
+    folder = event_log_folder(work, name)
     if not folder.is_dir():
         return []
     return sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
