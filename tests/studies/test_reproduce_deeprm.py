@@ -30,6 +30,7 @@ from parcae.studies.reproduce.packing import (
     Stage,
     heuristics,
     label_of,
+    learned_deeprm,
     load_at,
     setting_notes,
     source_at,
@@ -116,6 +117,15 @@ def test_a_study_runs_to_its_table_picture_and_numbers(
     is_trained = (tmp_path / "found" / f"{name}-policies").exists()
     assert is_trained == (name == "deeprm-fig6")
     assert ("7 iterations" in files.table.read_text()) != is_trained
+
+
+def test_a_policy_that_ships_is_trained_if_the_request_wants_a_new_one(tmp_path: Path) -> None:
+    request = PackingRequest(tmp_path, budget_s=0.01, num_runs=4, processes=1)
+    shipped = learned_deeprm(request, 0.7, Cost.SLOWDOWN, 0.01)
+    assert not list(tmp_path.iterdir())
+    made = learned_deeprm(replace(request, trains_anew=True), 0.7, Cost.SLOWDOWN, 0.01)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert made.card["seconds"] < shipped.card["seconds"]
 
 
 def test_labels_and_loads_are_those_of_the_paper() -> None:

@@ -18,6 +18,7 @@ from parcae.evaluation.statistics import Estimate
 from parcae.learning.scenario import Scenario
 from parcae.metrics.objectives import Objective
 from parcae.policies.catalog import make_policy
+from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.decima.layout import DecimaSettings, FeatureSet
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.run import simulate
@@ -56,6 +57,7 @@ from parcae.studies.reproduce.study import (
 )
 from parcae.workloads.arrivals import ArrivalProcess
 from parcae.workloads.catalog import load_workload
+from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import TUNING_SEED_START
 from parcae.workloads.synthetic import chain, toy_workload
 from tests.conftest import arriving
@@ -86,8 +88,6 @@ def test_an_unknown_study_is_refused_with_a_suggestion() -> None:
 
 def test_small_jobs_get_a_small_cluster_and_large_jobs_the_papers() -> None:
     assert paper_setting(load_workload("tpch"))[1].num_executors == 20
-    from parcae.workloads.job import Workload
-
     large = Workload("large", (chain(10, 100, 1_000),))
     assert paper_setting(large) == (large, SimulationConfig())
 
@@ -275,6 +275,31 @@ def test_policies_that_were_asked_for_are_shown_and_nothing_is_trained(tmp_path:
         ("mine", "somewhere/mine.safetensors"),
     ]
     assert "as requested" in notes[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_policies_that_ship_are_trained_if_the_request_wants_new_ones(tmp_path: Path) -> None:
+    workload = Workload("two", (chain(2, 3, 1_000, "small"), chain(1, 4, 3_000, "large")))
+    request = replace(_request(tmp_path), workload=workload, budget_s=3.0)
+    scenario = Scenario(workload, _CLUSTER, "batch", 3)
+    shipped, _ = learned_contenders(request, scenario)
+    assert [c.name.split(":")[0] for c in shipped] == ["decima", "parcae", "tuned"]
+    assert not list(tmp_path.iterdir())
+    made, notes = learned_contenders(replace(request, trains_anew=True), scenario)
+    files = [f"{kind}-made-here.safetensors" for kind in ("decima", "parcae", "tuned")]
+    assert [Path(c.name) for c in made] == [tmp_path / name for name in files]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    assert "trainings of this study together had" in notes[-1]
+    # The network parcae corrects the rule that was tuned here.
+    tuned, parcae = (read_checkpoint(tmp_path / name).weights["rule"] for name in files[:0:-1])
+    np.testing.assert_array_equal(tuned, parcae)
+
+
+def test_a_network_that_corrects_a_rule_is_not_trained_without_it(tmp_path: Path) -> None:
+    request = replace(_request(tmp_path), trains_anew=True)
+    scenario = Scenario(request.workload, request.config, "batch", 3)
+    found, _ = learned_contenders(request, scenario, ("parcae",))
+    assert found[0].name.startswith("parcae:")
     assert not list(tmp_path.iterdir())
 
 

@@ -113,7 +113,8 @@ class EffortOptions:
         typer.Option(
             "--budget",
             min=0.01,
-            help="Minutes for all trainings together. (default: 1; idle-* 10; with --full 120)",
+            help="Minutes for all trainings together; policies that ship are then trained, too. "
+            "(default: 1; idle-* 10; with --full 120)",
         ),
     ] = None
     seed: Annotated[
@@ -331,7 +332,8 @@ def reproduce_command(
         typer.Option(
             "--recipe",
             help="Recipe of the trainings: fast | imitation | decima-2019; DeepRM: fresh | paper "
-            "| fast; A2cScheduler: fast | paper. (default: the first)",
+            "| fast; A2cScheduler: fast | paper. Policies that ship are then trained, too. "
+            "(default: the first)",
         ),
     ] = None,
     decima: Annotated[
@@ -395,6 +397,11 @@ class _Given:
         return 60.0 * minutes
 
     @property
+    def trains_anew(self) -> bool:
+        """Whether the user says how to train, which shipped policies would ignore."""
+        return self.effort.budget is not None or self.recipe is not None
+
+    @property
     def policies(self) -> tuple[str, ...]:
         """The learned policies to use."""
         return tuple(names_in(self.policy)) if self.policy else ()
@@ -416,11 +423,12 @@ def _packing_request(given: _Given, say: Callable[[str], None]) -> PackingReques
         effort.processes,
         say,
         Path(given.workload) if is_log else None,
+        given.trains_anew,
     )
 
 
 def _packing_recipe(given: _Given) -> str:
-    """The recipe of a packing study, checked here because one whose policies ship never reads it.
+    """The recipe of a packing study, checked here because one with given policies never reads it.
 
     Raises:
         ConfigError: there is no such recipe.
@@ -474,4 +482,5 @@ def _study_request(given: _Given, say: Callable[[str], None]) -> StudyRequest:
         recorded=recorded,
         decima=override(DecimaSettings(), given.decima or []),
         is_cluster_given=bool(settings),
+        trains_anew=given.trains_anew,
     )

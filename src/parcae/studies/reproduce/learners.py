@@ -329,9 +329,8 @@ def learned_contenders(
     """Learned policies for a scenario, and a note on each.
 
     The policies of the request are taken if there are any, otherwise the shipped ones, "decima"
-    with the paper's features. If no
-    "decima" or "tuned" is shipped, it is trained within the budget. A "parcae" that is not shipped
-    is left out, since it needs both.
+    with the paper's features. If the request wants new ones, or none are shipped, they are trained
+    within the budget: "parcae" over the rule "tuned", and not without it.
 
     Args:
         request: the study's request.
@@ -350,23 +349,39 @@ def learned_contenders(
         return requested(request.policies), [
             f"learned policies as requested: {', '.join(request.policies)}"
         ]
-    # The kinds to train here share the budget.
-    missing = [kind for kind in kinds if kind != "parcae" and not variants(kind)]
+    new = [kind for kind in kinds if request.trains_anew or not variants(kind)]
+    if "tuned" not in new:
+        new = [kind for kind in new if kind != "parcae"]
+    made = _made_here(request, scenario, new)
     learned_policies = list[Contender]()
     notes = list[str]()
     for kind in kinds:
-        if variants(kind):
+        if kind in made:
+            learned_policies.append(made[kind].contender)
+            notes.append(made[kind].words)
+        elif variants(kind):
             text = variant_as_in_paper(kind, scenario.workload, scenario.config, scenario.arrivals)
             learned_policies.append(Contender(kind, text))
             notes.append(f"{kind}: {text}, the shipped variant for the nearest setting")
-        elif kind in missing:
-            make = tune if kind == "tuned" else train_decima
-            learned = make(
-                request, scenario, f"{kind} (made here)", request.budget_s / len(missing)
-            )
-            learned_policies.append(learned.contender)
-            notes.append(learned.words)
-    return learned_policies, notes + budget_notes(request, trained="decima" in missing)
+    return learned_policies, notes + budget_notes(request, trained="decima" in made)
+
+
+def _made_here(
+    request: StudyRequest, scenario: Scenario, kinds: Sequence[str]
+) -> dict[str, Learned]:
+    """Policies of these kinds, trained for a scenario; they share the budget."""
+    made = dict[str, Learned]()
+    if not kinds:
+        return made
+    share_s = request.budget_s / len(kinds)
+    if "tuned" in kinds:
+        made["tuned"] = tune(request, scenario, "tuned (made here)", share_s)
+    if "parcae" in kinds:
+        label = "parcae (made here)"
+        made["parcae"] = train_parcae(request, scenario, label, share_s, made["tuned"])
+    if "decima" in kinds:
+        made["decima"] = train_decima(request, scenario, "decima (made here)", share_s)
+    return made
 
 
 def requested(texts: Sequence[str]) -> list[Contender]:

@@ -164,6 +164,8 @@ def given_or_shipped(
 ) -> tuple[Path, Checkpoint] | None:
     """The fitting checkpoint of the request, or else of the package; None if none fits.
 
+    Those of the package are left out if the request wants new ones.
+
     Args:
         request: the study's request.
         kind: kind of the checkpoint.
@@ -181,7 +183,7 @@ def given_or_shipped(
             f"{' and '.join(str(path) for path, _ in given)} were trained in the same setting of "
             "this study, which compares one policy in each: give one of them"
         )
-    shipped = sorted(SHIPPED.folder.glob(f"{kind}-*.safetensors"))
+    shipped = [] if request.trains_anew else sorted(SHIPPED.folder.glob(f"{kind}-*.safetensors"))
     found = given or _fitting(shipped, kind, paper, is_for)
     return found[0] if found else None
 

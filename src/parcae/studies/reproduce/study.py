@@ -93,6 +93,7 @@ class StudyRequest(_Amounts):
         recorded: the recorded trace for studies of executor classes, in addition to the workload.
         decima: settings of Decima's network in all trainings, unless the study changes them.
         is_cluster_given: the user chose the cluster, so that no study chooses another size.
+        trains_anew: train policies that ship, too.
     """
 
     workload: Workload
@@ -111,6 +112,7 @@ class StudyRequest(_Amounts):
     recorded: RecordedSetting | None = None
     decima: DecimaSettings = field(default_factory=DecimaSettings)
     is_cluster_given: bool = False
+    trains_anew: bool = False
 
     def jobs(self, quick: int, full: int) -> int:
         """Number of jobs in a run: the requested one, or the study's default."""
@@ -122,7 +124,7 @@ class PackingRequest(_Amounts):
     """The input of a packing study. The study itself defines the jobs and the cluster.
 
     Args:
-        output, is_full, budget_s, seed, num_runs, say: as in `StudyRequest`.
+        output, is_full, budget_s, seed, num_runs, say, trains_anew: as in `StudyRequest`.
         policies: checkpoints to use, if they fit the study's setting, before shipped or newly
             trained ones.
         recipe: recipe of the trainings.
@@ -140,6 +142,7 @@ class PackingRequest(_Amounts):
     processes: int | None = None
     say: Callable[[str], None] = _silent
     log: Path | None = None
+    trains_anew: bool = False
 
     @property
     def first_seed(self) -> int:
