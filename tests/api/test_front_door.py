@@ -233,11 +233,28 @@ def test_a_function_that_no_process_can_be_sent_runs_in_this_one(
     assert comparison.to_frame()["ratio_to_first"].to_list() == [1.0, 1.0]
 
 
+def test_a_function_of_a_prompt_is_not_sent_to_workers() -> None:
+    script = """
+import parcae
+cluster = parcae.Cluster(cores=4)
+jobs = parcae.workload("toy").draw(4, "load:0.8", cluster, seed=1)
+def shortest_first(view):
+    return sorted(view.jobs, key=lambda job: job.remaining_s)
+found = parcae.compare(jobs, ["fifo", shortest_first], cluster, seeds=2, processes=2)
+print(found.to_frame()["policy"].to_list())
+"""
+    # As in a notebook, the functions of `python -c` are in no file.
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "['fifo', 'shortest_first']\n", done.stderr
+
+
 def test_a_text_is_no_list_of_policies_and_no_process_plays_nothing(
     jobs: parcae.JobSequence, cluster: parcae.Cluster
 ) -> None:
     with pytest.raises(ConfigError, match=r"give a list, \['fair'\]"):
         parcae.compare(jobs, "fair", cluster)
+    with pytest.raises(ConfigError, match="give a list of policies"):
+        parcae.compare(jobs, shortest_first, cluster)  # type: ignore[arg-type]
     for processes in (0, -1):
         with pytest.raises(ConfigError, match="give 1 or more"):
             parcae.compare(jobs, ["fair"], cluster, processes=processes)

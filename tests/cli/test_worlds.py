@@ -191,7 +191,9 @@ def test_the_network_of_the_world_of_cores_is_trained_and_resumed(tmp_path: Path
     (result,) = _invoke(*again, *served, "--start", result["output"])
     assert result["generations"] == 1
     continued = read_checkpoint(Path(result["output"]))
-    assert continued.card["also"] == ["arrivals=load:0.7 jobs=2 error=0.5"]
+    ((arrivals, jobs),) = [(one["arrivals"], one["jobs"]) for one in continued.card["also"]]
+    assert (arrivals, jobs) == ("load:0.7", 2)
+    assert continued.card["also"][0]["cluster"]["estimate_error"] == 0.5
     # The network goes on correcting the rule that it has learned to correct.
     assert not continued.weights["rule"].any()
     assert "not of 'order-network'" in _refused(

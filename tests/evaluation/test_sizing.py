@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from parcae.errors import ConfigError
+from parcae.evaluation import sizing as sizing_module
 from parcae.evaluation.size_target import DeadlineTarget, Target, parse_target
-from parcae.evaluation.sizes import parse_cores
+from parcae.evaluation.sizes import ElasticSize, parse_cores
 from parcae.evaluation.sizing import (
     Question,
     SizeResult,
@@ -19,6 +21,8 @@ from parcae.evaluation.sizing import (
 )
 from parcae.evaluation.sizing_text import headline, sizing_frame, sizing_table, warnings
 from parcae.evaluation.statistics import UNKNOWN, Estimate
+from parcae.simulation.elastic import Elastic
+from parcae.simulation.faults import Faults
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import toy_workload
 
@@ -115,6 +119,19 @@ def test_the_headline_says_what_each_policy_needs_and_what_the_best_saves() -> N
     ]
 
 
+def test_the_headline_recommends_no_oracle() -> None:
+    sizing = _sizing({"fair": [200, 80, 50], "weighted-fair:oracle": [50, 40, 30]})
+    assert "do what" not in headline(sizing)
+
+
+def test_losses_on_an_elastic_cluster_are_refused_before_any_run() -> None:
+    elastic = ElasticSize(4, Elastic(min_cores=2, cores_per_executor=1))
+    lost = _QUESTION.config.model_copy(update={"faults": Faults(lost_per_hour=1)})
+    with pytest.raises(ConfigError, match="of a fixed size only"):
+        replace(_QUESTION, config=lost, elastic=(elastic,)).check()
+    replace(_QUESTION, config=lost).check()
+
+
 def test_prices_below_a_hundredth_are_shown() -> None:
     sizing = _sizing({"fair": [70, 55, 30]})
     cheap = tuple(replace(result, cost_per_hour=0.00123) for result in sizing.results)
@@ -186,6 +203,33 @@ def test_more_cores_are_not_slower_and_cost_their_price() -> None:
     assert many.load[8] == pytest.approx(work_s / 5 / 8, rel=0.05)
     for seed in range(3):
         assert _QUESTION.draw(seed).arrival_ms.tolist() == _QUESTION.draw(seed).arrival_ms.tolist()
+
+
+def test_the_search_for_one_policy_reopens_that_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # "fifo" meets the target at 8 cores and from 12 on, but not at 26; "fair" from 24 on.
+    meets: dict[str, Callable[[int], bool]] = {
+        "fifo": lambda cores: cores == 8 or (cores >= 12 and cores != 26),
+        "fair": lambda cores: cores >= 24,
+    }
+    played: list[int] = []
+
+    def results_at(question: Question, comparison: object, cores: int) -> list[SizeResult]:
+        played.append(cores)
+        return [
+            _result(policy, cores, 1.0 if is_met(cores) else 9.0)
+            for policy, is_met in meets.items()
+        ]
+
+    monkeypatch.setattr(sizing_module, "play_at", lambda *_: None)
+    monkeypatch.setattr(sizing_module, "results_at", results_at)
+    target = parse_target("p95 < 5s")
+    found = size_cluster(
+        replace(_QUESTION, cores=(4, 64), policies=tuple(meets), target=target, search=True)
+    )
+    assert (found.smallest("fair"), found.smallest("fifo")) == (24, 27)
+    assert 26 in played
 
 
 def test_a_search_finds_the_size_that_trying_all_finds() -> None:

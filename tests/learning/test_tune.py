@@ -9,11 +9,16 @@ from parcae.errors import ConfigError, FormatError
 from parcae.learning.scenario import Scenario, search_seeds
 from parcae.learning.start import start_rule
 from parcae.learning.tune import tune_rule
+from parcae.metrics.jobs import jct_ms
 from parcae.metrics.objectives import Objective, missed_and_tardy
+from parcae.policies.guard import Guarded
 from parcae.policies.order_rule.policy import search_start
+from parcae.policies.orders.kernels import OrderKind
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.rule.policy import RulePolicy, start_parameters
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.run import simulate
 from parcae.workloads.random_streams import TUNING_SEED_START
 from parcae.workloads.synthetic import RandomDags, random_dags
 
@@ -104,3 +109,31 @@ def test_tuning_for_deadlines_misses_fewer_than_fair_sharing() -> None:
     )
     with pytest.raises(ConfigError, match="objective deadlines needs deadlines"):
         Scenario(_WORKLOAD, config, "batch", 4, missed_and_tardy)
+
+
+def test_ratios_stay_numbers_where_hardly_a_deadline_is_missed() -> None:
+    shares = Scenario(_WORKLOAD, _CONFIG, "batch", 4, Objective.MISSED_DEADLINES)
+    assert shares.ratio(0.0, 0.0) == 1.0
+    assert shares.ratio(0.002, 0.001) == pytest.approx(1.1)
+    assert shares.ratio(0.2, 0.4) == 0.5
+    assert Scenario(_WORKLOAD, _CONFIG, "batch", 4).ratio(3.0, 4.0) == 0.75
+
+
+def test_fair_sharing_among_cores_is_that_of_spark() -> None:
+    cores = SimulationConfig(world=WorldName.CORES, num_executors=10)
+    scenario = Scenario(_WORKLOAD, cores, "load:0.9", 8)
+    found = scenario.batch(range(5)).cost(scenario.fair_policy().play_many)
+    spark = OrderPolicy("fair", OrderKind.FAIR, plan_tables())
+    for seed, cost in enumerate(found.tolist()):
+        trace = simulate(scenario.sequence(seed), spark, cores, seed)
+        assert jct_ms(trace).mean() == pytest.approx(cost)
+
+
+def test_a_guard_does_not_stay_for_the_next_policy() -> None:
+    cores = SimulationConfig(world=WorldName.CORES, num_executors=10)
+    runs = Scenario(_WORKLOAD, cores, "batch", 10).batch(range(5))
+    srpt = OrderPolicy("srpt", OrderKind.SRPT, plan_tables())
+    first = runs.cost(srpt.play_many)
+    guarded = runs.cost(Guarded("srpt+guard:1.05", srpt, 1.05).kernels[2])
+    assert guarded.tolist() != first.tolist()
+    assert runs.cost(srpt.play_many).tolist() == first.tolist()

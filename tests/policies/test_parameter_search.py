@@ -47,6 +47,16 @@ def test_the_same_seed_gives_the_same_parameters() -> None:
     assert first.parameters.tolist() == second.parameters.tolist()
 
 
+def test_generations_without_a_difference_do_not_end_the_search() -> None:
+    class Plain(_Bowl):
+        def cost(self, parameters: FloatArray) -> float:
+            return 1.0
+
+    problem = Plain()
+    search_parameters(problem, np.zeros(2), SearchLimits(60.0, 30, 10))
+    assert problem.drawn == list(range(30))
+
+
 def test_what_no_generation_improves_is_kept() -> None:
     kept = search_parameters(_Bowl(), _BEST, SearchLimits(60.0, 3, 1))
     assert kept.parameters.tolist() == _BEST.tolist()

@@ -50,6 +50,7 @@ def test_of_jobs_of_one_name_the_most_frequent_is_kept() -> None:
         found = export_policy("srpt", Workload("w", jobs, weights)).jobs
         assert {name: len(job.stages) for name, job in found.items()} == {
             "a": num_stages,
+            "a (2)": 2,
             "b (2)": 3,
         }
     recorded = tuple(replace(chain(1, 1, ms, "a"), arrival_ms=ms) for ms in (300, 100, 200))

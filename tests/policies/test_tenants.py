@@ -73,6 +73,11 @@ def _starts(trace: Trace) -> list[int]:
             "x+guarded/a+pools.safetensors+guard:1.1",
             PolicyText("x+guarded/a+pools.safetensors", 1.1),
         ),
+        (
+            "x+guard2/a+pools 1/b.safetensors+guard:1.1",
+            PolicyText("x+guard2/a+pools 1/b.safetensors", 1.1),
+        ),
+        ("a+guard+b/c+pools2.safetensors", PolicyText("a+guard+b/c+pools2.safetensors")),
     ],
 )
 def test_additions_stand_behind_the_name_in_any_order(text: str, parts: PolicyText) -> None:
@@ -83,6 +88,7 @@ def test_additions_stand_behind_the_name_in_any_order(text: str, parts: PolicyTe
     ("text", "message"),
     [
         ("srpt+pools", "allocation file"),
+        ("srpt+guard1.1", "a factor above 1"),
         ("srpt+pools:", "allocation file"),
         ("srpt+pools:a.txt", "XML or JSON"),
         ("srpt+pools:a.xml+pools:b.xml", "more than one pools"),

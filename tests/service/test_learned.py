@@ -61,6 +61,21 @@ def test_a_file_holds_it_all(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["parcae_learned"] == 1
 
 
+def test_the_mean_of_all_tasks_is_kept_too() -> None:
+    learned = Learned()
+    learned.add_tasks("a", 0, 1, 1_000)
+    learned.add_any_tasks(4, 400)
+    restored = Learned()
+    restored.restore(**learned.dump())
+    assert (restored.num_any_tasks, restored.any_task_ms) == (4, 100.0)
+    # Files of earlier versions have the means of stages only.
+    older = Learned()
+    older.restore(tasks=[["a", 0, 2, 50.0]])
+    assert (older.num_any_tasks, older.any_task_ms) == (2, 50.0)
+    with pytest.raises(ValueError, match="not a number >= 0"):
+        older.restore(any_task=[1, float("nan")])
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -16,7 +16,7 @@ from parcae.service.differences import Kind
 from parcae.service.jobs import DurationModel
 from parcae.service.learned import Learned
 from parcae.service.policies import policies_for
-from parcae.service.protocol import Bye, Hello, JobArrived, Proof
+from parcae.service.protocol import Bye, Hello, JobArrived, JobEnded, Proof, StageChanged
 from parcae.service.record import PART, Recorder, find_recordings, read_recording
 from parcae.service.replay import Estimate, replay_recording
 from parcae.service.session import Service
@@ -158,6 +158,39 @@ def test_an_estimate_has_the_cores_that_the_application_had_for_its_jobs(tmp_pat
     stayed = _estimate(tmp_path / "stayed", 40)
     assert stayed is not None
     assert _estimate(tmp_path / "gave up", 40, 3, 1) == stayed
+
+
+def test_an_estimate_has_the_jobs_that_ended_with_the_tasks_that_they_had(tmp_path: Path) -> None:
+    client = Speaker(service_of(watchers=[Recorder(tmp_path)]))
+    client.state(40)
+    jobs = [
+        job_of("whole", (40, ())),
+        job_of("changed", (40, ()), is_open=True),
+        job_of("cut off", (40, ())),
+        job_of("still open", (1, ()), is_open=True),
+    ]
+    for number, job in enumerate(jobs):
+        job_id = job.job_id
+        client.events(number, JobArrived(job=job), began(job_id, 0, 1), ended(job_id, 0, 1, 100))
+    client.events(9, began("whole", 0, 39), ended("whole", 0, 39, 3_900))
+    changed = StageChanged(job_id="changed", stage_id=0, tasks=2)
+    client.events(9, changed, began("changed", 0), ended("changed", 0, 1, 100))
+    client.events(10, JobEnded(job_id="changed"))
+    found = replay_recording([tmp_path], "fifo", _WORKLOAD).estimate
+    assert found is not None
+    assert (found.num_jobs, found.num_left_out) == (2, 2)
+    # Both jobs run at once: 40 tasks and 2 tasks of 100 ms on 40 cores.
+    assert found.other_average_jct_ms <= 150
+
+
+def test_a_recording_without_a_job_is_not_the_newest(tmp_path: Path) -> None:
+    service = service_of(watchers=[Recorder(tmp_path)])
+    client = Speaker(service, "app")
+    client.state(4)
+    doctor = Speaker(service, "doctor")
+    doctor.wire.ask(Bye())
+    (found,) = find_recordings([tmp_path])
+    assert "-app-" in found.name
 
 
 def test_more_cores_than_can_be_simulated_have_no_estimate(tmp_path: Path) -> None:

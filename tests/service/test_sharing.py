@@ -113,6 +113,35 @@ def test_executors_are_not_taken_too_often() -> None:
     assert two.events(9_000).executors == 3  # type: ignore[union-attr]
 
 
+def test_executors_go_on_moving_without_events_when_the_delay_is_over() -> None:
+    service = _service(cores=4, delay_ms=1_000)
+    one = Speaker(service, "one")
+    two = Speaker(service, "two")
+    one.state(4, job_of("long", (100, ())))
+    two.state(0)
+    given = []
+    orders = two.events(10, JobArrived(job=job_of("short", (50, ()))))
+    # A client that sends an empty message at the time that the orders name, and nothing else.
+    while isinstance(orders, Orders) and orders.wake_ms is not None:
+        given.append((orders.executors, orders.wake_ms))
+        orders = two.events(orders.wake_ms)
+    assert given == [(1, 1_010), (2, 2_010)]
+    assert isinstance(orders, Orders)
+    assert orders.executors == 3
+
+
+def test_the_time_to_ask_next_is_passed_on_by_who_leaves() -> None:
+    service = _service(cores=6, delay_ms=1_000)
+    one, two, three = (Speaker(service, name) for name in ("one", "two", "three"))
+    one.state(6, job_of("long", (100, ())))
+    three.state(0)
+    two.state(0, job_of("short", (50, ())))
+    three.wire.ask(Bye())
+    last = one.pushed[-1]
+    assert isinstance(last, Orders)
+    assert last.wake_ms == 1_000
+
+
 def test_nothing_is_pushed_where_nothing_changed_for_the_other() -> None:
     service = _service(cores=4)
     one = Speaker(service, "one")

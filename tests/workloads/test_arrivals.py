@@ -74,6 +74,29 @@ def test_poisson_gaps_have_the_mean_asked_for() -> None:
     assert sequence.arrival_ms[-1] / 20_000 == pytest.approx(25_000, rel=0.03)
 
 
+@pytest.mark.parametrize("arrivals", ["poisson:3ms", "bursts:3ms", "load:0.85"])
+def test_short_gaps_have_the_mean_asked_for(arrivals: str) -> None:
+    workload = Workload("small", (chain(1, 10, 255, "a"),))  # 2,550 ms of work
+    sequence = draw_sequence(workload, arrivals, 100_001, 1_000, RandomStreams(1))
+    assert sequence.arrival_ms[-1] / 100_000 == pytest.approx(3, rel=0.02)
+
+
+def test_gaps_that_are_no_times_are_refused() -> None:
+    with pytest.raises(ConfigError, match="choose shorter gaps"):
+        draw_sequence(_WORKLOAD, "poisson:999999999999h", 3, 10, RandomStreams(1))
+
+
+def test_the_load_of_a_trace_counts_every_job_once() -> None:
+    jobs = tuple(
+        replace(chain(1, 1, 9_000 if n % 2 else 1_000, "ab"[n % 2]), arrival_ms=1_000 * n)
+        for n in range(20)
+    )
+    workload = Workload("recorded", jobs, tuple(9.0 if n % 2 else 1.0 for n in range(20)))
+    sequence = draw_sequence(workload, "trace:0.5", 20, 4, RandomStreams(1))
+    # 20 jobs with 5 s of work each, on 4 cores.
+    assert 95_000 / (4 * sequence.arrival_ms[-1]) == pytest.approx(0.5, rel=0.01)
+
+
 def test_bursts_keep_the_mean_gap_and_bring_jobs_five_at_a_time() -> None:
     sequence = draw_sequence(_WORKLOAD, "bursts:25s", 50_001, 10, RandomStreams(1))
     assert sequence.arrival_ms[-1] / 50_000 == pytest.approx(25_000, rel=0.03)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, FormatError, WorkloadError
@@ -121,6 +122,9 @@ def test_losses_that_would_end_no_attempt_are_refused() -> None:
         check_losses(Faults(lost_per_hour=3_600), jobs)
     with pytest.raises(ConfigError, match=r"\(300 s\).* at most lost=120"):
         check_losses(Faults(lost_per_hour=600, straggler_share=1), jobs)
+    # A run may be slower than its profile.
+    with pytest.raises(ConfigError, match=r"lost 20 times .* \(120 s\)"):
+        check_losses(Faults(lost_per_hour=600), jobs, np.array([2.0]))
     few_long = TaskDurations.of([1_000] * 99 + [1_000_000])
     jobs = [JobSpec("b", (StageSpec(4, few_long),))]
     check_losses(Faults(lost_per_hour=100), jobs)

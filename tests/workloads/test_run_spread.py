@@ -13,6 +13,7 @@ import pytest
 
 import parcae.workloads
 from parcae.errors import WorkloadError
+from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.demands import in_memory_units, prepare
 from parcae.workloads.describe import describe_workload, fingerprint
 from parcae.workloads.durations import TaskDurations
@@ -251,6 +252,32 @@ def test_spread_and_pools_count_in_the_fingerprint_and_survive_preparation() -> 
     prepared = prepare(spread, [in_memory_units(1.0)])[0].jobs[0]
     for job in (inflated, prepared):
         assert (job.work_sigma, job.pool, job.stages[0].duration_sigma) == (0.5, "bi", 0.2)
+
+
+def test_a_model_of_parallelism_keeps_what_was_measured() -> None:
+    def means(levels: tuple[int, ...], *each_ms: int) -> dict[int, int]:
+        samples = tuple(np.array([ms], np.int64) for ms in each_ms)
+        stage = StageSpec(1, TaskDurations(levels, samples, samples, samples))
+        inflated = with_parallelism_model(
+            Workload("w", (JobSpec("a", (stage,)),)), "decima-cluster"
+        )
+        durations = inflated.jobs[0].stages[0].durations
+        return {
+            level: int(rest.mean())
+            for level, rest in zip(durations.levels, durations.rest, strict=True)
+        }
+
+    assert means((2,), 1_000) == {5: 1_000, 10: 1_090, 20: 1_310, 40: 1_750, 60: 2_170, 100: 2_960}
+    # At 40 executors the model has 1.75, at 60 1.24 and at 100 1.691 times as much.
+    assert means((16, 40), 1_000, 2_000) == {16: 1_000, 40: 2_000, 60: 2_480, 100: 3_383}
+    assert means((200,), 1_000) == {200: 1_000}
+
+
+def test_whole_numbers_and_those_of_a_file_have_one_fingerprint(tmp_path: Path) -> None:
+    stage = StageSpec(1, TaskDurations.constant(1_000), cpu=1, memory=0)
+    workload = Workload("w", (JobSpec("a", (stage,)),))
+    write_workload(workload, tmp_path / "w.parcae")
+    assert fingerprint(read_workload(tmp_path / "w.parcae")) == fingerprint(workload)
 
 
 @pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])

@@ -34,6 +34,20 @@ def test_similar_stages_are_distinguished_by_the_task_counts_around_them() -> No
     assert profile.job.stages[1].durations.first[0].tolist() == [28, 28]
 
 
+def test_equal_chains_do_not_cross_where_their_counts_change() -> None:
+    """Two scans, each with an aggregate behind it: which aggregate is smaller changes."""
+    runs = []
+    for number, (few, many) in enumerate([(3, 2), (3, 2), (2, 3), (3, 3)]):
+        chains = [
+            *(_stage("scan", tasks) for tasks in (10, 100)),
+            _stage("aggregate", few, 0),
+            _stage("aggregate", many, 1),
+        ]
+        runs.append(JobRun("q", 100 * number, [*chains, _stage("join", 1, 2, 3)]))
+    (profile,) = merge_runs(runs, keep_first_runs=True)
+    assert profile.num_runs == 4
+
+
 def test_a_schema_reading_stage_leaves_the_executor_fresh_for_the_job_that_is_looked_for() -> None:
     column = np.array([0, 0, 0, 0], np.int64)
     stage_id = np.array([0, 1, 1, 2], np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from parcae.api.policies import PolicyLike, policy_object
@@ -50,6 +50,8 @@ def compare(
         raise ConfigError("these jobs were not drawn: compare on jobs from `Workload.draw`")
     if isinstance(policies, str):
         raise ConfigError(f"policies is the text {policies!r}: give a list, [{policies!r}]")
+    if not isinstance(policies, Iterable):
+        raise ConfigError(f"policies is {policies!r}: give a list of policies")
     if processes is not None and processes < 1:
         raise ConfigError(f"processes is {processes}: give 1 or more, or None for all cores")
     made = [policy_object(policy, jobs.workload, cluster) for policy in policies]

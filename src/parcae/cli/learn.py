@@ -150,7 +150,8 @@ def _check(search: SearchOptions, setting: SettingOptions, config: SimulationCon
     """Check what can be checked before the logs are read, which may take minutes.
 
     Raises:
-        ConfigError: an option has an invalid value, or the device does not exist.
+        ConfigError: an option has an invalid value, the device does not exist, or a network cannot
+            be trained for the objective.
         FormatError, OSError: the file of deadlines cannot be read.
         MissingExtraError: a library for tuning or for the report is not installed.
     """
@@ -163,13 +164,15 @@ def _check(search: SearchOptions, setting: SettingOptions, config: SimulationCon
         raise ConfigError(f"--start {search.start}: write shipped or scratch")
     if setting.arrivals is not None:
         check_arrivals(setting.arrivals)
-    objective_of(setting.objective, setting.deadlines)
+    objective = objective_of(setting.objective, setting.deadlines)
     check_deadlines(setting.deadlines)
     if config.world is WorldName.EXECUTORS:
         # Importing PyTorch takes seconds.
         from parcae.learning.gradients import check_device
+        from parcae.learning.simulators import accruing
 
         check_device(search.device)
+        accruing(objective)
 
 
 def _scenario(

@@ -251,7 +251,8 @@ def _run_job_sets(
         }
         set_config = config.model_copy(update=settings)
         sequence = job_set.sequence(workload)
-        resolved = resolve_policies(workload, policies, set_config, "batch", sequence.num_jobs)
+        arrivals = sequence.nearest_process
+        resolved = resolve_policies(workload, policies, set_config, arrivals, sequence.num_jobs)
         # Recorded for the hash of the decisions, which is compared with that of the reference.
         for labels, trace in _played(resolved, sequence, seed, record=True):
             result = {

@@ -157,15 +157,17 @@ class TpchOutputOptions:
 
 @refusing(
     Only(
-        tuple(
-            field.name
-            for group in (TpchSettingOptions, TpchSeedOptions, PreparationOptions, SparkOptions)
-            for field in fields(group)
+        (
+            *(
+                field.name
+                for group in (TpchSettingOptions, TpchSeedOptions, PreparationOptions, SparkOptions)
+                for field in fields(group)
+            ),
+            *("policies", "work", "foretell"),
         ),
         lambda given: not given["merge"],
         "to runs (--merge runs nothing)",
     ),
-    Only(("foretell",), lambda given: not given["merge"], "to runs (--merge runs nothing)"),
     Only(
         ("json_path", "picture"),
         lambda given: given["seeds"] or given["merge"],
@@ -262,7 +264,7 @@ def _run(
                 typer.echo(f"not simulated: {error}", err=True)
     calibrated = calibration_of(work)
     if calibrated is not None:
-        typer.echo(calibrated.describe(config.load))
+        typer.echo(calibrated.describe(config.load if config.gap_s is None else None))
 
 
 def _print(result: TpchResult) -> None:

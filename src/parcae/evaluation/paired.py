@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -96,10 +97,13 @@ def _play_all(
 def _can_be_sent(resolved: Any) -> bool:
     """Whether worker processes can be given the policies: a function of a notebook cannot."""
     try:
-        pickle.dumps(resolved)
-    except (pickle.PicklingError, AttributeError, TypeError):
+        sent = pickle.dumps(resolved)
+    except (pickle.PicklingError, AttributeError, TypeError, ValueError):
         return False
-    return True
+    # Functions and classes are sent by name. Workers have no module of a notebook or a prompt.
+    main = sys.modules["__main__"]
+    is_importable = hasattr(main, "__file__") or getattr(main, "__spec__", None) is not None
+    return is_importable or b"__main__" not in sent
 
 
 def _play_in_processes(

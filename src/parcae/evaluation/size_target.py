@@ -18,7 +18,7 @@ _ROUNDING = 1e-9
 
 
 class SizeTarget(Protocol):
-    """What a size has to reach, on average over the runs."""
+    """What a size has to reach over all runs."""
 
     @property
     def field(self) -> str:

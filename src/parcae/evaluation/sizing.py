@@ -32,6 +32,7 @@ from parcae.evaluation.world import Progress
 from parcae.metrics.summary import RunSummary
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Elastic
+from parcae.simulation.faults import check_elastic, resolve_faults
 from parcae.units import MS_PER_HOUR, s_from_ms
 from parcae.version import __version__
 from parcae.workloads.arrivals import ArrivalProcess, JobSequence, process_like, recorded_sequence
@@ -105,6 +106,9 @@ class Question:
             raise ConfigError(
                 f'--target "{self.target}" needs deadlines by job name: give --deadlines FILE'
             )
+        faults = resolve_faults(self.config.faults, self.workload)
+        if self.elastic and faults is not None:
+            check_elastic(faults)
         _check_arrivals(self)
         if isinstance(self.target, DeadlineTarget) and not self._has_due_job():
             raise ConfigError(
@@ -357,9 +361,9 @@ def size_cluster(question: Question, progress: Progress | None = None) -> Sizing
     for size in question.elastic:
         elastic += played(size.cores, size.elastic)
     if question.search:
-        for policy in dict.fromkeys(question.policies):
-            while (between := _next_size(question, results, policy)) is not None:
-                results[between] = played(between)
+        # A size that is played for one policy may reopen the question for another one.
+        while (between := _next_of_any(question, results)) is not None:
+            results[between] = played(between)
     ordered = tuple(itertools.chain.from_iterable(results[cores] for cores in sorted(results)))
     work_rate = _offered_cores(question)
     sizes = sorted({*results, *(size.cores for size in question.elastic)})
@@ -370,6 +374,12 @@ def size_cluster(question: Question, progress: Progress | None = None) -> Sizing
 def _shifted(progress: Progress, done: int, total: int) -> Progress:
     """Progress of the runs of one size, as a part of all runs."""
     return lambda of_size, _: progress(done + of_size, total)
+
+
+def _next_of_any(question: Question, results: dict[int, list[SizeResult]]) -> int | None:
+    """The next size to play for the first policy whose answer is not exact yet."""
+    sizes = (_next_size(question, results, policy) for policy in question.policies)
+    return next((size for size in sizes if size is not None), None)
 
 
 def _next_size(question: Question, results: dict[int, list[SizeResult]], policy: str) -> int | None:

@@ -78,7 +78,12 @@ def _saving(found: dict[str, int | None]) -> str:
     """What the best policy saves against the usual one; no text if nothing."""
     usual = _USUAL if _USUAL in found else next(iter(found))
     needed = found[usual]
-    known = {policy: size for policy, size in found.items() if size is not None}
+    # An oracle cannot be deployed.
+    known = {
+        policy: size
+        for policy, size in found.items()
+        if size is not None and not policy.partition("+")[0].endswith(":oracle")
+    }
     if needed is None or not known:
         return ""
     best = min(known, key=lambda policy: known[policy])

@@ -119,8 +119,9 @@ def run_sets(
     for job_set in sets:
         set_settings = set_config(job_set, config, cores)
         others = [name for name in names if name not in _OF_THE_SET]
+        arrivals = job_set.sequence.nearest_process
         resolved = resolve_policies(
-            job_set.workload, others, set_settings, "batch", job_set.sequence.num_jobs
+            job_set.workload, others, set_settings, arrivals, job_set.sequence.num_jobs
         )
         policies = resolved.for_sequence(job_set.sequence, seed)
         for name in dict.fromkeys(names):

@@ -26,7 +26,6 @@ from parcae.learning.returns import normalized
 from parcae.learning.rollouts import RolloutWorker, require_decisions
 from parcae.learning.scenario import Runs, Scenario
 from parcae.learning.simulators import Setup
-from parcae.policies.catalog import make_policy
 from parcae.policies.checkpoint import Weights
 from parcae.policies.learned import require_durations
 from parcae.policies.networks.kernels import Teacher
@@ -51,8 +50,7 @@ class _Selection:
 
     def __init__(self, scenario: Scenario, count: int) -> None:
         self.runs: Runs = scenario.batch([SELECTION_SEED_START + row for row in range(count)])
-        fair = make_policy("fair", scenario.config.total_executors)
-        self.fair_cost = float(self.runs.cost(fair.play_many).mean())
+        self.fair_cost = float(self.runs.cost(scenario.fair_policy().play_many).mean())
         states = self.runs.simulators.states
         # job_ms is the integral of the number of jobs over time.
         self.fair_jobs = float(states.now.job_ms.sum() / max(1, states.now.clock_ms.sum()))
@@ -63,7 +61,8 @@ class _Selection:
 
     def ratio(self, policy: Any) -> float:
         """Objective / that of fair sharing, with most probable decisions."""
-        return float(self.runs.cost(policy.play_many).mean()) / max(self.fair_cost, 1e-9)
+        cost = float(self.runs.cost(policy.play_many).mean())
+        return self.runs.scenario.ratio(cost, self.fair_cost)
 
 
 class _Setting:

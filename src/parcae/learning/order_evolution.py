@@ -94,11 +94,11 @@ class _Measurement:
     def _cost(self, runs: Runs, weights: Weights) -> float:
         rows = np.tile(weights, (len(runs.sequences), 1))
         play = play_rows(rows, self.rule, self.scenario.workload.mean_work_ms)
-        return max(1e-9, float(runs.cost(play).mean()))
+        return float(runs.cost(play).mean())
 
     def selection(self, weights: Weights) -> float:
         """Ratio to the rule on the selection runs, which are used for nothing else."""
-        return self._cost(self._selection, weights) / self._cost_of_rule
+        return self.scenario.ratio(self._cost(self._selection, weights), self._cost_of_rule)
 
     def ratios(self, candidates: Weights, at: IterationSeeds) -> npt.NDArray[np.float64]:
         """Ratios to the rule on new runs, the same for all candidates, float64[len(candidates)]."""
@@ -109,8 +109,8 @@ class _Measurement:
         repeated = np.repeat(rows, len(seeds), axis=0)
         play = play_rows(repeated, self.rule, self.scenario.workload.mean_work_ms)
         cost = runs.cost(play).reshape(len(rows), len(seeds)).mean(axis=1)
-        ratios: npt.NDArray[np.float64] = cost[1:] / max(1e-9, float(cost[0]))
-        return ratios
+        of_rule, *of_candidates = cost.tolist()
+        return np.array([self.scenario.ratio(one, of_rule) for one in of_candidates])
 
 
 class EvolutionLearner:
@@ -190,12 +190,8 @@ class EvolutionLearner:
 
     def card(self) -> dict[str, Any]:
         """The first scenario, and a list of the others."""
-        first, *others = self.scenarios
-        also = [
-            f"arrivals={s.arrivals} jobs={s.num_jobs} error={s.config.estimate_error}"
-            for s in others
-        ]
-        return {**first.card(), "also": also}
+        first, *others = (scenario.card() for scenario in self.scenarios)
+        return {**first, "also": others}
 
     def counts(self) -> dict[str, int]:
         """The simulated runs."""

@@ -13,7 +13,6 @@ from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import utilization
 from parcae.metrics.jobs import jct_ms
-from parcae.policies.catalog import make_policy
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import ArrivalProcess
@@ -114,7 +113,7 @@ class FairRuns:
 def fair_runs(scenario: Scenario) -> FairRuns:
     """Play a few runs of the scenario under fair sharing."""
     runs = scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_MEASURED)])
-    runs.cost(make_policy("fair", scenario.config.total_executors).play_many)
+    runs.cost(scenario.fair_policy().play_many)
     traces = [runs.simulators.trace(row, "fair") for row in range(_NUM_MEASURED)]
     return FairRuns(
         float(np.mean([utilization(trace) for trace in traces])),

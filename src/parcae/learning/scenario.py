@@ -21,14 +21,22 @@ from parcae.metrics.objectives import (
     objective_cost,
     objective_name,
 )
+from parcae.policies.catalog import make_policy
+from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import setting_card
-from parcae.simulation.config import SimulationConfig
+from parcae.policies.orders.kernels import OrderKind
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.many import PlayMany, SimulatorBatch
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.deadlines import seconds_by_name
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import TUNING_SEED_START
+
+#: Costs below these have no useful ratio: shares of missed deadlines, and all other costs.
+_LEAST_SHARE = 0.01
+_LEAST_COST = 1e-9
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,22 @@ class Scenario:
     def sequence(self, seed: int) -> JobSequence:
         """Draw the job sequence of the run with this seed."""
         return self.workload.draw(self.num_jobs, self.arrivals, self.config, seed=seed)
+
+    def ratio(self, cost: float, other: float) -> float:
+        """The cost of a policy / that of another one.
+
+        Where hardly any deadline is missed, the difference counts, in percent of the jobs: one more
+        missed deadline would otherwise be any number of times as many.
+        """
+        is_share = self.objective in (Objective.MISSED_DEADLINES, missed_and_tardy)
+        least = _LEAST_SHARE if is_share else _LEAST_COST
+        return cost / other if other >= least else 1.0 + (cost - other) / least
+
+    def fair_policy(self) -> HeuristicPolicy | OrderPolicy:
+        """Fair sharing in the scenario's world; among cores it is FAIR, one pool per job."""
+        if self.config.world is WorldName.CORES:
+            return OrderPolicy("fair", OrderKind.FAIR, plan_tables())
+        return make_policy("fair", self.config.total_executors)
 
     def batch(self, seeds: Sequence[int]) -> Runs:
         """Simulators for the runs with these seeds."""

@@ -21,7 +21,12 @@ from parcae.errors import ConfigError
 from parcae.learning.config import TrainConfig
 from parcae.learning.family import Family, Rollout
 from parcae.learning.scenario import Scenario
-from parcae.metrics.objectives import DEADLINE_SLOWDOWN, Objective
+from parcae.metrics.objectives import (
+    DEADLINE_SLOWDOWN,
+    Objective,
+    ObjectiveFunction,
+    objective_name,
+)
 from parcae.policies.networks.kernels import Recordings, Teacher
 from parcae.simulation.elastic import with_elastic
 from parcae.simulation.future import NEVER_MS, Future, Status, allocate_future
@@ -34,6 +39,21 @@ from parcae.simulation.tables import workload_tables
 Snapshot = tuple[Any, ...]
 
 
+def accruing(objective: Objective | ObjectiveFunction) -> Objective:
+    """An objective whose cost accrues over time, as training by policy gradients needs it.
+
+    Raises:
+        ConfigError: the objective is a function of the whole run.
+    """
+    if isinstance(objective, Objective):
+        return objective
+    raise ConfigError(
+        f"objective {objective_name(objective)} is a function, whose cost is known at the end of "
+        "a run only. Training by policy gradients needs a cost that accrues: choose one of "
+        f"{', '.join(Objective)}, or tune a rule or train in the cores world"
+    )
+
+
 def costing_for(scenario: Scenario, tail_ms: float) -> Costing:
     """The scenario's objective as a cost that accrues over time.
 
@@ -42,19 +62,14 @@ def costing_for(scenario: Scenario, tail_ms: float) -> Costing:
     Raises:
         ConfigError: an objective that does not accrue over time, such as a function.
     """
-    if not isinstance(scenario.objective, Objective):
-        raise ConfigError(
-            f"objective {scenario.objective_name} is a function, whose cost is known at the end of "
-            "a run only. Training by policy gradients needs a cost that accrues: choose one of "
-            f"{', '.join(Objective)}, or tune a rule or train in the cores world"
-        )
+    objective = accruing(scenario.objective)
     executors = scenario.config.total_executors
     # A lower bound on the time that a job alone needs on the whole cluster.
     ideal = np.array(
         [max(job.critical_path_ms, job.work_ms / executors) for job in scenario.workload.jobs]
     )
-    threshold = tail_ms if scenario.objective is Objective.P95_JCT else DEADLINE_SLOWDOWN
-    kind = CostKind[scenario.objective.entry.cost]
+    threshold = tail_ms if objective is Objective.P95_JCT else DEADLINE_SLOWDOWN
+    kind = CostKind[objective.entry.cost]
     return Costing(np.array([kind], np.int64), np.array([threshold]), ideal)
 
 

@@ -15,13 +15,9 @@ import numpy.typing as npt
 
 from parcae.errors import ConfigError
 from parcae.learning.scenario import Runs, Scenario, search_seeds
-from parcae.policies.catalog import make_policy
 from parcae.policies.checkpoint import Checkpoint
-from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import order_rule_checkpoint, rule_checkpoint
 from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters, search_start
-from parcae.policies.orders.kernels import OrderKind
-from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.parameter_search import SearchLimits, SearchState, search_parameters
 from parcae.policies.rule.layout import CLASS_PARAMETERS
 from parcae.policies.rule.policy import Parameters, RulePolicy, padded, start_parameters
@@ -65,13 +61,6 @@ Progress = Callable[[Tuning], None]
 def is_planned(scenario: Scenario) -> bool:
     """Whether the scenario is in the world of cores, where the rule plans orders."""
     return scenario.config.world is WorldName.CORES
-
-
-def fair_policy(scenario: Scenario) -> HeuristicPolicy | OrderPolicy:
-    """Fair sharing in the scenario's world; in the world of cores it is FAIR, one pool per job."""
-    if is_planned(scenario):
-        return OrderPolicy("fair", OrderKind.FAIR, plan_tables())
-    return make_policy("fair", scenario.config.total_executors)
 
 
 def rule_policy(
@@ -135,7 +124,7 @@ class _Measurement:
 
     def __init__(self, scenario: Scenario, num_selection: int) -> None:
         self.scenario = scenario
-        self._fair = fair_policy(scenario)
+        self._fair = scenario.fair_policy()
         self._selection = self._with_fair(
             range(SELECTION_SEED_START, SELECTION_SEED_START + num_selection)
         )
@@ -143,7 +132,7 @@ class _Measurement:
 
     def _with_fair(self, seeds: Sequence[int]) -> tuple[Runs, float]:
         runs = self.scenario.batch(seeds)
-        return runs, max(1e-9, float(runs.cost(self._fair.play_many).mean()))
+        return runs, float(runs.cost(self._fair.play_many).mean())
 
     def draw(self, seeds: Sequence[int]) -> None:
         """Replace the runs on which `cost` measures rules."""
@@ -151,7 +140,7 @@ class _Measurement:
 
     def _ratio(self, theta: npt.ArrayLike, runs: Runs, fair: float) -> float:
         policy = rule_policy("tuning", theta, self.scenario)
-        return float(runs.cost(policy.play_many).mean()) / fair
+        return self.scenario.ratio(float(runs.cost(policy.play_many).mean()), fair)
 
     def cost(self, theta: npt.ArrayLike) -> float:
         """Ratio to fair sharing on the runs of the last `draw`."""

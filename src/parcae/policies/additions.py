@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from parcae.errors import PolicyError
 
-#: What begins an addition. In a path the word may go on, as in runs+guarded/best.safetensors.
-_MARK = re.compile(r"\+(guard|pools|priorities)(?![A-Za-z_./-])")
+#: What begins an addition. In a path, as in runs+guard2/best.safetensors, it is part of a name: the
+#: word goes on, or a slash or the suffix of a checkpoint follows before the next colon.
+_MARK = re.compile(r"\+(guard|pools|priorities)(?![A-Za-z_./-]|[^:]*(?:/|\.safetensors$))")
 _HELP = {
     "guard": "write a factor above 1 after the guard, e.g. srpt+guard:1.1",
     "pools": "write an allocation file after the pools, e.g. srpt+pools:fairscheduler.xml",

@@ -54,9 +54,18 @@ class Guarded(PlaysRuns):
 
     def _play(self, simulation: Simulation) -> int:
         # The kernels apply the guard to the policy's orders if this factor is set.
-        simulation.state.now.guard[:] = self.factor
-        return int(self.policy.play(simulation))
+        now = simulation.state.now
+        now.guard[:] = self.factor
+        try:
+            return int(self.policy.play(simulation))
+        finally:
+            # The tables may serve another policy next.
+            now.guard[:] = 0.0
 
     def _play_many(self, simulations: Simulations, first: int, last: int) -> None:
-        simulations.states.now.guard[first:last] = self.factor
-        self.policy.play_many(simulations, first, last)
+        now = simulations.states.now
+        now.guard[first:last] = self.factor
+        try:
+            self.policy.play_many(simulations, first, last)
+        finally:
+            now.guard[first:last] = 0.0

@@ -132,8 +132,17 @@ def search_parameters(
 
 
 def _new_strategy(start: FloatArray, spread: float, seed: int) -> Any:
-    # Costs are noisy: CMA-ES must not stop because two generations cost about the same (tolfun).
-    options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
+    # Every generation has runs of its own: CMA-ES must not stop because two generations cost about
+    # the same (tolfun, tolfunhist), or all candidates of one the same (tolflatfitness).
+    options = {
+        "seed": seed + 1,
+        "verbose": -9,
+        "maxfevals": np.inf,
+        "tolfun": 0,
+        "tolfunhist": 0,
+        "tolflatfitness": np.inf,
+        "tolx": 1e-6,
+    }
     with warnings.catch_warnings():
         # At its import it misses matplotlib, which only its own plots need.
         warnings.simplefilter("ignore")

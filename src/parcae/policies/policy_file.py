@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -30,6 +27,7 @@ from parcae.policies.order_rule.layout import OrderParameter
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.guess import mean_log_task_ms
 from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.namesakes import rows_by_name, usual_row
 
 VERSION = 2
 #: The order by least remaining work, which has no parameters.
@@ -40,8 +38,6 @@ EXPORTABLE = (
     "each with +guard:FACTOR or without"
 )
 
-#: Name that the importer gives to a job with the name of another job, but a different DAG.
-_VARIANT = re.compile(r"(.+) \((\d+)\)")
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Factor = Annotated[float, Field(gt=1, allow_inf_nan=False)]
@@ -119,8 +115,8 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
 
     A scheduler knows only a job's name when the job is submitted, so the file has one job per name.
     The importer calls jobs with the same name but different DAGs "name", "name (2)" and so on. The
-    job that ran most often is kept, as "name". Of several such jobs, the one with the median work
-    is kept.
+    job that ran most often is kept as "name"; of several such jobs, the one with the median work.
+    Every variant is kept under its own name, too: replays of the workload submit it so.
 
     Args:
         policy: `srpt`, `tuned`, or another tuned rule of the world of cores by its name or path;
@@ -145,7 +141,10 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
         guard=guard,
         mean_work_ms=workload.mean_work_ms,
         guess_ms=math.exp(mean_log_task_ms(workload)),
-        jobs={name: _policy_job(job) for name, job in _one_job_per_name(workload)},
+        jobs={
+            name: _policy_job(workload.jobs[usual_row(workload, rows)])
+            for name, rows in sorted(rows_by_name(workload).items())
+        },
     )
 
 
@@ -159,27 +158,6 @@ def _rule_parameters(name: str, workload: Workload) -> dict[str, float]:
             values = order_parameters(checkpoint, name)
             return {parameter.name: values[parameter] for parameter in OrderParameter}
     raise PolicyError(f"policy {name!r} cannot be exported: choose {EXPORTABLE}")
-
-
-def _one_job_per_name(workload: Workload) -> Iterable[tuple[str, JobSpec]]:
-    """(name, job) of the job that stands for all jobs of that name, sorted by name."""
-    for name, jobs in sorted(_weighted_jobs_by_name(workload).items()):
-        largest = max(weight for weight, _ in jobs)
-        candidates = [job for weight, job in jobs if weight == largest]
-        candidates.sort(key=lambda job: job.work_ms)
-        yield name, candidates[len(candidates) // 2]
-
-
-def _weighted_jobs_by_name(workload: Workload) -> dict[str, list[tuple[float, JobSpec]]]:
-    """(weight, job) of all jobs of each name; a variant counts as the job that it varies."""
-    names = {job.name for job in workload.jobs}
-    weights = workload.weights or (1.0,) * len(workload.jobs)
-    by_name = defaultdict[str, list[tuple[float, JobSpec]]](list)
-    for weight, job in zip(weights, workload.jobs, strict=True):
-        variant = _VARIANT.fullmatch(job.name)
-        name = variant[1] if variant and variant[1] in names else job.name
-        by_name[name].append((weight, job))
-    return by_name
 
 
 def _policy_job(job: JobSpec) -> PolicyJob:

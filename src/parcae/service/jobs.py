@@ -23,6 +23,7 @@ from parcae.simulation.tables import WorkloadTables, workload_tables
 from parcae.workloads.dag import children_of, longest_paths, spark_roots, topological_order
 from parcae.workloads.guess import extra_tail, guess_new_task_ms
 from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.namesakes import rows_by_name, usual_row
 
 _Shape = tuple[tuple[int, tuple[int, ...]], ...]
 #: Assumed task duration if there is no profile and nothing was learned.
@@ -165,7 +166,7 @@ class DurationModel:
         self.is_learning = is_learning
         self.learned = learned or Learned()
         self._profiles: dict[tuple[str, _Shape], int] = {}
-        self._named: dict[str, tuple[int, ...]] = {}
+        self._named: dict[str, tuple[int, ...]] = {} if workload is None else rows_by_name(workload)
         self._guess: Callable[[float], float] = lambda _: ASSUMED_TASK_MS
         #: How much longer slow tasks make a stage; see `parcae.workloads.guess.extra_tail`.
         self.extra_tail = 0.0
@@ -177,10 +178,10 @@ class DurationModel:
             )
             self._guess = guess_new_task_ms(workload)
             self._indexed: dict[tuple[int, ...], _Profiled] = {}
-            # Reversed, so that the first of several equal jobs wins.
-            for row, job in reversed(list(enumerate(workload.jobs))):
-                self._profiles[job.name, _shape_of(job)] = row
-                self._named[job.name] = (row, *self._named.get(job.name, ()))
+            for name, rows in self._named.items():
+                # Reversed, so that the first of several equal jobs wins.
+                for row in reversed(rows):
+                    self._profiles[name, _shape_of(workload.jobs[row])] = row
 
     @property
     def typical_task_ms(self) -> float:
@@ -222,8 +223,9 @@ class DurationModel:
             raise ProtocolError(
                 Code.BAD_JOB, f"job {job.job_id} has no stages; only an open job may have none yet"
             )
-        if profile == NO_PROFILE and len(recurring.rows) == 1:
-            profile = recurring.rows[0]
+        if profile == NO_PROFILE and recurring.rows:
+            assert self.workload is not None
+            profile = usual_row(self.workload, recurring.rows)
         children = children_of(parents)
         specs = self._specs(job, recurring, parents, children)
         _add_downstream(specs, order, children)
@@ -336,9 +338,19 @@ class DurationModel:
     def _total_ms(self, recurring: RecurringJob) -> float:
         """Expected work of a whole run, or 0 without an estimate."""
         if recurring.rows:
-            assert self.workload is not None
-            return float(np.mean([self.workload.jobs[row].work_ms for row in recurring.rows]))
+            return self._mean_work_ms(recurring.rows)
         return self.learned.run_ms(recurring.learned) if recurring.learned else 0.0
+
+    def _mean_work_ms(self, rows: Sequence[int]) -> float:
+        """Mean work of profiled jobs; each counts as often as it ran."""
+        assert self.workload is not None
+        weights = self.workload.weights
+        return float(
+            np.average(
+                [self.workload.jobs[row].work_ms for row in rows],
+                weights=None if weights is None else [weights[row] for row in rows],
+            )
+        )
 
     def tasks_finished(
         self, recurring: RecurringJob, position: int, count: int, executed_ms: int

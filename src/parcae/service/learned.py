@@ -87,6 +87,7 @@ class Learned:
     def add_any_tasks(self, count: int, executed_ms: int) -> None:
         """Add finished tasks of any job."""
         self._any_task = _averaged(self._any_task, count, executed_ms)
+        self.num_changes += 1
 
     def add_run(self, name: str, total_ms: int) -> None:
         """Add the total task time of a whole run; ignored if the job has no name."""
@@ -106,12 +107,13 @@ class Learned:
         other._any_task = self._any_task
         return other
 
-    def dump(self) -> dict[str, list[list[Any]]]:
+    def dump(self) -> dict[str, list[Any]]:
         """Everything as plain lists for JSON.
 
         Returns:
-            `tasks`: [name, position, number of tasks, mean in ms];
-            `runs`: [name, task times in ms].
+            `tasks`: [name, position, number of tasks, mean in ms] for every stage;
+            `runs`: [name, task times in ms] for every job;
+            `any_task`: number of tasks of all jobs, and their mean in ms.
         """
         return {
             "tasks": [
@@ -119,10 +121,18 @@ class Learned:
                 for (name, position), (count, mean) in self._tasks.items()
             ],
             "runs": [[name, list(runs)] for name, runs in self._runs.items()],
+            "any_task": list(self._any_task),
         }
 
-    def restore(self, tasks: Iterable[Any] = (), runs: Iterable[Any] = ()) -> None:
+    def restore(
+        self,
+        tasks: Iterable[Any] = (),
+        runs: Iterable[Any] = (),
+        any_task: Iterable[Any] | None = None,
+    ) -> None:
         """Add what another object's `dump` returned.
+
+        Older files have no `any_task`: the mean of their stages stands for it.
 
         Raises:
             TypeError, ValueError: the arguments do not have the form that `dump` returns.
@@ -133,18 +143,25 @@ class Learned:
         }
         if any(count < 1 or not 0 <= mean < math.inf for count, mean in new_tasks.values()):
             raise ValueError("a count is below 1, or a mean is not a finite number >= 0")
+        if any_task is None:
+            of_all = _mean_of_all(new_tasks.values())
+        else:
+            count, mean = any_task
+            of_all = min(int(count), _LARGEST_COUNT), float(mean)
+        if of_all[0] < 0 or not 0 <= of_all[1] < math.inf:
+            raise ValueError("the mean of all tasks, or their number, is not a number >= 0")
         if any(total < 0 for totals in new_runs.values() for total in totals):
             raise ValueError("a task time is negative")
         self._tasks.update(new_tasks)
-        if new_tasks:
-            self._any_task = _mean_of_all(new_tasks.values())
+        if of_all[0] > 0:
+            self._any_task = of_all
         self._runs.update(new_runs)
 
 
 def _mean_of_all(tasks: Collection[tuple[int, float]]) -> tuple[int, float]:
     """The number of all tasks (bounded, see _LARGEST_COUNT) and their mean duration."""
     total = sum(count for count, _ in tasks)
-    return min(total, _LARGEST_COUNT), sum(count * mean for count, mean in tasks) / total
+    return min(total, _LARGEST_COUNT), sum(count * mean for count, mean in tasks) / max(1, total)
 
 
 def _averaged(before: tuple[int, float], num_tasks: int, executed_ms: int) -> tuple[int, float]:

@@ -199,10 +199,9 @@ class Mirror(JobEvents):
         wake_ms = int(self._now["wake_ms"][0])
         return None if wake_ms == NOT_YET else max(wake_ms, self._planned_ms + 1)
 
-    def _wake_ms_of(self, application: str) -> int | None:
-        """The wake-up time by the application's clock, or None."""
-        wake_ms = self.wake_ms
-        return None if wake_ms is None else max(0, wake_ms - self._offset_of(application))
+    def on_clock_of(self, application: str, at_ms: int | None) -> int | None:
+        """A time of the cluster's clock by that of an application; None stays None."""
+        return None if at_ms is None else max(0, at_ms - self._offset_of(application))
 
     def order_of(self, row: int) -> JobOrder:
         """The order of the job in a row."""
@@ -252,7 +251,7 @@ class Mirror(JobEvents):
             jobs=tuple(order for _, order in pairs),
             stages=tuple(self._stage_orders(job for job, _ in pairs)),
             other_tier=max((order.tier for _, order in by_job), default=0.0),
-            wake_ms=self._wake_ms_of(application),
+            wake_ms=self.on_clock_of(application, self.wake_ms),
         )
 
     def _stage_orders(self, jobs: Iterable[LiveJob]) -> Iterable[StageOrder]:

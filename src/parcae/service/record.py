@@ -178,10 +178,18 @@ def find_recordings(paths: Sequence[Path]) -> list[Path]:
             f"{paths[0]}: no recording in this folder; make one with "
             f"`parcae serve --record {paths[0]}`"
         )
-    newest = max(map(_stem, files), key=_begun)
+    stems = sorted(set(map(_stem, files)), key=_begun, reverse=True)
+    # The doctor's visits leave recordings, too, but without any job.
+    newest = next((stem for stem in stems if _has_state(files, stem)), stems[0])
     parts = [path for path in files if _stem(path) == newest]
     # Beyond 999 parts, names are longer.
     return sorted(parts, key=lambda path: (len(path.name.removesuffix(PART)), path.name))
+
+
+def _has_state(files: Sequence[Path], stem: str) -> bool:
+    """Whether a client of a recording sent its state."""
+    first = min((path for path in files if _stem(path) == stem), key=lambda path: path.name)
+    return b'"type":"state"' in _content(first)
 
 
 def _stem(path: Path) -> str:

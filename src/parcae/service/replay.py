@@ -25,8 +25,10 @@ from parcae.service.policies import policies_for
 from parcae.service.protocol import (
     Events,
     JobArrived,
+    JobEnded,
     JobMessage,
     Orders,
+    StageChanged,
     StageMessage,
     StagesAdded,
     State,
@@ -199,6 +201,7 @@ class _RecordedJobs:
         default_factory=lambda: defaultdict(list)
     )
     num_cores: int = 1
+    ended: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, application: str, message: State | Events) -> None:
         """Add the jobs and finished tasks of a request."""
@@ -217,12 +220,37 @@ class _RecordedJobs:
                 samples += [round(event.executed_ms / event.finished)] * event.finished
             elif isinstance(event, StagesAdded):
                 self._add_stages(application, event)
+            elif isinstance(event, StageChanged):
+                self._change_stage(application, event)
+            elif isinstance(event, JobEnded) and not event.is_failed:
+                self.ended.add((application, event.job_id))
 
     def _add_stages(self, application: str, event: StagesAdded) -> None:
         job = self.jobs.get((application, event.job_id))
         if job is not None:
             stages = (*job.stages, *event.stages)
             self._add_job(application, job.model_copy(update={"stages": stages}))
+
+    def _change_stage(self, application: str, event: StageChanged) -> None:
+        job = self.jobs.get((application, event.job_id))
+        if job is not None:
+            stages = tuple(
+                stage.model_copy(update={"tasks": event.tasks})
+                if stage.stage_id == event.stage_id
+                else stage
+                for stage in job.stages
+            )
+            self.jobs[application, event.job_id] = job.model_copy(update={"stages": stages})
+
+    def _is_over(self, application: str, job: JobMessage) -> bool:
+        """Whether the recording shows the end of the job."""
+        if (application, job.job_id) in self.ended:
+            return True
+        # A job that is not open ends with its last task, without a message.
+        return not job.is_open and all(
+            len(self.samples.get((application, job.job_id, stage.stage_id), ())) >= stage.tasks
+            for stage in job.stages
+        )
 
     def _add_job(self, application: str, job: JobMessage) -> None:
         """Keep the message of a job with the most stages."""
@@ -231,7 +259,9 @@ class _RecordedJobs:
             self.jobs[application, job.job_id] = job
 
     def _spec(self, application: str, job: JobMessage) -> JobSpec | None:
-        """The job for the simulator, or None if a stage has no recorded task."""
+        """The job for the simulator; None if it did not end, or a stage has no recorded task."""
+        if not self._is_over(application, job):
+            return None
         position = {stage.stage_id: index for index, stage in enumerate(job.stages)}
         stages = [self._stage(application, job.job_id, stage, position) for stage in job.stages]
         whole = [stage for stage in stages if stage is not None]

@@ -35,6 +35,7 @@ from parcae.service.record import Recorder
 from parcae.service.server import Server, ServerConfig, read_secret
 from parcae.service.session import Scope, Service
 from parcae.service.sharing import Sharing
+from parcae.workloads.arrivals import ArrivalProcess
 from parcae.workloads.job import Workload
 
 #: Simulated time / real time of a demonstration.
@@ -116,8 +117,10 @@ def make_service(
     Raises:
         PolicyError, FormatError, FileNotFoundError: the policy does not exist or cannot be used for
             a live cluster.
-        ConfigError: the cluster is too small for one executor.
+        ConfigError: the cluster is too small for one executor, or the arrivals are unknown.
     """
+    # Most policies have no variants, so that they would not look at it.
+    ArrivalProcess.parse(settings.arrivals)
     policy_for = policy_for or policies_for(settings.policy, workload, settings.arrivals)
     policy_for(settings.num_cores)  # raises an error now if the policy does not exist
     sharing = None

@@ -203,6 +203,7 @@ class Service:
                 mirror.settle()
                 self.sharing.forget(session.application)
                 self.share_out(mirror, session.application)
+                self._pass_wake_on(mirror)
         else:
             self.mirrors.pop(session.application, None)
         self.tell(lambda watcher: watcher.closed(session))
@@ -212,7 +213,11 @@ class Service:
         orders = mirror.orders(application)
         if self.sharing is None:
             return orders
-        return orders.model_copy(update={"executors": self.sharing.executors_of(application)})
+        # Without an event the executors would stay where they are when the moving delay is over.
+        wakes = (orders.wake_ms, mirror.on_clock_of(application, self.sharing.wake_ms))
+        wake_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
+        executors = self.sharing.executors_of(application)
+        return orders.model_copy(update={"executors": executors, "wake_ms": wake_ms})
 
     def share_out(self, mirror: Mirror, asker: str) -> None:
         """Divide the executors anew, and push orders that changed.
@@ -226,6 +231,14 @@ class Service:
         for application, session in tuple(self.sessions.items()):
             if application != asker and not session.needs_state:
                 session.push_if_new(self.orders_for(mirror, application))
+
+    def _pass_wake_on(self, mirror: Mirror) -> None:
+        """Tell an application when to ask next; one that left may have been alone in knowing."""
+        for application, session in self.sessions.items():
+            orders = self.orders_for(mirror, application)
+            if orders.wake_ms is not None and not session.needs_state:
+                session.push(orders)
+                return
 
     def forget(self, application: str) -> None:
         """Drop the application's mirror after an internal error left it in an unknown state.

@@ -35,6 +35,7 @@ class Sharing:
     moving_delay_ms: int = 0
     _given: dict[str, int] = field(default_factory=dict, init=False)
     _taken_ms: dict[str, int] = field(default_factory=dict, init=False)
+    _wake_ms: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.executor_cores < 1 or self.num_cores < self.executor_cores:
@@ -65,6 +66,14 @@ class Sharing:
         """How many executors every application should have, by the last `share_out`."""
         return dict(self._given)
 
+    @property
+    def wake_ms(self) -> int | None:
+        """When the cluster should be shared out again, since another executor may move; or None.
+
+        The time is that of the cluster's clock.
+        """
+        return self._wake_ms
+
     def executors_of(self, application: str) -> int:
         """How many executors the application should have, by the last `share_out`."""
         return self._given.get(application, 0)
@@ -80,6 +89,7 @@ class Sharing:
         goal = self._goal(names, wanted, minimum)
         given = {name: self._given.get(name, 0) for name in names}
         free = self._cut_excess(names, given, goal)
+        self._wake_ms = None
         for name in names:
             while given[name] < goal[name]:
                 if free <= 0 and not self._take(names, given, goal, name, mirror.clock_ms):
@@ -152,15 +162,21 @@ class Sharing:
         """Take an executor from the last application that has more than its goal.
 
         Returns:
-            whether one could be taken.
+            whether one could be taken. If not, `wake_ms` says when one may be.
         """
+        refused = list[int]()
         for name in reversed(names):
-            is_rested = (
-                clock_ms - self._taken_ms.get(name, -self.moving_delay_ms) >= self.moving_delay_ms
-            )
-            if name != taker and given[name] > goal[name] and is_rested:
+            if name == taker or given[name] <= goal[name]:
+                continue
+            free_ms = self._taken_ms.get(name, clock_ms - self.moving_delay_ms)
+            free_ms += self.moving_delay_ms
+            if free_ms <= clock_ms:
                 given[name] -= 1
                 if self.moving_delay_ms:
                     self._taken_ms[name] = clock_ms
                 return True
+            refused.append(free_ms)
+        if self._wake_ms is not None:
+            refused.append(self._wake_ms)
+        self._wake_ms = min(refused, default=None)
         return False

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parcae.cluster.trace import FaultCounts
@@ -169,11 +170,32 @@ def resolve_faults(faults: Faults | None, workload: Workload) -> Faults | None:
     return faults.model_copy(update={k: v for k, v in update.items() if k not in given})
 
 
-def check_losses(faults: Faults, jobs: Iterable[JobSpec]) -> None:
+def check_elastic(faults: Faults) -> None:
+    """Refuse what cannot be simulated on an elastic cluster.
+
+    Raises:
+        ConfigError: executors are lost.
+    """
+    if faults.lost_per_hour > 0:
+        raise ConfigError(
+            "losses of executors are simulated on clusters of a fixed size only: give --faults "
+            "with lost=0, or a number of cores instead of a range"
+        )
+
+
+def check_losses(
+    faults: Faults, jobs: Iterable[JobSpec], factors: npt.NDArray[np.float64] | None = None
+) -> None:
     """Refuse executors that are lost so often that a task would hardly ever end.
 
     A task whose executor is lost runs again, about exp(losses during the task) times. Where each
     attempt samples a duration of its own, that of a mean task counts, else the longest one.
+
+    Args:
+        faults: the settings.
+        jobs: the jobs of a run.
+        factors: float64[number of stages], what the durations of the run are multiplied by; None
+            for 1.
 
     Raises:
         ConfigError: a task takes longer than that many losses, on average.
@@ -182,9 +204,10 @@ def check_losses(faults: Faults, jobs: Iterable[JobSpec]) -> None:
         return
     stages = [stage for job in jobs for stage in job.stages]
     if faults.redraws:
-        longest_ms = max((stage.mean_task_ms for stage in stages), default=0.0)
+        each_ms = [stage.mean_task_ms for stage in stages]
     else:
-        longest_ms = max((float(s.durations.all_samples.max()) for s in stages), default=0.0)
+        each_ms = [float(stage.durations.all_samples.max()) for stage in stages]
+    longest_ms = float(np.max(np.array(each_ms) * (1.0 if factors is None else factors), initial=0))
     if faults.straggler_share == 1:
         longest_ms *= faults.straggler_factor
     losses = faults.lost_per_hour * longest_ms / MS_PER_HOUR

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.arrivals import ArrivalProcess
+from parcae.workloads.arrivals import ArrivalProcess, recorded_work_ms
 from parcae.workloads.job import Workload
 
 
@@ -24,10 +24,8 @@ def offered_load(workload: Workload, config: SimulationConfig, arrivals: str) ->
     gap_ms = mean_gap_ms(workload, config, arrivals)
     if gap_ms == 0:
         return math.inf
-    if ArrivalProcess.parse(arrivals).kind == "recorded":
-        # Every recorded job arrives once, however often others are drawn.
-        works_ms = [job.expected_work_ms(config.runs_vary) for job in workload.jobs]
-        work_ms = math.fsum(works_ms) / len(works_ms)
+    if ArrivalProcess.parse(arrivals).kind in ("recorded", "trace"):
+        work_ms = recorded_work_ms(workload, config.runs_vary)
     else:
         work_ms = workload.expected_work_ms(config.runs_vary)
     return work_ms / (gap_ms * config.total_executors)

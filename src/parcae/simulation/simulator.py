@@ -11,10 +11,16 @@ from parcae.cluster.observation import Observation, observe
 from parcae.cluster.orders import Orders, objection_to_orders, put
 from parcae.cluster.state import ClusterState, ExecutorClass, World, allocate, select
 from parcae.cluster.trace import Trace
-from parcae.errors import ConfigError, PolicyError, WorkloadError
+from parcae.errors import PolicyError, WorkloadError
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import held_core_ms, with_elastic
-from parcae.simulation.faults import check_losses, put_faults, read_counts, resolve_faults
+from parcae.simulation.faults import (
+    check_elastic,
+    check_losses,
+    put_faults,
+    read_counts,
+    resolve_faults,
+)
 from parcae.simulation.future import Future, Status, allocate_future
 from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import start, step
@@ -191,12 +197,10 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
         future.run_factor[:] = 1.0
     faults = resolve_faults(config.faults, sequence.workload)
     if faults is not None:
-        if config.elastic is not None and faults.lost_per_hour > 0:
-            raise ConfigError(
-                "losses of executors are simulated on clusters of a fixed size only: give --faults "
-                "with lost=0, or a number of cores instead of a range"
-            )
-        check_losses(faults, sequence.workload.jobs)
+        if config.elastic is not None:
+            check_elastic(faults)
+        num_stages = sum(len(job.stages) for job in sequence.jobs)
+        check_losses(faults, sequence.jobs, future.run_factor[:num_stages])
         put_faults(faults, future)
 
 

@@ -33,16 +33,15 @@ class Calibrated:
     gap_s: float
     points: tuple[tuple[float, float], ...]
 
-    def describe(self, load: float) -> str:
+    def describe(self, load: float | None) -> str:
         """A sentence about the rate and the runs from which it was computed.
 
-        `load` is the requested one, 0..1.
+        `load` is the requested one, 0..1; None if the rate was requested instead.
         """
         shares = ", ".join(f"{busy:.1%} at {gap_s:.2f} s" for gap_s, busy in self.points)
         rate = f"A query every {self.gap_s:.2f} s on average"
         text = f"{rate}; in earlier runs under FAIR the cores were busy for {shares}"
-        is_near = any(abs(busy - load) <= _NEAR for _, busy in self.points)
-        if is_near:
+        if load is None or any(abs(busy - load) <= _NEAR for _, busy in self.points):
             return f"{text}."
         return f"{text}: none of these is near {load:.0%}, so the rate is a guess."
 

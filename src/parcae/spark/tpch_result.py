@@ -282,5 +282,6 @@ def draw(result: TpchResult, path: Path) -> None:
             ratios[name] = (policy.mean_s / fair, policy.ratio_to_fair)
     settings = result.settings
     queries = f"{settings['num_queries']} TPC-H queries, scale factor {settings['scale_factor']:g}"
-    title = f"{queries}, {settings['cores']} cores, load {settings['load']:g}"
+    gaps = ", ".join(f"{gap:.2f}" for gap in result.gaps_s)
+    title = f"{queries}, {settings['cores']} cores, one every {gaps} s"
     ratios_and_times(ratios, result.seconds, BASELINE, path, title)

@@ -171,7 +171,7 @@ class TpchSpark:
         write_text(logging, _LOGGING.format(path=self._log))
         self._scratch.mkdir(exist_ok=True)
         conf = SparkConf(loadDefaults=False).set("spark.driver.memory", memory)
-        conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging}")
+        conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging.as_uri()}")
         if jar is not None:
             conf.set("spark.driver.extraClassPath", str(jar.resolve()))
         launch: Any = launch_gateway

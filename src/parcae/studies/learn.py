@@ -26,6 +26,7 @@ from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Runs, Scenario
+from parcae.learning.simulators import accruing
 from parcae.learning.start import start_order_network, start_rule, start_weights
 from parcae.learning.tune import Tuning, is_planned, tune_rule, tuned_checkpoint
 from parcae.metrics.later import PairedRuns
@@ -173,6 +174,8 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     require_durations(request.scenario.workload)
     # Before the tuning, which takes a third of the budget.
     check_device(request.device)
+    if request.scenario.config.world is WorldName.EXECUTORS:
+        accruing(request.scenario.objective)
     request.folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(request.folder, "learning into"):
         return _learn(request, progress or (lambda done, total, text: None), command)

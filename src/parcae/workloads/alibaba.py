@@ -149,7 +149,7 @@ def _with_instances(
     names = [(job.name, stage.name) for job in workload.jobs for stage in job.stages]
     means_s, num_rows = mean_durations_s(path, names, bad, progress)
     notes = list(report.notes)
-    if num_spans := len(names) - len(means_s):
+    if num_spans := sum(name not in means_s for name in names):
         notes.append(
             f"{num_spans:,} of {len(names):,} tasks have no completed instance in {path.name}; "
             "their spans (end - start) are taken"

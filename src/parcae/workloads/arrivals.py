@@ -17,6 +17,7 @@ import numpy.typing as npt
 from parcae.errors import ConfigError, WorkloadError
 from parcae.units import MS_PER_HOUR, MS_PER_MINUTE, MS_PER_S
 from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.limits import LARGEST_ARRIVAL_MS
 from parcae.workloads.random_streams import RandomStreams
 
 Int64Array = npt.NDArray[np.int64]
@@ -121,6 +122,9 @@ _ARRIVALS_HELP = (
 )
 #: Mean number of jobs that arrive together in a process of bursts.
 _MEAN_BURST = 5.0
+#: Below this mean gap, rounding every gap down would make the load more than 0.5% too high. Longer
+#: gaps are rounded one by one, as in all published results.
+_SHORT_GAP_MS = 100.0
 
 
 @dataclass(frozen=True)
@@ -172,8 +176,10 @@ class ArrivalProcess:
         """
         if self.kind in ("poisson", "bursts"):
             return self.value
-        if self.kind in ("load", "trace"):
+        if self.kind == "load":
             return workload.expected_work_ms(runs_vary) / (self.value * num_executors)
+        if self.kind == "trace":
+            return recorded_work_ms(workload, runs_vary) / (self.value * num_executors)
         return 0.0
 
     def draw_gaps_ms(self, count: int, mean_gap_ms: float, rng: np.random.Generator) -> Int64Array:
@@ -185,15 +191,33 @@ class ArrivalProcess:
             rng: source of the random numbers.
 
         Returns:
-            int64[count], in whole ms, rounded down.
+            int64[count], in whole ms, rounded down; short gaps so that their sum stays right.
+
+        Raises:
+            ConfigError: the gaps are too long for times of arrival.
         """
         if self.kind != "bursts":
-            return np.floor(rng.exponential(mean_gap_ms, count)).astype(np.int64)
-        # A burst begins with probability 1 / mean size; the other jobs arrive with the job before
-        # them. Gaps between bursts are longer by the same factor, so that the mean gap stays the
-        # same.
-        begins = rng.random(count) < 1 / _MEAN_BURST
-        return np.floor(begins * rng.exponential(_MEAN_BURST * mean_gap_ms, count)).astype(np.int64)
+            gaps_ms = rng.exponential(mean_gap_ms, count)
+        else:
+            # A burst begins with probability 1 / mean size; the other jobs arrive with the job
+            # before them. Gaps between bursts are longer by the same factor, so that the mean gap
+            # stays the same.
+            begins = rng.random(count) < 1 / _MEAN_BURST
+            gaps_ms = begins * rng.exponential(_MEAN_BURST * mean_gap_ms, count)
+        if gaps_ms.sum() > LARGEST_ARRIVAL_MS:
+            raise ConfigError(
+                f"{count:,} gaps of {mean_gap_ms:g} ms on average are too long; arrivals of at "
+                f"most {LARGEST_ARRIVAL_MS:g} ms are times: choose shorter gaps or a higher load"
+            )
+        if mean_gap_ms < _SHORT_GAP_MS:
+            return np.diff(np.floor(np.cumsum(gaps_ms)), prepend=0.0).astype(np.int64)
+        return np.floor(gaps_ms).astype(np.int64)
+
+
+def recorded_work_ms(workload: Workload, runs_vary: bool = False) -> float:
+    """Mean work of the recorded jobs; each arrives once, however often others are drawn."""
+    works_ms = [job.expected_work_ms(runs_vary) for job in workload.jobs]
+    return math.fsum(works_ms) / len(works_ms)
 
 
 def draw_sequence(

@@ -154,10 +154,12 @@ def fingerprint(workload: Workload) -> str:
 
 def _stage_bytes(stage: StageSpec, shared: int | None) -> bytes:
     """What a stage adds to the fingerprint; `shared` is the number of its duration table."""
-    facts = (stage.num_tasks, stage.parents, stage.cpu, stage.memory, stage.mean_task_ms, shared)
+    # Whole numbers, too: files have them as floats.
+    cpu, memory, task_ms = (float(x) for x in (stage.cpu, stage.memory, stage.mean_task_ms))
+    facts = (stage.num_tasks, stage.parents, cpu, memory, task_ms, shared)
     text = repr(facts)
     if stage.duration_sigma > 0 or stage.input_bytes > 0:
-        text += repr(("stage", stage.duration_sigma, stage.input_bytes))
+        text += repr(("stage", float(stage.duration_sigma), float(stage.input_bytes)))
     return text.encode()
 
 

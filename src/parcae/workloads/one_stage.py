@@ -67,6 +67,7 @@ def mixed(workload: Workload, alpha: float) -> Workload:
         jobs,
         tuple(weights),
         {**workload.provenance, "mixture": source},
+        faults=workload.faults,
     )
 
 

@@ -7,6 +7,7 @@ cluster (work inflation, Decima, section 2.2). The model is chosen when a worklo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -55,16 +56,29 @@ def with_parallelism_model(workload: Workload, name: str) -> Workload:
 
 
 def _inflated(durations: TaskDurations) -> TaskDurations:
-    """The samples of the highest measured level, scaled to every level of the model."""
-    fresh = durations.fresh[-1]
-    first = durations.first[-1]
-    rest = durations.rest[-1]
+    """The samples of the highest measured level, scaled to every higher level of the model.
+
+    What was measured at up to 5 executors counts as measured at 5, the model's lowest level. Of
+    higher parallelism, all measured levels stay.
+    """
+    highest = durations.levels[-1]
+    kept = 0 if highest <= _LEVELS[0] else len(durations.levels)
+    above = [level for level in _LEVELS if level > highest or kept == 0]
+    first_ratios = _ratios_to(highest, above, _FIRST_WAVE)
+    later_ratios = _ratios_to(highest, above, _LATER_WAVES)
+    fresh, first, rest = durations.fresh[-1], durations.first[-1], durations.rest[-1]
     return TaskDurations(
-        _LEVELS,
-        tuple(_scale(fresh, ratio) for ratio in _FIRST_WAVE),
-        tuple(_scale(first, ratio) for ratio in _FIRST_WAVE),
-        tuple(_scale(rest, ratio) for ratio in _LATER_WAVES),
+        (*durations.levels[:kept], *above),
+        (*durations.fresh[:kept], *(_scale(fresh, ratio) for ratio in first_ratios)),
+        (*durations.first[:kept], *(_scale(first, ratio) for ratio in first_ratios)),
+        (*durations.rest[:kept], *(_scale(rest, ratio) for ratio in later_ratios)),
     )
+
+
+def _ratios_to(measured: int, levels: Sequence[int], ratios: Sequence[float]) -> list[float]:
+    """The model's ratios at some levels to that at a measured one."""
+    at_measured, *at_levels = np.interp([measured, *levels], _LEVELS, ratios).tolist()
+    return [ratio / at_measured for ratio in at_levels]
 
 
 def _scale(samples: Samples, ratio: float) -> Samples:

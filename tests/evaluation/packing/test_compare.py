@@ -12,7 +12,7 @@ import pytest
 from parcae.errors import ConfigError, PolicyError, WorkloadError
 from parcae.evaluation.packing import tuning
 from parcae.evaluation.packing.compare import compare_log, compare_packing, part_of
-from parcae.evaluation.packing.view import number
+from parcae.evaluation.packing.view import number, title
 from parcae.evaluation.packing.world import PackingComparison, run_policy
 from parcae.metrics.packing import bounded_slowdown, slowdown
 from parcae.packing.config import PackingConfig
@@ -206,6 +206,12 @@ def test_pieces_that_share_jobs_or_are_all_the_same_are_warned_of() -> None:
     same = LogSource(log(), None)
     (repeated,) = _warnings(compare_packing(same, ["fcfs"], num_seeds=3))
     assert repeated.startswith("all 3 runs have the same jobs")
+
+
+def test_pieces_of_a_log_that_python_compares_can_be_shown() -> None:
+    found = compare_packing(LogSource(log(), 50), ["fcfs", "sjf"], num_seeds=3)
+    assert "3 seeds" in title(found)
+    assert found.tables()
 
 
 def test_a_policy_that_learned_from_the_jobs_of_the_comparison_is_warned_of(tmp_path: Path) -> None:

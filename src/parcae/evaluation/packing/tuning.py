@@ -34,6 +34,7 @@ from parcae.policies.parameter_search import (
     Values,
     search_parameters,
 )
+from parcae.workloads.import_report import counted
 from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START
 from parcae.workloads.rigid import RigidJobs
 
@@ -287,8 +288,9 @@ class _WithholdingProblem:
         text = ", ".join(f"{key} {value:g}" for key, value in values.items())
         policy = _withhold(self._name, state.parameters)
         words = self._arena.words(policy, self.selection_batch)
-        text += f" ({words} on selection sequences, {state.best_generation} generations of CMA-ES)"
-        card = {**values, "cost": state.cost, "generations": state.best_generation}
+        generations = counted(state.generations, "generation")
+        text += f" ({words} on selection sequences, {generations} of CMA-ES)"
+        card = {**values, "cost": state.cost, "generations": state.generations}
         return Tuned(policy, state.cost, words, text, card)
 
 

@@ -33,7 +33,7 @@ def title(comparison: PackingComparison) -> str:
     """The setting of the comparison in one line."""
     s = comparison.settings
     jobs = comparison.policies[0].num_jobs
-    if not comparison.is_log:
+    if "pieces" not in s:
         label = f"{s['label']}, " if s["label"] else ""
         return (
             f"{label}{counted(jobs, 'job')} on "
@@ -153,6 +153,6 @@ def _one_run(comparison: PackingComparison) -> list[str]:
 
 
 def _which(comparison: PackingComparison) -> str:
-    if comparison.is_log:
+    if "pieces" in comparison.settings:
         return "The first piece" if comparison.settings["piece_jobs"] else "The run"
     return f"One run (seed {comparison.settings['seeds'][0]})"

@@ -116,21 +116,48 @@ def _parents(stage: StageRun) -> tuple[int, ...]:
 
 
 def _in_canonical_order(run: JobRun) -> _OrderedRun:
-    """Order the stages by signature, so that runs can be compared stage by stage.
+    """Order the stages by signature, so that runs can be compared stage by stage."""
+    stages = run.stages
+    parents = [stage.parents for stage in stages]
+    signature = refined_classes(parents, [stage.kind for stage in stages])
+    order = _order(parents, signature, [stage.num_tasks for stage in stages])
+    signatures = tuple(signature[i] for i in order)
+    kinds = tuple(stages[i].kind for i in order)
+    return _OrderedRun(run, order, (signatures, kinds, _renumbered_edges(parents, order)))
+
+
+def _order(
+    parents: Sequence[frozenset[int]], signature: Sequence[int], num_tasks: Sequence[int]
+) -> list[int]:
+    """The indices of the stages by signature.
 
     Stages of equal kind, ancestors and descendants are ordered by their task counts and those of
     the stages around them, then by submission.
     """
-    stages = run.stages
-    parents = [stage.parents for stage in stages]
-    signature = refined_classes(parents, [stage.kind for stage in stages])
+    stages = range(len(parents))
     # Zero-padded numbers sort like numbers.
-    counted = [f"{signature[i]:09d} {stage.num_tasks:09d}" for i, stage in enumerate(stages)]
-    count_signature = refined_classes(parents, counted)
-    order = sorted(range(len(stages)), key=lambda i: (signature[i], count_signature[i], i))
-    signatures = tuple(signature[i] for i in order)
-    kinds = tuple(stages[i].kind for i in order)
-    return _OrderedRun(run, order, (signatures, kinds, _renumbered_edges(parents, order)))
+    by_count = refined_classes(parents, [f"{signature[i]:09d} {num_tasks[i]:09d}" for i in stages])
+    numbers = list(signature)
+    while tied := [alike for alike in _alike(numbers) if len(alike) > 1]:
+        # The order of one group decides that of the stages around it: otherwise equal chains of
+        # stages would cross. The group whose counts differ most is the least likely to change.
+        first = max(tied, key=lambda alike: _ratio([num_tasks[i] for i in alike]))
+        place = {i: n for n, i in enumerate(sorted(first, key=lambda i: (by_count[i], i)))}
+        labels = [f"{numbers[i]:09d} {place.get(i, 0):09d}" for i in stages]
+        numbers = refined_classes(parents, labels)
+    return sorted(stages, key=numbers.__getitem__)
+
+
+def _alike(numbers: Sequence[int]) -> list[list[int]]:
+    """The indices of each number."""
+    found = defaultdict[int, list[int]](list)
+    for index, number in enumerate(numbers):
+        found[number].append(index)
+    return list(found.values())
+
+
+def _ratio(counts: Sequence[int]) -> float:
+    return max(counts) / max(1, min(counts))
 
 
 def _renumbered_edges(

@@ -1,0 +1,48 @@
+"""Jobs of one name with several DAGs, as the service and the policy file know them."""
+
+from __future__ import annotations
+
+import pytest
+
+from parcae.policies.policy_file import export_policy
+from parcae.service.jobs import DurationModel
+from parcae.workloads.job import Workload
+from parcae.workloads.namesakes import rows_by_name, usual_row
+from parcae.workloads.synthetic import chain
+from tests.service.speaking import job_of
+
+_JOBS = (
+    chain(1, 1, 10, "etl"),
+    chain(1, 100, 1_000, "etl (2)"),
+    chain(1, 7, 50, "report (2)"),
+)
+_WORKLOAD = Workload("w", _JOBS, (1.0, 3.0, 1.0))
+
+
+def test_variants_have_the_name_of_the_job_that_they_vary() -> None:
+    assert rows_by_name(_WORKLOAD) == {"etl": (0, 1), "etl (2)": (1,), "report (2)": (2,)}
+    assert usual_row(_WORKLOAD, (0, 1)) == 1
+    assert usual_row(Workload("w", _JOBS), (0, 1, 2)) == 2  # the median work
+
+
+@pytest.mark.parametrize(("tasks", "row", "task_ms"), [(1, 0, 10.0), (100, 1, 1_000.0)])
+def test_a_live_job_gets_the_durations_of_the_variant_with_its_stages(
+    tasks: int, row: int, task_ms: float
+) -> None:
+    model = DurationModel(_WORKLOAD)
+    job = job_of("live", (tasks, ()), name="etl")
+    recurring = model.look_up(job.names, job.stages)
+    found = model.rows(job, recurring)
+    assert (found.profile, found.specs.task_ms.tolist()) == (row, [task_ms])
+    # Until its stages are known, it is expected to be as large as its runs were on average.
+    tasks_left, left_ms = model.hidden_stage(recurring, 0.0)
+    assert tasks_left * left_ms == pytest.approx((10 + 3 * 100_000) / 4)
+
+
+def test_a_replayed_variant_is_known_to_the_plugin_by_its_own_name() -> None:
+    found = export_policy("srpt", _WORKLOAD).jobs
+    assert {name: job.work_ms for name, job in found.items()} == {
+        "etl": 100_000.0,
+        "etl (2)": 100_000.0,
+        "report (2)": 350.0,
+    }
