@@ -131,6 +131,7 @@ from tests.cli.running import run
         ("parcae serve --policy fiar --for 1", "did you mean 'fair'"),
         ("parcae serve --host 0.0.0.0 --for 1", "give --secret-file"),
         ("parcae serve --scope rack --for 1", "application, cluster"),
+        ("parcae serve --arrivals often --for 1", "arrivals 'often' are not understood"),
         ("parcae serve --secret-file nowhere --for 1", "nowhere: No such file"),
         ("parcae serve --tls-cert broken.parcae --for 1", "belong together"),
         ("parcae replay nowhere.jsonl", "nowhere.jsonl: No such file"),

@@ -51,6 +51,8 @@ from tests.fuzzing.commands import commands
         ("serve --executor-cores 2", "--executor-cores has no effect"),
         ("serve --moving-delay-ms 3000", "only with --scope cluster"),
         ("spark tpch --merge a --queries 4", "--queries has no effect"),
+        ("spark tpch --merge a --policies fair,srpt", "--policies has no effect"),
+        ("spark tpch --merge a --work b", "--work has no effect"),
         ("workload import spark-events log -o w.parcae --recorded --keep-first-runs", "without"),
         ("compare toy --world cores --moving-delay-ms 5", "in the world of executors only"),
     ],

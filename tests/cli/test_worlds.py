@@ -351,6 +351,23 @@ def test_sets_of_named_jobs_need_their_workload_and_are_of_decimas_world(tmp_pat
     assert "exists in the world of executors only" in _refused(*words, "--world", "cores")
 
 
+def test_job_sets_get_the_variants_for_their_arrivals(tmp_path: Path) -> None:
+    jobs = tuple(chain(2, 10, 10_000, f"q{query}-2g") for query in range(1, 7))
+    write_workload(Workload("w", jobs), tmp_path / "w.parcae")
+    sets = {
+        name: {"exec": 50, "jobs": [[query, "2g", gap_ms * query] for query in range(1, 7)]}
+        for name, gap_ms in (("stream", 45_000), ("batch", 0))
+    }
+    (tmp_path / "sets.json").write_text(json.dumps({"sets": sets}))
+    found = _invoke(
+        *("simulate", str(tmp_path / "w.parcae"), "--job-set", str(tmp_path / "sets.json")),
+        *("--set", "all", "--policy", "tuned", "--json"),
+    )
+    variants = {one["set"]: one["variant"] for one in found}
+    assert "stream" in variants["stream"]
+    assert "batch" in variants["batch"]
+
+
 def test_the_list_of_policies_names_their_worlds() -> None:
     listed = json.loads(CliRunner().invoke(app, ["policies", "--json"]).stdout)
     worlds = {(entry["usage"], entry["world"]) for entry in listed}

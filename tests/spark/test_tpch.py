@@ -254,6 +254,7 @@ def test_a_calibration_says_where_it_found_nothing(tmp_path: Path) -> None:
     assert calibration_of(tmp_path) == found
     assert "guess" not in found.describe(0.8)
     assert "none of these is near 30%, so the rate is a guess" in found.describe(0.3)
+    assert "guess" not in found.describe(None)
 
 
 def test_fifo_goes_by_spark_jobs_where_every_stage_is_one() -> None:
@@ -456,7 +457,8 @@ def test_the_command_shows_and_draws_what_was_merged(tmp_path: Path) -> None:
     ],
 )
 def test_a_command_that_cannot_run_says_why(words: list[str], message: str, tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["tpch", "--work", str(tmp_path), *words])
+    work = [] if "--merge" in words else ["--work", str(tmp_path)]
+    done = CliRunner().invoke(app, ["tpch", *work, *words])
     assert isinstance(done.exception, ConfigError)
     assert message in str(done.exception)
     assert list(tmp_path.iterdir()) == []

@@ -67,6 +67,14 @@ def test_the_whole_circle_writes_policy_report_and_paragraph(
     )
 
 
+def test_an_objective_that_no_network_can_learn_is_refused_before_tuning(tmp_path: Path) -> None:
+    due = _WORKLOAD.with_deadlines({"*": 9.0})
+    scenario = Scenario(due, _CONFIG, "batch", 5, missed_and_tardy)
+    with pytest.raises(ConfigError, match="needs a cost that accrues"):
+        learn(LearnRequest(scenario, tmp_path, budget_s=1_000.0))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_only_one_process_learns_into_a_folder(tmp_path: Path) -> None:
     request = LearnRequest(Scenario(_WORKLOAD, _CONFIG, "batch", 5), tmp_path, budget_s=2.0)
     with (

@@ -202,6 +202,12 @@ def test_a_task_without_completed_instances_keeps_its_span(tmp_path: Path) -> No
     assert [stage.mean_task_ms for stage in workload.jobs[0].stages] == [7_000, 40_000]
     (note,) = report.notes
     assert note.startswith("1 of 2 tasks have no completed instance in batch_instance.csv")
+    # A row that is there twice does not count as a task without an instance.
+    instances = _instances(
+        tmp_path, _instance("M1", "j_1", 100, 107), _instance("R2_1", "j_1", 100, 107)
+    )
+    again = _csv(tmp_path, *_TWO_TASKS, _TWO_TASKS[0])
+    assert read_alibaba(again, instances=instances)[1].notes == ()
 
 
 def test_bad_rows_of_instances_are_counted_and_refused(tmp_path: Path) -> None:

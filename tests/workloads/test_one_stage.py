@@ -3,6 +3,7 @@ import pytest
 from parcae.errors import ConfigError
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.catalog import load_workload
+from parcae.workloads.faults import LoggedFaults
 from parcae.workloads.job import Workload
 from parcae.workloads.one_stage import mixed, one_stage
 from parcae.workloads.random_streams import RandomStreams
@@ -42,3 +43,9 @@ def test_a_mixture_without_alpha_or_workload_is_refused(text: str) -> None:
 def test_an_alpha_that_is_no_share_is_refused() -> None:
     with pytest.raises(ConfigError, match="between 0 and 1"):
         load_workload("mixed:1.5:toy")
+
+
+def test_a_mixture_keeps_what_went_wrong_in_the_logs() -> None:
+    faults = LoggedFaults(num_attempts=100, num_failed=2)
+    logged = Workload("w", (job("a", (1, 10, ())),), faults=faults)
+    assert mixed(logged, 0.5).faults == faults
