@@ -39,6 +39,13 @@ def test_a_live_job_gets_the_durations_of_the_variant_with_its_stages(
     assert tasks_left * left_ms == pytest.approx((10 + 3 * 100_000) / 4)
 
 
+def test_jobs_without_weight_have_a_mean_too() -> None:
+    model = DurationModel(Workload("w", _JOBS, (0.0, 0.0, 1.0)))
+    job = job_of("live", (1, ()), name="etl")
+    tasks_left, left_ms = model.hidden_stage(model.look_up(job.names, job.stages), 0.0)
+    assert tasks_left * left_ms == pytest.approx((10 + 100_000) / 2)
+
+
 def test_a_replayed_variant_is_known_to_the_plugin_by_its_own_name() -> None:
     found = export_policy("srpt", _WORKLOAD).jobs
     assert {name: job.work_ms for name, job in found.items()} == {

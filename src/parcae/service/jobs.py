@@ -344,13 +344,11 @@ class DurationModel:
     def _mean_work_ms(self, rows: Sequence[int]) -> float:
         """Mean work of profiled jobs; each counts as often as it ran."""
         assert self.workload is not None
-        weights = self.workload.weights
-        return float(
-            np.average(
-                [self.workload.jobs[row].work_ms for row in rows],
-                weights=None if weights is None else [weights[row] for row in rows],
-            )
-        )
+        works_ms = [self.workload.jobs[row].work_ms for row in rows]
+        all_weights = self.workload.weights
+        weights = [1.0] * len(rows) if all_weights is None else [all_weights[row] for row in rows]
+        # A workload may give some of its jobs no weight.
+        return float(np.average(works_ms, weights=weights if sum(weights) > 0 else None))
 
     def tasks_finished(
         self, recurring: RecurringJob, position: int, count: int, executed_ms: int
