@@ -93,19 +93,19 @@ def test_an_application_keeps_executors_that_no_other_needs() -> None:
     assert _executors(one) == 1
 
 
-def test_executors_are_not_taken_too_often() -> None:
+def _with_a_delay() -> tuple[Speaker, Orders | Error]:
+    """A client whose short job has just arrived beside a long one of another, and its orders."""
     service = _service(cores=4, delay_ms=1_000)
     one = Speaker(service, "one")
     two = Speaker(service, "two")
     one.state(4, job_of("long", (100, ())))
     two.state(0)
-    assert (
-        two.events(
-            10,
-            JobArrived(job=job_of("short", (50, ()))),
-        ).executors  # type: ignore[union-attr]
-        == 1
-    )
+    return two, two.events(10, JobArrived(job=job_of("short", (50, ()))))
+
+
+def test_executors_are_not_taken_too_often() -> None:
+    two, orders = _with_a_delay()
+    assert orders.executors == 1  # type: ignore[union-attr]
     assert two.events(500).executors == 1  # type: ignore[union-attr]
     assert two.events(1_010).executors == 2  # type: ignore[union-attr]
     assert two.events(2_010).executors == 3  # type: ignore[union-attr]
@@ -114,13 +114,8 @@ def test_executors_are_not_taken_too_often() -> None:
 
 
 def test_executors_go_on_moving_without_events_when_the_delay_is_over() -> None:
-    service = _service(cores=4, delay_ms=1_000)
-    one = Speaker(service, "one")
-    two = Speaker(service, "two")
-    one.state(4, job_of("long", (100, ())))
-    two.state(0)
+    two, orders = _with_a_delay()
     given = []
-    orders = two.events(10, JobArrived(job=job_of("short", (50, ()))))
     # A client that sends an empty message at the time that the orders name, and nothing else.
     while isinstance(orders, Orders) and orders.wake_ms is not None:
         given.append((orders.executors, orders.wake_ms))

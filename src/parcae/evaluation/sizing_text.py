@@ -16,6 +16,7 @@ from parcae.evaluation.doubts import FULL, measured_alone_warning
 from parcae.evaluation.size_target import Target
 from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
 from parcae.files import replacing, write_text
+from parcae.policies.additions import split_policy
 from parcae.simulation.faults import resolve_faults
 from parcae.workloads.import_report import counted
 
@@ -82,7 +83,7 @@ def _saving(found: dict[str, int | None]) -> str:
     known = {
         policy: size
         for policy, size in found.items()
-        if size is not None and not policy.partition("+")[0].endswith(":oracle")
+        if size is not None and not split_policy(policy).name.endswith(":oracle")
     }
     if needed is None or not known:
         return ""

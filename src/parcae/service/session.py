@@ -137,8 +137,7 @@ class Service:
         """Make a session for a new connection.
 
         Args:
-            push: called with messages that are not replies; by default they are kept in
-                `Session.pushed`.
+            push: called with messages that are not replies; None keeps them in `Session.pushed`.
         """
         self._num_opened += 1
         return Session(self, f"s{self._num_opened}", push)
@@ -211,13 +210,7 @@ class Service:
     def orders_for(self, mirror: Mirror, application: str) -> Orders:
         """The standing order of an application, with the executors of the last sharing."""
         orders = mirror.orders(application)
-        if self.sharing is None:
-            return orders
-        # Without an event the executors would stay where they are when the moving delay is over.
-        wakes = (orders.wake_ms, mirror.on_clock_of(application, self.sharing.wake_ms))
-        wake_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
-        executors = self.sharing.executors_of(application)
-        return orders.model_copy(update={"executors": executors, "wake_ms": wake_ms})
+        return self.sharing.completed(orders, mirror, application) if self.sharing else orders
 
     def share_out(self, mirror: Mirror, asker: str) -> None:
         """Divide the executors anew, and push orders that changed.

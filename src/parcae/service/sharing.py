@@ -13,6 +13,7 @@ import numpy as np
 from parcae.cluster.kernels.serving import share_out_cores
 from parcae.errors import ConfigError
 from parcae.service.mirror import Mirror
+from parcae.service.protocol import Orders
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Sharing:
     moving_delay_ms: int = 0
     _given: dict[str, int] = field(default_factory=dict, init=False)
     _taken_ms: dict[str, int] = field(default_factory=dict, init=False)
+    # When an executor that an application waits for may be taken, by the cluster's clock.
     _wake_ms: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -66,17 +68,17 @@ class Sharing:
         """How many executors every application should have, by the last `share_out`."""
         return dict(self._given)
 
-    @property
-    def wake_ms(self) -> int | None:
-        """When the cluster should be shared out again, since another executor may move; or None.
-
-        The time is that of the cluster's clock.
-        """
-        return self._wake_ms
-
     def executors_of(self, application: str) -> int:
         """How many executors the application should have, by the last `share_out`."""
         return self._given.get(application, 0)
+
+    def completed(self, orders: Orders, mirror: Mirror, application: str) -> Orders:
+        """The application's orders with its executors, and with when to share out again."""
+        # Without an event the executors would stay where they are when the moving delay is over.
+        wakes = (orders.wake_ms, mirror.on_clock_of(application, self._wake_ms))
+        wake_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
+        executors = self.executors_of(application)
+        return orders.model_copy(update={"executors": executors, "wake_ms": wake_ms})
 
     def share_out(self, mirror: Mirror) -> None:
         """Compute the number of executors of every application, and remember it.
@@ -162,14 +164,14 @@ class Sharing:
         """Take an executor from the last application that has more than its goal.
 
         Returns:
-            whether one could be taken. If not, `wake_ms` says when one may be.
+            whether one could be taken. If not, `_wake_ms` says when one may be.
         """
         refused = list[int]()
         for name in reversed(names):
             if name == taker or given[name] <= goal[name]:
                 continue
-            free_ms = self._taken_ms.get(name, clock_ms - self.moving_delay_ms)
-            free_ms += self.moving_delay_ms
+            last_ms = self._taken_ms.get(name, clock_ms - self.moving_delay_ms)
+            free_ms = last_ms + self.moving_delay_ms
             if free_ms <= clock_ms:
                 given[name] -= 1
                 if self.moving_delay_ms:

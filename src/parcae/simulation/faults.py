@@ -194,8 +194,8 @@ def check_losses(
     Args:
         faults: the settings.
         jobs: the jobs of a run.
-        factors: float64[number of stages], what the durations of the run are multiplied by; None
-            for 1.
+        factors: float64[at least the number of stages], what the durations of the run are
+            multiplied by; None for 1.
 
     Raises:
         ConfigError: a task takes longer than that many losses, on average.
@@ -207,7 +207,9 @@ def check_losses(
         each_ms = [stage.mean_task_ms for stage in stages]
     else:
         each_ms = [float(stage.durations.all_samples.max()) for stage in stages]
-    longest_ms = float(np.max(np.array(each_ms) * (1.0 if factors is None else factors), initial=0))
+    if factors is not None:
+        each_ms = (np.array(each_ms) * factors[: len(each_ms)]).tolist()
+    longest_ms = max(each_ms, default=0.0)
     if faults.straggler_share == 1:
         longest_ms *= faults.straggler_factor
     losses = faults.lost_per_hour * longest_ms / MS_PER_HOUR

@@ -199,8 +199,7 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
     if faults is not None:
         if config.elastic is not None:
             check_elastic(faults)
-        num_stages = sum(len(job.stages) for job in sequence.jobs)
-        check_losses(faults, sequence.jobs, future.run_factor[:num_stages])
+        check_losses(faults, sequence.jobs, future.run_factor)
         put_faults(faults, future)
 
 

@@ -23,7 +23,8 @@ from parcae.spark.tpch_spark import QUERY_PROPERTY
 from parcae.units import MS_PER_S
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.import_report import BadRows
-from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.job import Workload
+from parcae.workloads.namesakes import bare_name
 from parcae.workloads.spark.application import ApplicationLog
 from parcae.workloads.spark.files import find_logs, read_lines
 from parcae.workloads.spark.fingerprint import PLAN_KEY
@@ -40,8 +41,6 @@ _CPU = re.compile(rb'"Executor (?:Deserialize )?CPU Time":(\d+)')
 _LAUNCH = re.compile(rb'"Launch Time":(\d+)')
 _TASK_END = b'"SparkListenerTaskEnd"'
 _NS_PER_S = 1e9
-#: The number that the importer adds to the name of a further DAG of one name.
-_VARIANT = re.compile(r" \(\d+\)$")
 
 
 @dataclass(frozen=True)
@@ -178,7 +177,7 @@ def profile_of(work: Path) -> QueryProfile:
 
 def _only(workload: Workload, names: set[str]) -> Workload:
     """The workload without the jobs of other names."""
-    rows = [row for row, job in enumerate(workload.jobs) if _bare(job) in names]
+    rows = [row for row, job in enumerate(workload.jobs) if bare_name(job.name) in names]
     weights = workload.weights or (1.0,) * len(workload.jobs)
     return replace(
         workload,
@@ -209,12 +208,7 @@ def query_profile(folders: Sequence[Path]) -> QueryProfile:
     return QueryProfile(queries_only, job_of_query)
 
 
-def _bare(job: JobSpec) -> str:
-    """The name of a job without the number that the importer adds."""
-    return _VARIANT.sub("", job.name)
-
-
 def _row(workload: Workload, name: str) -> int:
     """The row of the job of that name; if it has several DAGs, of the one that ran most often."""
-    rows = [row for row, job in enumerate(workload.jobs) if _bare(job) == name]
+    rows = [row for row, job in enumerate(workload.jobs) if bare_name(job.name) == name]
     return max(rows, key=lambda row: (workload.weights or ())[row])

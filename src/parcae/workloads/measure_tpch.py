@@ -8,7 +8,6 @@ parallelism is chosen later, when the workload is used (`parcae.workloads.parall
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from parcae.files import write_text
 from parcae.units import MS_PER_MINUTE, ms_from_s
 from parcae.workloads.cold_starts import with_fresh_durations
 from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.namesakes import bare_name
 from parcae.workloads.spark_event_log import read_spark_event_logs
 from parcae.workloads.tpch_application import JOB_KEY, WARM_UP, ApplicationRequest, QueryRun
 from parcae.workloads.tpch_tools import check_tools, describe_machine, generate_tables
@@ -372,7 +372,7 @@ def _jobs(config: MeasureConfig, applications: list[Application]) -> dict[str, J
     ):
         # Different DAGs of one name are called "name (2)" and so on. Jobs are sorted by frequency,
         # so that the most frequent DAG is the one that stays in the dict.
-        name = re.sub(r" \(\d+\)$", "", job.name)
+        name = bare_name(job.name)
         jobs[name] = replace(job, name=name)
     return jobs
 

@@ -8,8 +8,16 @@ from collections.abc import Sequence
 
 from parcae.workloads.job import Workload
 
-#: Name that the importer gives to a job with the name of another job, but a different DAG.
-_VARIANT = re.compile(r"(.+) \((\d+)\)")
+#: What the importer adds to the name of a job with the name of another job, but a different DAG.
+_NUMBER = re.compile(r" \(\d+\)$")
+
+
+def bare_name(name: str) -> str:
+    """The name of a job without the number that the importer adds.
+
+    A job may itself be called "name (2)", so this is a guess unless there is a job "name", too.
+    """
+    return _NUMBER.sub("", name)
 
 
 def rows_by_name(workload: Workload) -> dict[str, tuple[int, ...]]:
@@ -24,9 +32,9 @@ def rows_by_name(workload: Workload) -> dict[str, tuple[int, ...]]:
     rows = defaultdict[str, list[int]](list)
     for row, job in enumerate(workload.jobs):
         rows[job.name].append(row)
-        variant = _VARIANT.fullmatch(job.name)
-        if variant and variant[1] in names:
-            rows[variant[1]].append(row)
+        bare = bare_name(job.name)
+        if bare != job.name and bare in names:
+            rows[bare].append(row)
     return {name: tuple(of_name) for name, of_name in rows.items()}
 
 

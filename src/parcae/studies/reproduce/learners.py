@@ -371,9 +371,7 @@ def _made_here(
 ) -> dict[str, Learned]:
     """Policies of these kinds, trained for a scenario; they share the budget."""
     made = dict[str, Learned]()
-    if not kinds:
-        return made
-    share_s = request.budget_s / len(kinds)
+    share_s = request.budget_s / max(1, len(kinds))
     if "tuned" in kinds:
         made["tuned"] = tune(request, scenario, "tuned (made here)", share_s)
     if "parcae" in kinds:
