@@ -85,7 +85,7 @@ def test_orderings_hold_only_beyond_the_interval_of_paired_differences() -> None
         "c": np.tile(base[::-1], (3, 1)),
     }
     published = {"a": (1.0, 1.0, 1.0), "b": (2.0, 0.5, 1.0), "c": (3.0, 2.0, 1.0)}
-    notes = orderings("here", Measured(values, {}), published)
+    notes = orderings("here", Measured(values, {}, {}), published)
     assert "slowdown: 1 of the paper's 3 orderings hold" in notes[0]
     assert ": a < b; not: a < c, b < c" in notes[0]
     assert "completion time: 0 of the paper's 3 orderings hold" in notes[1]

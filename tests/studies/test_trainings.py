@@ -124,9 +124,12 @@ def test_a_study_of_one_log_says_that_its_verdicts_are_about_that_log(
     monkeypatch.setitem(catalog.PACKING_STUDIES, "a2c-table4", study)
     request = PackingRequest(tmp_path, log=Path("some.swf"))
     result, _ = reproduce_often("a2c-table4", request, 2)
-    assert any("pieces of some.swf, which overlap" in note for note in result.notes)
+    assert any("all runs are pieces of some.swf" in note for note in result.notes)
+    # Both trainings have the same ratio: what is left is the interval within them.
+    assert result.rows[0][2] == "0.800 [0.700, 0.900]"
     drawn, _ = reproduce_often("a2c-table4", replace(request, log=None, output=tmp_path / "b"), 2)
-    assert not any("overlap" in note for note in drawn.notes)
+    assert any("which each have other evaluation runs" in note for note in drawn.notes)
+    assert drawn.rows[0][2] == "0.800 [0.800, 0.800]"
 
 
 def test_studies_without_findings_are_refused(tmp_path: Path) -> None:
@@ -163,6 +166,17 @@ def test_the_interval_over_trainings_is_students_t_on_the_logarithm() -> None:
     # Differences between trainings that are far larger than the finding: eight of them tell no
     # more than three that differ little.
     assert over(*[0.6, 1.5] * 4).verdict is Verdict.OPEN
+    # On the same jobs, what the single intervals are about does not average out.
+    alike = [Finding("a below b", Estimate(ratio, 0.72, 0.95), 1.1) for ratio in (0.79, 0.81)]
+    same = over_trainings(alike, are_on_same_jobs=True).ratio
+    apart = over_trainings(alike).ratio
+    assert same.low < apart.low
+    assert math.log(same.high / same.mean) == pytest.approx(
+        math.hypot(
+            math.log(apart.high / apart.mean),
+            (math.log(0.95 / 0.79) + math.log(0.95 / 0.81)) / 2,
+        )
+    )
     assert over(0.8).ratio.is_unknown
     assert over(0.8, math.nan).ratio.is_unknown
     assert over(0.8, 0.0).ratio.is_unknown

@@ -171,7 +171,7 @@ def table4(request: PackingRequest) -> StudyResult:
             *notes,
             PUBLISHED_NOTE,
             "times are in steps of 3,600 s; slowdown uses durations rounded up to whole steps",
-            *policy_notes(),
+            *policy_notes(measured),
             *unfinished_notes(measured),
             *(entry.words for entry in learned.values()),
         ],

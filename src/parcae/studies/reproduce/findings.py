@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from parcae.evaluation.statistics import UNKNOWN, Estimate, mean_estimate, with_interval
 
@@ -62,14 +63,14 @@ class Finding:
         return Finding(card["claim"], Estimate(*values), float(card["most"]))
 
 
-def over_trainings(findings: Sequence[Finding]) -> Finding:
+def over_trainings(findings: Sequence[Finding], *, are_on_same_jobs: bool = False) -> Finding:
     """One finding over several trainings, with the interval over them.
-
-    Each training has other evaluation runs, so what its own interval is about (which runs
-    these are) is part of how the trainings differ. Pieces of a single log are nearly the same runs.
 
     Args:
         findings: the finding in every training, at least one.
+        are_on_same_jobs: whether the trainings were compared on nearly the same runs. What their
+            own intervals are about (which runs these are) then is no part of how the trainings
+            differ, and is added to the interval. Else each training has other evaluation runs.
 
     Returns:
         The finding with the geometric mean of the ratios; the interval is Student's t on their
@@ -81,7 +82,19 @@ def over_trainings(findings: Sequence[Finding]) -> Finding:
     if not (np.isfinite(ratios).all() and (ratios > 0).all()):
         return replace(first, ratio=UNKNOWN)
     mean = mean_estimate(np.log(ratios), "t")
-    return replace(first, ratio=Estimate(*np.exp([mean.mean, mean.low, mean.high]).tolist()))
+    bounds = np.array([mean.low, mean.high])
+    if are_on_same_jobs:
+        bounds = mean.mean + np.array([-1, 1]) * np.hypot(bounds - mean.mean, _reach(findings))
+    return replace(first, ratio=Estimate(*np.exp([mean.mean, *bounds]).tolist()))
+
+
+def _reach(findings: Sequence[Finding]) -> npt.NDArray[np.float64]:
+    """How far the findings' own intervals reach below and above their ratios, on the logarithm."""
+    ratios = np.array([[one.ratio.low, one.ratio.mean, one.ratio.high] for one in findings])
+    # Below 0 there is no ratio.
+    with np.errstate(divide="ignore"):
+        low, mean, high = np.log(np.maximum(0.0, ratios)).T
+    return np.array([(mean - low).mean(), (high - mean).mean()])
 
 
 #: The columns of `Finding.row`.

@@ -122,53 +122,70 @@ def _read(path: Path) -> dict[str, Any]:
 def _summary(name: str, seeds: Sequence[int], cards: Sequence[dict[str, Any]]) -> StudyResult:
     """The findings of all runs in one table."""
     runs = [[Finding.from_json(one) for one in card["findings"]] for card in cards]
-    rows = [_row(of_trainings) for of_trainings in zip(*runs, strict=True)]
     first = cards[0]
     minutes = first["settings"]["training_budget_s"] / 60
     log = first["settings"].get("log")
-    of_one_log = f"the runs are pieces of {log}, which overlap: a verdict is about this log's jobs"
+    # Two trainings on pieces of one log are compared on nearly the same jobs.
+    rows = [_Row(of_trainings, log is not None) for of_trainings in zip(*runs, strict=True)]
+    of_runs = "which each have other evaluation runs"
+    if log is not None:
+        of_runs = (
+            "widened by the intervals within them, since all runs are pieces of "
+            f"{log}: it is about this log's jobs"
+        )
     pages = (f"[seed {seed}]({name}-seed-{seed}/{name}.md)" for seed in seeds)
     return StudyResult(
         f"{first['title']}, in {len(seeds)} trainings",
         first["paper"],
         ("the paper's finding", "holds below", "all trainings", "each training", "verdict"),
-        rows,
+        [row.cells() for row in rows],
         {f"seed {seed}": card["findings"] for seed, card in zip(seeds, cards, strict=True)},
         [
             "all trainings: geometric mean of the ratios, with a 95% interval over the trainings "
-            "(Student's t on the logarithm), which each have other evaluation runs. The verdict is "
-            "about this interval",
+            f"(Student's t on the logarithm), {of_runs}. The verdict is about this interval",
             f"in each, all policies together were trained for {minutes:g} minutes by recipe "
             f"{first['settings']['recipe']}. A verdict says nothing about longer trainings",
-            *([of_one_log] if log else []),
             f"tables, pictures and trainings: {', '.join(pages)}",
         ],
-        partial(save, partial(_draw, seeds, runs), (9.0, 1.2 + 0.5 * len(rows))),
+        partial(save, partial(_draw, seeds, rows), (9.0, 1.2 + 0.5 * len(rows))),
     )
 
 
-def _row(of_trainings: Sequence[Finding]) -> list[str]:
-    """The cells of one finding: its ratio over all trainings and in each, and the verdict."""
-    claim, ratio, most, verdict = over_trainings(of_trainings).row()
-    means = (finding.ratio.mean for finding in of_trainings)
-    each = ", ".join(UNKNOWN_TEXT if math.isnan(mean) else f"{mean:.3f}" for mean in means)
-    return [claim, most, ratio, each, verdict]
+class _Row:
+    """A finding in every training, and over all of them.
+
+    Args:
+        of_trainings: the finding in every training.
+        are_on_same_jobs: see `over_trainings`.
+    """
+
+    def __init__(self, of_trainings: Sequence[Finding], are_on_same_jobs: bool) -> None:
+        self.of_trainings = of_trainings
+        self.overall = over_trainings(of_trainings, are_on_same_jobs=are_on_same_jobs)
+
+    def cells(self) -> list[str]:
+        """The cells of a table's row: the ratio over all trainings and in each, and the verdict."""
+        claim, ratio, most, verdict = self.overall.row()
+        means = (finding.ratio.mean for finding in self.of_trainings)
+        each = ", ".join(UNKNOWN_TEXT if math.isnan(mean) else f"{mean:.3f}" for mean in means)
+        return [claim, most, ratio, each, verdict]
 
 
-def _draw(seeds: Sequence[int], runs: Sequence[Sequence[Finding]], figure: Any) -> None:
+def _draw(seeds: Sequence[int], rows: Sequence[_Row], figure: Any) -> None:
     """Draw every finding's ratio / its limit: a small dot for each training, and all of them."""
     axis = figure.subplots()
-    for row, of_trainings in enumerate(zip(*runs, strict=True)):
-        ratios = [finding.ratio.mean / finding.most for finding in of_trainings]
-        label = "one training" if row == 0 else None
-        axis.plot(ratios, [row] * len(seeds), ".", color=policy_color(0), label=label)
-        overall = over_trainings(of_trainings)
-        label = f"{len(seeds)} trainings, 95% interval" if row == 0 else None
-        bounds = [overall.ratio.low / overall.most, overall.ratio.high / overall.most]
+    for place, row in enumerate(rows):
+        most = row.overall.most
+        ratios = [finding.ratio.mean / most for finding in row.of_trainings]
+        label = "one training" if place == 0 else None
+        axis.plot(ratios, [place] * len(seeds), ".", color=policy_color(0), label=label)
+        ratio = row.overall.ratio
+        label = f"{len(seeds)} trainings, 95% interval" if place == 0 else None
+        bounds = [ratio.low / most, ratio.high / most]
         color = policy_color(1)
-        axis.plot([overall.ratio.mean / overall.most], [row + 0.25], "D", color=color, label=label)
-        axis.plot(bounds, [row + 0.25] * 2, color=color, linewidth=1.5)
-    claims = [finding.claim for finding in runs[0]]
+        axis.plot([ratio.mean / most], [place + 0.25], "D", color=color, label=label)
+        axis.plot(bounds, [place + 0.25] * 2, color=color, linewidth=1.5)
+    claims = [row.overall.claim for row in rows]
     axis.set_yticks(range(len(claims)), claims, fontsize=8)
     axis.set_ylim(len(claims) - 0.5, -0.5)
     axis.axvline(1.0, color="#1d232a", linewidth=1, linestyle="--")
