@@ -172,6 +172,13 @@ def test_an_output_that_would_replace_an_input_is_refused(command: str, tmp_path
     assert {path.read_text() for path in tmp_path.iterdir()} == {"what took hours"}
 
 
+def test_an_output_is_refused_by_the_name_that_it_got(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("what took hours")
+    (tmp_path / "link.csv").symlink_to("own.csv")
+    done = run("parcae compare toy --per-job link.csv --deadlines own.csv", tmp_path)
+    assert "parcae: --per-job link.csv would replace" in done.stderr
+
+
 def test_a_tuning_may_go_on_in_its_file(tmp_path: Path) -> None:
     command = "parcae packing tune withhold --load 1 --window 10 --generations 1 -o own.safetensors"
     assert run(command, tmp_path).returncode == 0

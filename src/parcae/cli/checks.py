@@ -13,9 +13,17 @@ import typer
 
 Values = Mapping[str, Any]
 
-#: Key of a context's dictionary of the files that the command's arguments and options name, each
-#: with that name and whether the command writes it.
+#: Key of a context's dictionary of the files that the command's arguments and options name.
 _FILES = "parcae.files"
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A file that an argument or option names: by what path, and whether the command writes it."""
+
+    option: str
+    path: Path
+    is_written: bool
 
 
 def file_to_write(
@@ -67,15 +75,16 @@ def _refuse_replacing(
     # Two outputs may well go to one device or pipe, one after the other.
     if is_written_to(path):
         return
-    name = max(option.opts, key=len)
-    files = context.meta.setdefault(_FILES, {})
-    first, was_written = files.setdefault(path.resolve(), (name, is_written))
-    if first == name or not (is_written or was_written):
+    this = _Named(max(option.opts, key=len), path, is_written)
+    other = context.meta.setdefault(_FILES, {}).setdefault(path.resolve(), this)
+    if other.option == this.option or not (this.is_written or other.is_written):
         return
-    if is_written and was_written:
-        raise ConfigError(f"{first} and {name} both write {path}: give two files")
-    writer = name if is_written else first
-    raise ConfigError(f"{writer} {path} would replace what the command reads: give another file")
+    if this.is_written and other.is_written:
+        raise ConfigError(f"{other.option} and {this.option} both write {path}: give two files")
+    writer = this if this.is_written else other
+    raise ConfigError(
+        f"{writer.option} {writer.path} would replace what the command reads: give another file"
+    )
 
 
 def report_to_write(
