@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import stat
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from parcae import files
 from parcae.files import check_folder, write_text
+from parcae.policies.learned import SHIPPED
 from parcae.workloads.archive import write_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.synthetic import toy_workload
@@ -172,6 +174,50 @@ def test_an_output_that_would_replace_an_input_is_refused(command: str, tmp_path
     assert {path.read_text() for path in tmp_path.iterdir()} == {"what took hours"}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare toy --policies fair,fair+pools:own.json+guard:1.1 --json own.json",
+        "compare toy --policies fair:own.json --keep own.xml",
+        "compare toy --per-job own.csv --policies srpt+priorities:own.csv",
+        "size toy --cores 2,4 --policies fair,plan:own.safetensors:20ms --csv own.safetensors",
+        "simulate toy --policy fair+priorities:own.png --gantt own.png",
+        "export own.safetensors+guard:1.1 toy -o own.safetensors",
+        "train toy -o own --start own/best.safetensors",
+        "train toy -o own --rule own/best.safetensors",
+        "packing train set --load 1 -o own --start own/best.safetensors",
+        "packing compare --load 1 --policies own.safetensors+unguarded --json own.safetensors",
+        "packing simulate --load 1 --policy sjf+priorities:own.png --gantt own.png",
+        "spark tpch --policies fair,own.safetensors --json own.safetensors",
+        "spark fidelity --policies fair,own.safetensors --page own.safetensors",
+    ],
+)
+def test_an_output_that_would_replace_a_file_of_a_policy_is_refused(
+    command: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own").mkdir()
+    names = ["own.xml", "own.csv", "own.safetensors", "own.png", "own/best.safetensors"]
+    for name in names:
+        (tmp_path / name).write_text("what took hours")
+    (tmp_path / "own.json").write_text('{"pools": "own.xml"}')
+    done = run(f"parcae {command}", tmp_path)
+    assert done.returncode == 2
+    assert "would replace what the command reads: give another file" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert {(tmp_path / name).read_text() for name in names} == {"what took hours"}
+    assert (tmp_path / "own.json").read_text() == '{"pools": "own.xml"}'
+
+
+def test_a_network_is_not_replaced_by_the_rule_that_is_tuned_from_it(tmp_path: Path) -> None:
+    own = tmp_path / "own.safetensors"
+    shutil.copy(SHIPPED.folder / "parcae-batch.safetensors", own)
+    before = own.read_bytes()
+    done = run("parcae tune toy --start own.safetensors -o own.safetensors", tmp_path)
+    assert done.returncode == 2
+    assert "--output own.safetensors would replace what the command reads" in done.stderr
+    assert own.read_bytes() == before
+
+
 def test_an_output_is_refused_by_the_name_that_it_got(tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("what took hours")
     (tmp_path / "link.csv").symlink_to("own.csv")
@@ -262,6 +308,22 @@ def test_every_option_that_names_an_output_is_checked() -> None:
         if set(param.opts) & flags and param.callback is None
     ]
     assert unchecked == []
+
+
+#: Commands with a policy that write no file of an option's name; learn starts from no file.
+_WITHOUT_OUTPUTS = ("bench", "serve", "replay", "spark conf", "spark submit", "spark demo")
+_WITHOUT_OUTPUTS += ("spark doctor", "learn")
+
+
+def test_every_option_that_names_policies_is_checked() -> None:
+    flags = {"--policies", "--policy", "--rule", "--start"}
+    unchecked = [
+        f"{name} {param.opts[0]}"
+        for name, params in commands().items()
+        for param in params
+        if set(param.opts) & flags and param.callback is None
+    ]
+    assert [text for text in unchecked if not text.startswith(_WITHOUT_OUTPUTS)] == []
 
 
 def test_a_folder_is_checked_by_the_nearest_one_that_exists(tmp_path: Path) -> None:

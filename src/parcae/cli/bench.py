@@ -13,10 +13,10 @@ from parcae.cli.options import (
     JsonOption,
     SizeOptions,
     WorldOption,
-    names_in,
     one_size,
     world_of,
 )
+from parcae.cli.policy_names import names_in
 from parcae.workloads.limits import MOST_EXECUTORS
 
 if TYPE_CHECKING:

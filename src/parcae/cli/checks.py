@@ -154,17 +154,20 @@ def folder_to_write(path: Path | None) -> Path | None:
     return path
 
 
-def training_to_write(path: Path) -> Path:
+def training_to_write(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
     """Check that a training can be written into a folder; the callback of such options.
 
     Raises:
+        ConfigError: the command reads the file in which the folder will have the best policy.
         OSError: the folder cannot be written.
         MissingExtraError: a library that every training needs for its log is not installed.
     """
     from parcae.extras import require
+    from parcae.learning.loop import BEST_FILE
 
     require("torch", "tensorboard")
     folder_to_write(path)
+    _refuse_replacing(context, option, path / BEST_FILE, is_written=True)
     return path
 
 

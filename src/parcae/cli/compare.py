@@ -23,10 +23,10 @@ from parcae.cli.options import (
     SeedStartOption,
     SimulatedClusterOptions,
     WorkloadArgument,
-    names_in,
     number_of_jobs,
     with_deadlines,
 )
+from parcae.cli.policy_names import names_in, policies_to_read
 from parcae.cli.progress import counting
 
 if TYPE_CHECKING:
@@ -178,6 +178,7 @@ def compare_command(
             "--policies",
             help="Policies, separated by commas. Ratios are relative to the first. "
             "(default: Spark's orders and the best heuristics of the world)",
+            callback=policies_to_read,
         ),
     ] = None,
 ) -> None:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from parcae.cli.checks import file_to_read, file_to_write
+from parcae.cli.checks import file_to_write
 from parcae.cli.options import WorkloadArgument
+from parcae.cli.policy_names import policy_to_read
 
 _POLICY_HELP = (
     "The policy: srpt, tuned, or the checkpoint of a tuned rule (*.safetensors). It can have a "
@@ -18,7 +19,7 @@ _POLICY_HELP = (
 
 def export_command(
     policy: Annotated[
-        str, typer.Argument(help=_POLICY_HELP, show_default=False, callback=file_to_read)
+        str, typer.Argument(help=_POLICY_HELP, show_default=False, callback=policy_to_read)
     ],
     workload: WorkloadArgument,
     output: Annotated[

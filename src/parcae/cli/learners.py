@@ -14,6 +14,7 @@ import typer
 
 from parcae.cli.checks import file_to_write, training_to_write
 from parcae.cli.options import MOST, JsonOption
+from parcae.cli.policy_names import start_to_read
 from parcae.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class SearchOptions:
         typer.Option(
             "--start",
             help="Checkpoint of a tuned rule to start from.",
+            callback=start_to_read,
         ),
     ] = None
     seed: SeedOption = 0

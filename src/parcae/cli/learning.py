@@ -30,6 +30,7 @@ from parcae.cli.options import (
     in_cores,
     with_deadlines,
 )
+from parcae.cli.policy_names import policy_to_read, start_to_read
 from parcae.workloads.limits import MOST_EXECUTORS
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class TuneOptions(SearchOptions):
             "--start",
             help="Where the search starts: shipped (the rule in the package) | scratch | a "
             "checkpoint, or a name such as tuned:batch.",
+            callback=start_to_read,
         ),
     ] = "shipped"
 
@@ -121,11 +123,16 @@ class NetworkOptions:
             help="The tuned rule that parcae corrects and decima imitates: a checkpoint or a name "
             "(default: that of the network parcae in --start, else tuned).",
             show_default=False,
+            callback=policy_to_read,
         ),
     ] = None
     start: Annotated[
         str | None,
-        typer.Option("--start", help="A trained network to start from: a checkpoint or a name."),
+        typer.Option(
+            "--start",
+            help="A trained network to start from: a checkpoint or a name.",
+            callback=policy_to_read,
+        ),
     ] = None
     settings: SettingsOption = None
     decima: Annotated[

@@ -462,23 +462,6 @@ def with_deadlines(workload: Workload, path: Path | None) -> Workload:
     return applied
 
 
-def names_in(text: str) -> list[str]:
-    """The names that an option gives, separated by commas, and perhaps by spaces too.
-
-    Raises:
-        ConfigError: a name is empty.
-    """
-    from parcae.errors import ConfigError
-
-    names = [word.strip() for word in text.split(",")]
-    if not all(names):
-        raise ConfigError(
-            f"{text!r} leaves a name empty: give at least one name, and separate names by single "
-            "commas"
-        )
-    return names
-
-
 def numbers(option: str, text: str) -> tuple[float, ...]:
     """The numbers that an option gives, separated by commas.
 

@@ -13,7 +13,7 @@ from parcae.cli import packing_learning
 from parcae.cli.checks import Only, Values, refusing
 from parcae.cli.compare import OutputOptions
 from parcae.cli.groups import with_groups
-from parcae.cli.options import MOST, JsonOption, SeedStartOption, names_in
+from parcae.cli.options import MOST, JsonOption, SeedStartOption
 from parcae.cli.packing_options import (
     ONE_SOURCE,
     DrawnOptions,
@@ -24,6 +24,7 @@ from parcae.cli.packing_options import (
     log_json,
     reject_both,
 )
+from parcae.cli.policy_names import names_in, policies_to_read
 from parcae.cli.progress import print_reading, telling
 from parcae.cli.runs import JobSetOptions, PlayedRun, PolicyOption, ShowOptions, policy_names
 from parcae.cli.tables import print_rows
@@ -305,6 +306,7 @@ def compare_command(
             "--policies",
             help="Policies or checkpoints, separated by commas. Ratios are relative to the first. "
             "(default: sjf,packer,tetris,random; logs: easy,fcfs,conservative,sjf,tetris)",
+            callback=policies_to_read,
         ),
     ] = None,
     objective: TunedObjectiveOption = None,

@@ -85,7 +85,9 @@ class PackingNetworkOptions:
     start: Annotated[
         Path | None,
         typer.Option(
-            "--start", help="A checkpoint to start from; for set also a tuned withholding rule."
+            "--start",
+            help="A checkpoint to start from; for set also a tuned withholding rule.",
+            callback=file_to_read,
         ),
     ] = None
     select_every: Annotated[

@@ -20,9 +20,9 @@ from parcae.cli.options import (
     executors_option,
     load,
     moving_option,
-    names_in,
     warmup_option,
 )
+from parcae.cli.policy_names import names_in, policies_to_read
 from parcae.cli.progress import telling
 
 if TYPE_CHECKING:
@@ -325,6 +325,7 @@ def reproduce_command(
         typer.Option(
             "--policy",
             help="Learned policies to use instead of training new ones, separated by commas.",
+            callback=policies_to_read,
         ),
     ] = None,
     recipe: Annotated[

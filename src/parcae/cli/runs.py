@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from parcae.cli.checks import chart_to_write
-from parcae.cli.options import names_in
+from parcae.cli.policy_names import names_in, policies_to_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +23,7 @@ PolicyOption = Annotated[
     typer.Option(
         "--policy",
         help="Policies, separated by commas (the command `policies` lists them), or: all",
+        callback=policies_to_read,
     ),
 ]
 

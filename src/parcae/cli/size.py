@@ -20,9 +20,9 @@ from parcae.cli.options import (
     SeedStartOption,
     UnknownOption,
     check_deadlines,
-    names_in,
     with_deadlines,
 )
+from parcae.cli.policy_names import names_in, policies_to_read
 from parcae.cli.progress import counting, print_reading
 
 if TYPE_CHECKING:
@@ -183,7 +183,10 @@ def size_command(
         ),
     ],
     policies: Annotated[
-        str, typer.Option("--policies", help="Policies, separated by commas.")
+        str,
+        typer.Option(
+            "--policies", help="Policies, separated by commas.", callback=policies_to_read
+        ),
     ] = "fifo,fair,parcae",
     goal: GoalOptions,
     runs: ArrivalOptions,

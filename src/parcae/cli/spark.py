@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.checks import file_to_write
 from parcae.cli.groups import with_groups
-from parcae.cli.options import MOST, JsonOption, names_in
+from parcae.cli.options import MOST, JsonOption
+from parcae.cli.policy_names import names_in, policies_to_read
 from parcae.cli.spark_tpch import tpch_command
 from parcae.errors import ConfigError
 
@@ -351,6 +353,7 @@ def fidelity_command(
         typer.Option(
             "--policies",
             help="Policies in the simulator and on Spark: fifo, fair, and others as in the demo.",
+            callback=policies_to_read,
         ),
     ] = "fifo,fair,srpt",
     work: Annotated[
@@ -363,7 +366,11 @@ def fidelity_command(
     spark_home: Home = None,
     page: Annotated[
         Path | None,
-        typer.Option("--page", help="With several sizes: write the table here, as Markdown."),
+        typer.Option(
+            "--page",
+            help="With several sizes: write the table here, as Markdown.",
+            callback=file_to_write,
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -449,7 +456,7 @@ def _hold_sizing(
     import sys
 
     from parcae.cli.tables import print_rows
-    from parcae.files import check_place, write_text
+    from parcae.files import write_text
     from parcae.spark.build import build_plugin
     from parcae.spark.home import find_spark
     from parcae.spark.sizing_fidelity import run_sizing_fidelity
@@ -457,8 +464,6 @@ def _hold_sizing(
 
     if config.alone is not None:
         raise ConfigError("--alone is for one size; with several, no job runs alone")
-    if page is not None:
-        check_place(page)
     spark = find_spark(spark_home)
     result = run_sizing_fidelity(
         config, cores, spark, build_plugin(spark), work, lambda line: typer.echo(line, err=True)

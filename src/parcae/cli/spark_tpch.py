@@ -11,7 +11,8 @@ import typer
 
 from parcae.cli.checks import Only, file_to_write, picture_to_write, refusing
 from parcae.cli.groups import with_groups
-from parcae.cli.options import MOST, names_in
+from parcae.cli.options import MOST
+from parcae.cli.policy_names import names_in, policies_to_read
 from parcae.cli.progress import telling
 
 if TYPE_CHECKING:
@@ -183,7 +184,12 @@ def tpch_command(
     spark: SparkOptions,
     output: TpchOutputOptions,
     policies: Annotated[
-        str, typer.Option("--policies", help="fifo and fair are stock Spark; fair is required.")
+        str,
+        typer.Option(
+            "--policies",
+            help="fifo and fair are stock Spark; fair is required.",
+            callback=policies_to_read,
+        ),
     ] = "fifo,fair,srpt,tuned,parcae,parcae+guard:1.1",
     work: Annotated[
         Path, typer.Option("--work", help="Folder of all files; a stopped command continues there.")

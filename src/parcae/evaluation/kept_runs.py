@@ -21,6 +21,7 @@ from parcae.files import check_regular, write_bytes
 from parcae.metrics.later import PairedRuns
 from parcae.metrics.summary import RunSummary
 from parcae.policies.additions import PolicyText, own_pools, split_policy
+from parcae.policies.packing.catalog import UNGUARDED
 from parcae.policies.rollouts.names import is_rollout, split_plan
 from parcae.workloads.allocation import sparks_file
 
@@ -197,7 +198,17 @@ def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, 
 
 
 def files_in_names(names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of every file that names of policies mention: a name does not say what is in it.
+    """SHA-256 of every file that names of policies mention: a name does not say what is in it."""
+    files = mentioned_files(names)
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def mentioned_files(names: Iterable[str]) -> list[Path]:
+    """The files that names of policies mention.
+
+    Raises:
+        OSError: a JSON file of pools cannot be read.
+        PolicyError: a name is wrong.
 
     Example: `plan:net.safetensors:20ms` mentions `net.safetensors`, `fair+pools:p.xml` `p.xml`.
     """
@@ -205,7 +216,7 @@ def files_in_names(names: Iterable[str]) -> dict[str, str]:
     paths = {Path(part) for part in parts if Path(part).is_file()}
     # A JSON file of pools may name Spark's file.
     paths |= {other for path in paths if (other := sparks_file(path)) and other.is_file()}
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(paths)}
+    return sorted(paths)
 
 
 def _mentioned(text: PolicyText) -> Iterator[str]:
@@ -213,4 +224,5 @@ def _mentioned(text: PolicyText) -> Iterator[str]:
     yield text.pools
     yield text.priorities
     yield own_pools(text.name)
-    yield split_plan(text.name).base if is_rollout(text.name) else text.name
+    name = text.name.removesuffix(UNGUARDED)
+    yield split_plan(name).base if is_rollout(name) else name
