@@ -218,6 +218,29 @@ def test_a_network_is_not_replaced_by_the_rule_that_is_tuned_from_it(tmp_path: P
     assert own.read_bytes() == before
 
 
+@pytest.mark.parametrize("folder", ["a,b", "out+guard:1", "out+pools:1", "plan:out", "srpt:a"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "learn no-such-log -o FOLDER",
+        "train toy -o FOLDER",
+        "tune toy -o FOLDER/t.safetensors",
+        "packing train set --load 1 -o FOLDER",
+        "packing tune tetris --load 1 -o FOLDER/t.safetensors",
+    ],
+)
+def test_an_output_that_could_not_be_named_as_a_policy_is_refused(
+    command: str, folder: str, tmp_path: Path
+) -> None:
+    (tmp_path / folder).mkdir()
+    done = run(f"parcae {command.replace('FOLDER', folder)}", tmp_path)
+    assert done.returncode == 2
+    assert "could not be named as a policy" in done.stderr
+    assert "choose another folder or file name" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list((tmp_path / folder).iterdir()) == []
+
+
 def test_an_output_is_refused_by_the_name_that_it_got(tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("what took hours")
     (tmp_path / "link.csv").symlink_to("own.csv")

@@ -75,6 +75,15 @@ def test_an_objective_that_no_network_can_learn_is_refused_before_tuning(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_whose_policies_could_not_be_named_is_refused_before_tuning(
+    tmp_path: Path,
+) -> None:
+    scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 5)
+    with pytest.raises(ConfigError, match="choose another folder"):
+        learn(LearnRequest(scenario, tmp_path / "a+guard:b", budget_s=1_000.0))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_only_one_process_learns_into_a_folder(tmp_path: Path) -> None:
     request = LearnRequest(Scenario(_WORKLOAD, _CONFIG, "batch", 5), tmp_path, budget_s=2.0)
     with (

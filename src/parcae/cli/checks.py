@@ -154,11 +154,40 @@ def folder_to_write(path: Path | None) -> Path | None:
     return path
 
 
+def checkpoint_to_write(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
+    """Check that an option's checkpoint can be written and then named; as a callback.
+
+    Raises:
+        ConfigError: its path could not be the name of its policy; and see `file_to_write`.
+        OSError: the file cannot be written.
+    """
+    from parcae.evaluation.policies import check_named
+
+    file_to_write(context, option, path)
+    check_named(path)
+    return path
+
+
+def policies_to_write(path: Path) -> Path:
+    """Check that policies can be written in an option's folder and then named; as a callback.
+
+    Raises:
+        ConfigError: the paths of policies in it could not be their names.
+        OSError: the folder cannot be written.
+    """
+    from parcae.evaluation.policies import check_named
+    from parcae.learning.loop import BEST_FILE
+
+    folder_to_write(path)
+    check_named(path / BEST_FILE)
+    return path
+
+
 def training_to_write(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
     """Check that a training can be written into a folder; the callback of such options.
 
     Raises:
-        ConfigError: the command reads the file in which the folder will have the best policy.
+        ConfigError: the command reads the best policy's file; and see `policies_to_write`.
         OSError: the folder cannot be written.
         MissingExtraError: a library that every training needs for its log is not installed.
     """
@@ -166,7 +195,7 @@ def training_to_write(context: typer.Context, option: typer.CallbackParam, path:
     from parcae.learning.loop import BEST_FILE
 
     require("torch", "tensorboard")
-    folder_to_write(path)
+    policies_to_write(path)
     _refuse_replacing(context, option, path / BEST_FILE, is_written=True)
     return path
 

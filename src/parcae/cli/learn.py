@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcae.cli.checks import Only, folder_to_write, refusing
+from parcae.cli.checks import Only, policies_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import BudgetOption, SeedOption
 from parcae.cli.learning import ObjectiveOption, check_arrivals, objective_of
@@ -106,7 +106,7 @@ def learn_command(
             "-o",
             "--output",
             help="Folder for the policy, the comparison and the report.",
-            callback=folder_to_write,
+            callback=policies_to_write,
         ),
     ],
     *,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.checks import file_to_write, training_to_write
+from parcae.cli.checks import checkpoint_to_write, training_to_write
 from parcae.cli.options import MOST, JsonOption
 from parcae.cli.policy_names import start_to_read
 from parcae.cli.progress import ProgressLine
@@ -70,7 +70,7 @@ class SearchOptions:
             "-o",
             "--output",
             help="The checkpoint to write (*.safetensors).",
-            callback=file_to_write,
+            callback=checkpoint_to_write,
         ),
     ]
     budget: BudgetOption = 3.0

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from parcae.cluster.decision import Policy
 from parcae.cluster.orders import Planner
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, PolicyError
 from parcae.evaluation.tuning import (
     SWEEPS,
     best_in_hindsight,
@@ -26,7 +27,12 @@ from parcae.policies.additions import PolicyText, own_pools, split_policy
 from parcae.policies.catalog import make_policy
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import is_learned, learned_policy, variant_name
-from parcae.policies.orders.catalog import make_cores_policy, refuse_planners, title_of
+from parcae.policies.orders.catalog import (
+    ORDER_CATALOG,
+    make_cores_policy,
+    refuse_planners,
+    title_of,
+)
 from parcae.policies.orders.policy import OrderPolicy
 from parcae.policies.orders.pools import job_pools
 from parcae.policies.rollouts.names import base_in_words, is_rollout, rollout_policy
@@ -305,6 +311,27 @@ def _through_adapter(variant: str, config: SimulationConfig) -> str:
     return (
         f"{variant}, planning through the adapter" if config.world is WorldName.CORES else variant
     )
+
+
+def check_named(checkpoint: Path) -> None:
+    """Check that the path of a checkpoint can be used as the name of its policy.
+
+    Raises:
+        ConfigError: it has a comma, or reads as another policy or as one with additions.
+
+    Example: `plan:a/best.safetensors` is a name of the policy `plan`.
+    """
+    text = str(checkpoint)
+    try:
+        is_whole = split_policy(text).name == text.strip()
+    except PolicyError:
+        is_whole = False
+    is_other = is_rollout(text) or ORDER_CATALOG.find(text)[0] is not None
+    if "," in text or is_other or not is_whole:
+        raise ConfigError(
+            f"{text!r} could not be named as a policy, because it has a comma or reads as "
+            "another policy (plan:..., ...+guard:1.1): choose another folder or file name"
+        )
 
 
 def with_additions(

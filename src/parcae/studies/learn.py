@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from parcae.errors import ConfigError
 from parcae.evaluation.compare import ClusterWorld, Comparison, compare
+from parcae.evaluation.policies import check_named
 from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
 from parcae.evaluation.world import write_comparison
@@ -168,10 +169,11 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
         command: the command line, for the report.
 
     Raises:
-        ConfigError: the workload has no durations, the device does not exist, or another process
-            is learning into the folder.
+        ConfigError: the workload has no durations, the device does not exist, the policies could
+            not be named by their paths, or another process is learning into the folder.
     """
     require_durations(request.scenario.workload)
+    check_named(request.folder / _POLICY)
     # Before the tuning, which takes a third of the budget.
     check_device(request.device)
     if request.scenario.config.world is WorldName.EXECUTORS:
