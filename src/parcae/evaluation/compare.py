@@ -179,7 +179,7 @@ class Comparison(PairedComparison[PolicyResult]):
         world = self.world
         tuned = [f"{name}: {text}" for name, text in self.resolved.edges.items()]
         setting = setting_warnings(world.workload, world.config, world.arrivals)
-        promises = promise_warnings(self.resolved.texts.values())
+        promises = promise_warnings(self.resolved.texts)
         return [*setting, *run_warnings(self.runs), *tuned, *promises]
 
     @property

@@ -8,7 +8,7 @@ the runs show. `compare`, `learn` and the report print both. `packing_warnings` 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,13 +97,13 @@ def _learned_jobs(source: Mapping[str, Any], jobs: RigidJobs) -> npt.NDArray[np.
     return is_known
 
 
-def promise_warnings(policies: Iterable[PolicyText]) -> list[str]:
-    """What a guard's promise is not, under pools and priorities, in sentences."""
+def promise_warnings(policies: Mapping[str, PolicyText]) -> list[str]:
+    """What a guard's promise is not, under pools and priorities, in sentences; policies by name."""
     return [
-        f"{text.name}{text.describe()}: the guard compares with equal shares of all cores for all "
+        f"{name}: the guard compares with equal shares of all cores for all "
         "jobs, and moves a job only inside its pool and priority, so jobs of a pool with a small "
         "share, and of a low priority, may end later than the guard promises"
-        for text in policies
+        for name, text in policies.items()
         if text.guard is not None and text.has_tenants
     ]
 
