@@ -5,6 +5,7 @@ from parcae.errors import ConfigError
 from parcae.learning.scenario import Scenario
 from parcae.learning.simulators import costing_for
 from parcae.learning.tune import tune_rule
+from parcae.metrics.jobs import slowdown
 from parcae.metrics.objectives import (
     DEADLINE_SLOWDOWN,
     FinishedJobs,
@@ -83,7 +84,8 @@ def test_the_cost_that_accrues_comes_to_the_objective(objective: Objective) -> N
     simulator = Simulator(sequence, config, 0)
     make_policy("fifo", 1).play(simulator.simulation)
     scenario = Scenario(sequence.workload, config, "batch", 2, objective)
-    cost = cost_so_far(simulator.state, costing_for(scenario, tail_ms=5_000.0))
+    costing = costing_for(scenario, tail_ms=5_000.0)
+    cost = cost_so_far(simulator.state, simulator.future, costing)
     ideal = {"a": 2_000.0, "b": 9_000.0}
     assert cost == pytest.approx(
         {
@@ -94,3 +96,23 @@ def test_the_cost_that_accrues_comes_to_the_objective(objective: Objective) -> N
             Objective.MISSED_DEADLINES: 0.0,
         }[objective]
     )
+
+
+@pytest.mark.parametrize("unknown_share", [0.0, 1.0])
+@pytest.mark.parametrize("objective", [Objective.MEAN_SLOWDOWN, Objective.MISSED_DEADLINES])
+def test_jobs_that_a_scheduler_does_not_know_cost_as_much(
+    objective: Objective, unknown_share: float
+) -> None:
+    config = SimulationConfig(
+        num_executors=1, moving_delay_ms=0, warmup_delay_ms=0, unknown_share=unknown_share
+    )
+    # FIFO: complete at 8 s and 9 s, with slowdowns of 1 and 9.
+    sequence = batch(job("a", (4, 2_000, ())), job("b", (2, 500, ())))
+    simulator = Simulator(sequence, config, 0)
+    make_policy("fifo", 1).play(simulator.simulation)
+    costing = costing_for(Scenario(sequence.workload, config, "batch", 2, objective), tail_ms=0.0)
+    slowdowns = slowdown(simulator.trace("fifo"), sequence)
+    assert slowdowns.tolist() == [1.0, 9.0]
+    is_mean = objective is Objective.MEAN_SLOWDOWN
+    expected = slowdowns.sum() if is_mean else (slowdowns > DEADLINE_SLOWDOWN).sum()
+    assert cost_so_far(simulator.state, simulator.future, costing) == expected

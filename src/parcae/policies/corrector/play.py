@@ -181,7 +181,7 @@ def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
         if is_choice and not is_full:
             row = record.count[0]
             _record_state(state, work, record, state.now.num_active[0])
-            record.cost[row] = cost_so_far(state, costing)
+            record.cost[row] = cost_so_far(state, future, costing)
             record.choice[row] = work.choices[2]
             record.level[row] = work.choices[3]
             record.log_prob[row] = log_prob
@@ -190,7 +190,7 @@ def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
         executor_class = _class_of(state, net, stage) if stage != NO_STAGE else ANY_CLASS
         status = step(state, future, tables, stage, limit, executor_class, 0)
     record.end_ms[0] = state.now.clock_ms[0]
-    record.end_cost[0] = cost_so_far(state, costing)
+    record.end_cost[0] = cost_so_far(state, future, costing)
     # A run that went on needs no final state: no critic judges it.
     if not is_full or not recording.is_whole:
         _record_state(state, work, record, encode(state, net, work))

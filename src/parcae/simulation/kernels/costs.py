@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from parcae.cluster.state import NO_PROFILE, NOT_YET
+from parcae.cluster.state import NOT_YET
 from parcae.kernels import inlined, kernel
 
 
@@ -40,26 +40,23 @@ class Costing(NamedTuple):
 
 
 @inlined
-def _job_cost(state, costing, job, kind):  # type: ignore[no-untyped-def]
+def _job_cost(state, future, costing, job, kind):  # type: ignore[no-untyped-def]
     """The cost of one job so far, for the kinds TAIL, SLOWDOWN and MISSED."""
     completion_ms = state.jobs.completion_ms[job]
     end_ms = state.now.clock_ms[0] if completion_ms == NOT_YET else completion_ms
     age_ms = float(end_ms - state.jobs.arrival_ms[job])
-    profile = state.jobs.profile[job]
     if kind == _TAIL:
         return max(0.0, age_ms - costing.threshold[0])
-    # A job without a profile has no known ideal duration: its total work stands in.
-    ideal_ms = max(
-        1.0, costing.ideal_ms[profile] if profile != NO_PROFILE else state.jobs.work_ms[job]
-    )
+    # No policy sees the cost, so it may use the profile of a job that a scheduler does not know.
+    ideal_ms = max(1.0, costing.ideal_ms[future.job_profile[job]])
     if kind == _SLOWDOWN:
         return max(1.0, age_ms / ideal_ms)
     return 1.0 if age_ms > costing.threshold[0] * ideal_ms else 0.0
 
 
 @kernel
-def cost_so_far(state, costing):  # type: ignore[no-untyped-def]
-    """The cost of the run up to the present clock; reads the state, writes nothing."""
+def cost_so_far(state, future, costing):  # type: ignore[no-untyped-def]
+    """The cost of the run up to the present clock; writes nothing."""
     now = state.now
     kind = costing.kind[0]
     # The state keeps the sum of times in the system up to `accounted_ms`: no loop is needed.
@@ -69,5 +66,5 @@ def cost_so_far(state, costing):  # type: ignore[no-untyped-def]
         return float(now.clock_ms[0])
     total = 0.0
     for job in range(now.num_jobs[0]):
-        total += _job_cost(state, costing, job, kind)
+        total += _job_cost(state, future, costing, job, kind)
     return total

@@ -245,7 +245,7 @@ def _record(  # type: ignore[no-untyped-def]
     _write(state, future, net, recording.work, record)
     record.choice[row] = _record_options(state, recording.work, record, stage)
     _record_limits(net, recording.work, record, held)
-    record.cost[row] = cost_so_far(state, recording.costing)
+    record.cost[row] = cost_so_far(state, future, recording.costing)
     record.log_prob[row] = log_prob
     record.level[row] = level
     record.count[0] = row + 1
@@ -256,7 +256,7 @@ def _end_recording(state, future, net, recording, is_full):  # type: ignore[no-u
     """Record the cost at the run's end, and its state if a critic may have to judge it."""
     record = recording.record
     record.end_ms[0] = state.now.clock_ms[0]
-    record.end_cost[0] = cost_so_far(state, recording.costing)
+    record.end_cost[0] = cost_so_far(state, future, recording.costing)
     # A run that went on when the record was full needs no final state, for which there is no room.
     if not is_full or not recording.is_whole:
         embed(state, net, recording.work)
