@@ -70,7 +70,8 @@ def test_failed_tasks_are_to_be_started_again() -> None:
     assert (state.stages.frontier_rank[0], state.jobs.num_unstarted[job]) == (-1, 0)
     tasks_ended(state, 0, 1, 1, 12)
     assert (state.stages.num_started[0], state.stages.num_finished[0]) == (1, 1)
-    assert (state.stages.frontier_rank[0], state.jobs.num_unstarted[job]) == (1, 1)
+    # The stage keeps its place in the order in which stages became runnable.
+    assert (state.stages.frontier_rank[0], state.jobs.num_unstarted[job]) == (0, 1)
     assert (state.stages.executed_ms[0], state.jobs.remaining_ms[job]) == (12, 10.0)
     check_invariants(state)
 
@@ -140,13 +141,13 @@ def test_lost_output_takes_a_stage_s_children_back() -> None:
     assert (state.jobs.num_done[job], state.stages.num_parents_unfinished[1]) == (0, 1)
     assert (state.stages.num_started[0], state.stages.num_finished[0]) == (1, 1)
     assert state.stages.executed_ms[0] == 10  # half of the time of both tasks
-    assert state.stages.frontier_rank[:2].tolist() == [2, -1]
+    assert state.stages.frontier_rank[:2].tolist() == [0, -1]
     assert state.jobs.num_schedulable[job] == 1
     check_invariants(state)
     tasks_started(state, 0, 1)
     tasks_ended(state, 0, 1, 0, 10)
     complete_stage(state, 0)
-    assert state.stages.frontier_rank[:2].tolist() == [COMPLETE_RANK, 3]
+    assert state.stages.frontier_rank[:2].tolist() == [COMPLETE_RANK, 1]
     check_invariants(state)
 
 

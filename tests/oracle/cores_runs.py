@@ -29,6 +29,7 @@ from tests.oracle.spark_world import Stage as OracleStage
 
 KINDS = {
     "fifo": OrderKind.FIFO,
+    "fifo-spark-jobs": OrderKind.FIFO_SPARK_JOBS,
     "fair": OrderKind.FAIR,
     "fair-pools": OrderKind.POOLS,
     "sjf": OrderKind.SJF,

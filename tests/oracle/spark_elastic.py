@@ -101,7 +101,7 @@ class ElasticWorld(World):
             for stage in self.parentless_depth_first(what):
                 self.push(now, "reveal", stage)
         elif kind == "reveal":
-            self.runnable.append(what)
+            self.reveal(what)
             self.initializing = False
         elif kind == "end":
             stage, core = what

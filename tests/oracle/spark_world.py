@@ -37,8 +37,9 @@ tell apart: one `done` event or one event a child (the rules' text has one); mea
 exact fractions; jobs that are not sorted by arrival and edges from a higher to a lower stage
 number (it has neither).
 
-Beyond the file: stage tiers, job limits, weights, deadlines, FAIR inside a pool, and any order
-inside pools and priorities (see `Job`, `Pool`, `ORDERS`, `among_tenants`).
+Beyond the file: stage tiers, job limits, weights, deadlines, stages that are Spark jobs of their
+own, FAIR inside a pool, and any order inside pools and priorities (see `Job`, `Pool`, `ORDERS`,
+`among_tenants`).
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class Stage:
     started: int = 0
     running: int = 0
     ended: int = 0
+    spark_job: int = -1  # under adaptive execution: in order of becoming runnable first
 
     @functools.cached_property
     def mean_ms(self) -> float:
@@ -127,6 +129,7 @@ class World:
     def __post_init__(self) -> None:
         self.free = self.cores
         self.numbers = itertools.count()
+        self.spark_jobs = itertools.count()
         ids = itertools.count()
         for number, job in enumerate(self.jobs):
             parents: list[set[int]] = [set() for _ in job.task_ms]
@@ -212,7 +215,7 @@ class World:
             for stage in self.parentless_depth_first(what):
                 self.push(now, "reveal", stage)
         elif kind == "reveal":
-            self.runnable.append(what)
+            self.reveal(what)
         elif kind == "end":
             self.end_task(now, what)
         else:
@@ -232,7 +235,11 @@ class World:
             child = self.stages[stage.job][index]
             child.parents = child.parents - {stage.index}
             if not child.parents:
-                self.runnable.append(child)
+                self.reveal(child)
+
+    def reveal(self, stage: Stage) -> None:
+        stage.spark_job = next(self.spark_jobs)
+        self.runnable.append(stage)
 
     def offer(self, now: int) -> None:
         if not self.free:
@@ -259,6 +266,10 @@ def fair_key(running: int, min_share: int, weight: float, name: str) -> tuple[An
 
 def fifo(world: World, stage: Stage) -> tuple[Any, ...]:
     return (stage.job, stage.index)
+
+
+def fifo_spark_jobs(world: World, stage: Stage) -> tuple[Any, ...]:
+    return (stage.spark_job,)
 
 
 def fair(world: World, stage: Stage) -> tuple[Any, ...]:
@@ -314,6 +325,7 @@ def among_tenants(inside: Key) -> Key:
 
 ORDERS: dict[str, Key] = {
     "fifo": fifo,
+    "fifo-spark-jobs": fifo_spark_jobs,
     "fair": fair,
     "fair-pools": fair_pools,
     "sjf": sjf,

@@ -78,6 +78,17 @@ def init_job_orders(state, job):  # type: ignore[no-untyped-def]
     state.now.is_plan_due[0] = 1
 
 
+@inlined
+def _make_runnable(state, stage):  # type: ignore[no-untyped-def]
+    """Put the stage where it first was in the order in which stages became runnable."""
+    stages = state.stages
+    now = state.now
+    if stages.first_rank[stage] < 0:
+        stages.first_rank[stage] = now.num_revealed[0]
+        now.num_revealed[0] += 1
+    stages.frontier_rank[stage] = stages.first_rank[stage]
+
+
 @kernel
 def reveal_stage(state, stage):  # type: ignore[no-untyped-def]
     """Make the stage runnable: this is when Spark's scheduler gets its task set."""
@@ -85,8 +96,7 @@ def reveal_stage(state, stage):  # type: ignore[no-untyped-def]
     now = state.now
     job = stages.job[stage]
     stages.num_parents_unsaturated[stage] = 0
-    stages.frontier_rank[stage] = now.num_revealed[0]
-    now.num_revealed[0] += 1
+    _make_runnable(state, stage)
     state.jobs.num_joined[job] += 1
     count_schedulable_stage(state, stage, 1)
     now.is_plan_due[0] = 1
@@ -142,8 +152,7 @@ def set_counts(state, stage, num_tasks, num_started, num_finished):  # type: ign
     if not has_more:
         stages.frontier_rank[stage] = -1
     elif stages.num_parents_unsaturated[stage] == 0 and stages.frontier_rank[stage] < 0:
-        stages.frontier_rank[stage] = now.num_revealed[0]
-        now.num_revealed[0] += 1
+        _make_runnable(state, stage)
     refresh_saturation(state, stage)
     now.is_plan_due[0] = 1
     refresh_contender(state, job)

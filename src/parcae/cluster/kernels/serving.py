@@ -190,7 +190,7 @@ def add_stage(state, job, num_tasks, task_ms, num_unfinished):  # type: ignore[n
     stages.num_parents_unfinished[stage] = num_unfinished
     stages.child_start[stage] = now.num_edges[0]
     stages.num_children[stage] = 0
-    stages.frontier_rank[stage] = -1
+    stages.frontier_rank[stage] = stages.first_rank[stage] = -1
     state.stage_orders.tier[stage] = 0.0
     state.stage_orders.rank[stage] = 0.0
     state.stage_orders.limit[stage] = UNLIMITED
