@@ -159,7 +159,11 @@ def _time_to_deadline(view, tables, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def _alone_ms(view, virtual, job):  # type: ignore[no-untyped-def]
-    """Estimate how long the job still takes if it gets all cores, in ms."""
+    """Estimate how long the job still takes if it gets all cores, in ms.
+
+    On its longest path a stage of many tasks counts as up to one and a half of them, because the
+    slowest of many takes longer than their mean. So it may be an overestimate.
+    """
     work_ms, path_ms = remaining_work(view, virtual, job)
     return max(work_ms / view.now.num_executors[0], path_ms)
 
@@ -168,7 +172,8 @@ def _alone_ms(view, virtual, job):  # type: ignore[no-untyped-def]
 def _order_by_deadline(view, orders, tables, late_last):  # type: ignore[no-untyped-def]
     """Order jobs by deadline; those without one come last, least remaining work first.
 
-    With `late_last`, a job that would miss its deadline even with all cores counts as without one.
+    With `late_last`, a job that would miss its deadline even with all cores, by `_alone_ms`, counts
+    as without one.
 
     Source: Liu and Layland, "Scheduling algorithms for multiprogramming in a hard-real-time
     environment" (1973), for the earliest deadline first.
