@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from parcae.workloads.archive import write_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.cli.running import run
+from tests.conftest import job
 
 #: Two jobs on two cores: a short job that arrives at 10, and a long job of two stages.
 _SET: dict[str, Any] = {
@@ -262,6 +264,17 @@ def test_orders_are_searched_in_decimas_world_and_bounds_hold_in_both() -> None:
     assert "--orders exists in the world of executors only" in _refused(
         *words, "--orders", "--world", "cores"
     )
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.5])
+def test_bounds_say_that_they_hold_for_exact_durations(tmp_path: Path, sigma: float) -> None:
+    path = tmp_path / "log.parcae"
+    write_workload(Workload("log", (replace(job("a", (2, 1_000, ())), work_sigma=sigma),)), path)
+    words = ("bounds", str(path), "--jobs", "2", "--cores", "2")
+    text = CliRunner().invoke(app, words).stdout
+    explanation = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["explanation"]
+    for said in (text, explanation):
+        assert ("hold for runs with --estimate-error 0" in said) == (sigma > 0)
 
 
 def test_a_set_of_sparks_world_by_hand(tmp_path: Path) -> None:
