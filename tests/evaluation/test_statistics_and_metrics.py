@@ -31,7 +31,7 @@ _TASKS = np.array(
 def _trace(completion: tuple[int, int] = (2_500, 6_000), clock_ms: int = 6_000) -> Trace:
     return Trace(
         "by hand", 2, ("a", "b"), np.array([0, 1_000]), np.array(completion),
-        np.array([2_500, 4_000]), np.array([1, 1]), clock_ms, 4, 6, 3, _TASKS,
+        np.array([2_500, 4_000]), np.array([1, 1]), clock_ms, 2, 4, 6, 3, _TASKS,
     )  # fmt: skip
 
 

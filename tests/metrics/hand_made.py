@@ -47,6 +47,7 @@ def trace(
         executed_ms=executed,
         num_moves=np.array([2, 1] + [0] * (len(arrival_ms) - 2), np.int64)[: len(arrival_ms)],
         clock_ms=clock_ms,
+        num_arrived=sum(arrival < clock_ms for arrival in arrival_ms),
         num_decisions=3,
         num_events=9,
         num_tasks=len(tasks),

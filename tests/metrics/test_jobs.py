@@ -1,5 +1,7 @@
 import numpy as np
+import pytest
 
+from parcae.learning.scenario import Scenario
 from parcae.metrics.jobs import (
     arrived,
     bounded_slowdown,
@@ -8,7 +10,10 @@ from parcae.metrics.jobs import (
     jct_percentiles_ms,
     slowdown,
 )
-from tests.conftest import batch, job
+from parcae.metrics.summary import summarize
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.simulator import Simulator
+from tests.conftest import arriving, batch, job
 from tests.metrics.hand_made import cut_off, sequence, trace
 
 
@@ -21,6 +26,21 @@ def test_a_job_cut_off_by_the_end_counts_up_to_the_end_and_one_yet_to_arrive_cou
 ):
     assert jct_ms(cut_off()).tolist() == [5_000, 5_000, 0]
     assert arrived(cut_off()).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("cluster", [{}, {"world": "cores"}])
+def test_a_job_that_would_arrive_when_the_run_ends_did_not_arrive(cluster: dict[str, str]) -> None:
+    config = SimulationConfig.model_validate({"num_executors": 1, "end_ms": 1_000, **cluster})
+    jobs = arriving((job("a", (1, 1_500, ())), 0), (job("b", (1, 1_500, ())), 1_000))
+    simulator = Simulator(jobs, config, 0)
+    simulator.start()
+    assert arrived(simulator.trace("")).tolist() == [True, False]
+    policy = Scenario(jobs.workload, config, "batch", 2).fair_policy()
+    policy.play(simulator.simulation)
+    trace = simulator.trace("")
+    assert (trace.clock_ms, trace.completion_ms.tolist()) == (1_000, [-1, -1])
+    assert arrived(trace).tolist() == [True, False]
+    assert summarize(trace, jobs).unfinished == 1
 
 
 def test_the_ideal_duration_is_the_critical_path_or_the_share_of_the_work() -> None:

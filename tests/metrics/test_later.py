@@ -50,6 +50,13 @@ def test_a_job_that_would_arrive_after_the_end_has_no_deadline_to_miss() -> None
     assert runs.missed.tolist() == [[True, False, False]]
 
 
+def test_a_job_that_would_arrive_at_the_very_end_did_not_arrive() -> None:
+    ended = trace(arrival_ms=(0, 6_000), completion_ms=(5_000, -1), clock_ms=6_000)
+    assert paired_runs([ended]).has_arrived.tolist() == [[True, False]]
+    runs = paired_runs([ended], deadline_ms=np.array([4_000.0, 1_000.0]))
+    assert runs.has_deadline.tolist() == [[True, False]]
+
+
 def test_exactly_five_percent_more_is_not_later() -> None:
     runs = paired_runs([trace(completion_ms=(100, 1_100)), trace(completion_ms=(105, 1_106))])
     assert count_later(runs.ratio_to_first[1], LATER) == (1, 2)

@@ -80,6 +80,7 @@ class Trace:
             included).
         num_moves: int64[num_jobs], executors that moved to the job from elsewhere.
         clock_ms: when the run ended (the last event, which may be later than the last completion).
+        num_arrived: number of jobs that had arrived by then.
         num_decisions: number of decisions of the policy.
         num_events: number of events of the simulation.
         num_tasks: number of tasks that ran.
@@ -102,6 +103,7 @@ class Trace:
     executed_ms: Int64Array
     num_moves: Int64Array
     clock_ms: int
+    num_arrived: int
     num_decisions: int
     num_events: int
     num_tasks: int

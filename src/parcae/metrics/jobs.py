@@ -30,9 +30,7 @@ def arrived(trace: Trace) -> npt.NDArray[np.bool_]:
 
     Metrics leave the other jobs out.
     """
-    return np.asarray(
-        (trace.arrival_ms <= trace.clock_ms) | (trace.completion_ms != NOT_COMPLETED), np.bool_
-    )
+    return np.arange(len(trace.arrival_ms)) < trace.num_arrived
 
 
 def jct_percentiles_ms(trace: Trace, percentiles: Sequence[float]) -> tuple[float, ...]:

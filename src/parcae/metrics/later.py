@@ -72,10 +72,15 @@ class PairedRuns:
         return np.asarray(np.where(self.is_complete[0], jct_ms / jct_ms[0], np.nan), np.float64)
 
     @property
+    def has_arrived(self) -> npt.NDArray[np.bool_]:
+        """Which jobs arrived before the end, bool[num_policies, num_jobs]."""
+        # What would happen at the very time at which a run ends does not happen any more.
+        return self.is_complete | (self.arrival_ms < self.clock_ms[:, None])
+
+    @property
     def has_deadline(self) -> npt.NDArray[np.bool_]:
         """Which jobs have a deadline and arrived before the end, bool[num_policies, num_jobs]."""
-        has_arrived = self.is_complete | (self.arrival_ms <= self.clock_ms[:, None])
-        return has_arrived & np.isfinite(self._due_ms)
+        return self.has_arrived & np.isfinite(self._due_ms)
 
     @property
     def tardiness_ms(self) -> FloatArray:

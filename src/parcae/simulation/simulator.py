@@ -323,6 +323,7 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
         executed_ms=executed,
         num_moves=moves,
         clock_ms=now["clock_ms"],
+        num_arrived=num_jobs,
         num_decisions=num_decisions,
         num_events=num_tasks + events["num_moves"] + events["num_fired_arrivals"],
         num_tasks=num_tasks,
