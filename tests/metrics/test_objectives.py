@@ -10,12 +10,15 @@ from parcae.metrics.objectives import (
     DEADLINE_SLOWDOWN,
     FinishedJobs,
     Objective,
+    finished_jobs,
     objective_cost,
     parse_objective,
 )
+from parcae.metrics.summary import summarize
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.kernels.costs import cost_so_far
+from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
 from tests.conftest import batch, job
 
@@ -116,3 +119,31 @@ def test_jobs_that_a_scheduler_does_not_know_cost_as_much(
     is_mean = objective is Objective.MEAN_SLOWDOWN
     expected = slowdowns.sum() if is_mean else (slowdowns > DEADLINE_SLOWDOWN).sum()
     assert cost_so_far(simulator.state, simulator.future, costing) == expected
+
+
+@pytest.mark.parametrize("end_ms", [3_500, 15_000])
+@pytest.mark.parametrize("objective", list(Objective))
+def test_the_cost_of_runs_that_end_is_that_of_their_summaries(
+    objective: Objective, end_ms: int
+) -> None:
+    config = SimulationConfig(world="cores", num_executors=1, end_ms=end_ms)
+    workload = batch(job("a", (2, 2_000, ()))).workload
+    scenario = Scenario(workload, config, "poisson:3s", 6, objective)
+    policy = scenario.fair_policy()
+    runs = scenario.batch([1, 2])
+    # Simulators that were used before have rows of jobs that do not arrive this time.
+    runs.simulators.states.jobs.completion_ms[:] = 1
+    found = [
+        getattr(summarize(simulate(one, policy, config, seed), one), objective.entry.column)
+        for seed, one in zip((1, 2), runs.sequences, strict=True)
+    ]
+    assert runs.cost(policy.play_many).tolist() == found
+
+
+def test_a_run_that_ends_before_the_first_job_costs_nothing() -> None:
+    jobs = finished_jobs(
+        np.array([5_000, 6_000]), np.array([-1, -1]), num_arrived=0, clock_ms=1_000,
+        ideal_ms=np.ones(2), deadline_ms=None,
+    )  # fmt: skip
+    costs = [float(objective_cost(objective, jobs)[0]) for objective in Objective]
+    assert costs == [0.0, 0.0, 0.0, 1.0, 0.0]

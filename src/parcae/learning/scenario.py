@@ -17,6 +17,7 @@ from parcae.metrics.objectives import (
     FinishedJobs,
     Objective,
     ObjectiveFunction,
+    finished_jobs,
     missed_and_tardy,
     objective_cost,
     objective_name,
@@ -124,18 +125,15 @@ class Runs:
         self.scenario = scenario
         self.sequences = [scenario.sequence(seed) for seed in seeds]
         self.simulators = SimulatorBatch(self.sequences, scenario.config, list(seeds))
-        self._arrival_ms = np.array([s.arrival_ms for s in self.sequences], np.float64)
         executors = scenario.config.total_executors
         objective = scenario.objective
         # A function may use the ideal durations.
         needs_ideal = not isinstance(objective, Objective) or objective.entry.needs_ideal
-        self._ideal_ms = (
-            np.array([ideal_ms(s, executors) for s in self.sequences])
-            if needs_ideal
-            else np.ones_like(self._arrival_ms)
-        )
-        due_ms = [one for s in self.sequences if (one := deadlines_ms(s)) is not None]
-        self._deadline_ms = np.array(due_ms) if due_ms else None
+        self._ideal_ms = [
+            ideal_ms(s, executors) if needs_ideal else np.ones(len(s.arrival_ms))
+            for s in self.sequences
+        ]
+        self._deadline_ms = [deadlines_ms(s) for s in self.sequences]
 
     def cost(self, play_many: PlayMany) -> npt.NDArray[np.float64]:
         """Run a policy, and return the objective of every run, float64[num_runs].
@@ -145,13 +143,23 @@ class Runs:
             ConfigError: the objective does not return one number for every run.
         """
         self.simulators.run(play_many)
+        costs = [
+            objective_cost(self.scenario.objective, self._finished_jobs(run))
+            for run in range(len(self.sequences))
+        ]
+        return np.concatenate(costs)
+
+    def _finished_jobs(self, run: int) -> FinishedJobs:
+        """The jobs of a run. One run has more of them than another if its end cuts it off."""
         states = self.simulators.states
-        end_ms = states.jobs.completion_ms.astype(np.float64)
-        # A job that did not finish (-1) counts as if it ended now.
-        unfinished = end_ms < 0
-        end_ms = np.where(unfinished, np.maximum(states.now.clock_ms, self._arrival_ms), end_ms)
-        jobs = FinishedJobs(self._arrival_ms, end_ms, self._ideal_ms, self._deadline_ms)
-        return objective_cost(self.scenario.objective, jobs)
+        return finished_jobs(
+            self.sequences[run].arrival_ms,
+            states.jobs.completion_ms[run],
+            num_arrived=int(states.now.num_jobs[run, 0]),
+            clock_ms=int(states.now.clock_ms[run, 0]),
+            ideal_ms=self._ideal_ms[run],
+            deadline_ms=self._deadline_ms[run],
+        )
 
 
 def search_seeds(seed: int, generation: int, count: int) -> list[int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,8 @@ DEADLINE_SLOWDOWN = 4.0
 class FinishedJobs:
     """The jobs of several runs, as an objective sees them; times in simulated ms.
 
+    Jobs that had not arrived when a run ended are left out; see `finished_jobs`.
+
     Args:
         arrival_ms: float64[num_runs, num_jobs].
         end_ms: float64[num_runs, num_jobs], time of completion; the end of the run for a job that
@@ -52,12 +55,15 @@ class FinishedJobs:
         ideal_ms: float64[num_runs, num_jobs], ideal durations (`parcae.metrics.jobs.ideal_ms`).
         deadline_ms: float64[num_runs, num_jobs], deadlines after arrival, infinite for a job
             without one; None if the workload has none.
+        last_ms: float64[num_runs], the last completion, or the end of a run that did not complete
+            all of its jobs; None: the last of `end_ms`.
     """
 
     arrival_ms: FloatArray
     end_ms: FloatArray
     ideal_ms: FloatArray
     deadline_ms: FloatArray | None = None
+    last_ms: FloatArray | None = None
 
     @property
     def jct_ms(self) -> FloatArray:
@@ -70,6 +76,44 @@ class FinishedJobs:
         return np.maximum(1.0, self.jct_ms / np.maximum(1.0, self.ideal_ms))
 
 
+def finished_jobs(
+    arrival_ms: npt.NDArray[np.int64],
+    completion_ms: npt.NDArray[np.int64],
+    *,
+    num_arrived: int,
+    clock_ms: int,
+    ideal_ms: FloatArray,
+    deadline_ms: FloatArray | None,
+) -> FinishedJobs:
+    """The jobs of one run that arrived before it ended.
+
+    Args:
+        arrival_ms: int64[num_jobs], in ascending order.
+        completion_ms: int64[num_jobs], negative for a job that did not complete; whatever for one
+            that did not arrive.
+        num_arrived: number of jobs that arrived. A run that ended before the first job arrived
+            counts with that job, which takes no time.
+        clock_ms: when the run ended.
+        ideal_ms: float64[num_jobs], ideal durations.
+        deadline_ms: float64[num_jobs], or None; see `FinishedJobs`.
+    """
+    is_complete = (np.arange(len(arrival_ms)) < num_arrived) & (completion_ms >= 0)
+    end_ms = np.where(is_complete, completion_ms, np.maximum(clock_ms, arrival_ms))
+    here = slice(max(1, num_arrived))
+    last_ms = end_ms.max() if is_complete.all() else max(clock_ms, int(arrival_ms[0]))
+
+    def of_run(values: npt.NDArray[Any]) -> FloatArray:
+        return np.array([values[here]], np.float64)
+
+    return FinishedJobs(
+        of_run(arrival_ms),
+        of_run(end_ms),
+        of_run(ideal_ms),
+        None if deadline_ms is None else of_run(deadline_ms),
+        np.array([last_ms], np.float64),
+    )
+
+
 ObjectiveFunction = Callable[[FinishedJobs], FloatArray]
 """An objective of your own: a smaller number for a better run, float64[num_runs]."""
 
@@ -79,7 +123,8 @@ def _average_jct(jobs: FinishedJobs) -> FloatArray:
 
 
 def _makespan(jobs: FinishedJobs) -> FloatArray:
-    return np.asarray(jobs.end_ms.max(axis=1) - jobs.arrival_ms.min(axis=1))
+    last_ms = jobs.end_ms.max(axis=1) if jobs.last_ms is None else jobs.last_ms
+    return np.asarray(last_ms - jobs.arrival_ms.min(axis=1))
 
 
 def _p95_jct(jobs: FinishedJobs) -> FloatArray:

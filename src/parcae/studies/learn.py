@@ -35,6 +35,7 @@ from parcae.metrics.objectives import (
     FinishedJobs,
     Objective,
     ObjectiveFunction,
+    finished_jobs,
     missed_and_tardy,
     objective_cost,
     objective_name,
@@ -361,23 +362,23 @@ def _values(
             column = objective.entry.column
             cost = np.array([getattr(s, column) for s in result.summaries], np.float64)
         else:
-            runs = comparison.runs
-            arrival_ms = np.array([run.arrival_ms for run in runs], np.float64)
-            jobs = FinishedJobs(
-                arrival_ms,
-                arrival_ms + np.array([run.jct_ms[row] for run in runs]),
-                np.array([run.ideal_ms for run in runs], np.float64),
-                _deadlines(runs),
-            )
-            cost = objective_cost(objective, jobs)
+            finished = [_finished_jobs(run, row) for run in comparison.runs]
+            cost = np.concatenate([objective_cost(objective, jobs) for jobs in finished])
         values[result.name] = cost
     return values
 
 
-def _deadlines(runs: Sequence[PairedRuns]) -> npt.NDArray[np.float64] | None:
-    """The deadlines of the jobs of every seed, float64[num_seeds, num_jobs]; None without any."""
-    due_ms = [run.deadline_ms for run in runs if run.deadline_ms is not None]
-    return np.array(due_ms) if due_ms else None
+def _finished_jobs(runs: PairedRuns, policy: int) -> FinishedJobs:
+    """The jobs of one seed under a policy, by its position, as an objective sees them."""
+    assert runs.ideal_ms is not None
+    return finished_jobs(
+        runs.arrival_ms,
+        runs.completion_ms[policy],
+        num_arrived=int(runs.has_arrived[policy].sum()),
+        clock_ms=int(runs.clock_ms[policy]),
+        ideal_ms=runs.ideal_ms,
+        deadline_ms=runs.deadline_ms,
+    )
 
 
 def objective_ratio(
