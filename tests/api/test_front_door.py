@@ -154,6 +154,25 @@ def test_a_view_shows_jobs_and_stages_in_seconds(
         assert num_stages == len(by_name[name].stages)
 
 
+def test_a_view_counts_what_runs_where_tasks_fail_and_get_copies() -> None:
+    faults = "failures=0.2,stragglers=0.3,factor=30,speculation=on,quantile=0.5,multiplier=1.5"
+    cluster = parcae.Cluster(cores=4, faults=faults)
+    seen = set()
+
+    def look(view: parcae.SchedulerView) -> list[parcae.JobView]:
+        num_running = sum(job.num_running for job in view.jobs)
+        assert num_running == view.num_cores - view.num_idle
+        seen.add(num_running)
+        return list(view.jobs)
+
+    jobs = parcae.workload("toy").draw(6, "batch", cluster, seed=1)
+    happened = parcae.simulate(jobs, look, cluster, seed=2).trace.faults
+    assert happened is not None
+    assert happened.failed > 0
+    assert happened.copies > 0
+    assert len(seen) > 1
+
+
 @pytest.mark.parametrize("answer", [None, "fifo", 3, [1, 2]])
 def test_a_function_that_returns_something_else_is_refused_by_name(
     answer: object, jobs: parcae.JobSequence, cluster: parcae.Cluster

@@ -30,7 +30,7 @@ class StageView:
 
     @property
     def num_waiting(self) -> int:
-        """Tasks that have not started."""
+        """Tasks that wait to start: for the first time, after a failure, or as a copy of a task."""
         return self.num_tasks - int(self._observation.stages.num_started[self.row])
 
     @property
@@ -40,8 +40,11 @@ class StageView:
 
     @property
     def num_running(self) -> int:
-        """Tasks that run now."""
-        return self.num_tasks - self.num_waiting - self.num_finished
+        """Tasks that run now. A task and its copy count as two."""
+        stages = self._observation.stages
+        if self._observation.now.world[0] == World.CORES:
+            return int(stages.num_bound[self.row])
+        return int(stages.num_started[self.row]) - self.num_finished
 
     @property
     def task_s(self) -> float:
@@ -96,12 +99,12 @@ class JobView:
 
     @property
     def num_running(self) -> int:
-        """Tasks that run now."""
+        """Tasks that run now; see `StageView.num_running`."""
         return sum(stage.num_running for stage in self.stages)
 
     @property
     def num_waiting(self) -> int:
-        """Tasks that have not started."""
+        """Tasks that wait to start; see `StageView.num_waiting`."""
         return sum(stage.num_waiting for stage in self.stages)
 
     @cached_property
