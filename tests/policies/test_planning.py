@@ -4,8 +4,11 @@ solve by hand.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from parcae.errors import PolicyError
 from parcae.policies.guard import Guarded
@@ -177,6 +180,13 @@ def test_gittins_index_of_a_known_size_is_the_inverse_of_what_is_left() -> None:
 def test_gittins_index_falls_with_age_where_sizes_spread_far() -> None:
     spread = gittins_index()[40]
     assert spread[20] > spread[100] > spread[199]
+
+
+def test_gittins_index_of_a_job_far_beyond_its_estimate_is_its_hazard_rate() -> None:
+    # Spread 0.1, age 2.975: 1 of 10^28 sizes is as large.
+    z = math.log(2.975) / 0.1
+    hazard_rate = norm.pdf(z) / norm.sf(z) / (0.1 * 2.975)
+    assert gittins_index()[2, 59] == pytest.approx(hazard_rate, rel=0.01)
 
 
 def test_gittins_takes_the_spread_from_the_workload_or_from_the_error() -> None:

@@ -45,13 +45,13 @@ def gittins_index() -> npt.NDArray[np.float64]:
 
 def _index(sigma: float, age: float) -> float:
     """The index of one spread and age, for a size with median 1."""
-    log_age = np.log(age)
-    # The lower bounds here and below avoid divisions by 0 at ages that are hardly ever reached.
-    alive = max(norm.sf(log_age / sigma), 1e-300)
-    ends = norm.cdf(np.log(age + _QUANTA) / sigma) - norm.cdf(log_age / sigma)
-    # E[min(S - a, d); S > a] = integral of P(S > a + t) over t in 0..d.
     grid = np.concatenate([[0.0], _QUANTA])
+    # Survival functions, since differences of probabilities near 1 would be lost to rounding.
     survival = norm.sf(np.log(age + grid) / sigma)
+    # The lower bounds here and below avoid divisions by 0 at ages that are hardly ever reached.
+    alive = max(survival[0], 1e-300)
+    ends = survival[0] - survival[1:]
+    # E[min(S - a, d); S > a] = integral of P(S > a + t) over t in 0..d.
     served = np.cumsum(0.5 * (survival[1:] + survival[:-1]) * np.diff(grid))
     return float(np.max((ends / alive) / np.maximum(served / alive, 1e-12)))
 
