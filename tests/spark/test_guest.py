@@ -5,6 +5,7 @@ Short queries go first, results are right, and errors leave Spark as it is.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ class Queries:
         from pyspark.sql import SparkSession
 
         self.context = context
-        self._session = SparkSession(context)
+        self.session = SparkSession(context)
         self.end_s = dict[str, float]()
         self._errors = list[BaseException]()
 
@@ -61,7 +62,7 @@ class Queries:
         )
         try:
             self.context.setLocalProperty("spark.parcae.jobKey", name if is_named else None)
-            assert self._session.sql(text).collect()[0][0] == tasks
+            assert self.session.sql(text).collect()[0][0] == tasks
             self.end_s[name] = time.monotonic()
         except BaseException as error:
             self._errors.append(error)
@@ -151,6 +152,29 @@ def test_without_a_policy_file_spark_is_as_stock(machine: Machine, tmp_path: Pat
     assert "nowhere.json cannot be read" in line
     assert "write one with `parcae export`" in line
     machine.forgive()
+
+
+@pytest.mark.slow
+def test_in_sql_the_setting_takes_the_place_of_the_local_property_and_is_no_name(
+    machine: Machine, tmp_path: Path
+) -> None:
+    jobs = (chain(1, 2, _SLEEP_MS, name) for name in ("mine", "by the key", "by the session"))
+    write_policy(export_policy("srpt", Workload("w", tuple(jobs))), tmp_path / "policy.json")
+    trace = tmp_path / "trace.jsonl"
+    own = {"spark_parcae_jobKey": "my.key", "spark_parcae_trace": trace}
+    with application(machine, tmp_path / "policy.json", **own) as queries:
+        queries.run("mine", 2)  # Spark puts the setting in the place of this name
+        queries.context.setLocalProperty("my.key", "by the key")
+        queries.run("mine", 2)
+        queries.context.setLocalProperty("my.key", None)
+        queries.session.conf.set("spark.parcae.jobKey", "by the session")
+        queries.run("mine", 2)
+        queries.session.conf.unset("spark.parcae.jobKey")
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    plan, *names = dict.fromkeys(job["name"] for line in lines for job in line["jobs"])
+    assert plan.startswith("plan-")
+    assert names == ["by the key", "by the session"]
+    assert machine.complaints() == []
 
 
 _ALLOCATION = """<allocations>

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parcae.workloads.spark.events import JobStart
+from parcae.workloads.spark.fingerprint import NAME_PROPERTY
 from parcae.workloads.spark.naming import job_name
 
 _BATCH = "id = 0a1b2c3d-4e5f\nrunId = 9f8e-7d6c\nbatch = "
@@ -35,3 +36,12 @@ _BATCH = "id = 0a1b2c3d-4e5f\nrunId = 9f8e-7d6c\nbatch = "
 def test_only_ids_that_spark_generates_are_cut(text: str, name: str, key: str | None) -> None:
     job = JobStart(0, 0, {key or "spark.jobGroup.id": text}, ())
     assert job_name([job], (), {}, key) == name
+
+
+def test_the_plugins_setting_is_not_a_name_and_other_settings_are() -> None:
+    settings = {NAME_PROPERTY: "my.key", "spark.app.name": "nightly"}
+    job = JobStart(0, 0, {}, ())
+    assert job_name([job], (), settings, "spark.app.name") == "nightly"
+    assert job_name([job], (), settings, NAME_PROPERTY) is None
+    named = JobStart(1, 0, {NAME_PROPERTY: "report"}, ())
+    assert job_name([named], (), settings, NAME_PROPERTY) == "report"

@@ -40,20 +40,19 @@ public final class Names {
   private Names() {}
 
   /**
-   * The name of a job, from the first of these that is given: the property `key`, the job group,
-   * the description of the SQL execution, that of the job, the call site, the name of the last
-   * stage. A job that broadcasts a part of a query may have nothing of its query but the first
-   * three: Spark runs it on a thread of its own.
+   * The name of a job, from the first of these that is given: the user's name, the job group, the
+   * description of the SQL execution, that of the job, the call site, the name of the last stage. A
+   * job that broadcasts a part of a query may have nothing of its query but the first three: Spark
+   * runs it on a thread of its own.
    *
    * @param properties the local properties of the job; may be null
-   * @param key a property that names jobs; empty for none
+   * @param name the name by the property that names jobs; empty if there is none
    * @param execution the description of the SQL execution; empty outside SQL
    * @param lastStage the name of the job's last stage
    */
-  public static String of(Properties properties, String key, String execution, String lastStage) {
-    String keyedName = given(properties, key);
-    if (!keyedName.isEmpty()) {
-      return keyedName;
+  public static String of(Properties properties, String name, String execution, String lastStage) {
+    if (!name.isEmpty()) {
+      return name;
     }
     String group = get(properties, GROUP);
     String description = given(properties, DESCRIPTION);

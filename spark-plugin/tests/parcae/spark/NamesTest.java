@@ -23,12 +23,12 @@ final class NamesTest {
       }
       String name = Names.of(
           properties,
-          entry.path("key").asText(),
+          Names.given(properties, entry.path("key").asText()),
           entry.path("execution").asText(),
           entry.path("stage").asText());
       Check.same(name, entry.path("name").asText(), entry.toString());
     }
-    Check.same(Names.of(null, "x", "", " "), "unnamed", "no properties");
+    Check.same(Names.of(null, "", "", " "), "unnamed", "no properties");
     Check.done();
   }
 }

@@ -67,7 +67,9 @@ def job_name(
         )
         return named or _default_name(jobs, executions)
     if key is not None:
-        return _first(_given(job, key) or settings.get(key, "") for job in jobs) or None
+        # The setting of this name says which property names jobs; it names none itself.
+        setting = "" if key == NAME_PROPERTY else settings.get(key, "")
+        return _first(_given(job, key) or setting for job in jobs) or None
     return _default_name(jobs, executions)
 
 

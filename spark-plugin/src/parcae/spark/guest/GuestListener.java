@@ -252,12 +252,13 @@ final class GuestListener extends SparkListener {
     stages.sort(Comparator.comparingInt(stage -> stage.id));
     String query = Order.queryOf(properties, event.jobId());
     String execution = Names.get(properties, "spark.sql.execution.id");
+    String description = descriptions.getOrDefault(query, "");
     return new Follower.StartedJob(
         event.jobId(),
         query,
         execution.isEmpty() ? null : execution,
         givenNames(properties),
-        Names.of(properties, jobKey, descriptions.getOrDefault(query, ""), lastStage),
+        Names.of(properties, given(properties, jobKey), description, lastStage),
         stages);
   }
 
@@ -273,11 +274,20 @@ final class GuestListener extends SparkListener {
   private List<String> givenNames(Properties properties) {
     List<String> names = new ArrayList<>();
     for (String property : new String[] {NAME_PROPERTY, jobKey}) {
-      String name = Names.given(properties, property);
+      String name = given(properties, property);
       if (!name.isEmpty()) {
         names.add(name);
       }
     }
     return names;
+  }
+
+  /**
+   * The name in a property; empty if there is none. The value of the plugin's setting is none: in
+   * SQL, Spark copies the settings into the properties, and there it has that of the plugin's.
+   */
+  private String given(Properties properties, String property) {
+    boolean isSetting = Names.get(properties, property).equals(jobKey);
+    return isSetting ? "" : Names.given(properties, property);
   }
 }

@@ -24,19 +24,23 @@ import scala.collection.immutable.Seq;
 final class GuestListenerTest {
   private final List<String> heard = new ArrayList<>();
   private final List<Integer> listed = new ArrayList<>();
+  private final List<String> names = new ArrayList<>();
   private final GuestListener listener;
 
-  private GuestListenerTest() {
+  private GuestListenerTest(String jobKey) {
     Follower follower = (Follower) Proxy.newProxyInstance(
         getClass().getClassLoader(), new Class<?>[] {Follower.class}, (object, method, with) -> {
           boolean isTaskEnd = method.getName().equals("taskEnded");
           heard.add(method.getName() + (isTaskEnd ? " " + with[2] : ""));
           if (method.getName().equals("jobStarted")) {
-            ((Follower.StartedJob) with[0]).stages.forEach(stage -> listed.add(stage.id));
+            Follower.StartedJob job = (Follower.StartedJob) with[0];
+            job.stages.forEach(stage -> listed.add(stage.id));
+            names.addAll(job.givenNames);
+            names.add(job.plainName);
           }
           return null;
         });
-    listener = new GuestListener(new Guest("a.Plugin"), null, List.of(follower), "", 1);
+    listener = new GuestListener(new Guest("a.Plugin"), null, List.of(follower), jobKey, 1);
   }
 
   private static <T> scala.collection.immutable.List<T> none() {
@@ -67,7 +71,7 @@ final class GuestListenerTest {
   }
 
   private static void copies() {
-    GuestListenerTest one = new GuestListenerTest();
+    GuestListenerTest one = new GuestListenerTest("");
     one.start(false);
     one.start(true);
     one.end(true, Success$.MODULE$);
@@ -85,15 +89,38 @@ final class GuestListenerTest {
   }
 
   private static void stages() {
-    GuestListenerTest one = new GuestListenerTest();
+    GuestListenerTest one = new GuestListenerTest("");
     Seq<StageInfo> infos = GuestListenerTest.<StageInfo>none()
         .$colon$colon(stage(31)).$colon$colon(stage(30)).$colon$colon(stage(32));
     one.listener.onJobStart(new SparkListenerJobStart(7, 0, infos, new Properties()));
     Check.same(one.listed, List.of(30, 31, 32), "stages in order");
   }
 
+  /** The names of a job with these properties (name, value, ...), the plain one last. */
+  private static List<String> names(String jobKey, String... properties) {
+    Properties given = new Properties();
+    for (int i = 0; i < properties.length; i += 2) {
+      given.setProperty(properties[i], properties[i + 1]);
+    }
+    GuestListenerTest one = new GuestListenerTest(jobKey);
+    one.listener.onJobStart(new SparkListenerJobStart(7, 0, none(), given));
+    return one.names;
+  }
+
+  private static void settings() {
+    String own = GuestListener.NAME_PROPERTY;
+    Check.same(names("my.key", own, "my.key"), List.of("unnamed"), "the setting in SQL");
+    Check.same(
+        names("my.key", own, "my.key", "my.key", "a"), List.of("a", "a"), "the property it names");
+    Check.same(
+        names("my.key", own, "b", "my.key", "a"), List.of("b", "a", "a"), "the user's property");
+    Check.same(names("", own, "b"), List.of("b", "unnamed"), "without the setting");
+    Check.same(names(own, own, own), List.of("unnamed"), "a setting that names itself, in SQL");
+    Check.same(names(own, own, "b"), List.of("b", "b", "b"), "and outside");
+  }
+
   private static void failedStages() {
-    GuestListenerTest one = new GuestListenerTest();
+    GuestListenerTest one = new GuestListenerTest("");
     StageInfo failed = stage(30);
     failed.stageFailed("a task could not fetch the output of a parent");
     one.listener.onStageCompleted(new SparkListenerStageCompleted(failed));
@@ -115,6 +142,7 @@ final class GuestListenerTest {
   public static void main(String[] args) throws Exception {
     Check.test("copies of tasks", GuestListenerTest::copies);
     Check.test("stages that a job lists", GuestListenerTest::stages);
+    Check.test("names and the setting", GuestListenerTest::settings);
     Check.test("attempts of stages that fail", GuestListenerTest::failedStages);
     Check.test("ends that were lost", GuestListenerTest::lostEnds);
     Check.done();
