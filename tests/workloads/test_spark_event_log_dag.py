@@ -245,6 +245,21 @@ def test_the_successful_attempt_of_a_task_counts_and_only_once() -> None:
     }
 
 
+def test_a_task_whose_output_is_lost_ran_once_before() -> None:
+    info = stage_info(0, 4)
+    events = [executor(), executor("2"), job_start(0, 0, [info])]
+    ends = [task_end(0, part, 0, 50) for part in (0, 1)]
+    lost = [{**end, "Task End Reason": {"Reason": "Resubmitted"}} for end in ends]
+    others = [task_end(0, part, 0, 100, "2") for part in (2, 3)]
+    again = [task_end(0, part, 100, 140, "2") for part in (0, 1)]
+    done = [stage_completed(info, 0, 140), job_end(0)]
+    plain = _log([*events, *ends, *others, *again, *done])
+    log = _log([*events, *ends, *lost, *others, *again, *done])
+    for one, other in zip(log.tasks(), plain.tasks(), strict=True):
+        assert one.tolist() == other.tolist()
+    assert log.count_attempts() == {**plain.count_attempts(), "lost with their executor": 2}
+
+
 def test_a_job_without_a_successful_task_is_dropped() -> None:
     info = stage_info(0, 1)
     dropped = Counter[str]()

@@ -135,6 +135,8 @@ class ApplicationLog:
     end_ms: int = -1
     task_cpus: dict[int, float] = field(default_factory=dict)
     executor_codes: dict[str, int] = field(default_factory=dict)
+    #: Number of tasks that had succeeded when their output was lost with its executor.
+    num_outputs_lost: int = 0
     _start: ApplicationStart | None = None
     _columns: tuple[array[int], ...] = field(default_factory=_int64_columns)
 
@@ -175,6 +177,10 @@ class ApplicationLog:
                 self._add_setting(event)
 
     def _add_task(self, task: TaskEnd) -> None:
+        if task.outcome is Outcome.OUTPUT_LOST:
+            # The event repeats an attempt that has ended before.
+            self.num_outputs_lost += 1
+            return
         code = self.executor_codes.setdefault(task.executor, len(self.executor_codes))
         if task.outcome is Outcome.SUCCESS:
             last = self.successful_attempt.get(task.stage_id, -1)
@@ -278,6 +284,6 @@ class ApplicationLog:
         return {
             "failed": outcomes[Outcome.FAILED],
             "killed": outcomes[Outcome.KILLED],
-            "lost with their executor": outcomes[Outcome.LOST],
+            "lost with their executor": outcomes[Outcome.LOST] + self.num_outputs_lost,
             "speculative": sum(self._columns[6]),
         }

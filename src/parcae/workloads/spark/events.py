@@ -26,7 +26,8 @@ class Outcome(IntEnum):
     SUCCESS = 0
     FAILED = 1
     KILLED = 2
-    LOST = 3  # its executor was lost, while it ran or with its output
+    LOST = 3  # its executor was lost while it ran
+    OUTPUT_LOST = 4  # it had succeeded, and its output was lost with its executor
 
 
 class LogStart(NamedTuple):
@@ -124,7 +125,7 @@ class StageCompleted(NamedTuple):
 
 
 class TaskEnd(NamedTuple):
-    """One attempt of a task; times in ms.
+    """One attempt of a task, or the loss of its output; times in ms.
 
     `task_index` is the task's partition. Logs of Spark before 3.3 lack it and have only the index
     within the attempt of the stage, which counts anew if some tasks are repeated. `busy_ms` is how
@@ -199,9 +200,8 @@ Event = (
 _RUN_OF_OPERATOR = re.compile(r" \(\d+\)$|\s@ [0-9:.]+$")
 _EVENT_PREFIX = b'{"Event":"'
 _ACCUMULABLES = b'"Accumulables":['
-#: Reasons of attempts that ended with the loss of an executor; the second is for attempts whose
-#: output was lost after they had succeeded.
-_LOST_REASONS = ("ExecutorLostFailure", "Resubmitted")
+#: What was lost with an executor, by the reason that Spark gives.
+_LOSSES = {"ExecutorLostFailure": Outcome.LOST, "Resubmitted": Outcome.OUTPUT_LOST}
 _IGNORED_METRICS = "internal.metrics."
 _METRICS = b'"Task Metrics":'
 #: The two metrics whose sum is the time in which a core works for a task.
@@ -275,8 +275,8 @@ def _outcome(info: Mapping[str, Any], reason: str) -> Outcome:
     """How a task ended, by its information and the reason of its end."""
     if reason == "Success" and not info.get("Failed", False):
         return Outcome.SUCCESS
-    if reason in _LOST_REASONS:
-        return Outcome.LOST
+    if reason in _LOSSES:
+        return _LOSSES[reason]
     is_killed = reason == "TaskKilled" or info.get("Killed", False)
     return Outcome.KILLED if is_killed else Outcome.FAILED
 
