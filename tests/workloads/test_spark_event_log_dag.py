@@ -376,6 +376,18 @@ def test_a_retried_stage_keeps_the_task_count_of_its_first_attempt() -> None:
     assert sum(wave.size for wave in run.stages[0].samples.by_wave) == 3
 
 
+def test_a_retry_without_a_submission_time_keeps_the_time_of_the_stage() -> None:
+    first, second, last = stage_info(0, 1), stage_info(1, 1, (0,)), stage_info(2, 1, (1,))
+    # Spark finishes an attempt at once that has nothing left to run.
+    retry = {**second, "Stage Attempt ID": 1, "Number of Tasks": 0}
+    ended = stage_completed(retry, 0, 25)
+    del ended["Stage Info"]["Submission Time"]
+    events = [executor(), job_start(0, 0, [first, second, last]), *ran(first, 0, 10)]
+    failed = stage_completed(second, 10, 20, **{"Failure Reason": "fetch failed"})
+    events += [*ran(second, 10, 20)[:-1], failed, ended, *ran(last, 30, 40), job_end(0)]
+    assert [stage.parents for stage in _only_run(events).stages] == [set(), {0}, {1}]
+
+
 def test_every_partition_counts_where_a_retry_numbers_its_tasks_anew() -> None:
     info = stage_info(0, 3)
     retry = {**info, "Stage Attempt ID": 1, "Number of Tasks": 2}

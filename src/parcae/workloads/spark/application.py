@@ -76,14 +76,15 @@ class StageRecord:
     def merge(self, event: StageCompleted) -> None:
         """Add another attempt of the stage.
 
-        The last attempt decides the result; the times span all attempts.
+        The last attempt decides the result; the times span all attempts whose times are known.
         """
         if event.info.attempt < self.info.attempt:
             self.info = event.info
         if event.info.attempt >= self.last_attempt:
             self.last_attempt = event.info.attempt
             self.is_success = event.is_success
-        self.submission_ms = min(self.submission_ms, event.submission_ms)
+        known_ms = [ms for ms in (self.submission_ms, event.submission_ms) if ms >= 0]
+        self.submission_ms = min(known_ms, default=-1)
         self.completion_ms = max(self.completion_ms, event.completion_ms)
         self.accumulators |= event.accumulators
 
