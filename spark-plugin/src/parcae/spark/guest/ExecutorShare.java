@@ -30,7 +30,9 @@ import scala.collection.Iterator;
  * Keeps the number of executors that the service grants, where applications share a cluster.
  *
  * <p>It asks the cluster manager for as many executors as are granted and returns surplus ones,
- * idle executors first. It runs on a separate thread, since the cluster manager may answer slowly.
+ * idle executors first. While the service is away, or once the plugin is off, it removes none and
+ * requests the fallback number. It runs on a separate thread, since the cluster manager may answer
+ * slowly.
  * It uses the same interface as Spark's dynamic allocation and so works with the same masters.
  */
 final class ExecutorShare implements Runnable {
@@ -50,7 +52,7 @@ final class ExecutorShare implements Runnable {
   private final Guest guest;
   private final SchedulerBackend backend;
   private final IntPredicate request;
-  private final int fallback;
+  private final int fallback; // executors to request while no service grants any
   private final boolean canDecommission;
   private final String refusal;
   /** Number of running tasks by executor, in the order in which the executors came. */
@@ -167,7 +169,7 @@ final class ExecutorShare implements Runnable {
     if (!hasStarted && refusal == null && (granted != NOT_GRANTED || fallback > 0)) {
       hasStarted = true;
       Thread thread = new Thread(
-          () -> guest.attempt("sharing executors", this::run), "parcae-executors");
+          () -> guest.insist("sharing executors", this::run), "parcae-executors");
       thread.setDaemon(true);
       thread.start();
     }
@@ -224,7 +226,7 @@ final class ExecutorShare implements Runnable {
       return false;
     }
     hasChanged = false;
-    return !isStopping && guest.isWorking();
+    return !isStopping;
   }
 
   /** Requests the target number of executors and returns surplus ones. */
@@ -255,13 +257,16 @@ final class ExecutorShare implements Runnable {
 
   /** How many executors there should be; NOT_GRANTED if that is left to Spark. */
   private synchronized int target() {
-    if (!isAway) {
+    boolean isGranting = !isAway && guest.isWorking();
+    if (isGranting) {
       return granted;
     }
     int held = tasksOn.size() - leavingNs.size();
     boolean isPast = System.nanoTime() - awayNs > GRACE_MS * 1_000_000;
-    if (fallback > held && isPast && !jobs.isEmpty()) {
-      return fallback;
+    // Spark alone would never ask for more than the last grant, which may be 0.
+    int least = granted == NOT_GRANTED ? fallback : Math.max(1, fallback);
+    if (least > held && isPast && !jobs.isEmpty()) {
+      return least;
     }
     return granted == NOT_GRANTED ? NOT_GRANTED : Math.max(held, granted);
   }
@@ -366,35 +371,36 @@ final class ExecutorShare implements Runnable {
     changed();
   }
 
+  /** Goes on when the plugin is off: the counts say when executors must be requested. */
   private final class ExecutorListener extends SparkListener {
     @Override
     public void onExecutorAdded(SparkListenerExecutorAdded event) {
-      guest.attempt("noting an executor", () -> added(event.executorId()));
+      guest.insist("noting an executor", () -> added(event.executorId()));
     }
 
     @Override
     public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
-      guest.attempt("noting the end of an executor", () -> removed(event.executorId()));
+      guest.insist("noting the end of an executor", () -> removed(event.executorId()));
     }
 
     @Override
     public void onTaskStart(SparkListenerTaskStart event) {
-      guest.attempt("noting a task", () -> addTasks(event.taskInfo().executorId(), 1));
+      guest.insist("noting a task", () -> addTasks(event.taskInfo().executorId(), 1));
     }
 
     @Override
     public void onTaskEnd(SparkListenerTaskEnd event) {
-      guest.attempt("noting a task's end", () -> addTasks(event.taskInfo().executorId(), -1));
+      guest.insist("noting a task's end", () -> addTasks(event.taskInfo().executorId(), -1));
     }
 
     @Override
     public void onJobStart(SparkListenerJobStart event) {
-      guest.attempt("noting a job", () -> setJob(event.jobId(), true));
+      guest.insist("noting a job", () -> setJob(event.jobId(), true));
     }
 
     @Override
     public void onJobEnd(SparkListenerJobEnd event) {
-      guest.attempt("noting a job's end", () -> setJob(event.jobId(), false));
+      guest.insist("noting a job's end", () -> setJob(event.jobId(), false));
     }
   }
 }

@@ -238,9 +238,13 @@ public final class Guest implements DriverPlugin {
 
   /** Runs an action unless the plugin is off; an exception turns the plugin off. */
   void attempt(String what, Action action) {
-    if (!isWorking) {
-      return;
+    if (isWorking) {
+      insist(what, action);
     }
+  }
+
+  /** Runs an action even if the plugin is off; an exception turns the plugin off. */
+  void insist(String what, Action action) {
     try {
       action.run();
     } catch (Throwable error) {

@@ -3,12 +3,15 @@ package parcae.spark.guest;
 import java.io.IOException;
 import java.lang.reflect.Proxy;
 import java.util.List;
+import java.util.Properties;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.BiConsumer;
 import java.util.function.IntPredicate;
 import org.apache.spark.ExecutorAllocationClient;
 import org.apache.spark.SparkConf;
 import org.apache.spark.Success$;
 import org.apache.spark.scheduler.SchedulerBackend;
+import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.TaskInfo;
@@ -22,6 +25,7 @@ final class ExecutorShareTest {
   private static final int MORE_GRANTS = 20;
   private static final long LONGEST_MS = 5_000;
   private static final long MOMENT_MS = 1_500;
+  private static final long GRACE_MS = 3_000; // before the fallback number is requested
   private static final long AGAIN_MS = 10_000; // when an executor that stays is killed again
 
   private ExecutorShareTest() {}
@@ -102,6 +106,33 @@ final class ExecutorShareTest {
     share.stop();
   }
 
+  /**
+   * Without orders an application with work gets an executor, even if it was granted none.
+   *
+   * @param end how orders end
+   */
+  private static List<Integer> requestedAfter(BiConsumer<Guest, ExecutorShare> end, String fallback)
+      throws Exception {
+    List<Integer> numbers = new CopyOnWriteArrayList<>();
+    Guest guest = new Guest("a.Plugin");
+    SparkConf conf = new SparkConf(false)
+        .set("spark.master", "spark://nowhere:7077")
+        .set(LinkSettings.FALLBACK, fallback);
+    ExecutorShare share = new ExecutorShare(guest, conf, backend(), numbers::add);
+    share.granted(0);
+    end.accept(guest, share);
+    share.listener().onJobStart(
+        new SparkListenerJobStart(7, 0, List$.MODULE$.empty(), new Properties()));
+    Thread.sleep(GRACE_MS + MOMENT_MS);
+    share.stop();
+    return numbers;
+  }
+
+  private static void off(Guest guest, ExecutorShare share) {
+    guest.fail("an event", new IllegalStateException("an error"));
+    share.granted(0); // a message that comes late
+  }
+
   private static TaskInfo task(String executor) {
     return new TaskInfo(1, 0, 0, 0, 0, executor, "host", TaskLocality.ANY(), false);
   }
@@ -117,6 +148,14 @@ final class ExecutorShareTest {
 
   public static void main(String[] args) throws Exception {
     Check.test("an executor that ends its tasks first", ExecutorShareTest::decommissioned);
+    Check.test("an application without orders", () -> {
+      Check.same(
+          requestedAfter(ExecutorShareTest::off, "0"), List.of(0, 1), "the plugin is off");
+      Check.same(
+          requestedAfter(ExecutorShareTest::off, "4"), List.of(0, 4), "with a fallback");
+      Check.same(
+          requestedAfter((guest, share) -> share.left(), "0"), List.of(0, 1), "no service");
+    });
     Check.test("a cluster manager that answers", () ->
         Check.that(requested(number -> true).size() > 5, "every grant is requested"));
     Check.test("a cluster manager that does not answer", () ->
