@@ -14,6 +14,7 @@ from parcae.cluster.orders import Orders as Planned
 from parcae.cluster.orders import first_come
 from parcae.errors import PolicyError
 from parcae.policies.orders.kernels import OrderKind
+from parcae.service.job_events import MOST_RUNNING
 from parcae.service.policies import LivePolicy, policies_for
 from parcae.service.protocol import (
     Bye,
@@ -315,6 +316,25 @@ def test_a_plain_python_policy_says_limits_ranks_and_when_it_wakes() -> None:
     assert service.counts.plans == before
     client.events(600)
     assert service.counts.plans == before + 1
+
+
+class _LargeLimits:
+    """Jobs in the order of their arrival; the limits are the largest that a cluster can reach."""
+
+    name = "large limits"
+
+    def plan(self, observation: Observation) -> Planned:
+        orders = first_come(observation)
+        orders.jobs.limit[:2] = MOST_RUNNING - 1, MOST_RUNNING
+        orders.stages.limit[:2] = 1 << 31, MOST_RUNNING - 1
+        return orders
+
+
+def test_limits_that_no_cluster_reaches_are_no_limits() -> None:
+    client = Speaker(service_of(lambda _: LivePolicy(_LargeLimits())))
+    reply: Any = client.state(2, job_of("a", (3, ())), job_of("b", (3, ())))
+    assert [job.limit for job in reply.jobs] == [MOST_RUNNING - 1, None]
+    assert [stage.limit for stage in reply.stages] == [None, MOST_RUNNING - 1]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from parcae.cluster.kernels.cores import can_plan, note_stall, reveal_stage
 from parcae.cluster.kernels.serving import job_ended
 from parcae.cluster.state import NOT_YET, UNLIMITED
 from parcae.errors import ProtocolError
-from parcae.service.job_events import JobEvents
+from parcae.service.job_events import MOST_RUNNING, JobEvents
 from parcae.service.jobs import DurationModel
 from parcae.service.live_tables import ALONE, Counts, EndedJob, LiveJob, LiveSettings
 from parcae.service.policies import Plan, PolicyFor
@@ -34,8 +34,6 @@ from parcae.service.yielding import make_way
 
 #: Infinite tiers are sent as this number: JSON has no infinity.
 _LARGEST_TIER = 1e300
-#: Limits from this on mean no limit.
-_LARGEST_LIMIT = 1 << 53
 #: Largest difference between the clocks of applications that share a cluster.
 _MOST_SKEW_MS = 60_000
 
@@ -283,4 +281,5 @@ def _finite(value: Any) -> float:
 
 
 def _limit(value: Any) -> int | None:
-    return None if value >= _LARGEST_LIMIT else int(value)
+    """A limit as it is sent; None for one that no cluster reaches."""
+    return None if value >= MOST_RUNNING else int(value)
