@@ -36,13 +36,17 @@ class SharedClusterOptions:
             "--slots",
             min=1,
             max=MOST_EXECUTORS,
-            help="Cores that all share; with --scope application, expected cores of each.",
+            help="Cores that all share; with --scope application, expected cores of each. With "
+            "spark.task.cpus above 1, divide by it.",
         ),
     ] = 50
     executor_cores: Annotated[
         int,
         typer.Option(
-            "--executor-cores", min=1, help="With --scope cluster: cores of one executor."
+            "--executor-cores",
+            min=1,
+            help="With --scope cluster: cores of one executor. With spark.task.cpus above 1, "
+            "divide by it.",
         ),
     ] = 1
     moving_delay_ms: Annotated[
