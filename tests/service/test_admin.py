@@ -9,15 +9,18 @@ import urllib.request
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import parcae.service
+from parcae.service import board
+from parcae.service.board import Board
 from parcae.service.client import Client
 from parcae.service.protocol import Events, Hello, JobArrived, JobEnded, State
 from parcae.service.serve import ServeSettings, serve
 from parcae.workloads.catalog import load_workload
-from tests.service.speaking import began, ended, job_of
+from tests.service.speaking import Speaker, began, ended, job_of, service_of
 
 _PAGE = Path(parcae.service.__file__).parent / "page.html"
 
@@ -135,3 +138,22 @@ def test_the_page_has_no_outside_parts_and_never_writes_html_from_data(
     assert "http" not in page
     assert "innerHTML" not in page
     assert "prefers-color-scheme: dark" in page
+
+
+def test_the_chart_goes_on_when_the_machines_clock_is_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clocks = SimpleNamespace(time=lambda: 5_000.0, monotonic=lambda: 100.0)
+    monkeypatch.setattr(board, "time", clocks)
+    service = service_of()
+    seen = Board(service)
+    service.watchers.append(seen)
+    client = Speaker(service)
+    client.state(4)
+    clocks.monotonic = lambda: 102.0
+    clocks.time = lambda: 1_000.0
+    client.events(1)
+    snapshot = seen.snapshot()
+    (cluster,) = snapshot["clusters"]
+    assert [at_s for at_s, _, _ in cluster["history"]] == [5_000.0, 1_000.0, 1_000.0]
+    assert snapshot["uptime_s"] == 2.0

@@ -42,12 +42,13 @@ class Board(Watcher):
     def __init__(self, service: Service) -> None:
         self.service = service
         self.version = 0
-        self._begun_s = time.time()
+        # By the monotonic clock, which nobody sets; times that the page shows are those of the day.
+        self._begun_s = time.monotonic()
+        self._sampled_s = self._begun_s - _SAMPLE_S
         self._history: dict[str, deque[tuple[float, int, int]]] = {}
         self._ended: deque[dict[str, Any]] = deque(maxlen=_NUM_ENDED)
         self._num_ended = 0
         self._took_ms = self._fair_ms = 0.0
-        self._sampled_s = 0.0
         self._clusters: dict[str, dict[str, Any]] = {}  # as last seen
         self._sizes: dict[str, _Sizes] = {}  # as last seen
         self.registry = CollectorRegistry()
@@ -107,12 +108,13 @@ class Board(Watcher):
         """
         self.version += 1
         self._request_s.labels(message.type).observe(took_ms / MS_PER_S)
-        now_s = time.time()
+        now_s = time.monotonic()
         if now_s - self._sampled_s >= _SAMPLE_S:
             self._sampled_s = now_s
+            shown_s = round(time.time(), 2)
             for name, sizes in self._look(self._sizes, lambda _, mirror: _sizes(mirror)).items():
                 samples = self._history.setdefault(name, deque(maxlen=_NUM_SAMPLES))
-                samples.append((round(now_s, 2), sizes.jobs, sizes.busy_cores))
+                samples.append((shown_s, sizes.jobs, sizes.busy_cores))
 
     def _look(
         self, seen: dict[str, _Seen], look: Callable[[str, Mirror], _Seen]
@@ -176,7 +178,7 @@ class Board(Watcher):
         return {
             "policy": self.service.policy_name,
             "scope": self.service.scope.value,
-            "uptime_s": round(time.time() - self._begun_s, 1),
+            "uptime_s": round(time.monotonic() - self._begun_s, 1),
             "counts": asdict(self.service.counts),
             "sessions": [
                 {"application": session.application, "name": session.application_name}
