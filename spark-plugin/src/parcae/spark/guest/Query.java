@@ -158,7 +158,7 @@ final class Query implements Following.OpenQuery {
       row.tasks = Math.max(1, tasks);
       skipAbove(stageId);
     } else if (attempt > row.attempt) {
-      row.tasks = row.finished + tasks;
+      row.tasks = Math.max(1, row.finished + tasks);
       row.started = row.finished;
     } else {
       return;

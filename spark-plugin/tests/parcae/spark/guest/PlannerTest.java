@@ -271,6 +271,13 @@ final class PlannerTest {
     Check.same(((List<?>) members.get(run.get(planner))).size(), 1_000, "members");
   }
 
+  private static void emptyAttempts() {
+    Query query = new Query(List.of("a"), null, 100, 0);
+    query.submitted(1, 0, 3);
+    query.submitted(1, 1, 0);
+    Check.same(query.rows().get(0).tasks, 1, "tasks of an attempt with nothing to run");
+  }
+
   /** The thread plans after an event, and again at the order's wake-up time without an event. */
   private static void wakeUps(Policy probing) throws Exception {
     Guest guest = new Guest("a.Plugin");
@@ -301,6 +308,7 @@ final class PlannerTest {
     Check.test("the golden runs", () -> golden(cases));
     Check.test("stages that need not run", PlannerTest::skippedStages);
     Check.test("tasks that fail, copies, lost output", PlannerTest::failures);
+    Check.test("attempts with nothing to run", PlannerTest::emptyAttempts);
     Check.test("queries that recur", PlannerTest::learning);
     Check.test("SQL executions", PlannerTest::executions);
     Policy probing = read(cases.get(cases.size() - 1).path("policy"));
