@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from parcae.errors import ConfigError
+from parcae.spark import tpch_spark
 from parcae.spark.applications import SparkFailedError
 from parcae.spark.home import find_spark
 from parcae.spark.tpch_plan import TpchConfig
@@ -48,6 +52,30 @@ def test_a_jvm_that_does_not_start_is_quoted(
     monkeypatch.setenv("SPARK_HOME", str(find_spark().path))  # which is changed and put back
     with pytest.raises(SparkFailedError, match=r"no JVM started with --memory 1m: .*maximum heap"):
         TpchSpark(find_spark(), None, tmp_path, tmp_path, {}, 1, "1m", {})
+
+
+@needs_spark
+def test_the_line_that_says_why_the_plugin_went_off_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TpchSpark, "_start_jvm", lambda *_: None)
+    monkeypatch.setattr(TpchSpark, "_check_plugin", lambda *_: None)
+    meters = MagicMock()
+    meters.return_value.read.return_value = (0.0, 0.0, 0.0)
+    monkeypatch.setattr(tpch_spark, "_Meters", meters)
+    monkeypatch.setattr(tpch_spark, "_Running", MagicMock())
+    spark = TpchSpark(find_spark(), None, tmp_path, tmp_path, {}, 1, "1g", {})
+    spark._gateway = MagicMock()
+
+    @contextmanager
+    def context(_: Application) -> Iterator[tuple[Any, Any]]:
+        lines = ("parcae: off, Spark schedules by itself: planning failed", "parcae: a later line")
+        (tmp_path / "spark.log").write_text("\n".join(lines))
+        yield MagicMock(), MagicMock()
+
+    monkeypatch.setattr(spark, "_context", context)
+    with pytest.raises(SparkFailedError, match=r"during the run: .*planning failed$"):
+        spark.run(Application("FIFO", None, {}), [])
 
 
 @needs_spark

@@ -10,7 +10,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,8 +223,8 @@ class TpchSpark:
             jvm_s, python_s, other_cores = meters.read()
             loads = (load, os.getloadavg()[0])
         lines = tuple(line for line in self._new_lines(log_start) if "parcae: " in line)
-        if application.plugin is not None and any(_OFF in line for line in lines):
-            raise SparkFailedError(f"the plugin went off during the run: {lines[-1]}")
+        if application.plugin is not None and (why := _why_off(lines)):
+            raise SparkFailedError(f"the plugin went off during the run: {why}")
         return Finished(
             endings=endings,
             first_ms=running.first_ms,
@@ -288,10 +288,7 @@ class TpchSpark:
         root = context._jsc.sc().taskScheduler().rootPool()
         if _POOL in [pool.name() for pool in root.schedulableQueue().toArray()]:
             return
-        why = next(
-            (line for line in self._new_lines(log_start) if _OFF in line),
-            f"the log {self._log} does not say why",
-        )
+        why = _why_off(self._new_lines(log_start)) or f"the log {self._log} does not say why"
         raise SparkFailedError(f"the plugin is not on: {why}")
 
     def _log_size(self) -> int:
@@ -302,6 +299,11 @@ class TpchSpark:
         with self._log.open("rb") as stream:
             stream.seek(before)
             return stream.read().decode(errors="replace").splitlines()
+
+
+def _why_off(lines: Iterable[str]) -> str | None:
+    """The line of the log in which the plugin says why it is off; None if there is none."""
+    return next((line for line in lines if _OFF in line), None)
 
 
 @contextmanager
