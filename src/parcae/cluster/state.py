@@ -85,8 +85,8 @@ STAGE = np.dtype(
         # Order in which stages became runnable; negative while not runnable. COMPLETE_RANK: the
         # world of cores knows that the stage is complete.
         ("frontier_rank", "i8"),
-        # World of cores: its `frontier_rank` whenever it is runnable; -1 until it was. A stage whose
-        # tasks run again keeps its place, as Spark's task sets do.
+        # World of cores: its `frontier_rank` whenever it is runnable; -1 before it was runnable. A
+        # stage whose tasks run again keeps its place, as a task set of Spark does.
         ("first_rank", "i8"),
         ("num_parents_unsaturated", "i8"),
         ("num_parents_unfinished", "i8"),
