@@ -317,7 +317,8 @@ def check_named(checkpoint: Path) -> None:
     """Check that the path of a checkpoint can be used as the name of its policy.
 
     Raises:
-        ConfigError: it has a comma, or reads as another policy or as one with additions.
+        ConfigError: it has a comma, begins with a space, or reads as another policy or as one with
+            additions.
 
     Example: `plan:a/best.safetensors` is a name of the policy `plan`.
     """
@@ -329,8 +330,9 @@ def check_named(checkpoint: Path) -> None:
     is_other = is_rollout(text) or ORDER_CATALOG.find(text)[0] is not None
     if "," in text or is_other or not is_whole:
         raise ConfigError(
-            f"{text!r} could not be named as a policy, because it has a comma or reads as "
-            "another policy (plan:..., ...+guard:1.1): choose another folder or file name"
+            f"{text!r} could not be named as a policy, because it has a comma, begins with a "
+            "space or reads as another policy (plan:..., ...+guard:1.1): choose another folder or "
+            "file name"
         )
 
 
