@@ -164,6 +164,17 @@ def test_the_learning_rate_falls_linearly_to_its_share_at_the_end() -> None:
     assert step(0.5) / step(1.0) == pytest.approx(0.6, rel=1e-3)
 
 
+def test_a_network_that_never_starts_a_job_is_measured_and_pays_for_it() -> None:
+    learner = DeepRMLearner(_TOY, settings=_FEW)
+    learner.num_selection = 2
+    ((before, weights),) = learner.measure()
+    # It lets time pass, with a probability of 1 in float32.
+    weights["actions.bias"][-1] = 200.0
+    learner.restore(weights, learner.state())
+    ((after, _),) = learner.measure()
+    assert after > 100 * before
+
+
 def test_threads_change_nothing() -> None:
     def after(threads: int) -> bytes:
         learner = DeepRMLearner(_TOY, settings=_FEW, num_threads=threads)

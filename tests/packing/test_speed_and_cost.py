@@ -7,8 +7,8 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.metrics.packing import parse_cost, slowdown
-from parcae.packing.config import PackingConfig
-from parcae.packing.layout import Cost
+from parcae.packing.config import PackingConfig, most_steps
+from parcae.packing.layout import VOID, Cost
 from parcae.packing.sources import LogSource, sped_up
 from parcae.packing.world import PackingBatch, shortest_makespan
 from parcae.policies.packing.catalog import make_packing_policy
@@ -41,6 +41,35 @@ def test_slowdown_and_makespan_count_alike_for_every_job(policy: str) -> None:
 
 def test_the_objective_has_a_name() -> None:
     assert parse_cost("slowdown+makespan") is Cost.SLOWDOWN_MAKESPAN
+
+
+@pytest.mark.parametrize(
+    ("config", "most"),
+    [
+        # 3 starts, and 20 steps of arrivals and 90 of durations.
+        (PackingConfig(horizon=40), 20_000 + 3 + 110),
+        (PackingConfig(horizon=40, window=150), 20_000 + 3 + 150),
+        # 3 starts, arrivals and finishes.
+        (PackingConfig.for_log(_JOBS), 20_000 + 9),
+        (PackingConfig(horizon=40, max_decisions=7), 7),
+    ],
+    ids=["steps", "a long window", "exact", "given"],
+)
+def test_a_run_ends_whose_policy_never_starts_a_job(config: PackingConfig, most: int) -> None:
+    batch = PackingBatch([_JOBS], config)
+    batch.begin()
+    while not batch.is_over.all():
+        batch.step(np.array([VOID]))
+    assert batch.outcome(0).num_decisions == config.most_decisions(_JOBS) == most
+    assert (batch.outcome(0).start < 0).all()
+
+
+def test_the_most_steps_are_those_of_the_longest_piece() -> None:
+    late = RigidJobs("late", [2, 5, 6], [3, 1, 7], [[1]] * 3, [4])
+    assert most_steps(late) == 6 + 11
+    # The pieces of two jobs take 3 + 4 and 1 + 8 steps.
+    assert most_steps(late, 2) == 9
+    assert most_steps(late, 4) == most_steps(late.piece(0, 0)) == 0
 
 
 @pytest.mark.parametrize("speeds", [(), (1.0, 0.0), (math.nan,), (1e-300,), (math.inf,)])

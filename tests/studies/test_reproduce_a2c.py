@@ -12,6 +12,7 @@ import pytest
 from parcae.errors import ConfigError
 from parcae.packing.config import PackingConfig
 from parcae.packing.sources import LogSource
+from parcae.policies.packing.catalog import make_packing_policy
 from parcae.studies.reproduce.a2c import Measured, orderings
 from parcae.studies.reproduce.a2c_architectures import Curve, convergence
 from parcae.studies.reproduce.a2c_log import PieceStage, table4
@@ -62,6 +63,13 @@ def test_pieces_of_a_log_have_no_job_in_common(num_jobs: int, pieces: int) -> No
     joined = np.concatenate(ids)
     assert np.array_equal(joined, np.arange(joined[0], joined[0] + 100 * pieces))
     assert joined[0] != PieceStage(source, 1_002, 4).sequences[0].ids[0]
+
+
+def test_runs_of_a_log_that_takes_many_steps_are_not_cut() -> None:
+    # A job of a step every hundred steps: 25,000 steps in which nothing can be started.
+    rare = RigidJobs("rare", np.arange(250) * 100, np.ones(250), np.ones((250, 1)), [4])
+    stage = PieceStage(LogSource(rare, None, PackingConfig()), 1_000, 1)
+    assert stage.play(make_packing_policy("sjf")).num_unfinished == 0
 
 
 def test_pieces_of_a_short_log_are_named_by_their_size_and_one_gives_no_verdict(

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parcae.errors import ConfigError, problem, suggestion
 from parcae.metrics.objectives import Objective, parse_objective
 from parcae.metrics.packing import parse_cost
-from parcae.packing.config import PackingConfig, TimeMode
+from parcae.packing.config import PackingConfig, TimeMode, most_steps
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource, LogSource, PackingSource
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -183,21 +182,6 @@ class PackingSettings(BaseModel):
         """The largest number of jobs in an episode."""
         return self.window if self.jobs is None else self.num_jobs or len(self.jobs)
 
-    @property
-    def _most_steps(self) -> int:
-        """Steps in which the given jobs of an episode arrive, and then run one after another.
-
-        Every step without a placement is a decision. 0 for jobs that are drawn.
-        """
-        count = self.most_jobs
-        if self.jobs is None or not 1 <= count <= len(self.jobs):
-            return 0
-        arrival = self.jobs.arrival
-        # A piece begins with the arrival of its first job, all jobs at step 0.
-        begin = 0 if self.num_jobs is None else arrival[: len(arrival) - count + 1]
-        done = np.concatenate([[0], np.cumsum(self.jobs.duration)])
-        return int((arrival[count - 1 :] - begin + done[count:] - done[:-count]).max())
-
     def source(self) -> PackingSource:
         """Return the source of the job sequences.
 
@@ -206,7 +190,10 @@ class PackingSettings(BaseModel):
         """
         config = self.world
         if "max_decisions" not in config.model_fields_set:
-            most = DECISIONS_PER_JOB * self.most_jobs + self._most_steps
+            most = DECISIONS_PER_JOB * self.most_jobs
+            if self.jobs is not None:
+                # Every step without a placement is a decision.
+                most += most_steps(self.jobs, self.num_jobs)
             config = config.model_copy(update={"max_decisions": most})
         if self.jobs is not None:
             return LogSource(self.jobs, self.num_jobs, config)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from parcae.workloads.rigid import RigidJobs
 
-#: Default limit of decisions per run: no policy that lets time pass now and then reaches it.
-_MANY = 1 << 40
+#: Default of `max_decisions`: the jobs of a run limit its decisions, see `most_decisions`.
+_BY_JOBS = 1 << 40
+#: Decisions that a run may take beyond those that its jobs need: a policy may hesitate.
+_SPARE = 20_000
 #: Most steps of a horizon, job slots and jobs of a backlog: a cluster has memory for each of them.
 _MOST = 1 << 20
 #: Bounded slowdown takes shorter jobs as this long: 10 s, as is usual for logs of batch clusters.
@@ -41,7 +44,8 @@ class PackingConfig(BaseModel):
             last row.
         bound: bounded slowdown takes shorter durations as this long.
         max_decisions: the run ends after so many decisions, in case the policy lets time pass for
-            ever. Jobs that never started are reported.
+            ever. Jobs that never started are reported. By default the jobs say how many, see
+            `most_decisions`.
 
     Source: DeepRM, section 3 and 4.1 (its 20 steps, 10 slots, backlog of 60).
     """
@@ -56,9 +60,40 @@ class PackingConfig(BaseModel):
     ends_early: bool = False
     as_coded: bool = False
     bound: float = Field(default=1.0, gt=0)
-    max_decisions: int = Field(default=_MANY, ge=1, le=_MANY)
+    max_decisions: int = Field(default=_BY_JOBS, ge=1, le=_BY_JOBS)
 
     @classmethod
     def for_log(cls, jobs: RigidJobs) -> PackingConfig:
         """Return the config for a log: exact times, with a bound of 10 s if steps are seconds."""
         return cls(mode=TimeMode.EXACT, bound=float(BOUND_S) if jobs.step == "s" else 1.0)
+
+    def most_decisions(self, jobs: RigidJobs) -> int:
+        """Return the number of decisions after which a run of these jobs ends.
+
+        By default, these are 20,000 more than it takes to run the jobs one after another. A policy
+        that starts jobs now and then does not reach them.
+        """
+        if self.max_decisions < _BY_JOBS:
+            return self.max_decisions
+        # Each start is a decision, and so is each step without one, or each arrival and finish.
+        is_exact = self.mode is TimeMode.EXACT
+        passing = 2 * len(jobs) if is_exact else max(self.window, most_steps(jobs))
+        return _SPARE + len(jobs) + passing
+
+
+def most_steps(jobs: RigidJobs, num_jobs: int | None = None) -> int:
+    """Return the most steps in which jobs of an episode arrive and then run one after another.
+
+    Args:
+        jobs: the jobs; 0 steps if there are none, or fewer than `num_jobs`.
+        num_jobs: episodes are pieces of so many consecutive jobs, which begin with the arrival of
+            their first job; None: one episode of all jobs, which begins at step 0.
+
+    Example: jobs of 3 and 1 steps that arrive at 2 and 5 take at most 5 + 4 = 9 steps.
+    """
+    count = len(jobs) if num_jobs is None else num_jobs
+    if not 1 <= count <= len(jobs):
+        return 0
+    begin = 0 if num_jobs is None else jobs.arrival[: len(jobs) - count + 1]
+    done = np.concatenate([[0], np.cumsum(jobs.duration)])
+    return int((jobs.arrival[count - 1 :] - begin + done[count:] - done[:-count]).max())

@@ -83,8 +83,9 @@ def make_sequence_tables(sequences: Sequence[RigidJobs], config: PackingConfig) 
         specs["log_estimate"][row, :n] = np.log(jobs.estimate)
         demand[row, :n] = jobs.demand
         counts[row] = n
-    for key in ("window", "ends_early", "as_coded", "bound", "max_decisions"):
+    for key in ("window", "ends_early", "as_coded", "bound"):
         rules[key] = getattr(config, key)
+    rules["max_decisions"][:, 0] = [config.most_decisions(jobs) for jobs in sequences]
     rules["makespan_weight"][:, 0] = [len(jobs) / shortest_makespan(jobs) for jobs in sequences]
     rules["is_exact"] = config.mode is TimeMode.EXACT
     return SequenceTables(specs, demand, counts, rules)

@@ -40,8 +40,6 @@ from parcae.workloads.rigid import RigidJobs
 FloatArray = npt.NDArray[np.float64]
 #: Number of iterations of a full training (DeepRM, section 4.1).
 FULL_ITERATIONS = 1_000
-#: Limit that ends a run whose policy never starts a job.
-_MAX_DECISIONS = 20_000
 
 
 def source_at(rate: float) -> DrawnSource:
@@ -110,9 +108,8 @@ class Stage:
 
     def batch(self, wants_profile: bool) -> PackingBatch:
         """One cluster per sequence, before its run begins."""
-        config = self.source.config.model_copy(update={"max_decisions": _MAX_DECISIONS})
         return PackingBatch(
-            self.sequences, config, wants_profile=wants_profile, seed=self.first_seed
+            self.sequences, self.source.config, wants_profile=wants_profile, seed=self.first_seed
         )
 
     def play(self, policy: PackingPolicy) -> Played:
