@@ -107,3 +107,11 @@ def test_means_over_spans_keep_the_area_under_the_steps() -> None:
         0.0,
         1.0,
     ]
+
+
+def test_an_area_beyond_the_largest_int64_has_a_mean() -> None:
+    # 1 PB of memory in KB for three years and then none for a day; times in seconds.
+    years = 3 * 365 * 86_400
+    times, count = steps(np.array([0]), np.array([years]), np.array([2**40]))
+    means = mean_over_spans(times, count, np.array([0.0, years / 2, years, years + 86_400]))
+    assert means == pytest.approx([2**40, 2**40, 0])

@@ -114,7 +114,8 @@ def mean_over_spans(times_ms: Int64Array, count: Int64Array, edges_ms: FloatArra
     if len(times_ms) == 0:
         return np.zeros(len(edges_ms) - 1)
     # The integral of the step function is piecewise linear: interpolate it at the edges.
-    area = np.concatenate([[0.0], np.cumsum(count[:-1] * np.diff(times_ms))])
+    # As floats: in KB of memory x seconds it may exceed the largest int64.
+    area = np.concatenate([[0.0], np.cumsum(count[:-1] * np.diff(times_ms).astype(np.float64))])
     end = float(times_ms[-1])
     last = float(count[-1])
     at = np.interp(edges_ms, times_ms, area) + last * np.maximum(0.0, edges_ms - end)
