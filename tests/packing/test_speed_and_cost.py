@@ -1,12 +1,13 @@
 """Logs whose jobs arrive faster, and the cost that weighs slowdown and makespan."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from parcae.errors import ConfigError
-from parcae.metrics.packing import parse_cost, slowdown
+from parcae.metrics.packing import makespan, parse_cost, slowdown
 from parcae.packing.config import PackingConfig, most_steps
 from parcae.packing.layout import VOID, Cost
 from parcae.packing.sources import LogSource, sped_up
@@ -34,9 +35,27 @@ def test_slowdown_and_makespan_count_alike_for_every_job(policy: str) -> None:
     batch = PackingBatch([_JOBS], PackingConfig.for_log(_JOBS))
     batch.run(make_packing_policy(policy).play_many, 1)
     outcome = batch.outcome(0)
-    makespan = float(outcome.finish.max())
-    expected = slowdown(outcome).sum() + 3 * makespan / 65.0
+    expected = slowdown(outcome).sum() + 3 * makespan(outcome) / 65.0
     assert batch.costs(Cost.SLOWDOWN_MAKESPAN)[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PackingConfig(horizon=40),
+        PackingConfig(horizon=40, window=500),
+        PackingConfig.for_log(_JOBS),
+    ],
+    ids=["steps", "a long window", "exact"],
+)
+def test_the_makespan_counts_from_the_first_arrival_like_its_metric(config: PackingConfig) -> None:
+    late = replace(_JOBS, arrival=_JOBS.arrival + 7)
+    batch = PackingBatch([late], config)
+    batch.run(make_packing_policy("sjf").play_many, 1)
+    found = batch.costs(Cost.MAKESPAN)[0]
+    assert found == makespan(batch.outcome(0))
+    both = batch.costs(Cost.SLOWDOWN_MAKESPAN)[0] - batch.costs(Cost.BOUNDED_SLOWDOWN)[0]
+    assert both == pytest.approx(3 * found / shortest_makespan(late))
 
 
 def test_the_objective_has_a_name() -> None:

@@ -25,7 +25,7 @@ class Cost(IntEnum):
     BOUNDED_SLOWDOWN = 1  # the same with durations of at least `bound`
     COMPLETION = 2  # jobs in the system
     UTILIZATION = 3  # minus the share of the resources in use, summed over resources
-    MAKESPAN = 4  # 1 while any job is unfinished
+    MAKESPAN = 4  # 1 from the first arrival on, while any job is unfinished
     # BOUNDED_SLOWDOWN and, for every job, MAKESPAN / the shortest makespan that is possible
     SLOWDOWN_MAKESPAN = 5
 

@@ -266,7 +266,9 @@ def _charge(state, sequence, steps):  # type: ignore[no-untyped-def]
     else:
         for resource in range(state.free.shape[1]):
             costs[_UTILIZATION] -= 1.0 - state.free[0, resource] / state.capacity[resource]
-    if present > 0 or clock.num_arrived[0] < sequence.num_jobs[0]:
+    # The makespan begins with the first arrival, wherever the clock begins.
+    is_busy = present > 0 or clock.num_arrived[0] < sequence.num_jobs[0]
+    if is_busy and clock.num_arrived[0] > 0:
         costs[_MAKESPAN] += steps
         costs[_BOTH] += (clock.bounded_weight[0] + sequence.rules.makespan_weight[0]) * steps
 
