@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from parcae.errors import ConfigError
 from parcae.metrics.packing import makespan, parse_cost, slowdown
-from parcae.packing.config import PackingConfig, most_steps
+from parcae.packing.config import PackingConfig, TimeMode, most_steps
 from parcae.packing.layout import VOID, Cost
 from parcae.packing.sources import LogSource, sped_up
 from parcae.packing.world import PackingBatch, shortest_makespan
@@ -81,6 +82,12 @@ def test_a_run_ends_whose_policy_never_starts_a_job(config: PackingConfig, most:
         batch.step(np.array([VOID]))
     assert batch.outcome(0).num_decisions == config.most_decisions(_JOBS) == most
     assert (batch.outcome(0).start < 0).all()
+
+
+def test_quirks_of_the_released_code_are_refused_with_exact_times() -> None:
+    assert PackingConfig(as_coded=True).as_coded
+    with pytest.raises(ValidationError, match="leave out as_coded, or the mode 'exact'"):
+        PackingConfig(mode=TimeMode.EXACT, as_coded=True)
 
 
 def test_the_most_steps_are_those_of_the_longest_piece() -> None:

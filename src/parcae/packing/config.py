@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parcae.workloads.rigid import RigidJobs
 
@@ -41,7 +41,7 @@ class PackingConfig(BaseModel):
         ends_early: the run ends with the window, even if jobs are unfinished.
         as_coded: reproduce two quirks of the released code: a job that finishes together with
             another may stay one step longer (and cost), and no job is booked into the horizon's
-            last row.
+            last row (steps only; with exact times it is refused).
         bound: bounded slowdown takes shorter durations as this long.
         max_decisions: the run ends after so many decisions, in case the policy lets time pass for
             ever. Jobs that never started are reported. By default the jobs say how many, see
@@ -61,6 +61,15 @@ class PackingConfig(BaseModel):
     as_coded: bool = False
     bound: float = Field(default=1.0, gt=0)
     max_decisions: int = Field(default=_BY_JOBS, ge=1, le=_BY_JOBS)
+
+    @model_validator(mode="after")
+    def _has_quirks_in_steps_only(self) -> PackingConfig:
+        if self.as_coded and self.mode is TimeMode.EXACT:
+            raise ValueError(
+                "as_coded has no meaning with exact times, as the released code counts time in "
+                "steps: leave out as_coded, or the mode 'exact'"
+            )
+        return self
 
     @classmethod
     def for_log(cls, jobs: RigidJobs) -> PackingConfig:
