@@ -203,7 +203,8 @@ def test_pieces_of_given_jobs_are_drawn_by_seed() -> None:
 
 def test_settings_that_say_nothing_are_taken() -> None:
     assert PackingEnv(jobs=None, num_jobs=None, window=6).episodes.settings.most_jobs == 6
-    assert PackingEnv(jobs=_THREE, num_jobs=None).episodes.settings.most_jobs == 3
+    settings = PackingEnv(jobs=_THREE, num_jobs=None, ends_early=False).episodes.settings
+    assert settings.most_jobs == 3
 
 
 @pytest.mark.parametrize(
@@ -227,6 +228,7 @@ def test_settings_that_say_nothing_are_taken() -> None:
         ({"num_jobs": 4}, "setting num_jobs = 4: .* leave num_jobs out .* or give jobs"),
         ({"jobs": _THREE, "rates": (0.7,)}, "setting rates: .* leave out rates, or leave out jobs"),
         ({"jobs": _THREE, "window": 50}, "setting window: .* leave out window"),
+        ({"jobs": _THREE, "ends_early": True}, "setting ends_early: .* leave out ends_early"),
         ({"jobs": _THREE, "mix": "code"}, "setting mix: .* leave out mix"),
         ({"jobs": _THREE, "num_units": 4, "num_resources": 1}, "out num_units and num_resources"),
     ],

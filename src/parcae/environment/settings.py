@@ -210,8 +210,8 @@ def read_packing(given: Mapping[str, Any]) -> PackingSettings:
 
     Raises:
         ConfigError: an unknown key (the message suggests a similar one), a value out of range, an
-            unknown mix or objective, exact times, or a setting without effect (one of drawn jobs
-            next to `jobs`, or `num_jobs` without `jobs`).
+            unknown mix or objective, exact times, a setting without effect (one of drawn jobs
+            next to `jobs`, or `num_jobs` without `jobs`), or `ends_early` next to `jobs`.
     """
     world_keys = [key for key in PackingConfig.model_fields if key != "window"]
     own_keys = [key for key in PackingSettings.model_fields if key != "world"]
@@ -229,7 +229,7 @@ def read_packing(given: Mapping[str, Any]) -> PackingSettings:
 
 
 def _check_jobs(settings: PackingSettings) -> None:
-    """Refuse jobs that cannot be played, and settings that have no effect on the jobs."""
+    """Refuse jobs that cannot be played, and settings that do not go with the jobs."""
     if settings.jobs is None and settings.num_jobs is not None:
         raise ConfigError(
             f"setting num_jobs = {settings.num_jobs}: it takes a part of `jobs`, and none are "
@@ -246,6 +246,11 @@ def _check_jobs(settings: PackingSettings) -> None:
             "setting jobs: the list is empty; give at least one job, or leave jobs out to draw them"
         )
     world = settings.world
+    if settings.jobs is not None and world.ends_early:
+        raise ConfigError(
+            "setting ends_early: an episode would end with the window in which jobs are drawn, and "
+            "given `jobs` have none; leave out ends_early, or leave out jobs"
+        )
     longest = job_mix(settings.mix).long[1]
     if settings.jobs is None and longest > world.horizon - world.as_coded:
         raise ConfigError(
