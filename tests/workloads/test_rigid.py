@@ -23,6 +23,7 @@ def _jobs(**changes: Any) -> RigidJobs:
 def test_what_is_not_given_follows_from_the_rest() -> None:
     jobs = _jobs()
     assert (len(jobs), jobs.estimate.tolist(), jobs.ids.tolist()) == (2, [3, 1], [0, 1])
+    assert jobs.rows.tolist() == [0, 1]
     assert (jobs.resources, jobs.step) == (("resource 0", "resource 1"), "step")
 
 
@@ -64,6 +65,7 @@ def test_jobs_cannot_be_changed() -> None:
         ({"capacity": [], "demand": np.zeros((2, 0))}, "0 resources"),
         ({"duration": [3]}, "one entry a job"),
         ({"estimate": [3]}, "one entry a job"),
+        ({"rows": [3]}, "one entry a job"),
         ({"resources": ("cpu",)}, "resources one name for each entry"),
         ({"duration": [3, 1.5]}, "duration holds a value that is not a whole number"),
         ({"arrival": [0, float("nan")]}, "arrival holds a value that is not a whole number"),

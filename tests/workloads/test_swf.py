@@ -27,6 +27,19 @@ def _line(number: int, submit: object, run: object, processors: object, **others
     return " ".join(str(fields.get(field.name.lower(), -1)) for field in Field)
 
 
+def test_rows_are_those_of_all_lines_by_submission_however_the_log_is_read(tmp_path: Path) -> None:
+    path = _log(
+        tmp_path,
+        _line(5, 300, 30, 4, partition=1),
+        _line(-1, 100, 30, 4, partition=2),
+        _line(-1, 200, 30, 4, partition=1, status=5),
+        _line(5, 200, 30, 4, partition=1),
+    )
+    assert read_swf(path).jobs.rows.tolist() == [0, 1, 2, 3]
+    assert read_swf(path, partitions=[1]).jobs.rows.tolist() == [1, 2, 3]
+    assert read_swf(path, partitions=[1], cancelled="drop").jobs.halves()[1].rows.tolist() == [3]
+
+
 def _log(tmp_path: Path, *lines: str, header: str = _HEADER, end: str = "\n") -> Path:
     path = tmp_path / "small.swf"
     path.write_text(header + "\n".join(lines) + end)

@@ -8,6 +8,7 @@ the runs show. `compare`, `learn` and the report print both. `packing_warnings` 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -89,12 +90,28 @@ def learned_warnings(
 
 
 def _learned_jobs(source: Mapping[str, Any], jobs: RigidJobs) -> npt.NDArray[np.bool_]:
-    """Which jobs a source draws from, bool[num_jobs]: of the same log, and in its range of ids."""
+    """Which jobs a source draws from, bool[num_jobs]: of the same log, and in its range of rows.
+
+    Of this range, jobs that were left out when the log was read for the source count, too.
+    """
     is_known = np.zeros(len(jobs), np.bool_)
     for part in source.get("mixed", [source]):
-        if "log" in part and log_name(part["log"]) == log_name(jobs.name):
+        if "log" not in part or log_name(part["log"]) != log_name(jobs.name):
+            continue
+        if "first_row" in part:
+            is_known |= (part["first_row"] <= jobs.rows) & (jobs.rows <= part["last_row"])
+        elif _are_numbered_in_order(jobs):
+            # Cards of older versions have no rows.
             is_known |= (part["first_id"] <= jobs.ids) & (jobs.ids <= part["last_id"])
     return is_known
+
+
+def _are_numbered_in_order(jobs: RigidJobs) -> bool:
+    """Whether ids may ascend through the whole log, so that they are identities.
+
+    Then the id of a row is at least the row. Where numbers begin again, it is smaller.
+    """
+    return bool((np.diff(jobs.ids) > 0).all() and (jobs.ids >= jobs.rows).all())
 
 
 def promise_warnings(policies: Mapping[str, PolicyText]) -> list[str]:
@@ -184,11 +201,14 @@ def _are_same_jobs(one: RigidJobs, other: RigidJobs) -> bool:
 
 
 def _shared_jobs(sequences: Sequence[RigidJobs]) -> str:
-    """Whether pieces of a log overlap; ids of drawn jobs are no identities."""
+    """Whether pieces of a log overlap; drawn jobs are of no log."""
     if len(sequences) < 2 or sequences[0].step != "s":
         return ""
-    _, counts = np.unique(np.concatenate([jobs.ids for jobs in sequences]), return_counts=True)
-    share = float((counts > 1).mean())
+    rows_of: defaultdict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
+    for jobs in sequences:
+        rows_of[log_name(jobs.name)].append(jobs.rows)
+    counts = [np.unique(np.concatenate(rows), return_counts=True)[1] for rows in rows_of.values()]
+    share = float((np.concatenate(counts) > 1).mean())
     if share == 0 or _repeated_sequences(sequences):
         return ""
     return (

@@ -144,13 +144,13 @@ class LogSource:
 
     def card(self) -> dict[str, Any]:
         """Return the source's description; the log itself is not part of it."""
-        first = int(self.jobs.ids[0])
-        last = int(self.jobs.ids[-1])
         origin = {
             "log": self.jobs.name,
             "jobs": len(self.jobs),
-            "first_id": first,
-            "last_id": last,
+            "first_id": int(self.jobs.ids[0]),
+            "last_id": int(self.jobs.ids[-1]),
+            "first_row": int(self.jobs.rows[0]),
+            "last_row": int(self.jobs.rows[-1]),
             "piece": self.num_jobs,
             "speeds": list(self.speeds),
         }

@@ -32,9 +32,12 @@ class RigidJobs:
             the true duration by default.
         resources: a name for each resource.
         step: unit of time.
-        ids: int64[num_jobs], identifiers of the jobs in their source; 0, 1, ... by default.
+        ids: int64[num_jobs], identifiers of the jobs in their source, for messages; they may be
+            missing or repeated there. 0, 1, ... by default.
         users: int64[num_jobs], the users who submitted the jobs, -1 for an unknown one; empty if
             the source names no users.
+        rows: int64[num_jobs], rows of the jobs among all jobs of their source, in order of arrival,
+            however the source is filtered and cut; 0, 1, ... by default.
 
     Raises:
         WorkloadError: arrays of inconsistent shapes, a negative time, or a job larger than the
@@ -53,20 +56,24 @@ class RigidJobs:
     step: str = "step"
     ids: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     users: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    rows: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
-        for key in ("arrival", "duration", "demand", "capacity", "estimate", "ids", "users"):
+        per_job = ("arrival", "duration", "demand", "estimate", "ids", "users", "rows")
+        for key in (*per_job, "capacity"):
             object.__setattr__(self, key, _whole(self.name, key, getattr(self, key)))
         self._set_defaults()
         self._check_shapes()
         self._check_values()
 
     def _set_defaults(self) -> None:
-        """True durations as estimates, ids from 0, and numbered resource names."""
+        """True durations as estimates, ids and rows from 0, and numbered resource names."""
         if not len(self.estimate):
             object.__setattr__(self, "estimate", self.duration)
-        if not len(self.ids):
-            object.__setattr__(self, "ids", _frozen(np.arange(len(self.arrival), dtype=np.int64)))
+        for key in ("ids", "rows"):
+            if not len(getattr(self, key)):
+                numbers = np.arange(len(self.arrival), dtype=np.int64)
+                object.__setattr__(self, key, _frozen(numbers))
         if not self.resources:
             resources = tuple(f"resource {r}" for r in range(len(self.capacity)))
             object.__setattr__(self, "resources", resources)
@@ -79,13 +86,13 @@ class RigidJobs:
                 f"{self.name}: demand must be [{count} jobs, {num_resources} resources], "
                 f"not {self.demand.shape}"
             )
-        lengths = {count, len(self.duration), len(self.estimate), len(self.ids)}
+        lengths = {count, len(self.duration), len(self.estimate), len(self.ids), len(self.rows)}
         if len(self.users):
             lengths.add(len(self.users))
         if len(lengths) != 1 or len(self.resources) != num_resources:
             raise WorkloadError(
-                f"{self.name}: arrival, duration, demand, estimate, ids and users must have one "
-                "entry a job, resources one name for each entry of capacity"
+                f"{self.name}: arrival, duration, demand, estimate, ids, users and rows must have "
+                "one entry a job, resources one name for each entry of capacity"
             )
 
     def _check_values(self) -> None:
@@ -166,6 +173,7 @@ class RigidJobs:
             self.step,
             self.ids[rows],
             self.users[rows],
+            self.rows[rows],
         )
 
     def halves(self) -> tuple[RigidJobs, RigidJobs]:

@@ -94,6 +94,7 @@ def to_steps(
         np.full(len(size), num_units, np.int64),
         resources=jobs.resources,
         ids=jobs.ids[rows],
+        rows=jobs.rows[rows],
     )
     # Work is measured as (share of each resource) x (seconds), summed over resources.
     exact_work = float((jobs.demand[rows] / size * jobs.duration[rows, None]).sum())

@@ -357,11 +357,13 @@ def _jobs(
     clock.
     """
     _note_changes(line_filter, values, estimates)
-    rows = np.flatnonzero(line_filter.is_kept)
     # A stable sort keeps the file's order of jobs that were submitted at the same time.
-    rows = rows[np.argsort(values[rows, Field.SUBMIT_TIME], kind="stable")]
+    order = np.argsort(values[:, Field.SUBMIT_TIME], kind="stable")
+    # Rows of the log are those of all its lines: they are the same whichever lines are kept.
+    rows = np.flatnonzero(line_filter.is_kept[order])
+    lines = order[rows]
     submit, run_time, requested = (
-        values[rows, f] for f in (Field.SUBMIT_TIME, Field.RUN_TIME, Field.REQUESTED_TIME)
+        values[lines, f] for f in (Field.SUBMIT_TIME, Field.RUN_TIME, Field.REQUESTED_TIME)
     )
     has_estimate = (requested > 0) & (estimates == "requested")
     arrival = np.rint(submit).astype(np.int64)
@@ -370,12 +372,13 @@ def _jobs(
         arrival=arrival - arrival[0],
         duration=_whole_s(run_time),
         estimate=_whole_s(np.where(has_estimate, requested, run_time)),
-        demand=demand[rows].astype(np.int64),
+        demand=demand[lines].astype(np.int64),
         capacity=np.array(capacity, np.int64),
         resources=("processors", "memory")[: len(capacity)],
         step="s",
-        ids=values[rows, Field.JOB_NUMBER].astype(np.int64),
-        users=_users(values[rows, Field.USER]),
+        ids=values[lines, Field.JOB_NUMBER].astype(np.int64),
+        users=_users(values[lines, Field.USER]),
+        rows=rows,
     )
     return jobs, int(arrival[0])
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, PolicyError, WorkloadError
+from parcae.evaluation.doubts import learned_warnings
 from parcae.evaluation.packing import tuning
 from parcae.evaluation.packing.compare import compare_log, compare_packing, part_of
 from parcae.evaluation.packing.view import number, title
@@ -23,7 +24,7 @@ from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.layout import WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy
 from parcae.workloads.random_streams import TUNING_SEED_START
-from parcae.workloads.rigid import RigidJobs
+from parcae.workloads.rigid import IntArray, RigidJobs
 
 SOURCE = DrawnSource(rates=(0.7,), window=20)
 
@@ -237,6 +238,38 @@ def test_a_policy_that_learned_from_the_jobs_of_the_comparison_is_warned_of(tmp_
     assert len(_warnings(compare_log(sped, ["easy", str(path)], part="first"))) == 1
     third = replace(jobs, name="third")
     assert _warnings(compare_log(third, ["easy", str(path)], part="first")) == []
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [np.full(200, -1), np.arange(200) % 100 + 1, np.random.default_rng(3).permutation(200)],
+    ids=["missing", "repeated", "in another order"],
+)
+def test_jobs_are_known_by_their_rows_and_not_by_numbers_that_are_no_identities(
+    ids: IntArray,
+) -> None:
+    jobs = replace(log(), ids=ids)
+    assert _warnings(compare_log(jobs, ["fcfs"], part="all", piece_jobs=60)) == []
+    card = LogSource(jobs.halves()[0], 50).card()
+    shares = {
+        part: [text.partition(" of")[0] for text in learned_warnings({"w": card}, [piece])]
+        for part in ("first", "second", "all")
+        for piece in [part_of(jobs, part)]
+    }
+    assert shares == {"first": ["w learned from 100%"], "second": [], "all": ["w learned from 50%"]}
+    # Cards of older versions have no rows, so that nothing is claimed.
+    older = {key: value for key, value in card.items() if not key.endswith("_row")}
+    assert learned_warnings({"w": older}, [part_of(jobs, "second")]) == []
+    assert learned_warnings({"w": older}, [jobs]) == []
+
+
+def test_jobs_in_cards_of_older_versions_are_known_by_numbers_in_order() -> None:
+    # Some jobs were left out when the log was read.
+    jobs = replace(log(), ids=np.arange(200) * 3 + 1, rows=np.arange(200) * 2)
+    card = LogSource(jobs.halves()[0], 50).card()
+    older = {key: value for key, value in card.items() if not key.endswith("_row")}
+    (text,) = learned_warnings({"w": older}, [jobs])
+    assert text.startswith("w learned from 50% of the jobs")
 
 
 def test_a_knob_at_the_edge_of_its_sweep_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

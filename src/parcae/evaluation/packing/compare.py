@@ -183,6 +183,7 @@ def _log_card(
         "piece_jobs": piece_jobs,
         "pieces": len(sequences),
         "ids": [int(jobs.ids[0]), int(jobs.ids[-1])],
+        "rows": [int(jobs.rows[0]), int(jobs.rows[-1])],
         "capacity": dict(zip(jobs.resources, jobs.capacity.tolist(), strict=True)),
         "load": _load(jobs),
         "config": PackingConfig.for_log(jobs).model_dump(mode="json"),
