@@ -14,7 +14,7 @@ from parcae.learning.packing.jobset import SetLearner
 from parcae.learning.state_file import STATE_FILE
 from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost
-from parcae.packing.sources import DrawnSource
+from parcae.packing.sources import DrawnSource, LogSource
 from parcae.packing.world import PackingBatch
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.packing.catalog import SHIPPED, make_packing_policy, rule_checkpoint
@@ -22,6 +22,7 @@ from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.layout import WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy
 from parcae.workloads.random_streams import SELECTION_SEED_START
+from parcae.workloads.rigid import RigidJobs
 
 SOURCE = DrawnSource(rates=(0.8,), window=30)
 SMALL = ["num_groups=4", "group_size=4", "minibatch=512"]
@@ -80,6 +81,28 @@ def test_a_training_of_other_settings_is_not_resumed(tmp_path):
         _train(tmp_path, 2, is_resumed=True, settings=[*SMALL, "entropy=0.5"])
     with pytest.raises(ConfigError, match="another seed"):
         _train(tmp_path, 2, is_resumed=True, seed=2)
+
+
+def test_a_training_on_a_log_that_is_read_otherwise_is_not_resumed(tmp_path):
+    log = RigidJobs("log", np.arange(40) * 5, np.full(40, 20), np.full((40, 1), 3), [8], step="s")
+    sources = {
+        "as before": LogSource(log, 8),
+        "other estimates": LogSource(replace(log, estimate=2 * log.duration), 8),
+        "other demands": LogSource(replace(log, demand=log.demand + 1), 8),
+    }
+
+    def resumed(source, is_resumed=True):
+        learner = SetLearner(source, Cost.BOUNDED_SLOWDOWN, None, SMALL)
+        learner.num_selection = 2
+        return train(learner, Plan(300, 2 if is_resumed else 1, tmp_path, is_resumed))
+
+    resumed(sources["as before"], is_resumed=False)
+    for name in ("other estimates", "other demands"):
+        with pytest.raises(
+            ConfigError, match=r"another source of jobs \(the log and how it is read"
+        ):
+            resumed(sources[name])
+    assert resumed(sources["as before"]).iterations == 2
 
 
 _SHIPPED = {"deeprm": "deeprm-0.7", "a2c": "a2c-rates", "set": "set-steps"}

@@ -11,11 +11,14 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.packing.config import PackingConfig
-from parcae.packing.sources import LogSource
+from parcae.packing.sources import DrawnSource, LogSource
+from parcae.policies.a2c.layout import KIND
+from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.packing.catalog import make_packing_policy
 from parcae.studies.reproduce.a2c import Measured, orderings
 from parcae.studies.reproduce.a2c_architectures import Curve, convergence
 from parcae.studies.reproduce.a2c_log import PieceStage, table4
+from parcae.studies.reproduce.a2c_trainings import is_for
 from parcae.studies.reproduce.catalog import reproduce
 from parcae.studies.reproduce.study import PackingRequest
 from parcae.workloads.rigid import RigidJobs
@@ -70,6 +73,20 @@ def test_runs_of_a_log_that_takes_many_steps_are_not_cut() -> None:
     rare = RigidJobs("rare", np.arange(250) * 100, np.ones(250), np.ones((250, 1)), [4])
     stage = PieceStage(LogSource(rare, None, PackingConfig()), 1_000, 1)
     assert stage.play(make_packing_policy("sjf")).num_unfinished == 0
+
+
+def test_a_checkpoint_is_for_the_log_that_it_learned_from() -> None:
+    source = LogSource(_log(200), 100, PackingConfig())
+    card = source.card()
+    # Cards of older versions have neither rows nor a digest.
+    older = {key: card[key] for key in card if key not in ("first_row", "last_row", "digest")}
+    other = LogSource(replace(_log(200), duration=np.full(200, 3)), 100, PackingConfig()).card()
+    drawn = DrawnSource().card()
+    found = [
+        is_for(source, Checkpoint(KIND, 1, {}, {}, {"source": one} if one else {}))
+        for one in (card, older, other, drawn, None)
+    ]
+    assert found == [True, True, False, False, False]
 
 
 def test_pieces_of_a_short_log_are_named_by_their_size_and_one_gives_no_verdict(

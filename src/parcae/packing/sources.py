@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -143,7 +144,11 @@ class LogSource:
         return piece if speed == 1.0 else sped_up(piece, speed)
 
     def card(self) -> dict[str, Any]:
-        """Return the source's description; the log itself is not part of it."""
+        """Return the source's description.
+
+        The log itself is not part of it, but a digest tells other jobs apart, such as those of the
+        same file with other estimates.
+        """
         origin = {
             "log": self.jobs.name,
             "jobs": len(self.jobs),
@@ -151,6 +156,7 @@ class LogSource:
             "last_id": int(self.jobs.ids[-1]),
             "first_row": int(self.jobs.rows[0]),
             "last_row": int(self.jobs.rows[-1]),
+            "digest": _digest(self.jobs),
             "piece": self.num_jobs,
             "speeds": list(self.speeds),
         }
@@ -159,6 +165,12 @@ class LogSource:
             "capacity": self.jobs.capacity.tolist(),
             "config": self.config.model_dump(mode="json"),
         }
+
+
+def _digest(jobs: RigidJobs) -> str:
+    """A text that differs between jobs with other times or demands."""
+    columns = (jobs.arrival, jobs.duration, jobs.estimate, jobs.demand)
+    return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from parcae.policies.packing.policy import PackingPolicy
 from parcae.workloads.random_streams import SELECTION_SEED_START
 from parcae.workloads.rigid import RigidJobs
 
+#: In a training's identity; users read it where a training is resumed from another source.
+_SOURCE = "source of jobs (the log and how it is read, or the load)"
+
 
 class PackingLearner(Learner):
     """A learner of a packing policy.
@@ -52,7 +55,7 @@ class PackingLearner(Learner):
 
     def identity(self) -> dict[str, Any]:
         """Where sequences are drawn, and the cost."""
-        return {"source": self.source.card(), "cost": self.cost.name}
+        return {_SOURCE: self.source.card(), "cost": self.cost.name}
 
     def card(self) -> dict[str, Any]:
         """Where sequences were drawn, and the cost."""

@@ -48,7 +48,7 @@ class LearnedA2c:
 
 def require_fitting_a2c(request: PackingRequest, sources: Sequence[PackingSource]) -> None:
     """Check that a study of these sources uses one of the request's checkpoints."""
-    require_fitting(request, KIND, "A2cScheduler", [partial(_is_for, one) for one in sources])
+    require_fitting(request, KIND, "A2cScheduler", [partial(is_for, one) for one in sources])
 
 
 def learned_a2c(
@@ -74,7 +74,7 @@ def learned_a2c(
         FileNotFoundError: a given checkpoint does not exist.
         KeyboardInterrupt: the user stopped the training, which stops the study.
     """
-    found = given_or_shipped(request, KIND, "A2cScheduler", partial(_is_for, source))
+    found = given_or_shipped(request, KIND, "A2cScheduler", partial(is_for, source))
     if found is not None:
         path, checkpoint = found
         words = (
@@ -88,13 +88,15 @@ def learned_a2c(
     return LearnedA2c(result.checkpoint, f"a2c at {where}: {words}")
 
 
-def _is_for(source: PackingSource, checkpoint: Checkpoint) -> bool:
+def is_for(source: PackingSource, checkpoint: Checkpoint) -> bool:
     """Whether the checkpoint was trained on the source, possibly with further rates."""
-    learned = dict(checkpoint.card.get("source", {}))
+    learned = checkpoint.card.get("source", {})
     wanted = source.card()
-    # All settings must be equal, except that the training may have had more rates.
+    # All settings must be equal, except that the training may have had more rates. The cards of
+    # older versions lack rows and digests of logs.
     is_among = set(wanted.get("rates", ())) <= set(learned.get("rates", ()))
-    return is_among and {**learned, "rates": None} == {**wanted, "rates": None}
+    known = {key: value for key, value in learned.items() if key != "rates"}
+    return is_among and "config" in known and known == {key: wanted.get(key) for key in known}
 
 
 def train_a2c(
