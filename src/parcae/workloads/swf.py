@@ -395,10 +395,9 @@ def _note_changes(line_filter: _LineFilter, values: FloatArray, estimates: str) 
         values[:, f] for f in (Field.SUBMIT_TIME, Field.RUN_TIME, Field.REQUESTED_TIME)
     )
     line_filter.note(run_time < 1, "ran less than 1 s, taken as 1 s")
-    line_filter.note(
-        (submit != np.floor(submit)) | (run_time != np.floor(run_time)),
-        "fractions of seconds, rounded",
-    )
+    rounded = (submit, run_time, *([requested] if estimates == "requested" else []))
+    has_fraction = np.any([column != np.floor(column) for column in rounded], axis=0)
+    line_filter.note(has_fraction, "fractions of seconds, rounded")
     line_filter.note((requested > 0) & (run_time > requested), "ran longer than they asked for")
     if estimates == "requested":
         line_filter.note(requested <= 0, "no requested time: schedulers see the run time")

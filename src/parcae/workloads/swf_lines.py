@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from array import array
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -106,7 +107,8 @@ def read_lines(path: Path, bad: BadRows) -> Lines:
     truncated = ""
     comments: list[str] = []
     for number, (line, is_whole) in enumerate(lines(path), 1):
-        text = line.strip()
+        # Editors of some systems write a byte order mark.
+        text = line.removeprefix(BOM_UTF8 if number == 1 else b"").strip()
         if not text:
             continue
         if text.startswith(b";"):
