@@ -84,6 +84,13 @@ def test_a_full_disk_is_reported_with_the_file(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is full")
+def test_a_full_device_is_reported_with_its_path() -> None:
+    with pytest.raises(OSError, match="No space left") as error:
+        write_text(Path("/dev/full"), "b")
+    assert error.value.filename == "/dev/full"
+
+
 def test_a_pipe_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FormatError, match="this is a pipe, not a file"):

@@ -130,14 +130,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     check_place(path)
     # `/dev/stdout` is a link to a pipe or a terminal that has no path of its own.
     if is_written_to(Path(path)):
-        with _opened_for_writing(Path(path)) as stream:
+        with _named_in_errors(path), _opened_for_writing(Path(path)) as stream:
             yield cast("BinaryIO", stream)
         return
     path = Path(path).resolve()
     # In the same folder, since a file can be replaced atomically only within one file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with _named_in_errors(path), os.fdopen(handle, "wb") as stream:
             yield stream
             stream.flush()
             # Otherwise a loss of power after the rename can leave an empty file.
@@ -145,10 +145,18 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         # `mkstemp` creates files that only their owner can read.
         Path(temporary).chmod(_new_mode(path))
         Path(temporary).replace(path)
-    except BaseException as error:
+    except BaseException:
         Path(temporary).unlink(missing_ok=True)
-        # An error of an open file does not name it, such as a full disk.
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+        raise
+
+
+@contextlib.contextmanager
+def _named_in_errors(path: Path) -> Iterator[None]:
+    """Name the file in errors of its stream, which do not, such as a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
             error.filename = str(path)
         raise
 

@@ -153,6 +153,47 @@ def test_a_worker_that_dies_is_reported_with_a_remedy(monkeypatch: pytest.Monkey
         )
 
 
+_GUARDED = """
+import parcae
+
+
+class TwoPartsError(Exception):
+    def __init__(self, one, other):
+        super().__init__(f"{one} {other}")
+
+
+def failing(view):
+    raise TwoPartsError("no", "order")
+
+
+if __name__ == "__main__":
+    cluster = parcae.Cluster(cores=4)
+    jobs = parcae.workload("toy").draw(4, "load:0.9", cluster, seed=1)
+
+    def shortest_first(view):
+        return sorted(view.jobs, key=lambda job: job.remaining_s)
+
+    result = parcae.compare(jobs, ["fair", shortest_first], cluster, seeds=3, processes=2)
+    print(len(result.policies), flush=True)
+    parcae.compare(jobs, ["fair", failing], cluster, seeds=3, processes=2)
+"""
+
+
+def test_policies_under_the_main_guard_and_errors_of_any_kind_are_no_lost_workers(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "guarded.py"
+    script.write_text(_GUARDED)
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    # Workers do not find the function: its runs are played here.
+    assert done.stdout == "2\n"
+    # They cannot send this error: its kind and its text arrive all the same.
+    assert done.stderr.rstrip().endswith("RuntimeError: TwoPartsError: no order")
+    assert "AttributeError" not in done.stderr
+
+
 def test_a_failed_write_leaves_the_old_result_and_no_temporary_file(tmp_path: Path) -> None:
     comparison = compare(
         ClusterWorld(_workload(), SimulationConfig(), "batch", 2),

@@ -207,6 +207,11 @@ def test_the_command_takes_the_cluster_and_the_size_of_the_runs(tmp_path: Path) 
     assert [row[0] for row in found["table"]["rows"]] == ["fifo", "sjf-cp", "fair", "fair:active"]
 
 
+def test_policies_without_a_name_are_refused(tmp_path: Path) -> None:
+    words = ["decima-fig3", "--workload", "toy", "--policy", "", "-o", str(tmp_path)]
+    assert "leaves a name empty" in str(CliRunner().invoke(_app(), words).exception)
+
+
 def test_the_command_trains_with_other_settings_of_decimas_network(tmp_path: Path) -> None:
     words = (
         "decima-fig23 --workload toy --executors 3 --runs 2 --jobs 3 --processes 1 --budget 0.01 "

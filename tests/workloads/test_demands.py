@@ -76,6 +76,8 @@ def test_work_is_multiplied() -> None:
     for factor in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="write a number above 0"):
             with_work(factor)
+    with pytest.raises(ConfigError, match="makes the longest task, of 100,000 ms, longer than"):
+        with_work(1e30)(_TRACE)
 
 
 def test_smaller_work_keeps_the_mean_of_short_durations() -> None:

@@ -156,6 +156,15 @@ def test_text_may_be_written_as_bytes_in_parquet(tmp_path: Path) -> None:
     assert workload.jobs[0].stages[1].parents == (0,)
 
 
+def test_bytes_that_are_no_text_may_be_in_parquet(tmp_path: Path) -> None:
+    rows = [{**row, "parents": ";".join(row["parents"])} for row in ROWS]
+    hashes = pl.Series("plan_hash", [b"\xff\x00"] * len(rows))
+    pl.DataFrame(rows).with_columns(hashes).write_parquet(tmp_path / "s.parquet")
+    workload, report = read_workload("parquet", [tmp_path / "s.parquet"])
+    assert [job.name for job in workload.jobs] == ["report"]
+    assert report.notes[0] == "Ignored the columns plan_hash."
+
+
 @pytest.mark.parametrize("name", ["stages[1].csv", "st*.csv", "stages[1].parquet"])
 def test_a_name_with_brackets_or_stars_is_that_of_one_file(tmp_path: Path, name: str) -> None:
     _write(tmp_path / f"stages1{Path(name).suffix}", ROWS[:2])

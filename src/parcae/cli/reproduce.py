@@ -405,7 +405,7 @@ class _Given:
     @property
     def policies(self) -> tuple[str, ...]:
         """The learned policies to use."""
-        return tuple(names_in(self.policy)) if self.policy else ()
+        return () if self.policy is None else tuple(names_in(self.policy))
 
 
 def _packing_request(given: _Given, say: Callable[[str], None]) -> PackingRequest:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from multiprocessing import active_children, get_context
 from typing import Any
 
@@ -42,8 +43,8 @@ def compare_in(
         runs: the numbers of the runs; what a number stands for (a seed, a piece of a log), the
             world says.
         processes: number of worker processes. None uses one per core, or none at all if only a few
-            seconds of work are left. Policies that cannot be pickled run in this process, as does a
-            world that uses all cores itself.
+            seconds of work are left. Policies that cannot be pickled, or that workers do not find,
+            run in this process, as does a world that uses all cores itself.
         progress: called with (runs done, all runs) after every run.
         say: called with a text about the current step.
         intervals: method of the confidence intervals; see `parcae.evaluation.statistics.METHODS`.
@@ -114,7 +115,8 @@ def _play_in_processes(
 ) -> Iterator[tuple[int, RowT]]:
     """Play the runs in this process while little work is left, otherwise in worker processes.
 
-    If the caller gave a number of processes above 1, all runs are played in workers.
+    If the caller gave a number of processes above 1, all runs are played in workers. Runs under a
+    policy that workers do not find are played here.
     """
     # More workers than runs would be idle.
     workers = min(processes or os.cpu_count() or 1, len(runs))
@@ -127,26 +129,51 @@ def _play_in_processes(
         if workers > 1 and (time.perf_counter() - start) * len(left) > _WORTH_WORKERS_S:
             break
     if left:
-        yield from _play_in_workers(world, resolved, left, min(workers, len(left)))
+        try:
+            yield from _play_in_workers(world, resolved, left, min(workers, len(left)))
+        except _NotFoundError:
+            # No worker found them, so that none has played a run.
+            yield from ((number, world.play(resolved, [number])[0]) for number in left)
+
+
+class _NotFoundError(Exception):
+    """A worker process does not find a policy, such as one defined under the main guard."""
 
 
 #: The world and the policies of a worker process, set once by `_start_worker`.
 _shared: tuple[Any, Any] | None = None
 
 
-def _start_worker(world: Any, resolved: Any) -> None:
-    """Keep the world and the policies, once per worker process."""
+def _start_worker(sent: bytes) -> None:
+    """Keep the pickled world and policies, once per worker process."""
     global _shared
     # Ctrl-C reaches the workers too. The default handler ends them at once, without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _shared = (world, resolved)
+    # Functions and classes are sent by name, and what fails here would end the worker.
+    with suppress(AttributeError, ImportError):
+        _shared = pickle.loads(sent)
 
 
 def _play_one(number: int) -> tuple[int, Any]:
-    assert _shared is not None
+    if _shared is None:
+        raise _NotFoundError
     world, resolved = _shared
-    return number, world.play(resolved, [number])[0]
+    try:
+        return number, world.play(resolved, [number])[0]
+    except Exception as error:
+        if _is_pickled_whole(error):
+            raise
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def _is_pickled_whole(error: Exception) -> bool:
+    """Whether the caller gets an error; one that cannot be made from its `args` breaks the pool."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return False
+    return True
 
 
 def _submit(pool: ProcessPoolExecutor, number: int) -> Future[tuple[int, Any]]:
@@ -171,7 +198,7 @@ def _play_in_workers(
         workers,
         mp_context=get_context("spawn"),
         initializer=_start_worker,
-        initargs=(world, resolved),
+        initargs=(pickle.dumps((world, resolved)),),
     )
     try:
         for done in as_completed([_submit(pool, number) for number in runs]):

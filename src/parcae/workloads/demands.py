@@ -22,6 +22,7 @@ from parcae.units import s_from_ms
 from parcae.workloads.durations import Samples, TaskDurations
 from parcae.workloads.job import StageSpec, Workload
 from parcae.workloads.spark.spread import scaled
+from parcae.workloads.stage_cells import MAX_DURATION_MS
 
 #: A function that returns a changed workload and a description of the change.
 Step = Callable[[Workload], tuple[Workload, str]]
@@ -94,7 +95,7 @@ def with_work(factor: float) -> Step:
     The numbers of tasks stay as they are.
 
     Raises:
-        ConfigError: the factor is not positive and finite.
+        ConfigError: the factor is not positive and finite, or makes a task too long.
 
     Example: `with_work(10.0)` makes tasks of 2 s take 20 s.
     """
@@ -102,6 +103,13 @@ def with_work(factor: float) -> Step:
         raise ConfigError(f"the factor of the work is {factor:g}; write a number above 0, e.g. 10")
 
     def step(workload: Workload) -> tuple[Workload, str]:
+        tables = [stage.durations for job in workload.jobs for stage in job.stages]
+        longest_ms = max(map(_longest_ms, tables))
+        if longest_ms * factor > MAX_DURATION_MS:
+            raise ConfigError(
+                f"the factor of the work is {factor:g}, which makes the longest task, of "
+                f"{longest_ms:,} ms, longer than {MAX_DURATION_MS:,} ms; choose a smaller one"
+            )
         # Stages that share a duration table share the scaled table, too.
         scaled: dict[int, TaskDurations] = {}
 
@@ -113,6 +121,13 @@ def with_work(factor: float) -> Step:
         return workload.with_stages(change), f"all task durations were multiplied by {factor:g}"
 
     return step
+
+
+def _longest_ms(table: TaskDurations) -> int:
+    """The longest sample of a table."""
+    waves = (table.fresh, table.first, table.rest)
+    samples = [one for wave in waves for one in wave if len(one)]
+    return max((int(one.max()) for one in samples), default=0)
 
 
 def _multiplied(table: TaskDurations, factor: float) -> TaskDurations:

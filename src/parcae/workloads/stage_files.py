@@ -81,8 +81,13 @@ def open_parquet(path: Path) -> Table:
 
     _check_is_file(path)
     # Impala and old versions of Hive write text as bytes.
-    texts = pl.col(pl.Binary).cast(pl.String, strict=False)
+    texts = pl.col(pl.Binary).map_elements(_text, return_dtype=pl.String)
     return _of_frame(path, read_parquet_frame(path).with_columns(texts), 1)
+
+
+def _text(cell: bytes) -> str:
+    """Bytes as text; those that are none are shown as escapes."""
+    return cell.decode(errors="backslashreplace")
 
 
 def _without_blank_lines(table: Table) -> Table:
