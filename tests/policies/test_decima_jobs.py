@@ -94,6 +94,15 @@ def test_what_the_scores_know_of_a_stage() -> None:
     assert 1.0 >= small[Direct.LEVEL_CHEAP] >= small[Direct.LEVEL_DEAREST] > 0.0
 
 
+def test_jobs_that_are_drawn_more_often_weigh_more_in_the_mean_job() -> None:
+    jobs = (_job("small", 1), _job("large", 1_000))
+    alike = magnitudes_of(Workload("alike", jobs), _CONFIG)
+    assert (alike.tasks, alike.task_ms) == (500.5, 1_000.0)
+    # 99 jobs of a task for every job of 1,000 tasks: 10.99 tasks on average, still of a second.
+    often = magnitudes_of(Workload("often", jobs, weights=(99.0, 1.0)), _CONFIG)
+    assert (often.tasks, often.task_ms) == pytest.approx((10.99, 1_000.0))
+
+
 def test_a_cluster_with_more_jobs_than_in_training_looks_as_if_it_had_no_more() -> None:
     simulator, policy = _begun(DecimaSettings.model_validate({"features": "jobs", "most_jobs": 1}))
     view = simulator.observe()

@@ -249,5 +249,4 @@ def mean_task_ms(workload: Workload) -> float:
 
     Example: jobs of 2 tasks of 3 s and of 1 task of 6 s, equally frequent: 12 s / 3 tasks = 4 s.
     """
-    tasks = np.average([job.num_tasks for job in workload.jobs], weights=workload.weights)
-    return workload.mean_work_ms / float(tasks)
+    return workload.mean_work_ms / workload.mean_tasks

@@ -335,6 +335,11 @@ class Workload:
         return sum(job.num_tasks for job in self.jobs)
 
     @cached_property
+    def mean_tasks(self) -> float:
+        """Expected number of tasks of one drawn job."""
+        return float(np.average([job.num_tasks for job in self.jobs], weights=self.weights))
+
+    @cached_property
     def mean_work_ms(self) -> float:
         """Expected work of one drawn job, in ms of one executor."""
         return self.expected_work_ms(runs_vary=False)

@@ -295,7 +295,7 @@ class Magnitudes:
     """How large the jobs of a workload and a cluster are.
 
     Args:
-        tasks: mean number of tasks of a job.
+        tasks: mean number of tasks of a drawn job.
         task_ms: mean duration of a task.
         moving_ms: time that an executor needs to move between jobs.
         executors: number of executors of the cluster.

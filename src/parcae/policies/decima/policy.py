@@ -52,7 +52,7 @@ _ANY_NUMBER = np.iinfo(np.int64).max
 
 def magnitudes_of(workload: Workload, config: SimulationConfig) -> Magnitudes:
     """Return how large the jobs of a workload and a cluster are."""
-    tasks = sum(job.num_tasks for job in workload.jobs) / len(workload.jobs)
+    tasks = workload.mean_tasks
     return Magnitudes(
         tasks, workload.mean_work_ms / tasks, config.moving_delay_ms, config.total_executors
     )
