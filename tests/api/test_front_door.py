@@ -337,3 +337,11 @@ def test_a_policy_is_learned_for_an_objective_of_one_s_own(
     # Before the learning, whose result could not be compared.
     with pytest.raises(ConfigError, match="seeds is 0: give 1 or more"):
         parcae.learn(jobs, cluster, tmp_path / "other", minutes=0.05, seeds=0)
+    for seed in (-1, 256, 0.5):
+        with pytest.raises(ConfigError, match=f"seed is {seed}: give 0 to 255"):
+            parcae.learn(jobs, cluster, tmp_path / "other", minutes=0.05, seed=seed)  # type: ignore[arg-type]
+    arrived = tuple(job.at(1_000 * row) for row, job in enumerate(jobs.workload.jobs))
+    recorded = parcae.Workload("recorded", arrived).draw(2, "recorded", cluster, seed=1)
+    with pytest.raises(ConfigError, match="cannot be learned on recorded arrivals"):
+        parcae.learn(recorded, cluster, tmp_path / "other", minutes=0.05)
+    assert not (tmp_path / "other").exists()

@@ -43,12 +43,12 @@ def learn(
             world) a function of the finished jobs, smaller for a better run.
         minutes: time for tuning and training together.
         seeds: held-out runs of the comparison.
-        seed: of tuning and training.
+        seed: of tuning and training, 0 to 255.
         progress: called with (seconds done, seconds in all, what is being done).
 
     Raises:
-        ConfigError: no such objective, jobs that were not drawn, no time, no seeds, or a workload
-            without durations.
+        ConfigError: no such objective, jobs that were not drawn or whose arrivals are recorded, no
+            time, no seeds, a seed that is out of range, or a workload without durations.
         MissingExtraError: PyTorch or CMA-ES is not installed.
     """
     if not jobs.arrivals:

@@ -13,7 +13,7 @@ import typer
 from parcae.cli.checks import Only, policies_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import BudgetOption, SeedOption
-from parcae.cli.learning import ObjectiveOption, check_arrivals, objective_of
+from parcae.cli.learning import ObjectiveOption, objective_of
 from parcae.cli.options import (
     MOST,
     ClusterOptions,
@@ -163,6 +163,8 @@ def _check(search: SearchOptions, setting: SettingOptions, config: SimulationCon
     if search.start not in ("shipped", "scratch"):
         raise ConfigError(f"--start {search.start}: write shipped or scratch")
     if setting.arrivals is not None:
+        from parcae.learning.scenario import check_arrivals
+
         check_arrivals(setting.arrivals)
     objective = objective_of(setting.objective, setting.deadlines)
     check_deadlines(setting.deadlines)

@@ -171,7 +171,6 @@ def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions
     """
     from parcae.learning.scenario import Scenario
 
-    check_arrivals(setting.arrivals)
     objective = objective_of(setting.objective, setting.deadlines)
     return Scenario(
         with_deadlines(cluster.load(workload), setting.deadlines),
@@ -180,23 +179,6 @@ def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions
         setting.jobs,
         objective,
     )
-
-
-def check_arrivals(text: str) -> None:
-    """Check that a policy can be learned for these arrivals.
-
-    Raises:
-        ConfigError: the arrivals cannot be parsed, or are recorded.
-    """
-    from parcae.errors import ConfigError
-    from parcae.workloads.arrivals import ArrivalProcess
-
-    # Every training run needs other arrivals.
-    if ArrivalProcess.parse(text).kind == "recorded":
-        raise ConfigError(
-            "a policy cannot be learned on recorded arrivals, which are a single job sequence: use "
-            "random arrivals of a similar rate, e.g. poisson:25s or load:0.85"
-        )
 
 
 def objective_of(text: str, deadlines: Path | None) -> Objective | ObjectiveFunction:
@@ -297,8 +279,6 @@ def _also(
     from dataclasses import replace
 
     changes = _changes(text)
-    arrivals = changes.get("arrivals", scenario.arrivals)
-    check_arrivals(arrivals)
     workload = scenario.workload
     if "workload" in changes:
         # Another workload is loaded as the first is.
@@ -306,7 +286,7 @@ def _also(
     return replace(
         scenario,
         workload=workload,
-        arrivals=arrivals,
+        arrivals=changes.get("arrivals", scenario.arrivals),
         num_jobs=int(changes.get("jobs", scenario.num_jobs)),
         config=_changed_cluster(scenario.config, changes),
     )

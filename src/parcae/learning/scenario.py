@@ -29,7 +29,7 @@ from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.many import PlayMany, SimulatorBatch
-from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.arrivals import ArrivalProcess, JobSequence
 from parcae.workloads.deadlines import seconds_by_name
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
@@ -38,6 +38,32 @@ from parcae.workloads.random_streams import TUNING_SEED_START
 #: Costs below these have no useful ratio: shares of missed deadlines, and all other costs.
 _LEAST_SHARE = 0.01
 _LEAST_COST = 1e-9
+#: Seeds of searches and trainings are below this, so that none shares runs with another.
+_NUM_SEARCH_SEEDS = 256
+
+
+def check_arrivals(text: str) -> None:
+    """Check that a policy can be learned for these arrivals.
+
+    Raises:
+        ConfigError: the arrivals cannot be parsed, or are recorded.
+    """
+    # Every training run needs other arrivals.
+    if ArrivalProcess.parse(text).kind == "recorded":
+        raise ConfigError(
+            "a policy cannot be learned on recorded arrivals, which are a single job sequence: use "
+            "random arrivals of a similar rate, e.g. poisson:25s or load:0.85"
+        )
+
+
+def check_search_seed(seed: object) -> None:
+    """Check the seed of a search or a training.
+
+    Raises:
+        ConfigError: it is not a whole number from 0 to 255.
+    """
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < _NUM_SEARCH_SEEDS:
+        raise ConfigError(f"seed is {seed!r}: give 0 to {_NUM_SEARCH_SEEDS - 1}, as a whole number")
 
 
 @dataclass(frozen=True)
@@ -53,7 +79,8 @@ class Scenario:
             by policy gradients needs a named one.
 
     Raises:
-        ConfigError: the objective is `deadlines`, and the workload has none.
+        ConfigError: the arrivals cannot be learned for (`check_arrivals`), or the objective is
+            `deadlines`, and the workload has none.
     """
 
     workload: Workload
@@ -63,6 +90,7 @@ class Scenario:
     objective: Objective | ObjectiveFunction = Objective.AVERAGE_JCT
 
     def __post_init__(self) -> None:
+        check_arrivals(self.arrivals)
         if self.objective is missed_and_tardy and not self.workload.has_deadlines:
             raise ConfigError(NEEDS_DEADLINES)
 

@@ -26,7 +26,7 @@ from parcae.learning.order_evolution import EvolutionLearner
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.request import TrainRequest
-from parcae.learning.scenario import Runs, Scenario
+from parcae.learning.scenario import Runs, Scenario, check_search_seed
 from parcae.learning.simulators import accruing
 from parcae.learning.start import start_order_network, start_rule, start_weights
 from parcae.learning.tune import Tuning, is_planned, tune_rule, tuned_checkpoint
@@ -94,7 +94,7 @@ class LearnRequest:
         folder: folder for the policies, the comparison and the report.
         budget_s: wall-clock seconds for tuning and training together.
         num_seeds: number of held-out runs of the comparison.
-        seed: seed of tuning and training.
+        seed: seed of tuning and training, 0 to 255.
         start: what tuning and training start from: "shipped" for the nearest shipped policies,
             "scratch" for none.
         device: PyTorch's device for training.
@@ -170,9 +170,11 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
         command: the command line, for the report.
 
     Raises:
-        ConfigError: the workload has no durations, the device does not exist, the policies could
-            not be named by their paths, or another process is learning into the folder.
+        ConfigError: the workload has no durations, the seed is not one of a training, the policies
+            could not be named by their paths, the device does not exist, or another process is
+            learning into the folder.
     """
+    check_search_seed(request.seed)
     require_durations(request.scenario.workload)
     check_named(request.folder / _POLICY)
     # Before the tuning, which takes a third of the budget.
@@ -295,8 +297,7 @@ def _evolve(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult
         request.scenario,
         tuning.parameters,
         start=_shipped_network(request),
-        # Training seeds are 0 to 255.
-        seed=request.seed & 0xFF,
+        seed=request.seed,
     )
     plan = Plan(request.budget_s * (1 - _TUNING_SHARE))
     return train(learner, plan, _saying(request, tuning, say, "the rule"))
