@@ -84,6 +84,20 @@ def test_a_folder_whose_policies_could_not_be_named_is_refused_before_tuning(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_learning_anew_removes_the_results_of_another_workload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("policy.safetensors", "summary.txt", "notes.txt"):
+        (tmp_path / name).write_text("earlier")
+    # Removed before the learning, which may be interrupted.
+    monkeypatch.setattr(
+        "parcae.studies.learn._learn",
+        lambda *_: sorted(path.name for path in tmp_path.iterdir()),
+    )
+    request = LearnRequest(Scenario(_WORKLOAD, _CONFIG, "batch", 5), tmp_path)
+    assert learn(request) == ["notes.txt"]
+
+
 def test_only_one_process_learns_into_a_folder(tmp_path: Path) -> None:
     request = LearnRequest(Scenario(_WORKLOAD, _CONFIG, "batch", 5), tmp_path, budget_s=2.0)
     with (

@@ -38,7 +38,8 @@ def learn(
     Args:
         jobs: jobs that `Workload.draw` drew; runs to learn on are drawn in the same way.
         cluster: the cluster to learn for.
-        folder: where the policies, the comparison and the report are written.
+        folder: where the policies, the comparison and the report are written; those of an earlier
+            learning are removed first.
         objective: what to minimise: a name of `parcae.metrics.objectives.Objective`, or (cores
             world) a function of the finished jobs, smaller for a better run.
         minutes: time for tuning and training together.

@@ -162,7 +162,7 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     """Tune and train for a scenario, compare on held-out runs, and write all files to the folder.
 
     The files are tuned.safetensors (the rule), policy.safetensors (the better of rule and network),
-    comparison.json, report.html and summary.txt.
+    comparison.json, report.html and summary.txt. Earlier ones are removed first.
 
     Args:
         request: the scenario, the folder and the budget.
@@ -183,6 +183,7 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
         accruing(request.scenario.objective)
     request.folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(request.folder, "learning into"):
+        remove_results(request.folder)
         return _learn(request, progress or (lambda done, total, text: None), command)
 
 
