@@ -12,6 +12,7 @@ from parcae.learning.loop import Plan, train
 from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
 from parcae.learning.start import start_deciding_rule, start_rule
+from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.synthetic import RandomDags, random_dags
@@ -44,3 +45,10 @@ def test_a_rule_that_plans_orders_is_neither_corrected_nor_imitated(network: str
     with pytest.raises(FormatError, match=r"--rule tuned: .*--recipe fast"):
         start_deciding_rule("tuned", scenario)
     assert start_deciding_rule("tuned:batch", scenario).shape == start_parameters().shape
+
+
+def test_idle_slots_are_refused_before_the_training() -> None:
+    scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 5)
+    request = TrainRequest([scenario], _SMALL, "decima", decima=DecimaSettings(idle_lengths=4))
+    with pytest.raises(ConfigError, match="the world of cores has no idle slots"):
+        gradient_learner(request)

@@ -3,12 +3,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import FormatError, PolicyError
+from parcae.errors import ConfigError, FormatError, PolicyError
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.decima.layout import DecimaSettings, decima_levels, initial_weights
 from parcae.policies.learned import (
     NAMES,
     SHIPPED,
+    bind,
     find_checkpoint,
     is_learned,
     learned_policy,
@@ -186,6 +187,16 @@ def test_decima_with_an_output_per_limit_is_refused_on_another_cluster(tmp_path:
     learned_policy(str(path), _WORKLOAD, _CONFIG)
     with pytest.raises(FormatError, match="use a network with limits as an input"):
         learned_policy(str(path), _WORKLOAD, SimulationConfig(num_executors=20))
+
+
+def test_decima_with_idle_slots_is_refused_in_the_world_of_cores() -> None:
+    settings = DecimaSettings(idle_lengths=4)
+    weights = initial_weights(np.random.default_rng(0), settings, 10)
+    checkpoint = Checkpoint("decima", 1, dict(weights), settings.model_dump(mode="json"))
+    assert bind(checkpoint, "idle", _WORKLOAD, _CONFIG).name == "idle"
+    cores = _CONFIG.model_copy(update={"world": WorldName.CORES})
+    with pytest.raises(ConfigError, match=r"idle: .* the world of cores has no idle slots"):
+        bind(checkpoint, "idle", _WORKLOAD, cores)
 
 
 @pytest.mark.parametrize(

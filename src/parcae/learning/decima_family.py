@@ -28,6 +28,7 @@ from parcae.policies.decima.policy import (
     DecimaPolicy,
     allocate_record,
     allocate_workspace,
+    check_world,
     curves_for,
     magnitudes_of,
 )
@@ -200,12 +201,17 @@ def _gather(rollouts: list[Rollout], ends: bool) -> tuple[Decisions, npt.NDArray
 
 
 class DecimaFamily:
-    """The family (see `parcae.learning.family.Family`) of Decima's networks for a scenario."""
+    """The family (see `parcae.learning.family.Family`) of Decima's networks for a scenario.
+
+    Raises:
+        ConfigError: the networks choose idle slots, which the world of cores does not have.
+    """
 
     name = "decima"
     feature_version = FEATURE_VERSION
 
     def __init__(self, scenario: Scenario, settings: DecimaSettings) -> None:
+        check_world(settings, scenario.config, self.name)
         self.scenario = scenario
         self.decima = settings
         self.levels = decima_levels(scenario.config.total_executors, settings)

@@ -485,7 +485,8 @@ def gradient_learner(request: TrainRequest) -> GradientLearner:
     """The learner that the request asks for.
 
     Raises:
-        ConfigError: the network is unknown, a rule is missing, or a workload has no durations.
+        ConfigError: the network is unknown or does not fit the world, a rule is missing, or a
+            workload has no durations.
     """
     for scenario in request.scenarios:
         require_durations(scenario.workload)

@@ -56,7 +56,8 @@ def make_family(request: TrainRequest, scenario: Scenario) -> Family:
     """The family of the requested network, for one of the scenarios.
 
     Raises:
-        ConfigError: the network is unknown, or it is "parcae" and there is no rule that decides.
+        ConfigError: the network is unknown or does not fit the world, or it is "parcae" and there
+            is no rule that decides.
     """
     if request.network == "decima":
         return DecimaFamily(scenario, _decima_of(request))

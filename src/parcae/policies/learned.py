@@ -21,7 +21,7 @@ from parcae.policies.checkpoint import SUFFIX, Checkpoint, ShippedCheckpoints, r
 from parcae.policies.corrector import layout as corrector_layout
 from parcae.policies.corrector.policy import ParcaePolicy
 from parcae.policies.decima import layout as decima_layout
-from parcae.policies.decima.policy import DecimaPolicy, curves_for, magnitudes_of
+from parcae.policies.decima.policy import DecimaPolicy, check_world, curves_for, magnitudes_of
 from parcae.policies.order_network import layout as order_layout
 from parcae.policies.order_network.layout import KIND as NETWORK_KIND
 from parcae.policies.order_network.policy import OrderNetworkPolicy, bind_network
@@ -84,6 +84,7 @@ def learned_policy(
 
     Raises:
         PolicyError: there is no such name or variant.
+        ConfigError: the policy chooses idle slots, which the world of cores does not have.
         FormatError: the checkpoint is incomplete or does not fit.
         FileNotFoundError: there is no such file.
     """
@@ -171,6 +172,7 @@ def bind(
 
     Raises:
         PolicyError: the policy exists in the world of cores only, and `config` has another world.
+        ConfigError: the policy chooses idle slots, which the world of cores does not have.
         FormatError: the weights have another version or shape.
     """
     require_version(checkpoint, name)
@@ -263,6 +265,7 @@ def _decima(
 ) -> DecimaPolicy:
     """The policy of a checkpoint of Decima's network."""
     decima = decima_settings(checkpoint, name)
+    check_world(decima, config, name)
     # A network with one output per limit works only for the number of limits it was trained with.
     levels = len(decima_layout.decima_levels(config.total_executors, decima))
     if decima.limits is decima_layout.Limits.OUTPUTS and levels != checkpoint.settings.get(

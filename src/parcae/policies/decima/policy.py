@@ -12,6 +12,7 @@ import numpy.typing as npt
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ANY_CLASS, ClusterState
+from parcae.errors import ConfigError
 from parcae.kernels import row_of
 from parcae.policies.compiled import PlaysRuns
 from parcae.policies.corrector.layout import LEVEL_PRICES
@@ -41,13 +42,26 @@ from parcae.policies.decima.layout import (
 from parcae.policies.networks.choices import ranked_choices
 from parcae.policies.networks.layout import Weights
 from parcae.policies.solo_curves import SoloCurves, solo_curves
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.job import Workload
 
 #: Stands in where the features are not relative.
 _TYPICAL = Magnitudes(tasks=1.0, task_ms=1.0, moving_ms=0.0, executors=1)
 #: `most_jobs` of a network without such a bound.
 _ANY_NUMBER = np.iinfo(np.int64).max
+
+
+def check_world(settings: DecimaSettings, config: SimulationConfig, name: str) -> None:
+    """Check that a cluster offers all that a network chooses. `name` is for the error message.
+
+    Raises:
+        ConfigError: the network chooses idle slots, which the world of cores does not have.
+    """
+    if settings.idle_lengths > 0 and config.world is WorldName.CORES:
+        raise ConfigError(
+            f"{name}: a network with idle_lengths={settings.idle_lengths}, but the world of cores "
+            "has no idle slots: choose --world executors, or a network without them"
+        )
 
 
 def magnitudes_of(workload: Workload, config: SimulationConfig) -> Magnitudes:
