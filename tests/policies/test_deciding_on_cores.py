@@ -212,6 +212,27 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been() -> None:
     assert whole.trace("fair").num_decisions == parts.trace("fair").num_decisions
 
 
+def test_a_run_that_was_stopped_within_a_planning_round_goes_on_with_the_round() -> None:
+    sequence = _sequence("load:0.8")
+    whole, parts = (Simulator(sequence, _CONFIG, 1, record=True) for _ in range(2))
+    policy = make_policy("fair", 10)
+    whole.start()
+    while whole.status is Status.NEEDS_DECISION:
+        whole.step(policy.decide(whole.observe()))
+    parts.start()
+    num_rounds = 0
+    while parts.status is Status.NEEDS_DECISION:
+        left = int(parts.state.now.num_source[0])
+        num_rounds += left == 10
+        # A window of a training may end before any decision, where its record is full.
+        assert resume(parts.state, parts.future, parts.tables) == Status.NEEDS_DECISION
+        assert parts.state.now.num_source[0] == left
+        parts.step(policy.decide(parts.observe()))
+    trace = parts.trace("fair")
+    assert 0 < num_rounds < trace.num_decisions
+    np.testing.assert_array_equal(whole.trace("fair").tasks, trace.tasks)
+
+
 def test_the_environment_steps_the_world_of_cores() -> None:
     workload = Workload("test", (job("a", (2, 1_000, ()), (2, 3_000, (0,))),))
     env = ClusterEnv(workload=workload, num_jobs=2, executors=2, world="cores")

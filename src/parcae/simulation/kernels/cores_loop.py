@@ -386,7 +386,7 @@ def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
 
 @deferred(INTEGER)
 def resume_cores(state, future, tables):  # type: ignore[no-untyped-def]
-    """Continue a run that the end of its episode stopped, after the caller moved `end_ms`.
+    """Continue a run that stopped, after the caller moved `end_ms`; see `event_loop.resume`.
 
     Args:
         state: the cluster; changed by events.
@@ -397,6 +397,9 @@ def resume_cores(state, future, tables):  # type: ignore[no-untyped-def]
         a `Status`.
     """
     _find_next_other(state, future)
+    if state.now.num_source[0] > 0:
+        # The planning round goes on; another one would offer its cores a second time.
+        return _NEEDS_DECISION
     return advance_cores(state, future, tables)
 
 

@@ -69,7 +69,9 @@ def start(state, future, tables):  # type: ignore[no-untyped-def]
 
 @deferred(INTEGER)
 def resume(state, future, tables):  # type: ignore[no-untyped-def]
-    """Continue a run that the end of its episode stopped, after the caller moved `end_ms`.
+    """Continue a run that stopped, after the caller moved `end_ms`.
+
+    It stopped at the end of its episode, or before a decision, which is still due then.
 
     Args:
         state: the cluster; changed by events.
