@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from parcae.errors import FormatError
 from parcae.learning.config import TrainConfig
 from parcae.learning.decima_family import DecimaFamily, edges_of, stage_heights
 from parcae.learning.family import Family
@@ -143,6 +144,16 @@ def _parcae_weights() -> Weights:
     return ParcaeFamily(_BATCH, start_parameters(), (2.0, 2.0, 2.0)).initial_weights(
         np.random.default_rng(0)
     )
+
+
+def test_decima_goes_on_with_the_critic_that_it_starts_from() -> None:
+    family = DecimaFamily(_BATCH, DecimaSettings())
+    trained = _stirred(family.network(family.initial_weights(np.random.default_rng(0))).export())
+    again = family.network(trained).export()
+    assert again.keys() == trained.keys()
+    assert all(np.array_equal(array, again[name]) for name, array in trained.items())
+    with pytest.raises(FormatError, match=r"weights 'critic\.2\.bias' should have shape"):
+        family.network({**trained, "critic.2.bias": np.zeros(2, np.float32)})
 
 
 def test_heights_are_longest_paths_to_a_leaf() -> None:

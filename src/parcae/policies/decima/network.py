@@ -14,7 +14,7 @@ from parcae.policies.decima.kernels.training.data import Loss, Parts, Passes, Re
 from parcae.policies.decima.kernels.training.passes import differentiate, judge, summarize
 from parcae.policies.decima.layout import EMBEDDING, SLOPE, DecimaSettings, shapes
 from parcae.policies.decima.passes import Batch, FlatParts, Room, allocate_passes
-from parcae.policies.networks.layout import Weights, flat, places
+from parcae.policies.networks.layout import Weights, flat, places, require_shapes
 from parcae.policies.networks.ragged import Judged, Surrogate
 from parcae.policies.networks.table import NamedNetwork
 
@@ -109,9 +109,12 @@ class DecimaNetwork(NamedNetwork):
     parameter: a step of an optimizer takes about as long for an array of any size.
 
     Args:
-        weights: initial values by name.
+        weights: initial values by name; weights of the critic that are missing are drawn.
         settings: which parts the network has.
         levels: int64[num_levels], the limits to choose from.
+
+    Raises:
+        FormatError: a weight is missing or has another shape.
     """
 
     def __init__(
@@ -119,12 +122,17 @@ class DecimaNetwork(NamedNetwork):
     ) -> None:
         all_shapes = shapes(settings, len(levels))
         super().__init__(all_shapes)
-        array = flat(weights, all_shapes, "the weights to start from")
+        source = "the weights to start from"
+        array = flat(weights, all_shapes, source)
         self.flat = nn.Parameter(torch.from_numpy(array))
         self.settings = settings
         self.limits = levels
         self.critic = nn.Sequential(nn.Linear(EMBEDDING, 32), nn.LeakyReLU(SLOPE), nn.Linear(32, 1))
         self._places = places(all_shapes)
+        start = self.export() | weights
+        named = self.by_name().items()
+        require_shapes(start, {name: tuple(array.shape) for name, array in named}, source)
+        self.load_arrays(start)
         self._weights = FlatParts(len(array), settings)
         self._gradient = FlatParts(len(array), settings)
         self._room = Room(0, 0, 0, 0, 0, 0, 0)
