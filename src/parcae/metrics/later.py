@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.errors import ConfigError
+from parcae.metrics.objectives import FinishedJobs, finished_jobs
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -76,6 +77,18 @@ class PairedRuns:
         """Which jobs arrived before the end, bool[num_policies, num_jobs]."""
         # What would happen at the very time at which a run ends does not happen any more.
         return self.is_complete | (self.arrival_ms < self.clock_ms[:, None])
+
+    def finished_jobs(self, policy: int) -> FinishedJobs:
+        """The jobs under a policy, by its position, as an objective sees them."""
+        assert self.ideal_ms is not None
+        return finished_jobs(
+            self.arrival_ms,
+            self.completion_ms[policy],
+            num_arrived=int(self.has_arrived[policy].sum()),
+            clock_ms=int(self.clock_ms[policy]),
+            ideal_ms=self.ideal_ms,
+            deadline_ms=self.deadline_ms,
+        )
 
     @property
     def has_deadline(self) -> npt.NDArray[np.bool_]:

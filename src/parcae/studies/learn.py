@@ -30,12 +30,9 @@ from parcae.learning.scenario import Runs, Scenario, check_search_seed
 from parcae.learning.simulators import accruing
 from parcae.learning.start import start_order_network, start_rule, start_weights
 from parcae.learning.tune import Tuning, is_planned, tune_rule, tuned_checkpoint
-from parcae.metrics.later import PairedRuns
 from parcae.metrics.objectives import (
-    FinishedJobs,
     Objective,
     ObjectiveFunction,
-    finished_jobs,
     missed_and_tardy,
     objective_cost,
     objective_name,
@@ -364,23 +361,10 @@ def _values(
             column = objective.entry.column
             cost = np.array([getattr(s, column) for s in result.summaries], np.float64)
         else:
-            finished = [_finished_jobs(run, row) for run in comparison.runs]
+            finished = [run.finished_jobs(row) for run in comparison.runs]
             cost = np.concatenate([objective_cost(objective, jobs) for jobs in finished])
         values[result.name] = cost
     return values
-
-
-def _finished_jobs(runs: PairedRuns, policy: int) -> FinishedJobs:
-    """The jobs of one seed under a policy, by its position, as an objective sees them."""
-    assert runs.ideal_ms is not None
-    return finished_jobs(
-        runs.arrival_ms,
-        runs.completion_ms[policy],
-        num_arrived=int(runs.has_arrived[policy].sum()),
-        clock_ms=int(runs.clock_ms[policy]),
-        ideal_ms=runs.ideal_ms,
-        deadline_ms=runs.deadline_ms,
-    )
 
 
 def objective_ratio(
