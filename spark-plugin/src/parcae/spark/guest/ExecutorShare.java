@@ -5,6 +5,7 @@ import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -45,6 +46,8 @@ final class ExecutorShare implements Runnable {
   private static final long BUSY_MS = 3_000;
   /** After this time an executor that was killed and is still there is killed again. */
   private static final long AGAIN_MS = 10_000;
+  /** How often executors are looked for whose end event Spark dropped. */
+  private static final long CHECK_MS = 10_000;
   /** Time between two requests if the cluster manager does not answer, or refuses. */
   private static final long PAUSE_MS = 5_000;
   private static final int NOT_GRANTED = -1;
@@ -72,6 +75,7 @@ final class ExecutorShare implements Runnable {
   private int requested = NOT_GRANTED; // the last number sent to the cluster manager
   private int logged = NOT_GRANTED;
   private boolean isUnanswered; // the last request failed
+  private long checkedNs = System.nanoTime(); // when lost executors were looked for
   private long abundantNs; // since when there are surplus executors; 0 if there are none
 
   /**
@@ -129,9 +133,28 @@ final class ExecutorShare implements Runnable {
     if (refusal != null) {
       return;
     }
-    for (Iterator<?> all = client().getExecutorIds().iterator(); all.hasNext(); ) {
-      added(String.valueOf(all.next()));
+    executorsOf(backend).forEach(this::added);
+  }
+
+  /** The executors that a backend has, in its order; null if it cannot say. */
+  static Set<String> executorsOf(SchedulerBackend backend) {
+    if (!(backend instanceof ExecutorAllocationClient)) {
+      return null;
     }
+    Set<String> present = new LinkedHashSet<>();
+    ExecutorAllocationClient client = (ExecutorAllocationClient) backend;
+    for (Iterator<?> all = client.getExecutorIds().iterator(); all.hasNext(); ) {
+      present.add(String.valueOf(all.next()));
+    }
+    return present;
+  }
+
+  /** Drops the executors that Spark no longer has. It has one before the event of its start. */
+  synchronized void dropLost() {
+    checkedNs = System.nanoTime();
+    tasksOn.keySet().retainAll(executorsOf(backend));
+    leavingNs.keySet().retainAll(tasksOn.keySet());
+    decommissioned.retainAll(tasksOn.keySet());
   }
 
   /** The service grants so many executors; -1 if it leaves their number to the application. */
@@ -231,6 +254,9 @@ final class ExecutorShare implements Runnable {
 
   /** Requests the target number of executors and returns surplus ones. */
   private void adjust() {
+    if (System.nanoTime() - checkedNs > CHECK_MS * 1_000_000) {
+      dropLost();
+    }
     int target = target();
     if (target == NOT_GRANTED) {
       return;

@@ -1,6 +1,7 @@
 package parcae.spark.guest;
 
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -37,7 +38,7 @@ final class GuestListener extends SparkListener {
   /** The local property with which a user names the jobs of a thread. */
   static final String NAME_PROPERTY = "spark.parcae.jobKey";
 
-  /** How often the listener looks for jobs and executions whose end event was dropped. */
+  /** How often the listener looks for what has ended without an event, as Spark dropped it. */
   private static final long CHECK_NS = 10_000_000_000L;
 
   /** What Spark gives as the reason when a copy of a task was faster. */
@@ -219,7 +220,10 @@ final class GuestListener extends SparkListener {
     }
   }
 
-  /** Reports the end of jobs and executions whose end event was dropped; checks only rarely. */
+  /**
+   * Reports the end of jobs, executions and executors whose end event was dropped; checks only
+   * rarely.
+   */
   private void reportLostEnds() {
     if (System.nanoTime() - checkedNs < CHECK_NS) {
       return;
@@ -236,6 +240,17 @@ final class GuestListener extends SparkListener {
     for (long each : executions.findLost(id -> SQLExecution.getQueryExecution(id) != null)) {
       descriptions.remove(String.valueOf(each));
       notifyFollowers(follower -> follower.executionEnded(String.valueOf(each)));
+    }
+    Set<String> present = ExecutorShare.executorsOf(context.schedulerBackend());
+    if (present != null) {
+      keepExecutors(present);
+    }
+  }
+
+  /** Drops the executors that Spark no longer has. It has one before the event of its start. */
+  void keepExecutors(Collection<String> present) {
+    if (tasksOfExecutor.keySet().retainAll(present)) {
+      notifyFollowers(follower -> follower.coresChanged(cores()));
     }
   }
 

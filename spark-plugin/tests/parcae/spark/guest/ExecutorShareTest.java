@@ -106,6 +106,35 @@ final class ExecutorShareTest {
     share.stop();
   }
 
+  /** An executor whose end event Spark dropped makes no other one surplus. */
+  private static void lost() throws Exception {
+    List<String> asked = new CopyOnWriteArrayList<>();
+    List<String> present = new CopyOnWriteArrayList<>(List.of("2", "1"));
+    Class<?>[] interfaces = {SchedulerBackend.class, ExecutorAllocationClient.class};
+    SchedulerBackend backend = (SchedulerBackend) Proxy.newProxyInstance(
+        ExecutorShareTest.class.getClassLoader(), interfaces, (object, method, arguments) -> {
+          if (!method.getName().equals("getExecutorIds")) {
+            asked.add(method.getName());
+            return null;
+          }
+          scala.collection.immutable.List<String> ids = List$.MODULE$.empty();
+          for (String id : present) {
+            ids = ids.$colon$colon(id);
+          }
+          return ids;
+        });
+    SparkConf conf = new SparkConf(false).set("spark.master", "spark://nowhere:7077");
+    ExecutorShare share = new ExecutorShare(new Guest("a.Plugin"), conf, backend, number -> true);
+    share.addPresent();
+    startTask(share, "1");
+    present.remove("1");
+    share.dropLost();
+    share.granted(1);
+    Thread.sleep(MOMENT_MS);
+    Check.same(asked, List.of(), "the executor that is left stays");
+    share.stop();
+  }
+
   /**
    * Without orders an application with work gets an executor, even if it was granted none.
    *
@@ -148,6 +177,7 @@ final class ExecutorShareTest {
 
   public static void main(String[] args) throws Exception {
     Check.test("an executor that ends its tasks first", ExecutorShareTest::decommissioned);
+    Check.test("an executor that was lost", ExecutorShareTest::lost);
     Check.test("an application without orders", () -> {
       Check.same(
           requestedAfter(ExecutorShareTest::off, "0"), List.of(0, 1), "the plugin is off");

@@ -8,6 +8,7 @@ import org.apache.spark.Success$;
 import org.apache.spark.TaskEndReason;
 import org.apache.spark.TaskKilled;
 import org.apache.spark.UnknownReason$;
+import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
@@ -15,6 +16,7 @@ import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.scheduler.TaskLocality;
+import org.apache.spark.scheduler.cluster.ExecutorInfo;
 import parcae.spark.Check;
 import scala.Option;
 import scala.collection.immutable.List$;
@@ -31,7 +33,9 @@ final class GuestListenerTest {
     Follower follower = (Follower) Proxy.newProxyInstance(
         getClass().getClassLoader(), new Class<?>[] {Follower.class}, (object, method, with) -> {
           boolean isTaskEnd = method.getName().equals("taskEnded");
-          heard.add(method.getName() + (isTaskEnd ? " " + with[2] : ""));
+          boolean isCores = method.getName().equals("coresChanged");
+          String what = isTaskEnd ? " " + with[2] : isCores ? " " + with[0] : "";
+          heard.add(method.getName() + what);
           if (method.getName().equals("jobStarted")) {
             Follower.StartedJob job = (Follower.StartedJob) with[0];
             job.stages.forEach(stage -> listed.add(stage.id));
@@ -139,11 +143,26 @@ final class GuestListenerTest {
     Check.same(ends.findLost(id -> false), List.of(1L), "until it sends none");
   }
 
+  private static void lostExecutors() {
+    GuestListenerTest one = new GuestListenerTest("");
+    for (String id : List.of("1", "2")) {
+      ExecutorInfo info =
+          new ExecutorInfo("host", 4, scala.collection.immutable.Map$.MODULE$.empty());
+      one.listener.onExecutorAdded(new SparkListenerExecutorAdded(0, id, info));
+    }
+    one.heard.clear();
+    one.listener.keepExecutors(List.of("1", "2", "3"));
+    Check.same(one.heard, List.of(), "executors that Spark still has");
+    one.listener.keepExecutors(List.of("2"));
+    Check.same(one.heard, List.of("coresChanged 4"), "one whose end event was dropped");
+  }
+
   public static void main(String[] args) throws Exception {
     Check.test("copies of tasks", GuestListenerTest::copies);
     Check.test("stages that a job lists", GuestListenerTest::stages);
     Check.test("names and the setting", GuestListenerTest::settings);
     Check.test("attempts of stages that fail", GuestListenerTest::failedStages);
+    Check.test("executors that were lost", GuestListenerTest::lostExecutors);
     Check.test("ends that were lost", GuestListenerTest::lostEnds);
     Check.done();
   }
