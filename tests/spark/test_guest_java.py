@@ -45,7 +45,9 @@ def test_names_by_plan_are_those_of_python_for_any_text(class_path: str, tmp_pat
     texts = [plan["description"] for plan in json.loads(_PLANS.read_text())["plans"]]
     # A plan with a long literal is named as soon as any other.
     long = f"(2) Filter\nCondition : (a#1 = {100_000 * 'ab'}) or upper({100_000 * 'b.'}#3)\n"
-    made = ["", "\n", "x", long, *(_damaged(draw, draw.choice(texts)) for _ in range(400))]
+    unclosed = f"Location: {1_000_000 * 'a'} {200_000 * 'Location: a '}[b\nLocation: c[d], e"
+    damaged = [_damaged(draw, draw.choice(texts)) for _ in range(400)]
+    made = ["", "\n", "x", long, unclosed, *damaged]
     cases = [{"description": text, **plan_names(text)._asdict()} for text in made]
     path = tmp_path / "plans.json"
     path.write_text(json.dumps({"plans": cases}))

@@ -39,6 +39,16 @@ def test_a_query_keeps_its_names_and_no_two_share_one() -> None:
     assert len(set().union(*shapes.values())) == len(shapes)
 
 
+def test_locations_are_read_once_however_long_their_line_is() -> None:
+    # A time that grows with the square of the length would be hours.
+    line = 200_000 * "Location: a "
+    texts = (line, f"{line}[b", f"{line}[b\n{line}")
+    assert all(plan_name(text) != plan_name(f"{text}[c]") for text in texts)
+    assert plan_name(f"{line}[b]") == plan_name("Location: a")
+    word = f"Location: {1_000_000 * 'a'}"
+    assert plan_name(f"{word}[c]") == plan_name(word) != plan_name(f"{word} [c")
+
+
 def _event(name: str, **fields: object) -> str:
     return json.dumps({"Event": name, **fields})
 

@@ -19,7 +19,12 @@ NAME_PROPERTY = "spark.parcae.jobKey"
 _DIGITS = 16
 #: Patterns of text that differs between runs of one query, with their replacements, in this order.
 _VARYING = (
-    (re.compile(r"Location: ([A-Za-z]+)[^\[\n]*\[[^\]\n]*\]"), r"Location: \1"),
+    # Without brackets behind a location there are none behind later ones of its line: the rest of
+    # the line is kept and read once. So the time is linear, however long the line is.
+    (
+        re.compile(r"Location: ([A-Za-z]++)(?:[^\[\n]*+\[[^\]\n]*+\]|([^\n]*+))"),
+        r"Location: \1\2",
+    ),
     (re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}:/[^ ,)\]\n]*"), ""),
     (re.compile(r"path=[^ ,)\]\n]*"), "path="),
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), ""),

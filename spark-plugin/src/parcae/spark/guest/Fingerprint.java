@@ -14,7 +14,10 @@ final class Fingerprint {
   private static final int DIGITS = 16;
   /** Parts of a plan that differ between runs of one query, in the order of replacement. */
   private static final Pattern[] VARYING = {
-    Pattern.compile("Location: ([A-Za-z]+)[^\\[\\n]*\\[[^\\]\\n]*\\]"),
+    // Without brackets behind a location there are none behind later ones of its line: the rest of
+    // the line is kept and read once. So the time is linear, however long the line is.
+    Pattern.compile(
+        "Location: ([A-Za-z]++)(?:[^\\[\\n]*+\\[[^\\]\\n]*+\\]|([^\\n]*+))"),
     Pattern.compile("[A-Za-z][A-Za-z0-9+.-]{0,20}:/[^ ,)\\]\\n]*"),
     Pattern.compile("path=[^ ,)\\]\\n]*"),
     Pattern.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
@@ -25,7 +28,7 @@ final class Fingerprint {
   };
   /** The replacement of each of these parts. */
   private static final String[] REPLACEMENTS = {
-    "Location: $1", "", "path=", "", "Lambda", "", "RDD", "",
+    "Location: $1$2", "", "path=", "", "Lambda", "", "RDD", "",
   };
   private static final Pattern EXPRESSION_ID = Pattern.compile("#[0-9]+L?");
   /** An operator of the tree or the title of its paragraph in a formatted plan: has no literals. */
