@@ -139,6 +139,32 @@ def test_a_process_ends_with_the_exit_code_of_its_command(
     assert "Traceback" not in done.stderr
 
 
+#: Ctrl-C comes while a module is imported, or while the command of `policies` runs.
+_INTERRUPTED = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == {name!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["parcae", "policies"]
+from parcae.cli.start import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("typer", ""), ("pydantic", ""), ("parcae.policies.catalog", "parcae: interrupted\n")],
+)
+def test_ctrl_c_shows_no_traceback_even_during_imports(name: str, error: str) -> None:
+    words = [sys.executable, "-c", _INTERRUPTED.format(name=name)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", error)
+
+
 def test_characters_that_the_encoding_of_the_output_lacks_lose_no_result(tmp_path: Path) -> None:
     write_workload(replace(toy_workload(), name="2 € × 3"), tmp_path / "toy.parcae")
     done = subprocess.run(

@@ -35,6 +35,7 @@ from parcae.cli import (
     workload,
 )
 from parcae.cli.consoles import printable
+from parcae.cli.start import interruptions_raise
 from parcae.version import __version__
 
 #: Exit codes for bad input, and for a command that the user interrupted.
@@ -55,6 +56,7 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command of a command line."""
+        interruptions_raise()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
