@@ -112,6 +112,7 @@ def test_ping_is_answered_and_bye_closes() -> None:
         (StageChanged(job_id="a", stage_id=5, tasks=1), "unknown_stage"),
         (StageEnded(job_id="a", stage_id=5), "unknown_stage"),
         (StageBegunAgain(job_id="a", stage_id=5, tasks=1), "unknown_stage"),
+        (StageBegunAgain(job_id="a", stage_id=0, tasks=1), "bad_job"),
         (JobEnded(job_id="z"), "unknown_job"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.type,

@@ -365,11 +365,18 @@ class JobEvents(LiveTables):
     def _stage_begun_again(self, job: LiveJob, position: int, num_tasks: int) -> None:
         row = self.stage_row(job, position)
         finished = int(self._stage["num_finished"][row])
+        # A stage that ended may have ended before all of its tasks had run.
+        if num_tasks > finished and position not in job.ended:
+            raise ProtocolError(
+                Code.BAD_JOB,
+                f"job {job.job_id}: {num_tasks} finished tasks of a stage must run again, but only "
+                f"{finished} have finished",
+            )
         job.ended.discard(position)
         job.is_seen_whole = False
         if finished:
             rerun_tasks(self.state, row, min(finished, num_tasks))
-        if num_tasks > finished:  # the stage ended before all of its tasks had run
+        if num_tasks > finished:
             counts = [
                 int(self._stage[name][row]) for name in ("num_tasks", "num_started", "num_finished")
             ]

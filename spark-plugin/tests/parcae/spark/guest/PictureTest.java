@@ -145,6 +145,10 @@ final class PictureTest {
     List<?> events = events(picture);
     Check.same(((Map<?, ?>) events.get(0)).get("type"), "stage_changed", "fewer tasks");
     Check.same(events.size(), 3, "those above it end");
+    picture.stageSubmitted(1, 0, 1); // a part of its output is lost
+    Map<?, ?> job = (Map<?, ?>) ((List<?>) picture.takeState(2).get("jobs")).get(0);
+    String stage = String.valueOf(((List<?>) job.get("stages")).get(0));
+    Check.same(stage, "{stage_id=1, tasks=1}", "only what runs again counts");
   }
 
   private static void bounds() {
