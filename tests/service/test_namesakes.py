@@ -46,6 +46,27 @@ def test_jobs_without_weight_have_a_mean_too() -> None:
     assert tasks_left * left_ms == pytest.approx((10 + 100_000) / 2)
 
 
+def test_unlike_jobs_of_one_call_site_learn_durations_of_their_own() -> None:
+    model = DurationModel(None)
+    small = job_of("a", (2, ()), name="collect at x.py:10")
+    large = job_of("b", (200, ()), (10, (0,)), name="collect at x.py:10")
+    for job, task_ms in ((small, 10), (large, 1_000)):
+        recurring = model.look_up(job.names, job.stages)
+        num_tasks = sum(stage.tasks for stage in job.stages)
+        for position, stage in enumerate(job.stages):
+            model.tasks_finished(recurring, position, stage.tasks, stage.tasks * task_ms)
+        model.job_finished(recurring, num_tasks * task_ms)
+    for job, task_ms, work_ms in ((small, 10.0, 20.0), (large, 1_000.0, 210_000.0)):
+        recurring = model.look_up(job.names, job.stages)
+        assert set(model.durations(recurring, job.stages)) == {task_ms}
+        tasks_left, left_ms = model.hidden_stage(recurring, 0.0)
+        assert tasks_left * left_ms == pytest.approx(work_ms)
+    # A job unlike both gets what is known of the name.
+    other = job_of("c", (50, ()), name="collect at x.py:10")
+    recurring = model.look_up(other.names, other.stages)
+    assert model.durations(recurring, other.stages) == [pytest.approx(200_020 / 202)]
+
+
 def test_a_replayed_variant_is_known_to_the_plugin_by_its_own_name() -> None:
     found = export_policy("srpt", _WORKLOAD).jobs
     assert {name: job.work_ms for name, job in found.items()} == {

@@ -7,6 +7,7 @@ that the job reads.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,12 +49,16 @@ class RecurringJob:
         names: all of the job's names.
         rows: rows in the profile of the jobs with the first name that the profile has; empty if it
             has none.
-        learned: the first name with learned durations; "" if there is none.
+        keys: under which its durations are learned, the most exact first: its names and, before the
+            last one, that name with the stages that the job began with. Unlike jobs may share the
+            last name, such as a call site.
+        learned: the first key with learned durations; "" if there is none.
         guess_ms: guessed duration of a task for which there is no other estimate.
     """
 
     names: tuple[str, ...]
     rows: tuple[int, ...]
+    keys: tuple[str, ...]
     learned: str
     guess_ms: float
 
@@ -195,8 +200,11 @@ class DurationModel:
         """
         used = tuple(name for name in names if name)
         rows = next((self._named[name] for name in used if name in self._named), ())
-        learned = next((name for name in used if self.learned.knows(name)), "")
-        return RecurringJob(used, rows, learned, self._guessed_ms(stages))
+        keys = used
+        if used and stages:
+            keys = (*used[:-1], _with_stages(used[-1], stages), used[-1])
+        learned = next((key for key in keys if self.learned.knows(key)), "")
+        return RecurringJob(used, rows, keys, learned, self._guessed_ms(stages))
 
     def _guessed_ms(self, stages: Sequence[StageMessage]) -> float:
         # Tasks of this cluster say more about its speed than the profile, once there are enough.
@@ -365,8 +373,8 @@ class DurationModel:
             return
         self.learned.add_any_tasks(count, executed_ms)
         if recurring.is_learned:
-            for name in recurring.names:
-                self.learned.add_tasks(name, position, count, executed_ms)
+            for key in recurring.keys:
+                self.learned.add_tasks(key, position, count, executed_ms)
 
     def job_finished(self, recurring: RecurringJob, worked_ms: int | None) -> None:
         """Learn the total work of a job that ended successfully.
@@ -374,8 +382,18 @@ class DurationModel:
         `worked_ms` is the sum of its task durations; None if the service did not see all tasks.
         """
         if self.is_learning and worked_ms is not None and recurring.is_learned:
-            for name in recurring.names:
-                self.learned.add_run(name, worked_ms)
+            for key in recurring.keys:
+                self.learned.add_run(key, worked_ms)
+
+
+def _with_stages(name: str, stages: Sequence[StageMessage]) -> str:
+    """A key for the jobs of a name with the same DAG and, within a power of 2, as many tasks."""
+    position = {stage.stage_id: index for index, stage in enumerate(stages)}
+    shape = [
+        (stage.tasks.bit_length(), sorted(position.get(parent, -1) for parent in stage.parents))
+        for stage in stages
+    ]
+    return f"{name} [{hashlib.sha256(repr(shape).encode()).hexdigest()[:8]}]"
 
 
 def _shape_of(job: JobSpec) -> _Shape:
