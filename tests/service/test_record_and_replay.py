@@ -285,6 +285,32 @@ def test_a_recording_goes_on_while_the_service_learns(tmp_path: Path) -> None:
     assert service.watchers == [recorder]
 
 
+def test_a_file_has_what_was_learned_of_its_own_jobs_alone(tmp_path: Path) -> None:
+    learned = Learned()
+    for number in range(10_000):
+        learned.add_tasks(f"other {number}", 0, 1, 10)
+        learned.add_run(f"other {number}", 10)
+    for position in (0, 2):
+        learned.add_tasks("nightly", position, 1, 7 + position)
+    learned.add_run("nightly", 16)
+    model = DurationModel(_WORKLOAD, learned=learned)
+    service = service_of(policies_for("srpt", _WORKLOAD), duration_model=model)
+    service.policy_name = "srpt"
+    service.watchers.append(Recorder(tmp_path))
+    client = Speaker(service)
+    client.state(4, job_of("a", (3, ()), name="new"))
+    client.events(1, JobArrived(job=job_of("b", (3, ()), name="nightly")))
+    client.events(2, JobArrived(job=job_of("c", (2, ()), name="nightly")))
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_size < 5_000
+    (line,) = (line for line in read_recording(path).lines if "learned" in line)
+    assert line["learned"]["tasks"] == [["nightly", 0, 1, 7.0], ["nightly", 2, 1, 9.0]]
+    assert line["learned"]["runs"] == [["nightly", [16]]]
+    # "nightly" is served first, as its tasks are known to be shorter than others are thought to be.
+    result = replay_recording([path], "srpt", _WORKLOAD)
+    assert (result.num_orders, sum(result.counts.values()), result.num_lost) == (3, 0, 0)
+
+
 def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text("hello\nyou\n")
@@ -294,7 +320,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="not a recording of `parcae serve --record`"):
         read_recording(path)
     path.write_text('{"parcae_recording": 9}\n')
-    with pytest.raises(FormatError, match="recording version 9; this Parcae reads 2"):
+    with pytest.raises(FormatError, match="recording version 9; this Parcae reads 2 and 3"):
         read_recording(path)
 
 

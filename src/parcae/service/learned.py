@@ -40,6 +40,8 @@ class Learned:
 
     def __init__(self) -> None:
         self._tasks: dict[tuple[str, int], tuple[int, float]] = {}
+        # By name, one more than the highest position of a stage.
+        self._num_stages: dict[str, int] = {}
         self._runs: dict[str, tuple[int, ...]] = {}
         self._any_task: tuple[int, float] = (0, 0.0)
         self.num_changes = 0
@@ -80,8 +82,11 @@ class Learned:
         self._tasks[name, position] = _averaged(
             self._tasks.pop((name, position), (0, 0.0)), count, executed_ms
         )
+        self._num_stages[name] = max(self._num_stages.pop(name, 0), position + 1)
         if len(self._tasks) > _MAX_STAGES:
             del self._tasks[next(iter(self._tasks))]
+        if len(self._num_stages) > _MAX_STAGES:
+            del self._num_stages[next(iter(self._num_stages))]
         self.num_changes += 1
 
     def add_any_tasks(self, count: int, executed_ms: int) -> None:
@@ -102,6 +107,7 @@ class Learned:
         """A copy that later changes do not affect."""
         other = Learned()
         other._tasks = dict(self._tasks)
+        other._num_stages = dict(self._num_stages)
         other._runs = dict(self._runs)
         other.num_changes = self.num_changes
         other._any_task = self._any_task
@@ -123,6 +129,18 @@ class Learned:
             "runs": [[name, list(runs)] for name, runs in self._runs.items()],
             "any_task": list(self._any_task),
         }
+
+    def dump_of(self, names: Iterable[str]) -> dict[str, list[Any]]:
+        """As `dump`, but only of some names; another thread may add meanwhile."""
+        tasks = []
+        runs = []
+        for name in names:
+            for position in range(self._num_stages.get(name, 0)):
+                if learned := self._tasks.get((name, position)):
+                    tasks.append([name, position, *learned])
+            if of_name := self._runs.get(name):
+                runs.append([name, list(of_name)])
+        return {"tasks": tasks, "runs": runs, "any_task": list(self._any_task)}
 
     def restore(
         self,
@@ -153,6 +171,8 @@ class Learned:
         if any(total < 0 for totals in new_runs.values() for total in totals):
             raise ValueError("a task time is negative")
         self._tasks.update(new_tasks)
+        for name, position in new_tasks:
+            self._num_stages[name] = max(self._num_stages.get(name, 0), position + 1)
         if of_all[0] > 0:
             self._any_task = of_all
         self._runs.update(new_runs)

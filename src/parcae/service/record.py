@@ -2,7 +2,8 @@
 
 A file has a temporary name (`.part`) until it is full or its session ends; then it is renamed.
 After a crash the `.part` file is still readable, except for an incomplete last line. Each
-application has its own file; applications that share a cluster share one.
+application has its own file; applications that share a cluster share one. What the service has
+learned of a job's names is written before the first message with them in a file.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,13 +20,23 @@ import orjson
 
 from parcae.errors import FormatError
 from parcae.loader import read_file, whole_number
-from parcae.service.protocol import ClientMessage, ServerMessage, encode
+from parcae.service.protocol import (
+    ClientMessage,
+    Events,
+    JobArrived,
+    ServerMessage,
+    State,
+    encode,
+)
 from parcae.service.session import Scope, Service, Session, Watcher
+from parcae.service.yielding import make_way
 from parcae.version import __version__
 from parcae.workloads.limits import MOST_EXECUTORS
 
 _LOG = logging.getLogger(__name__)
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+#: Version 2 has everything that was learned in the first line, which is read alike.
+_READABLE_VERSIONS = (2, FORMAT_VERSION)
 PART = ".part"
 #: A file that is larger than this is full.
 MAX_FILE_BYTES = 64 << 20
@@ -40,6 +51,8 @@ class _File:
     stream: BinaryIO
     num_parts: int
     size: int = 0
+    #: The keys of learned durations that were written, or were unknown when a job came with them.
+    known: set[str] = field(default_factory=set)
 
 
 class Recorder(Watcher):
@@ -69,6 +82,8 @@ class Recorder(Watcher):
 
     def received(self, session: Session, message: ClientMessage) -> None:
         """Write a message of a client."""
+        if isinstance(message, State | Events):
+            self._write_learned(session, message)
         self._write(session, b'"from":"client","message":' + encode(message))
 
     def sent(self, session: Session, message: ServerMessage) -> None:
@@ -130,6 +145,28 @@ class Recorder(Watcher):
             self._end(key)
             self._begin(session, key, file)
 
+    def _write_learned(self, session: Session, message: State | Events) -> None:
+        """Write what was learned of the jobs of a message, unless the file has it."""
+        file = self._files.get(self._key(session))
+        if file is None:
+            return
+        jobs = (
+            message.jobs
+            if isinstance(message, State)
+            else [event.job for event in message.events if isinstance(event, JobArrived)]
+        )
+        model = session.service.duration_model
+        new = dict[str, None]()
+        for job in jobs:
+            make_way()
+            recurring = model.look_up(job.names, job.stages)
+            if recurring.is_learned:
+                new |= dict.fromkeys(key for key in recurring.keys if key not in file.known)
+        file.known.update(new)
+        learned = model.learned.dump_of(new)
+        if learned["tasks"] or learned["runs"]:
+            self._write(session, b'"from":"service","learned":' + orjson.dumps(learned))
+
     def _end(self, key: str) -> None:
         file = self._files.pop(key, None)
         if file is None:
@@ -159,8 +196,8 @@ def _head(service: Service, key: str, number: int) -> dict[str, Any]:
         "part": number,
         "wall_ms": round(_MS_PER_S * time.time()),
         "cores": service.sharing.num_cores if service.sharing is not None else None,
-        # A copy: the second thread may learn meanwhile.
-        "learned": service.duration_model.learned.copy().dump(),
+        # Of the jobs it is written as they come: in all, it may be many megabytes.
+        "learned": service.duration_model.learned.dump_of(()),
     }
 
 
@@ -229,10 +266,10 @@ def read_recording(*paths: Path) -> Recording:
         rows = list(_rows(path))
         if not rows or "parcae_recording" not in rows[0]:
             raise FormatError(f"{path}: not a recording of `parcae serve --record`")
-        if rows[0]["parcae_recording"] != FORMAT_VERSION:
+        if rows[0]["parcae_recording"] not in _READABLE_VERSIONS:
             raise FormatError(
                 f"{path}: recording version {rows[0]['parcae_recording']}; this Parcae reads "
-                f"{FORMAT_VERSION}: update Parcae"
+                f"{' and '.join(map(str, _READABLE_VERSIONS))}: update Parcae"
             )
         heads.append(_checked_head(path, rows[0]))
         lines.extend(rows[1:])

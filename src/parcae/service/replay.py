@@ -104,11 +104,11 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
     policy_for = policies_for(policy, workload)
     policy_for(1)  # raises an error now if the policy does not exist
     duration_model = DurationModel(workload)
-    _restore(duration_model, recording)
+    _restore(duration_model, recording, recording.head.get("learned", {}))
     mirror = Mirror(policy_for, duration_model, LiveSettings(num_cores=recording.head.get("cores")))
     recorded = _RecordedJobs()
     compared = Comparison()
-    num_lost = _follow(recording, mirror, recorded, compared)
+    num_lost = _follow(recording, mirror, duration_model, recorded, compared)
     return Replay(
         str(recording.head["policy"]),
         policy,
@@ -122,10 +122,10 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
     )
 
 
-def _restore(duration_model: DurationModel, recording: Recording) -> None:
-    """Restore the durations that the service had learned before the recording."""
+def _restore(duration_model: DurationModel, recording: Recording, learned: Any) -> None:
+    """Restore durations that the service had learned."""
     try:
-        duration_model.learned.restore(**recording.head.get("learned", {}))
+        duration_model.learned.restore(**learned)
     except (TypeError, ValueError, OverflowError):
         raise FormatError(
             f"{recording.source}: `learned` has a wrong form; was the file edited?"
@@ -133,7 +133,11 @@ def _restore(duration_model: DurationModel, recording: Recording) -> None:
 
 
 def _follow(
-    recording: Recording, mirror: Mirror, recorded: _RecordedJobs, compared: Comparison
+    recording: Recording,
+    mirror: Mirror,
+    duration_model: DurationModel,
+    recorded: _RecordedJobs,
+    compared: Comparison,
 ) -> int:
     """Apply all lines of the recording. Returns the number of requests that were lost."""
     num_lost = 0
@@ -147,6 +151,8 @@ def _follow(
             last_seq.pop(application, None)
             mirror.forget(application)
             mirror.settle()
+        elif "learned" in line:
+            _restore(duration_model, recording, line["learned"])
         elif line.get("from") == "service" and kind == "orders" and message.get("seq") is not None:
             if application not in waiting:
                 orders = _parsed(recording, _ORDERS, message)
