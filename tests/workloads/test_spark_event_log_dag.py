@@ -388,7 +388,8 @@ def test_a_retry_without_a_submission_time_keeps_the_time_of_the_stage() -> None
     assert [stage.parents for stage in _only_run(events).stages] == [set(), {0}, {1}]
 
 
-def test_every_partition_counts_where_a_retry_numbers_its_tasks_anew() -> None:
+@pytest.mark.parametrize("has_partitions", [True, False])
+def test_every_partition_counts_where_a_retry_numbers_its_tasks_anew(has_partitions: bool) -> None:
     info = stage_info(0, 3)
     retry = {**info, "Stage Attempt ID": 1, "Number of Tasks": 2}
     events = [executor(), job_start(0, 0, [info])]
@@ -398,8 +399,26 @@ def test_every_partition_counts_where_a_retry_numbers_its_tasks_anew() -> None:
     events += [stage_completed(info, 0, 11, **{"Failure Reason": "fetch failed"})]
     again = [task_end(0, row, 20, 40 + 10 * row, partition=row + 1) for row in (0, 1)]
     events += [{**event, "Stage Attempt ID": 1} for event in again]
+    if not has_partitions:  # before Spark 3.3
+        for event in events:
+            event.get("Task Info", {}).pop("Partition ID", None)
     run = _only_run([*events, stage_completed(retry, 20, 50), job_end(0)])
     assert sorted(np.concatenate(run.stages[0].samples.by_wave).tolist()) == [10, 20, 30]
+
+
+def test_a_repeated_task_whose_output_was_lost_counts_once_in_logs_without_partitions() -> None:
+    info = stage_info(0, 3)
+    events = [executor(), job_start(0, 0, [info])]
+    events += [task_end(0, part, 10 * part, 10 * part + 10) for part in (0, 1)]
+    events += [task_end(0, 2, 20, 21, reason="FetchFailed")]
+    events += [stage_completed(info, 0, 21, **{"Failure Reason": "fetch failed"})]
+    # The output of partition 0 is lost, too: two tasks of three run again, one of them fails once.
+    again = [task_end(0, 1, 30, 31, reason="ExceptionFailure")]
+    again += [task_end(0, row, 40, 60 + 10 * row) for row in (0, 1)]
+    events += [{**event, "Stage Attempt ID": 1} for event in again]
+    retry = {**info, "Stage Attempt ID": 1, "Number of Tasks": 2}
+    run = _only_run([*events, stage_completed(retry, 30, 70), job_end(0)])
+    assert sorted(np.concatenate(run.stages[0].samples.by_wave).tolist()) == [10, 10, 20]
 
 
 def test_a_spark_job_that_was_cancelled_inside_a_successful_query_does_not_fail_it() -> None:

@@ -140,6 +140,8 @@ class ApplicationLog:
     num_outputs_lost: int = 0
     _start: ApplicationStart | None = None
     _columns: tuple[array[int], ...] = field(default_factory=_int64_columns)
+    #: By stage and attempt, the rows of repeated tasks whose partition is not in the log.
+    _unplaced: dict[int, dict[int, list[int]]] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         """Add one event.
@@ -186,6 +188,9 @@ class ApplicationLog:
         if task.outcome is Outcome.SUCCESS:
             last = self.successful_attempt.get(task.stage_id, -1)
             self.successful_attempt[task.stage_id] = max(last, task.stage_attempt)
+        if task.stage_attempt > 0 and not task.has_partition:
+            attempts = self._unplaced.setdefault(task.stage_id, {})
+            attempts.setdefault(task.stage_attempt, []).append(len(self._columns[0]))
         details = (task.outcome, task.is_speculative, task.busy_ms, task.input_bytes)
         row = (task.stage_id, task.task_index, task.launch_ms, task.finish_ms, code, *details)
         for column, value in zip(self._columns, row, strict=True):
@@ -240,15 +245,45 @@ class ApplicationLog:
         return self.successful_attempt.get(stage_id, -1) > ended_attempt
 
     def tasks(self) -> TaskColumns:
-        """All attempts of tasks, in order of launch."""
+        """All attempts of tasks, in order of launch.
+
+        Where the log lacks the partitions of repeated tasks (Spark before 3.3), these are the ones
+        that had not succeeded, in order: Spark runs them so. Tasks beyond them repeat others, whose
+        output was lost.
+        """
         columns = [
             np.frombuffer(column, dtype=np.int64) if column else np.zeros(0, np.int64)
             for column in self._columns
         ]
         table = TaskColumns(*columns)
+        if self._unplaced:
+            table = table._replace(task_index=self._partitions(table))
         # By launch; ties by stage, then by task index.
         order = np.lexsort((table.task_index, table.stage_id, table.launch_ms))
-        return TaskColumns(*(column[order] for column in columns))
+        return TaskColumns(*(column[order] for column in table))
+
+    def _partitions(self, table: TaskColumns) -> Int64Array:
+        """`task_index` with the partitions of repeated tasks whose partition is not in the log."""
+        partitions = table.task_index.copy()
+        by_stage = np.argsort(table.stage_id, kind="stable")
+        stage_ids = table.stage_id[by_stage]
+        for stage_id, attempts in self._unplaced.items():
+            if stage_id not in self.stages:
+                continue
+            first, last = np.searchsorted(stage_ids, (stage_id, stage_id + 1))
+            of_stage = by_stage[first:last]
+            repeated = np.concatenate([np.array(rows) for rows in attempts.values()])
+            once = np.setdiff1d(of_stage, repeated)
+            done = np.unique(partitions[once[table.outcome[once] == Outcome.SUCCESS]])
+            for _, rows in sorted(attempts.items()):
+                index = table.task_index[rows]
+                # The task with index i runs the i-th partition that is not in `done`.
+                missing = index + np.searchsorted(done - np.arange(done.size), index, side="right")
+                is_missing = missing < self.stages[stage_id].info.num_tasks
+                partitions[rows] = np.where(is_missing, missing, index)
+                is_done = table.outcome[rows] == Outcome.SUCCESS
+                done = np.union1d(done, partitions[rows][is_done])
+        return partitions
 
     def slots_of_executor(self) -> list[int]:
         """How many tasks each executor can run at once (cores / `spark.task.cpus`), or

@@ -127,17 +127,18 @@ class StageCompleted(NamedTuple):
 class TaskEnd(NamedTuple):
     """One attempt of a task, or the loss of its output; times in ms.
 
-    `task_index` is the task's partition. Logs of Spark before 3.3 lack it and have only the index
-    within the attempt of the stage, which counts anew if some tasks are repeated. `busy_ms` is how
-    long its core worked for it: deserializing and running. The finish time is set by the driver,
-    which processes it later; it is used where the log has no task metrics (lost executors, Spark
-    1.0). `input_bytes` are the bytes read from files, caches and shuffles, 0 where the log does not
-    contain them.
+    `task_index` is the task's partition. Logs of Spark before 3.3 lack it (`has_partition` is
+    False) and have only the index within the attempt of the stage, which counts anew if some tasks
+    are repeated; see `ApplicationLog.tasks`. `busy_ms` is how long its core worked for it:
+    deserializing and running. The finish time is set by the driver, which processes it later; it is
+    used where the log has no task metrics (lost executors, Spark 1.0). `input_bytes` are the bytes
+    read from files, caches and shuffles, 0 where the log does not contain them.
     """
 
     stage_id: int
     stage_attempt: int
     task_index: int
+    has_partition: bool
     launch_ms: int
     finish_ms: int
     executor: str
@@ -293,6 +294,7 @@ def _task_end(data: Any, line: bytes) -> TaskEnd:
         stage_id=_integer(data["Stage ID"]),
         stage_attempt=_integer(data.get("Stage Attempt ID", 0)),
         task_index=_integer(info["Index"] if partition < 0 else partition),
+        has_partition=partition >= 0,
         launch_ms=launch_ms,
         finish_ms=finish_ms,
         executor=str(info["Executor ID"]),
