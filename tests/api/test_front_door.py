@@ -209,6 +209,31 @@ def test_an_object_that_answers_something_else_is_refused(
             parcae.simulate(jobs, policy, where)
 
 
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [
+        (parcae.Decision(0.5, 2), "make its stage a whole number"),  # type: ignore[arg-type]
+        (parcae.Decision(0, None), "make its limit a whole number"),  # type: ignore[arg-type]
+        (parcae.Decision(0, 10**30), "make its limit a whole number of 64 bits"),
+        (parcae.Decision(True, 1), "make its stage a whole number"),
+        (parcae.Decision(0, 1, hold_ms=float("nan")), "make its hold_ms"),  # type: ignore[arg-type]
+        (parcae.Decision(7, 1), "stage 7 does not exist"),
+    ],
+)
+@pytest.mark.parametrize("where", [parcae.Cluster(cores=4), parcae.Cluster(executors=4)])
+def test_a_wrong_decision_is_refused_with_its_policy_and_time(
+    decision: parcae.Decision, expected: str, where: parcae.Cluster, jobs: parcae.JobSequence
+) -> None:
+    class Decider:
+        name = "decider"
+
+        def decide(self, observation: parcae.Observation) -> parcae.Decision:
+            return decision
+
+    with pytest.raises(PolicyError, match=rf"^policy 'decider' at \d+ ms: .*{expected}"):
+        parcae.simulate(jobs, Decider(), where)
+
+
 def test_what_is_no_policy_is_refused(jobs: parcae.JobSequence, cluster: parcae.Cluster) -> None:
     class Nameless:
         def decide(self, observation: parcae.Observation) -> parcae.Decision:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, NOT_YET, World
 from parcae.workloads.limits import LARGEST_ARRIVAL_MS
 
+#: Largest field of a decision, since kernels take them as int64.
+_LARGEST = 2**63 - 1
+
 
 class Decision(NamedTuple):
-    """Commit up to `limit` of the offered executors to `stage`.
+    """Commit up to `limit` of the offered executors to `stage`; all fields are whole numbers.
 
     Args:
         stage: row of a schedulable stage, or NO_STAGE to let all offered executors idle.
@@ -33,6 +38,10 @@ def objection(observation: Observation, decision: object) -> str | None:
     """Return why the decision cannot be carried out, or None if it can."""
     if not isinstance(decision, Decision):
         return f"decide() returned {decision!r}; return a Decision"
+    for field, value in zip(Decision._fields, decision, strict=True):
+        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not is_whole or abs(int(value)) > _LARGEST:
+            return f"decide() returned {decision!r}; make its {field} a whole number of 64 bits"
     stage, limit, executor_class, hold_ms = decision
     if stage == NO_STAGE:
         return None

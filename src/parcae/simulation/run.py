@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from parcae.cluster.decision import Policy
@@ -62,8 +64,25 @@ def simulate(
     else:
         simulator.start()
         while simulator.status is Status.NEEDS_DECISION:
-            if isinstance(policy, Planner):
-                simulator.follow(policy.plan(simulator.observe()))
-            else:
-                simulator.step(policy.decide(simulator.observe()))
+            _ask(policy, simulator)
     return simulator.trace(policy.name)
+
+
+def _ask(policy: Policy | Planner, simulator: Simulator) -> None:
+    """Let a policy decide or plan, and run until it is due again.
+
+    Raises:
+        PolicyError: the decision or the orders cannot be carried out; the message says whose they
+            are, and of what time.
+    """
+    observation = simulator.observe()
+    clock_ms = int(observation.now.clock_ms[0])
+    proceed: Callable[[], Status]
+    if isinstance(policy, Planner):
+        proceed = partial(simulator.follow, policy.plan(observation))
+    else:
+        proceed = partial(simulator.step, policy.decide(observation))
+    try:
+        proceed()
+    except PolicyError as error:
+        raise PolicyError(f"policy {policy.name!r} at {clock_ms} ms: {error}") from error
