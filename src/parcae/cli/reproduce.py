@@ -324,7 +324,8 @@ def reproduce_command(
         str | None,
         typer.Option(
             "--policy",
-            help="Learned policies to use instead of training new ones, separated by commas.",
+            help="Policies to use instead of training new ones, separated by commas: learned ones, "
+            "or in Decima's studies also heuristics.",
             callback=policies_to_read,
         ),
     ] = None,
