@@ -56,6 +56,12 @@ def test_a_name_becomes_the_variant_of_the_world() -> None:
         learned_policy("tuned:cores", _WORKLOAD, _CONFIG)
 
 
+def test_a_colon_without_a_variant_is_refused_with_the_variants() -> None:
+    for name in NAMES:
+        with pytest.raises(PolicyError, match=f"'{name}:' names no variant .*{variants(name)[0]}"):
+            learned_policy(f"{name}:", _WORKLOAD, _CONFIG)
+
+
 @pytest.mark.parametrize(
     "path", sorted(SHIPPED.folder.glob("*.safetensors")), ids=lambda path: path.name
 )

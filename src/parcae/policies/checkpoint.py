@@ -183,9 +183,14 @@ class ShippedCheckpoints:
         """Return the path of a variant.
 
         Raises:
-            PolicyError: there is no such variant; the message suggests one.
+            PolicyError: there is no such variant, or none is named; the message suggests some.
         """
         variants = self.variants(name)
+        if not variant and variants:
+            raise PolicyError(
+                f"policy '{name}:' names no variant after the colon; write {name!r} for the "
+                f"nearest one, or one of {', '.join(variants)}"
+            )
         if variant not in variants:
             hint = suggestion(variant, variants, "shipped are")
             raise PolicyError(f"policy {name}:{variant}: there is no such variant; {hint}")

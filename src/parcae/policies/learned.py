@@ -131,13 +131,14 @@ def find_checkpoint(
     """
     if text.endswith(SUFFIX):
         return read_checkpoint(Path(text))
-    name, _, variant = text.partition(":")
+    name, colon, variant = text.partition(":")
     if name not in NAMES:
         raise PolicyError(
             f"{text!r} is not a learned policy; write {', '.join(NAMES)} or the path of a "
             f"checkpoint (*{SUFFIX})"
         )
-    variant = variant or _nearest(name, workload, config, arrivals)
+    if not colon:
+        variant = _nearest(name, workload, config, arrivals)
     return read_checkpoint(SHIPPED.path(name, variant))
 
 

@@ -34,6 +34,7 @@ _ALL_SHIPPED = sorted(SHIPPED.folder.glob("*.safetensors"))
         ("sfj", "did you mean 'sjf'"),
         ("sjf:3", "takes no argument"),
         ("tetris", "tuned for a load or a log first"),
+        ("deeprm:", "names no variant after the colon; write 'deeprm'"),
         ("tetris-k2", "a number from 0 to 1"),
         ("conservative:0", "a whole number from 1"),
         ("conservative:²", "a whole number from 1"),

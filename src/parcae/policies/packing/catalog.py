@@ -202,10 +202,11 @@ def packing_checkpoint(text: str, setting: PackingSetting | None = None) -> Path
     """
     if text.endswith(SUFFIX):
         return Path(text)
-    name, _, variant = text.partition(":")
+    name, colon, variant = text.partition(":")
     if name not in LEARNED:
         return None
-    variant = variant or _nearest(name, setting or PackingSetting())
+    if not colon:
+        variant = _nearest(name, setting or PackingSetting())
     return SHIPPED.path(name, variant)
 
 
