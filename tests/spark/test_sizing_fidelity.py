@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.errors import PolicyError
+from parcae.errors import ConfigError, PolicyError
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.learned import order_rule_checkpoint
 from parcae.policies.order_rule.policy import search_start
@@ -27,6 +27,7 @@ from parcae.spark.sizing_fidelity import (
 from parcae.spark.sizing_fidelity_page import page_text, rows
 from parcae.workloads.archive import write_workload
 from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.catalog import load_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from tests.cli.running import run
@@ -94,6 +95,19 @@ def _held(
     home = SparkHome(tmp_path, version, "2.13")
     silent = list[str]().append
     return run_sizing_fidelity(config, (2, 4), home, Path("p.jar"), tmp_path / work, silent)
+
+
+def test_what_cannot_be_compared_is_refused_before_costs_are_measured(
+    spark: _Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*_: object) -> ClusterCosts:
+        raise AssertionError("costs were measured")
+
+    monkeypatch.setattr(MeasuredCluster, "costs", measured)
+    with pytest.raises(ConfigError, match="give --seeds 2 or more"):
+        _held(tmp_path, seeds=1)
+    with pytest.raises(ConfigError, match="no recorded arrivals"):
+        _held(tmp_path, arrivals="recorded")
 
 
 def test_a_spark_like_the_simulator_has_no_error(spark: _Spark, tmp_path: Path) -> None:
@@ -191,7 +205,7 @@ def test_tasks_take_equally_long_at_all_sizes(tmp_path: Path) -> None:
 def _question_of(profile: Path) -> Any:
     from parcae.spark.sizing_fidelity import _question
 
-    return _question(replace(_CONFIG, workload=str(profile)), (2, 4), profile)
+    return _question(replace(_CONFIG, workload=str(profile)), (2, 4), load_workload(str(profile)))
 
 
 def test_jobs_do_not_run_alone_at_several_sizes(tmp_path: Path) -> None:

@@ -167,11 +167,12 @@ def run_sizing_fidelity(
     cluster = MeasuredCluster(config, spark, jar, work)
     warm = warm_workload(load_workload(config.workload), config.time_scale)
     cluster.check_policies(warm)
+    # The costs change durations, which no check looks at; they take half a minute.
+    _question(config, cores, warm).check()
     costs = _costs(cluster, warm, progress)
     profile = work / "profile.parcae"
     write_workload(costly_workload(warm, costs), profile)
-    question = _question(config, cores, profile)
-    question.check()
+    question = _question(config, cores, load_workload(str(profile)))
     real = _RealRuns(cluster, question, sleeping_mixes(question, costs), progress)
     errors = tuple(error for size in cores for error in _errors_at(size, real))
     return SizingFidelity(config, question, profile, costs, errors, spark.version)
@@ -188,9 +189,8 @@ def _costs(cluster: MeasuredCluster, warm: Workload, progress: Progress) -> Clus
     return costs
 
 
-def _question(config: FidelityConfig, cores: tuple[int, ...], profile: Path) -> Question:
-    """What `parcae size` is asked."""
-    workload = load_workload(str(profile))
+def _question(config: FidelityConfig, cores: tuple[int, ...], workload: Workload) -> Question:
+    """What `parcae size` is asked about a workload."""
     process = ArrivalProcess.parse(config.arrivals)
     arrivals = config.arrivals
     if process.kind == "load":
