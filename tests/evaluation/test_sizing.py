@@ -242,6 +242,18 @@ def test_a_search_finds_the_size_that_trying_all_finds() -> None:
     assert {1, 8} < sizes
 
 
+def test_runs_of_one_job_have_no_load_and_are_no_batch() -> None:
+    def texts(**changes: object) -> tuple[str, object]:
+        sizing = size_cluster(replace(_QUESTION, cores=(2,), policies=("fair",), **changes))
+        assert sizing_frame(sizing)["load"].to_list() == list(sizing.to_json()["load"].values())
+        column = next(one for one in sizing_table(sizing).columns if one.header == "load")
+        return next(iter(column.cells)), sizing.to_json()["load"]["2"]
+
+    assert texts(num_jobs=1) == ("–", None)
+    assert texts(num_jobs=1, arrivals="batch") == ("batch", None)
+    assert texts(num_jobs=2)[1] is not None
+
+
 def test_policies_are_made_for_the_arrivals_as_grown() -> None:
     assert _QUESTION.drawn_arrivals == "poisson:5s"
     assert replace(_QUESTION, growth=2.0).drawn_arrivals == "poisson:2500.000ms"

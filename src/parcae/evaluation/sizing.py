@@ -281,7 +281,7 @@ class Sizing:
         question: what was asked.
         results: one for every size and policy, by size, then in the order of the policies.
         elastic: the same for the elastic clusters.
-        load: by size, the arriving work / the capacity of the cores; infinite for a batch.
+        load: by size, the arriving work / the capacity of the cores; see `_offered_cores`.
     """
 
     question: Question
@@ -314,14 +314,15 @@ class Sizing:
         """{"headline":, "warnings":, "smallest":, "results":, "settings":}"""
         from parcae.evaluation.sizing_text import headline, warnings
 
-        load = {
-            str(cores): None if math.isinf(one) else one for cores, one in sorted(self.load.items())
+        loads = {
+            str(cores): load if math.isfinite(load) else None
+            for cores, load in sorted(self.load.items())
         }
         return {
             "headline": headline(self),
             "warnings": warnings(self),
             "smallest": {policy: self.smallest(policy) for policy in self.policies},
-            "load": load,
+            "load": loads,
             "results": [result.to_json() for result in self.results],
             "elastic": [result.to_json() for result in self.elastic],
             "settings": self.question.to_json(),
@@ -397,7 +398,8 @@ def _next_size(question: Question, results: dict[int, list[SizeResult]], policy:
 def _offered_cores(question: Question) -> float:
     """Work that arrives per unit of time, in cores, as a mean over the runs.
 
-    The arrivals of n jobs span n - 1 gaps, and so the work of n - 1 of them.
+    The arrivals of n jobs span n - 1 gaps, and so the work of n - 1 of them. It is infinite for a
+    batch, and NaN for runs of one job, which have no gap.
     """
     runs = range(question.seed_start, question.seed_start + question.num_seeds)
     sequences = [question.draw(seed) for seed in runs]
@@ -406,7 +408,8 @@ def _offered_cores(question: Question) -> float:
     num_jobs = sum(len(sequence.arrival_ms) for sequence in sequences)
     share = (num_jobs - len(sequences)) / num_jobs
     span_ms = sum(int(sequence.arrival_ms[-1]) for sequence in sequences)
-    return share * work_ms / span_ms if span_ms > 0 else math.inf
+    is_batch = ArrivalProcess.parse(question.drawn_arrivals).kind == "batch"
+    return share * work_ms / span_ms if span_ms > 0 else math.inf if is_batch else math.nan
 
 
 def play_at(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from parcae.errors import ConfigError
 from parcae.evaluation.doubts import FULL, measured_alone_warning
 from parcae.evaluation.size_target import Target
-from parcae.evaluation.statistics import Estimate, with_half_width, with_interval
+from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, with_half_width, with_interval
 from parcae.files import replacing, write_text
 from parcae.policies.additions import split_policy
 from parcae.simulation.faults import resolve_faults
@@ -200,6 +200,13 @@ def _digits(value: float) -> int:
     return max(2, 2 - math.floor(math.log10(value))) if value > 0 else 2
 
 
+def _load_text(load: float) -> str:
+    """A load of `Sizing.load` as text."""
+    if math.isnan(load):
+        return UNKNOWN_TEXT
+    return "batch" if math.isinf(load) else f"{load:.2f}"
+
+
 def _cells(sizing: Sizing, result: SizeResult) -> list[str]:
     load = sizing.load[result.cores]
     held = str(result.cores) if result.cores_held is None else with_half_width(result.cores_held)
@@ -212,7 +219,7 @@ def _cells(sizing: Sizing, result: SizeResult) -> list[str]:
         with_half_width(result.p99_s),
         with_half_width(result.cores_busy),
         *([held] if sizing.elastic else []),
-        "batch" if math.isinf(load) else f"{load:.2f}",
+        _load_text(load),
         f"{result.cost_per_hour:,.{_digits(result.cost_per_hour)}f}",
         with_half_width(result.cost_per_job, _digits(result.cost_per_job.mean)),
     ]
@@ -240,7 +247,7 @@ def sizing_frame(sizing: Sizing) -> pl.DataFrame:
             "size": result.size,
             "policy": result.policy,
             "variant": result.variant,
-            "load": None if math.isinf(load) else load,
+            "load": load if math.isfinite(load) else None,
             "cost_per_hour": result.cost_per_hour,
         }
         for name in names:
