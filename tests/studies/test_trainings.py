@@ -122,7 +122,9 @@ def test_a_study_of_one_log_says_that_its_verdicts_are_about_that_log(
         return StudyResult("title", "paper", ("policy",), [["a"]], {}, [], Path.touch, findings)
 
     monkeypatch.setitem(catalog.PACKING_STUDIES, "a2c-table4", study)
-    request = PackingRequest(tmp_path, log=Path("some.swf"))
+    log = tmp_path / "some.swf"
+    log.write_text("; a log\n")
+    request = PackingRequest(tmp_path, log=log)
     result, _ = reproduce_often("a2c-table4", request, 2)
     assert any("all runs are pieces of some.swf" in note for note in result.notes)
     # Both trainings have the same ratio: what is left is the interval within them.
@@ -130,6 +132,29 @@ def test_a_study_of_one_log_says_that_its_verdicts_are_about_that_log(
     drawn, _ = reproduce_often("a2c-table4", replace(request, log=None, output=tmp_path / "b"), 2)
     assert any("which each have other evaluation runs" in note for note in drawn.notes)
     assert drawn.rows[0][2] == "0.800 [0.800, 0.800]"
+
+
+def test_a_run_of_another_log_of_this_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def study(request: PackingRequest) -> StudyResult:
+        findings = [Finding("a below b", Estimate(0.8, 0.7, 0.9))]
+        return StudyResult("title", "paper", ("policy",), [["a"]], {}, [], Path.touch, findings)
+
+    monkeypatch.setitem(catalog.PACKING_STUDIES, "a2c-table4", study)
+    log = tmp_path / "some.swf"
+    log.write_text("; a log\n")
+    request = PackingRequest(tmp_path, log=log)
+    reproduce_often("a2c-table4", request, 2)
+    log.write_text("; another log\n")
+    with pytest.raises(ConfigError, match=r"other settings \(log_sha256\)"):
+        reproduce_often("a2c-table4", request, 2)
+    # Results of earlier versions have no fingerprint, and are used as before.
+    for path in tmp_path.glob("a2c-table4-seed-*/a2c-table4.json"):
+        card = json.loads(path.read_text())
+        del card["settings"]["log_sha256"]
+        path.write_text(json.dumps(card))
+    reproduce_often("a2c-table4", request, 2)
 
 
 def test_studies_without_findings_are_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from parcae.workloads.job import Workload
 #: Minutes for all trainings of a study together, by default and with --full.
 QUICK_MINUTES = 1.0
 FULL_MINUTES = 120.0
+#: Key of the settings of a study of a log: two logs may have one name.
+LOG_FINGERPRINT = "log_sha256"
 #: Distance between the first evaluation seeds of two consecutive `--seed` values.
 _SEEDS_APART = 10_000
 _FIRST_PACKING_SEED = 1_000
@@ -206,7 +209,11 @@ class Origin:
 
 
 def settings_of(request: StudyRequest | PackingRequest) -> dict[str, Any]:
-    """Everything that is needed to run the study again."""
+    """Everything that is needed to run the study again.
+
+    Raises:
+        OSError: the log cannot be read.
+    """
     amounts = {
         "full": request.is_full,
         "training_budget_s": request.budget_s,
@@ -219,7 +226,9 @@ def settings_of(request: StudyRequest | PackingRequest) -> dict[str, Any]:
     }
     # Packing studies define their jobs and cluster themselves.
     if isinstance(request, PackingRequest):
-        return amounts | ({"log": request.log.name} if request.log else {})
+        if request.log is None:
+            return amounts
+        return amounts | {"log": request.log.name, LOG_FINGERPRINT: _fingerprint_of(request.log)}
     setting = {
         "workload": request.workload.name,
         "fingerprint": fingerprint(request.workload),
@@ -240,6 +249,12 @@ def settings_of(request: StudyRequest | PackingRequest) -> dict[str, Any]:
             "arrivals": trace.arrivals,
         }
     return setting | amounts
+
+
+def _fingerprint_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -18,6 +18,7 @@ from parcae.studies.reproduce.catalog import reproduce
 from parcae.studies.reproduce.findings import Finding, over_trainings
 from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import (
+    LOG_FINGERPRINT,
     Origin,
     PackingRequest,
     StudyFiles,
@@ -93,6 +94,9 @@ def _card(
     card = _read(path)
     wanted = json.loads(json.dumps(settings_of(request)))
     found = card["settings"]
+    # Earlier versions wrote no fingerprint of the log.
+    if LOG_FINGERPRINT not in found:
+        wanted.pop(LOG_FINGERPRINT, None)
     # Some settings are there only where they are not the usual ones.
     other = sorted(key for key in wanted | found if wanted.get(key) != found.get(key))
     if other:
