@@ -157,6 +157,34 @@ def test_a_run_of_another_log_of_this_name_is_refused(
     reproduce_often("a2c-table4", request, 2)
 
 
+def test_seeds_that_no_training_has_are_refused(tmp_path: Path, seeds: list[int]) -> None:
+    with pytest.raises(ConfigError, match=r"seeds 254 to 256, .* are 0 to 255"):
+        reproduce_often(_NAME, replace(_request(tmp_path), seed=254), 3)
+    with pytest.raises(ConfigError, match=r"seeds -1 to 0, .* are 0 to 255"):
+        reproduce_often(_NAME, replace(_request(tmp_path), seed=-1), 2)
+    assert seeds == []
+
+
+@pytest.mark.parametrize("seed", [-1, 256])
+@pytest.mark.parametrize(
+    "name", ["decima-fig11", "decima-fig22", "idle-table1", "objectives", "a2c-table3"]
+)
+def test_a_study_that_trains_refuses_other_seeds_before_it_runs(
+    name: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("policies were compared")
+
+    monkeypatch.setattr("parcae.studies.reproduce.contest.compare", never)
+    request = _request(tmp_path) if name in catalog.STUDIES else PackingRequest(tmp_path)
+    with pytest.raises(ConfigError, match=rf"seed is {seed}: give 0 to 255"):
+        catalog.reproduce(name, replace(request, seed=seed))
+    anew = replace(_request(tmp_path), seed=seed, trains_anew=True)
+    with pytest.raises(ConfigError, match=rf"seed is {seed}: give 0 to 255"):
+        catalog.reproduce("decima-fig10", anew)
+    assert PackingRequest(tmp_path, seed=255).training_seed == 255
+
+
 def test_studies_without_findings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="decima-fig14"):
         reproduce_often("decima-fig3", _request(tmp_path), 2)

@@ -119,7 +119,11 @@ class EffortOptions:
     ] = None
     seed: Annotated[
         int,
-        typer.Option("--seed", min=0, help="Seed of the trainings, and first seed of the runs."),
+        typer.Option(
+            "--seed",
+            min=0,
+            help="Seed of the trainings (0 to 255), and first seed of the runs.",
+        ),
     ] = 0
     runs: Annotated[
         int | None,

@@ -39,7 +39,7 @@ from parcae.workloads.random_streams import TUNING_SEED_START
 _LEAST_SHARE = 0.01
 _LEAST_COST = 1e-9
 #: Seeds of searches and trainings are below this, so that none shares runs with another.
-_NUM_SEARCH_SEEDS = 256
+NUM_SEARCH_SEEDS = 256
 
 
 def check_arrivals(text: str) -> None:
@@ -62,8 +62,8 @@ def check_search_seed(seed: object) -> None:
     Raises:
         ConfigError: it is not a whole number from 0 to 255.
     """
-    if not isinstance(seed, int | np.integer) or not 0 <= seed < _NUM_SEARCH_SEEDS:
-        raise ConfigError(f"seed is {seed!r}: give 0 to {_NUM_SEARCH_SEEDS - 1}, as a whole number")
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < NUM_SEARCH_SEEDS:
+        raise ConfigError(f"seed is {seed!r}: give 0 to {NUM_SEARCH_SEEDS - 1}, as a whole number")
 
 
 @dataclass(frozen=True)

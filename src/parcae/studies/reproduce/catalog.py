@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from parcae.errors import ConfigError, suggestion
+from parcae.learning.scenario import check_search_seed
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce import a2c, idle
 from parcae.studies.reproduce.a2c_architectures import table3
@@ -121,6 +122,13 @@ UNUSED: dict[str, tuple[str, ...]] = {
     "is_full": ("decima-fig16",),
 }
 
+#: Studies whose learned policies ship, so that they train only where the request says so, or where
+#: none ships for a setting.
+_WITH_SHIPPED = (
+    *("decima-fig3", "decima-fig9a", "decima-fig9b", "decima-fig10", "decima-fig15b"),
+    *("deeprm-fig4", "deeprm-fig5", "deeprm-fig7", "a2c-table1", "a2c-table2"),
+)
+
 #: Packing studies, which take a `PackingRequest`.
 PACKING_STUDIES: dict[str, PackingStudy] = {
     "deeprm-fig4": fig4,
@@ -175,6 +183,13 @@ def find_study(name: str) -> Study | PackingStudy:
     raise ConfigError(f"unknown study {name!r}; {hint}")
 
 
+def _trains(name: str, request: StudyRequest | PackingRequest) -> bool:
+    """Whether it is certain that a study will train; its seed is then that of trainings."""
+    if request.policies or name in UNUSED["budget_s"]:
+        return False
+    return request.trains_anew or name not in _WITH_SHIPPED
+
+
 def _run(name: str, request: StudyRequest | PackingRequest) -> StudyResult:
     # The study gets its own folder for checkpoints; the result goes to the request's folder.
     folder = request.output / f"{name}-policies"
@@ -200,7 +215,8 @@ def reproduce(
         command: the command line, for the result's page.
 
     Raises:
-        ConfigError: the study is unknown, or its settings are invalid.
+        ConfigError: the study is unknown, or its settings are invalid; or it trains, and the seed
+            is none from 0 to 255.
         PolicyError: a policy is unknown or does not fit.
         WorkloadError: the workload does not fit the study.
         OSError: the folder cannot be written.
@@ -208,6 +224,8 @@ def reproduce(
     Example: `reproduce("decima-fig16", request)` writes decima-fig16.md, .png and .json.
     """
     find_study(name)
+    if _trains(name, request):
+        check_search_seed(request.seed)
     request.output.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     result = _run(name, request)

@@ -14,6 +14,7 @@ from typing import Any
 
 from parcae.files import write_text
 from parcae.learning.recipes import Recipe
+from parcae.learning.scenario import check_search_seed
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce.findings import COLUMNS, Finding
@@ -54,8 +55,13 @@ class _Amounts:
 
     @property
     def training_seed(self) -> int:
-        """The seed of the trainings, 0 to 255."""
-        return self.seed & 0xFF
+        """The seed of the trainings, 0 to 255.
+
+        Raises:
+            ConfigError: the seed is another one, as it may be where nothing is trained.
+        """
+        check_search_seed(self.seed)
+        return self.seed
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,8 @@ class StudyRequest(_Amounts):
             checkpoints.
         is_full: whether to use the paper's number of runs and jobs, or far fewer.
         budget_s: wall-clock seconds of all trainings of the study together, without simulation.
-        seed: seed of the trainings; it also determines the first evaluation seed.
+        seed: seed of the trainings, 0 to 255 where the study trains; it also determines the first
+            evaluation seed.
         policies: learned policies to compare instead of shipped or newly trained ones.
         recipe: recipe of the trainings.
         num_runs: number of runs; None for the study's default.

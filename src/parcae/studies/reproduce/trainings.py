@@ -14,6 +14,7 @@ from parcae.errors import ConfigError
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import UNKNOWN_TEXT
+from parcae.learning.scenario import NUM_SEARCH_SEEDS
 from parcae.studies.reproduce.catalog import reproduce
 from parcae.studies.reproduce.findings import Finding, over_trainings
 from parcae.studies.reproduce.pictures import save
@@ -60,7 +61,7 @@ def reproduce_often(
 
     Raises:
         ConfigError: the study has no findings about policies that it trains, the request names
-            policies, or a folder has the result of other settings.
+            policies, a training would have a seed above 255, or a folder has the result of other settings.
 
     See `reproduce` for further errors.
     """
@@ -75,6 +76,12 @@ def reproduce_often(
             "are not trained: leave out one of them"
         )
     seeds = range(request.seed, request.seed + num_trainings)
+    if seeds[0] < 0 or seeds[-1] >= NUM_SEARCH_SEEDS:
+        raise ConfigError(
+            f"--trainings {num_trainings} from --seed {request.seed} on would have the seeds "
+            f"{seeds[0]} to {seeds[-1]}, but seeds of trainings are 0 to {NUM_SEARCH_SEEDS - 1}: "
+            "give a smaller --seed or fewer trainings"
+        )
     cards = [_card(name, request, seed, command) for seed in seeds]
     result = _summary(name, seeds, cards)
     settings = {**settings_of(request), "trainings": num_trainings}
