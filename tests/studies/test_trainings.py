@@ -165,6 +165,15 @@ def test_seeds_that_no_training_has_are_refused(tmp_path: Path, seeds: list[int]
     assert seeds == []
 
 
+def test_runs_that_two_trainings_would_share_are_refused(tmp_path: Path, seeds: list[int]) -> None:
+    request = _request(tmp_path)
+    with pytest.raises(ConfigError, match="give at most --runs 10000"):
+        reproduce_often(_NAME, replace(request, num_runs=10_001), 2)
+    assert seeds == []
+    reproduce_often(_NAME, replace(request, num_runs=10_000), 2)
+    assert seeds == [5, 6]
+
+
 @pytest.mark.parametrize("seed", [-1, 256])
 @pytest.mark.parametrize(
     "name", ["decima-fig11", "decima-fig22", "idle-table1", "objectives", "a2c-table3"]

@@ -28,7 +28,7 @@ FULL_MINUTES = 120.0
 #: Key of the settings of a study of a log: two logs may have one name.
 LOG_FINGERPRINT = "log_sha256"
 #: Distance between the first evaluation seeds of two consecutive `--seed` values.
-_SEEDS_APART = 10_000
+SEEDS_APART = 10_000
 _FIRST_PACKING_SEED = 1_000
 
 
@@ -51,7 +51,7 @@ class _Amounts:
     @property
     def first_seed(self) -> int:
         """The first evaluation seed. No training uses an evaluation seed."""
-        return self.seed * _SEEDS_APART
+        return self.seed * SEEDS_APART
 
     @property
     def training_seed(self) -> int:
@@ -157,7 +157,7 @@ class PackingRequest(_Amounts):
     @property
     def first_seed(self) -> int:
         """The first evaluation seed, at least 1000."""
-        return _FIRST_PACKING_SEED + self.seed * _SEEDS_APART
+        return _FIRST_PACKING_SEED + self.seed * SEEDS_APART
 
 
 @dataclass(frozen=True)

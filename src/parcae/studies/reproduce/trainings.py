@@ -20,6 +20,7 @@ from parcae.studies.reproduce.findings import Finding, over_trainings
 from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import (
     LOG_FINGERPRINT,
+    SEEDS_APART,
     Origin,
     PackingRequest,
     StudyFiles,
@@ -61,7 +62,8 @@ def reproduce_often(
 
     Raises:
         ConfigError: the study has no findings about policies that it trains, the request names
-            policies, a training would have a seed above 255, or a folder has the result of other settings.
+            policies, a training would have a seed above 255, trainings would share evaluation
+            seeds, or a folder has the result of other settings.
 
     See `reproduce` for further errors.
     """
@@ -74,6 +76,11 @@ def reproduce_often(
         raise ConfigError(
             "--trainings trains the policies anew in every run, and --policy names policies that "
             "are not trained: leave out one of them"
+        )
+    if num_trainings > 1 and (request.num_runs or 0) > SEEDS_APART:
+        raise ConfigError(
+            f"--trainings with --runs {request.num_runs}: the runs of successive trainings would "
+            f"have seeds in common, so give at most --runs {SEEDS_APART}"
         )
     seeds = range(request.seed, request.seed + num_trainings)
     if seeds[0] < 0 or seeds[-1] >= NUM_SEARCH_SEEDS:
