@@ -194,6 +194,17 @@ def test_a_study_that_trains_refuses_other_seeds_before_it_runs(
     assert PackingRequest(tmp_path, seed=255).training_seed == 255
 
 
+def test_too_many_jobs_for_a_search_of_all_orders_are_refused_before_the_trainings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("a network was trained")
+
+    monkeypatch.setattr("parcae.studies.reproduce.orders.train_decima", never)
+    with pytest.raises(ConfigError, match="the exhaustive search takes at most 12 jobs"):
+        catalog.reproduce("decima-fig22", replace(_request(tmp_path), num_jobs=13))
+
+
 def test_studies_without_findings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="decima-fig14"):
         reproduce_often("decima-fig3", _request(tmp_path), 2)

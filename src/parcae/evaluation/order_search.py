@@ -72,7 +72,7 @@ def best_job_order(
     Raises:
         ConfigError: there are too many jobs, or the run has an end time.
     """
-    _check_that_orders_can_be_searched(sequence.num_jobs, config)
+    check_orders(sequence.num_jobs, config)
     num_jobs = sequence.num_jobs
     # One simulator for each depth of the search: row d has d ordered jobs.
     batch = SimulatorBatch([sequence] * (num_jobs + 1), config, [seed] * (num_jobs + 1))
@@ -100,8 +100,12 @@ def best_job_order(
     )
 
 
-def _check_that_orders_can_be_searched(num_jobs: int, config: SimulationConfig) -> None:
-    """Raise ConfigError if there are too many jobs, or if the run has an end time."""
+def check_orders(num_jobs: int, config: SimulationConfig) -> None:
+    """Check that all orders of so many jobs can be searched.
+
+    Raises:
+        ConfigError: there are too many jobs, or the run has an end time.
+    """
     if config.end_ms is not None or config.mean_episode_ms is not None:
         raise ConfigError(
             "the exhaustive search compares completed runs: leave out end_ms and mean_episode_ms"

@@ -6,7 +6,7 @@ import math
 from functools import partial
 
 from parcae.evaluation.bounds import simplified
-from parcae.evaluation.order_search import BestOrder, best_job_order
+from parcae.evaluation.order_search import BestOrder, best_job_order, check_orders
 from parcae.evaluation.statistics import (
     mean_estimate,
     ratio_estimate,
@@ -31,6 +31,8 @@ def fig22(request: StudyRequest) -> StudyResult:
     """
     num_jobs = request.jobs(10, 10)
     num_runs = request.runs(10, 100)
+    # The search comes after the trainings.
+    check_orders(num_jobs, request.config)
     drawn = Scenario(request.workload, request.config, "batch", num_jobs)
     # Only the simplified workload and cluster are used; every seed draws its own batch.
     plain, cluster = simplified(drawn.sequence(request.first_seed), request.config)
