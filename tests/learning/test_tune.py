@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from parcae.policies.guard import Guarded
 from parcae.policies.order_rule.policy import search_start
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.policies.parameter_search import search_parameters
 from parcae.policies.rule.policy import RulePolicy, start_parameters
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -42,6 +44,26 @@ def test_tuning_beats_its_start_on_runs_that_it_never_saw() -> None:
     assert costs[1] < costs[0]
     assert tuned.generations == 20
     assert tuned.evaluations == 20 * 16 * 13  # CMA-ES asks 13 candidates in 21 dimensions
+
+
+def test_kernels_are_compiled_before_the_clock_of_a_tuning_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    played: list[int] = []
+    play_many = RulePolicy.play_many
+
+    def counted(self: RulePolicy, *arguments: Any) -> Any:
+        played.append(1)
+        return play_many(self, *arguments)
+
+    def search(*arguments: Any, **options: Any) -> Any:
+        assert played, "the first run of the rule counts in the budget"
+        return search_parameters(*arguments, **options)
+
+    monkeypatch.setattr(RulePolicy, "play_many", counted)
+    monkeypatch.setattr("parcae.learning.tune.search_parameters", search)
+    scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 8)
+    tune_rule(scenario, budget_s=60, max_generations=1, runs_per_generation=2, num_selection=2)
 
 
 def test_searches_run_on_seeds_that_comparisons_are_refused() -> None:
