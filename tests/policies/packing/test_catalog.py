@@ -14,6 +14,7 @@ from parcae.packing.world import PackingBatch
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.packing.catalog import (
     LEARNED,
+    PACKING_CATALOG,
     SHIPPED,
     PackingSetting,
     make_packing_policy,
@@ -150,6 +151,12 @@ def test_what_ships_says_how_it_learned():
         assert min(cost for _, _, cost in curve) == pytest.approx(
             read_checkpoint(path).card["cost_on_selection_runs"], rel=1e-4
         )
+
+
+def test_the_random_baseline_of_a2cscheduler_starts_as_many_jobs_as_fit() -> None:
+    sources = {entry.name: entry.source for entry in PACKING_CATALOG}
+    assert sources["random-greedy"] == "A2cScheduler, section 4.4"
+    assert sources["random"] == "control"
 
 
 def test_random_draws_from_the_waiting_jobs_of_a_log() -> None:

@@ -98,9 +98,9 @@ PACKING_CATALOG: Catalogue[PackingSetting] = Catalogue(
                     "DeepRM, section 4.1", _fixed(PackingKind.PACKER)),
         PolicyEntry("tetris", "alignment and duration, weighted by a knob that is swept on "
                     "tuning seeds", "DeepRM, section 4.1", _tuned),
-        PolicyEntry("random", "any slot, or let time pass, with equal probability",
-                    "A2cScheduler, section 4.4", _fixed(PackingKind.RANDOM, 0.0)),
-        PolicyEntry("random-greedy", "any job that can start", "control",
+        PolicyEntry("random", "any slot, or let time pass, with equal probability", "control",
+                    _fixed(PackingKind.RANDOM, 0.0)),
+        PolicyEntry("random-greedy", "any job that can start", "A2cScheduler, section 4.4",
                     _fixed(PackingKind.RANDOM, 1.0)),
         PolicyEntry("fcfs", "first come, first served, without overtaking", "batch clusters",
                     _fixed(PackingKind.FCFS)),
