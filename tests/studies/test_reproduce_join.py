@@ -28,10 +28,11 @@ def test_the_critical_path_takes_28_seconds_and_the_best_schedule_20(epsilon_s: 
     assert best_schedule(_alone(spec), cluster()).makespan_ms == 20_000 + 3_000 * epsilon_s
 
 
-def test_the_right_branch_holds_90_task_seconds_beside_epsilon() -> None:
-    down = join_job(0.0).downstream_ms([stage.work_ms for stage in join_job(0.0).stages])
-    assert down[1] == 90_000
-    assert down[2] - down[4] == 10_000
+def test_the_branches_hold_90_and_10_task_seconds_beside_epsilon_and_end_in_the_join() -> None:
+    left, right, green, orange, join = join_job(0.0).stages
+    assert right.work_ms + orange.work_ms == 90_000
+    assert left.work_ms + green.work_ms == 10_000
+    assert (join.work_ms, tuple(join.parents)) == (0, (2, 3))
 
 
 def test_the_best_schedule_is_proven_by_the_lower_bound_and_can_be_played_again() -> None:
