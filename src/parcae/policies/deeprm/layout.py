@@ -13,6 +13,10 @@ instead of 4,460; the result is equal except for rounding.
 Source: DeepRM, sections 3.2, 3.3 and 4.1; summed-area tables (Crow 1984).
 """
 
+# Deviation: DeepRM 3.2 shows jobs in service in different colours. Here a unit in use is 1,
+# whatever job has it, because without colours the units in use of a row form a block, and the first
+# layer is a total of few sums. Which job has a unit matters to no action.
+
 from __future__ import annotations
 
 from collections.abc import Iterator
