@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from parcae.errors import ConfigError
 from parcae.evaluation.pictures import new_picture
 from parcae.evaluation.statistics import Estimate
+from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
 from parcae.metrics.objectives import Objective
 from parcae.policies.catalog import make_policy
@@ -42,6 +43,8 @@ from parcae.studies.reproduce.learners import (
     budget_notes,
     checkpoint_path,
     learned_contenders,
+    recipe_words,
+    short_config,
 )
 from parcae.studies.reproduce.pictures import bar_panels, line_panel, save, save_bars
 from parcae.studies.reproduce.robustness import gap_arrivals
@@ -349,3 +352,13 @@ def test_settings_of_decima_are_recorded_only_where_they_are_changed(tmp_path: P
     assert "decima" not in settings_of(request)
     changed = replace(request, decima=DecimaSettings(features=FeatureSet.JOBS))
     assert settings_of(changed)["decima"] == {"features": "jobs"}
+
+
+def test_the_note_on_a_short_training_by_algorithm_1_says_that_it_has_fewer_rollouts() -> None:
+    recipe = Recipe.DECIMA_2019
+    scenario = Scenario(load_workload("toy"), SimulationConfig(num_executors=2), "batch", 2)
+    short, long = (short_config(recipe, scenario, share_s) for share_s in (110.0, 120.0))
+    assert recipe_words(recipe, short) == (
+        "recipe decima-2019 (8 rollouts of a job sequence, the paper has 16)"
+    )
+    assert recipe_words(recipe, long) == "recipe decima-2019"

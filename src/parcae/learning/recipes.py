@@ -24,7 +24,7 @@ class Recipe(StrEnum):
 
     FAST = "fast"  # proximal policy optimisation; the best of those tried
     IMITATION = "imitation"  # of Decima's network: it imitates a tuned rule first
-    DECIMA_2019 = "decima-2019"  # Algorithm 1 of the paper, exactly
+    DECIMA_2019 = "decima-2019"  # Algorithm 1 of the paper, with the released code's entropy bonus
 
 
 def parse_recipe(text: str) -> Recipe:
@@ -209,8 +209,9 @@ def _in_windows(scenario: Scenario, config: TrainConfig, gap_s: float, network: 
 
 def _decima_2019(gap_s: float) -> TrainConfig:
     """The settings of Decima's paper; `gap_s` is the mean gap between arrivals, 0 for a batch."""
-    # Source: Decima, section 5.3 and Appendix C: 16 workers, Adam with 1e-3; entropy as in the
-    # released code.
+    # Source: Decima, section 5.3 and Appendix C: 16 workers, Adam with 1e-3.
+    # Deviation: Decima, Algorithm 1 has no entropy bonus. Here there is one that decays, because
+    # the released code has it.
     config = TrainConfig(
         algorithm=Algorithm.REINFORCE,
         num_groups=1,

@@ -83,9 +83,6 @@ def reinforce(
     These are sums over decisions, not means, as in the released code. The gradient is accumulated
     over chunks of decisions.
 
-    # Deviation: the entropy of the limits is that of the chosen job's limits. The released code
-    weighs those of all jobs by their probability, which is the same in expectation.
-
     Args:
         network: the network to train.
         optimizer: the optimizer of its weights.
@@ -98,10 +95,16 @@ def reinforce(
     Raises:
         DivergedError: the loss or its gradient is not finite. The weights are then unchanged.
     """
+    # Deviation: Decima, Algorithm 1 has no entropy bonus; this is the released code's, with two
+    # differences. The entropy of the limits is that of the chosen job's limits, because only these
+    # are computed. The released code weighs the entropies of all jobs' limits by the probability of
+    # a stage of the job: the value is the same in expectation, but its gradient is not, because it
+    # also moves the stages' probabilities to jobs whose limits have a larger entropy.
     optimizer.zero_grad(set_to_none=True)
     losses = 0.0
     entropies = 0.0
-    # The scale is that of about 1,000 choices; the exact number hardly changes a logarithm.
+    # Deviation: the released code divides by log(stages in the system x limits). Here it is the
+    # scale of about 1,000 choices, because the exact number hardly changes a logarithm.
     scale = 1.0 / math.log(1000.0)
     for first in range(0, len(data), chunk):
         index = np.arange(first, min(len(data), first + chunk))

@@ -74,6 +74,9 @@ def differential_costs(clock_s: FloatArray, cost: FloatArray, mean_rate: float) 
 
     Source: Decima, Appendix B (differential reward).
     """
+    # Deviation: Decima, Appendix B subtracts the mean reward of a step from that of every step,
+    # however much time passes in it. Here it is the mean rate x the time, as in the released code,
+    # because the objective is the mean over time (section 5.3).
     return np.asarray(cost - mean_rate * clock_s)
 
 

@@ -38,7 +38,11 @@ _SHORT: dict[str, Any] = {
     "num_selection": 16,
     "select_every": 4,
 }
+# Deviation: Decima, Appendix C has 16 rollouts of a job sequence. Short trainings have 8, because
+# with 16 they would hardly complete an iteration.
 _SHORT_2019: dict[str, Any] = {"group_size": 8, "num_selection": 16, "select_every": 4}
+#: Rollouts of a job sequence in the paper (Decima, Appendix C).
+_PUBLISHED_ROLLOUTS = 16
 #: The same for tuning, which is quicker.
 _SHORT_TUNING_S = 30.0
 _SHORT_TUNING: dict[str, Any] = {"runs_per_generation": 16, "num_selection": 32}
@@ -166,11 +170,6 @@ def train_decima(
     settings = variant.settings_for(request)
     config = short_config(recipe, scenario, share_s, decima=settings)
     config = config.model_copy(update=dict(variant.changes))
-    imitation = (
-        f" ({config.imitation:.0%} of the time imitating the tuned rule)"
-        if config.imitation > 0
-        else ""
-    )
     rule = start_rule("tuned", scenario) if teacher is None else teacher.weights["rule"]
     training = TrainRequest(
         [scenario],
@@ -186,9 +185,24 @@ def train_decima(
         training,
         share_s,
         label,
-        f"Decima's network{_features(settings)}, recipe {recipe}{imitation}",
+        f"Decima's network{_features(settings)}, {recipe_words(recipe, config)}",
         progress,
     )
+
+
+def recipe_words(recipe: Recipe, config: TrainConfig) -> str:
+    """The recipe of a training, and what one should know of its use in the study.
+
+    Example: "recipe imitation (50% of the time imitating the tuned rule)".
+    """
+    notes = []
+    if config.imitation > 0:
+        notes.append(f"{config.imitation:.0%} of the time imitating the tuned rule")
+    if recipe is Recipe.DECIMA_2019 and config.group_size != _PUBLISHED_ROLLOUTS:
+        notes.append(
+            f"{config.group_size} rollouts of a job sequence, the paper has {_PUBLISHED_ROLLOUTS}"
+        )
+    return f"recipe {recipe}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _features(settings: DecimaSettings) -> str:
