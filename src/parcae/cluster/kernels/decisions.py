@@ -109,6 +109,10 @@ def _hold(state, stage, limit, executor_class, hold_ms):  # type: ignore[no-unty
     Of executors bound to a stage, only the one that is free now waits; the others are offered when
     they are free. Returns the number of executors, or -1 if the stage's only slot is over.
     """
+    # Deviation: Duan & Wu, section IV-B does not change the slot of the stage that is the next one
+    # to be processed. Here every decision may change or end it, because stages have no list: which
+    # one is next is known only when it gets executors. Stages do not starve, since each has one
+    # slot, which the policies do not let last longer than the stage.
     now = state.now
     stages = state.stages
     clock_ms = state.now.clock_ms[0]

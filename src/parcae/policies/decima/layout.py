@@ -14,9 +14,15 @@ section IV-B):
     P(c | v, l) = softmax over offered classes c that fit of u(e_v, y_i, z, features of the class)
     P(g | v, l) = softmax over lengths g/G of an idle slot of r(e_v, y_i, z, g/G)
 
-Every transform has hidden layers of 32 and 16 units and leaky rectifiers. # Deviation: Decima,
-section 6.1 states 12,736 parameters, which no arrangement that follows the paper has; with
-embeddings of 8 numbers, as in the released code, ours has 8,386.
+Every transform but prep has hidden layers of 32 and 16 units and leaky rectifiers. prep is linear.
+
+# Deviation: Decima, Eq. 1 adds x_v itself. Here prep(x_v) is added, as in the released code,
+# because x_v has fewer numbers than an embedding. There prep has hidden layers; here it is linear,
+# because section 6.1 counts only six transforms of the graph with hidden layers.
+# Deviation: Decima, Eq. 1 adds g(0) to the embeddings of leaves, whose sums are empty. Here, as in
+# the released code, they are prep(x_v) alone, because a leaf has no messages.
+# Deviation: Decima, section 6.1 states 12,736 parameters, which no arrangement that follows the
+# paper has; with embeddings of 8 numbers, as in the released code, ours has 8,386.
 """
 
 from __future__ import annotations

@@ -31,6 +31,9 @@ def is_unfinished(view, stage):  # type: ignore[no-untyped-def]
 @inlined
 def num_on_stage(view, stage):  # type: ignore[no-untyped-def]
     """Return the executors on the stage, on their way to it, and committed to it."""
+    # Deviation: Decima, section 6.1 (iii) counts the executors that work on the stage. Here those
+    # that move or are committed to it count, too (as the released code counts a job's), so that a
+    # decision sees those before it in its round.
     stages = view.stages
     return stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
 
