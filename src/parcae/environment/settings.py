@@ -149,9 +149,9 @@ class PackingSettings(BaseModel):
         jobs: the jobs of a log, in place of random ones.
         num_jobs: number of consecutive jobs of `jobs` in an episode, from a random one on; None:
             all of them, in every episode.
-        objective: slowdown, bounded-slowdown, completion, utilization or makespan (DeepRM, section
-            3.4), or slowdown+makespan. The rewards of utilization add up to the same return for
-            every policy that starts all jobs, so they need a discount.
+        objective: slowdown, bounded-slowdown, completion, utilization or makespan (DeepRM,
+            sections 3.2 and 3.4), or slowdown+makespan. The rewards of utilization add up to the
+            same return for every policy that starts all jobs, so they need a discount.
         reward_scale: cost of a unit of the objective.
         has_image: whether the observation contains the image that DeepRM's network uses; it is
             large if the capacities are.

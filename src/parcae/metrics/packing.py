@@ -84,7 +84,7 @@ def comparable_costs(batch: PackingBatch, cost: Cost) -> FloatArray:
     finish at step 7, so its slowdown is charged with (7 - 1) / 2 = 3.
     """
     costs = batch.costs(cost)
-    # Deviation: DeepRM's cost (section 3.4) counts jobs in the system only, so that a policy that
+    # Deviation: DeepRM's cost (section 3.2) counts jobs in the system only, so that a policy that
     # lets the backlog overflow has the smaller cost.
     for row in np.flatnonzero(num_never_started(batch)):
         costs[row] += _charge(batch, int(row), cost)

@@ -16,7 +16,7 @@ NOT_YET = -1  # a time that is not known yet
 
 
 class Cost(IntEnum):
-    """Costs that accrue while time passes (DeepRM, section 3.4); smaller is better.
+    """Costs that accrue while time passes (DeepRM, sections 3.2 and 3.4); smaller is better.
 
     Each entry names an objective; its comment says what accrues per unit of time.
     """

@@ -273,7 +273,7 @@ def _optimizer(network: A2cNetwork, kind: Optimizer, rate: float) -> torch.optim
 # Algorithm 1 has v(S, w). Only a value of the state is a baseline that leaves the actor's gradient
 # unbiased, so the critic is that of Algorithm 1.
 # Deviation: A2cScheduler 3.1: the reward is -1 / T_j of one job j, which the text does not specify.
-# Here it is the sum over all jobs in the system, in each time step (DeepRM, section 3.4), and 0
+# Here it is the sum over all jobs in the system, in each time step (DeepRM, section 3.2), and 0
 # when a job is placed. Summed over a run it is minus the sum of slowdowns.
 class A2cLearner(PackingLearner):
     """Trains an actor and a critic, two separate networks, on parallel clusters in lockstep.

@@ -92,7 +92,8 @@ def learning_curves(request: StudyRequest) -> StudyResult:
     )
     return StudyResult(
         "learning curves of all training methods, on batches",
-        "Decima trains for 50,000 iterations, which takes hours (section 5.3 and Figure 15a)",
+        "Decima trains for at least 50,000 iterations (Appendix C) of 1.5 s (Appendix C) to 5 s "
+        "(section 7.4), which takes 21 hours to 3 days",
         ("policy", "seconds of training", "average JCT (s)", f"ratio to {_FIRST}"),
         _rows(outcome, learned),
         {
