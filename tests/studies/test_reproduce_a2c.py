@@ -12,13 +12,13 @@ import pytest
 from parcae.errors import ConfigError
 from parcae.packing.config import PackingConfig
 from parcae.packing.sources import DrawnSource, LogSource
-from parcae.policies.a2c.layout import KIND
-from parcae.policies.checkpoint import Checkpoint
+from parcae.policies.a2c.layout import KIND, A2cSettings, Architecture
+from parcae.policies.checkpoint import Checkpoint, write_checkpoint
 from parcae.policies.packing.catalog import make_packing_policy
 from parcae.studies.reproduce.a2c import Measured, orderings
 from parcae.studies.reproduce.a2c_architectures import Curve, convergence
 from parcae.studies.reproduce.a2c_log import PieceStage, table4
-from parcae.studies.reproduce.a2c_trainings import is_for
+from parcae.studies.reproduce.a2c_trainings import is_for, learned_a2c
 from parcae.studies.reproduce.catalog import reproduce
 from parcae.studies.reproduce.study import PackingRequest
 from parcae.workloads.rigid import RigidJobs
@@ -87,6 +87,24 @@ def test_a_checkpoint_is_for_the_log_that_it_learned_from() -> None:
         for one in (card, older, other, drawn, None)
     ]
     assert found == [True, True, False, False, False]
+
+
+def test_the_note_on_a_policy_says_its_architecture_hidden_layer_and_mask(tmp_path: Path) -> None:
+    network = A2cSettings(
+        architecture=Architecture.CONV_16_POOL, horizon=20, width=223, num_slots=10, hidden=32,
+        is_masked=True,
+    )  # fmt: skip
+    card = {"source": DrawnSource().card(), "iterations": 7, "seconds": 9.0}
+    path = tmp_path / "pooled.safetensors"
+    settings = {"network": network.model_dump(mode="json")}
+    write_checkpoint(Checkpoint(KIND, 1, {"a": np.zeros(1)}, settings, card), path)
+    request = replace(_request(tmp_path), policies=(str(path),))
+    words = learned_a2c(request, DrawnSource(), "rate 0.7", 1.0).words
+    assert words.endswith(
+        "; network conv3-16-pool (a training of this study has conv3-16; the paper decides against "
+        "pooling, section 4.3), then a layer of 32 units (the paper names none); it chooses a job "
+        "that can start or none (the paper: any of the N jobs or none, section 3.1)"
+    )
 
 
 def test_pieces_of_a_short_log_are_named_by_their_size_and_one_gives_no_verdict(

@@ -28,6 +28,9 @@ from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.policies.packing.layout import LONGEST_PAUSE
 from parcae.policies.packing.policy import PackingPolicy
 
+# Deviation: A2cScheduler 3.1 draws every action from the policy, however often it lets time pass.
+# Here an idle cluster starts a job at last, because an unmasked policy could make a run last for
+# ever.
 #: A policy that draws may let time pass so many times in a row in an idle cluster where a job could
 #: be placed; then a job is started.
 _PATIENCE = 20

@@ -11,7 +11,7 @@ from parcae.learning.loop import Plan, TrainResult, train
 from parcae.learning.packing.a2c import A2cLearner
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
-from parcae.policies.a2c.layout import KIND, Architecture
+from parcae.policies.a2c.layout import KIND, A2cSettings, Architecture
 from parcae.policies.a2c.policy import A2cPolicy
 from parcae.policies.checkpoint import Checkpoint
 from parcae.studies.reproduce.packing import given_or_shipped, keep_trained, require_fitting
@@ -74,22 +74,51 @@ def learned_a2c(
         FileNotFoundError: a given checkpoint does not exist.
         KeyboardInterrupt: the user stopped the training, which stops the study.
     """
+    # Deviation: A2cScheduler 4.3 decides against pooling. The shipped policy of tables 1 and 2 has
+    # it, because with it a training plays twice as many decisions in the same time.
     found = given_or_shipped(request, KIND, "A2cScheduler", partial(is_for, source))
     if found is not None:
         path, checkpoint = found
         words = (
             f"{path.name}, {checkpoint.card['iterations']} iterations "
-            f"in {checkpoint.card['seconds']:,.0f} s"
+            f"in {checkpoint.card['seconds']:,.0f} s; {_network_words(checkpoint, architecture)}"
         )
         return LearnedA2c(checkpoint, f"a2c at {where}: {words}")
     result = train_a2c(request, source, where, share_s, architecture, num_selection=num_selection)
     ended = "" if result.ending == "done" else f"; it ended early: {result.ending}"
-    words = f"trained here, {result.iterations} iterations in {result.seconds:,.0f} s{ended}"
+    words = (
+        f"trained here, {result.iterations} iterations in {result.seconds:,.0f} s{ended}; "
+        f"{_network_words(result.checkpoint, architecture)}"
+    )
     return LearnedA2c(result.checkpoint, f"a2c at {where}: {words}")
 
 
+def _network_words(checkpoint: Checkpoint, expected: Architecture) -> str:
+    """The policy's architecture, hidden layer and mask, and where they are not the paper's.
+
+    `expected` is the architecture that the study would train.
+    """
+    settings = checkpoint.network_settings(A2cSettings, KIND)
+    notes = []
+    if settings.architecture is not expected:
+        notes.append(f"a training of this study has {expected.value}")
+    if settings.architecture.has_pool:
+        notes.append("the paper decides against pooling, section 4.3")
+    in_brackets = f" ({'; '.join(notes)})" if notes else ""
+    layer = f"a layer of {settings.hidden} units (the paper names none)"
+    choice = "a job that can start or none (the paper: any of the N jobs or none, section 3.1)"
+    return (
+        f"network {settings.architecture.value}{in_brackets}, then "
+        f"{layer if settings.hidden else 'no further layer'}; it chooses "
+        f"{choice if settings.is_masked else 'any of the N jobs or none'}"
+    )
+
+
 def is_for(source: PackingSource, checkpoint: Checkpoint) -> bool:
-    """Whether the checkpoint was trained on the source, possibly with further rates."""
+    """Whether the checkpoint was trained on the source, possibly with further rates.
+
+    Its network may be another one than the study trains; the note on the policy says so.
+    """
     learned = checkpoint.card.get("source", {})
     wanted = source.card()
     # All settings must be equal, except that the training may have had more rates. The cards of
