@@ -54,6 +54,9 @@ def _rolling(folder: Path, data: bytes, parts: int = 3) -> Path:
         ("app-1.zst", lambda data: zstandard.compress(data[:900]) + zstandard.compress(data[900:])),
         ("app-1.lz4", lz4_blocks),
         ("app-1.gz", lambda data: gzip.compress(data[:900]) + gzip.compress(data[900:])),
+        # Blocks that are stored: the first read of the file gives a single byte.
+        ("app-1.gz", lambda data: gzip.compress(data, 0)),
+        ("app-1", lambda data: b" " * 20 + data),
     ],
 )
 def test_every_compression_reads_the_same(  # type: ignore[no-untyped-def]

@@ -31,6 +31,8 @@ ZIP_MAGIC = b"PK\x03\x04"
 _APPLICATION_START = b"SparkListenerApplicationStart"
 #: Spark writes the start of an application among the first events; only these are searched.
 _HEAD_LINES = 1_000
+#: As many bytes of a file say whether it begins like an event log.
+_HEAD_BYTES = 200
 
 
 @dataclass(frozen=True)
@@ -258,13 +260,23 @@ def _number(part: LogPart) -> int:
 
 def _check_is_log(part: LogPart) -> None:
     with archive_errors(part.label), open_part(part) as stream:
-        head = next(decompressed_chunks(stream, part.label), b"")
-    if not EVENT_START.match(head[:200]):
+        head = _first_bytes(decompressed_chunks(stream, part.label))
+    if not EVENT_START.match(head):
         what = "is empty" if not head else "does not begin like a Spark event log"
         raise FormatError(
             f"{part.label} {what}; "
             "expected lines of JSON such as {'Event':'SparkListenerLogStart',...}"
         )
+
+
+def _first_bytes(pieces: Iterator[bytes]) -> bytes:
+    """The first bytes of a part; its first piece may have only one."""
+    head = b""
+    for piece in pieces:
+        head += piece[:_HEAD_BYTES]
+        if len(head) >= _HEAD_BYTES:
+            break
+    return head[:_HEAD_BYTES]
 
 
 def open_part(part: LogPart) -> BinaryIO:
