@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -190,16 +191,21 @@ def test_idle_time_is_as_a_plain_count_says() -> None:
     assert share == pytest.approx(idle / (4 * 70))
 
 
-def _write_log(folder: Path, queries: list[tuple[str, int]]) -> Path:
-    """Queries of one stage of two tasks (name, ms of each) on one core, every 10 s."""
+def _write_log(folder: Path, queries: list[tuple[str, int]], cut: Sequence[str] = ()) -> Path:
+    """Queries of one stage of two tasks (name, ms of each) on one core, every 10 s.
+
+    The end of the stages of the plans `cut` is missing. A name is that of a query, and for another
+    plan of the query a letter: q1 and q1b.
+    """
     events = [executor(cores=1)]
     for number, (name, task_ms) in enumerate(queries):
         start = number * 10_000
         info = stage_info(number, 2, scope=f"scan {name}")
-        own = {"parcae_query": name} if name.startswith("q") else {}
+        own = {"parcae_query": name.rstrip("b")} if name.startswith("q") else {}
         own["spark_job_description"] = f"text of job {name}"
         started = job_start(number, start, [info], **own)
-        events += [started, *ran(info, start, start + 2 * task_ms), job_end(number)]
+        tasks = ran(info, start, start + 2 * task_ms)
+        events += [started, *(tasks[:-1] if name in cut else tasks), job_end(number)]
     folder.mkdir(parents=True)
     (folder / "log").write_bytes(to_bytes(events))
     return folder
@@ -229,6 +235,20 @@ def test_the_profile_says_which_job_every_query_is(tmp_path: Path) -> None:
     assert [job.work_ms for job in kept.workload.jobs] == [60, 220]
     assert kept.knows(read_log(logs)) == 1.0
     assert kept.knows(read_log(_write_log(tmp_path / "next", [("q1", 9), ("q2", 9)]))) == 0.5
+
+
+def test_the_job_of_a_query_is_the_most_frequent_plan_of_which_a_run_is_kept(
+    tmp_path: Path,
+) -> None:
+    runs = [("q1", 100), ("q1", 100), ("q1b", 100), ("q6", 30)]
+    profile = query_profile([_write_log(tmp_path / "log", runs, cut=["q1"])])
+    assert [profile.workload.jobs[profile.job_of_query[q]].name for q in (1, 6)] == [
+        "text of job q1b",
+        "text of job q6",
+    ]
+    logs = _write_log(tmp_path / "none", runs, cut=["q1", "q1b"])
+    with pytest.raises(FormatError, match=r"none: no run of query q1 can be used"):
+        query_profile([logs])
 
 
 # The arrival rate.

@@ -192,7 +192,7 @@ def query_profile(folders: Sequence[Path]) -> QueryProfile:
     The first runs in an application are kept, since earlier applications have warmed the JVM up.
 
     Raises:
-        FormatError: a folder holds no log, or a log is damaged.
+        FormatError: a folder holds no log, a log is damaged, or no run of a query was read.
     """
     # Jobs that are no TPC-H query, such as the warm-up, are left out below.
     called = "tpch-queries"
@@ -202,13 +202,21 @@ def query_profile(folders: Sequence[Path]) -> QueryProfile:
     queries_only = _only(workload, names)
     job_of_query = {}
     for query, counts in sorted(plans.items()):
-        # A query may have run with several plans; the most frequent one is its job.
-        ((name, _),) = counts.most_common(1)
-        job_of_query[query] = _row(queries_only, name)
+        # A query may have run with several plans; the most frequent one is its job. The import
+        # leaves runs out whose events are missing, and so perhaps all runs of a plan.
+        found = (_row(queries_only, name) for name, _ in counts.most_common())
+        row = next((row for row in found if row is not None), None)
+        if row is None:
+            where = ", ".join(map(str, folders))
+            raise FormatError(
+                f"{where}: no run of query q{query} can be used, since events are missing or the "
+                "run failed; measure the queries again with another --work"
+            )
+        job_of_query[query] = row
     return QueryProfile(queries_only, job_of_query)
 
 
-def _row(workload: Workload, name: str) -> int:
+def _row(workload: Workload, name: str) -> int | None:
     """The row of the job of that name; if it has several DAGs, of the one that ran most often."""
     rows = [row for row, job in enumerate(workload.jobs) if bare_name(job.name) == name]
-    return max(rows, key=lambda row: (workload.weights or ())[row])
+    return max(rows, key=lambda row: (workload.weights or ())[row], default=None)
