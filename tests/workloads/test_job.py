@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from parcae.errors import WorkloadError
+from parcae.errors import ConfigError, WorkloadError
 from parcae.workloads.describe import describe_workload, sample_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
@@ -77,3 +79,18 @@ def test_random_dags_and_samples_depend_on_their_seed_only() -> None:
     one, two = (random_dags(RandomDags(num_jobs=5), np.random.default_rng(3)) for _ in range(2))
     assert [j.work_ms for j in one.jobs] == [j.work_ms for j in two.jobs]
     assert len(sample_workload(toy_workload(), 7, np.random.default_rng(1)).jobs) == 7
+
+
+def test_a_sample_has_no_recorded_arrival_twice() -> None:
+    jobs = tuple(replace(chain(1, 1, 10), arrival_ms=1_000 * row) for row in range(6))
+    recorded = Workload("log", jobs)
+    for seed in range(3):
+        sampled = sample_workload(recorded, 4, np.random.default_rng(seed))
+        arrivals = [one.arrival_ms or 0 for one in sampled.jobs]
+        assert len(arrivals) == 4
+        assert arrivals == sorted(set(arrivals))
+    with pytest.raises(ConfigError, match="7 jobs cannot be drawn from the 6 of 'log'"):
+        sample_workload(recorded, 7, np.random.default_rng(0))
+    weighted = replace(recorded, weights=(1, 1, 0, 0, 0, 0))
+    with pytest.raises(ConfigError, match="3 jobs cannot be drawn from the 2 of 'log'"):
+        sample_workload(weighted, 3, np.random.default_rng(0))

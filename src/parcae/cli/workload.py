@@ -193,6 +193,8 @@ def sample_command(
 ) -> None:
     """Draw jobs from a workload into a smaller workload file.
 
+    Jobs with recorded arrivals keep them, and each of them is drawn at most once.
+
     Example: parcae workload sample tpch --jobs 20 --seed 1 -o small.parcae
     """
     import numpy as np

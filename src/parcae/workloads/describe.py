@@ -257,7 +257,10 @@ def _row(job: JobSpec) -> dict[str, Any]:
 
 
 def sample_workload(workload: Workload, num_jobs: int, rng: np.random.Generator) -> Workload:
-    """Draw `num_jobs` jobs (by weight, with replacement) into a workload of equally likely jobs.
+    """Draw `num_jobs` jobs by weight into a workload of equally likely jobs.
+
+    Jobs are drawn with replacement. Those with recorded arrivals are drawn without, since each of
+    them arrived once; they keep their arrivals.
 
     Args:
         workload: the jobs to draw from.
@@ -265,18 +268,26 @@ def sample_workload(workload: Workload, num_jobs: int, rng: np.random.Generator)
         rng: source of the random numbers.
 
     Returns:
-        A workload of the drawn jobs, in the order of the original workload; a job can occur several
-        times.
+        A workload of the drawn jobs, in the order of the original workload. Unless arrivals are
+        recorded, a job can occur several times.
 
     Raises:
-        ConfigError: fewer than one job.
+        ConfigError: fewer than one job, or more than were recorded.
     """
     if num_jobs < 1:
         raise ConfigError(f"draw at least one job, not {num_jobs}")
     probabilities = (
         None if workload.weights is None else np.asarray(workload.weights) / sum(workload.weights)
     )
-    rows = np.sort(rng.choice(len(workload.jobs), size=num_jobs, p=probabilities))
+    num_drawable = len(workload.jobs) if probabilities is None else np.count_nonzero(probabilities)
+    if workload.is_recorded and num_jobs > num_drawable:
+        raise ConfigError(
+            f"{num_jobs} jobs cannot be drawn from the {num_drawable} of {workload.name!r}, whose "
+            "arrivals are recorded, since each of them arrived once: draw fewer"
+        )
+    rows = np.sort(
+        rng.choice(len(workload.jobs), num_jobs, replace=not workload.is_recorded, p=probabilities)
+    )
     provenance = {**workload.provenance, "sampled": f"{num_jobs} of {len(workload.jobs)} jobs"}
     jobs = tuple(workload.jobs[row] for row in rows)
     return replace(workload, jobs=jobs, weights=None, provenance=provenance)
