@@ -12,6 +12,12 @@ import pytest
 
 from parcae.cli.main import main
 from parcae.policies.checkpoint import read_checkpoint
+from parcae.policies.packing.catalog import (
+    PackingSetting,
+    make_packing_policy,
+    packing_checkpoint,
+)
+from parcae.policies.packing.policy import PackingPolicy
 from tests.cli.packing_files import swf_text, write_packing_files
 from tests.conftest import shared_data
 
@@ -68,6 +74,32 @@ def test_a_lost_job_is_null_and_counts_in_no_mean(run: Run) -> None:
     assert row["finish"] == [3, 4, 5, None]
     assert row["slowdown"] == pytest.approx((1 + 3 + 4) / 3)
     assert row["reward"] == pytest.approx(-8)
+
+
+def test_every_sequence_of_a_job_set_has_the_variant_of_its_own_arrivals(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def make(text: str, setting: PackingSetting | None) -> PackingPolicy:
+        made.append(packing_checkpoint(text, setting))
+        return make_packing_policy("sjf")
+
+    monkeypatch.setattr("parcae.evaluation.packing.policies.make_packing_policy", make)
+    params = {"job_slots": 10, "backlog_size": 60, "time_horizon": 20, "capacity": 10}
+    sequences = [
+        {
+            "name": str(gap),
+            "arrival_window": 40,
+            "params": params,
+            "jobs": [[at, 1, 1, 1] for at in range(0, 40, gap)],
+        }
+        for gap in (1, 2, 10)
+    ]
+    (tmp_path / "own.json").write_text(json.dumps({"sequences": sequences}))
+    done = run("parcae packing simulate --job-set own.json --set all --policy deeprm --json")
+    assert done.code == 0, done.err
+    assert [path.stem for path in made if path] == ["deeprm-1.0", "deeprm-0.5", "deeprm-0.1"]
 
 
 def test_every_shared_sequence_runs_exactly_as_with_the_authors_code(run: Run) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -30,7 +30,7 @@ from parcae.cli.runs import JobSetOptions, PlayedRun, PolicyOption, ShowOptions,
 from parcae.cli.tables import print_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from parcae.evaluation.gantt import Chart
     from parcae.packing.config import PackingConfig
@@ -119,21 +119,26 @@ def simulate_command(
 
     Example: parcae packing simulate --load 1.3 --policy sjf,packer
     """
-    from parcae.evaluation.packing.policies import resolve_packing
-
     names = policy_names(policy, CONFORMANCE_POLICIES)
-    sequences, setting = _sequences(drawn, reading, sets, seed)
+    sequences = _sequences(drawn, reading, sets, seed)
     # Only the first sequence is drawn.
     if shown.gantt is not None:
-        _require_readable_chart(sequences[0][0])
-    policies = resolve_packing(names, None, setting=setting).policies
-    shown.show(_played(sequences, policies), _print_runs, _chart, sequences[0][0].name)
+        _require_readable_chart(sequences[0].jobs)
+    shown.show(_played(sequences, names), _print_runs, _chart, sequences[0].jobs.name)
+
+
+class _Sequence(NamedTuple):
+    """A sequence to run, and the setting for which policies that were trained are chosen."""
+
+    jobs: RigidJobs
+    config: PackingConfig
+    setting: PackingSetting
 
 
 def _sequences(
     drawn: DrawnOptions, reading: SpedLogOptions, sets: JobSetOptions, seed: int
-) -> tuple[list[tuple[RigidJobs, PackingConfig]], PackingSetting]:
-    """The sequences to run, and the setting for which policies that were trained are chosen."""
+) -> list[_Sequence]:
+    """The sequences to run."""
     from parcae.errors import ConfigError
     from parcae.packing.config import PackingConfig
     from parcae.policies.packing.catalog import PackingSetting
@@ -146,13 +151,19 @@ def _sequences(
                 "--job-set runs the sequences in a file: leave out --load, --rate and --swf"
             )
         found = read_packing_sets(sets.job_set, sets.set_id)
-        return [(one.jobs, _config(one)) for one in found], PackingSetting(is_exact=False)
+        return [
+            _Sequence(
+                one.jobs, _config(one), PackingSetting(rate=len(one.jobs) / one.arrival_window)
+            )
+            for one in found
+        ]
     if reading.swf is not None:
         log = reading.read_noting(reading.swf).jobs
-        return [(log, PackingConfig.for_log(log))], PackingSetting(is_exact=True)
+        setting = PackingSetting(is_exact=True, log=log.name)
+        return [_Sequence(log, PackingConfig.for_log(log), setting)]
     source = drawn.source()
     mean_rate = sum(source.rates) / len(source.rates)
-    return [(source.draw([seed])[0], source.config)], PackingSetting(rate=mean_rate)
+    return [_Sequence(source.draw([seed])[0], source.config, PackingSetting(rate=mean_rate))]
 
 
 def _config(one: PackingSet) -> PackingConfig:
@@ -166,14 +177,13 @@ def _config(one: PackingSet) -> PackingConfig:
     )
 
 
-def _played(
-    sequences: Sequence[tuple[RigidJobs, PackingConfig]], policies: Mapping[str, PackingPolicy]
-) -> Iterator[PlayedRun]:
+def _played(sequences: Sequence[_Sequence], names: Sequence[str]) -> Iterator[PlayedRun]:
     """Run every sequence under each policy."""
+    from parcae.evaluation.packing.policies import resolve_packing
     from parcae.evaluation.packing.world import run_policy
 
-    for number, (jobs, config) in enumerate(sequences):
-        for name, policy in policies.items():
+    for number, (jobs, config, setting) in enumerate(sequences):
+        for name, policy in resolve_packing(names, None, setting=setting).policies.items():
             outcome = run_policy(policy, [jobs], config)[0]
             result = _run_json(name, outcome, _as_coded(policy, jobs, config))
             yield PlayedRun(number, result, (outcome, config))
