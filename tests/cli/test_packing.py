@@ -251,6 +251,8 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
         ("simulate --load 3", "a load of 300.0% is not possible"),
         ("simulate --job-set deeprm.json --set nope", "no sequence 'nope'"),
         ("simulate --job-set deeprm.json --load 1", "leave out --load"),
+        ("train set --swf log.swf --processors 10000 -o t", "so there is nothing to learn"),
+        ("tune tetris --swf log.swf --processors 10000 -o t.safetensors", "nothing to learn"),
         ("simulate --load 1 --policy tetris", "tuned for a load or a log first"),
         ("simulate --swf log.swf --gantt g.png", "leave it out, or draw a smaller run"),
         ("compare --load 1 --swf log.swf", "give only one of them"),

@@ -11,7 +11,7 @@ from parcae.errors import ConfigError
 from parcae.metrics.packing import makespan, parse_cost, slowdown
 from parcae.packing.config import PackingConfig, TimeMode, most_steps
 from parcae.packing.layout import VOID, Cost
-from parcae.packing.sources import LogSource, sped_up
+from parcae.packing.sources import LogSource, MixedSource, require_waiting, sped_up
 from parcae.packing.world import PackingBatch, shortest_makespan
 from parcae.policies.packing.catalog import make_packing_policy
 from parcae.workloads.rigid import RigidJobs
@@ -23,6 +23,17 @@ def test_jobs_arrive_faster() -> None:
     faster = sped_up(_JOBS, 2.0)
     assert faster.arrival.tolist() == [0, 5, 10]
     assert faster.duration.tolist() == _JOBS.duration.tolist()
+
+
+def test_logs_in_which_no_job_waits_teach_nothing_unless_jobs_arrive_faster() -> None:
+    quiet = LogSource(RigidJobs("quiet", [0, 40], [40, 30], [[3], [2]], [4], step="s"), 1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"in quiet every job can start.*nothing to learn"):
+        require_waiting(quiet)
+    with pytest.raises(ConfigError, match="in quiet, quiet every job can start"):
+        require_waiting(MixedSource((quiet, quiet)))
+    faster = replace(quiet, speeds=(1.0, 1.1))
+    require_waiting(faster)
+    require_waiting(MixedSource((quiet, faster)))
 
 
 def test_the_shortest_makespan_counts_arrivals_and_work() -> None:

@@ -136,3 +136,12 @@ def test_halves_share_no_job_and_the_second_has_the_odd_one() -> None:
     )
     with pytest.raises(WorkloadError, match="1 jobs cannot be split"):
         first.halves()
+
+
+def test_jobs_never_wait_where_the_cluster_is_large_enough_for_all_that_run() -> None:
+    def jobs(*arrivals: int) -> RigidJobs:
+        return RigidJobs("jobs", list(arrivals), [4] * 3, [[6, 1]] * 3, [12, 2])  # type: ignore[arg-type]
+
+    assert jobs(0, 0, 4).never_waits  # the first two end when the third arrives
+    assert not jobs(0, 0, 3).never_waits
+    assert jobs(0, 3, 5).never_waits

@@ -208,11 +208,13 @@ def tune_command(
     from parcae.errors import ConfigError
     from parcae.evaluation.packing.policies import TUNED, Tuning, tune
     from parcae.evaluation.packing.tuning import Tuned
+    from parcae.packing.sources import require_waiting
     from parcae.policies.packing.catalog import rule_checkpoint
 
     if rule not in TUNED:
         raise ConfigError(f"{rule!r} cannot be tuned: write one of {', '.join(TUNED)}")
     source = _source(drawn, reading, pieces)
+    require_waiting(source)
     cost = cost_of(search.objective, reading.swf is not None)
     objective = cost.name.lower()
     setting = {"source": source.card(), "objective": objective, "seed": search.seed}

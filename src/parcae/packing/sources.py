@@ -221,3 +221,23 @@ def origins(source: PackingSource, seeds: Sequence[int]) -> npt.NDArray[np.int64
     """
     count = len(source.sources) if isinstance(source, MixedSource) else 1
     return np.array(seeds, np.int64) % count
+
+
+def require_waiting(source: PackingSource) -> None:
+    """Check that jobs have to wait somewhere in the logs of a source, so that order matters.
+
+    Drawn jobs pass: even at a small load, some sequences have jobs that wait.
+
+    Raises:
+        ConfigError: all sources are logs, and in none of them a job has to wait.
+    """
+    logs = source.sources if isinstance(source, MixedSource) else (source,)
+    names = []
+    for log in logs:
+        if not isinstance(log, LogSource) or not sped_up(log.jobs, max(log.speeds)).never_waits:
+            return
+        names.append(log.jobs.name)
+    raise ConfigError(
+        f"in {', '.join(names)} every job can start when it arrives, so there is nothing to learn: "
+        "let the jobs arrive faster (--speeds 2,4), or give a busier log"
+    )

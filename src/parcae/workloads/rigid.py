@@ -158,6 +158,15 @@ class RigidJobs:
             (self.demand / self.capacity * self.duration[:, None]).sum(axis=0) / self.span
         )
 
+    @property
+    def never_waits(self) -> bool:
+        """Whether the cluster is large enough for every job to start when it arrives."""
+        time = np.concatenate([self.arrival + self.duration, self.arrival])
+        change = np.concatenate([-self.demand, self.demand])
+        # The sort is stable: where jobs end and start at the same time, the ends come first.
+        used = np.cumsum(change[np.argsort(time, kind="stable")], axis=0)
+        return bool((used <= self.capacity).all())
+
     def piece(self, first: int, last: int) -> RigidJobs:
         """Jobs first..last-1, with time counted from the first of them."""
         rows = slice(first, last)

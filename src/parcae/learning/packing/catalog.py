@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from parcae.errors import ConfigError, FormatError
 from parcae.metrics.packing import require_ranking
 from parcae.packing.layout import Cost
-from parcae.packing.sources import PackingSource
+from parcae.packing.sources import PackingSource, require_waiting
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.networks.layout import require_shapes
 from parcae.policies.packing.catalog import RULE_KIND, policy_of_checkpoint
@@ -47,14 +47,15 @@ def make_learner(
         seed: seed of the random weights.
 
     Raises:
-        ConfigError: there is no such learner, recipe or setting, it cannot learn on the source, or
-            the cost does not tell policies apart.
+        ConfigError: there is no such learner, recipe or setting, it cannot learn on the source (as
+            where no job waits), or the cost does not tell policies apart.
 
     Example: `make_learner("set", DrawnSource())`
     """
     if kind not in LEARNERS:
         raise ConfigError(f"no learner {kind!r}: write one of {', '.join(LEARNERS)}")
     require_ranking(cost)
+    require_waiting(source)
     module, name = LEARNERS[kind]
     make: Any = getattr(importlib.import_module(module), name)
     arguments: dict[str, Any] = {"settings": settings, "seed": seed}
