@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, FormatError, WorkloadError
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import Faults, check_losses, parse_faults, resolve_faults
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.describe import describe_workload, fingerprint
@@ -113,6 +115,16 @@ def test_what_is_given_beside_log_holds(tmp_path: Path) -> None:
     assert resolve_faults(parse_faults("log,lost=0"), workload) == resolve_faults(
         Faults(from_log=True, lost_per_hour=0), workload
     )
+
+
+@pytest.mark.parametrize("text", ["log", "log,lost=0,speculation=off", "failures=0.2,restart=20"])
+def test_settings_that_were_saved_take_as_much_from_the_log(tmp_path: Path, text: str) -> None:
+    workload, _ = _imported(tmp_path)
+    config = SimulationConfig(world=WorldName.CORES, faults=parse_faults(text))
+    saved = json.loads(json.dumps(config.model_dump(mode="json")))
+    reloaded = SimulationConfig.model_validate(saved)
+    assert str(reloaded.faults) == text
+    assert resolve_faults(reloaded.faults, workload) == resolve_faults(config.faults, workload)
 
 
 def test_losses_that_would_end_no_attempt_are_refused() -> None:

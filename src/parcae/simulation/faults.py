@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from parcae.cluster.trace import FaultCounts
 from parcae.errors import ConfigError, WorkloadError
@@ -91,6 +98,14 @@ class Faults(BaseModel):
     speculation_quantile: float = Field(default=0.9, ge=0, lt=1)
     speculation_interval_ms: int = Field(default=100, ge=1, le=10**9)
     speculation_least_ms: int = Field(default=100, ge=0, le=10**9)
+
+    @model_serializer(mode="wrap")
+    def _fields_to_save(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """All fields; beside `from_log` only given ones, since what is given replaces the log."""
+        fields: dict[str, Any] = serialize(self)
+        if not self.from_log:
+            return fields
+        return {name: value for name, value in fields.items() if name in self.model_fields_set}
 
     def __str__(self) -> str:
         """The settings as `--faults` takes them; defaults are left out.
