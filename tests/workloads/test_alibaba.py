@@ -80,6 +80,16 @@ def test_tasks_that_cannot_have_run_are_bad_rows(tmp_path: Path, row: str, why: 
     assert report.bad_samples == (f"{path}:2: {why}",)
 
 
+def test_a_second_row_of_a_task_is_a_bad_row(tmp_path: Path) -> None:
+    first, again = (f"M1,{n},j_1,1,Terminated,100,110,100,0.5" for n in (2, 3))
+    path = _csv(tmp_path, first, "M1,1,j_2,1,Terminated,100,110,100,0.5", again)
+    with pytest.raises(FormatError, match=r"csv:3: job j_1 has a task M1 in an earlier row"):
+        read_alibaba(path)
+    workload, report = read_alibaba(path, max_bad_share=0.5)
+    assert [job.num_tasks for job in workload.jobs] == [2, 1]
+    assert (report.num_rows, report.num_bad_rows) == (3, 1)
+
+
 def test_jobs_whose_tasks_wait_for_each_other_are_left_out_with_a_note(tmp_path: Path) -> None:
     rows = ("M1_2,1,j_1,1,Terminated,100,110,100,0.5", "R2_1,1,j_1,1,Terminated,100,110,100,0.5")
     path = _csv(tmp_path, *rows, "M1,1,j_2,1,Terminated,100,110,100,0.5")
@@ -207,7 +217,7 @@ def test_a_task_without_completed_instances_keeps_its_span(tmp_path: Path) -> No
         tmp_path, _instance("M1", "j_1", 100, 107), _instance("R2_1", "j_1", 100, 107)
     )
     again = _csv(tmp_path, *_TWO_TASKS, _TWO_TASKS[0])
-    assert read_alibaba(again, instances=instances)[1].notes == ()
+    assert read_alibaba(again, instances=instances, max_bad_share=0.5)[1].notes == ()
 
 
 def test_bad_rows_of_instances_are_counted_and_refused(tmp_path: Path) -> None:

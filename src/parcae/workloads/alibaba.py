@@ -83,7 +83,7 @@ def read_alibaba(
 
     A line of a JSON file is one job. A job arrives at the earliest start of its tasks, relative to
     the earliest job of the file. The file is read as a stream; the rows of a job need not be
-    adjacent.
+    adjacent. A second row of a task is a bad row.
 
     Args:
         path: the file; a name that ends in .gz is decompressed.
@@ -111,22 +111,34 @@ def read_alibaba(
     texts = reading.texts()
     is_json = _is_json(path)
     rows = _json_rows(texts, path, bad, duration) if is_json else _csv_rows(texts, path, bad)
-    tasks: dict[str, list[_Task]] = {}
-    num_rows = 0
-    try:
-        for job, task in rows:
-            tasks.setdefault(job, []).append(task)
-            num_rows += 1
-            if num_rows % 10_000 == 0:
-                reading.report()
-    except csv.Error as error:
-        raise FormatError(f"{path}: not CSV ({error}); expected {', '.join(_COLUMNS)}") from None
-    num_rows += bad.count
+    tasks = _tasks_by_job(rows, path, bad, reading)
+    num_rows = sum(map(len, tasks.values())) + bad.count
     bad.finish(num_rows)
     workload, report = _workload(path, name, tasks, bad, num_rows)
     if instances is None:
         return workload, report
     return _with_instances(workload, report, Path(instances), max_bad_share, progress)
+
+
+def _tasks_by_job(
+    rows: Iterable[tuple[int, str, _Task]], path: Path, bad: BadRows, reading: _Reading
+) -> dict[str, dict[str, _Task]]:
+    """The tasks of every job, by the names of the jobs and of the tasks."""
+    tasks: dict[str, dict[str, _Task]] = {}
+    num_rows = 0
+    try:
+        for line_number, job, task in rows:
+            of_job = tasks.setdefault(job, {})
+            if task.name in of_job:
+                bad.add(path, line_number, f"job {job} has a task {task.name} in an earlier row")
+                continue
+            of_job[task.name] = task
+            num_rows += 1
+            if num_rows % 10_000 == 0:
+                reading.report()
+    except csv.Error as error:
+        raise FormatError(f"{path}: not CSV ({error}); expected {', '.join(_COLUMNS)}") from None
+    return tasks
 
 
 def _with_instances(
@@ -276,7 +288,7 @@ def _mean(duration: Any) -> float:
 
 def _json_rows(
     texts: Iterable[str], path: Path, bad: BadRows, duration: str
-) -> Iterator[tuple[str, _Task]]:
+) -> Iterator[tuple[int, str, _Task]]:
     for row_number, line in enumerate(texts, 1):
         if not line.strip():
             continue
@@ -290,6 +302,7 @@ def _json_rows(
         for row in rows:
             try:
                 yield (
+                    row_number,
                     job,
                     _task(
                         str(row["task_name"]),
@@ -305,7 +318,7 @@ def _json_rows(
                 bad.add(path, row_number, f"job {job}: {error}")
 
 
-def _csv_rows(texts: Iterable[str], path: Path, bad: BadRows) -> Iterator[tuple[str, _Task]]:
+def _csv_rows(texts: Iterable[str], path: Path, bad: BadRows) -> Iterator[tuple[int, str, _Task]]:
     for row_number, row in enumerate(csv.reader(texts), 1):
         # Blank lines and a header are skipped.
         if not row or (row_number == 1 and row[0] == "task_name"):
@@ -316,13 +329,13 @@ def _csv_rows(texts: Iterable[str], path: Path, bad: BadRows) -> Iterator[tuple[
             continue
         name, instances, job, _, _, start, end, cpu, memory = row
         try:
-            yield job, _task(name, instances, start, end, None, cpu, memory)
+            yield row_number, job, _task(name, instances, start, end, None, cpu, memory)
         except (FormatError, ValueError) as error:
             bad.add(path, row_number, str(error))
 
 
 def _workload(
-    path: Path, name: str, tasks: dict[str, list[_Task]], bad: BadRows, num_rows: int
+    path: Path, name: str, tasks: dict[str, dict[str, _Task]], bad: BadRows, num_rows: int
 ) -> tuple[Workload, ImportReport]:
     if not tasks:
         raise FormatError(
@@ -348,15 +361,15 @@ def _workload(
     )
 
 
-def _jobs(tasks: dict[str, list[_Task]]) -> tuple[list[JobSpec], int]:
+def _jobs(tasks: dict[str, dict[str, _Task]]) -> tuple[list[JobSpec], int]:
     """The jobs that are DAGs, by arrival, and how many of them lack the rows of some parents."""
-    first_s = min(task.start_s for rows in tasks.values() for task in rows)
+    first_s = min(task.start_s for rows in tasks.values() for task in rows.values())
     jobs = []
     num_incomplete = 0
     tables: dict[int, TaskDurations] = {}
     for job_name, rows in tasks.items():
         try:
-            job, missing = _job(job_name, rows, first_s, tables)
+            job, missing = _job(job_name, list(rows.values()), first_s, tables)
         except WorkloadError:
             continue  # the parents in the task names form a cycle
         num_incomplete += missing > 0
