@@ -19,7 +19,8 @@ from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.networks.kernels import Teacher
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.job import Workload
+from parcae.workloads.synthetic import RandomDags, chain, random_dags
 
 _WORKLOAD = random_dags(RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up")
 _SCENARIO = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "load:0.6", 12)
@@ -145,3 +146,17 @@ def test_a_record_has_room_for_the_jobs_that_arrive_after_its_last_decision(
             used += [getattr(one, count)[0] / len(getattr(one, table)) for one in records]
     # Some records end because this table is almost full.
     assert 0.7 < max(used) <= 1.0
+
+
+def test_records_have_room_for_the_stages_of_jobs_as_often_as_they_are_drawn() -> None:
+    jobs = (chain(1, 1, 10), chain(9, 1, 10))
+
+    def num_rows(weights: tuple[float, ...] | None) -> int:
+        scenario = Scenario(Workload("two", jobs, weights), SimulationConfig(), "batch", 2)
+        _, record = DecimaFamily(scenario, DecimaSettings()).allocate(1, 100)
+        return int(record.x.shape[1])
+
+    # Room for 204 jobs, and for 2 x 2 jobs of the most stages.
+    assert num_rows(None) == 204 * 5 + 36
+    assert num_rows((3.0, 1.0)) == 204 * 3 + 36
+    assert num_rows((1.0, 3.0)) == 204 * 7 + 36

@@ -260,10 +260,12 @@ class DecimaFamily:
     def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
         """Workspaces and records for this many simulators."""
         num_jobs = self.scenario.num_jobs
-        stages = [len(job.stages) for job in self.scenario.workload.jobs]
-        # Stage rows are estimated from the mean number of stages of a job.
+        workload = self.scenario.workload
+        stages = [len(job.stages) for job in workload.jobs]
+        # Stage rows are estimated from the mean number of stages of a job that is drawn.
+        mean_stages = float(np.average(stages, weights=workload.weights))
         jobs = capacity * min(num_jobs, _JOBS_PER_DECISION) + 2 * num_jobs
-        rows = round(jobs * sum(stages) / len(stages)) + 2 * max(stages) * num_jobs
+        rows = round(jobs * mean_stages) + 2 * max(stages) * num_jobs
         classes = len(self.scenario.config.classes)
         settings = self.decima
         works = allocate_workspace(
