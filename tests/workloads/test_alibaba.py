@@ -49,6 +49,12 @@ def test_bad_rows_are_counted_with_their_lines(tmp_path: Path) -> None:
     assert report.bad_samples[1].startswith(f"{path}:3: 2 columns")
 
 
+def test_rows_behind_a_quoted_line_break_have_the_numbers_of_their_lines(tmp_path: Path) -> None:
+    path = _csv(tmp_path, '"M\n1",1,j_1,1,Terminated,100,110,100,0.5', "", "M3,1")
+    with pytest.raises(FormatError, match=r"batch_task.csv:4: 2 columns"):
+        read_alibaba(path)
+
+
 def test_what_exceeds_a_workload_is_a_bad_row_and_no_cycle(tmp_path: Path) -> None:
     path = _csv(
         tmp_path,

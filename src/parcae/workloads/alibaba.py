@@ -319,7 +319,11 @@ def _json_rows(
 
 
 def _csv_rows(texts: Iterable[str], path: Path, bad: BadRows) -> Iterator[tuple[int, str, _Task]]:
-    for row_number, row in enumerate(csv.reader(texts), 1):
+    reader = csv.reader(texts)
+    next_number = 1
+    for row in reader:
+        # A cell between quotes may have line breaks: a row has the number of its first line.
+        row_number, next_number = next_number, reader.line_num + 1
         # Blank lines and a header are skipped.
         if not row or (row_number == 1 and row[0] == "task_name"):
             continue

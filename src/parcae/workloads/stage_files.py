@@ -66,8 +66,24 @@ def open_csv(path: Path) -> Table:
         raise FormatError(message) from None
     # Polars gives the second column of a name another one.
     repeated = frozenset(name for name, count in Counter(names).items() if name and count > 1)
-    table = _without_blank_lines(_of_frame(path, frame, 2))
+    table = replace(_of_frame(path, frame, 2), numbers=_line_numbers(names, frame))
+    table = _without_blank_lines(table)
     return replace(table, repeated=repeated, has_decimal_commas=separator == ";")
+
+
+def _line_numbers(names: Sequence[str | None], frame: Any) -> list[int]:
+    """The line at which each row of a CSV file begins: cells between quotes may have line breaks.
+
+    Args:
+        names: the cells of the header.
+        frame: the polars frame of the rows, all cells as text.
+    """
+    number = 2 + sum(name.count("\n") for name in names if name)
+    numbers = []
+    for cells in frame.iter_rows():
+        numbers.append(number)
+        number += 1 + sum(cell.count("\n") for cell in cells if cell)
+    return numbers
 
 
 def open_parquet(path: Path) -> Table:
