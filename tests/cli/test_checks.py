@@ -160,6 +160,9 @@ def test_two_outputs_to_one_file_are_refused(command: str, flags: str, tmp_path:
         "compare --per-job own.csv toy --deadlines own.csv",
         "size toy own --cores 2,4 --csv own",
         "tune toy --deadlines own.csv -o own.csv",
+        "tune toy --also workload=own -o own",
+        "serve --workload own --learned own",
+        "serve --secret-file own --learned own",
         "packing compare --swf own --json own",
         "packing tune tetris --swf log.swf --also-swf own -o own",
     ],
@@ -190,6 +193,8 @@ def test_an_output_that_would_replace_an_input_is_refused(command: str, tmp_path
         "packing simulate --load 1 --policy sjf+priorities:own.png --gantt own.png",
         "spark tpch --policies fair,own.safetensors --json own.safetensors",
         "spark fidelity --policies fair,own.safetensors --page own.safetensors",
+        "spark fidelity --policies fair,service:own.safetensors --page own.safetensors",
+        "serve --policy own.safetensors --learned own.safetensors",
     ],
 )
 def test_an_output_that_would_replace_a_file_of_a_policy_is_refused(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.checks import Only, Values, refusing
+from parcae.cli.checks import Only, Values, file_to_read, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.learners import (
     Found,
@@ -53,10 +53,22 @@ ObjectiveOption = Annotated[
         "missed-deadlines | deadlines (of --deadlines)",
     ),
 ]
+
+
+def _also_to_read(
+    context: typer.Context, option: typer.CallbackParam, texts: list[str] | None
+) -> list[str] | None:
+    """Check that no option replaces a workload of `--also`; the callback of this option."""
+    parts = [part.partition("=") for text in texts or [] for part in text.split()]
+    file_to_read(context, option, [value for key, _, value in parts if key == "workload"])
+    return texts
+
+
 AlsoOption = Annotated[
     list[str] | None,
     typer.Option(
         "--also",
+        callback=_also_to_read,
         help="A further setting that the same policy must serve, e.g. "
         '"arrivals=load:0.8 jobs=60 cores=100 workload=FILE". Can be repeated.',
     ),

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from parcae.cli.checks import Only, refusing
+from parcae.cli.checks import Only, file_to_read, file_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST, SOURCE_HELP, JsonOption
+from parcae.cli.policy_names import policy_to_read
 from parcae.workloads.limits import MOST_EXECUTORS
 
 #: Value of --admin-port that means: no admin side.
@@ -89,10 +90,18 @@ class ListenOptions:
     ] = 7178
     secret_file: Annotated[
         Path | None,
-        typer.Option("--secret-file", help="File with the secret that clients must know."),
+        typer.Option(
+            "--secret-file",
+            help="File with the secret that clients must know.",
+            callback=file_to_read,
+        ),
     ] = None
-    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="Certificate (PEM).")] = None
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM).")] = None
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", help="Certificate (PEM).", callback=file_to_read)
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", help="Its key (PEM).", callback=file_to_read)
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,11 @@ class FileOptions:
     ] = None
     learned: Annotated[
         Path | None,
-        typer.Option("--learned", help="File that keeps learned durations between runs."),
+        typer.Option(
+            "--learned",
+            help="File that keeps learned durations between runs.",
+            callback=file_to_write,
+        ),
     ] = None
 
 
@@ -123,10 +136,19 @@ def serve_command(
     files: FileOptions,
     policy: Annotated[
         str,
-        typer.Option("--policy", help="Policy that plans; see `parcae policies`, world of cores."),
+        typer.Option(
+            "--policy",
+            help="Policy that plans; see `parcae policies`, world of cores.",
+            callback=policy_to_read,
+        ),
     ] = "parcae",
     workload: Annotated[
-        str, typer.Option("--workload", help=f"Profile of the recurring jobs. {SOURCE_HELP}")
+        str,
+        typer.Option(
+            "--workload",
+            help=f"Profile of the recurring jobs. {SOURCE_HELP}",
+            callback=file_to_read,
+        ),
     ] = "tpch",
     demo: Annotated[
         int,

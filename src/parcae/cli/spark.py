@@ -12,7 +12,7 @@ import typer
 from parcae.cli.checks import file_to_write
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST, JsonOption
-from parcae.cli.policy_names import names_in, policies_to_read
+from parcae.cli.policy_names import names_in, spark_policies_to_read
 from parcae.cli.spark_tpch import tpch_command
 from parcae.errors import ConfigError
 
@@ -353,7 +353,7 @@ def fidelity_command(
         typer.Option(
             "--policies",
             help="Policies in the simulator and on Spark: fifo, fair, and others as in the demo.",
-            callback=policies_to_read,
+            callback=spark_policies_to_read,
         ),
     ] = "fifo,fair,srpt",
     work: Annotated[
