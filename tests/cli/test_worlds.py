@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from parcae.cli.main import app
 from parcae.cli.options import SimulatedClusterOptions, one_size, world_of
+from parcae.cli.simulate import run_json
+from parcae.cluster.state import World
 from parcae.errors import ConfigError, FormatError, InputError, WorkloadError
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -23,6 +25,7 @@ from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.cli.running import run
 from tests.conftest import job
+from tests.metrics.hand_made import sequence, trace
 
 #: Two jobs on two cores: a short job that arrives at 10, and a long job of two stages.
 _SET: dict[str, Any] = {
@@ -134,6 +137,14 @@ def test_simulate_says_the_world_and_what_a_name_became() -> None:
     assert {row["world"] for row in rows} == {"cores"}
     (row,) = _invoke(*words, "fifo", "--world", "executors")
     assert (row["world"], row["variant"]) == ("executors", "fifo")
+
+
+@pytest.mark.parametrize(("world", "makespan_ms"), [(World.CORES, 7_000), (World.EXECUTORS, 8_000)])
+def test_a_wake_up_after_the_last_completion_is_not_in_the_makespan_of_cores(
+    world: World, makespan_ms: int
+) -> None:
+    run_of_7_s = replace(trace(clock_ms=8_000), world=world)
+    assert run_json(run_of_7_s, sequence())["makespan_ms"] == makespan_ms
 
 
 def test_a_comparison_says_what_names_became(tmp_path: Path) -> None:

@@ -279,20 +279,28 @@ def _played(
 def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
     """The results of one run as JSON, with times in ms.
 
-    `makespan_ms` is the clock at the last event, as in the reference runs. With several executor
-    classes, the results include the share of memory that running tasks left unused, and the
-    utilization of each class; those of an elastic cluster include the cores that were held; with
-    deadlines, what `parcae.metrics.deadlines` counts.
+    `makespan_ms` is the clock at the last event in Decima's world, as in the reference runs. In the
+    world of cores a guard may wake up after the last completion, so it is the makespan proper. With
+    several executor classes, the results include the share of memory that running tasks left
+    unused, and the utilization of each class; those of an elastic cluster include the cores that
+    were held; with deadlines, what `parcae.metrics.deadlines` counts.
     """
+    from parcae.cluster.state import World
     from parcae.metrics.classes import class_utilization, memory_fragmentation
-    from parcae.metrics.cluster import core_hours_per_job, cores_held, utilization, wasted_share
+    from parcae.metrics.cluster import (
+        core_hours_per_job,
+        cores_held,
+        makespan_ms,
+        utilization,
+        wasted_share,
+    )
     from parcae.metrics.deadlines import missed_and_tardiness
     from parcae.metrics.jobs import jct_ms
 
     jct = jct_ms(trace)
     result = {
         "average_jct_ms": float(jct.mean()),
-        "makespan_ms": trace.clock_ms,
+        "makespan_ms": makespan_ms(trace) if trace.world is World.CORES else trace.clock_ms,
         "last_completion_ms": int(trace.completion_ms.max()),
         "completion_ms": trace.completion_ms.tolist(),
         "decisions": trace.num_decisions,
