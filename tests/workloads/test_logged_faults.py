@@ -17,6 +17,9 @@ from parcae.workloads.describe import describe_workload, fingerprint
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.faults import LoggedFaults, combined
 from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.spark.application import ApplicationLog
+from parcae.workloads.spark.events import parse_event
+from parcae.workloads.spark.faults import logged_faults
 from parcae.workloads.spark_event_log import read_spark_event_logs
 from tests.conftest import job
 from tests.workloads.spark_log_builder import (
@@ -92,6 +95,27 @@ def test_a_log_gives_counts_and_rates(tmp_path: Path) -> None:
     assert faults.lost_per_hour == pytest.approx(1 / 1.5, rel=1e-3)
     (note,) = [note for note in notes if "--faults log" in note]
     assert "failed attempts: 1 of 3 (33.33%); lost executors: 1 in 1.5 executor hours" in note
+
+
+def test_ends_that_spark_does_not_count_as_failures_are_none() -> None:
+    stage = stage_info(0, 2)
+    ends = ("ExceptionFailure", "TaskCommitDenied", "FetchFailed", "Success", "Success")
+    tasks = [task_end(0, row % 2, 0, 1_000, reason=reason) for row, reason in enumerate(ends)]
+    for task in tasks:
+        task["Task Info"]["Failed"] = task["Task End Reason"]["Reason"] != "Success"
+    log = ApplicationLog("log")
+    for line in to_bytes([executor(), job_start(0, 0, [stage]), *tasks]).splitlines():
+        event = parse_event(line)
+        assert event is not None
+        log.add(event)
+    assert (logged_faults(log).num_failed, logged_faults(log).num_attempts) == (1, 3)
+    assert log.count_attempts() == {
+        "failed": 1,
+        "killed": 1,
+        "lost with their executor": 0,
+        "ended by lost shuffle data": 1,
+        "speculative": 0,
+    }
 
 
 def test_the_rates_of_the_log_are_simulated(tmp_path: Path) -> None:

@@ -241,6 +241,7 @@ def test_the_successful_attempt_of_a_task_counts_and_only_once() -> None:
         "failed": 1,
         "killed": 1,
         "lost with their executor": 0,
+        "ended by lost shuffle data": 0,
         "speculative": 1,
     }
 

@@ -15,8 +15,8 @@ class LoggedFaults:
     """Counts over all event logs of a workload; `parcae ... --faults log` simulates their rates.
 
     Args:
-        num_attempts: attempts of tasks that succeeded or failed. Those that were killed or whose
-            executor was lost do not count.
+        num_attempts: attempts of tasks that succeeded or failed. Those that were killed, whose
+            executor was lost or whose input was lost do not count.
         num_failed: those of them that failed.
         num_speculative: copies of running tasks that Spark started.
         num_lost_executors: executors that were lost, not removed because they were idle.

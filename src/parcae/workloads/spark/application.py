@@ -321,5 +321,6 @@ class ApplicationLog:
             "failed": outcomes[Outcome.FAILED],
             "killed": outcomes[Outcome.KILLED],
             "lost with their executor": outcomes[Outcome.LOST] + self.num_outputs_lost,
+            "ended by lost shuffle data": outcomes[Outcome.INPUT_LOST],
             "speculative": sum(self._columns[6]),
         }

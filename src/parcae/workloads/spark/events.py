@@ -28,6 +28,7 @@ class Outcome(IntEnum):
     KILLED = 2
     LOST = 3  # its executor was lost while it ran
     OUTPUT_LOST = 4  # it had succeeded, and its output was lost with its executor
+    INPUT_LOST = 5  # it could not fetch the output of a stage before it, which was lost
 
 
 class LogStart(NamedTuple):
@@ -201,8 +202,15 @@ Event = (
 _RUN_OF_OPERATOR = re.compile(r" \(\d+\)$|\s@ [0-9:.]+$")
 _EVENT_PREFIX = b'{"Event":"'
 _ACCUMULABLES = b'"Accumulables":['
-#: What was lost with an executor, by the reason that Spark gives.
-_LOSSES = {"ExecutorLostFailure": Outcome.LOST, "Resubmitted": Outcome.OUTPUT_LOST}
+#: Ends that Spark does not count as failures of the task, by the reason that it gives (source:
+#: Spark's TaskEndReason and TaskSetManager). The slower of two attempts is denied the commit.
+_NO_FAILURES = {
+    "ExecutorLostFailure": Outcome.LOST,
+    "FetchFailed": Outcome.INPUT_LOST,
+    "Resubmitted": Outcome.OUTPUT_LOST,
+    "TaskCommitDenied": Outcome.KILLED,
+    "TaskKilled": Outcome.KILLED,
+}
 _IGNORED_METRICS = "internal.metrics."
 _METRICS = b'"Task Metrics":'
 #: The two metrics whose sum is the time in which a core works for a task.
@@ -276,10 +284,9 @@ def _outcome(info: Mapping[str, Any], reason: str) -> Outcome:
     """How a task ended, by its information and the reason of its end."""
     if reason == "Success" and not info.get("Failed", False):
         return Outcome.SUCCESS
-    if reason in _LOSSES:
-        return _LOSSES[reason]
-    is_killed = reason == "TaskKilled" or info.get("Killed", False)
-    return Outcome.KILLED if is_killed else Outcome.FAILED
+    if reason in _NO_FAILURES:
+        return _NO_FAILURES[reason]
+    return Outcome.KILLED if info.get("Killed", False) else Outcome.FAILED
 
 
 def _task_end(data: Any, line: bytes) -> TaskEnd:
