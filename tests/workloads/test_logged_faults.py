@@ -151,6 +151,32 @@ def test_settings_that_were_saved_take_as_much_from_the_log(tmp_path: Path, text
     assert resolve_faults(reloaded.faults, workload) == resolve_faults(config.faults, workload)
 
 
+def _with_counts(**counts: float) -> Workload:
+    logged = LoggedFaults(10, **counts)  # type: ignore[arg-type]
+    return Workload("ours", (job("a", (1, 10, ())),), faults=logged)
+
+
+def test_an_executor_may_be_back_in_the_millisecond_of_its_loss() -> None:
+    at_once = resolve_faults(Faults(from_log=True), _with_counts(num_restarts=3, restarts_ms=0))
+    assert at_once is not None
+    assert at_once.restart_s == 0.001
+    never = resolve_faults(Faults(from_log=True), _with_counts(restarts_ms=0))
+    assert never is not None
+    assert never.restart_s == 30.0
+
+
+def test_rates_of_a_log_beyond_those_that_can_be_given_are_refused() -> None:
+    slow = _with_counts(num_restarts=1, restarts_ms=1e300)
+    with pytest.raises(
+        WorkloadError, match=r"'ours' have restart=1e\+297: .*--faults log,restart=1"
+    ):
+        resolve_faults(Faults(from_log=True), slow)
+    assert resolve_faults(parse_faults("log,restart=5"), slow) == Faults(restart_s=5)
+    many = _with_counts(num_lost_executors=9, executor_ms=1e-3)
+    with pytest.raises(WorkloadError, match="lost="):
+        resolve_faults(Faults(from_log=True), many)
+
+
 def test_losses_that_would_end_no_attempt_are_refused() -> None:
     jobs = [job("a", (2, 60_000, ()))]
     check_losses(Faults(lost_per_hour=600), jobs)  # ten losses a minute

@@ -159,8 +159,11 @@ def _fields(text: str) -> dict[str, Any]:
 def resolve_faults(faults: Faults | None, workload: Workload) -> Faults | None:
     """Replace the rates that come from the log by the workload's numbers; given ones stay.
 
+    A restart takes at least 1 ms, the resolution of the simulation: a log may have a new executor
+    in the millisecond of a loss.
+
     Raises:
-        WorkloadError: the workload has no counts of faults.
+        WorkloadError: the workload has no counts of faults, or one of its rates is out of range.
     """
     if faults is None or not faults.from_log:
         return faults
@@ -178,11 +181,27 @@ def resolve_faults(faults: Faults | None, workload: Workload) -> Faults | None:
     }
     if counts.executor_cores > 0:
         update["executor_cores"] = counts.executor_cores
-    if counts.restart_ms > 0:
-        update["restart_s"] = counts.restart_ms / ms_from_s(1)
+    if counts.num_restarts > 0:
+        update["restart_s"] = s_from_ms(max(1.0, counts.restart_ms))
     # What was set beside "log" holds.
     given = faults.model_fields_set - {"from_log"}
-    return faults.model_copy(update={k: v for k, v in update.items() if k not in given})
+    resolved = faults.model_copy(update={k: v for k, v in update.items() if k not in given})
+    _check_range(resolved, workload)
+    return resolved
+
+
+def _check_range(resolved: Faults, workload: Workload) -> None:
+    """Refuse rates of a log that nobody could give, since the simulation has no room for them."""
+    try:
+        Faults.model_validate(dict(resolved))
+    except ValidationError as error:
+        first = error.errors()[0]
+        keys = {field: key for key, field in KEYS.items()}
+        key = keys[str(first["loc"][0])]
+        raise WorkloadError(
+            f"--faults log: the logs of workload {workload.name!r} have {key}={first['input']:g}: "
+            f"{first['msg']}; give another value, as in --faults log,{key}=1"
+        ) from None
 
 
 def check_elastic(faults: Faults) -> None:
