@@ -1,3 +1,5 @@
+import io
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -5,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.evaluation.pictures import new_picture, tidy
+from parcae.evaluation.pictures import new_picture, save_picture, tidy
 from parcae.evaluation.plots import (
     busy_over_time,
     cdf,
@@ -114,3 +116,22 @@ def test_intervals_are_drawn_from_low_to_high_and_left_out_where_unknown() -> No
     error = figure.data[0].error_x
     assert list(error.array) == [3.0, 0.0]
     assert list(error.arrayminus) == [2.0, 0.0]
+
+
+def _svg(label: str) -> bytes:
+    figure = new_picture(3, 2)
+    tidy(figure.subplots(), (label, ""))
+    drawn = io.BytesIO()
+    save_picture(figure, drawn, "svg")
+    return drawn.getvalue()
+
+
+def test_characters_that_the_font_lacks_give_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _svg("查询 हिन्दी")
+    (warned,) = caplog.messages
+    assert warned.startswith("warning: the font of pictures lacks characters of the labels (")
+    caplog.clear()
+    _svg("plain")
+    assert not caplog.messages

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from parcae.files import replacing
 
@@ -11,6 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DPI = 110
+_LOG = logging.getLogger(__name__)
+#: matplotlib's warning about a character that its font lacks, and the character's number.
+_LACKS = re.compile(r"Glyph (\d+) .*missing from font")
 
 
 def new_picture(width_in: float, height_in: float) -> Figure:
@@ -66,7 +72,36 @@ def write_picture(picture: Figure, path: Path, title: str = "", file_format: str
     if title:
         picture.suptitle(as_label(title))
     with replacing(path) as stream:
+        save_picture(picture, stream, file_format)
+
+
+def save_picture(picture: Figure, stream: BinaryIO, file_format: str) -> None:
+    """Write a picture to a stream; log one warning if its font lacks characters of the labels.
+
+    Args:
+        picture: the picture.
+        stream: the open file.
+        file_format: "png", "svg" or "pdf".
+    """
+    with warnings.catch_warnings(record=True) as found:
+        # matplotlib repeats its warning for every drawing of a character.
+        warnings.filterwarnings("always", _LACKS.pattern)
         picture.savefig(stream, dpi=_DPI, format=file_format)
+    lacks = set()
+    for warning in found:
+        if match := _LACKS.match(str(warning.message)):
+            lacks.add(chr(int(match[1])))
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    if lacks:
+        _LOG.warning(
+            "warning: the font of pictures lacks characters of the labels (%d, such as %s): the "
+            "picture has boxes in their place",
+            len(lacks),
+            min(lacks),
+        )
 
 
 def tidy(axis: Any, labels: tuple[str, str], title: str = "", has_legend: bool = True) -> None:

@@ -290,7 +290,7 @@ def write_plot(sizing: Sizing, path: Path) -> None:
         ConfigError: the ending is not in PICTURES.
         OSError: the file cannot be written.
     """
-    from parcae.evaluation.pictures import write_picture
+    from parcae.evaluation.pictures import save_picture, write_picture
 
     file_format = picture_format(path)
     picture = _picture(sizing)
@@ -298,7 +298,7 @@ def write_plot(sizing: Sizing, path: Path) -> None:
         write_picture(picture, path, sizing.question.workload.name, file_format)
         return
     drawn = io.BytesIO()
-    picture.savefig(drawn, format="svg")
+    save_picture(picture, drawn, "svg")
     image = base64.b64encode(drawn.getvalue()).decode()
     lines = "".join(f"<p>{html.escape(text)}</p>" for text in [headline(sizing), *warnings(sizing)])
     title = html.escape(f"Sizes for {sizing.question.workload.name}")
