@@ -1,5 +1,6 @@
 import io
 import warnings
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,13 @@ def _svg(label: str) -> bytes:
     drawn = io.BytesIO()
     save_picture(figure, drawn, "svg")
     return drawn.getvalue()
+
+
+def test_names_that_no_file_can_have_leave_a_picture_well_formed() -> None:
+    label = "\x1b[31mred\x00 \ufffe\uffff \ud800 a--b <b>&"
+    drawn = _svg(label)
+    ElementTree.fromstring(drawn)
+    assert "\ufffd[31mred\ufffd \ufffd\ufffd \ufffd a" in drawn.decode()
 
 
 def test_characters_that_the_font_lacks_give_one_warning(caplog: pytest.LogCaptureFixture) -> None:

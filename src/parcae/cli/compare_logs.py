@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.checks import chart_to_write
-from parcae.cli.consoles import printable
 from parcae.cli.options import JsonOption, KeyOption
 from parcae.cli.progress import counting_each
+from parcae.texts import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

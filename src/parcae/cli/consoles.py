@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
+
+from parcae.texts import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-#: Control characters that a terminal would obey, without the tab and the line break.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def printable(text: str) -> str:
-    """The text with a replacement character for every control character.
-
-    Names of jobs and lines of logs come from elsewhere: they must not steer the user's terminal.
-    """
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def new_console(**options: Any) -> Console:

@@ -34,8 +34,8 @@ from parcae.cli import (
     spark_jar,
     workload,
 )
-from parcae.cli.consoles import printable
 from parcae.cli.start import interruptions_raise
+from parcae.texts import printable
 from parcae.version import __version__
 
 #: Exit codes for bad input, and for a command that the user interrupted.

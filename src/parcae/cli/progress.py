@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
-from parcae.cli.consoles import new_console, printable
+from parcae.cli.consoles import new_console
+from parcae.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

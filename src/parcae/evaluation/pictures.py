@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from parcae.files import replacing
+from parcae.texts import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,9 +34,12 @@ def new_picture(width_in: float, height_in: float) -> Figure:
 def as_label(text: str) -> str:
     """A name as matplotlib shows it unchanged: it would read what is between "$" as mathematics.
 
+    What cannot be shown is replaced (`printable`): matplotlib writes labels into SVG files, which
+    would be no XML.
+
     Example: `as_label("$a$")` is a label that reads "$a$".
     """
-    return text.replace("$", r"\$")
+    return printable(text).replace("$", r"\$")
 
 
 def in_legend(name: str) -> str:
