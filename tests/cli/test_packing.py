@@ -18,7 +18,7 @@ from parcae.policies.packing.catalog import (
     packing_checkpoint,
 )
 from parcae.policies.packing.policy import PackingPolicy
-from tests.cli.packing_files import swf_text, write_packing_files
+from tests.cli.packing_files import PAIR, swf_text, write_packing_files
 from tests.conftest import shared_data
 
 
@@ -65,6 +65,13 @@ def test_a_job_set_prints_the_contracted_json(run: Run) -> None:
         "decisions": 8,
     }
     assert tetris["policy"] == "tetris_k0.5"
+
+
+def test_a_sequence_without_jobs_has_a_reward_of_zero(run: Run, tmp_path: Path) -> None:
+    sets = {"sequences": [{**PAIR, "jobs": []}]}
+    (tmp_path / "none.json").write_text(json.dumps(sets))
+    done = run("parcae packing simulate --job-set none.json --policy sjf --json")
+    assert '"reward": 0.0, "reward_as_coded": 0.0' in done.out
 
 
 def test_a_lost_job_is_null_and_counts_in_no_mean(run: Run) -> None:
@@ -192,6 +199,16 @@ def test_describe_counts_what_was_dropped_with_its_line(run: Run, tmp_path: Path
     assert described["jobs"] == 100
     assert described["read"]["lines"] == 101
     assert described["capacity"] == {"processors": 16}
+
+
+def test_describe_calls_jobs_that_arrive_at_once_a_batch(run: Run, tmp_path: Path) -> None:
+    lines = [f"{row} 5 -1 60 8 -1 -1 -1 60 -1 1 -1 -1 -1 0 0 -1 -1" for row in range(1, 13)]
+    (tmp_path / "batch.swf").write_text("\n".join(["; MaxProcs: 16", *lines]) + "\n")
+    assert (
+        "batch" in run("parcae packing describe --swf batch.swf").out.split("load of processors")[1]
+    )
+    described = json.loads(run("parcae packing describe --swf batch.swf --json").out)
+    assert (described["load"], described["span_s"]) == ({"processors": None}, 0)
 
 
 def test_a_tuned_rule_is_a_policy_and_is_gone_on_from(run: Run, tmp_path: Path) -> None:

@@ -87,13 +87,20 @@ def test_the_load_is_the_work_that_arrives_a_step() -> None:
 
 
 def test_the_load_of_much_memory_does_not_overflow() -> None:
-    jobs = RigidJobs("large", [0] * 200, [86_400] * 200, [[10**12]] * 200, [2 * 10**12])
+    arrivals = [0] * 199 + [1]
+    jobs = RigidJobs("large", arrivals, [86_400] * 200, [[10**12]] * 200, [2 * 10**12])
     np.testing.assert_allclose(jobs.load, [200 * 86_400 / 2])
 
 
-def test_no_jobs_at_all_have_a_span_and_no_load() -> None:
+def test_jobs_that_arrive_at_once_have_no_rate() -> None:
+    jobs = RigidJobs("batch", [7, 7], [3, 1], [[5, 0], [5, 0]], [10, 10])
+    assert (jobs.span, jobs.load.tolist()) == (0, [np.inf, np.inf])
+    assert jobs.load_by_resource == {"resource 0": None, "resource 1": None}
+
+
+def test_no_jobs_at_all_have_no_span_and_no_load() -> None:
     empty = RigidJobs("none", [], [], np.zeros((0, 2)), [10, 10])
-    assert (len(empty), empty.span, empty.load.tolist()) == (0, 1, [0.0, 0.0])
+    assert (len(empty), empty.span, empty.load.tolist()) == (0, 0, [0.0, 0.0])
 
 
 def test_a_piece_counts_time_from_its_first_job_and_keeps_identities() -> None:

@@ -210,6 +210,10 @@ def _run_json(name: str, outcome: Outcome, as_coded: Outcome | None) -> dict[str
     def times(values: Any) -> list[int | None]:
         return [None if value == NOT_YET else value for value in values.tolist()]
 
+    def reward(run: Outcome) -> float:
+        # Minus 0 would be another text.
+        return 0.0 - float(run.costs[Cost.SLOWDOWN])
+
     # Decisions are those of the released code, where it has such a run.
     counted = outcome if as_coded is None else as_coded
     result: dict[str, Any] = plain(
@@ -219,8 +223,8 @@ def _run_json(name: str, outcome: Outcome, as_coded: Outcome | None) -> dict[str
             "start": times(outcome.start),
             "finish": times(outcome.finish),
             "slowdown": mean_of_started(slowdown(outcome)),
-            "reward": -float(outcome.costs[Cost.SLOWDOWN]),
-            "reward_as_coded": None if as_coded is None else -float(as_coded.costs[Cost.SLOWDOWN]),
+            "reward": reward(outcome),
+            "reward_as_coded": None if as_coded is None else reward(as_coded),
             "decisions": counted.num_decisions,
         }
     )
@@ -404,7 +408,7 @@ def _print_description(described: dict[str, Any]) -> None:
     for name, units in described["capacity"].items():
         facts.append((f"{name} of the cluster", f"{units:,}"))
     for name, load in described["load"].items():
-        facts.append((f"load of {name}", f"{load:.1%}"))
+        facts.append((f"load of {name}", "batch" if load is None else f"{load:.1%}"))
     print_rows(f"Log {described['log']}", ("", ""), facts)
     spreads = {
         "duration (s)": described["duration_s"],

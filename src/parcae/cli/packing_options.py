@@ -309,7 +309,7 @@ def log_json(log: SwfLog) -> dict[str, Any]:
         "span_s": jobs.span,
         "start_unix_s": log.start_unix_s,
         "capacity": dict(zip(names, jobs.capacity.tolist(), strict=True)),
-        "load": {name: float(load) for name, load in zip(names, jobs.load, strict=True)},
+        "load": jobs.load_by_resource,
         "duration_s": _spread_of(jobs.duration),
         "told_s": _spread_of(jobs.estimate),
         "demand": {name: _spread_of(jobs.demand[:, row]) for row, name in enumerate(names)},

@@ -61,7 +61,8 @@ def packing_warnings(sequences: Sequence[RigidJobs], load: float) -> list[str]:
 
     Args:
         sequences: the job sequences of the runs.
-        load: work that arrives / work that the cluster can do, of its busiest resource.
+        load: work that arrives / work that the cluster can do, of its busiest resource; infinite
+            if all jobs arrive at once.
     """
     found = (_packing_overload(load), _repeated_sequences(sequences), _shared_jobs(sequences))
     return [text for text in found if text]
@@ -177,7 +178,8 @@ def _load_warning(workload: Workload, config: SimulationConfig, arrivals: str) -
 
 
 def _packing_overload(load: float) -> str:
-    if load <= FULL:
+    # A batch has no rate.
+    if load <= FULL or math.isinf(load):
         return ""
     return (
         f"arrivals bring {load:.2f} times the work that the cluster can do: the queue grows as "

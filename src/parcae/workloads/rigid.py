@@ -5,6 +5,7 @@ They are the jobs of DeepRM (section 3.1) and of batch clusters.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -145,15 +146,19 @@ class RigidJobs:
 
     @property
     def span(self) -> int:
-        """Steps from the first arrival to the last, at least 1."""
-        return max(1, int(self.arrival[-1] - self.arrival[0])) if len(self) else 1
+        """Steps from the first arrival to the last; 0 if all jobs arrive at once."""
+        return int(self.arrival[-1] - self.arrival[0]) if len(self) else 0
 
     @property
     def load(self) -> npt.NDArray[np.float64]:
         """float64[num_resources]: work that arrives per step, divided by the capacity.
 
+        It is infinite if all jobs arrive at once (a batch has no rate), and 0 without jobs.
+
         Example: if a job of 2 steps and 5 of 10 units arrives every step, the load is 1.
         """
+        if self.span == 0:
+            return np.full(len(self.capacity), np.inf if len(self) else 0.0)
         return np.asarray(
             (self.demand / self.capacity * self.duration[:, None]).sum(axis=0) / self.span
         )
@@ -166,6 +171,12 @@ class RigidJobs:
         # The sort is stable: where jobs end and start at the same time, the ends come first.
         used = np.cumsum(change[np.argsort(time, kind="stable")], axis=0)
         return bool((used <= self.capacity).all())
+
+    @property
+    def load_by_resource(self) -> dict[str, float | None]:
+        """The load by the resource's name, for JSON; None if all jobs arrive at once."""
+        loads = zip(self.resources, self.load.tolist(), strict=True)
+        return {name: None if math.isinf(load) else load for name, load in loads}
 
     def piece(self, first: int, last: int) -> RigidJobs:
         """Jobs first..last-1, with time counted from the first of them."""

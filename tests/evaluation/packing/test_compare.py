@@ -290,6 +290,14 @@ def test_the_title_counts_jobs_and_seeds() -> None:
     assert re.search(r"\b(0 jobs|1 job) on 1 seed \(1000-1000\)", one.title())
 
 
+def test_jobs_that_arrive_at_once_have_no_load_and_bring_no_warning_of_it() -> None:
+    batch = RigidJobs("day", [0] * 8, [60] * 8, [[3]] * 8, [4], step="s")
+    comparison = compare_log(batch, ["fcfs", "easy"], part="all")
+    assert comparison.settings["load"] == {"resource 0": None}
+    assert comparison.title() == "day, whole: 8 jobs, all of which arrive at once"
+    assert not any("the queue grows" in text for text in comparison.warnings())
+
+
 def test_pieces_of_a_log_are_consecutive_and_the_rest_is_reported() -> None:
     comparison = compare_log(log(), ["fcfs", "easy"], part="all", piece_jobs=60)
     assert [run.jobs for run in comparison.policies[0].runs] == [60, 60, 60]

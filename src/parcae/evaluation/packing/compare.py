@@ -93,7 +93,8 @@ def compare_packing(
 def offered_load(source: PackingSource) -> float:
     """Work that a source's jobs bring / work that the cluster can do, of its busiest resource.
 
-    The largest of several; 0 for a source of another kind.
+    The largest of several; infinite for a log whose jobs arrive at once, 0 for a source of another
+    kind.
     """
     if isinstance(source, DrawnSource):
         capacity = [source.num_units] * source.num_resources
@@ -185,19 +186,16 @@ def _log_card(
         "ids": [int(jobs.ids[0]), int(jobs.ids[-1])],
         "rows": [int(jobs.rows[0]), int(jobs.rows[-1])],
         "capacity": dict(zip(jobs.resources, jobs.capacity.tolist(), strict=True)),
-        "load": _load(jobs),
+        "load": {
+            name: None if load is None else round(load, 4)
+            for name, load in jobs.load_by_resource.items()
+        },
         "config": PackingConfig.for_log(jobs).model_dump(mode="json"),
         "label": f"{log.name}, {_PART_WORDS[part]}",
     }
 
 
 _PART_WORDS = {"second": "second half", "first": "first half", "all": "whole"}
-
-
-def _load(jobs: RigidJobs) -> dict[str, float]:
-    return {
-        name: round(float(load), 4) for name, load in zip(jobs.resources, jobs.load, strict=True)
-    }
 
 
 def part_of(log: RigidJobs, part: str) -> RigidJobs:

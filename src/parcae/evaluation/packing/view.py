@@ -41,8 +41,11 @@ def title(comparison: PackingComparison) -> str:
             f"({s['seeds'][0]}-{s['seeds'][1]})"
         )
     pieces = f" in {s['pieces']} pieces of {s['piece_jobs']:,}" if s["piece_jobs"] else ""
+    start = f"{s['label']}: {counted(jobs, 'job')}{pieces}"
+    if None in s["load"].values():
+        return f"{start}, all of which arrive at once"
     load = ", ".join(f"{name} {load:.0%}" for name, load in s["load"].items())
-    return f"{s['label']}: {counted(jobs, 'job')}{pieces}, load of {load}"
+    return f"{start}, load of {load}"
 
 
 def columns(comparison: PackingComparison) -> list[Column[PackingResult]]:
