@@ -88,6 +88,29 @@ def test_a_cluster_has_cores_or_executors_and_refuses_both() -> None:
         parcae.Cluster(cores=1, speed=2)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"moving_delay_ms": 500},
+        {"warmup_delay_ms": 0},
+        {"interpolation": "inverted"},
+        {"executor_classes": "2x1x0.5,3x1x1"},
+    ],
+)
+def test_a_setting_of_decimas_world_implies_that_world_or_is_refused(
+    setting: dict[str, Any],
+) -> None:
+    assert parcae.Cluster(**setting).world == "executors"
+    assert parcae.Cluster(executors=5, **setting).world == "executors"
+    assert parcae.Cluster(cores=5, world="executors", **setting).world == "executors"
+    expected = f"{next(iter(setting))} exists in the world of executors only: leave it out, or "
+    with pytest.raises(ConfigError, match=f"^{expected}give executors=5 in place of cores$"):
+        parcae.Cluster(cores=5, **setting)
+    with pytest.raises(ConfigError, match=f"^{expected}give world='executors'$"):
+        parcae.Cluster(world="cores", **setting)
+    assert parcae.Cluster(cores=5, executor_classes=()).world == "cores"
+
+
 def test_a_run_has_its_figures_and_frames(
     jobs: parcae.JobSequence, cluster: parcae.Cluster, tmp_path: Path
 ) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from parcae.errors import ConfigError
-from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.config import ONLY_EXECUTORS, SimulationConfig, WorldName
 
 
 class Cluster(SimulationConfig):
@@ -28,6 +29,9 @@ class Cluster(SimulationConfig):
     ) -> None:
         """Describe a cluster; without a size it has 50 cores.
 
+        As on the command line, a setting of Decima's world implies that world where neither
+        `cores`, `executors` nor `world` names one: without a size it has 50 executors then.
+
         Args:
             cores: cores of one Spark application: a core is free after every task.
             executors: executors of Decima's cluster instead, which move between jobs.
@@ -36,7 +40,8 @@ class Cluster(SimulationConfig):
             **settings: any other field of `parcae.simulation.config.SimulationConfig`.
 
         Raises:
-            ConfigError: both `cores` and `executors`, or one of them and `num_executors`.
+            ConfigError: both `cores` and `executors`, or one of them and `num_executors`; a setting
+                of Decima's world in the world of cores.
             pydantic.ValidationError: an unknown setting, or a value out of range.
         """
         if cores is not None and executors is not None:
@@ -47,12 +52,33 @@ class Cluster(SimulationConfig):
             raise ConfigError(
                 "num_executors is another name of the size: leave it out, or cores or executors"
             )
-        if executors is not None:
-            settings.setdefault("world", WorldName.EXECUTORS)
-            settings["num_executors"] = executors
-        elif cores is not None:
-            settings.setdefault("world", WorldName.CORES)
-            settings["num_executors"] = cores
-        elif "executor_classes" not in settings:
-            settings.setdefault("world", WorldName.CORES)
+        settings.setdefault("world", _world(cores, executors, settings))
+        _refuse_other_world(cores, settings)
+        if cores is not None or executors is not None:
+            settings["num_executors"] = executors if cores is None else cores
         super().__init__(estimate_error=estimate_error, **settings)
+
+
+def _of_executors(settings: Mapping[str, Any]) -> list[str]:
+    """The given settings that exist in the world of executors only; no classes are none."""
+    return [key for key in ONLY_EXECUTORS if settings.get(key, ()) != ()]
+
+
+def _world(cores: int | None, executors: int | None, settings: Mapping[str, Any]) -> WorldName:
+    """The world that the size names, or else the settings imply."""
+    is_implied = cores is None and bool(_of_executors(settings))
+    return WorldName.EXECUTORS if executors is not None or is_implied else WorldName.CORES
+
+
+def _refuse_other_world(cores: int | None, settings: Mapping[str, Any]) -> None:
+    """Refuse settings of Decima's world in the world of cores.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    given = _of_executors(settings)
+    if given and settings["world"] == WorldName.CORES:
+        other = "world='executors'" if cores is None else f"executors={cores!r} in place of cores"
+        raise ConfigError(
+            f"{given[0]} exists in the world of executors only: leave it out, or give {other}"
+        )

@@ -26,6 +26,8 @@ from parcae.workloads.limits import LARGEST_ARRIVAL_MS, MOST_EXECUTORS
 
 #: Normalised memory of Decima's executor classes, each of one core.
 DECIMA_MEMORY = (0.25, 0.5, 0.75, 1.0)
+#: Settings that have an effect in the world of executors only.
+ONLY_EXECUTORS = ("executor_classes", "moving_delay_ms", "warmup_delay_ms", "interpolation")
 _CLASSES_HELP = (
     "write decima, or EXECUTORSxCPUxMEMORY of each class: 50x1x0.25,50x1x0.5,50x1x0.75,50x1x1"
 )
