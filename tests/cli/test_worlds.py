@@ -331,6 +331,11 @@ def test_job_sets_that_cannot_be_run_are_refused(tmp_path: Path) -> None:
     assert "unknown policy 'order-s'" in _refused(
         "simulate", "--job-set", path, "--policy", "order-s"
     )
+    for mode in ("mean", "first", "sampled"):
+        assert _refused("simulate", "--job-set", path, "--durations", mode) == (
+            "--durations has no effect here: it applies only to durations of a workload (this "
+            "--job-set file lists that of every task); leave it out"
+        )
     assert "give a workload" in _refused("simulate")
     for entry, error, words in (
         (

@@ -67,6 +67,13 @@ class DrawOptions:
         lambda given: given["job_set"] is None,
         "to jobs that are drawn (--job-set says which jobs arrive when)",
     ),
+    Only(
+        ("durations",),
+        lambda given: (
+            given["job_set"] is None or not _contains_jobs(given["workload"], given["job_set"])
+        ),
+        "to durations of a workload (this --job-set file lists that of every task)",
+    ),
     FOR_ELASTIC,
 )
 @with_groups
