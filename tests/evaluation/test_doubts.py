@@ -33,6 +33,10 @@ def test_delays_longer_than_tasks_are_warned_of_in_the_world_that_has_them() -> 
     slow = _EXECUTORS.model_copy(update={"moving_delay_ms": 4_001})
     (text,) = setting_warnings(_WORKLOAD, slow, "batch")
     assert text.startswith("an executor takes 4 s to move between jobs, a task only 4 s")
+    assert text.endswith("choose --moving-delay-ms for your cluster, or --world cores")
+    classes = SimulationConfig(executor_classes="2x1x1", moving_delay_ms=4_001)
+    (text,) = setting_warnings(_WORKLOAD, classes, "batch")
+    assert text.endswith("choose --moving-delay-ms for your cluster")
     same = _CORES.model_copy(update={"moving_delay_ms": 4_001})
     assert setting_warnings(_WORKLOAD, same, "batch") == []
 

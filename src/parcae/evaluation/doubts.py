@@ -150,10 +150,12 @@ def delay_warning(workload: Workload, config: SimulationConfig) -> str:
     if config.world is WorldName.CORES or config.moving_delay_ms <= task_ms:
         return ""
     delay_s = s_from_ms(config.moving_delay_ms)
+    # The world of cores has no executor classes.
+    other = "" if config.executor_classes else ", or --world cores"
     return (
         f"an executor takes {delay_s:,.3g} s to move between jobs, a task only "
         f"{s_from_ms(task_ms):,.3g} s on average: results show the delay more than the order of "
-        "jobs; choose --moving-delay-ms for your cluster, or --world cores"
+        f"jobs; choose --moving-delay-ms for your cluster{other}"
     )
 
 
