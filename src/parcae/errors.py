@@ -89,6 +89,34 @@ def suggestion(name: str, known: Iterable[str], otherwise: str = "known are") ->
     return f"did you mean {close[0]!r}?" if close else f"{otherwise} {', '.join(names) or 'none'}"
 
 
+def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse settings that do not exist, with a similar one as a hint.
+
+    Raises:
+        ConfigError: one of the given settings is not known.
+    """
+    names = list(known)
+    for key in given:
+        if key not in names:
+            raise ConfigError(f"setting {key!r} does not exist; {suggestion(key, names)}")
+
+
+def refused_settings(details: Iterable[Mapping[str, Any]], names: Mapping[str, str]) -> ConfigError:
+    """The error for settings that pydantic refused, in one line.
+
+    Args:
+        details: the errors that pydantic lists.
+        names: what users call a field, where that is another name than the field's.
+    """
+    problems = []
+    for detail in details:
+        key = ".".join(names.get(str(part), str(part)) for part in detail["loc"])
+        problems.append(
+            f"setting {key} = {detail['input']!r}: {problem(detail)}" if key else problem(detail)
+        )
+    return ConfigError("; ".join(problems))
+
+
 def problem(detail: Mapping[str, Any]) -> str:
     """What is wrong, from one of the errors that pydantic lists: its message.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,6 @@ def test_a_cluster_has_cores_or_executors_and_refuses_both() -> None:
     for size in ({"cores": 1}, {"executors": 1}):
         with pytest.raises(ConfigError, match="num_executors is another name of the size"):
             parcae.Cluster(**size, num_executors=7)
-    with pytest.raises(ValueError, match="extra_forbidden"):
-        parcae.Cluster(cores=1, speed=2)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +108,59 @@ def test_a_setting_of_decimas_world_implies_that_world_or_is_refused(
     with pytest.raises(ConfigError, match=f"^{expected}give world='executors'$"):
         parcae.Cluster(world="cores", **setting)
     assert parcae.Cluster(cores=5, executor_classes=()).world == "cores"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cors": 4}, "setting 'cors' does not exist; did you mean 'cores'?"),
+        ({"cores": 1, "speed": 2}, "setting 'speed' does not exist; known are cores, executors, "),
+        ({"cores": 0}, "setting cores = 0: Input should be greater than or equal to 1"),
+        ({"executors": 0}, "setting executors = 0: Input should be greater than or equal to 1"),
+        ({"num_executors": 0}, "setting num_executors = 0: Input should be greater than or equal"),
+        ({"estimate_error": "lgo"}, "estimate error 'lgo': write log .* or a sigma from 0 to 10"),
+        ({"estimate_error": -1.0}, "estimate error '-1.0': write log .* or a sigma from 0 to 10"),
+        ({"unknown_share": 2}, "setting unknown_share = 2: Input should be less than or equal to"),
+        ({"durations": "men"}, "setting durations = 'men': Input should be 'sampled', 'first'"),
+        ({"world": "core"}, "setting world = 'core': Input should be 'cores' or 'executors'"),
+        ({"end_ms": 5, "mean_episode_ms": 5.0}, "give end_ms or mean_episode_ms, not both"),
+    ],
+)
+def test_wrong_settings_of_a_cluster_are_refused_in_one_line(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        parcae.Cluster(**settings)
+
+
+def test_a_workload_or_a_number_is_not_taken_for_drawn_jobs_or_a_cluster(
+    jobs: parcae.JobSequence, cluster: parcae.Cluster, tmp_path: Path
+) -> None:
+    drawn = r"^jobs is the workload 'toy': draw a run first, as in jobs = .*\.draw\(20, "
+    sized = r"^cluster is 4: describe one first, as in cluster = parcae\.Cluster\(cores=50\)$"
+    calls: tuple[Callable[[Any, Any], object], ...] = (
+        lambda jobs, cluster: parcae.simulate(jobs, "fair", cluster),
+        lambda jobs, cluster: parcae.compare(jobs, ["fair"], cluster),
+        lambda jobs, cluster: parcae.learn(jobs, cluster, tmp_path / "learned"),
+    )
+    for call in calls:
+        with pytest.raises(ConfigError, match=drawn):
+            call(jobs.workload, cluster)
+        with pytest.raises(ConfigError, match=r"^jobs is 'toy': draw a run first"):
+            call("toy", cluster)
+        with pytest.raises(ConfigError, match=sized):
+            call(jobs, 4)
+    with pytest.raises(ConfigError, match=sized):
+        parcae.serve("fair", jobs.workload, 4)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^workload is the jobs of one run: .* jobs\.workload$"):
+        parcae.serve("fair", jobs, cluster)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^workload is 'toy': load one first, as in "):
+        parcae.serve("fair", "toy", cluster)  # type: ignore[arg-type]
+    for seeds in ([1, 2], 0, 2.5):
+        with pytest.raises(ConfigError, match=r"^seeds is .*: give 1 or more, the number of seeds"):
+            parcae.compare(jobs, ["fair"], cluster, seeds=seeds)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"^seeds is .*: give 1 or more, the number of seeds"):
+            parcae.learn(jobs, cluster, tmp_path / "learned", seeds=seeds)  # type: ignore[arg-type]
 
 
 def test_a_run_has_its_figures_and_frames(

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from parcae.errors import ConfigError
+from pydantic import ValidationError
+
+from parcae.errors import ConfigError, refuse_unknown, refused_settings
 from parcae.simulation.config import ONLY_EXECUTORS, SimulationConfig, WorldName
+from parcae.simulation.uncertainty import parse_estimate_error
 
 
 class Cluster(SimulationConfig):
@@ -41,8 +44,8 @@ class Cluster(SimulationConfig):
 
         Raises:
             ConfigError: both `cores` and `executors`, or one of them and `num_executors`; a setting
-                of Decima's world in the world of cores.
-            pydantic.ValidationError: an unknown setting, or a value out of range.
+                of Decima's world in the world of cores; an unknown setting (the message suggests a
+                similar one), or a value out of range.
         """
         if cores is not None and executors is not None:
             raise ConfigError(
@@ -52,11 +55,19 @@ class Cluster(SimulationConfig):
             raise ConfigError(
                 "num_executors is another name of the size: leave it out, or cores or executors"
             )
+        refuse_unknown(settings, ["cores", "executors", *SimulationConfig.model_fields])
         settings.setdefault("world", _world(cores, executors, settings))
         _refuse_other_world(cores, settings)
-        if cores is not None or executors is not None:
-            settings["num_executors"] = executors if cores is None else cores
-        super().__init__(estimate_error=estimate_error, **settings)
+        names = {}
+        for name, size in (("cores", cores), ("executors", executors)):
+            if size is not None:
+                settings["num_executors"] = size
+                names["num_executors"] = name
+        error = parse_estimate_error(str(estimate_error))
+        try:
+            super().__init__(estimate_error=error, **settings)
+        except ValidationError as refused:
+            raise refused_settings(refused.errors(), names) from None
 
 
 def _of_executors(settings: Mapping[str, Any]) -> list[str]:

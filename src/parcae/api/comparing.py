@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from parcae.api.checks import check_cluster, check_jobs, check_seeds
 from parcae.api.policies import PolicyLike, policy_object
 from parcae.errors import ConfigError
 from parcae.evaluation.compare import ClusterWorld, Comparison
@@ -43,9 +44,13 @@ def compare(
         progress: called with (seeds done, seeds) after every seed.
 
     Raises:
-        ConfigError: jobs that were not drawn, no list of policies, no seed or no process.
+        ConfigError: jobs that were not drawn, something else than jobs or a cluster, no list of
+            policies, no number of seeds or no process.
         PolicyError: no such policy, or one that decides something impossible.
     """
+    check_jobs(jobs)
+    check_cluster(cluster)
+    check_seeds(seeds)
     if not jobs.arrivals:
         raise ConfigError("these jobs were not drawn: compare on jobs from `Workload.draw`")
     if isinstance(policies, str):

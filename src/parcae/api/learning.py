@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parcae.api.checks import check_cluster, check_jobs, check_seeds
 from parcae.errors import ConfigError
 from parcae.extras import naming_extras
 from parcae.simulation.config import SimulationConfig
@@ -48,16 +49,18 @@ def learn(
         progress: called with (seconds done, seconds in all, what is being done).
 
     Raises:
-        ConfigError: no such objective, jobs that were not drawn or whose arrivals are recorded, no
-            time, no seeds, a seed that is out of range, or a workload without durations.
+        ConfigError: no such objective, jobs that were not drawn or whose arrivals are recorded,
+            something else than jobs or a cluster, no time, no number of seeds, a seed that is out
+            of range, or a workload without durations.
         MissingExtraError: PyTorch or CMA-ES is not installed.
     """
+    check_jobs(jobs)
+    check_cluster(cluster)
     if not jobs.arrivals:
         raise ConfigError("these jobs were not drawn: learn for jobs from `Workload.draw`")
     if not _LEAST_MINUTES <= minutes < math.inf:
         raise ConfigError(f"minutes is {minutes}: give {_LEAST_MINUTES} or more")
-    if seeds < 1:
-        raise ConfigError(f"seeds is {seeds}: give 1 or more")
+    check_seeds(seeds)
     with naming_extras():
         from parcae.learning.scenario import Scenario
         from parcae.metrics.objectives import parse_objective

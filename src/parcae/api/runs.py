@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parcae.api.checks import check_cluster, check_jobs
 from parcae.api.policies import PolicyLike, resolve
 from parcae.cluster.trace import Trace
 from parcae.extras import naming_extras
@@ -127,7 +128,7 @@ def simulate(
         record: keep every task (and decision), for frames and the Gantt chart.
 
     Raises:
-        ConfigError: a seed that is negative or not whole.
+        ConfigError: something else than jobs or a cluster, or a seed that is negative or not whole.
         PolicyError: no such policy, or one that decides something impossible.
         WorkloadError: jobs that the cluster cannot run.
 
@@ -135,6 +136,8 @@ def simulate(
         >>> cluster = Cluster(cores=10)
         >>> run = simulate(workload("toy").draw(5, "batch", cluster, seed=1), "fair", cluster)
     """
+    check_jobs(jobs)
+    check_cluster(cluster)
     check_seed(seed)
     return Run(
         jobs,

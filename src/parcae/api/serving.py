@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from parcae.api.checks import check_cluster, check_workload
 from parcae.api.policies import PolicyLike, name_of, policy_object
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.job import Workload
@@ -29,13 +30,16 @@ def serve(
 
     Raises:
         PolicyError: no such policy, or one of Decima's world.
+        ConfigError: something else than a workload or a cluster.
         ConfigError, OSError: settings that do not work on this machine.
     """
     from parcae.service.policies import LivePolicy
     from parcae.service.serve import ServeSettings
     from parcae.service.serve import serve as run
 
+    check_workload(workload)
     expected = cluster or SimulationConfig(world=WorldName.CORES)
+    check_cluster(expected)
     made = policy_object(policy, workload, expected)
     given = ServeSettings(policy=name_of(policy), num_cores=expected.total_executors, **settings)
     if isinstance(made, str):

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from parcae.errors import ConfigError, problem, suggestion
+from parcae.errors import ConfigError, refuse_unknown, refused_settings
 from parcae.metrics.objectives import Objective, parse_objective
 from parcae.metrics.packing import parse_cost
 from parcae.packing.config import PackingConfig, TimeMode, most_steps
@@ -25,6 +25,8 @@ from parcae.workloads.rigid import RigidJobs
 #: The objectives that accrue while time passes, so that every decision gets its own share of the
 #: cost.
 ACCRUING = (Objective.AVERAGE_JCT, Objective.MAKESPAN)
+#: What users call fields of `SimulationConfig`, where that is another name.
+_NAMES = {"num_executors": "executors"}
 #: Default of `reward_scale`: the cost of a second (of a job in the system, or of the makespan).
 REWARD_SCALE = 0.01
 #: Settings of the jobs that the packing world draws; a log's jobs have all of this.
@@ -101,15 +103,14 @@ def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
         )
         settings = ClusterSettings(**values, cluster=cluster)
     except ValidationError as error:
-        raise ConfigError(_in_words(error)) from None
+        raise refused_settings(error.errors(), _NAMES) from None
     _check_choices(settings)
     return settings
 
 
 def _cluster_keys() -> dict[str, str]:
     """The fields of `SimulationConfig` by the keys that name them."""
-    fields = (key for key in SimulationConfig.model_fields if key != "num_executors")
-    return {"executors": "num_executors", **{key: key for key in fields}}
+    return {_NAMES.get(key, key): key for key in SimulationConfig.model_fields}
 
 
 def _check_choices(settings: ClusterSettings) -> None:
@@ -220,7 +221,7 @@ def read_packing(given: Mapping[str, Any]) -> PackingSettings:
         world = PackingConfig.model_validate({k: v for k, v in given.items() if k in world_keys})
         settings = PackingSettings(**{k: v for k, v in given.items() if k in own_keys}, world=world)
     except ValidationError as error:
-        raise ConfigError(_in_words(error)) from None
+        raise refused_settings(error.errors(), {}) from None
     parse_cost(settings.objective)  # raises an error if there is no such objective
     if world.mode is not TimeMode.STEPS:
         raise ConfigError("setting mode: the environment counts time in steps; leave mode out")
@@ -264,17 +265,5 @@ def _refuse_unknown(given: Mapping[str, Any], known: list[str]) -> None:
 
     `render_mode=None`, which Gymnasium's tools pass on, asks for nothing.
     """
-    for key, value in given.items():
-        if key not in known and (key != "render_mode" or value is not None):
-            raise ConfigError(f"setting {key!r} does not exist; {suggestion(key, known)}")
-
-
-def _in_words(error: ValidationError) -> str:
-    """Turn Pydantic's errors into one line for the user."""
-    problems = []
-    for detail in error.errors():
-        key = ".".join(str(part) for part in detail["loc"]).replace("num_executors", "executors")
-        problems.append(
-            f"setting {key} = {detail['input']!r}: {problem(detail)}" if key else problem(detail)
-        )
-    return "; ".join(problems)
+    asked = [key for key, value in given.items() if key != "render_mode" or value is not None]
+    refuse_unknown(asked, known)
