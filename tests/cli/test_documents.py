@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -106,6 +107,12 @@ def test_every_command_in_the_documents_runs(user_folder: Path) -> None:
     commands = _runnable()
     assert sum(_LONG.search(command) is not None for command in commands) >= 12
     _run_all(commands, user_folder)
+
+
+def test_no_benchmark_has_the_name_of_a_library() -> None:
+    # Python looks for imports in the script's folder first.
+    names = {path.stem for path in (REPOSITORY / "benchmarks").glob("*.py")}
+    assert [name for name in sorted(names) if importlib.util.find_spec(name)] == []
 
 
 def _runnable() -> list[str]:

@@ -1,6 +1,6 @@
 """Intervals over few seeds contain the truth about as often as they say.
 
-`streams.csv` has the average JCTs of 2,000 streams; `benchmarks/coverage.py` says how it was made.
+`streams.csv` has the average JCTs of 2,000 streams; `benchmarks/intervals.py` says how it was made.
 """
 
 import importlib.util
@@ -17,8 +17,9 @@ _SAMPLES = 1_000
 
 @pytest.fixture(scope="module")
 def measuring() -> Any:
-    """The module `benchmarks/coverage.py`."""
-    spec = importlib.util.spec_from_file_location("coverage", _ROOT / "benchmarks" / "coverage.py")
+    """The module `benchmarks/intervals.py`."""
+    script = _ROOT / "benchmarks" / "intervals.py"
+    spec = importlib.util.spec_from_file_location("intervals", script)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -42,7 +42,7 @@ _MOST = 2_000
 _WIDEST = 2.0
 
 #: Descriptions of the methods for confidence intervals; every result states its method.
-#: The default is the first. `benchmarks/coverage.py` measures how often the intervals contain the
+#: The default is the first. `benchmarks/intervals.py` measures how often the intervals contain the
 #: truth; `docs/comparing.md` has the result.
 METHODS: dict[Method, str] = {
     "bootstrap-t": "95% confidence intervals over seeds: bootstrap-t (studentized bootstrap, "

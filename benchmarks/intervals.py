@@ -2,8 +2,8 @@
 
     parcae compare tpch --policies fair,srpt,tuned --cores 50 --jobs 50 --arrivals load:0.85 \
         --seeds 2000 --json pool.json
-    python benchmarks/coverage.py pool.json --table tests/evaluation/streams.csv
-    python benchmarks/coverage.py tests/evaluation/streams.csv --samples 1000
+    python benchmarks/intervals.py pool.json --table tests/evaluation/streams.csv
+    python benchmarks/intervals.py tests/evaluation/streams.csv --samples 1000
 
 The pool has the average JCT of every seed under every policy. Samples of some seeds are drawn from
 it with replacement, an interval is made of each, and the share of the intervals that contain the
