@@ -6,6 +6,8 @@ import csv
 import importlib.util
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +17,7 @@ from parcae.workloads.catalog import BUNDLED
 from tests.cli.packing_files import write_packing_files
 from tests.cli.running import run
 from tests.conftest import REPOSITORY, shared_data
+from tests.spark.needs import needs_spark
 
 
 def _documented() -> list[str]:
@@ -113,6 +116,23 @@ def test_no_benchmark_has_the_name_of_a_library() -> None:
     # Python looks for imports in the script's folder first.
     names = {path.stem for path in (REPOSITORY / "benchmarks").glob("*.py")}
     assert [name for name in sorted(names) if importlib.util.find_spec(name)] == []
+
+
+@pytest.mark.slow
+@needs_spark
+def test_the_documented_benchmark_of_the_plugin_runs(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "spark-where.md").read_text()
+    (command,) = re.findall(r"^ +python (benchmarks/\S+ .*)$", page, re.MULTILINE)
+    smaller = (("tasks", 500), ("task-ms", 1), ("cores", 2), ("pairs", 1))
+    for option, number in smaller:
+        command, count = re.subn(rf"--{option} \d+", f"--{option} {number}", command)
+        assert count == 1, option
+    script, *words = command.split()
+    done = subprocess.run(
+        [sys.executable, REPOSITORY / script, *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "throughput with the plugin / without: " in done.stdout
 
 
 def _runnable() -> list[str]:
