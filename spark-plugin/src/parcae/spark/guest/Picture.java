@@ -179,8 +179,8 @@ final class Picture extends Following<Picture.Job> {
         stage.executedMs = stage.executedMs * Math.max(0, stage.finished - lost) / stage.finished;
       }
       stage.isEnded = false;
-      // If no task of it has finished here, as after Spark skipped it, what is not run again was run
-      // by another job or is not known to have run: it does not count.
+      // If no task of it has finished here, as after Spark skipped it, what is not run again was
+      // run by another job or is not known to have run: it does not count.
       stage.tasks = stage.finished == 0 ? tasks : Math.max(stage.tasks, tasks);
       stage.finished = stage.tasks - tasks;
       stage.started = stage.finished;
