@@ -45,7 +45,7 @@ def policies_to_read(
 def spark_policies_to_read(
     context: typer.Context, option: typer.CallbackParam, text: str | None
 ) -> str | None:
-    """The same for policies on Spark, some of which plan in a service (`service:FILE`)."""
+    """The same for policies on Spark; some plan in a service (`service:FILE`)."""
     from parcae.spark.demo import THROUGH_SERVICE
 
     if text is not None:

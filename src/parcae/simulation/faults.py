@@ -191,7 +191,7 @@ def resolve_faults(faults: Faults | None, workload: Workload) -> Faults | None:
 
 
 def _check_range(resolved: Faults, workload: Workload) -> None:
-    """Refuse rates of a log that nobody could give, since the simulation has no room for them."""
+    """Refuse rates of a log outside the bounds of those that can be given."""
     try:
         Faults.model_validate(dict(resolved))
     except ValidationError as error:

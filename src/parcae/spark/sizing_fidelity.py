@@ -190,7 +190,7 @@ def _costs(cluster: MeasuredCluster, warm: Workload, progress: Progress) -> Clus
 
 
 def _question(config: FidelityConfig, cores: tuple[int, ...], workload: Workload) -> Question:
-    """What `parcae size` is asked about a workload."""
+    """The question to `parcae size` about a workload."""
     process = ArrivalProcess.parse(config.arrivals)
     arrivals = config.arrivals
     if process.kind == "load":

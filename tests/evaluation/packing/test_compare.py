@@ -294,7 +294,7 @@ def test_jobs_that_arrive_at_once_have_no_load_and_bring_no_warning_of_it() -> N
     batch = RigidJobs("day", [0] * 8, [60] * 8, [[3]] * 8, [4], step="s")
     comparison = compare_log(batch, ["fcfs", "easy"], part="all")
     assert comparison.settings["load"] == {"resource 0": None}
-    assert comparison.title() == "day, whole: 8 jobs, all of which arrive at once"
+    assert comparison.title() == "day, whole: 8 jobs; all arrive at once"
     assert not any("the queue grows" in text for text in comparison.warnings())
 
 

@@ -43,7 +43,7 @@ def title(comparison: PackingComparison) -> str:
     pieces = f" in {s['pieces']} pieces of {s['piece_jobs']:,}" if s["piece_jobs"] else ""
     start = f"{s['label']}: {counted(jobs, 'job')}{pieces}"
     if None in s["load"].values():
-        return f"{start}, all of which arrive at once"
+        return f"{start}; all arrive at once"
     load = ", ".join(f"{name} {load:.0%}" for name, load in s["load"].items())
     return f"{start}, load of {load}"
 
