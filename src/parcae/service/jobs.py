@@ -19,6 +19,7 @@ from parcae.cluster.state import NO_PROFILE, STAGE_SPEC, World
 from parcae.errors import ProtocolError
 from parcae.service.learned import Learned
 from parcae.service.protocol import Code, JobMessage, StageMessage
+from parcae.service.yielding import make_way
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.tables import WorkloadTables, workload_tables
 from parcae.workloads.dag import children_of, longest_paths, spark_roots, topological_order
@@ -389,11 +390,12 @@ class DurationModel:
 def _with_stages(name: str, stages: Sequence[StageMessage]) -> str:
     """A key for the jobs of a name with the same DAG and, within a power of 2, as many tasks."""
     position = {stage.stage_id: index for index, stage in enumerate(stages)}
-    shape = [
-        (stage.tasks.bit_length(), sorted(position.get(parent, -1) for parent in stage.parents))
-        for stage in stages
-    ]
-    return f"{name} [{hashlib.sha256(repr(shape).encode()).hexdigest()[:8]}]"
+    digest = hashlib.sha256()
+    for stage in stages:
+        make_way()  # a stage may have thousands of parents
+        parents = sorted(position.get(parent, -1) for parent in stage.parents)
+        digest.update(repr((stage.tasks.bit_length(), parents)).encode())
+    return f"{name} [{digest.hexdigest()[:8]}]"
 
 
 def _shape_of(job: JobSpec) -> _Shape:
