@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from parcae.errors import ProtocolError
 from parcae.service.protocol import Code
 
-#: Default limit on the size of a frame, as in the plugin: a state of 50,000 stages has 6 MiB.
-MAX_FRAME_BYTES = 8 << 20
+#: Default limit on the size of a frame.
+MAX_FRAME_BYTES = 4 << 20
 _HEADER = struct.Struct(">I")
 
 
