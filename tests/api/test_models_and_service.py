@@ -172,4 +172,4 @@ def test_a_port_that_does_not_exist_is_refused(what: str, port: int) -> None:
 @pytest.mark.parametrize("seconds", [-1.0, float("nan")])
 def test_a_service_lasts_for_a_time_from_0_on(seconds: float) -> None:
     with pytest.raises(parcae.ParcaeError, match="give seconds from 0 on, or None"):
-        parcae.serve("fair", "tpch", parcae.Cluster(cores=4), port=0, for_s=seconds)
+        parcae.serve("fair", parcae.workload("toy"), parcae.Cluster(cores=4), port=0, for_s=seconds)

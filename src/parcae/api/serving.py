@@ -30,8 +30,9 @@ def serve(
 
     Raises:
         PolicyError: no such policy, or one of Decima's world.
-        ConfigError: something else than a workload or a cluster.
-        ConfigError, OSError: settings that do not work on this machine.
+        ConfigError: something else than a workload or a cluster, or settings that do not exist or
+            have invalid values.
+        OSError: settings that do not work on this machine.
     """
     from parcae.service.policies import LivePolicy
     from parcae.service.serve import ServeSettings
