@@ -114,9 +114,10 @@ def test_a_run_without_its_page_is_repeated(
     assert (tmp_path / f"{_NAME}-seed-5" / f"{_NAME}.md").exists()
 
 
-def test_a_study_of_one_log_says_that_its_verdicts_are_about_that_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def of_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackingRequest:
+    """The request of a study of the log some.swf, which trains nothing."""
+
     def study(request: PackingRequest) -> StudyResult:
         findings = [Finding("a below b", Estimate(0.8, 0.7, 0.9))]
         return StudyResult("title", "paper", ("policy",), [["a"]], {}, [], Path.touch, findings)
@@ -124,37 +125,35 @@ def test_a_study_of_one_log_says_that_its_verdicts_are_about_that_log(
     monkeypatch.setitem(catalog.PACKING_STUDIES, "a2c-table4", study)
     log = tmp_path / "some.swf"
     log.write_text("; a log\n")
-    request = PackingRequest(tmp_path, log=log)
-    result, _ = reproduce_often("a2c-table4", request, 2)
+    return PackingRequest(tmp_path, log=log)
+
+
+def test_a_study_of_one_log_says_that_its_verdicts_are_about_that_log(
+    tmp_path: Path, of_log: PackingRequest
+) -> None:
+    result, _ = reproduce_often("a2c-table4", of_log, 2)
     assert any("all runs are pieces of some.swf" in note for note in result.notes)
     # Both trainings have the same ratio: what is left is the interval within them.
     assert result.rows[0][2] == "0.800 [0.700, 0.900]"
-    drawn, _ = reproduce_often("a2c-table4", replace(request, log=None, output=tmp_path / "b"), 2)
+    drawn, _ = reproduce_often("a2c-table4", replace(of_log, log=None, output=tmp_path / "b"), 2)
     assert any("which each have other evaluation runs" in note for note in drawn.notes)
     assert drawn.rows[0][2] == "0.800 [0.800, 0.800]"
 
 
 def test_a_run_of_another_log_of_this_name_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, of_log: PackingRequest
 ) -> None:
-    def study(request: PackingRequest) -> StudyResult:
-        findings = [Finding("a below b", Estimate(0.8, 0.7, 0.9))]
-        return StudyResult("title", "paper", ("policy",), [["a"]], {}, [], Path.touch, findings)
-
-    monkeypatch.setitem(catalog.PACKING_STUDIES, "a2c-table4", study)
-    log = tmp_path / "some.swf"
-    log.write_text("; a log\n")
-    request = PackingRequest(tmp_path, log=log)
-    reproduce_often("a2c-table4", request, 2)
-    log.write_text("; another log\n")
+    reproduce_often("a2c-table4", of_log, 2)
+    assert of_log.log is not None
+    of_log.log.write_text("; another log\n")
     with pytest.raises(ConfigError, match=r"other settings \(log_sha256\)"):
-        reproduce_often("a2c-table4", request, 2)
+        reproduce_often("a2c-table4", of_log, 2)
     # Results of earlier versions have no fingerprint, and are used as before.
     for path in tmp_path.glob("a2c-table4-seed-*/a2c-table4.json"):
         card = json.loads(path.read_text())
         del card["settings"]["log_sha256"]
         path.write_text(json.dumps(card))
-    reproduce_often("a2c-table4", request, 2)
+    reproduce_often("a2c-table4", of_log, 2)
 
 
 def test_seeds_that_no_training_has_are_refused(tmp_path: Path, seeds: list[int]) -> None:
