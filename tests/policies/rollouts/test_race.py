@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parcae.policies.rollouts.race import ROUNDS, Budget, Clock, Costs, mean_differences, race
+from parcae.policies.rollouts.race import (
+    ROUNDS,
+    Budget,
+    Clock,
+    Costs,
+    choose,
+    mean_differences,
+    race,
+)
+
+#: A budget of 100 ms.
+_TENTH = Budget(100.0)
 
 
 class _Samples:
@@ -55,21 +66,53 @@ def test_the_race_ends_when_only_the_base_is_left() -> None:
     assert samples.counts.tolist() == [ROUNDS[0]] * 3
 
 
-def test_a_budget_of_time_ends_the_race(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = [0.0]
-    monkeypatch.setattr("time.perf_counter", lambda: now_s[0])
+class _Slow(_Samples):
+    """Each rollout takes 1 ms."""
 
-    class Slow(_Samples):
-        """Each rollout takes 1 ms."""
+    now_s = 0.0
 
-        def __call__(self, rows: list[int], count: int) -> Costs | None:
-            now_s[0] += 1e-3 * len(rows) * count
-            return super().__call__(rows, count)
+    def __call__(self, rows: list[int], count: int) -> Costs | None:
+        _Slow.now_s += 1e-3 * len(rows) * count
+        return super().__call__(rows, count)
 
-    budget = Budget(100.0)
-    samples = Slow([0.0, -0.01, -0.02])
-    race(samples, 3, budget, Clock(budget))
-    assert 80.0 <= 1e3 * now_s[0] <= 110.0
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock of 100 ms, which only rollouts of `_Slow` move."""
+    monkeypatch.setattr(_Slow, "now_s", 0.0)
+    monkeypatch.setattr("time.perf_counter", lambda: _Slow.now_s)
+    return Clock(_TENTH)
+
+
+def test_a_budget_of_time_ends_the_race(clock: Clock) -> None:
+    race(_Slow([0.0, -0.01, -0.02]), 3, _TENTH, clock)
+    assert 80.0 <= clock.used_ms <= 110.0
+
+
+@pytest.mark.parametrize(("among_arrivals", "row"), [(-2.0, 2), (2.0, 0)])
+def test_the_winner_stands_if_it_is_better_among_jobs_to_come(
+    among_arrivals: float, row: int
+) -> None:
+    present = _Samples([0.0, 3.0, -2.0])
+    to_come = _Samples([0.0, -9.0, among_arrivals])
+    budget = Budget()
+    assert choose(present, 3, budget, Clock(budget), to_come) == row
+    # Only the winner is compared with the base's decision.
+    assert to_come.counts.tolist() == [sum(ROUNDS), 0, sum(ROUNDS)]
+
+
+def test_where_the_base_wins_no_jobs_to_come_are_played() -> None:
+    to_come = _Samples([0.0, -9.0])
+    budget = Budget()
+    assert choose(_Samples([0.0, 5.0]), 2, budget, Clock(budget), to_come) == 0
+    assert not to_come.counts.any()
+
+
+def test_a_budget_of_time_has_room_for_jobs_to_come(clock: Clock) -> None:
+    to_come = _Slow([0.0, -2.0])
+    assert choose(_Slow([0.0, -2.0]), 2, _TENTH, clock, to_come) == 1
+    assert to_come.counts.min() >= 10
+    assert 80.0 <= clock.used_ms <= 100.0
 
 
 def test_without_time_for_a_second_sample_the_base_stays() -> None:

@@ -77,7 +77,8 @@ class _Foretold:
         self._base = base
         self._num_samples = num_samples
         self._runs = RolloutRuns(model, 1)
-        self._runs.assumed.horizon_ms[0] = horizon_ms
+        assumed = self._runs.to_come or self._runs.present
+        assumed.horizon_ms[0] = horizon_ms
         #: (job time so far, job time to come) at every decision or plan.
         self.said: list[tuple[int, float]] = []
 
@@ -99,7 +100,7 @@ class _Foretold:
             self._base.roll_out(run, rollouts, *self._base.arguments_for(run.state), a, b)
 
         sampler = Sampler(self._runs, observation, [option], play, Clock(Budget()))
-        costs = sampler([0], self._num_samples)
+        costs = (sampler.with_arrivals or sampler)([0], self._num_samples)
         assert costs is not None
         self.said.append((int(observation.now.job_ms[0]), float(costs.mean())))
 

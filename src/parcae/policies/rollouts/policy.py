@@ -19,7 +19,7 @@ from parcae.policies.order_rule.policy import OrderRulePolicy
 from parcae.policies.orders.policy import OrderPolicy
 from parcae.policies.planning import CompiledPlanner
 from parcae.policies.rollouts.candidates import bring_forward, candidates, order_candidates
-from parcae.policies.rollouts.race import Budget, Clock, race
+from parcae.policies.rollouts.race import Budget, Clock, choose
 from parcae.policies.rollouts.runs import PlayTrials, RolloutModel, RolloutRuns, Sampler
 from parcae.policies.rule.policy import RulePolicy
 from parcae.simulation.kernels.rollouts import Assumptions, Rollouts, Trials
@@ -62,7 +62,8 @@ class RolloutPolicy:
             return options[0]
         self._runs.fit(observation)
         sampler = Sampler(self._runs, observation, options, self.rollouts_from(observation), clock)
-        return options[race(sampler, len(options), self.budget, clock)]
+        row = choose(sampler, len(options), self.budget, clock, sampler.with_arrivals)
+        return options[row]
 
     def options(self, observation: Observation) -> list[Decision]:
         """The decisions that it tries, its base's own first."""
@@ -134,5 +135,5 @@ class RolloutPlanner:
             self.player.roll_out(run, rollouts, *self.player.arguments_for(run.state), a, b)
 
         sampler = Sampler(self._runs, observation, options, play, clock)
-        chosen = options[race(sampler, len(options), self.budget, clock)]
-        return bring_forward(orders, observation, chosen)
+        row = choose(sampler, len(options), self.budget, clock, sampler.with_arrivals)
+        return bring_forward(orders, observation, options[row])

@@ -1,4 +1,9 @@
-"""The race: samples of every option, until the best is known or the budget is spent."""
+"""The race: samples of every option, until the best is known or the budget is spent.
+
+Where jobs are to come, two samples of an option differ far more than two options do. So the race
+itself is about the jobs in the system, and its winner is then compared with the base's decision
+among jobs to come.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +21,14 @@ ROUNDS = (4, 8, 16)
 #: An option leaves the race if it is worse than the best by more than this many standard errors.
 _KEEP = 1.5
 #: It also leaves if it is worse than the base's decision by more than this many standard errors.
-_HOPE = 0.5
-#: An option replaces the base's decision if it is better by more than this many standard errors.
-_ACCEPT = 2.0
+_HOPE = 1.0
+#: An option wins the race if it is better than the base's decision by more than this many standard
+#: errors.
+_ACCEPT = 1.0
+#: Among jobs to come, the winner must be better by more than this many standard errors.
+_CONFIRM = 0.5
+#: Share of a time that the race may use where the winner is to be confirmed.
+_RACE_SHARE = 0.7
 #: A race that takes this many times its budget ends with the base's decision.
 _DEADLINE = 2.0
 #: Fewest samples that are worth another round.
@@ -51,6 +61,13 @@ class Clock:
     def __init__(self, budget: Budget) -> None:
         self._ms = budget.ms
         self._began_s = time.perf_counter()
+        #: Rollouts that were played in the time used so far.
+        self.played = 0
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the decision has a time."""
+        return self._ms is not None
 
     @property
     def used_ms(self) -> float:
@@ -62,19 +79,19 @@ class Clock:
         """Whether the deadline has passed."""
         return self._ms is not None and self.used_ms > _DEADLINE * self._ms
 
-    def affordable(self, played: int, wanted: int, num_options: int) -> int:
+    def affordable(self, wanted: int, num_options: int, share: float = 1.0) -> int:
         """How many samples of so many options the rest of the budget pays for.
 
         Args:
-            played: rollouts that were played in the time used so far.
             wanted: most samples.
             num_options: options in the race.
+            share: share of the budget that may be used.
         """
-        if self._ms is None or played == 0:
+        if self._ms is None or self.played == 0:
             return wanted
         used_ms = self.used_ms
-        each_ms = used_ms / played
-        return min(wanted, int((self._ms - used_ms) / (each_ms * num_options)))
+        each_ms = used_ms / self.played
+        return min(wanted, int((share * self._ms - used_ms) / (each_ms * num_options)))
 
 
 def _rounds(budget: Budget) -> Iterator[int]:
@@ -84,28 +101,64 @@ def _rounds(budget: Budget) -> Iterator[int]:
         yield ROUNDS[-1]
 
 
-def race(play: PlaySamples, num_options: int, budget: Budget, clock: Clock) -> int:
+def choose(
+    play: PlaySamples,
+    num_options: int,
+    budget: Budget,
+    clock: Clock,
+    play_with_arrivals: PlaySamples | None = None,
+) -> int:
     """Return the row of the option to take; row 0 is the base's decision.
+
+    Args:
+        play: plays samples without jobs to come.
+        num_options: number of options.
+        budget: what the choice may cost.
+        clock: started when the decision was asked for.
+        play_with_arrivals: plays samples with jobs to come; None: none will come.
+    """
+    if play_with_arrivals is None:
+        return race(play, num_options, budget, clock)
+    row = race(play, num_options, budget, clock, _RACE_SHARE)
+    return row if row != 0 and _is_confirmed(play_with_arrivals, row, clock) else 0
+
+
+def _is_confirmed(play: PlaySamples, row: int, clock: Clock) -> bool:
+    """Whether an option is better than the base's decision in these samples, too."""
+    count = clock.affordable(sum(ROUNDS), num_options=2)
+    if count < _FEWEST:
+        return False
+    costs = play([0, row], count)
+    if costs is None:
+        return False
+    means, errors = mean_differences(costs)
+    return bool(means[1] < -_CONFIRM * errors[1])
+
+
+def race(
+    play: PlaySamples, num_options: int, budget: Budget, clock: Clock, share: float = 1.0
+) -> int:
+    """Return the row of the option that wins the race; row 0 is the base's decision.
 
     Source: Bertsekas and Castanon 1999; racing after Maron and Moore, "Hoeffding races" (1994).
 
     Args:
         play: plays samples.
         num_options: number of options.
-        budget: what the race may cost.
+        budget: what the decision may cost.
         clock: started when the decision was asked for.
+        share: share of the budget that the race may use.
     """
     alive = list(range(num_options))
     costs = np.zeros((num_options, 0))
-    played = 0
     for wanted in _rounds(budget):
-        count = clock.affordable(played, wanted, len(alive))
+        count = clock.affordable(wanted, len(alive), share)
         if count < _FEWEST:
             break
         sample = play(alive, count)
         if sample is None:
             return 0
-        played += len(alive) * count
+        clock.played += len(alive) * count
         costs = np.concatenate([costs, sample], axis=1)
         means, errors = mean_differences(costs)
         kept = _kept(means, errors)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ExecutorClass, allocate, select
-from parcae.policies.rollouts.race import Clock, Costs
+from parcae.policies.rollouts.race import Clock, Costs, PlaySamples
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Future, Status, allocate_future
 from parcae.simulation.kernels.rollouts import Assumptions, Trials
@@ -24,9 +25,12 @@ from parcae.workloads.job import Workload
 
 #: Most jobs that arrive in a rollout.
 _MOST_ARRIVALS = 64
-#: How long a rollout is, relative to the mean time that a job needs on the whole cluster.
+#: How long a rollout with jobs to come is, relative to the mean time that a job needs on the whole
+#: cluster.
 _HORIZON = 6.0
-#: Rollouts that a thread plays between two looks at the clock.
+#: The same without jobs to come: long enough that it usually ends with the last job.
+_LONG_HORIZON = 60.0
+#: Rollouts that a thread plays at once, unless the decision has a time.
 _SLICE = 8
 #: The cost of a rollout that did not end.
 _NO_END = 1e30
@@ -48,12 +52,28 @@ class RolloutModel:
     mean_gap_ms: float = 0.0
 
     @property
-    def horizon_ms(self) -> int:
-        """How long a rollout is."""
+    def alone_ms(self) -> float:
+        """The mean time that a job needs on the whole cluster."""
         jobs = self.workload.jobs
         executors = self.config.total_executors
         alone_ms = [max(job.critical_path_ms, job.work_ms / executors) for job in jobs]
-        return max(1, round(_HORIZON * float(np.average(alone_ms, weights=self.workload.weights))))
+        return float(np.average(alone_ms, weights=self.workload.weights))
+
+    def assumptions(self, horizon: float, mean_gap_ms: float) -> Assumptions:
+        """What a kind of rollouts assumes.
+
+        Args:
+            horizon: how long a rollout is, relative to `alone_ms`.
+            mean_gap_ms: mean time between arrivals; 0: no job will arrive.
+        """
+        weights = self.workload.weights
+        shares = np.ones(len(self.workload.jobs)) if weights is None else np.array(weights)
+        return Assumptions(
+            np.array([max(1, round(horizon * self.alone_ms))]),
+            np.array([mean_gap_ms]),
+            np.cumsum(shares),
+            self.sigma,
+        )
 
     @property
     def sigma(self) -> npt.NDArray[np.float64]:
@@ -80,15 +100,12 @@ class RolloutRuns:
         self._num_threads = num_threads
         self._room: tuple[int, ...] = ()
         self._runs: list[Simulation] = []
-        weights = model.workload.weights
-        shares = np.ones(len(model.workload.jobs)) if weights is None else np.array(weights)
-        #: What rollouts assume.
-        self.assumed = Assumptions(
-            np.array([model.horizon_ms]),
-            np.array([model.mean_gap_ms]),
-            np.cumsum(shares),
-            model.sigma,
-        )
+        #: What rollouts assume that play the jobs in the system, and no others.
+        self.present = model.assumptions(_LONG_HORIZON, mean_gap_ms=0.0)
+        #: What rollouts assume in which jobs arrive; None: no job will arrive.
+        self.to_come: Assumptions | None = None
+        if model.mean_gap_ms > 0:
+            self.to_come = model.assumptions(_HORIZON, model.mean_gap_ms)
 
     def __getstate__(self) -> dict[str, Any]:
         """The runs without their tables, which every process makes itself."""
@@ -148,10 +165,12 @@ class RolloutRuns:
         """
 
         def play_part(run: Simulation, first: int, last: int) -> bool:
-            for begin in range(first, last, _SLICE):
+            # A rollout of a cluster with many jobs can take as long as a decision may.
+            count = 1 if clock.is_limited else _SLICE
+            for begin in range(first, last, count):
                 if clock.is_late:
                     return False
-                play_trials(run, begin, min(begin + _SLICE, last))
+                play_trials(run, begin, min(begin + count, last))
             return True
 
         bounds = np.linspace(0, total, len(self._runs) + 1).astype(int).tolist()
@@ -191,11 +210,24 @@ class Sampler:
         self._rng = np.random.default_rng([_SEED, int(observation.now.clock_ms[0]), number])
 
     def __call__(self, rows: list[int], count: int) -> Costs | None:
+        """Play samples of options without jobs to come, see `_samples`."""
+        return self._samples(rows, count, self._runs.present)
+
+    @property
+    def with_arrivals(self) -> PlaySamples | None:
+        """Plays samples of options with jobs to come; None if no job will arrive."""
+        assumed = self._runs.to_come
+        if assumed is None:
+            return None
+        return partial(self._samples, assumed=assumed)
+
+    def _samples(self, rows: list[int], count: int, assumed: Assumptions) -> Costs | None:
         """Play samples of options.
 
         Args:
             rows: rows of the options.
             count: number of samples of each.
+            assumed: what the rollouts assume.
 
         Returns:
             The time of all jobs in ms, float64[options, samples]; None if the deadline passed
@@ -217,7 +249,7 @@ class Sampler:
         )
 
         def play(run: Simulation, first: int, last: int) -> None:
-            self._play_trials(run, trials, self._runs.assumed, first, last)
+            self._play_trials(run, trials, assumed, first, last)
 
         if not self._runs.play(play, total, self._clock):
             return None

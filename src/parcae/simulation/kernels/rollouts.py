@@ -6,8 +6,9 @@ A rollout knows what a scheduler knows. Everything else is drawn anew: the durat
 have not started, the remaining times of running tasks (given how long they have run), and the jobs
 to come.
 
-A rollout ends at a horizon. What comes later depends little on one decision but much on chance, so
-that it would hide the difference between two decisions; an estimate takes its place.
+A rollout ends with its last job, or at a horizon. With jobs to come, what is later depends little
+on one decision but much on chance, so that it would hide the difference between two decisions; an
+estimate takes its place.
 
 Source: Bertsekas and Castanon, "Rollout algorithms for stochastic scheduling problems" (1999).
 """
@@ -43,7 +44,7 @@ _ARRIVALS = np.uint64(0x4152524956414C)
 class Assumptions(NamedTuple):
     """What rollouts assume besides the observed cluster."""
 
-    horizon_ms: Any  # int64[1], a rollout ends so long after the present
+    horizon_ms: Any  # int64[1], a rollout ends at most so long after the present
     # The jobs to come are a Poisson process of the workload's recurring jobs.
     mean_gap_ms: Any  # float64[1]; 0: no job will arrive
     job_share: Any  # float64[num_profiles], cumulated probability of every recurring job
