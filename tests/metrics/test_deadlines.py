@@ -120,6 +120,12 @@ def test_policies_are_compared_job_by_job_over_the_seeds() -> None:
     assert fewest_missed({"fair": None}, "fair") == ""
 
 
+def test_one_seed_leaves_the_interval_of_tardiness_unknown() -> None:
+    found = deadline_result([_paired([[9_000]], [5_000.0]), _paired([[9_000]], [_NONE])], 0)
+    assert found is not None
+    assert found.to_json()["tardiness_s"] == {"mean": 4.0, "ci95": [None, None]}
+
+
 def test_runs_in_which_no_job_has_a_deadline_are_unknown() -> None:
     found = deadline_result([_paired([[1_000]], [_NONE])], 0)
     assert found is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,13 +85,17 @@ def deadline_result(
     def mean(sums: FloatArray) -> Estimate:
         return mean_over_jobs(sums[known], counted.jobs[known], method, rng)
 
-    tardiness_s = mean(counted.tardiness_s)
     return DeadlineResult(
         share_estimate(counted.missed[known], counted.jobs[known], method, rng),
         mean(counted.missed - first.missed),
-        Estimate(tardiness_s.mean, max(0.0, tardiness_s.low), tardiness_s.high),
+        _not_negative(mean(counted.tardiness_s)),
         mean(counted.tardiness_s - first.tardiness_s),
     )
+
+
+def _not_negative(estimate: Estimate) -> Estimate:
+    """The estimate of what is never below 0, such as a time; an unknown interval stays unknown."""
+    return estimate if estimate.is_unknown else replace(estimate, low=max(0.0, estimate.low))
 
 
 class _Counted(NamedTuple):
