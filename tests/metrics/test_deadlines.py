@@ -120,6 +120,17 @@ def test_policies_are_compared_job_by_job_over_the_seeds() -> None:
     assert fewest_missed({"fair": None}, "fair") == ""
 
 
+def test_a_difference_of_shares_is_at_most_1() -> None:
+    due_ms = [5_000.0, 5_000.0]
+    runs = [
+        _paired([[9_000, 9_000], [1_000, 9_000]], due_ms),
+        _paired([[9_000, 9_000], [9_000, 9_000]], due_ms),
+    ]
+    found = deadline_result(runs, 1)
+    assert found is not None
+    assert found.missed_minus_first == Estimate(-0.25, -1.0, 1.0)
+
+
 def test_one_seed_leaves_the_interval_of_tardiness_unknown() -> None:
     found = deadline_result([_paired([[9_000]], [5_000.0]), _paired([[9_000]], [_NONE])], 0)
     assert found is not None

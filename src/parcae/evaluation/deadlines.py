@@ -87,15 +87,17 @@ def deadline_result(
 
     return DeadlineResult(
         share_estimate(counted.missed[known], counted.jobs[known], method, rng),
-        mean(counted.missed - first.missed),
-        _not_negative(mean(counted.tardiness_s)),
+        _within(mean(counted.missed - first.missed), -1.0, 1.0),
+        _within(mean(counted.tardiness_s), 0.0, math.inf),
         mean(counted.tardiness_s - first.tardiness_s),
     )
 
 
-def _not_negative(estimate: Estimate) -> Estimate:
-    """The estimate of what is never below 0, such as a time; an unknown interval stays unknown."""
-    return estimate if estimate.is_unknown else replace(estimate, low=max(0.0, estimate.low))
+def _within(estimate: Estimate, least: float, most: float) -> Estimate:
+    """The estimate with its interval clipped to the possible values; unknown ones stay unknown."""
+    if estimate.is_unknown:
+        return estimate
+    return replace(estimate, low=max(least, estimate.low), high=min(most, estimate.high))
 
 
 class _Counted(NamedTuple):
