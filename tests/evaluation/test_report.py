@@ -200,6 +200,10 @@ def test_an_oracle_that_is_the_first_policy_is_said_to_do_better() -> None:
     assert headline(comparison).startswith(
         "fair does best of the policies that are ranked; weighted-fair:oracle is not one of them."
     )
+    equal = {"weighted-fair:oracle": (5.0, 10.0), "fair": (5.0, 10.0)}
+    assert headline(_comparison(equal, oracles=("weighted-fair:oracle",))).startswith(
+        "None of the other policies that are ranked does better than weighted-fair:oracle."
+    )
     turned = {"fair": (6.0, 12.0), "weighted-fair:oracle": (5.0, 10.0)}
     assert headline(_comparison(turned, oracles=("weighted-fair:oracle",))).startswith(
         "None of the other policies that are ranked does better than fair."

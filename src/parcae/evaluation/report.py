@@ -43,7 +43,8 @@ def headline(comparison: PairedComparison[Any]) -> str:
         return ""
     first = comparison.policies[0].name
     ratio = comparison.ratio(best)
-    if best is comparison.policies[0]:
+    # The first policy may be as good without being ranked.
+    if best is comparison.policies[0] or abs(ratio.mean - 1) < _SAME:
         said = f"None of the other {_kind(comparison)} does better than {first}."
     elif ratio.mean > 1:
         said = f"{best.name} does best of the {_kind(comparison)}; {first} is not one of them."
