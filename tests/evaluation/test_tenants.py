@@ -12,7 +12,7 @@ from rich.console import Console
 from parcae.evaluation.compare import ClusterWorld, Comparison, compare
 from parcae.evaluation.report import write_report
 from parcae.evaluation.tenants import by_pool, later_share
-from parcae.metrics.later import PairedRuns
+from parcae.metrics.later import LATER, PairedRuns, count_later
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
@@ -55,6 +55,13 @@ def test_jobs_are_grouped_by_pool() -> None:
     assert etl.ratio_to_first(1) == pytest.approx((300 + 300 + 400) / (300 + 300 + 500))
     assert web.mean_jct_s == pytest.approx((0.7 / 3, 0.8 / 3))
     assert later_share(web, 1) == pytest.approx(2 / 3)
+
+
+def test_a_job_that_takes_exactly_1_05_times_as_long_is_not_later() -> None:
+    ends = np.array([[2_260], [2_373]])
+    run = PairedRuns(("a",), np.zeros(1, np.int64), ends, ends[:, 0])
+    (pool,) = by_pool([run], [("etl",)])
+    assert later_share(pool, 1) == count_later(run.ratio_to_first[1], LATER)[0] == 0
 
 
 def test_json_has_the_results_of_every_pool(comparison: Comparison, files: dict[str, str]) -> None:
