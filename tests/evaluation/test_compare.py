@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import math
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from parcae.cluster.state import ExecutorClass
 from parcae.errors import ConfigError, PolicyError
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.report import summary_sentence, write_report
@@ -52,6 +54,16 @@ def test_policies_are_compared_on_the_same_seeds_and_the_result_says_how(tmp_pat
     assert comparison_table(comparison).row_count == 3
     assert result["policies"]["fair"]["later_than_first_share"] == {"mean": 0.0, "ci95": [0.0, 0.0]}
     assert result["policies"]["fair"]["worst_ratio_to_first"] == 1.0
+
+
+def test_classes_whose_memory_has_no_bound_have_no_column_of_unused_memory() -> None:
+    def headings(memory: float) -> list[object]:
+        config = SimulationConfig(executor_classes=(ExecutorClass(4, 1.0, memory),))
+        world = ClusterWorld(_WORKLOAD, config, "batch", 2)
+        found = compare(world, ["fair"], num_seeds=1, processes=1)
+        return [column.header for column in comparison_table(found).columns]
+
+    assert headings(1.0) == [*headings(math.inf), "memory unused"]
 
 
 def test_later_jobs_are_counted_job_by_job_on_the_same_seed() -> None:

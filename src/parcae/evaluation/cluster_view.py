@@ -84,7 +84,7 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
         shown.append(_on_page("executor", "moves", ",.0f", "moves"))
     if comparison.policies[0].deadlines is not None:
         shown[4:4] = _deadline_columns()
-    if config.executor_classes:
+    if _has_unused_memory(comparison):
         shown.append(_mean("memory unused", "fragmentation", ".1%", "share"))
     if config.faults is not None:
         shown.append(_on_page("failed", "failed_attempts", ",.1f", "attempts"))
@@ -94,6 +94,11 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
         shown.append(_mean("held", "cores_held", ",.1f", "cores"))
         shown.append(_mean("core hours", "core_hours_per_job", ".3g", "a job"))
     return shown
+
+
+def _has_unused_memory(comparison: Comparison) -> bool:
+    """Whether it is known how much memory is unused: the executors' memory may have no bound."""
+    return comparison.policies[0].summaries[0].fragmentation is not None
 
 
 def _deadline_columns() -> list[Column[PolicyResult]]:
@@ -157,7 +162,7 @@ def notes(comparison: Comparison) -> list[str]:
             f"first: that share less the share under {first}, in percentage points; tardiness: "
             "mean time beyond the deadline, 0 for a job that meets it"
         )
-    if comparison.resolved.config.executor_classes:
+    if _has_unused_memory(comparison):
         lines.append(
             "memory unused: share of the busy executors' memory that their tasks do not need"
         )
