@@ -130,14 +130,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     check_place(path)
     # `/dev/stdout` is a link to a pipe or a terminal that has no path of its own.
     if is_written_to(Path(path)):
-        with _named_in_errors(path), _opened_for_writing(Path(path)) as stream:
+        with named_in_errors(path), _opened_for_writing(Path(path)) as stream:
             yield cast("BinaryIO", stream)
         return
     path = Path(path).resolve()
     # In the same folder, since a file can be replaced atomically only within one file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with _named_in_errors(path), os.fdopen(handle, "wb") as stream:
+        with named_in_errors(path), os.fdopen(handle, "wb") as stream:
             yield stream
             stream.flush()
             # Otherwise a loss of power after the rename can leave an empty file.
@@ -151,7 +151,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _named_in_errors(path: Path) -> Iterator[None]:
+def named_in_errors(path: Path) -> Iterator[None]:
     """Name the file in errors of its stream, which do not, such as a full disk."""
     try:
         yield

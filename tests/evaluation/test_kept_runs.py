@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +58,22 @@ def test_a_stopped_comparison_goes_on_and_has_the_same_result(tmp_path: Path) ->
     whole = _compared(5, None)
     assert resumed.to_json() == whole.to_json()
     assert resumed.jobs_frame().equals(whole.jobs_frame())
+
+
+def test_a_run_that_does_not_fit_is_reported_with_the_file(tmp_path: Path) -> None:
+    kept = tmp_path / "runs.jsonl"
+    _compared(2, kept)
+    before = kept.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as error:
+            _compared(3, kept)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.value.filename == str(kept)
+    _compared(2, kept)
+    assert kept.read_bytes() == before
 
 
 def test_more_seeds_and_fewer_use_the_kept_ones(tmp_path: Path) -> None:

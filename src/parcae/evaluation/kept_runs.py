@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from parcae.errors import ConfigError, FormatError
-from parcae.files import check_regular, write_bytes
+from parcae.files import check_regular, named_in_errors, write_bytes
 from parcae.metrics.later import PairedRuns
 from parcae.metrics.summary import RunSummary
 from parcae.policies.additions import PolicyText, own_pools, split_policy
@@ -97,7 +97,7 @@ class KeptRuns:
         }
         summaries = [asdict(summary) for summary in row.summaries]
         line = json.dumps({"seed": seed, "summaries": summaries, **jobs, "pools": row.pools})
-        with self._path.open("ab") as stream:
+        with named_in_errors(self._path), self._path.open("ab") as stream:
             stream.write(line.encode() + b"\n")
         self.rows[seed] = row
 
