@@ -71,6 +71,13 @@ def test_a_place_is_checked_before_anything_is_written(tmp_path: Path) -> None:
         check_place(tmp_path)
 
 
+def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
+    longest = os.pathconf(tmp_path, "PC_NAME_MAX")
+    write_text(tmp_path / ("n" * longest), "text")
+    write_text(tmp_path / ("\u6587" * (longest // 3)), "text")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["text", "text"]
+
+
 def test_a_full_disk_is_reported_with_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,8 @@ from parcae.errors import ConfigError, FormatError
 
 #: A pipe that is written to has to be read by then.
 _READER_S = 10.0
+#: As many characters of a file's name are in that of its temporary file.
+_MOST_OF_NAME = 40
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISCHR, "a device"),
@@ -134,8 +136,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield cast("BinaryIO", stream)
         return
     path = Path(path).resolve()
-    # In the same folder, since a file can be replaced atomically only within one file system.
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    # In the same folder, since a file can be replaced atomically only within one file system. The
+    # name may be as long as the file system allows.
+    prefix = f".{path.name[:_MOST_OF_NAME]}."
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
     try:
         with named_in_errors(path), os.fdopen(handle, "wb") as stream:
             yield stream
