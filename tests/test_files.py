@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parcae.errors import ConfigError, FormatError
-from parcae.files import check_place, check_regular, locked_folder, write_text
+from parcae.files import check_folder, check_place, check_regular, locked_folder, write_text
 
 
 def test_the_target_of_a_link_is_replaced_and_not_the_link(tmp_path: Path) -> None:
@@ -76,6 +76,15 @@ def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None
     write_text(tmp_path / ("n" * longest), "text")
     write_text(tmp_path / ("\u6587" * (longest // 3)), "text")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["text", "text"]
+
+
+def test_a_link_that_leads_back_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("link")
+    with pytest.raises(OSError, match="leads back to itself; remove it") as error:
+        check_place(tmp_path / "link")
+    assert error.value.filename == str(tmp_path / "link")
+    with pytest.raises(OSError, match="leads back to itself"):
+        check_folder(tmp_path / "link" / "below")
 
 
 def test_a_full_disk_is_reported_with_the_file(

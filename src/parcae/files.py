@@ -53,7 +53,8 @@ def check_place(path: Path) -> None:
     """Check that a file can be written at `path`. Long commands call it before they start.
 
     Raises:
-        OSError: its folder does not exist or is not writable, or `path` is a folder.
+        OSError: its folder does not exist or is not writable, or `path` is a folder, or a link that
+            leads back to itself.
     """
     path = Path(path)
     if path.is_dir():
@@ -64,7 +65,7 @@ def check_place(path: Path) -> None:
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, "this is not writable", str(path))
         return
-    folder = path.resolve().parent
+    folder = _resolved(path).parent
     if not folder.is_dir():
         raise FileNotFoundError(
             errno.ENOENT, "the folder of this file does not exist; create it first", str(path)
@@ -79,13 +80,26 @@ def check_folder(path: Path) -> None:
     Raises:
         OSError: it, or the nearest folder above it that exists, is no folder or is not writable.
     """
-    folder = Path(path).resolve()
+    folder = _resolved(Path(path))
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a folder", str(path))
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, f"the folder {folder} is not writable", str(path))
+
+
+def _resolved(path: Path) -> Path:
+    """The path without links.
+
+    Raises:
+        OSError: a link leads back to itself.
+    """
+    try:
+        return path.resolve()
+    except RuntimeError:
+        why = "a link in this path leads back to itself; remove it, or give another path"
+        raise OSError(errno.ELOOP, why, str(path)) from None
 
 
 def is_written_to(path: Path) -> bool:
