@@ -87,6 +87,11 @@ def test_a_link_that_leads_back_to_itself_is_refused(tmp_path: Path) -> None:
         check_folder(tmp_path / "link" / "below")
 
 
+def test_a_name_in_another_encoding_is_written_with_question_marks(tmp_path: Path) -> None:
+    write_text(tmp_path / "page", os.fsdecode(b"caf\xe9"))
+    assert (tmp_path / "page").read_text() == "caf?"
+
+
 def test_a_full_disk_is_reported_with_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

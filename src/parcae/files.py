@@ -240,6 +240,8 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in UTF-8 completely or not at all."""
-    with replacing(path) as stream:
-        stream.write(text.encode())
+    """Write a text file in UTF-8 completely or not at all.
+
+    Parts of file names in another encoding are written as question marks.
+    """
+    write_bytes(path, text.encode(errors="replace"))
