@@ -1,6 +1,7 @@
 """The file of every job under every policy."""
 
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from parcae.errors import ConfigError
 from parcae.evaluation import per_job as module
 from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult
+from parcae.evaluation.frames import comparison_frame
 from parcae.evaluation.per_job import (
     RECURRING_COLUMNS,
     check_per_job,
@@ -60,8 +62,8 @@ _COLUMNS = [
 ]
 
 
-def _comparison() -> Comparison:
-    names = ("fair", "fifo")
+def _comparison(*names: str) -> Comparison:
+    names = names or ("fair", "fifo")
     known = Estimate(1.0, math.nan, math.nan)
     summaries = (summarize(trace(), sequence()),) * 2
     results = tuple(
@@ -97,6 +99,19 @@ def test_the_file_holds_the_table(tmp_path: Path, name: str, read: object) -> No
     assert callable(read)
     assert read(tmp_path / name).rows() == _ROWS
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_the_name_of_a_policy_may_be_a_path_in_another_encoding(tmp_path: Path) -> None:
+    comparison = _comparison("fair", os.fsdecode(b"caf\xe9.safetensors"))
+    write_per_job(comparison, tmp_path / "jobs.csv")
+    write_recurring(comparison, tmp_path / "recurring.json")
+    frames = (
+        pl.read_csv(tmp_path / "jobs.csv"),
+        pl.read_json(tmp_path / "recurring.json"),
+        comparison_frame(comparison),
+    )
+    for frame in frames:
+        assert set(frame["policy"]) == {"fair", "caf\ufffd.safetensors"}
 
 
 #: Only q1 of the first seed completed under both policies.

@@ -11,6 +11,7 @@ import polars as pl
 
 from parcae.cluster.trace import DECISION_RECORD, NOT_COMPLETED, TASK_RECORD, Trace
 from parcae.errors import ConfigError
+from parcae.texts import printable
 
 if TYPE_CHECKING:
     from parcae.evaluation.compare import Comparison
@@ -89,8 +90,10 @@ def comparison_frame(comparison: Comparison) -> pl.DataFrame:
         ratio = policy.ratio_to_first
         rows.append(
             {
-                "policy": policy.name,
-                "variant": comparison.resolved.variants.get(policy.name, policy.name),
+                "policy": printable(policy.name),
+                "variant": printable(
+                    comparison.resolved.variants.get(policy.name, policy.name)
+                ),
                 **policy.means(),
                 "average_jct_low_s": jct.low,
                 "average_jct_high_s": jct.high,

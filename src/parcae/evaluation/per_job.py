@@ -15,6 +15,7 @@ from parcae.errors import ConfigError
 from parcae.evaluation.compare import Comparison
 from parcae.evaluation.who_pays import RecurringJob, recurring_jobs, verdict
 from parcae.files import check_place, replacing
+from parcae.texts import printable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -65,7 +66,7 @@ def per_job_table(comparison: Comparison) -> pl.DataFrame:
     import polars as pl
 
     first_seed = comparison.settings["seeds"][0]
-    policies = [policy.name for policy in comparison.policies]
+    policies = [printable(policy.name) for policy in comparison.policies]
     seeds = enumerate(comparison.runs, first_seed)
     return pl.concat([_seed_table(seed, runs, policies) for seed, runs in seeds])
 
@@ -123,7 +124,7 @@ def recurring_table(comparison: Comparison) -> pl.DataFrame:
 
     jobs = sorted(recurring_jobs(comparison.runs, 0, comparison.method), key=lambda job: job.name)
     rows = [
-        _recurring_row(job, column, policy.name)
+        _recurring_row(job, column, printable(policy.name))
         for job in jobs
         for column, policy in enumerate(comparison.policies)
     ]

@@ -18,6 +18,7 @@ from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, with_half_width
 from parcae.files import replacing, write_text
 from parcae.policies.additions import split_policy
 from parcae.simulation.faults import resolve_faults
+from parcae.texts import printable
 from parcae.workloads.import_report import counted
 
 if TYPE_CHECKING:
@@ -245,8 +246,8 @@ def sizing_frame(sizing: Sizing) -> pl.DataFrame:
         row: dict[str, Any] = {
             "cores": result.cores,
             "size": result.size,
-            "policy": result.policy,
-            "variant": result.variant,
+            "policy": printable(result.policy),
+            "variant": printable(result.variant),
             "load": load if math.isfinite(load) else None,
             "cost_per_hour": result.cost_per_hour,
         }
