@@ -114,6 +114,7 @@ def test_limits_hold_on_a_real_spark(class_path: str, tmp_path: Path) -> None:
     write_policy(export_policy("srpt", load_workload("toy")), tmp_path / "policy.json")
     said = run_java(class_path, "guest.LimitsTest", tmp_path / "policy.json")
     assert "ok a limit of 1 holds, and what it leaves others take" in said
+    assert "ok a limit holds for all stages of a job" in said
     assert "ok an error lifts limits" in said
 
 

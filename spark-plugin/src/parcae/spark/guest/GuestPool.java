@@ -3,6 +3,7 @@ package parcae.spark.guest;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.scheduler.Pool;
+import org.apache.spark.scheduler.Schedulable;
 import org.apache.spark.scheduler.TaskSetManager;
 import scala.Enumeration;
 import scala.collection.mutable.ArrayBuffer;
@@ -42,7 +43,9 @@ final class GuestPool extends Pool {
       for (int i = 0; i < sorted.size(); i++) {
         managers.add(sorted.apply(i));
       }
-      Queue ordered = new Queue(order, managers, keepsPools);
+      List<TaskSetManager> all = new ArrayList<>();
+      addTaskSets(this, all);
+      Queue ordered = new Queue(order, managers, all, keepsPools);
       for (int i = 0; i < ordered.size(); i++) {
         sorted.update(i, ordered.get(i));
       }
@@ -51,6 +54,17 @@ final class GuestPool extends Pool {
     } catch (Throwable error) {
       guest.fail("ordering the task sets", error);
       return super.getSortedTaskSetQueue();
+    }
+  }
+
+  /** Adds all task sets of a pool; Spark sorts only those that have a task to start. */
+  private static void addTaskSets(Pool pool, List<TaskSetManager> all) {
+    for (Schedulable child : pool.schedulableQueue()) {
+      if (child instanceof TaskSetManager) {
+        all.add((TaskSetManager) child);
+      } else {
+        addTaskSets((Pool) child, all);
+      }
     }
   }
 

@@ -18,7 +18,7 @@ import org.apache.spark.scheduler.TaskSetManager;
  * sets inside a pool are sorted. Jobs of a higher priority come before others.
  */
 final class Queue {
-  static final Queue EMPTY = new Queue(Order.NONE, List.of(), false);
+  static final Queue EMPTY = new Queue(Order.NONE, List.of(), List.of(), false);
 
   private static final Comparator<Entry> BY_ORDER =
       Comparator.<Entry>comparingInt(entry -> entry.pool)
@@ -32,12 +32,12 @@ final class Queue {
   private final Map<String, Job> jobs = new HashMap<>();
   private final List<Entry> entries = new ArrayList<>();
 
-  /** A job and its task sets. Its arrival is the place of its first task set in Spark's order. */
+  /** A job and its task sets. Its arrival is the place of the first one that is sorted. */
   private static final class Job {
     final int arrival;
     final Order.Job order;
     final List<TaskSetManager> managers = new ArrayList<>();
-    int priority = Integer.MIN_VALUE; // the largest of its task sets
+    int priority = Integer.MIN_VALUE; // the largest of its sorted task sets
     double share;
 
     Job(int arrival, Order.Job order) {
@@ -71,8 +71,16 @@ final class Queue {
     }
   }
 
-  /** Sorts task sets, which must be given in Spark's order. */
-  Queue(Order order, List<TaskSetManager> managers, boolean keepsPools) {
+  /**
+   * Sorts task sets.
+   *
+   * @param order the order
+   * @param managers the task sets to sort, in Spark's order
+   * @param all all task sets, also those whose tasks have all started: they count as running
+   * @param keepsPools whether pools stay in Spark's order
+   */
+  Queue(
+      Order order, List<TaskSetManager> managers, List<TaskSetManager> all, boolean keepsPools) {
     this.order = order;
     Map<Pool, Integer> places = new IdentityHashMap<>();
     for (TaskSetManager manager : managers) {
@@ -82,10 +90,15 @@ final class Queue {
         job = new Job(jobs.size(), order.job(key));
         jobs.put(key, job);
       }
-      job.managers.add(manager);
       job.priority = Math.max(job.priority, Priority.of(manager.taskSet().properties()));
       int pool = keepsPools ? places.computeIfAbsent(manager.parent(), any -> places.size()) : 0;
       entries.add(new Entry(manager, job, pool, order.stage(manager.stageId())));
+    }
+    for (TaskSetManager manager : all) {
+      Job job = jobs.get(keyOf(manager));
+      if (job != null) {
+        job.managers.add(manager);
+      }
     }
     for (Job job : jobs.values()) {
       job.share = job.order.weight > 0 ? job.running() / job.order.weight : 0;

@@ -10,6 +10,7 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.SparkConf;
+import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;
@@ -24,6 +25,7 @@ public final class LimitsTest {
   private static final int CORES = 4;
   private static final int MANY = 1_000;
   private static final int WAIT_S = 60;
+  private static final int MOMENT_MS = 500;
   private static final Map<String, Watch> WATCHES = new HashMap<>();
   private static Guest guest;
   private static JavaSparkContext context;
@@ -134,6 +136,34 @@ public final class LimitsTest {
     Check.same(WATCHES.get("limited").most.get(), 1, "tasks at once of the limited job");
   }
 
+  /** An RDD of so many tasks that are watched, and a stage of one task behind them. */
+  private static JavaRDD<Integer> shuffled(String name, int tasks) {
+    List<Integer> numbers = new ArrayList<>();
+    for (int number = 0; number < tasks; number++) {
+      numbers.add(number);
+    }
+    return context.parallelize(numbers, tasks).filter(number -> {
+      WATCHES.get(name).task();
+      return true;
+    }).repartition(1);
+  }
+
+  /** A stage whose tasks have all started counts, too: Spark no longer offers cores to it. */
+  private static void allStagesCount() throws Exception {
+    String key = nextKey();
+    order(key, 3);
+    WATCHES.put("two stages", new Watch(3));
+    numJobs++;
+    CompletableFuture<Long> job = CompletableFuture.supplyAsync(() ->
+        context.union(shuffled("two stages", 2), shuffled("two stages", 2)).count());
+    WATCHES.get("two stages").awaitTasks();
+    order(key, 3); // asks for an offer round
+    Thread.sleep(MOMENT_MS);
+    WATCHES.get("two stages").released.release(MANY);
+    ends(job, 4);
+    Check.same(WATCHES.get("two stages").most.get(), 3, "tasks at once of both stages");
+  }
+
   private static void liftedLimit(Runnable lift, String name) throws Exception {
     order(nextKey(), 2);
     CompletableFuture<Long> job = job(name, 4, CORES);
@@ -185,6 +215,7 @@ public final class LimitsTest {
     Check.test("without a limit the task sets are Spark's", LimitsTest::noLimit);
     Check.test("jobs of one tier share by weight", LimitsTest::weightsShare);
     Check.test("a limit of 1 holds, and what it leaves others take", LimitsTest::leftoversGoOn);
+    Check.test("a limit holds for all stages of a job", LimitsTest::allStagesCount);
     Check.test("a lifted limit", () ->
         liftedLimit(() -> guest.setOrder(new Order.Builder().build(1)), "lifted"));
     Check.test("an error lifts limits", () ->
