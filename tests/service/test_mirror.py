@@ -37,6 +37,8 @@ from tests.cluster.invariants import check_invariants
 from tests.conftest import job
 from tests.service.speaking import began, ended, job_of, planner, stages_of
 
+_DAY_MS = 86_400_000
+
 
 class CheckedMirror:
     """A mirror whose invariants are checked after every message."""
@@ -458,3 +460,17 @@ def test_thousands_of_jobs_leave_no_rows_behind(toy: Workload) -> None:
 @pytest.mark.slow
 def test_a_hundred_thousand_jobs_leave_no_rows_behind(toy: Workload) -> None:
     _assert_rows_are_given_back(100_000, toy)
+
+
+def test_an_application_that_comes_after_a_silence_brings_the_time_along() -> None:
+    now_s = 7.0
+    settings = LiveSettings(num_cores=4)
+    mirror = Mirror(planner(), DurationModel(None), settings, now_s=lambda: now_s)
+    mirror.take_state("silent", State(seq=0, clock_ms=_DAY_MS, cores=4, jobs=()))
+    now_s += 600.0
+    later_ms = _DAY_MS + 600_000
+    arrived = job_of("a", (3, ()), arrival_ms=later_ms)
+    mirror.take_state("other", State(seq=0, clock_ms=later_ms, cores=0, jobs=(arrived,)))
+    assert mirror.clock_ms == later_ms
+    mirror.take_events("silent", Events(seq=1, clock_ms=later_ms + 50))
+    assert mirror.clock_ms - mirror.jobs["other", "a"].arrival_ms == 50

@@ -100,6 +100,19 @@ def test_an_application_that_was_wrong_leaves_nothing_in_a_shared_cluster(
     assert (result.num_orders, sum(result.counts.values()), result.num_lost) == (num_orders, 0, 1)
 
 
+def test_a_replay_knows_how_long_a_shared_cluster_was_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = service_of(sharing=Sharing(4), watchers=[Recorder(tmp_path)])
+    Speaker(service, "silent").state(4)
+    now_s = time.time() + 600.0
+    monkeypatch.setattr("parcae.service.record.time.time", lambda: now_s)
+    jobs = job_of("large", (9, ())), job_of("small", (3, ()))
+    Speaker(service, "other").state(0, *jobs, clock_ms=600_000)
+    (difference,) = replay_recording([tmp_path], "sjf", _WORKLOAD).differences
+    assert difference.clock_ms == 600_000
+
+
 def test_a_request_that_was_refused_for_its_number_is_lost(tmp_path: Path) -> None:
     service = service_of(watchers=[Recorder(tmp_path)])
     client = Speaker(service)

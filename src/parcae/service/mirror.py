@@ -8,6 +8,7 @@ that share a cluster. `live_tables` keeps its tables, `job_events` applies event
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -36,6 +37,7 @@ from parcae.service.yielding import make_way
 _LARGEST_TIER = 1e300
 #: Largest difference between the clocks of applications that share a cluster.
 _MOST_SKEW_MS = 60_000
+_MS_PER_S = 1e3
 
 
 class Mirror(JobEvents):
@@ -48,6 +50,7 @@ class Mirror(JobEvents):
         counts: counters to increase; new ones by default.
         on_plan: called after every plan.
         on_end: called for every job that ended successfully.
+        now_s: the time at which a message comes, in s; only differences count.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Mirror(JobEvents):
         counts: Counts | None = None,
         on_plan: Callable[[Mirror, Plan], None] | None = None,
         on_end: Callable[[EndedJob], None] | None = None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(policy_for, duration_model, settings, counts=counts, on_end=on_end)
         #: Held while a request, or an application that leaves, changes the mirror. Who only looks
@@ -66,6 +70,8 @@ class Mirror(JobEvents):
         self.lock = threading.Lock()
         self._on_plan = on_plan
         self._clocks: dict[str, int] = {}
+        self._now_s = now_s
+        self._heard_s = 0.0  # when an application last reported its clock
         self._orders_cache: dict[str, tuple[int, Orders]] = {}  # by application: version, orders
         self._planned_ms = -1
 
@@ -81,7 +87,10 @@ class Mirror(JobEvents):
         self.forget(application)
         if self._settings.num_cores is not None and self._clocks:
             ahead_ms = message.clock_ms - self.clock_ms
-            self._offsets[application] = -ahead_ms if abs(ahead_ms) > _MOST_SKEW_MS else 0
+            # While nothing happens, no application reports its clock.
+            silent_ms = _MS_PER_S * max(0.0, self._now_s() - self._heard_s)
+            is_near = -_MOST_SKEW_MS <= ahead_ms <= _MOST_SKEW_MS + silent_ms
+            self._offsets[application] = 0 if is_near else -ahead_ms
         self._clocks[application] = message.clock_ms
         self._set_clock(application)
         if self._settings.num_cores is None:
@@ -163,6 +172,7 @@ class Mirror(JobEvents):
             self._offsets[application] = self._offset_of(application) + lag_ms
             self._version += 1
         self._now["clock_ms"][0] = max(clock_ms, self.clock_ms)
+        self._heard_s = self._now_s()
 
     def _wake(self) -> None:
         """Make a plan due if the wake-up time of the policy has come."""

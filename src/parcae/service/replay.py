@@ -15,13 +15,14 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from parcae.errors import FormatError, InputError, ProtocolError
+from parcae.loader import whole_number
 from parcae.metrics.jobs import jct_ms
 from parcae.policies.guard import Guarded
 from parcae.service.differences import Comparison, Difference, Kind
 from parcae.service.jobs import DurationModel
 from parcae.service.live_tables import LiveSettings
 from parcae.service.mirror import Mirror
-from parcae.service.policies import policies_for
+from parcae.service.policies import PolicyFor, policies_for
 from parcae.service.protocol import (
     Events,
     JobArrived,
@@ -37,12 +38,15 @@ from parcae.service.protocol import (
 from parcae.service.record import Recording, find_recordings, read_recording
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
+from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.limits import MOST_EXECUTORS
 
 T = TypeVar("T")
+#: Times above this are no times of a recording.
+_LAST_MS = 1 << 53
 _REQUEST: TypeAdapter[State | Events] = TypeAdapter(State | Events)
 _ORDERS: TypeAdapter[Orders] = TypeAdapter(Orders)
 
@@ -105,10 +109,9 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
     policy_for(1)  # raises an error now if the policy does not exist
     duration_model = DurationModel(workload)
     _restore(duration_model, recording, recording.head.get("learned", {}))
-    mirror = Mirror(policy_for, duration_model, LiveSettings(num_cores=recording.head.get("cores")))
     recorded = _RecordedJobs()
     compared = Comparison()
-    num_lost = _follow(recording, mirror, duration_model, recorded, compared)
+    num_lost = _follow(recording, policy_for, duration_model, recorded, compared)
     return Replay(
         str(recording.head["policy"]),
         policy,
@@ -134,16 +137,20 @@ def _restore(duration_model: DurationModel, recording: Recording, learned: Any) 
 
 def _follow(
     recording: Recording,
-    mirror: Mirror,
+    policy_for: PolicyFor,
     duration_model: DurationModel,
     recorded: _RecordedJobs,
     compared: Comparison,
 ) -> int:
     """Apply all lines of the recording. Returns the number of requests that were lost."""
+    wall_s = 0.0
+    settings = LiveSettings(num_cores=recording.head.get("cores"))
+    mirror = Mirror(policy_for, duration_model, settings, now_s=lambda: wall_s)
     num_lost = 0
     waiting = set[str]()  # applications whose next usable request is a `state`
     last_seq = dict[str, int]()  # by application, the number of its last usable request
     for line in recording.lines:
+        wall_s = _wall_s(recording, line)
         application = str(line.get("application"))
         message = line.get("message", {})
         kind = message.get("type")
@@ -174,6 +181,12 @@ def _follow(
                 recorded.add(application, request)
                 waiting.discard(application)
     return num_lost
+
+
+def _wall_s(recording: Recording, line: dict[str, Any]) -> float:
+    """When the service wrote a line, in s since 1970."""
+    where = f"{recording.source}: wall_ms"
+    return whole_number(where, line.get("wall_ms", 0), 0, _LAST_MS) / MS_PER_S
 
 
 def _parsed(recording: Recording, adapter: TypeAdapter[T], message: dict[str, Any]) -> T:
