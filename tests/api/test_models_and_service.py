@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,6 +18,8 @@ from parcae.environment.layout import NO_ROW
 from parcae.environment.settings import read_cluster
 from parcae.errors import ConfigError, PolicyError
 from parcae.service.demonstration import demonstrate, simulated_client
+from parcae.service.serve import ServeSettings
+from parcae.service.session import Scope
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate as play
 from parcae.simulation.simulator import Simulator
@@ -160,6 +163,40 @@ def test_a_plain_function_plans_for_a_live_application() -> None:
         )
     assert players
     assert max(calls) >= 2
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[ServeSettings]:
+    """The settings of the services that the test begins; none of them runs."""
+    begun: list[ServeSettings] = []
+
+    def serve(settings: ServeSettings, *_: object, **__: object) -> None:
+        begun.append(settings)
+
+    monkeypatch.setattr("parcae.service.serve.serve", serve)
+    return begun
+
+
+def test_the_scope_and_the_paths_of_a_service_may_be_text(served: list[ServeSettings]) -> None:
+    parcae.serve("fair", parcae.workload("toy"), scope="cluster", record="runs", learned=None)
+    assert (served[0].scope is Scope.CLUSTER, served[0].record) == (True, Path("runs"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prot": 0}, "setting 'prot' does not exist; did you mean 'port'"),
+        ({"num_cores": 4}, "setting 'num_cores' does not exist"),
+        ({"scope": "all"}, "write one of application, cluster"),
+        ({"port": "7177"}, "port = '7177': give a number from 0 to "),
+        ({"for_s": "1"}, "for_s = '1': give seconds from 0 on, or None"),
+    ],
+)
+def test_settings_of_a_service_that_do_not_exist_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parcae.serve("fair", parcae.workload("toy"), **settings)
 
 
 @pytest.mark.parametrize("what", ["port", "admin_port"])

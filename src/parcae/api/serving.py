@@ -26,7 +26,8 @@ def serve(
         workload: the profile in which the durations of arriving jobs are looked up.
         cluster: its number of cores is what the service expects; 50 unless given.
         on_ready: called with the port and the admin side's port once clients may connect.
-        **settings: other fields of `parcae.service.serve.ServeSettings` (`port`, `for_s`, ...).
+        **settings: other fields of `parcae.service.serve.ServeSettings` (`port`, `for_s`, ...);
+            paths and the scope may be given as text.
 
     Raises:
         PolicyError: no such policy, or one of Decima's world.
@@ -35,14 +36,14 @@ def serve(
         OSError: settings that do not work on this machine.
     """
     from parcae.service.policies import LivePolicy
-    from parcae.service.serve import ServeSettings
     from parcae.service.serve import serve as run
+    from parcae.service.serve import settings_of
 
     check_workload(workload)
     expected = cluster or SimulationConfig(world=WorldName.CORES)
     check_cluster(expected)
     made = policy_object(policy, workload, expected)
-    given = ServeSettings(policy=name_of(policy), num_cores=expected.total_executors, **settings)
+    given = settings_of(name_of(policy), expected.total_executors, settings)
     if isinstance(made, str):
         run(given, workload, on_ready)
     else:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, refuse_unknown
 from parcae.service.admin import Admin
 from parcae.service.board import Board
 from parcae.service.demonstration import demonstrate, simulated_client
@@ -43,6 +44,8 @@ _DEMO_TIMES_FASTER = 2.0
 _LAST_PORT = 65_535
 #: Seconds between two writes of the learned durations.
 _SAVE_EVERY_S = 60.0
+#: Settings that are paths.
+_PATHS = ("secret_file", "tls_cert", "tls_key", "record", "learned")
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,28 @@ class ServeSettings:
     learned: Path | None = None
     demo_jobs: int = 0
     for_s: float | None = None
+
+
+def settings_of(policy: str, num_cores: int, given: Mapping[str, Any]) -> ServeSettings:
+    """Make settings of Python's arguments; paths and the scope may be text.
+
+    Args:
+        policy: name of the policy.
+        num_cores: number of cores.
+        given: the other settings, by name.
+
+    Raises:
+        ConfigError: a setting or a scope that does not exist.
+    """
+    apart = ("policy", "num_cores")
+    refuse_unknown(given, [one.name for one in fields(ServeSettings) if one.name not in apart])
+    settings = dict(given)
+    if "scope" in settings:
+        settings["scope"] = parse_scope(settings["scope"])
+    for key in _PATHS:
+        if settings.get(key) is not None:
+            settings[key] = Path(settings[key])
+    return ServeSettings(policy=policy, num_cores=num_cores, **settings)
 
 
 def parse_scope(text: str) -> Scope:
@@ -216,10 +241,12 @@ def serve(
         ConfigError, PolicyError, FormatError, OSError: a setting cannot be used.
     """
     for what, port in (("port", settings.port), ("admin_port", settings.admin_port)):
-        if port is not None and not 0 <= port <= _LAST_PORT:
-            raise ConfigError(f"{what} = {port}: give a number from 0 to {_LAST_PORT}")
-    if settings.for_s is not None and not settings.for_s >= 0:
-        raise ConfigError(f"for_s = {settings.for_s}: give seconds from 0 on, or None")
+        is_port = isinstance(port, int) and 0 <= port <= _LAST_PORT
+        if port is not None and not is_port:
+            raise ConfigError(f"{what} = {port!r}: give a number from 0 to {_LAST_PORT}")
+    for_s = settings.for_s
+    if for_s is not None and not (isinstance(for_s, int | float) and for_s >= 0):
+        raise ConfigError(f"for_s = {for_s!r}: give seconds from 0 on, or None")
     secret = read_secret(settings.secret_file) if settings.secret_file else None
     config = ServerConfig(settings.host, settings.port, secret, settings.tls_cert, settings.tls_key)
     config.ssl_context()  # raises an error now if the certificate cannot be used
