@@ -17,7 +17,9 @@ from parcae.environment.cluster import ClusterEpisodes
 from parcae.environment.layout import NO_ROW
 from parcae.environment.settings import read_cluster
 from parcae.errors import ConfigError, PolicyError
+from parcae.policies.learned import learned_policy
 from parcae.service.demonstration import demonstrate, simulated_client
+from parcae.service.policies import PolicyFor
 from parcae.service.serve import ServeSettings
 from parcae.service.session import Scope
 from parcae.simulation.config import SimulationConfig
@@ -197,6 +199,23 @@ def test_settings_of_a_service_that_do_not_exist_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         parcae.serve("fair", parcae.workload("toy"), **settings)
+
+
+def test_a_policy_object_has_a_memory_of_its_own_for_every_application(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Any] = []
+
+    def serve(settings: Any, workload: Any, on_ready: Any, policy_for: PolicyFor) -> None:
+        made.extend(policy_for(4).policy for _ in range(2))
+
+    monkeypatch.setattr("parcae.service.serve.serve", serve)
+    cluster = parcae.Cluster(cores=4)
+    workload = parcae.workload("toy")
+    policy = learned_policy("decima:batch", workload, cluster)
+    parcae.serve(policy, workload, cluster)
+    assert made[0] is not made[1]
+    assert made[0].name == made[1].name == policy.name
 
 
 @pytest.mark.parametrize("what", ["port", "admin_port"])

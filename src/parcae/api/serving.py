@@ -35,7 +35,7 @@ def serve(
             have invalid values.
         OSError: settings that do not work on this machine.
     """
-    from parcae.service.policies import LivePolicy
+    from parcae.service.policies import LivePolicy, with_new_memory
     from parcae.service.serve import serve as run
     from parcae.service.serve import settings_of
 
@@ -47,4 +47,5 @@ def serve(
     if isinstance(made, str):
         run(given, workload, on_ready)
     else:
-        run(given, workload, on_ready, policy_for=lambda num_cores: LivePolicy(made))
+        # Every cluster gets a policy of its own, whose memory is that cluster's.
+        run(given, workload, on_ready, lambda num_cores: LivePolicy(with_new_memory(made)))

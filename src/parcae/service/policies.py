@@ -92,10 +92,10 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
             )
         return policy
 
-    return lambda num_cores: LivePolicy(_with_new_memory(made(num_cores)), factor or 0.0)
+    return lambda num_cores: LivePolicy(with_new_memory(made(num_cores)), factor or 0.0)
 
 
-def _with_new_memory(policy: Any) -> Any:
+def with_new_memory(policy: Any) -> Any:
     """The same policy with a separate, empty memory; policies without memory are shared."""
     has_memory = isinstance(policy, DecimaPolicy | ParcaePolicy | RolloutPlanner)
     return replace(policy) if has_memory else policy
@@ -166,7 +166,7 @@ class Planning:
     def moved(self, repacked: Repacked, room: Room) -> None:
         """Move the policy's memory to the rows of repacked tables, which have the size `room`."""
         if self.decides:
-            self._live = replace(self._live, policy=_with_new_memory(self._live.policy))
+            self._live = replace(self._live, policy=with_new_memory(self._live.policy))
             return
         old = self.runs
         self._make_memory(room)

@@ -354,7 +354,11 @@ class DecimaPolicy(PlaysRuns):
         return self._workspace
 
     def decide(self, observation: Observation) -> Decision:
-        """Decide one scheduling event."""
+        """Decide one scheduling event.
+
+        Embeddings are kept between calls: the observations must be those of one run after another,
+        each in order of time.
+        """
         return Decision(*map(int, decide(observation, self.network, self._fit(observation))))
 
     def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
