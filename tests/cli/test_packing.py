@@ -216,7 +216,8 @@ def test_a_tuned_rule_is_a_policy_and_is_gone_on_from(run: Run, tmp_path: Path) 
         "parcae packing tune withhold --load 1.3 --generations 1 --budget 1 -o w.safetensors --json"
     )
     result = json.loads(done.out)
-    assert result["generations"] == 1
+    # Two searches of one generation each.
+    assert result["generations"] == 2
     assert read_checkpoint(tmp_path / "w.safetensors").card["objective"] == "slowdown"
     done = run(
         "parcae packing tune withhold --load 1.3 --generations 1 --start w.safetensors "

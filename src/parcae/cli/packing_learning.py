@@ -102,7 +102,12 @@ class RuleSearchOptions(SearchOptions):
 
     objective: ObjectiveOption = None
     generations: Annotated[
-        int | None, typer.Option("--generations", min=1, help="End after this many generations.")
+        int | None,
+        typer.Option(
+            "--generations",
+            min=1,
+            help="End each search after this many generations. Without --start there are two.",
+        ),
     ] = None
 
 

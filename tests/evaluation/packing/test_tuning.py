@@ -130,11 +130,15 @@ def test_the_search_betters_its_start_and_never_touches_a_seed_of_comparisons_or
     assert not any(TRAINING_SEED_START <= seed < SELECTION_SEED_START for seed in source.seeds)
 
 
-def test_progress_counts_the_generations_of_both_searches() -> None:
-    counts: list[int] = []
+def test_progress_and_result_count_the_generations_of_both_searches() -> None:
+    counts: list[tuple[int, int]] = []
     # Each of the two searches ends after its first generation, because its time is over.
-    tune_withholding(SOURCE, budget_s=1e-6, progress=lambda t, s, g: counts.append(g))
-    assert counts == [1, 2]
+    tuned = tune_withholding(
+        SOURCE, budget_s=1e-6, progress=lambda t, s, g: counts.append((g, t.card["generations"]))
+    )
+    assert counts == [(1, 1), (2, 2)]
+    assert tuned.card["generations"] == 2
+    assert "2 generations of CMA-ES" in tuned.text
 
 
 def test_the_same_seed_finds_the_same_rule_and_a_start_is_gone_on_from() -> None:

@@ -7,7 +7,7 @@ withholding rule by CMA-ES.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -229,8 +229,8 @@ def tune_withholding(
 
         def report(state: SearchState, spent_s: float = spent_s, before: int = before) -> None:
             if progress is not None:
-                tuned = problem.tuned(state)
-                progress(tuned, spent_s + state.seconds, before + state.generations)
+                whole = replace(state, generations=before + state.generations)
+                progress(problem.tuned(whole), spent_s + state.seconds, whole.generations)
 
         best = search_parameters(
             problem,
@@ -242,7 +242,7 @@ def tune_withholding(
             progress=report,
         )
     assert best is not None
-    return problem.tuned(best)
+    return problem.tuned(replace(best, generations=before + best.generations))
 
 
 class _WithholdingProblem:
