@@ -216,6 +216,16 @@ def test_of_two_logs_the_typical_cost_is_the_geometric_mean_of_their_means() -> 
     assert typical_cost(batch, Cost.SLOWDOWN, [0, 1]) == pytest.approx(np.sqrt(1.0 * 4.5))
 
 
+def test_of_two_logs_the_typical_makespan_does_not_depend_on_the_longer_one_only() -> None:
+    short = RigidJobs("short", [0], [10], [[1]], [4], step="s")
+    long = RigidJobs("long", [0, 0], [100, 150], [[4], [4]], [4], step="s")
+    batch = PackingBatch([short, long, long], PackingConfig.for_log(short))
+    batch.run(make_packing_policy("fcfs").play_many)
+    # The makespans are 10, 250 and 250.
+    assert typical_cost(batch, Cost.MAKESPAN, [0, 1, 1]) == pytest.approx(50.0)
+    assert typical_cost(batch, Cost.MAKESPAN, [0, 0, 0]) == pytest.approx(170.0)
+
+
 def test_two_logs_of_clusters_of_the_same_size_are_two_logs() -> None:
     quiet = RigidJobs("log", [0, 100], [10, 10], [[1], [1]], [8], step="s")
     busy = RigidJobs("log", [0, 0], [70, 10], [[8], [8]], [8], step="s")

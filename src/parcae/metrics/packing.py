@@ -142,8 +142,8 @@ def typical_cost(batch: PackingBatch, cost: Cost, log_of: npt.ArrayLike) -> floa
     """Return the number that tuning and training minimize.
 
     This is `mean_cost` or, for runs of several logs, the geometric mean of the logs' mean costs.
-    The slowdowns of one log may be a hundred times those of another, so that a plain mean would
-    depend on that log only.
+    The slowdowns or makespans of one log may be a hundred times those of another, so that a plain
+    mean would depend on that log only.
 
     Args:
         batch: simulated runs.
@@ -151,13 +151,15 @@ def typical_cost(batch: PackingBatch, cost: Cost, log_of: npt.ArrayLike) -> floa
         log_of: int64[num_sequences], the log of each sequence, see
             `parcae.packing.sources.origins`.
     """
-    if cost not in BY_JOB or batch.config.mode is not TimeMode.EXACT:
+    # Utilization is a negative cost, of which there is no geometric mean.
+    if cost is Cost.UTILIZATION or batch.config.mode is not TimeMode.EXACT:
         return mean_cost(batch, cost)
     _, log = np.unique(np.asarray(log_of)[batch.sequence_rows], return_inverse=True)
     costs = np.bincount(log, comparable_costs(batch, cost))
-    jobs = np.bincount(log, batch.sequence_tables.num_jobs[batch.sequence_rows, 0])
+    jobs = batch.sequence_tables.num_jobs[batch.sequence_rows, 0]
+    counts = np.bincount(log, jobs if cost in BY_JOB else None)
     # The floor keeps a log without cost from making the geometric mean 0.
-    return float(np.exp(np.log(np.maximum(costs, 1e-9) / np.maximum(1, jobs)).mean()))
+    return float(np.exp(np.log(np.maximum(costs, 1e-9) / np.maximum(1, counts)).mean()))
 
 
 def has_started(outcome: Outcome) -> npt.NDArray[np.bool_]:
