@@ -90,6 +90,14 @@ def test_the_header_is_kept_with_the_lines_that_go_on_with_a_value(tmp_path: Pat
     assert log.start_unix_s is None
 
 
+def test_a_comment_between_jobs_does_not_go_on_with_the_header(tmp_path: Path) -> None:
+    comments = "; 12 jobs are left out here\n;\n; since a failure\n; Note: back\n; again\n"
+    jobs = (_line(1, 0, 5, 3), comments + _line(2, 0, 5, 1))
+    log = read_swf(_log(tmp_path, *jobs, header="; MaxNodes: 4\n; MaxProcs:\n"))
+    assert log.header.entries == (("MaxNodes", "4"), ("MaxProcs", ""), ("Note", "back again"))
+    assert log.jobs.capacity.tolist() == [4]
+
+
 @pytest.mark.parametrize(
     ("header", "processors", "size", "source"),
     [

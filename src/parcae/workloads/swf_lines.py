@@ -65,7 +65,8 @@ _HEADER_KEY = re.compile(r"(\w+):(?:\s+(.*)|(?<=[A-Za-z]:)(\d.*))?$")
 class SwfHeader:
     """The header comments as pairs (key, value) in the order of the file.
 
-    A comment line without a key continues the value of the line before it.
+    A comment line without a key continues the value of the comment line right before it. After a
+    line with a job it is no part of the header.
 
     Example: `header.number("MaxProcs")` of a log with the line `; MaxProcs: 1728` is 1728.
     """
@@ -106,14 +107,20 @@ def read_lines(path: Path, bad: BadRows) -> Lines:
     numbers = array("q")
     truncated = ""
     comments: list[str] = []
+    # Whether a job's line stands between the last comment and this line.
+    is_after_job = False
     for number, (line, is_whole) in enumerate(lines(path), 1):
         # Editors of some systems write a byte order mark.
         text = line.removeprefix(BOM_UTF8 if number == 1 else b"").strip()
         if not text:
             continue
         if text.startswith(b";"):
-            comments.append(text.decode(errors="replace"))
+            comment = text.decode(errors="replace").lstrip(";").strip()
+            if not is_after_job or _HEADER_KEY.match(comment):
+                comments.append(comment)
+                is_after_job = False
             continue
+        is_after_job = True
         try:
             values.extend(_numbers(text))
             numbers.append(number)
@@ -151,8 +158,7 @@ def field_name(column: int) -> str:
 
 def _header(comments: list[str]) -> SwfHeader:
     entries: list[tuple[str, str]] = []
-    for comment in comments:
-        text = comment.lstrip(";").strip()
+    for text in comments:
         match = _HEADER_KEY.match(text)
         if match:
             entries.append((match[1], (match[2] or match[3] or "").strip()))
