@@ -342,6 +342,10 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
             "tune tetris --swf log.swf --piece-jobs 5000 -o x.safetensors",
             "log[0:400]: pieces of 5000 jobs cannot be taken from a log of 400 jobs",
         ),
+        (
+            "tune tetris --swf memory.swf --also-swf log.swf --memory 9 -o x.safetensors",
+            "but log.swf contains no job's memory: leave out --memory, or this log",
+        ),
         ("train set --load 1 -o x --recipe slow", "recipe 'slow'"),
         ("train set --load 1 -o x --start deeprm.json", "not a checkpoint"),
     ],
@@ -353,6 +357,8 @@ def test_bad_input_ends_with_one_clear_line(
     (tmp_path / "short.swf").write_text(head + "1 0 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1\n")
     (tmp_path / "large.swf").write_text(head + "1 0 -1 5 4 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n")
     (tmp_path / "one.swf").write_text(head + "1 0 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n")
+    job = "1 0 -1 5 1 -1 -1 -1 -1 9 1 -1 -1 -1 0 -1 -1 -1\n"
+    (tmp_path / "memory.swf").write_text(head + 2 * job)
     (tmp_path / "negative.swf").write_text(
         head + "1 -5 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n"
     )

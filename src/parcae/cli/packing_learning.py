@@ -130,6 +130,13 @@ def _source(drawn: DrawnOptions, reading: LogOptions, pieces: PieceOptions) -> P
     # All logs are read with the same options.
     logs = [reading.swf, *(pieces.also_swf or [])]
     halves = [reading.read_noting(path).jobs.halves()[0] for path in logs]
+    # Without the memory of any job, a log has processors only.
+    lacking = [path for path, half in zip(logs, halves, strict=True) if len(half.resources) == 1]
+    if reading.memory is not None and 0 < len(lacking) < len(logs):
+        raise ConfigError(
+            f"--memory makes memory a resource of every log, but {', '.join(map(str, lacking))} "
+            "contains no job's memory: leave out --memory, or this log"
+        )
     sources = [
         replace(
             tuning_pieces(half)
