@@ -133,6 +133,18 @@ def test_parents_that_are_not_in_the_file_are_left_out_with_a_note(tmp_path: Pat
     assert "1 job with parents" in report.notes[0]
 
 
+def test_names_that_the_trace_cut_keep_the_parents_that_they_still_have(tmp_path: Path) -> None:
+    numbers = [str(number) for number in range(2, 20)]
+    cut = f"J30_{'_'.join(numbers)}_"
+    torn = f"J31_1_{'_'.join(numbers[:-1])}_2"  # of _20
+    assert (len(cut), len(torn)) == (50, 50)
+    names = ["M2", "M18", "M19", cut, torn, "R32_30_31"]
+    path = _csv(tmp_path, *(f"{name},1,j_1,1,Terminated,100,110,100,0.5" for name in names))
+    workload, report = read_alibaba(path)
+    assert [stage.parents for stage in workload.jobs[0].stages[3:]] == [(0, 1, 2), (0, 1), (3, 4)]
+    assert report.notes[1].startswith("2 names of tasks, which the trace cut after 50 characters")
+
+
 def test_json_lines_are_read_by_job(tmp_path: Path) -> None:
     path = tmp_path / "dags.jsonl"
     task = {

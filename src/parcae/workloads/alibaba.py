@@ -2,7 +2,8 @@
 
 A task of the trace becomes a stage, and its instances become the stage's tasks. The task's name
 encodes its position in the DAG: J3_1_2 is task 3 of its job and runs after tasks 1 and 2. Tasks
-with names without numbers ("task_Nzg3", "MergeTask") have no edges.
+with names without numbers ("task_Nzg3", "MergeTask") have no edges. The trace has only the first 50
+characters of a name: the parents behind them are not known.
 
 Source: Alibaba cluster-trace-v2018, batch_task; Decima, section 7.3.
 """
@@ -53,7 +54,9 @@ DECIMA_STEPS: tuple[Step, ...] = (
     in_memory_units(0.999),
     with_cpu_at_most(1.0),
 )
-_DAG_NAME = re.compile(r"[A-Za-z]+(\d{1,18})((?:_\d{1,18})*)(?:_Stg\d+)?$")
+_DAG_NAME = re.compile(r"[A-Za-z]+(\d{1,18})((?:_\d{1,18})*)(?:_Stg\d+)?(_?)$")
+#: The trace cuts longer names.
+_LONGEST_NAME = 50
 
 
 @dataclass(frozen=True)
@@ -346,6 +349,7 @@ def _workload(
             f"{path}: no usable task; expected rows of {', '.join(_COLUMNS)}, or JSON lines"
         )
     jobs, num_incomplete = _jobs(tasks)
+    num_cut = sum(_parsed(task)[2] for rows in tasks.values() for task in rows)
     if not jobs:
         raise FormatError(f"{path}: none of its jobs is a DAG")
     num_dropped = len(tasks) - len(jobs)
@@ -354,6 +358,11 @@ def _workload(
         notes.append(
             f"{counted(num_incomplete, 'job')} with parents whose rows are not in the file: "
             "those edges were left out"
+        )
+    if num_cut:
+        notes.append(
+            f"{counted(num_cut, 'name')} of tasks, which the trace cut after {_LONGEST_NAME} "
+            "characters: the parents behind them are not known"
         )
     if num_dropped:
         notes.append(f"left out {counted(num_dropped, 'job')} with a cycle in the names of tasks")
@@ -412,11 +421,28 @@ def _numbers_and_parents(rows: list[_Task]) -> tuple[dict[int, int], list[list[i
     number_of: dict[int, int] = {}
     parents_of: list[list[int]] = []
     for index, task in enumerate(rows):
-        match = _DAG_NAME.match(task.name)
-        parents_of.append([int(p) for p in match[2].split("_")[1:]] if match else [])
-        if match:
-            number_of[int(match[1])] = index
+        number, parents, _ = _parsed(task.name)
+        parents_of.append(parents)
+        if number is not None:
+            number_of[number] = index
     return number_of, parents_of
+
+
+def _parsed(name: str) -> tuple[int | None, list[int], bool]:
+    """The number in a task's name, its parents' numbers, and whether the trace cut the name.
+
+    Parents ascend: if the last one of a name of full length does not, digits of it are missing, and
+    it is left out.
+    """
+    match = _DAG_NAME.match(name)
+    if match is None:
+        return None, [], False
+    parents = [int(p) for p in match[2].split("_")[1:]]
+    is_full = len(name) == _LONGEST_NAME
+    is_torn = is_full and len(parents) > 1 and parents[-1] < parents[-2]
+    if is_torn:
+        parents.pop()
+    return int(match[1]), parents, is_torn or (is_full and match[3] == "_")
 
 
 def _constant_durations(duration_s: float, tables: dict[int, TaskDurations]) -> TaskDurations:
