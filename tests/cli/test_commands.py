@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -137,6 +138,16 @@ def test_a_process_ends_with_the_exit_code_of_its_command(
     assert output in done.stdout
     assert error in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_a_command_whose_streams_are_closed_writes_its_files(tmp_path: Path, closed: str) -> None:
+    python = shlex.quote(sys.executable)
+    command = f"{python} -m parcae.cli.main packing compare"
+    command += " --load 1 --policies sjf --window 5 --seeds 2 --json out.json"
+    done = subprocess.run(f"{command} {closed}", cwd=tmp_path, shell=True, check=False)
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "out.json").read_text())
 
 
 #: Ctrl-C comes while a module is imported, or while the command of `policies` runs.

@@ -35,6 +35,7 @@ from parcae.cli import (
     workload,
 )
 from parcae.cli.start import interruptions_raise
+from parcae.cli.streams import open_closed_streams
 from parcae.texts import printable
 from parcae.version import __version__
 
@@ -177,6 +178,7 @@ def main() -> None:
     """Run the command line. It ends with one line and exit code 2 on bad input, else with 1."""
     # By default SIGTERM ends Python without cleaning up. `parcae serve` has a handler of its own.
     signal.signal(signal.SIGTERM, _terminate)
+    open_closed_streams()
     _replace_unknown_characters()
     from pydantic import ValidationError
 
