@@ -122,6 +122,28 @@ def test_a_window_ends_where_its_record_is_full() -> None:
     assert not any(rollout.is_complete for group in groups for rollout in group)
 
 
+@pytest.mark.parametrize("window_s", [None, 10.0])
+def test_runs_end_where_the_cluster_ends_them(window_s: float | None) -> None:
+    """A run that ended is complete: no later cost is expected, and a new sequence begins."""
+    end_ms = 25_000
+    scenario = Scenario(
+        _WORKLOAD, SimulationConfig(num_executors=4, end_ms=end_ms), "load:0.9", 200
+    )
+    family = DecimaFamily(scenario, DecimaSettings())
+    network = family.policy(family.initial_weights(np.random.default_rng(0))).network
+    config = TrainConfig(num_groups=2, group_size=3, capacity=512, window_s=window_s)
+    worker = RolloutWorker(Setup(scenario, family, config), seed=3)
+    ends = [
+        (int(rollout.record.end_ms[0]), rollout.is_complete)
+        for _ in range(6)
+        for group in worker.collect(network)
+        for rollout in group
+    ]
+    assert {is_complete for end, is_complete in ends if end == end_ms} == {True}
+    assert {is_complete for end, is_complete in ends if end < end_ms} <= {False}
+    assert max(ends) == (end_ms, True)
+
+
 _BURSTS = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "bursts:3s", 120)
 
 

@@ -191,7 +191,7 @@ class Simulators:
             What came of it; its rollouts are views, valid until the simulators play again.
         """
         rows = range(first, first + len(share))
-        self._prepare(share, rows)
+        run_end_ms = self._prepare(share, rows)
         simulations = Simulations(self._states, self.futures, self._tables, self._status)
         # Where there is no window, nothing estimates the cost after a record is full.
         is_whole = self._setup.config.window_s is None
@@ -206,10 +206,13 @@ class Simulators:
             family.demonstrate_many(
                 simulations, network, recordings, teacher, is_new, rows.start, rows.stop
             )
-        return self._played(rows)
+        return self._played(rows, run_end_ms)
 
-    def _prepare(self, share: Share, rows: range) -> None:
-        """Give the simulators the share's sequence or start, and set the end of its window."""
+    def _prepare(self, share: Share, rows: range) -> int:
+        """Give the simulators the share's sequence or start, and set the end of its window.
+
+        Returns when the scenario ends their runs, in ms; NEVER_MS: when all jobs are complete.
+        """
         now_ms = 0
         if share.start is None:
             self._begin(share, rows)
@@ -217,10 +220,13 @@ class Simulators:
             for table, start in zip((*self._states, *self.futures), share.start, strict=True):
                 table[rows.start : rows.stop] = start
             now_ms = int(self._states.now.clock_ms[rows.start, 0])
-        # A run stops at this time, as if it ended there.
-        end_ms = NEVER_MS if share.length_ms is None else now_ms + share.length_ms
-        self.futures.events.end_ms[rows.start : rows.stop] = end_ms
+        ends_ms = self.futures.events.end_ms
+        run_end_ms = int(ends_ms[rows.start, 0])
+        if share.length_ms is not None:
+            # A run stops at this time, as if it ended there.
+            ends_ms[rows.start : rows.stop] = min(run_end_ms, now_ms + share.length_ms)
         self._draw_seeds[rows.start : rows.stop] = share.draw_seeds
+        return run_end_ms
 
     def _begin(self, share: Share, rows: range) -> None:
         """Give all simulators the share's sequence and the same seed of durations."""
@@ -232,19 +238,23 @@ class Simulators:
             future.job_profile[:] = sequence.job_index
             # Longer gaps mean a lower load.
             future.arrival_ms[:] = np.rint(sequence.arrival_ms * share.gap)
+            future.events.end_ms[0] = NEVER_MS  # unless the scenario has an end
             prepare(future, sequence, scenario.config, share.seed)
 
-    def _played(self, rows: range) -> Played:
-        """What came of a share in these simulators."""
+    def _played(self, rows: range, run_end_ms: int) -> Played:
+        """What came of a share in these simulators, whose runs end at `run_end_ms`."""
         for row in rows:
             self._check(row)
+        clock_ms = self._states.now.clock_ms
         rollouts = [
             Rollout(
                 type(self._records)(*(table[row] for table in self._records)),
-                bool(self._status[row] == Status.COMPLETE),
+                bool(self._status[row] == Status.COMPLETE or clock_ms[row, 0] >= run_end_ms),
             )
             for row in rows
         ]
+        # The window is over; a run that goes on from here ends where the scenario says.
+        self.futures.events.end_ms[rows.start : rows.stop] = run_end_ms
         unfinished = [row for row, one in zip(rows, rollouts, strict=True) if not one.is_complete]
         if not unfinished:
             return Played(rollouts, None)
