@@ -173,6 +173,17 @@ def test_windows_and_horizons_are_longer_than_jobs_take() -> None:
     assert recipe.horizon_s == pytest.approx(5 * fair.average_jct_s)
 
 
+def test_jobs_that_an_end_cuts_off_count_up_to_it_and_those_that_never_arrive_do_not() -> None:
+    config = SimulationConfig(num_executors=6, end_ms=100_000)
+    scenario = Scenario(_WORKLOAD, config, "load:0.3", 100)
+    setting = gradient_learner(replace(_REQUEST, scenarios=[scenario]))._setting
+    average_s = setting.selection.fair_cost / 1000
+    # All of these runs have about as many jobs.
+    assert setting.selection.fair_jct_s == pytest.approx(average_s, rel=0.2)
+    assert average_s < setting.selection.tail_ms / 1000 < 100
+    assert fair_runs(scenario).average_jct_s == pytest.approx(average_s, rel=0.2)
+
+
 def test_the_horizon_grows_where_executors_hardly_rest() -> None:
     loads = (0.2, 0.85, 2.0)
     usual, busy, full = (

@@ -54,7 +54,7 @@ class _Selection:
         states = self.runs.simulators.states
         # job_ms is the integral of the number of jobs over time.
         self.fair_jobs = float(states.now.job_ms.sum() / max(1, states.now.clock_ms.sum()))
-        jct_ms = states.jobs.completion_ms - states.jobs.arrival_ms
+        jct_ms = np.concatenate([self.runs.finished_jobs(row).jct_ms[0] for row in range(count)])
         self.fair_jct_s = float(jct_ms.mean()) / MS_PER_S
         # Where the tail of completion times begins, for the objective p95-jct.
         self.tail_ms = float(np.percentile(jct_ms, 80))

@@ -12,7 +12,7 @@ from parcae.errors import ConfigError
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import utilization
-from parcae.metrics.jobs import jct_ms
+from parcae.metrics.jobs import arrived, jct_ms
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import ArrivalProcess
@@ -117,7 +117,7 @@ def fair_runs(scenario: Scenario) -> FairRuns:
     traces = [runs.simulators.trace(row, "fair") for row in range(_NUM_MEASURED)]
     return FairRuns(
         float(np.mean([utilization(trace) for trace in traces])),
-        float(np.mean([jct_ms(trace).mean() for trace in traces])) / MS_PER_S,
+        float(np.mean([jct_ms(trace)[arrived(trace)].mean() for trace in traces])) / MS_PER_S,
     )
 
 

@@ -172,13 +172,13 @@ class Runs:
         """
         self.simulators.run(play_many)
         costs = [
-            objective_cost(self.scenario.objective, self._finished_jobs(run))
+            objective_cost(self.scenario.objective, self.finished_jobs(run))
             for run in range(len(self.sequences))
         ]
         return np.concatenate(costs)
 
-    def _finished_jobs(self, run: int) -> FinishedJobs:
-        """The jobs of a run. One run has more of them than another if its end cuts it off."""
+    def finished_jobs(self, run: int) -> FinishedJobs:
+        """The jobs of a run of the last policy. One run has more of them than another if its end cuts it off."""
         states = self.simulators.states
         return finished_jobs(
             self.sequences[run].arrival_ms,
