@@ -217,7 +217,7 @@ class PackingEpisodes:
         """Return the metrics of an episode that is over, in steps.
 
         For a job that has not finished, the time up to the end of the episode is used. Lost jobs
-        are left out.
+        are left out. The makespan begins with the first arrival.
         """
         jobs = self.sequences[row]
         state = self.state(row)
@@ -230,12 +230,14 @@ class PackingEpisodes:
         end = np.where(table["finish"] < 0, now, np.minimum(table["finish"], now))
         jct = (end - jobs.arrival)[counts]
         num_unfinished = len(jobs) - int(clock["num_finished"][0] + clock["num_dropped"][0])
+        first = int(jobs.arrival[0]) if num_arrived else now
+        # An episode goes on to the end of its window, also without jobs.
+        last = now if num_unfinished else int(end[counts].max(initial=first))
         return {
             "seed": self.seeds[row],
             "mean_slowdown": float((jct / jobs.duration[counts]).mean()) if len(jct) else 1.0,
             "average_jct": float(jct.mean()) if len(jct) else 0.0,
-            # An episode goes on to the end of its window, also without jobs.
-            "makespan": now if num_unfinished else int(end[counts].max(initial=0)),
+            "makespan": last - first,
             "num_jobs": len(jobs),
             "num_unfinished": num_unfinished,
             "num_dropped": int(clock["num_dropped"][0]),
