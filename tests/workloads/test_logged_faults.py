@@ -194,6 +194,17 @@ def test_losses_that_would_end_no_attempt_are_refused() -> None:
         check_losses(Faults(lost_per_hour=100, redraws=False), jobs)
 
 
+@pytest.mark.parametrize("task_ms", [41, 2_911, 60_007, 86_399_999])
+def test_the_number_of_losses_that_an_error_names_is_accepted(task_ms: int) -> None:
+    jobs = [job("a", (2, task_ms, ()))]
+    with pytest.raises(ConfigError) as error:
+        check_losses(Faults(lost_per_hour=1e6), jobs)
+    named = str(error.value).rpartition(" at most ")[2]
+    accepted = parse_faults(named)
+    assert accepted is not None
+    check_losses(accepted, jobs)
+
+
 def test_a_workload_file_keeps_the_counts(tmp_path: Path) -> None:
     workload, _ = _imported(tmp_path)
     write_workload(workload, tmp_path / "w.parcae")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import ROUND_DOWN, Context
 from typing import Any
 
 import numpy as np
@@ -248,10 +249,13 @@ def check_losses(
         longest_ms *= faults.straggler_factor
     losses = faults.lost_per_hour * longest_ms / MS_PER_HOUR
     if losses > _MOST_LOSSES:
+        # Rounded down, so that it is accepted.
+        three_digits = Context(prec=3, rounding=ROUND_DOWN)
+        most = three_digits.create_decimal_from_float(_MOST_LOSSES * MS_PER_HOUR / longest_ms)
         raise ConfigError(
             f"with lost={faults.lost_per_hour:g} an executor is lost {losses:,.0f} times while its "
             f"longest task runs ({s_from_ms(longest_ms):,.4g} s): hardly any attempt would end; "
-            f"give at most lost={_MOST_LOSSES * MS_PER_HOUR / longest_ms:.3g}"
+            f"give at most lost={float(most):g}"
         )
 
 
