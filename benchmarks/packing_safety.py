@@ -2,6 +2,7 @@
 
     python -m benchmarks.packing_safety            logs of the judging seeds
     python -m benchmarks.packing_safety --develop  logs to develop with
+    python -m benchmarks.packing_safety --long     logs of five times as many jobs
     python -m benchmarks.packing_safety FILE.swf ...
 
 Every made-up log is run under EASY and the policies; ratios are to EASY on the same log. The
@@ -24,6 +25,7 @@ from parcae.workloads.swf import read_swf
 
 POLICIES = ("easy", "sjf", "set", "set+unguarded")
 _NUM_JOBS = 4_000
+_NUM_LONG = 20_000
 #: Logs of each kind and load.
 _NUM_LOGS = 4
 _DEVELOP_SEED = 1
@@ -67,15 +69,15 @@ JUDGE = (
 LOADS = (0.2, 0.5, 0.8, 1.0, 1.4)
 
 
-def made_up(kind: Kind, load: float, seed: int) -> RigidJobs:
+def made_up(kind: Kind, load: float, seed: int, num_jobs: int = _NUM_JOBS) -> RigidJobs:
     """A log of a kind with this much work, as a share of what the cluster can do."""
     rng = np.random.default_rng([seed, round(load * 100)])
-    duration = np.maximum(1, np.rint(rng.lognormal(np.log(kind.median_s), kind.sigma, _NUM_JOBS)))
+    duration = np.maximum(1, np.rint(rng.lognormal(np.log(kind.median_s), kind.sigma, num_jobs)))
     steps = int(np.log2(kind.widest * kind.num_processors))
-    width = np.minimum(kind.num_processors, 2 ** rng.integers(0, steps + 1, _NUM_JOBS))
-    estimate = np.rint(duration * rng.uniform(1.0, kind.overestimate, _NUM_JOBS))
+    width = np.minimum(kind.num_processors, 2 ** rng.integers(0, steps + 1, num_jobs))
+    estimate = np.rint(duration * rng.uniform(1.0, kind.overestimate, num_jobs))
     work = float((duration * width).sum())
-    bursts = np.cumsum(rng.random(_NUM_JOBS) < 1.0 / kind.burst)
+    bursts = np.cumsum(rng.random(num_jobs) < 1.0 / kind.burst)
     gaps = rng.exponential(1.0, int(bursts[-1]) + 1)
     times = np.cumsum(gaps)[bursts]
     length = work / (load * kind.num_processors)
@@ -127,9 +129,11 @@ def main(arguments: list[str]) -> None:
         return
     is_developing = "--develop" in arguments
     first = _DEVELOP_SEED if is_developing else _JUDGE_SEED
+    num_jobs = _NUM_LONG if "--long" in arguments else _NUM_JOBS
     for kind in DEVELOP if is_developing else JUDGE:
         for load in LOADS:
-            _measure([made_up(kind, load, first + row) for row in range(_NUM_LOGS)], POLICIES)
+            logs = [made_up(kind, load, first + row, num_jobs) for row in range(_NUM_LOGS)]
+            _measure(logs, POLICIES)
 
 
 if __name__ == "__main__":
