@@ -150,6 +150,19 @@ def test_a_command_whose_streams_are_closed_writes_its_files(tmp_path: Path, clo
     assert json.loads((tmp_path / "out.json").read_text())
 
 
+def test_a_command_whose_output_nobody_reads_writes_its_files(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "parcae.cli.main", "packing", "compare", "--load", "1"]
+    words += ["--policies", "sjf", "--window", "5", "--seeds", "2", "--json", "out.json"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(words, cwd=tmp_path, stdout=writing, stderr=writing, check=False)
+    finally:
+        os.close(writing)
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "out.json").read_text())
+
+
 #: Ctrl-C comes while a module is imported, or while the command of `policies` runs.
 _INTERRUPTED = """
 import os, signal, sys

@@ -11,6 +11,8 @@ from typing import Any
 
 import typer
 
+from parcae.cli.streams import outlive_readers
+
 Values = Mapping[str, Any]
 
 #: Key of a context's dictionary of the files that the command's arguments and options name.
@@ -38,6 +40,7 @@ def file_to_write(
     from parcae.files import check_place
 
     if path is not None:
+        outlive_readers()
         check_place(path)
         _refuse_replacing(context, option, path, is_written=True)
     return path
@@ -150,6 +153,7 @@ def folder_to_write(path: Path | None) -> Path | None:
     from parcae.files import check_folder
 
     if path is not None:
+        outlive_readers()
         check_folder(path)
     return path
 

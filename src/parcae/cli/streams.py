@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import Any
 
 
 def open_closed_streams() -> None:
@@ -22,3 +23,35 @@ def open_closed_streams() -> None:
         if getattr(sys, name) is None:
             raw = io.FileIO(number, "wb", closefd=False)
             setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(raw), "utf-8"))
+
+
+class _Unread(io.FileIO):
+    """A stream that drops what nobody reads any more."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return memoryview(data).nbytes
+
+
+def outlive_readers() -> None:
+    """Go on where nobody reads the output any more (`| head`): the command has files to write."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not isinstance(stream, io.TextIOWrapper):
+            continue
+        # With PYTHONUNBUFFERED it has no buffer.
+        has_buffer = hasattr(stream.buffer, "raw")
+        if type(stream.buffer.raw if has_buffer else stream.buffer) is not io.FileIO:
+            continue
+        stream.flush()
+        unread: Any = _Unread(stream.fileno(), "wb", closefd=False)
+        wrapped = io.TextIOWrapper(
+            io.BufferedWriter(unread) if has_buffer else unread,
+            stream.encoding,
+            stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+        setattr(sys, name, wrapped)
