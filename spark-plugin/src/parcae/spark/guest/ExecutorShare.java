@@ -159,7 +159,8 @@ final class ExecutorShare implements Runnable {
 
   /** The service grants so many executors; -1 if it leaves their number to the application. */
   synchronized void granted(int executors) {
-    isAway = false;
+    // Where the service shares out executors no longer, its last grant does not hold.
+    isAway = executors == NOT_GRANTED && granted != NOT_GRANTED;
     if (executors == NOT_GRANTED) {
       return;
     }

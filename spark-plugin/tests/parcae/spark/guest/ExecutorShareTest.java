@@ -185,6 +185,10 @@ final class ExecutorShareTest {
           requestedAfter(ExecutorShareTest::off, "4"), List.of(0, 4), "with a fallback");
       Check.same(
           requestedAfter((guest, share) -> share.left(), "0"), List.of(0, 1), "no service");
+      Check.same(
+          requestedAfter((guest, share) -> share.granted(-1), "0"),
+          List.of(0, 1),
+          "a service that shares out none");
     });
     Check.test("a cluster manager that answers", () ->
         Check.that(requested(number -> true).size() > 5, "every grant is requested"));
