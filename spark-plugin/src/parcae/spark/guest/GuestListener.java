@@ -15,6 +15,8 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.Success$;
 import org.apache.spark.TaskEndReason;
 import org.apache.spark.TaskKilled;
+import org.apache.spark.resource.ResourceProfile;
+import org.apache.spark.resource.TaskResourceRequest;
 import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
@@ -22,11 +24,13 @@ import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.scheduler.SparkListenerResourceProfileAdded;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.StageInfo;
+import org.apache.spark.scheduler.cluster.ExecutorInfo;
 import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
@@ -49,6 +53,8 @@ final class GuestListener extends SparkListener {
   private final List<Follower> followers;
   private final String jobKey;
   private final int taskCores;
+  /** Cores that a task takes, by resource profile; of profiles that do not say it, `taskCores`. */
+  private final Map<Integer, Integer> taskCoresOfProfile = new HashMap<>();
   private final Map<String, Integer> tasksOfExecutor = new HashMap<>();
   private final LostEnds jobs = new LostEnds();
   private final Map<Integer, Integer> jobOfStage = new HashMap<>();
@@ -64,7 +70,7 @@ final class GuestListener extends SparkListener {
    * @param context Spark's context
    * @param followers the receivers of events
    * @param jobKey a property by which jobs are named; empty for none
-   * @param taskCores cores that a task takes
+   * @param taskCores cores that a task takes, unless its resource profile says otherwise
    */
   GuestListener(
       Guest guest,
@@ -80,9 +86,22 @@ final class GuestListener extends SparkListener {
   }
 
   @Override
+  public void onResourceProfileAdded(SparkListenerResourceProfileAdded event) {
+    guest.attempt("noting a resource profile", () -> {
+      ResourceProfile profile = event.resourceProfile();
+      TaskResourceRequest cpus = profile.taskResourcesJMap().get(ResourceProfile.CPUS());
+      if (cpus != null) {
+        taskCoresOfProfile.put(profile.id(), Math.max(1, (int) cpus.amount()));
+      }
+    });
+  }
+
+  @Override
   public void onExecutorAdded(SparkListenerExecutorAdded event) {
     guest.attempt("noting an executor", () -> {
-      tasksOfExecutor.put(event.executorId(), event.executorInfo().totalCores() / taskCores);
+      ExecutorInfo info = event.executorInfo();
+      int each = taskCoresOfProfile.getOrDefault(info.resourceProfileId(), taskCores);
+      tasksOfExecutor.put(event.executorId(), info.totalCores() / each);
       notifyFollowers(follower -> follower.coresChanged(cores()));
     });
   }

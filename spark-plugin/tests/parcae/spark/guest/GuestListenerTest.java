@@ -8,8 +8,12 @@ import org.apache.spark.Success$;
 import org.apache.spark.TaskEndReason;
 import org.apache.spark.TaskKilled;
 import org.apache.spark.UnknownReason$;
+import org.apache.spark.resource.ResourceProfile;
+import org.apache.spark.resource.ResourceProfileBuilder;
+import org.apache.spark.resource.TaskResourceRequests;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.scheduler.SparkListenerResourceProfileAdded;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
@@ -157,12 +161,28 @@ final class GuestListenerTest {
     Check.same(one.heard, List.of("coresChanged 4"), "one whose end event was dropped");
   }
 
+  private static void profiles() {
+    GuestListenerTest one = new GuestListenerTest("");
+    for (int cpus = 1; cpus <= 2; cpus++) {
+      ResourceProfile profile =
+          new ResourceProfileBuilder().require(new TaskResourceRequests().cpus(cpus)).build();
+      one.listener.onResourceProfileAdded(new SparkListenerResourceProfileAdded(profile));
+      scala.collection.immutable.Map<String, String> empty =
+          scala.collection.immutable.Map$.MODULE$.empty();
+      ExecutorInfo info = new ExecutorInfo(
+          "host", 4, empty, empty, scala.collection.immutable.Map$.MODULE$.empty(), profile.id());
+      one.listener.onExecutorAdded(new SparkListenerExecutorAdded(0, "of " + cpus, info));
+    }
+    Check.same(one.heard, List.of("coresChanged 4", "coresChanged 6"), "tasks of 1 and 2 cores");
+  }
+
   public static void main(String[] args) throws Exception {
     Check.test("copies of tasks", GuestListenerTest::copies);
     Check.test("stages that a job lists", GuestListenerTest::stages);
     Check.test("names and the setting", GuestListenerTest::settings);
     Check.test("attempts of stages that fail", GuestListenerTest::failedStages);
     Check.test("executors that were lost", GuestListenerTest::lostExecutors);
+    Check.test("resource profiles", GuestListenerTest::profiles);
     Check.test("ends that were lost", GuestListenerTest::lostEnds);
     Check.done();
   }
