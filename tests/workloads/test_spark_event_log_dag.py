@@ -480,3 +480,16 @@ def test_unknown_cores_are_inferred_from_tasks_that_truly_overlap() -> None:
 )
 def test_parallelism_is_bucketed_by_ratio(slots: int, level: int) -> None:
     assert level_bucket(slots) == level
+
+
+def test_a_profile_without_cores_of_its_tasks_has_those_of_the_application() -> None:
+    added = executor(cores=4)
+    added["Executor Info"]["Resource Profile Id"] = 1
+    profile = {
+        "Event": "SparkListenerResourceProfileAdded",
+        "Resource Profile Id": 1,
+        "Task Resource Requests": {"gpu": {"Resource Name": "gpu", "Amount": 1.0}},
+    }
+    settings = {"spark.task.cpus": "2"}
+    environment = {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": settings}
+    assert _log([environment, profile, added]).slots_of("1") == 2

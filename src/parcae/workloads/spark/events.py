@@ -61,7 +61,10 @@ class Environment(NamedTuple):
 
 
 class ResourceProfile(NamedTuple):
-    """Number of cores that a task of a resource profile takes (since Spark 3.1)."""
+    """Number of cores that a task of a resource profile takes (since Spark 3.1).
+
+    It is 0 where the profile does not say it: then the application's setting holds.
+    """
 
     profile_id: int
     task_cpus: float
@@ -387,7 +390,7 @@ def _executor_removed(data: Any) -> ExecutorRemoved:
 
 
 def _resource_profile(data: Any) -> ResourceProfile:
-    cpus = (data.get("Task Resource Requests") or {}).get("cpus", {}).get("Amount", 1.0)
+    cpus = (data.get("Task Resource Requests") or {}).get("cpus", {}).get("Amount", 0.0)
     return ResourceProfile(_integer(data["Resource Profile Id"]), float(cpus))
 
 
