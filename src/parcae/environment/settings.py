@@ -14,7 +14,7 @@ from parcae.metrics.packing import parse_cost
 from parcae.packing.config import PackingConfig, TimeMode, most_steps
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource, LogSource, PackingSource
-from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.config import ONLY_EXECUTORS, SimulationConfig, WorldName
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.bernoulli import job_mix
 from parcae.workloads.catalog import load_workload
@@ -114,11 +114,20 @@ def _cluster_keys() -> dict[str, str]:
 
 
 def _check_choices(settings: ClusterSettings) -> None:
-    """Refuse parts of an action that the cluster does not have."""
-    if settings.idle_lengths > 0 and settings.cluster.world is WorldName.CORES:
+    """Refuse parts of an action that the cluster does not have, and settings of the other world."""
+    cluster = settings.cluster
+    is_cores = cluster.world is WorldName.CORES
+    if settings.idle_lengths > 0 and is_cores:
         raise ConfigError(
             "setting idle_lengths: the world of cores has no idle slots; "
             "leave out idle_lengths, or leave out world"
+        )
+    given = cluster.model_fields_set
+    unused = [key for key in ONLY_EXECUTORS if key in given and getattr(cluster, key) != ()]
+    if unused and is_cores:
+        raise ConfigError(
+            f"setting {unused[0]}: it exists in the world of executors only; leave it out, or "
+            "leave out world"
         )
     if settings.num_limits is not None and settings.num_limits > settings.cluster.total_executors:
         raise ConfigError(
