@@ -204,6 +204,12 @@ def test_a_trace_without_a_pace_is_refused() -> None:
         draw_sequence(_WORKLOAD, "trace:0.5", 2, 2, RandomStreams(1))
 
 
+@pytest.mark.parametrize("arrivals", ["trace:0.0000000000001", "load:0.0000000000001"])
+def test_gaps_that_end_behind_the_last_time_are_refused(arrivals: str) -> None:
+    with pytest.raises(ConfigError, match=r"2 gaps of 1e\+16 ms .* are too long"):
+        draw_sequence(_recorded(0, 4, 8), arrivals, 3, 1, RandomStreams(1))
+
+
 def test_a_sequence_is_checked_at_the_door() -> None:
     with pytest.raises(WorkloadError, match="ascending"):
         JobSequence(_WORKLOAD, np.array([0, 1]), np.array([5, 4]))

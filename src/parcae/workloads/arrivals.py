@@ -204,14 +204,24 @@ class ArrivalProcess:
             # stays the same.
             begins = rng.random(count) < 1 / _MEAN_BURST
             gaps_ms = begins * rng.exponential(_MEAN_BURST * mean_gap_ms, count)
-        if gaps_ms.sum() > LARGEST_ARRIVAL_MS:
-            raise ConfigError(
-                f"{count:,} gaps of {mean_gap_ms:g} ms on average are too long; arrivals of at "
-                f"most {LARGEST_ARRIVAL_MS:g} ms are times: choose shorter gaps or a higher load"
-            )
+        _check_last(gaps_ms.sum(), count, mean_gap_ms)
         if mean_gap_ms < _SHORT_GAP_MS:
             return np.diff(np.floor(np.cumsum(gaps_ms)), prepend=0.0).astype(np.int64)
         return np.floor(gaps_ms).astype(np.int64)
+
+
+def _check_last(last_ms: float, count: int, mean_gap_ms: float) -> None:
+    """Check that the last arrival, behind `count` gaps, is a time.
+
+    Raises:
+        ConfigError: it is too late.
+    """
+    # NaN, where an infinite gap is multiplied by 0, is no time either.
+    if not last_ms <= LARGEST_ARRIVAL_MS:
+        raise ConfigError(
+            f"{count:,} gaps of {mean_gap_ms:g} ms on average are too long; arrivals of at "
+            f"most {LARGEST_ARRIVAL_MS:g} ms are times: choose shorter gaps or a higher load"
+        )
 
 
 def recorded_work_ms(workload: Workload, runs_vary: bool = False) -> float:
@@ -241,8 +251,8 @@ def draw_sequence(
         runs_vary: runs deviate from their profiles as in the log; a target load counts that.
 
     Raises:
-        ConfigError: arrivals that cannot be parsed, or "recorded" or "trace" with more jobs than
-            were recorded.
+        ConfigError: arrivals that cannot be parsed, or whose gaps are too long, or "recorded" or
+            "trace" with more jobs than were recorded.
     """
     process = ArrivalProcess.parse(arrivals) if isinstance(arrivals, str) else arrivals
     if not isinstance(num_jobs, int | np.integer):
@@ -314,8 +324,6 @@ def _piece(
     # The upper bound is exclusive: the last possible piece ends with the last job.
     first = int(rng.integers(0, len(recorded) - num_jobs + 1))
     piece = slice(first, first + num_jobs)
-    return JobSequence(
-        workload,
-        order[piece],
-        np.floor((recorded[piece] - recorded[first]) * scale).astype(np.int64),
-    )
+    arrival_ms = np.floor((recorded[piece] - recorded[first]) * scale)
+    _check_last(arrival_ms[-1], num_jobs - 1, mean_gap_ms)
+    return JobSequence(workload, order[piece], arrival_ms.astype(np.int64))
