@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from parcae.cluster.state import World
+from parcae.errors import WorkloadError
+from parcae.policies.catalog import make_policy
+from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import NEVER_MS, Future, allocate_future
 from parcae.simulation.kernels.event_queue import (
     clear,
@@ -19,9 +22,12 @@ from parcae.simulation.kernels.event_queue import (
     sort_in_place,
 )
 from parcae.simulation.kernels.task_durations import task_duration_ms
+from parcae.simulation.run import simulate
 from parcae.simulation.tables import DurationMode, Interpolation, workload_tables
+from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations, Wave
 from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.synthetic import toy_workload
 
 _WARMUP_MS = 700
 _LOWEST = np.uint64(0)
@@ -156,6 +162,13 @@ def test_an_event_that_is_alone_may_be_far_away_but_no_other_may_be_long_before_
     assert (next_ms(future), next_executor(future)) == (80 * day_ms, 1)
     pop(future, 1)
     assert not push(future, 1, 1_000)
+
+
+def test_a_move_that_takes_too_long_is_refused_with_what_to_do() -> None:
+    sequence = JobSequence(toy_workload(), np.array([0, 1, 2]), np.zeros(3))
+    config = SimulationConfig(num_executors=3, moving_delay_ms=10**12)
+    with pytest.raises(WorkloadError, match=r"more than 24 days apart; .* or shorter delays"):
+        simulate(sequence, make_policy("fair", 3), config, 0)
 
 
 def test_heapsort() -> None:

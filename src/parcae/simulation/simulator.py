@@ -255,7 +255,7 @@ def check_status(status: int, state: ClusterState, sequence: JobSequence) -> Sta
     if status == Status.TIME_OVERFLOW:
         raise WorkloadError(
             f"{sequence.workload.name!r}: two pending events are more than 24 days apart; use a "
-            "workload with shorter tasks"
+            "workload with shorter tasks, or shorter delays"
         )
     if status == Status.COMPLETE and state.now.num_active[0] > 0:
         raise _stalled(state)
