@@ -290,7 +290,25 @@ class _PartCacheImpl(caching.CompileResultCacheImpl):
         )
 
 
-class _PartCache(caching.FunctionCache):
+class _Cache(caching.FunctionCache):
+    """A cache that no command depends on: without it, kernels are compiled."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the compiled kernel; None if it is not in the cache, or a file is damaged."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # what a damaged file raises, such as EOFError
+            with contextlib.suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the compiled kernel, unless the disk is full."""
+        with contextlib.suppress(OSError):
+            super().save_overload(sig, data)
+
+
+class _PartCache(_Cache):
     _impl_class = _PartCacheImpl
 
 
@@ -336,7 +354,7 @@ class Kernel(_Dispatcher):
         _kernels[py_func.__module__, py_func.__qualname__] = self
 
     def enable_caching(self) -> None:
-        super().enable_caching()
+        self._cache = _Cache(self.py_func)
         self.part.enable_caching()
 
     def get_call_template(self, args: Any, kws: Any) -> Any:

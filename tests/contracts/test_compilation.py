@@ -143,6 +143,36 @@ def test_a_command_says_once_that_it_compiles_and_nothing_once_all_is_compiled(
     assert second.stderr == ""
 
 
+def _sorted_with(cache: Path, before: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, ANNOUNCE: "1", "NUMBA_CACHE_DIR": str(cache)}
+    return subprocess.run(
+        [sys.executable, "-c", before + _SORT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_damaged_cache_is_compiled_again(tmp_path: Path) -> None:
+    assert _sorted_with(tmp_path).returncode == 0
+    files = [path for path in tmp_path.rglob("*.nb?") if path.is_file()]
+    assert files
+    for path in files:  # as after a loss of power
+        path.write_bytes(b"" if path.suffix == ".nbi" else path.read_bytes()[:100])
+    done = _sorted_with(tmp_path)
+    assert done.stdout == "[1, 2, 0]\n"
+    assert done.stderr.startswith("parcae: compiling kernels")
+    assert _sorted_with(tmp_path).stderr == ""
+
+
+def test_a_cache_that_is_full_is_not_needed(tmp_path: Path) -> None:
+    limited = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (1, 1))\n"
+    done = _sorted_with(tmp_path, limited)
+    assert done.stdout == "[1, 2, 0]\n"
+    assert len(done.stderr.splitlines()) == 1
+
+
 _PLAIN_SORT = """
 import sys
 import parcae.kernels
