@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import calendar
+import io
 import itertools
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -335,6 +337,32 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
     path.write_text('{"parcae_recording": 9}\n')
     with pytest.raises(FormatError, match="recording version 9; this Parcae reads 2 and 3"):
         read_recording(path)
+
+
+class _NearlyFull(io.FileIO):
+    """A file on a disk that has no room for all of the tenth line, and then has room again."""
+
+    num_lines = 0
+
+    def write(self, line: Any) -> int:
+        self.num_lines += 1
+        return super().write(line[:20] if self.num_lines == 10 else line)
+
+
+def test_a_line_that_did_not_fit_is_the_last_of_a_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Recorder._begin
+
+    def begin(self: Recorder, *args: object) -> None:
+        original(self, *args)  # type: ignore[arg-type]
+        for file in self._files.values():
+            file.stream.close()
+            file.stream = _NearlyFull(file.path.with_name(file.path.name + PART), "ab")  # type: ignore[assignment]
+
+    monkeypatch.setattr(Recorder, "_begin", begin)
+    _recorded(tmp_path, "fair")
+    assert len(read_recording(*find_recordings([tmp_path])).lines) == 9
 
 
 def test_a_disk_that_fails_ends_the_recording_and_not_the_session(

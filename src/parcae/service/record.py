@@ -8,7 +8,9 @@ learned of a job's names is written before the first message with them in a file
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -119,7 +121,7 @@ class Recorder(Watcher):
         try:
             # Unbuffered: after a crash the file has everything but a part of the last line.
             stream = path.with_name(path.name + PART).open("wb", buffering=0)
-            stream.write(orjson.dumps(head) + b"\n")
+            _write_whole(stream, orjson.dumps(head) + b"\n")
         except OSError as error:
             self._give_up(error)
             return
@@ -136,7 +138,7 @@ class Recorder(Watcher):
             line,
         )
         try:
-            file.stream.write(whole)
+            _write_whole(file.stream, whole)
         except OSError as error:
             self._give_up(error)
             return
@@ -183,6 +185,16 @@ class Recorder(Watcher):
         for file in self._files.values():
             file.stream.close()
         self._files.clear()
+
+
+def _write_whole(stream: BinaryIO, line: bytes) -> None:
+    """Write a line to an unbuffered stream.
+
+    Raises:
+        OSError: the disk is full, also if a part of the line was written.
+    """
+    if stream.write(line) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _head(service: Service, key: str, number: int) -> dict[str, Any]:
