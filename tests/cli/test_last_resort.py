@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
@@ -67,6 +69,15 @@ def test_what_failed_outside_is_no_bug_of_parcae(
     assert done.returncode == 1
     said = " ".join(["parcae: Spark ended with status 1 (spark.log):", *["a line of its log"] * 20])
     assert done.stderr == f"{said}\n"
+
+
+def test_a_current_folder_that_was_deleted_is_named(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    deleting = "import os; os.rmdir('../gone'); from parcae.cli.main import main; main()"
+    words = [sys.executable, "-c", deleting, "compare", "toy"]
+    done = subprocess.run(words, cwd=tmp_path / "gone", capture_output=True, text=True, check=False)
+    said = "parcae: the current folder does not exist any more: change to another one\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 def test_an_interrupted_command_says_so_once(

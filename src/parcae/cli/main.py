@@ -131,6 +131,9 @@ def _one_line(error: Exception) -> str:
         )
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+    # Only the search for the current folder names no file.
+    if isinstance(error, FileNotFoundError) and error.errno is not None:
+        return "the current folder does not exist any more: change to another one"
     message = " ".join(str(error).split())
     return message if len(message) <= _MOST_SHOWN else f"{message[:_MOST_SHOWN]}..."
 
