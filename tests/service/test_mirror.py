@@ -474,3 +474,22 @@ def test_an_application_that_comes_after_a_silence_brings_the_time_along() -> No
     assert mirror.clock_ms == later_ms
     mirror.take_events("silent", Events(seq=1, clock_ms=later_ms + 50))
     assert mirror.clock_ms - mirror.jobs["other", "a"].arrival_ms == 50
+
+
+def test_of_very_many_finished_tasks_only_those_that_run_take_up_cores() -> None:
+    checked = CheckedMirror()
+    run = StageMessage(
+        stage_id=0, tasks=1_000_000, started=600_004, finished=600_000, executed_ms=600_000
+    )
+    message = JobMessage(job_id="a", names=(), arrival_ms=0, stages=(run,))
+    checked.mirror.take_state("app", State(seq=1, clock_ms=0, cores=4, jobs=(message,)))
+    check_invariants(checked.mirror.state)
+    assert checked.counts("a", 0) == (1_000_000, 600_004, 600_000)
+    assert checked.mirror.num_running == 4
+    assert len(checked.mirror.state.executors) < 100
+    row = checked.mirror.jobs["app", "a"].row
+    left_ms = float(checked.mirror.state.jobs["remaining_ms"][row])
+    durations_changed(checked.mirror.state, row)
+    assert left_ms == pytest.approx(float(checked.mirror.state.jobs["remaining_ms"][row]))
+    checked.send(TasksReported(job_id="a", stage_id=0, started=300_000, finished=300_002, failed=2))
+    assert checked.counts("a", 0) == (1_000_000, 900_002, 900_002)

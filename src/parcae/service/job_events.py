@@ -52,6 +52,8 @@ from parcae.service.tables import Room, with_more_cores
 MOST = Room(20_000, 50_000, 200_000)
 #: Most tasks that run at once in one cluster.
 MOST_RUNNING = 1 << 18
+#: Of more tasks than this in a report, those that have also finished take up no row for a core.
+_MANY_TASKS = 1_000
 #: Number of ended jobs per application that are remembered: late events of them are ignored.
 _REMEMBERED = 4_096
 
@@ -260,9 +262,8 @@ class JobEvents(LiveTables):
     def _check_tasks(self, job: LiveJob, position: int, event: TasksReported) -> None:
         """Refuse more starts than the stage has tasks, and more ends than tasks are running."""
         row = self.stage_row(job, position)
-        num_tasks = int(self._stage["num_tasks"][row])
-        started = int(self._stage["num_started"][row])
-        num_running = started + event.started - int(self._stage["num_finished"][row])
+        num_tasks, started, finished = self._task_counts(row)
+        num_running = started + event.started - finished
         num_ended = event.finished + event.failed
         where = f"job {job.job_id}, stage {event.stage_id}"
         if started + event.started > num_tasks:
@@ -289,22 +290,25 @@ class JobEvents(LiveTables):
     ) -> None:
         """Apply started, finished and failed tasks of a stage, in this order."""
         row = self.stage_row(job, position)
-        if started:
-            self._start_tasks(row, started)
+        passed = self._start_tasks(row, started, finished) if started else 0
         if finished or failed:
-            tasks_ended(self.state, row, finished, failed, executed_ms)
+            tasks_ended(self.state, row, finished - passed, failed, executed_ms)
             job.worked_ms += executed_ms
         has_all = self._stage["num_finished"][row] == self._stage["num_tasks"][row]
         if finished and has_all and not self._settings.follows_simulator:
             self._complete(job, position)
 
-    def _start_tasks(self, row: int, started: int) -> None:
+    def _start_tasks(self, row: int, started: int, finished: int) -> int:
+        """Start tasks. Returns how many of the `finished` ones among them are counted as such."""
         if self._stage["num_parents_unsaturated"][row] > 0:
             # The stage runs, so it is runnable even if its parents have not ended here.
             self._stage["num_parents_unfinished"][row] = 0
             reveal_stage(self.state, row)
             if row in self._reveals:
                 self._reveals.remove(row)
+        passed = min(started, finished) if started > _MANY_TASKS else 0
+        self._pass_tasks(row, passed)
+        started -= passed
         # More tasks may run than the cluster has cores: then rows are added that stand for none.
         while started:
             begun = int(tasks_started(self.state, row, started))
@@ -316,6 +320,7 @@ class JobEvents(LiveTables):
                         Code.TOO_LARGE, f"more than {MOST_RUNNING} tasks run in one cluster"
                     )
                 self._use(with_more_cores(self.state, num_rows))
+        return passed
 
     def _complete(self, job: LiveJob, position: int) -> None:
         """End a stage whose tasks have all finished, and the job if it was the last stage."""
@@ -347,8 +352,7 @@ class JobEvents(LiveTables):
 
     def _stage_changed(self, job: LiveJob, position: int, num_tasks: int) -> None:
         row = self.stage_row(job, position)
-        started = int(self._stage["num_started"][row])
-        finished = int(self._stage["num_finished"][row])
+        _, started, finished = self._task_counts(row)
         if position in job.ended:
             return
         if num_tasks < started:
@@ -377,9 +381,7 @@ class JobEvents(LiveTables):
         if finished:
             rerun_tasks(self.state, row, min(finished, num_tasks))
         if num_tasks > finished:
-            counts = [
-                int(self._stage[name][row]) for name in ("num_tasks", "num_started", "num_finished")
-            ]
+            counts = self._task_counts(row)
             set_counts(self.state, row, counts[0] + num_tasks - finished, counts[1], counts[2])
         if self._stage["task_ms"][row] == 0.0:
             self._stage["task_ms"][row] = job.recurring.guess_ms

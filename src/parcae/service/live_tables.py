@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from parcae.cluster.kernels.cores import set_counts
 from parcae.cluster.kernels.serving import resize, update_virtual_run
 from parcae.cluster.state import ClusterState, VirtualRun
 from parcae.service.jobs import DurationModel, RecurringJob
@@ -231,6 +232,21 @@ class LiveTables:
     def stage_row(self, job: LiveJob, position: int) -> int:
         """The row of the stage at a position of the job."""
         return int(self._job["stage_start"][job.row]) + job.num_hidden + position
+
+    def _task_counts(self, row: int) -> tuple[int, int, int]:
+        """Numbers of all, of started and of finished tasks of the stage in a row."""
+        stage = self._stage
+        counts = (stage[name][row] for name in ("num_tasks", "num_started", "num_finished"))
+        num_tasks, num_started, num_finished = map(int, counts)
+        return num_tasks, num_started, num_finished
+
+    def _pass_tasks(self, row: int, count: int) -> None:
+        """Count tasks of a stage that have started and finished: they need no row for a core."""
+        if count:
+            num_tasks, num_started, num_finished = self._task_counts(row)
+            set_counts(self.state, row, num_tasks, num_started + count, num_finished + count)
+            job = self._stage["job"][row]
+            self._job["remaining_ms"][job] -= count * self._stage["task_ms"][row]
 
     def _runs(self) -> list[VirtualRun]:
         """All virtual runs: the guard's, those of the policy and the one of fair sharing."""
