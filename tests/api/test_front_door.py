@@ -163,6 +163,17 @@ def test_a_workload_or_a_number_is_not_taken_for_drawn_jobs_or_a_cluster(
             parcae.learn(jobs, cluster, tmp_path / "learned", seeds=seeds)  # type: ignore[arg-type]
 
 
+def test_arguments_of_another_type_are_refused(
+    jobs: parcae.JobSequence, cluster: parcae.Cluster
+) -> None:
+    with pytest.raises(ConfigError, match=r"^seed is 1\.5: give 0 or more, as a whole number"):
+        parcae.compare(jobs, ["fair"], cluster, seed_start=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^processes is 1\.5: give 1 or more, or None"):
+        parcae.compare(jobs, ["fair"], cluster, processes=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^arrivals None are not understood: write batch, "):
+        jobs.workload.draw(3, None, cluster, seed=1)  # type: ignore[arg-type]
+
+
 def test_a_run_has_its_figures_and_frames(
     jobs: parcae.JobSequence, cluster: parcae.Cluster, tmp_path: Path
 ) -> None:

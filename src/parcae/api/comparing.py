@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from parcae.api.checks import check_cluster, check_jobs, check_seeds
 from parcae.api.policies import PolicyLike, policy_object
 from parcae.errors import ConfigError
@@ -14,6 +16,7 @@ from parcae.evaluation.world import Progress
 from parcae.extras import naming_extras
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.random_streams import check_seed
 
 
 def compare(
@@ -45,20 +48,22 @@ def compare(
 
     Raises:
         ConfigError: jobs that were not drawn, something else than jobs or a cluster, no list of
-            policies, no number of seeds or no process.
+            policies, no number of seeds or no process, or a first seed that is negative or not
+            whole.
         PolicyError: no such policy, or one that decides something impossible.
     """
     check_jobs(jobs)
     check_cluster(cluster)
     check_seeds(seeds)
+    check_seed(seed_start)
     if not jobs.arrivals:
         raise ConfigError("these jobs were not drawn: compare on jobs from `Workload.draw`")
     if isinstance(policies, str):
         raise ConfigError(f"policies is the text {policies!r}: give a list, [{policies!r}]")
     if not isinstance(policies, Iterable):
         raise ConfigError(f"policies is {policies!r}: give a list of policies")
-    if processes is not None and processes < 1:
-        raise ConfigError(f"processes is {processes}: give 1 or more, or None for all cores")
+    if processes is not None and (not isinstance(processes, int | np.integer) or processes < 1):
+        raise ConfigError(f"processes is {processes!r}: give 1 or more, or None for all cores")
     made = [policy_object(policy, jobs.workload, cluster) for policy in policies]
     return compare_policies(
         ClusterWorld(jobs.workload, cluster, jobs.arrivals, jobs.num_jobs),

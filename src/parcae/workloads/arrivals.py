@@ -255,6 +255,8 @@ def draw_sequence(
             "trace" with more jobs than were recorded.
     """
     process = ArrivalProcess.parse(arrivals) if isinstance(arrivals, str) else arrivals
+    if not isinstance(process, ArrivalProcess):
+        raise ConfigError(f"arrivals {arrivals!r} are not understood: {_ARRIVALS_HELP}")
     if not isinstance(num_jobs, int | np.integer):
         raise ConfigError(f"num_jobs is {num_jobs!r}: give a whole number of jobs")
     if num_jobs < 1:
