@@ -21,11 +21,16 @@ def test_the_first_interrupt_asks_and_the_handler_is_given_back():
 def test_a_log_that_does_not_fit_is_reported_with_the_file(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="an extra")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        with pytest.raises(OSError, match="too large") as error, ScalarLog(tmp_path, 1) as log:
+
+    def write_much() -> None:
+        with ScalarLog(tmp_path, 1) as log:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
             for iteration in range(1, 100):
                 log.write(iteration, {"run/seconds": 1.0})
+
+    try:
+        with pytest.raises(OSError, match="too large") as error:
+            write_much()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     (written,) = (tmp_path / "tensorboard").iterdir()

@@ -26,7 +26,7 @@ def open_closed_streams() -> None:
 
 
 class _Unread(io.FileIO):
-    """A stream that drops what nobody reads any more."""
+    """A stream that drops what is not read any more."""
 
     def write(self, data: Any) -> int:
         try:
@@ -36,7 +36,7 @@ class _Unread(io.FileIO):
 
 
 def outlive_readers() -> None:
-    """Go on where nobody reads the output any more (`| head`): the command has files to write."""
+    """Go on where the output is not read any more (`| head`): the command has files to write."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if not isinstance(stream, io.TextIOWrapper):

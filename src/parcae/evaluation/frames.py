@@ -91,9 +91,7 @@ def comparison_frame(comparison: Comparison) -> pl.DataFrame:
         rows.append(
             {
                 "policy": printable(policy.name),
-                "variant": printable(
-                    comparison.resolved.variants.get(policy.name, policy.name)
-                ),
+                "variant": printable(comparison.resolved.variants.get(policy.name, policy.name)),
                 **policy.means(),
                 "average_jct_low_s": jct.low,
                 "average_jct_high_s": jct.high,

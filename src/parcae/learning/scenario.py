@@ -178,7 +178,10 @@ class Runs:
         return np.concatenate(costs)
 
     def finished_jobs(self, run: int) -> FinishedJobs:
-        """The jobs of a run of the last policy. One run has more of them than another if its end cuts it off."""
+        """The jobs of a run of the last policy.
+
+        One run has more of them than another if its end cuts it off.
+        """
         states = self.simulators.states
         return finished_jobs(
             self.sequences[run].arrival_ms,

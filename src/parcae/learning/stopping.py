@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from socket import gethostname
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -72,7 +72,7 @@ class ScalarLog:
             place.mkdir(parents=True, exist_ok=True)
             # TensorBoard reads the files of a folder in the order of their names.
             began = "{:010d}.{:09d}".format(*divmod(time.time_ns(), 10**9))
-            self._path = place / f"events.out.tfevents.{began}.{gethostname()}.{os.getpid()}"
+            self._path = place / f"events.out.tfevents.{began}.{platform.node()}.{os.getpid()}"
             self._stream = self._path.open("xb")
             # The first event of a file has its version. The second hides what came after a crash.
             self._add(file_version="brain.Event:2")

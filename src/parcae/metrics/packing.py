@@ -151,7 +151,7 @@ def typical_cost(batch: PackingBatch, cost: Cost, log_of: npt.ArrayLike) -> floa
         log_of: int64[num_sequences], the log of each sequence, see
             `parcae.packing.sources.origins`.
     """
-    # Utilization is a negative cost, of which there is no geometric mean.
+    # Utilization is a negative cost, and has no geometric mean.
     if cost is Cost.UTILIZATION or batch.config.mode is not TimeMode.EXACT:
         return mean_cost(batch, cost)
     _, log = np.unique(np.asarray(log_of)[batch.sequence_rows], return_inverse=True)
