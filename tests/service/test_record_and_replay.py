@@ -229,6 +229,12 @@ def test_a_folder_has_all_parts_of_its_newest_recording(
     assert not {*first} & {*second}
 
 
+def test_services_that_start_within_a_second_have_recordings_of_their_own(tmp_path: Path) -> None:
+    for _ in range(3):
+        _recorded(tmp_path, "fifo")
+    assert len(list(tmp_path.iterdir())) == 3
+
+
 def test_of_recordings_of_one_second_the_one_of_the_last_session_is_the_newest(
     tmp_path: Path,
 ) -> None:
@@ -249,7 +255,7 @@ def test_the_time_in_a_recordings_name_is_not_set_back_with_the_local_time(
         monkeypatch.undo()
         time.tzset()
     (path,) = tmp_path.iterdir()
-    named_s = calendar.timegm(time.strptime(path.name.partition("-")[0], "%Y%m%dT%H%M%SZ"))
+    named_s = calendar.timegm(time.strptime(path.name.partition(".")[0], "%Y%m%dT%H%M%S"))
     assert abs(named_s - read_recording(path).head["wall_ms"] / 1e3) < 60
 
 

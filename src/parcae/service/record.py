@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -109,8 +110,9 @@ class Recorder(Watcher):
         if self._is_broken:
             return
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", key).lstrip(".")[:80] or "application"
-        # All parts have the name of the first, by which they are found.
-        began = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        # All parts have the name of the first, by which they are found. A service that starts again
+        # counts its sessions anew, so that only the time tells their recordings apart.
+        began = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
         stem = f"{began}-{name}-{session.name}"
         number = 1
         if last is not None:
