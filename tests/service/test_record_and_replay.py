@@ -7,6 +7,7 @@ import io
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -355,18 +356,23 @@ class _NearlyFull(io.FileIO):
         return super().write(line[:20] if self.num_lines == 10 else line)
 
 
-def test_a_line_that_did_not_fit_is_the_last_of_a_recording(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _write_elsewhere(monkeypatch: pytest.MonkeyPatch, stream: Callable[[Path], Any]) -> None:
+    """Let recorders write to the stream that is made for their file."""
     original = Recorder._begin
 
     def begin(self: Recorder, *args: object) -> None:
         original(self, *args)  # type: ignore[arg-type]
         for file in self._files.values():
             file.stream.close()
-            file.stream = _NearlyFull(file.path.with_name(file.path.name + PART), "ab")  # type: ignore[assignment]
+            file.stream = stream(file.path.with_name(file.path.name + PART))
 
     monkeypatch.setattr(Recorder, "_begin", begin)
+
+
+def test_a_line_that_did_not_fit_is_the_last_of_a_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write_elsewhere(monkeypatch, lambda part: _NearlyFull(part, "ab"))
     _recorded(tmp_path, "fair")
     assert len(read_recording(*find_recordings([tmp_path])).lines) == 9
 
@@ -374,14 +380,6 @@ def test_a_line_that_did_not_fit_is_the_last_of_a_recording(
 def test_a_disk_that_fails_ends_the_recording_and_not_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Recorder._begin
-
-    def begin(self: Recorder, *args: object) -> None:
-        original(self, *args)  # type: ignore[arg-type]
-        for file in self._files.values():
-            file.stream.close()
-            file.stream = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
-
-    monkeypatch.setattr(Recorder, "_begin", begin)
+    _write_elsewhere(monkeypatch, lambda _: io.FileIO("/dev/full", "wb"))
     client = _recorded(tmp_path, "fair")
     assert len(client.tasks) == client.sequence.num_tasks

@@ -32,12 +32,12 @@ from parcae.service.protocol import (
 )
 from parcae.service.tables import Room
 from parcae.service.yielding import make_way
+from parcae.units import MS_PER_S
 
 #: Infinite tiers are sent as this number: JSON has no infinity.
 _LARGEST_TIER = 1e300
 #: Largest difference between the clocks of applications that share a cluster.
 _MOST_SKEW_MS = 60_000
-_MS_PER_S = 1e3
 
 
 class Mirror(JobEvents):
@@ -88,7 +88,7 @@ class Mirror(JobEvents):
         if self._settings.num_cores is not None and self._clocks:
             ahead_ms = message.clock_ms - self.clock_ms
             # While nothing happens, no application reports its clock.
-            silent_ms = _MS_PER_S * max(0.0, self._now_s() - self._heard_s)
+            silent_ms = MS_PER_S * max(0.0, self._now_s() - self._heard_s)
             is_near = -_MOST_SKEW_MS <= ahead_ms <= _MOST_SKEW_MS + silent_ms
             self._offsets[application] = 0 if is_near else -ahead_ms
         self._clocks[application] = message.clock_ms
