@@ -102,6 +102,20 @@ def test_an_application_counts_once_however_many_copies_there_are(tmp_path: Path
     assert f"Left out {tmp_path}/download.zip!app-1: {copy_of}" in report.notes
 
 
+@pytest.mark.parametrize("name", ["app-1.gz", "zz-app-1.gz"])
+def test_a_compressed_copy_is_the_most_complete_although_it_is_smaller(
+    tmp_path: Path, name: str
+) -> None:
+    data = small_log(runs=30, start=application_start("app-1"))
+    # A copy that was made while the application ran.
+    early = data[: len(data) // 2]
+    compressed = gzip.compress(data)
+    assert len(compressed) < len(early)
+    (tmp_path / "app-1").write_bytes(early)
+    (tmp_path / name).write_bytes(compressed)
+    assert _weights(tmp_path) == (30.0,)
+
+
 def test_a_rolling_log_is_a_copy_of_its_zip_download(tmp_path: Path) -> None:
     log = _rolling(tmp_path, small_log(runs=2, start=application_start("app-1")))
     with zipfile.ZipFile(tmp_path / "download.zip", "w") as archive:
@@ -227,6 +241,14 @@ def test_a_cut_part_inside_a_rolling_log_is_refused(tmp_path: Path, kept: bytes)
     part.write_bytes(zstandard.compress(kept))
     with pytest.raises(FormatError, match=r"events_2_app-1.zstd is cut off.*copy it again"):
         read_spark_event_logs([log])
+
+
+def test_an_empty_last_part_of_a_rolling_log_is_no_cut_line(tmp_path: Path) -> None:
+    log = _rolling(tmp_path, small_log(runs=12))
+    (log / "events_4_app-1").touch()
+    workload, report = read_spark_event_logs([log])
+    assert workload.weights == (12.0,)
+    assert not any("truncated" in note for note in report.notes)
 
 
 def test_the_last_part_of_a_rolling_log_may_be_cut(tmp_path: Path) -> None:

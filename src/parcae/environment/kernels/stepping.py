@@ -13,11 +13,11 @@ from parcae.kernels import inlined, kernel, row_of
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import start, step
 from parcae.simulation.kernels.simulations import simulation_of
+from parcae.units import MS_PER_S
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _COMPLETE = int(Status.COMPLETE)
 _ENDED = int(Status.ENDED)
-_MS_PER_S = 1000
 
 
 @inlined
@@ -80,13 +80,13 @@ def _cost_s(state, status, is_makespan):  # type: ignore[no-untyped-def]
     now = state.now
     if not is_makespan:
         open_ms = now.num_active[0] * (now.clock_ms[0] - now.accounted_ms[0])
-        return (now.job_ms[0] + open_ms) / _MS_PER_S
+        return (now.job_ms[0] + open_ms) / MS_PER_S
     if status != _COMPLETE:
-        return now.clock_ms[0] / _MS_PER_S
+        return now.clock_ms[0] / MS_PER_S
     last_ms = 0
     for job in range(now.num_jobs[0]):
         last_ms = max(last_ms, state.jobs.completion_ms[job])
-    return last_ms / _MS_PER_S
+    return last_ms / MS_PER_S
 
 
 @inlined

@@ -126,7 +126,7 @@ def _one_copy_each(sources: Sequence[LogSource], notes: list[str]) -> tuple[LogS
         copies.setdefault(_application_start(source) or source, []).append(source)
     kept = []
     for same in copies.values():
-        first, *others = sorted(same, key=_incompleteness)
+        first, *others = sorted(same, key=_incompleteness) if len(same) > 1 else same
         kept.append(first)
         notes += [
             f"Left out {other.label}: the same application as {first.label}." for other in others
@@ -140,8 +140,20 @@ def _incompleteness(source: LogSource) -> tuple[bool, int, int]:
     A copy that was made while the application ran lacks its last events, and a rolling log its
     last parts.
     """
-    num_bytes = sum(part.size for part in source.parts)
+    num_bytes = sum(_content_size(part) for part in source.parts)
     return source.name.endswith(".inprogress"), -len(source.parts), -num_bytes
+
+
+def _content_size(part: LogPart) -> int:
+    """The bytes of a part without compression, as far as they can be read."""
+    size = 0
+    try:
+        with open_part(part) as stream:
+            for piece in _pieces(Counting(stream, None), part.label):
+                size += len(piece)
+    except FormatError:
+        pass
+    return size
 
 
 def _application_start(source: LogSource) -> ApplicationStart | None:

@@ -83,7 +83,7 @@ def read_applications(
             if not _read_part(part, log, tally, advance):
                 raise FormatError(f"{part.label} is cut off, and parts follow it; copy it again")
         # The application was killed, or is still running: this is no bad line.
-        if not _read_part(last, log, tally, advance):
+        if _read_part(last, log, tally, advance) is False:
             tally.num_truncated += 1
         yield log
 
@@ -107,9 +107,12 @@ def _advance(
 
 def _read_part(
     part: LogPart, log: ApplicationLog, tally: LineTally, advance: Callable[[int], None] | None
-) -> bool:
-    """Add the events of one file to the log; whether its last line is complete."""
-    is_complete = False
+) -> bool | None:
+    """Add the events of one file to the log.
+
+    Returns whether its last line is complete; None if it has no line.
+    """
+    is_complete = None
     for number, (line, is_whole) in enumerate(read_lines(part, advance), start=1):
         if not line or line.isspace():
             continue
