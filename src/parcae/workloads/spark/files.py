@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -126,6 +127,7 @@ def _one_copy_each(sources: Sequence[LogSource], notes: list[str]) -> tuple[LogS
         copies.setdefault(_application_start(source) or source, []).append(source)
     kept = []
     for same in copies.values():
+        # Only copies are read to their end to be compared.
         first, *others = sorted(same, key=_incompleteness) if len(same) > 1 else same
         kept.append(first)
         notes += [
@@ -145,14 +147,11 @@ def _incompleteness(source: LogSource) -> tuple[bool, int, int]:
 
 
 def _content_size(part: LogPart) -> int:
-    """The bytes of a part without compression, as far as they can be read."""
+    """The bytes in the lines of a part, as far as they can be read."""
     size = 0
-    try:
-        with open_part(part) as stream:
-            for piece in _pieces(Counting(stream, None), part.label):
-                size += len(piece)
-    except FormatError:
-        pass
+    with suppress(FormatError):
+        for line, _ in read_lines(part):
+            size += len(line)
     return size
 
 
