@@ -17,11 +17,11 @@ from parcae.service.client import Client
 from parcae.service.demonstration import simulated_client
 from parcae.service.protocol import PROTOCOL_VERSION, Hello, Ping, new_nonce
 from parcae.service.simulated_client import SimulatedClient
+from parcae.units import MS_PER_S
 from parcae.workloads.job import Workload
 
 #: Messages that are not counted: the first ones also load compiled code and touch new memory.
 _WARM_UP = 200
-_MS_PER_S = 1e3
 _NUM_PINGS = 3_000
 
 
@@ -133,7 +133,7 @@ def _play(port: int, simulated: SimulatedClient) -> list[tuple[float, bool]]:
             is_plan = any(event.type != "tasks" for event in message.events)
             start = time.perf_counter()
             reply = client.orders(message)
-            timed.append((_MS_PER_S * (time.perf_counter() - start), is_plan))
+            timed.append((MS_PER_S * (time.perf_counter() - start), is_plan))
             simulated.apply_orders(reply)
     return timed
 
@@ -168,5 +168,5 @@ def _ping(port: int) -> list[float]:
         for seq in range(_NUM_PINGS):
             start = time.perf_counter()
             client.ask(Ping(seq=seq))
-            times_ms.append(_MS_PER_S * (time.perf_counter() - start))
+            times_ms.append(MS_PER_S * (time.perf_counter() - start))
     return times_ms[_WARM_UP:]

@@ -31,11 +31,11 @@ from parcae.policies.rollouts.names import is_rollout, rollout_policy
 from parcae.policies.rollouts.policy import RolloutPlanner
 from parcae.service.tables import Repacked, Room, copy_virtual
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.units import MS_PER_S
 from parcae.workloads.job import Workload
 from parcae.workloads.limits import MOST_EXECUTORS
 
 _LOG = logging.getLogger(__name__)
-_MS_PER_S = 1e3
 #: Time of a plan that is tried in rollouts, if the policy's name does not say it.
 _LIVE_BUDGET_MS = 10.0
 
@@ -193,7 +193,7 @@ class Planning:
             self._fair.kernels[0](state, orders_of(state), *self._fair_arguments)
             accept_orders(state)
             is_fallback = True
-        return Plan(_MS_PER_S * (time.perf_counter() - start), is_fallback)
+        return Plan(MS_PER_S * (time.perf_counter() - start), is_fallback)
 
     @staticmethod
     def _begin(state: ClusterState) -> None:

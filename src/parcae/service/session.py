@@ -43,9 +43,9 @@ from parcae.service.protocol import (
     proof_mac,
 )
 from parcae.service.sharing import Sharing
+from parcae.units import MS_PER_S
 
 _LOG = logging.getLogger(__name__)
-_MS_PER_S = 1e3
 
 
 class Scope(StrEnum):
@@ -424,7 +424,7 @@ class Session:
     def _request(self, message: State | Events) -> ServerMessage:
         start = time.perf_counter()
         reply = self._carry_out(message)
-        took_ms = _MS_PER_S * (time.perf_counter() - start)
+        took_ms = MS_PER_S * (time.perf_counter() - start)
         self.service.tell(lambda watcher: watcher.answered(self, message, took_ms))
         return reply
 
