@@ -118,6 +118,17 @@ def test_ends_that_spark_does_not_count_as_failures_are_none() -> None:
     }
 
 
+def test_an_executor_that_never_came_up_is_not_lost() -> None:
+    end = {"Event": "SparkListenerApplicationEnd", "Timestamp": _HOUR}
+    crashes = [_removed(str(n), n * 1_000, "Command exited with code 1") for n in range(1, 9)]
+    log = ApplicationLog("log")
+    for line in to_bytes([executor("1", 4), *crashes[1:], end]).splitlines():
+        event = parse_event(line)
+        assert event is not None
+        log.add(event)
+    assert logged_faults(log).num_lost_executors == 0
+
+
 def test_the_rates_of_the_log_are_simulated(tmp_path: Path) -> None:
     workload, _ = _imported(tmp_path)
     found = resolve_faults(Faults(from_log=True, straggler_share=0.1), workload)

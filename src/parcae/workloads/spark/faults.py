@@ -20,7 +20,9 @@ def logged_faults(log: ApplicationLog) -> LoggedFaults:
     last_ms = int(tasks.finish_ms.max(initial=0))
     end_ms = log.end_ms if log.end_ms > 0 else last_ms
     outcomes = Counter(tasks.outcome.tolist())
-    losses = sorted(one.time_ms for one in log.removed.values() if _is_loss(one, end_ms))
+    # Spark also logs the removal of executors that failed while they started, and never were up.
+    removed = [one for name, one in log.removed.items() if name in log.executors]
+    losses = sorted(one.time_ms for one in removed if _is_loss(one, end_ms))
     restarts = _restarts_ms(losses, log)
     slots = Counter(log.slots_of(name) for name in log.executors)
     del slots[UNKNOWN_SLOTS]
