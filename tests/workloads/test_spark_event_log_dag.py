@@ -65,6 +65,26 @@ def test_a_skipped_stage_is_the_one_with_the_same_highest_rdd_that_ran_before() 
     assert _parents(_only_run(events)) == [(set(), set()), ({0}, set())]
 
 
+def test_a_stage_waits_for_its_parents_where_the_clock_stepped_back() -> None:
+    scan = stage_info(0, 1, rdd=7)
+    join = stage_info(1, 1, (0,), rdd=8)
+    skipped = stage_info(2, 1, (0,), rdd=8)
+    last = stage_info(3, 1, (2,), rdd=9)
+    events = [
+        executor(),
+        sql_start(0, 1_000),
+        job_start(0, 1_000, [scan, join], **IN_SQL),
+        *ran(scan, 1_000, 1_100),
+        *ran(join, 700, 800),
+        job_end(0),
+        job_start(1, 400, [skipped, last], **IN_SQL),
+        *ran(last, 400, 500),
+        job_end(1),
+        sql_end(0),
+    ]
+    assert _parents(_only_run(events)) == [(set(), set()), ({0}, set()), ({1}, set())]
+
+
 def test_a_stage_without_tasks_is_bridged() -> None:
     first = stage_info(0, 1)
     empty = stage_info(1, 0, (0,))

@@ -151,14 +151,16 @@ def _job_run(
     if any(log.lacks_end_of(stage_id) for stage_id in own_stages(group, owner)):
         return "had a stage whose end is missing in the log"
     kept = _stages_that_ran(group, log, owner)
-    order = sorted(kept, key=lambda stage_id: (kept[stage_id].submission_ms, stage_id))
+    infos = {info.stage_id: info for job in group.jobs for info in job.stages}
+    infos.update({stage_id: record.info for stage_id, record in kept.items()})
+    order = _in_order_of_submission(kept, infos)
     if not order:
         return "ran no stage (everything was skipped or empty)"
     samples = tasks.samples(order)
     if samples is None:
         return "had a stage without a successful task in the log"
     position = {stage_id: index for index, stage_id in enumerate(order)}
-    parents = _data_parents(group, kept, position)
+    parents = _data_parents(group, kept, infos, position)
     control = _control_parents(group, kept, position, parents)
     stages = [
         StageRun(
@@ -197,6 +199,25 @@ def _stages_that_ran(
     }
 
 
+def _in_order_of_submission(kept: dict[int, StageRecord], infos: dict[int, StageInfo]) -> list[int]:
+    """The stages that ran, in order of submission.
+
+    Where the clock stepped back, a stage was submitted when the last of its parents was. `infos`
+    contain skipped stages, too: they were submitted when the stage of the same RDD was.
+    """
+    submitted_ms: dict[int, int] = {}
+    of_rdd_ms: dict[int, int] = {}
+    # Spark numbers a stage after its parents.
+    for stage_id, info in sorted(infos.items()):
+        ran = kept.get(stage_id)
+        own_ms = of_rdd_ms.get(info.top_rdd, -1) if ran is None else ran.submission_ms
+        of_parents_ms = [submitted_ms[p] for p in info.parents or () if p in submitted_ms]
+        submitted_ms[stage_id] = max([own_ms, *of_parents_ms])
+        if ran is not None and info.top_rdd >= 0:
+            of_rdd_ms[info.top_rdd] = submitted_ms[stage_id]
+    return sorted(kept, key=lambda stage_id: (submitted_ms[stage_id], stage_id))
+
+
 def _pool(group: JobGroup, log: ApplicationLog) -> str:
     """The scheduler pool of a group.
 
@@ -207,14 +228,15 @@ def _pool(group: JobGroup, log: ApplicationLog) -> str:
 
 
 def _data_parents(
-    group: JobGroup, kept: dict[int, StageRecord], position: dict[int, int]
+    group: JobGroup,
+    kept: dict[int, StageRecord],
+    infos: dict[int, StageInfo],
+    position: dict[int, int],
 ) -> dict[int, set[int]]:
     """Parents of every stage, without those inferred from timing.
 
     They follow from Parent IDs (skipped stages are resolved), broadcasts and subqueries.
     """
-    infos = {info.stage_id: info for job in group.jobs for info in job.stages}
-    infos.update({stage_id: record.info for stage_id, record in kept.items()})
     by_rdd: dict[int, list[int]] = defaultdict(list)
     # `position` is in order of submission, so the stages of one RDD are in that order, too.
     for stage_id in position:
