@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ def test_bad_rows_are_counted_with_their_lines(tmp_path: Path) -> None:
     _, report = read_alibaba(path, max_bad_share=0.7)
     assert report.num_bad_rows == 2
     assert report.bad_samples[1].startswith(f"{path}:3: 2 columns")
+
+
+@pytest.mark.parametrize("header", [[], ["task_name,instance_num,job_name"]])
+def test_a_byte_order_mark_belongs_to_no_name(tmp_path: Path, header: list[str]) -> None:
+    rows = ["M1,1,j_1,1,Terminated,10,20,100,1", "R2_1,1,j_1,1,Terminated,20,30,100,1"]
+    path = _csv(tmp_path, *header, *rows)
+    path.write_bytes(BOM_UTF8 + path.read_bytes())
+    (job,) = read_alibaba(path)[0].jobs
+    assert [(stage.name, stage.parents) for stage in job.stages] == [("M1", ()), ("R2_1", (0,))]
 
 
 def test_rows_behind_a_quoted_line_break_have_the_numbers_of_their_lines(tmp_path: Path) -> None:
