@@ -17,7 +17,7 @@ from parcae.errors import ConfigError
 from parcae.spark import build as building
 from parcae.spark.applications import running_service
 from parcae.spark.build import build_plugin, plugin_folder, sources_hash
-from parcae.spark.defaults import CLASS_PATH, PLUGINS
+from parcae.spark.defaults import CLASS_PATH, PLUGINS, SparkDefaults
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 from parcae.spark.launch import PluginSettings, spark_arguments
 from parcae.spark.linkage import PLUGIN_CLASS
@@ -152,6 +152,20 @@ def test_plugins_and_class_path_of_the_installation_are_kept_beside_ours(tmp_pat
     both = spark_arguments(SETTINGS, [*options, "--load-spark-defaults", "a.py"], spark)
     assert _conf(both)[CLASS_PATH] == f"/cache/plugin.jar{os.pathsep}/a.jar"
     assert both[-1] == "a.py"
+
+
+def test_values_of_the_installation_may_have_escapes(tmp_path: Path) -> None:
+    file = tmp_path / "spark-defaults.conf"
+    file.write_text(
+        "spark.parcae.service host\\:7177\n"
+        "spark.parcae.policy=C\\:\\\\caf\\u00e9\\ 1.json \n"
+        "spark.app.name = \\tnightly\\ \n"
+    )
+    assert SparkDefaults.read(file).values == {
+        "spark.parcae.service": "host:7177",
+        "spark.parcae.policy": "C:\\caf\xe9 1.json",
+        "spark.app.name": "nightly",
+    }
 
 
 def test_the_application_keeps_its_own_dashes(

@@ -13,7 +13,10 @@ from parcae.spark.linkage import PLUGIN_CLASS
 
 CLASS_PATH = "spark.driver.extraClassPath"
 PLUGINS = "spark.plugins"
-_PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*?)\s*")
+_PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*)")
+#: A backslash and what it escapes; Java's programs write "hdfs\://HOST".
+_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -29,6 +32,17 @@ def _lines(text: str) -> Iterator[str]:
 def _is_continued(line: str) -> bool:
     is_comment = line.lstrip().startswith(("#", "!"))
     return not is_comment and (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _plain(value: str) -> str:
+    """A value without the escapes of Java's properties, and without blanks at its ends."""
+
+    def meant(match: re.Match[str]) -> str:
+        escaped = match[1]
+        is_code = len(escaped) > 1
+        return chr(int(escaped[1:], 16)) if is_code else _CONTROLS.get(escaped, escaped)
+
+    return _ESCAPED.sub(meant, value).strip()
 
 
 @dataclass(frozen=True)
@@ -58,7 +72,7 @@ class SparkDefaults:
         except OSError:
             return cls()
         matches = (_PROPERTY.fullmatch(line) for line in _lines(text))
-        return cls(path, {each[1]: each[2] for each in matches if each})
+        return cls(path, {each[1]: _plain(each[2]) for each in matches if each})
 
     @property
     def plugins(self) -> list[str]:
