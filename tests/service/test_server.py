@@ -21,7 +21,17 @@ from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.service.client import Client
 from parcae.service.frames import frame
-from parcae.service.protocol import Error, Hello, Orders, Ping, Pong, State, new_nonce
+from parcae.service.protocol import (
+    Error,
+    Events,
+    Hello,
+    JobEnded,
+    Orders,
+    Ping,
+    Pong,
+    State,
+    new_nonce,
+)
 from parcae.service.serve import ServeSettings, serve
 from parcae.service.server import Server, ServerConfig, read_secret
 from parcae.service.session import Service, Session
@@ -157,6 +167,21 @@ def test_a_session_that_is_refused_leaves_when_nobody_works_on_the_shared_cluste
     stop()
     assert held
     assert all(held)
+
+
+def test_orders_that_another_application_caused_are_not_taken_for_a_reply() -> None:
+    server, stop = serve_in_thread(
+        lambda: Server(service_of(sharing=Sharing(num_cores=4)), ServerConfig())
+    )
+    with Client("127.0.0.1", server.port) as client, Client("127.0.0.1", server.port) as other:
+        client.greet(_hello("client"))
+        other.greet(_hello("other"))
+        jobs = (job_of("a", (8, ())),)
+        assert client.orders(State(seq=1, clock_ms=0, cores=4, jobs=jobs)).executors == 4
+        assert other.orders(State(seq=1, clock_ms=0, cores=0, jobs=jobs)).executors == 2
+        orders = client.orders(Events(seq=2, clock_ms=1, events=(JobEnded(job_id="a"),)))
+        assert (orders.seq, orders.jobs) == (2, ())
+    stop()
 
 
 def test_a_wrong_secret_is_denied_and_the_right_one_is_not(start: Start) -> None:

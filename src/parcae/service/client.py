@@ -14,10 +14,12 @@ from parcae.service.protocol import (
     ClientMessage,
     Code,
     Error,
+    Events,
     Hello,
     Orders,
     Proof,
     ServerMessage,
+    State,
     Welcome,
     decode_server_message,
     encode,
@@ -86,13 +88,18 @@ class Client:
         self.send(message)
         return self.receive()
 
-    def orders(self, message: ClientMessage) -> Orders:
+    def orders(self, message: State | Events) -> Orders:
         """Send `state` or `events` and return the orders in the reply.
+
+        Orders that another application caused may come before it; they are out of date then.
 
         Raises:
             ProtocolError: the service refused the request.
         """
-        return _expected(self.ask(message), Orders)
+        orders = _expected(self.ask(message), Orders)
+        while orders.seq != message.seq:
+            orders = _expected(self.receive(), Orders)
+        return orders
 
     def greet(self, hello: Hello, secret: bytes | None = None) -> Welcome:
         """Open the session; if the service has a secret, prove it and check the service's proof.
