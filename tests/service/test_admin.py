@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
 import parcae.service
 from parcae.service import board
@@ -157,3 +159,22 @@ def test_the_chart_goes_on_when_the_machines_clock_is_set_back(
     (cluster,) = snapshot["clusters"]
     assert [at_s for at_s, _, _ in cluster["history"]] == [5_000.0, 1_000.0, 1_000.0]
     assert snapshot["uptime_s"] == 2.0
+
+
+def test_metrics_may_be_read_while_the_other_thread_takes_a_sample() -> None:
+    service = service_of()
+    seen = Board(service)
+    service.watchers.append(seen)
+
+    class Meanwhile(dict[str, Any]):
+        """What happens in the event loop while a sample is written in the other thread."""
+
+        def setdefault(self, name: str, default: Any = None) -> Any:
+            Speaker(service, "late").state(4)
+            assert b"parcae_cores 8.0" in generate_latest(seen.registry)
+            return super().setdefault(name, default)
+
+    seen._history = Meanwhile()
+    Speaker(service).state(4)
+    assert service.watchers == [seen]
+    assert list(seen._history) == ["app"]

@@ -126,15 +126,17 @@ class Board(Watcher):
             look: looks at a cluster of a name.
         """
         mirrors = dict(self.service.mirrors)
-        for name in [name for name in seen if name not in mirrors]:
-            del seen[name]
+        # The event loop and the thread for heavy messages may look at the same time.
+        for name in tuple(seen):
+            if name not in mirrors:
+                seen.pop(name, None)
         for name, mirror in mirrors.items():
             if mirror.lock.acquire(blocking=False):
                 try:
                     seen[name] = look(name, mirror)
                 finally:
                     mirror.lock.release()
-        return seen
+        return dict(seen)
 
     def collect(self) -> Any:
         """The counters and gauges; called when Prometheus reads the metrics."""
