@@ -124,6 +124,8 @@ def _check_choices(settings: ClusterSettings) -> None:
         )
     given = cluster.model_fields_set
     unused = [key for key in ONLY_EXECUTORS if key in given and getattr(cluster, key) != ()]
+    if settings.parallelism_model != "none":
+        unused.append("parallelism_model")
     if unused and is_cores:
         raise ConfigError(
             f"setting {unused[0]}: it exists in the world of executors only; leave it out, or "
