@@ -115,6 +115,24 @@ def test_the_return_is_minus_the_objective(objective: str, outcome: str) -> None
     assert total == pytest.approx(-0.5 * times * info[outcome])
 
 
+@pytest.mark.parametrize(
+    ("settings", "cost"), [({}, 0.2 + 0.5), ({"bound": 1.0}, 2 / 2 + 5 / 3)], ids=["log", "given"]
+)
+def test_jobs_in_seconds_that_are_short_count_as_ten_seconds(
+    settings: dict[str, Any], cost: float
+) -> None:
+    """Jobs of 2 and 3 s run one after another; see `metrics.packing.bound_of`."""
+    jobs = RigidJobs("log", [0, 0], [2, 3], [[6], [6]], [10], step="s")
+    env = PackingEnv(jobs=jobs, objective="bounded-slowdown", has_image=False, **settings)
+    env.reset(seed=1)
+    total = 0.0
+    for action in (0, 1, *[env.action_space.n - 1] * 5):
+        _, reward, terminated, _, _ = env.step(action)
+        total += reward
+    assert terminated
+    assert total == pytest.approx(-cost)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2, 4])
 def test_the_makespan_is_from_the_first_arrival_to_the_last_finish(seed: int) -> None:
     """Also where the first job arrives late, and where the window is longer."""

@@ -164,6 +164,8 @@ class PackingSettings(BaseModel):
         objective: slowdown, bounded-slowdown, completion, utilization or makespan (DeepRM,
             sections 3.2 and 3.4), or slowdown+makespan. The rewards of utilization add up to the
             same return for every policy that starts all jobs, so they need a discount.
+            Bounded slowdown takes `jobs` in seconds as at least 10 s long, unless `bound` says
+            otherwise.
         reward_scale: cost of a unit of the objective.
         has_image: whether the observation contains the image that DeepRM's network uses; it is
             large if the capacities are.
@@ -208,6 +210,10 @@ class PackingSettings(BaseModel):
                 most += most_steps(self.jobs, self.num_jobs)
             config = config.model_copy(update={"max_decisions": most})
         if self.jobs is not None:
+            if "bound" not in config.model_fields_set:
+                # Jobs in seconds have the bound of a log.
+                bound = PackingConfig.for_log(self.jobs).bound
+                config = config.model_copy(update={"bound": bound})
             return LogSource(self.jobs, self.num_jobs, config)
         return DrawnSource(
             self.rates, self.window, self.mix, self.num_units, self.num_resources, config
