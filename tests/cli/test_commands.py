@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
+from parcae.evaluation.decision_benchmark import _case
 from parcae.files import locked_folder
+from parcae.policies.planning import CompiledPlanner
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import write_workload
 from parcae.workloads.catalog import BUNDLED
 from parcae.workloads.job import Workload
@@ -301,6 +304,17 @@ def test_the_benchmark_prints_the_contracted_numbers(tmp_path: Path) -> None:
         "decisions_per_second",
         "ratio_to_oracle",
     } <= set(result)
+
+
+def test_timed_plans_of_successive_runs_are_those_of_fresh_virtual_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(CompiledPlanner, "restart", lambda policy: begun.append(policy.name))
+    config = SimulationConfig(world=WorldName.CORES, num_executors=2)
+    _case("small", toy_workload(), 1, config, [], 30)
+    # A run of one job has a few plans.
+    assert len(begun) > 1
 
 
 def _has_recorded_orders(folder: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from parcae.cluster.orders import Planner
+from parcae.cluster.orders import Planner, Remembers
 from parcae.errors import PolicyError
 from parcae.evaluation.policies import AnyPolicy, resolve_policies
 from parcae.policies.learned import NAMES
@@ -198,6 +198,8 @@ def _times_ms(
         )
         simulator = Simulator(sequence, config, seed)
         stages = max(stages, sum(len(job.stages) for job in sequence.jobs))
+        if isinstance(policy, Remembers):
+            policy.restart()
         simulator.start()
         while simulator.status is Status.NEEDS_DECISION and len(taken) < wanted:
             taken.append(
