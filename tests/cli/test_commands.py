@@ -383,6 +383,27 @@ def test_learning_anew_removes_the_results_of_another_workload(
     assert removed in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("task_ms", "words", "error"),
+    [
+        (1_000, "--arrivals trace:0.8", "has no recorded arrivals"),
+        (0, "", "there is nothing to learn"),
+    ],
+)
+def test_a_learning_that_is_refused_leaves_earlier_results(
+    task_ms: int, words: str, error: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "learned"
+    folder.mkdir()
+    for name in ("policy.safetensors", "workload.parcae"):
+        (folder / name).write_text("earlier")
+    write_workload(Workload("w", (chain(2, 3, task_ms),)), tmp_path / "w.parcae")
+    done = run(f"parcae learn w.parcae -o learned --cores 2 {words}", tmp_path)
+    assert done.returncode == 2
+    assert error in done.stderr
+    assert {path.read_text() for path in folder.iterdir()} == {"earlier"}
+
+
 def test_learning_leaves_the_files_of_a_command_that_is_learning_into_the_folder(
     tmp_path: Path,
 ) -> None:

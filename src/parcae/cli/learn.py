@@ -28,7 +28,7 @@ from parcae.cli.progress import ProgressLine, counting, print_reading
 if TYPE_CHECKING:
     from parcae.learning.scenario import Scenario
     from parcae.simulation.config import SimulationConfig
-    from parcae.studies.learn import Learned
+    from parcae.studies.learn import Learned, LearnRequest
     from parcae.workloads.job import Workload
 
 #: Default number of jobs in a simulated run: of a batch, and of a stream.
@@ -131,6 +131,8 @@ def learn_command(
     measured, recorded = _read(logs, key)
     modelled = with_parallelism_model(measured, cluster.parallelism_model)
     scenario = _scenario(modelled, recorded, config, setting)
+    request = _request(scenario, folder, search)
+    request.check()
     folder.mkdir(parents=True, exist_ok=True)
     # The files of a command that is still learning into the folder stay as they are.
     with locked_folder(folder, "learning into"):
@@ -139,7 +141,7 @@ def learn_command(
         # Written before learning, so that an interrupted command need not read the logs again.
         write_workload(measured, folder / "workload.parcae")
     _print_scenario(scenario, folder)
-    learned = _learned(scenario, folder, search)
+    learned = _learned(request)
     print_whole(comparison_table(learned.comparison))
     typer.echo(f"\n{learned.paragraph}\n\npolicy: {learned.policy}\nreport: {learned.report}")
     if learned.training.ending not in ("done", "interrupted"):
@@ -218,15 +220,21 @@ def _print_scenario(scenario: Scenario, folder: Path) -> None:
         typer.echo(f"warning: {warning}", err=True)
 
 
-def _learned(scenario: Scenario, folder: Path, search: SearchOptions) -> Learned:
-    """Learn for a scenario, with a progress line."""
-    from parcae.studies.learn import LearnRequest, learn
+def _request(scenario: Scenario, folder: Path, search: SearchOptions) -> LearnRequest:
+    """What is to be learned, where, and for how long."""
+    from parcae.studies.learn import LearnRequest
 
     budget_s = search.budget * 60
-    request = LearnRequest(
+    return LearnRequest(
         scenario, folder, budget_s, search.seeds, search.seed, search.start, search.device
     )
-    line = ProgressLine(budget_s)
+
+
+def _learned(request: LearnRequest) -> Learned:
+    """Learn, with a progress line."""
+    from parcae.studies.learn import learn
+
+    line = ProgressLine(request.budget_s)
     learned = learn(
         request,
         lambda done, total, text: line.show(done, text),

@@ -107,6 +107,23 @@ class LearnRequest:
     device: str = "cpu"
     processes: int | None = None
 
+    def check(self) -> None:
+        """Check all that can be checked before earlier results are removed.
+
+        Raises:
+            ConfigError: the workload has no durations, the seed is not one of a training, the
+                policies could not be named by their paths, the device does not exist, or a network
+                cannot be trained for the objective.
+            ConfigError, WorkloadError: the workload cannot give the runs of the scenario.
+        """
+        check_search_seed(self.seed)
+        require_durations(self.scenario.workload)
+        check_named(self.folder / _POLICY)
+        check_device(self.device)
+        if self.scenario.config.world is WorldName.EXECUTORS:
+            accruing(self.scenario.objective)
+        self.scenario.batch([SELECTION_SEED_START])
+
 
 @dataclass(frozen=True)
 class Learned:
@@ -167,17 +184,11 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
         command: the command line, for the report.
 
     Raises:
-        ConfigError: the workload has no durations, the seed is not one of a training, the policies
-            could not be named by their paths, the device does not exist, or another process is
-            learning into the folder.
+        ConfigError: another process is learning into the folder.
+
+    See `LearnRequest.check` for further errors.
     """
-    check_search_seed(request.seed)
-    require_durations(request.scenario.workload)
-    check_named(request.folder / _POLICY)
-    # Before the tuning, which takes a third of the budget.
-    check_device(request.device)
-    if request.scenario.config.world is WorldName.EXECUTORS:
-        accruing(request.scenario.objective)
+    request.check()
     request.folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(request.folder, "learning into"):
         remove_results(request.folder)
