@@ -62,7 +62,8 @@ def test_a_function_of_the_finished_jobs_is_an_objective_for_tuning() -> None:
     ("objective", "message"),
     [
         ("average-jct", "is not an objective"),
-        (lambda jobs: 1.0, "must return one finite number for each of 1 runs"),
+        (lambda jobs: 1.0, "must return one finite number from 0 on for each of 1 runs"),
+        (lambda jobs: np.array([-1.0]), "must return one finite number from 0 on"),
         (lambda jobs: np.array([np.nan]), "must return one finite number"),
     ],
 )

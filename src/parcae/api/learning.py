@@ -42,7 +42,7 @@ def learn(
         folder: where the policies, the comparison and the report are written; those of an earlier
             learning are removed first.
         objective: what to minimise: a name of `parcae.metrics.objectives.Objective`, or (cores
-            world) a function of the finished jobs, smaller for a better run.
+            world) a function of the finished jobs, a number from 0 on, smaller for a better run.
         minutes: time for tuning and training together.
         seeds: held-out runs of the comparison.
         seed: of tuning and training, 0 to 255.

@@ -115,7 +115,7 @@ def finished_jobs(
 
 
 ObjectiveFunction = Callable[[FinishedJobs], FloatArray]
-"""An objective of your own: a smaller number for a better run, float64[num_runs]."""
+"""An objective of your own: a smaller number from 0 on for a better run, float64[num_runs]."""
 
 
 def _average_jct(jobs: FinishedJobs) -> FloatArray:
@@ -206,7 +206,8 @@ _REGISTERED: dict[str, ObjectiveFunction] = {DEADLINES: missed_and_tardy}
 def register_objective(name: str, function: ObjectiveFunction) -> None:
     """Give an objective of your own a name, for as long as the program runs.
 
-    The function returns a smaller number for a better run, float64[num_runs].
+    The function returns a smaller number for a better run, float64[num_runs]. No number is below
+    0, because policies are measured by the ratio to another one.
     Tuning takes it, and training in the world of cores. Training by policy gradients needs a cost
     that accrues while a run goes on, and refuses it.
 
@@ -254,7 +255,7 @@ def objective_cost(objective: Objective | ObjectiveFunction, jobs: FinishedJobs)
 
     Raises:
         ConfigError: neither a named objective nor a function, or a function that does not return
-            one finite number for each run.
+            one finite number from 0 on for each run.
 
     Example: jobs of ideal duration 2 s that take 4 s and 10 s have mean slowdown 3.5; the second
     misses its deadline.
@@ -267,9 +268,10 @@ def objective_cost(objective: Objective | ObjectiveFunction, jobs: FinishedJobs)
             "`parse_objective`, or a function of the finished jobs"
         )
     cost = np.asarray(objective(jobs), np.float64)
-    if cost.shape != jobs.end_ms.shape[:1] or not np.isfinite(cost).all():
+    is_usable = np.isfinite(cost) & (cost >= 0)
+    if cost.shape != jobs.end_ms.shape[:1] or not is_usable.all():
         raise ConfigError(
-            f"objective {objective_name(objective)} must return one finite number for each of "
-            f"{len(jobs.end_ms)} runs; it returned {cost!r}"
+            f"objective {objective_name(objective)} must return one finite number from 0 on for "
+            f"each of {len(jobs.end_ms)} runs; it returned {cost!r}"
         )
     return cost
