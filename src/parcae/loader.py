@@ -16,8 +16,10 @@ import os
 import select
 import zipfile
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -127,11 +129,16 @@ def lines(
 ) -> Iterator[tuple[bytes, bool]]:
     """Yield the lines of a file as `split_lines` does; the file may be larger than the memory.
 
+    Editors of some systems begin a text with a byte order mark; it is left out.
+
     Raises:
         FormatError: as `chunks`, or a line of more than `MAX_LINE_BYTES`.
         OSError: it cannot be read.
     """
-    return split_lines(chunks(path, progress), str(path))
+    found = split_lines(chunks(path, progress), str(path))
+    for line, is_whole in islice(found, 1):
+        yield line.removeprefix(BOM_UTF8), is_whole
+    yield from found
 
 
 def split_lines(pieces: Iterable[bytes], label: str) -> Iterator[tuple[bytes, bool]]:

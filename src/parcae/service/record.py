@@ -33,7 +33,7 @@ from parcae.service.protocol import (
 )
 from parcae.service.session import Scope, Service, Session, Watcher
 from parcae.service.yielding import make_way
-from parcae.units import MS_PER_S
+from parcae.units import ms_from_s
 from parcae.version import __version__
 from parcae.workloads.limits import MOST_EXECUTORS
 
@@ -135,7 +135,7 @@ class Recorder(Watcher):
         if file is None:
             return
         whole = b'{"wall_ms":%d,"application":%s,%s}\n' % (
-            round(MS_PER_S * time.time()),
+            ms_from_s(time.time()),
             orjson.dumps(session.application),
             line,
         )
@@ -208,7 +208,7 @@ def _head(service: Service, key: str, number: int) -> dict[str, Any]:
         "scope": service.scope.value,
         "application": key,
         "part": number,
-        "wall_ms": round(MS_PER_S * time.time()),
+        "wall_ms": ms_from_s(time.time()),
         "cores": service.sharing.num_cores if service.sharing is not None else None,
         # Of the jobs it is written as they come: in all, it may be many megabytes.
         "learned": service.duration_model.learned.dump_of(()),

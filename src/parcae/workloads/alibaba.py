@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import re
-from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -208,11 +207,9 @@ class _Reading:
         self._num_bytes = 0
 
     def texts(self) -> Iterator[str]:
-        """The lines of the file with their ends, without a byte order mark."""
-        mark = BOM_UTF8
+        """The lines of the file with their ends."""
         for line, is_whole in lines(self._path, self._add):
-            yield line.removeprefix(mark).decode("utf-8", "replace") + ("\n" if is_whole else "")
-            mark = b""
+            yield line.decode("utf-8", "replace") + ("\n" if is_whole else "")
 
     def _add(self, num_bytes: int) -> None:
         self._num_bytes += num_bytes

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import re
 from array import array
-from codecs import BOM_UTF8
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -110,8 +109,7 @@ def read_lines(path: Path, bad: BadRows) -> Lines:
     # Whether a job's line stands between the last comment and this line.
     is_after_job = False
     for number, (line, is_whole) in enumerate(lines(path), 1):
-        # Editors of some systems write a byte order mark.
-        text = line.removeprefix(BOM_UTF8 if number == 1 else b"").strip()
+        text = line.strip()
         if not text:
             continue
         if text.startswith(b";"):
