@@ -28,6 +28,7 @@ from parcae.policies.rollouts.policy import RolloutPlanner, RolloutPolicy
 from parcae.policies.rollouts.race import Budget, Clock
 from parcae.policies.rollouts.runs import RolloutModel, RolloutRuns, Sampler
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.faults import Faults
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.rollouts import Assumptions, Rollouts, Trials
 from parcae.simulation.kernels.simulations import Simulation
@@ -228,6 +229,23 @@ def test_a_rollout_under_a_guard_does_not_depend_on_those_before_it() -> None:
         simulator.follow(orders)
     assert len(foretold.said) > 20
     assert foretold.said[::2] == foretold.said[1::2]
+
+
+def test_a_task_that_failed_just_now_starts_again_in_rollouts() -> None:
+    sequence = _sequence(0)
+    config = _SPARK.model_copy(update={"faults": Faults(failure_rate=0.3)})
+    base = make_cores_policy("srpt", sequence.workload, config)
+    foretold = _Foretold(base, RolloutModel(sequence.workload, config))
+    simulator = Simulator(sequence, config, 0)
+    stages = simulator.state.stages
+    num_failed = 0
+    simulator.start()
+    while simulator.status is Status.NEEDS_DECISION:
+        # The core of a failed attempt is offered before the scheduler knows of the failure.
+        num_failed += bool((stages.num_started > stages.num_bound + stages.num_finished).any())
+        simulator.follow(foretold.plan(simulator.observe()))
+    assert num_failed > 3
+    assert max(to_come for _, to_come in foretold.said) < _TO_THE_END_MS
 
 
 @pytest.mark.parametrize(

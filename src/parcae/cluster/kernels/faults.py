@@ -30,7 +30,8 @@ def change_pending(state, stage, step):  # type: ignore[no-untyped-def]
     Args:
         state: the cluster's tables; `stages`, `jobs` and `now` are written.
         stage: row of the stage.
-        step: 1 if one of its started tasks has to start once more, -1 if that is no longer so.
+        step: how many of its started tasks have to start once more, -1 if that is no longer so of
+            one.
     """
     stages = state.stages
     state.jobs.remaining_ms[stages.job[stage]] += step * stages.task_ms[stage]

@@ -6,6 +6,7 @@ See `rollouts`.
 from __future__ import annotations
 
 from parcae.cluster.kernels.cores import init_contender
+from parcae.cluster.kernels.faults import change_pending
 from parcae.cluster.state import COMPLETE_RANK, NO_JOB, NO_PROFILE, NO_STAGE, NOT_YET
 from parcae.kernels import inlined, kernel
 from parcae.simulation.future import Followup
@@ -49,7 +50,10 @@ def _reveal_later(state, future, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def _follow_up_pending(state, future, tables):  # type: ignore[no-untyped-def]
-    """Queue what is about to happen at the present time: stages that appear or are complete."""
+    """Queue what is about to happen at the present time: stages that appear or are complete.
+
+    Tasks whose attempt has just failed, which the scheduler is about to learn, are to start again.
+    """
     future.events.first_followup[0] = 0
     future.events.num_followups[0] = 0
     stages = state.stages
@@ -58,6 +62,9 @@ def _follow_up_pending(state, future, tables):  # type: ignore[no-untyped-def]
         _follow_up_roots(state, future, tables, job)
         start = state.jobs.stage_start[job]
         for stage in range(start, start + state.jobs.num_stages[job]):
+            known = stages.num_bound[stage] + stages.num_finished[stage]
+            if stages.num_started[stage] > known:
+                change_pending(state, stage, stages.num_started[stage] - known)
             if (
                 stages.num_finished[stage] == stages.num_tasks[stage]
                 and stages.frontier_rank[stage] != COMPLETE_RANK
