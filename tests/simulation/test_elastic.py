@@ -156,6 +156,20 @@ def test_a_virtual_run_has_the_cores_that_were_up() -> None:
     assert late.stages.attained_ms.sum() == pytest.approx(1_000)
 
 
+def test_a_job_has_no_cores_in_the_virtual_run_that_went_before_it_came() -> None:
+    # Both cores have gone when the second job comes at 200. The next ones are up at 206 and 207.
+    jobs = [_job(0, tasks=1, task_s=1), _job(200, tasks=9, task_s=50)]
+    simulator = Simulator(sequence_of(jobs), _config(2, initial_cores=2), 1)
+    virtual = allocate_virtual(2, 2)
+    attained_ms = {}
+    simulator.start()
+    for _ in range(3):
+        advance_virtual_run(simulator.state, virtual)
+        attained_ms[int(simulator.state.now.clock_ms[0])] = float(virtual.stages.attained_ms[1])
+        simulator.follow(blank_orders(2, 2))
+    assert attained_ms == {0: 0.0, 206_000: 0.0, 207_000: pytest.approx(1_000)}
+
+
 @pytest.mark.parametrize("end_ms", [1, 1_000, 5_050, 10**9])
 def test_a_run_that_is_cut_off_holds_cores_up_to_its_end(end_ms: int) -> None:
     config = _config(64).model_copy(update={"end_ms": end_ms})

@@ -68,6 +68,7 @@ JOB = np.dtype(
         ("remaining_ms", "f8"),  # the same for the tasks that have not started
         # World of cores with pools: of two jobs of a pool, that of higher priority is served first.
         ("priority", "i8"),
+        ("core_ms", "i8"),  # elastic clusters: the integral over time of the cores at its arrival
     ],
     align=True,
 )
@@ -259,7 +260,7 @@ VIRTUAL_NOW = np.dtype(
         ("num_members", "i8"),  # jobs that are in its system
         ("num_jobs", "i8"),  # jobs that arrived in it: rows 0..num_jobs-1
         ("num_cores", "f8"),
-        ("core_ms", "i8"),  # elastic clusters: the state's integral at the last advance
+        ("core_ms", "i8"),  # elastic clusters: the state's integral at `clock_ms`
         # How much longer than a mean task the slowest task of a wide stage takes, in mean tasks.
         ("extra_tail", "f8"),
     ],

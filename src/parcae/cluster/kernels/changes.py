@@ -3,14 +3,14 @@
 Cores come and go with the executors of an elastic cluster, and with executors that are lost.
 
 `now.num_executors` is the number of cores that are up. This is what policies see, as in a live
-cluster. Between two plans, a virtual run has the mean number of cores that were up
-(`parcae.cluster.kernels.virtual`).
+cluster. From one plan or arrival to the next, a virtual run has the mean number of cores that were
+up (`parcae.cluster.kernels.virtual`).
 """
 
 from __future__ import annotations
 
 from parcae.cluster.kernels.tables import pop_idle, push_idle
-from parcae.kernels import kernel
+from parcae.kernels import inlined, kernel
 
 
 @kernel
@@ -21,11 +21,18 @@ def begin_changes(state):  # type: ignore[no-untyped-def]
     state.now.core_until_ms[0] = state.now.clock_ms[0]
 
 
+@inlined
+def core_time_ms(state):  # type: ignore[no-untyped-def]
+    """Return the integral over time of an elastic cluster's number of cores, to the present."""
+    now = state.now
+    return now.core_ms[0] + now.num_executors[0] * (now.clock_ms[0] - now.core_until_ms[0])
+
+
 @kernel
 def _change_cores(state, change):  # type: ignore[no-untyped-def]
     """Add `change` to the number of cores. A plan is due."""
     now = state.now
-    now.core_ms[0] += now.num_executors[0] * (now.clock_ms[0] - now.core_until_ms[0])
+    now.core_ms[0] = core_time_ms(state)
     now.core_until_ms[0] = now.clock_ms[0]
     now.num_executors[0] += change
     now.is_plan_due[0] = 1

@@ -10,6 +10,7 @@ backup moves.
 
 from __future__ import annotations
 
+from parcae.cluster.kernels.changes import core_time_ms
 from parcae.cluster.kernels.cores import init_job_orders, reset_cores
 from parcae.cluster.kernels.executors import (
     backup,
@@ -135,6 +136,7 @@ def job_arrived(  # type: ignore[no-untyped-def]
     now.num_jobs[0] = job + 1
     if now.world[0] == _CORES:
         init_job_orders(state, job)
+        jobs.core_ms[job] = core_time_ms(state)
     return job
 
 

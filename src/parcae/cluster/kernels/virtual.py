@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 
+from parcae.cluster.kernels.changes import core_time_ms
 from parcae.cluster.kernels.estimates import correction
 from parcae.cluster.state import NOT_YET, VirtualRun
 from parcae.kernels import inlined, kernel, sort_rows
@@ -296,18 +297,17 @@ def _update_estimates(state, virtual):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _set_cores(state, virtual):  # type: ignore[no-untyped-def]
-    """Set the number of cores that the virtual run has until the present.
+def _set_cores(state, virtual, until_ms, core_ms):  # type: ignore[no-untyped-def]
+    """Set the number of cores that the virtual run has until `until_ms`.
 
-    On an elastic cluster it is the mean number of cores that were up since the last advance.
+    On an elastic cluster it is the mean number of cores that were up since the run's clock;
+    `core_ms` is the integral of that number to `until_ms`.
     """
-    now = state.now
-    cores = float(now.num_executors[0])
-    if now.is_elastic[0]:
-        core_ms = now.core_ms[0] + now.num_executors[0] * (now.clock_ms[0] - now.core_until_ms[0])
+    cores = float(state.now.num_executors[0])
+    if state.now.is_elastic[0]:
         # A run that has not advanced yet begins at time 0.
         before_ms = virtual.now.core_ms[0] if virtual.now.clock_ms[0] > 0.0 else 0
-        passed_ms = float(now.clock_ms[0]) - virtual.now.clock_ms[0]
+        passed_ms = until_ms - virtual.now.clock_ms[0]
         if passed_ms > 0.0:
             cores = (core_ms - before_ms) / passed_ms
         virtual.now.core_ms[0] = core_ms
@@ -318,14 +318,17 @@ def _set_cores(state, virtual):  # type: ignore[no-untyped-def]
 def advance_virtual_run(state, virtual):  # type: ignore[no-untyped-def]
     """Advance the virtual run to the present, arrival by arrival."""
     now = virtual.now
-    _set_cores(state, virtual)
     _update_estimates(state, virtual)
     while now.num_jobs[0] < state.now.num_jobs[0]:
         job = now.num_jobs[0]
-        _advance_until(state, virtual, float(state.jobs.arrival_ms[job]))
+        arrival_ms = float(state.jobs.arrival_ms[job])
+        _set_cores(state, virtual, arrival_ms, state.jobs.core_ms[job])
+        _advance_until(state, virtual, arrival_ms)
         _join(state, virtual, job)
         now.num_jobs[0] = job + 1
-    _advance_until(state, virtual, float(state.now.clock_ms[0]))
+    clock_ms = float(state.now.clock_ms[0])
+    _set_cores(state, virtual, clock_ms, core_time_ms(state))
+    _advance_until(state, virtual, clock_ms)
     _settle_members(state, virtual)
 
 
