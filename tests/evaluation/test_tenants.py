@@ -10,9 +10,11 @@ import pytest
 from rich.console import Console
 
 from parcae.evaluation.compare import ClusterWorld, Comparison, compare
+from parcae.evaluation.doubts import promise_warnings
 from parcae.evaluation.report import write_report
 from parcae.evaluation.tenants import by_pool, later_share
 from parcae.metrics.later import LATER, PairedRuns, count_later
+from parcae.policies.additions import split_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
@@ -105,6 +107,13 @@ def test_the_terminal_and_the_page_show_pools(
 def test_a_guard_among_pools_is_warned_of(comparison: Comparison, files: dict[str, str]) -> None:
     (warning,) = [text for text in comparison.warnings() if "guard" in text]
     assert warning.startswith(f"{files['guarded']}: the guard compares with equal")
+
+
+def test_a_guard_around_a_policy_with_pools_of_its_own_is_warned_of(files: dict[str, str]) -> None:
+    name = f"{files['fair']}+guard:1.1"
+    (warning,) = promise_warnings({name: split_policy(name)})
+    assert warning.startswith(f"{name}: the guard compares with equal")
+    assert not promise_warnings({"fair+guard:1.1": split_policy("fair+guard:1.1")})
 
 
 def test_without_pools_nothing_is_shown() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.metrics.later import PairedRuns
-from parcae.policies.additions import PolicyText
+from parcae.policies.additions import PolicyText, own_pools
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import resolve_faults
 from parcae.simulation.load import offered_load
@@ -122,7 +122,7 @@ def promise_warnings(policies: Mapping[str, PolicyText]) -> list[str]:
         "jobs, and moves a job only inside its pool and priority, so jobs of a pool with a small "
         "share, and of a low priority, may end later than the guard promises"
         for name, text in policies.items()
-        if text.guard is not None and text.has_tenants
+        if text.guard is not None and (text.has_tenants or own_pools(text.name))
     ]
 
 
