@@ -8,9 +8,9 @@ Written from Spark's TaskSetManager and the rules below, and from nothing of `pa
    ended without a result goes on top, unless another attempt of it runs. Below that stack lies the
    stack of the running tasks that wait for a copy. Both count as pending.
 3. An attempt fails with probability `failures`, at floor(share x duration), unless its task has
-   failed `max_failures` - 1 times. A failed attempt makes its core free. That the task is to start
-   again is an event of its own, after all that was made before; but if the task waits for a copy,
-   it is on the stack at once.
+   failed `max_failures` - 1 times (another attempt of it that runs and will fail counts). A failed
+   attempt makes its core free. That the task is to start again is an event of its own, after all
+   that was made before; but if the task waits for a copy, it is on the stack at once.
 4. An executor that is up is lost after 1 + floor(x) ms, x exponential with `lost_per_hour`. Its
    attempts end, its cores are gone, and come back after `restart_ms`.
 5. Every `check_ms`, in order of the cores: a task with one attempt and without a place in the stack
@@ -166,7 +166,9 @@ class FaultyWorld(World):
         if unit(mix(bits ^ _STRAGGLES)) < rules.straggler_share:
             duration = math.floor(duration * rules.straggler_factor + 0.5)
         fails = unit(mix(bits ^ _FAILS)) < rules.failures
-        fails = fails and stage.failures[task] < rules.max_failures - 1
+        others = [one for one in self.running.values() if one.stage is stage and one.task == task]
+        failures = stage.failures[task] + sum(one.fails for one in others)
+        fails = fails and failures < rules.max_failures - 1
         if fails:
             duration = math.floor(unit(mix(bits ^ _FAILS_AT)) * duration)
         attempt = Attempt(stage, task, core, now, fails, is_copy)

@@ -186,6 +186,22 @@ def test_a_copy_that_is_overtaken_is_ended() -> None:
     assert (trace.faults.copies, trace.faults.copies_won, trace.faults.wasted_ms) == (1, 0, 40)
 
 
+def test_a_task_whose_two_attempts_run_does_not_fail_more_often_than_allowed() -> None:
+    # Where both attempts failed, the task would have failed twice, and Spark would end its job.
+    update = {"failure_rate": 0.7, "max_failures": 2, "speculation_quantile": 0.2}
+    config = config_of(4).model_copy(update={"faults": _SPECULATION.model_copy(update=update)})
+    workload = Workload("one", (job_spec("job", [[100] * 12]),))
+    sequence = JobSequence(workload, np.zeros(1), np.zeros(1))
+    num_copies = 0
+    for seed in range(20):
+        simulator = Simulator(sequence, config, seed)
+        assert _FIFO.play(simulator.simulation) == Status.COMPLETE
+        most_failures = int(simulator.future.fault_tasks.num_failures.max())
+        assert most_failures <= 1
+        num_copies += int(simulator.future.faults.num_copies[0])
+    assert num_copies > 20
+
+
 def test_a_stage_of_one_task_has_no_copies() -> None:
     assert _run(2, [100], _SPECULATION, seed=1).num_tasks == 1
 

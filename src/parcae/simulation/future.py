@@ -69,7 +69,8 @@ EVENTS = np.dtype(
 FAULTS = np.dtype(
     [
         ("failure_rate", "f8"),  # probability that an attempt of a task fails
-        ("max_failures", "i8"),  # a task that failed this often, less one, fails no more
+        # A task that failed this often, less one, fails no more; an attempt that will fail counts.
+        ("max_failures", "i8"),
         ("lost_per_hour", "f8"),  # losses of one executor per hour that it is up
         ("executor_cores", "i8"),  # executor e has the cores from e * executor_cores on
         ("restart_ms", "i8"),  # time from a loss until the executor's cores are back

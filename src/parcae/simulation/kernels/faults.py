@@ -217,7 +217,12 @@ def _begin_attempt(  # type: ignore[no-untyped-def]
     duration_ms = sample_ms(future, tables, stage, task, _REST, num_cores, sample_bits)
     if unit(mix(bits ^ _STRAGGLES)) < faults.straggler_share[0]:
         duration_ms = np.int64(math.floor(duration_ms * faults.straggler_factor[0] + 0.5))
-    is_last = future.fault_tasks.num_failures[row] >= faults.max_failures[0] - 1
+    num_failures = future.fault_tasks.num_failures[row]
+    twin = cores.twin[core]
+    if twin != NO_EXECUTOR:
+        # The task may have failed once more before this attempt ends.
+        num_failures += cores.is_failing[twin]
+    is_last = num_failures >= faults.max_failures[0] - 1
     cores.task[core] = task
     if unit(mix(bits ^ _FAILS)) < faults.failure_rate[0] and not is_last:
         cores.is_failing[core] = 1
