@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from parcae.errors import FormatError
+from parcae.errors import ConfigError, FormatError
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.learned import rule_checkpoint, setting_card
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig, decima_classes
-from parcae.studies.reproduce.multi_resource import asked_for, heuristics, usable_arrivals, worlds
+from parcae.studies.reproduce.multi_resource import (
+    asked_for,
+    gather,
+    heuristics,
+    usable_arrivals,
+    worlds,
+)
 from parcae.studies.reproduce.multi_resource_sizes import BINS, bin_edges_ms, mean_by_bin, ratio_to
 from parcae.studies.reproduce.multi_resource_time import busy_spans, facts, series_of
 from parcae.studies.reproduce.study import RecordedSetting, StudyRequest, settings_of
@@ -70,6 +77,17 @@ def test_a_checkpoint_that_was_made_for_the_other_workload_is_left_out(tmp_path:
     tpch, log = worlds(request)
     assert asked_for(request, tpch, [tpch, log]) == ["fair"]
     assert asked_for(request, log, [tpch, log]) == ["fair", str(path)]
+
+
+def test_a_trace_with_too_few_jobs_is_refused_before_the_first_world_is_swept(
+    tmp_path: Path,
+) -> None:
+    steps: list[str] = []
+    request = replace(_request(tmp_path / "fig-policies"), num_jobs=6, say=steps.append)
+    all_worlds = worlds(request)
+    with pytest.raises(ConfigError, match="'log' recorded 5 jobs, not 6"):
+        gather(request, all_worlds[0], all_worlds)
+    assert steps == []
 
 
 def test_what_a_sweep_found_is_kept_for_the_sister_studies(tmp_path: Path) -> None:

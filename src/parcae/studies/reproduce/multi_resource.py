@@ -286,7 +286,13 @@ def gather(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> 
         request: the study's request.
         world: the world.
         all_worlds: all worlds of the study; they share the training budget.
+
+    Raises:
+        ConfigError: a world has too few jobs for its runs. It is raised before the first world's
+            sweeps and trainings.
     """
+    for scenario in (setting for each in all_worlds for setting in (each.test, each.train)):
+        scenario.sequence(request.first_seed)
     rivals, notes = heuristics(request, world)
     # Policies of the request replace all trainings.
     if request.policies:
