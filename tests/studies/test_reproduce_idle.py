@@ -22,6 +22,7 @@ from parcae.studies.reproduce.idle import (
     fig4,
     mixed_scenario,
     real_scenario,
+    require_agents,
     smallest_cluster,
     synthetic_scenario,
     table1,
@@ -47,6 +48,13 @@ def test_policies_that_are_no_agents_of_the_study_are_refused(tmp_path: Path, st
     request = replace(_request(_HUGE, _SMALL), output=tmp_path, policies=("best.safetensors",))
     with pytest.raises(ConfigError, match=r"give checkpoints that it wrote.*1-1-.*\.safetensors"):
         study(request)
+
+
+def test_an_agent_that_does_not_exist_is_refused_before_others_are_trained(tmp_path: Path) -> None:
+    agents = (str(tmp_path / "1-1-mixed.safetensors"),)
+    request = replace(_request(_HUGE, _SMALL), output=tmp_path, policies=agents)
+    with pytest.raises(FileNotFoundError, match="no such checkpoint"):
+        require_agents(request, ["mixed"], ["(0,0)", "(1,1)"])
 
 
 class _AlwaysWaits:

@@ -14,6 +14,7 @@ from parcae.evaluation.pictures import tidy
 from parcae.evaluation.statistics import with_half_width, with_interval
 from parcae.learning.recipes import fair_runs, mean_gap_s
 from parcae.learning.scenario import Scenario
+from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce.contest import Contender, Contest, contest, less, named
@@ -152,7 +153,7 @@ def _train_agent(
 
 
 def require_agents(request: StudyRequest, kinds: Collection[str], labels: Collection[str]) -> None:
-    """Check that every policy of the request is an agent of the study.
+    """Check that every policy of the request is an agent of the study, before any is trained.
 
     Args:
         request: the study's request.
@@ -161,6 +162,7 @@ def require_agents(request: StudyRequest, kinds: Collection[str], labels: Collec
 
     Raises:
         ConfigError: one is not; the file name of a checkpoint says whose it is.
+        FormatError, FileNotFoundError: a checkpoint cannot be read.
     """
     names = [checkpoint_path(request, f"{label} {kind}").name for kind in kinds for label in labels]
     for text in request.policies:
@@ -169,6 +171,7 @@ def require_agents(request: StudyRequest, kinds: Collection[str], labels: Collec
                 f"--policy {text}: not an agent of this study: give checkpoints that it wrote, "
                 f"with the names {', '.join(names)}"
             )
+        read_checkpoint(Path(text))
 
 
 def train_agents(
