@@ -14,6 +14,9 @@ from parcae.errors import ConfigError
 from parcae.learning.recipes import fair_runs
 from parcae.learning.scenario import Scenario
 from parcae.policies.catalog import make_policy
+from parcae.policies.checkpoint import write_checkpoint
+from parcae.policies.learned import rule_checkpoint
+from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce.idle import (
     AGENTS,
@@ -55,6 +58,16 @@ def test_an_agent_that_does_not_exist_is_refused_before_others_are_trained(tmp_p
     request = replace(_request(_HUGE, _SMALL), output=tmp_path, policies=agents)
     with pytest.raises(FileNotFoundError, match="no such checkpoint"):
         require_agents(request, ["mixed"], ["(0,0)", "(1,1)"])
+
+
+def test_two_checkpoints_of_one_agent_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "1-1-mixed.safetensors"
+    write_checkpoint(rule_checkpoint(start_parameters(), {}), path)
+    agents = (str(path), "elsewhere/1-1-mixed.safetensors")
+    request = replace(_request(_HUGE, _SMALL), output=tmp_path, policies=agents)
+    with pytest.raises(ConfigError, match="are the same agent of this study"):
+        require_agents(request, ["mixed"], ["(0,0)", "(1,1)"])
+    require_agents(replace(request, policies=(str(path), str(path))), ["mixed"], ["(1,1)"])
 
 
 class _AlwaysWaits:

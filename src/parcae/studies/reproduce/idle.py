@@ -161,11 +161,19 @@ def require_agents(request: StudyRequest, kinds: Collection[str], labels: Collec
         labels: labels of its agents; keys of AGENTS.
 
     Raises:
-        ConfigError: one is not; the file name of a checkpoint says whose it is.
+        ConfigError: one is not, or two are the same agent; the file name of a checkpoint says whose
+            it is.
         FormatError, FileNotFoundError: a checkpoint cannot be read.
     """
     names = [checkpoint_path(request, f"{label} {kind}").name for kind in kinds for label in labels]
+    first: dict[str, str] = {}
     for text in request.policies:
+        other = first.setdefault(Path(text).name, text)
+        if other != text:
+            raise ConfigError(
+                f"--policy {other} and {text} are the same agent of this study, which shows one of "
+                "each: give one of them"
+            )
         if Path(text).name not in names:
             raise ConfigError(
                 f"--policy {text}: not an agent of this study: give checkpoints that it wrote, "
