@@ -36,7 +36,7 @@ from parcae.studies.reproduce.contest import (
 )
 from parcae.studies.reproduce.cross_objectives import cross_objectives
 from parcae.studies.reproduce.curves import Curve, draw_curves
-from parcae.studies.reproduce.latency import measure_latencies
+from parcae.studies.reproduce.latency import fig15b, measure_latencies
 from parcae.studies.reproduce.learners import (
     DecimaVariant,
     Learned,
@@ -260,6 +260,11 @@ def test_latencies_are_measured_for_every_decision_and_intervals_between_moments
     found = measure_latencies(sequence, make_policy("fair", 1), config, 0)
     assert (found.decision_ms > 0).all()
     assert found.interval_ms.tolist() == [1_000, 3_000, 1_000, 4_000, 1_000]
+
+
+def test_the_decisions_of_an_oracle_are_timed_in_its_sequence(tmp_path: Path) -> None:
+    request = replace(_request(tmp_path), policies=("static:oracle",), num_jobs=2)
+    assert [row[0] for row in fig15b(request).rows] == ["fair", "static:oracle"]
 
 
 def test_mean_gaps_are_written_as_arrivals_that_are_understood() -> None:

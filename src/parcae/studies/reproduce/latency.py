@@ -117,15 +117,17 @@ def _measure_all(
 ) -> dict[str, Latencies]:
     """The latencies of the learned policies, and of `fair`: the time of a trivial decision."""
     labels = labels_of([*named("fair"), *learned])
-    policies = resolve_policies(
+    resolved = resolve_policies(
         scenario.workload, list(labels), scenario.config, scenario.arrivals, scenario.num_jobs
-    ).policies
+    )
+    seed = request.first_seed
+    sequence = scenario.sequence(seed)
+    policies = resolved.for_sequence(sequence, seed)
     latencies = {}
     for name, label in labels.items():
         request.say(f"timing the decisions of {label}")
-        sequence = scenario.sequence(request.first_seed)
         policy = cast(Policy, policies[name])
-        latencies[label] = measure_latencies(sequence, policy, request.config, request.first_seed)
+        latencies[label] = measure_latencies(sequence, policy, request.config, seed)
     return latencies
 
 
