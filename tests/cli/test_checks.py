@@ -36,6 +36,7 @@ from tests.fuzzing.commands import commands
         ("train toy -o out --device cpu", "--device has no effect"),
         ("train toy -o out --world executors --decima features=code", "with --network decima"),
         ("train toy -o out --network decima --rule tuned", "only to --network parcae and to"),
+        ("bench training --networks parcae --decima features=code", "only to the network decima"),
         ("reproduce deeprm-fig4 --executors 3", "--executors has no effect"),
         ("reproduce deeprm-fig4 --workload toy", "--workload has no effect"),
         ("reproduce a2c-table1 --workload a.swf", "and, with a log (*.swf), to a2c-table4"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.checks import Only, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     MOST,
@@ -161,6 +162,12 @@ def decision_command(
 
 
 @app.command("training")
+@refusing(
+    Only(
+        ("decima",), lambda given: "decima" in names_in(given["networks"]), "to the network decima"
+    )
+)
+@with_groups
 def training_command(
     workload: WorkloadOption = "tpch",
     networks: Annotated[
