@@ -41,6 +41,7 @@ from tests.fuzzing.commands import commands
         ("reproduce deeprm-fig4 --workload toy", "--workload has no effect"),
         ("reproduce a2c-table1 --workload a.swf", "and, with a log (*.swf), to a2c-table4"),
         ("reproduce decima-fig14 --decima features=jobs", "--decima has no effect"),
+        ("reproduce decima-fig9a --policy fair --budget 5", "this study trains, not with --policy"),
         ("packing simulate --load 1 --processors 3", "only to logs"),
         ("packing simulate --swf a.swf --window 3", "only to jobs that are drawn"),
         ("packing simulate --swf a.swf --seed 3", "only to jobs that are drawn"),

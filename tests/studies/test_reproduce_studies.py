@@ -19,6 +19,7 @@ from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.studies.reproduce.catalog import (
     CLASS_STUDIES,
     DECIMA_SETTINGS_STUDIES,
+    REPLACED_BY_POLICIES,
     STUDIES,
     UNUSED,
     reproduce,
@@ -125,6 +126,9 @@ def test_a_study_runs_to_its_table_picture_and_numbers(
     assert {field for field, studies in UNUSED.items() if name in studies}.isdisjoint(read)
     used = {field for field, studies in UNUSED.items() if name not in studies}
     assert used - {"recipe", "budget_s", "is_full"} <= read
+    if watched[0].policies:
+        assert name in REPLACED_BY_POLICIES
+        assert {"recipe", "budget_s", "decima"}.isdisjoint(read)
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,12 @@ def _takes_decima_settings(given: Values) -> bool:
     return given["study"] in DECIMA_SETTINGS_STUDIES
 
 
+def _may_train(given: Values) -> bool:
+    from parcae.studies.reproduce.catalog import REPLACED_BY_POLICIES
+
+    return given["policy"] is None or given["study"] not in REPLACED_BY_POLICIES
+
+
 @refusing(
     Only(
         (
@@ -278,6 +284,7 @@ def _takes_decima_settings(given: Values) -> bool:
         _uses("budget_s"),
         "to other studies than fig16 and shifts (they train nothing)",
     ),
+    Only(("budget", "recipe", "decima"), _may_train, "where this study trains, not with --policy"),
     Only(
         ("seed", "full"),
         _uses("seed"),

@@ -129,6 +129,13 @@ _WITH_SHIPPED = (
     *("deeprm-fig4", "deeprm-fig5", "deeprm-fig7", "a2c-table1", "a2c-table2"),
 )
 
+#: Studies that train nothing where the request names policies.
+REPLACED_BY_POLICIES = (
+    *("decima-fig3", "decima-fig9a", "decima-fig9b", "decima-fig10", "decima-fig11"),
+    *("decima-fig12", "decima-fig15b", "decima-fig20", "decima-fig21", "decima-fig22"),
+    "deeprm-fig7",
+)
+
 #: Packing studies, which take a `PackingRequest`.
 PACKING_STUDIES: dict[str, PackingStudy] = {
     "deeprm-fig4": fig4,
