@@ -258,6 +258,16 @@ def test_other_files_are_refused_by_name(tmp_path: Path, text: str) -> None:
         read_tpch_profiles(path)
 
 
+def test_edges_and_durations_of_other_stages_are_refused(tmp_path: Path) -> None:
+    path = _write(tmp_path / "p.json", [_stage([], [1], []), _stage([], [1], [])], [[0, 2]])
+    with pytest.raises(FormatError, match=r"2g/q1: expected durations and edges of stages 0\.\.1"):
+        read_tpch_profiles(path)
+    entry = {**json.loads(path.read_text())["2g/q1"], "num_stages": 1, "edges": []}
+    path.write_text(json.dumps({"2g/q1": entry}))
+    with pytest.raises(FormatError, match=r"durations and edges of stages 0\.\.0"):
+        read_tpch_profiles(path)
+
+
 def test_a_cycle_is_refused_with_the_job(tmp_path: Path) -> None:
     path = _write(tmp_path / "p.json", [_stage([], [1], []), _stage([], [1], [])], [[0, 1], [1, 0]])
     with pytest.raises(FormatError, match=r"2g/q1.*cycle.*\[0, 1\]"):

@@ -113,16 +113,17 @@ def _jobs_from_json(path: Path, data: Any) -> _Found:
 def _json_job(where: str, name: str, entry: Any) -> JobSpec:
     try:
         num_stages = int(entry["num_stages"])
-        edges = entry["edges"]
+        edges = [(int(a), int(b)) for a, b in entry["edges"]]
         durations = entry["task_durations_ms"]
         stages = [durations[str(stage)] for stage in range(num_stages)]
-        parents = [
-            tuple(int(a) for a, b in edges if int(b) == stage) for stage in range(num_stages)
-        ]
+        num_durations = len(durations)
+        parents = [tuple(a for a, b in edges if b == stage) for stage in range(num_stages)]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FormatError(
             f"{where}: expected num_stages, edges and task_durations_ms ({error!r})"
         ) from None
+    if num_durations != num_stages or any(not 0 <= b < num_stages for _, b in edges):
+        raise FormatError(f"{where}: expected durations and edges of stages 0..{num_stages - 1}")
     return _job(where, name, stages, parents)
 
 
