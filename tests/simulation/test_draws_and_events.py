@@ -11,7 +11,7 @@ import pytest
 from parcae.cluster.state import World
 from parcae.errors import WorkloadError
 from parcae.policies.catalog import make_policy
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.future import NEVER_MS, Future, allocate_future
 from parcae.simulation.kernels.event_queue import (
     clear,
@@ -169,6 +169,17 @@ def test_a_move_that_takes_too_long_is_refused_with_what_to_do() -> None:
     config = SimulationConfig(num_executors=3, moving_delay_ms=10**12)
     with pytest.raises(WorkloadError, match=r"more than 24 days apart; .* or shorter delays"):
         simulate(sequence, make_policy("fair", 3), config, 0)
+
+
+def test_a_decision_for_each_executor_of_wide_stages_can_be_recorded() -> None:
+    samples = list(range(1_000, 1_200))
+    durations = TaskDurations((1,), (samples,), (samples,), (samples,))
+    wide = Workload("wide", (JobSpec("wide", (StageSpec(400, durations),)),))
+    sequence = JobSequence(wide, np.zeros(12, np.int64), np.zeros(12, np.int64))
+    config = SimulationConfig(executor_classes=decima_classes(200))
+    trace = simulate(sequence, make_policy("fifo", 200), config, 0, record=True)
+    assert trace.decisions is not None
+    assert len(trace.decisions) == trace.num_decisions > 150 * 12
 
 
 def test_heapsort() -> None:

@@ -36,8 +36,10 @@ NO_ORDERS = (
     "the policy plans orders, which only the world of cores supports: choose --world cores, or a "
     "policy that decides"
 )
-#: Rows for recorded decisions, per stage: a generous bound on how often a run needs a decision.
+#: Rows for recorded decisions, per stage and per task: a generous bound on how often a run needs a
+#: decision. At the end of a wide stage, every executor that becomes free may need one of its own.
 _DECISIONS_PER_STAGE = 64
+_DECISIONS_PER_TASK = 2
 #: Rows for recorded tasks where attempts may fail: so many per task, and so many more.
 _ATTEMPTS_PER_TASK = 8
 _MORE_ATTEMPTS = 10_000
@@ -87,7 +89,11 @@ class Simulator:
         # In the world of cores policies give orders, not decisions: only tasks are recorded.
         keeps_decisions = record and world is World.EXECUTORS
         recorded_decisions = (
-            _DECISIONS_PER_STAGE * num_stages + 4 * config.total_executors if keeps_decisions else 0
+            _DECISIONS_PER_STAGE * num_stages
+            + _DECISIONS_PER_TASK * num_tasks
+            + 4 * config.total_executors
+            if keeps_decisions
+            else 0
         )
         many_states = allocate(
             1, config.classes, len(profiles), num_stages, max(1, num_edges), world
