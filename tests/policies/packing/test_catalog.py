@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parcae.errors import FormatError, PolicyError
+from parcae.errors import ConfigError, FormatError, PolicyError
 from parcae.evaluation.packing.world import run_policy
 from parcae.packing.config import PackingConfig
 from parcae.packing.layout import VOID, select
@@ -121,6 +121,19 @@ def test_alignment_does_not_depend_on_the_unit_of_memory(policy, step):
         made = make_packing_policy(policy, PackingSetting(is_exact=is_exact))
         starts.append(run_policy(made, [jobs], config, 1)[0].start.tolist())
     assert starts[0] == starts[1]
+
+
+@pytest.mark.parametrize("name", ["easy", "conservative", "set:logs"])
+def test_a_policy_that_needs_profiles_is_refused_where_views_have_none(name):
+    jobs = RigidJobs("log", [0, 0, 1], [10, 5, 5], [[6], [6], [2]], [8], step="s")
+    config = PackingConfig.for_log(jobs)
+    policy = make_packing_policy(name)
+    batch = PackingBatch([jobs], config)
+    with pytest.raises(ConfigError, match=rf"'{name}' needs to see when .*wants_profile"):
+        batch.run(policy.play_many)
+    batch.begin()
+    with pytest.raises(ConfigError, match="wants_profile"):
+        policy.decide(select(batch.show(), 0))
 
 
 @pytest.mark.parametrize("path", _ALL_SHIPPED, ids=lambda path: path.stem)

@@ -107,6 +107,8 @@ class JobSetPolicy(PackingPolicy):
     def decide(self, view: View) -> int:
         """Return the slot whose job to place now, or VOID, for the view of one cluster.
 
-        The view must have its profile.
+        Raises:
+            ConfigError: the view has no profile.
         """
+        self.check_view(view)
         return int(decide(view, self.network, self._work))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import PolicyError
+from parcae.errors import ConfigError, PolicyError
 from parcae.kernels import row_of
 from parcae.packing.layout import Clusters, Packing, View
 from parcae.policies.packing.kernels.decisions import PackingKind, decide
@@ -53,10 +53,24 @@ class PackingPolicy(ABC):
             last: one past the last cluster.
 
         Raises:
-            ConfigError: the policy was made for other clusters.
+            ConfigError: the policy was made for other clusters, or needs views with a profile.
         """
+        self.check_view(views)
         arguments = self.arguments_for(clusters.states, views)
         self.kernel(clusters, views, *arguments, first, last)
+
+    def check_view(self, views: View) -> None:
+        """Check that views, of one cluster or of many, have their profile if the policy needs it.
+
+        Raises:
+            ConfigError: they have none.
+        """
+        # The kernels would read profiles that nobody wrote, and write beyond their buffers.
+        if self.wants_profile and not views.head["wants_profile"].all():
+            raise ConfigError(
+                f"policy {self.name!r} needs to see when resources become free: use clusters whose "
+                "views have a profile (wants_profile=True)"
+            )
 
 
 class HandMadePolicy(PackingPolicy):
@@ -89,7 +103,12 @@ class HandMadePolicy(PackingPolicy):
         return self._plan(views), int(self.kind), self.params
 
     def decide(self, view: View) -> int:
-        """Return the slot whose job to place now, or VOID; `view` is of one cluster."""
+        """Return the slot whose job to place now, or VOID; `view` is of one cluster.
+
+        Raises:
+            ConfigError: the policy needs a view with a profile.
+        """
+        self.check_view(view)
         plan = self._plan(View(*(table[None] for table in view)))
         return int(decide(view, plan, int(self.kind), self.params))
 
