@@ -215,6 +215,16 @@ def test_pieces_of_a_log_that_python_compares_can_be_shown() -> None:
     assert found.tables()
 
 
+def test_policies_of_a_log_that_python_compares_are_those_of_logs() -> None:
+    names = ["easy", "set", "set:logs"]
+    by_source = compare_packing(LogSource(log(400), None), names, num_seeds=1)
+    by_log = compare_log(log(400), names, part="all")
+    for one, other in zip(by_source.policies, by_log.policies, strict=True):
+        assert one.estimates == other.estimates, one.name
+    with pytest.raises(PolicyError, match="cannot run logs: use set"):
+        compare_packing(LogSource(log(), 50), ["deeprm"], num_seeds=1)
+
+
 def test_a_policy_that_learned_from_the_jobs_of_the_comparison_is_warned_of(tmp_path: Path) -> None:
     jobs = log()
     other = replace(log(seed=2), name="other")

@@ -18,7 +18,7 @@ from parcae.evaluation.packing.world import PackingComparison, PackingWorld
 from parcae.evaluation.paired import compare_in
 from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.world import Say
-from parcae.packing.config import PackingConfig
+from parcae.packing.config import PackingConfig, TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource, LogSource, PackingSource
 from parcae.policies.packing.catalog import PackingSetting
@@ -73,7 +73,6 @@ def compare_packing(
             "no job arrives on any of these seeds: "
             "give more seeds, a higher load or a longer window"
         )
-    rates = getattr(source, "rates", ())
     card = {
         "source": source.card(),
         "seeds": [seed_start, seed_start + num_seeds - 1],
@@ -82,12 +81,20 @@ def compare_packing(
     world = PackingWorld(
         sequences,
         source.config,
-        PackingSetting(rate=float(np.mean(rates)) if rates else None),
+        _setting_of(source, sequences),
         Tuning(source, cost, tune_budget_s),
         card,
         offered_load(source),
     )
     return compare_in(world, policies, range(len(sequences)), say=say)
+
+
+def _setting_of(source: PackingSource, sequences: Sequence[RigidJobs]) -> PackingSetting:
+    """The setting of a source, by its sequences; several logs have the name of the first."""
+    if source.config.mode is TimeMode.EXACT:
+        return PackingSetting(is_exact=True, log=sequences[0].name)
+    rates = getattr(source, "rates", ())
+    return PackingSetting(rate=float(np.mean(rates)) if rates else None)
 
 
 def offered_load(source: PackingSource) -> float:
