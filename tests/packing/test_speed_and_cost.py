@@ -25,6 +25,11 @@ def test_jobs_arrive_faster() -> None:
     assert faster.duration.tolist() == _JOBS.duration.tolist()
 
 
+def test_a_whole_log_arrives_faster_too() -> None:
+    drawn = LogSource(_JOBS, None, speeds=(1.0, 2.0)).draw(range(20))
+    assert {tuple(jobs.arrival.tolist()) for jobs in drawn} == {(0, 10, 20), (0, 5, 10)}
+
+
 def test_logs_in_which_no_job_waits_teach_nothing_unless_jobs_arrive_faster() -> None:
     quiet = LogSource(RigidJobs("quiet", [0, 40], [40, 30], [[3], [2]], [4], step="s"), 1)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"in quiet every job can start.*nothing to learn"):

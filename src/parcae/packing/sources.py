@@ -131,15 +131,15 @@ class LogSource:
 
     def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
         """Return one piece for each seed."""
-        if self.num_jobs is None:
-            return [self.jobs for _ in seeds]
-        return [self._piece(seed, self.num_jobs) for seed in seeds]
+        return [self._piece(seed) for seed in seeds]
 
-    def _piece(self, seed: int, num_jobs: int) -> RigidJobs:
+    def _piece(self, seed: int) -> RigidJobs:
         """Cut the piece of one seed."""
         rng = np.random.default_rng(np.random.SeedSequence([0x6C6F_6773, seed]))
-        first = int(rng.integers(len(self.jobs) - num_jobs + 1))
-        piece = self.jobs.piece(first, first + num_jobs)
+        piece = self.jobs
+        if self.num_jobs is not None:
+            first = int(rng.integers(len(self.jobs) - self.num_jobs + 1))
+            piece = self.jobs.piece(first, first + self.num_jobs)
         speed = self.speeds[int(rng.integers(len(self.speeds)))]
         return piece if speed == 1.0 else sped_up(piece, speed)
 
