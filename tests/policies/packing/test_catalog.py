@@ -123,6 +123,14 @@ def test_alignment_does_not_depend_on_the_unit_of_memory(policy, step):
     assert starts[0] == starts[1]
 
 
+@pytest.mark.parametrize("params", [(0.0,), np.zeros((2, 4))])
+def test_a_heuristic_with_another_number_of_parameters_is_refused(params):
+    with pytest.raises(PolicyError, match="'rule': the parameters must be a list of 8 numbers"):
+        HandMadePolicy("rule", PackingKind.WITHHOLD, params)
+    with pytest.raises(PolicyError, match="'t': the parameters must be a list of 1 number"):
+        HandMadePolicy("t", PackingKind.TETRIS, ())
+
+
 @pytest.mark.parametrize("name", ["easy", "conservative", "set:logs"])
 def test_a_policy_that_needs_profiles_is_refused_where_views_have_none(name):
     jobs = RigidJobs("log", [0, 0, 1], [10, 5, 5], [[6], [6], [2]], [8], step="s")

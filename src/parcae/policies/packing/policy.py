@@ -13,7 +13,8 @@ from parcae.kernels import row_of
 from parcae.packing.layout import Clusters, Packing, View
 from parcae.policies.packing.kernels.decisions import PackingKind, decide
 from parcae.policies.packing.kernels.play import play_many
-from parcae.policies.packing.layout import Plan, allocate_plan
+from parcae.policies.packing.layout import Plan, WithholdParameter, allocate_plan
+from parcae.workloads.import_report import counted
 
 IntArray = npt.NDArray[np.int64]
 
@@ -81,6 +82,9 @@ class HandMadePolicy(PackingPolicy):
         kind: which heuristic.
         params: its parameters, see `PackingKind`.
 
+    Raises:
+        PolicyError: there is no such heuristic, or it takes another number of parameters.
+
     Example: `HandMadePolicy("sjf", PackingKind.SJF)`
     """
 
@@ -91,6 +95,13 @@ class HandMadePolicy(PackingPolicy):
         self.name = name
         self.kind = kind
         self.params = np.array(params, np.float64)
+        needed = len(WithholdParameter) if kind is PackingKind.WITHHOLD else 1
+        # The kernels would read beyond fewer parameters.
+        if self.params.shape != (needed,):
+            raise PolicyError(
+                f"policy {name!r}: the parameters must be a list of {counted(needed, 'number')}, "
+                f"not of shape {self.params.shape}"
+            )
         self.wants_profile = kind in (PackingKind.EASY, PackingKind.CONSERVATIVE)
 
     @property
