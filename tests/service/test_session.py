@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders as Planned
 from parcae.cluster.orders import first_come
@@ -288,6 +289,32 @@ def test_a_policy_that_fails_is_replaced_by_fair_for_that_plan_and_asked_again()
         assert {job.weight for job in reply.jobs} == {1.0}  # type: ignore[union-attr]
         assert {job.limit for job in reply.jobs} == {None}  # type: ignore[union-attr]
     assert broken.asked == service.counts.fallbacks == service.counts.plans == 6
+
+
+class _FailsAtSecondDecision:
+    """Gives the first schedulable stage two cores; raises at the second decision of every plan."""
+
+    name = "fails"
+
+    def __init__(self) -> None:
+        self.offered: list[list[int]] = []
+
+    def decide(self, observation: Observation) -> Decision:
+        self.offered.append(observation.schedulable_stages())
+        if len(self.offered) % 2 == 0:
+            raise RuntimeError("boom")
+        return Decision(self.offered[-1][0], 2)
+
+
+def test_a_policy_that_fails_amid_its_decisions_is_offered_all_stages_at_the_next_plan() -> None:
+    failing = _FailsAtSecondDecision()
+    service = service_of(lambda _: LivePolicy(failing))
+    client = Speaker(service)
+    client.state(4)
+    for number in range(3):
+        client.events(number, JobArrived(job=job_of(f"j{number}", (2, ()), (2, ()))))
+    assert failing.offered[::2] == [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5]]
+    assert service.counts.fallbacks == service.counts.plans == 3
 
 
 class _Limits:

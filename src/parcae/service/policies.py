@@ -13,7 +13,13 @@ from functools import lru_cache
 from typing import Any
 
 from parcae.cluster.decision import Policy, objection
-from parcae.cluster.kernels.cores import accept_orders, ask_for_plan, is_stalled, plan_stage
+from parcae.cluster.kernels.cores import (
+    accept_orders,
+    ask_for_plan,
+    is_stalled,
+    plan_stage,
+    settle_round,
+)
 from parcae.cluster.kernels.serving import forget_orders
 from parcae.cluster.observation import observe
 from parcae.cluster.orders import Planner, objection_to_orders, one_pool, orders_of, put
@@ -189,6 +195,7 @@ class Planning:
                 error,
             )
             state.now["guard"][0] = 0.0
+            settle_round(state, False)  # the decisions before the failure have committed cores
             self._begin(state)
             self._fair.kernels[0](state, orders_of(state), *self._fair_arguments)
             accept_orders(state)

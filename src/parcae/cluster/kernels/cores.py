@@ -301,7 +301,7 @@ def _clear_orders(state):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _settle(state, is_idle):  # type: ignore[no-untyped-def]
+def settle_round(state, is_idle):  # type: ignore[no-untyped-def]
     """End a planning round of decisions: clear the commitments that the decisions made.
 
     If `is_idle`, a decision chose to leave the remaining cores idle: stages that no decision named
@@ -348,7 +348,7 @@ def plan_stage(state, stage, limit):  # type: ignore[no-untyped-def]
     if stage == NO_STAGE:
         # Stages that no decision named are held back only if another event will bring the next
         # plan; otherwise the cluster would stall.
-        _settle(state, now.num_idle[0] < now.num_executors[0] or now.num_planned[0] > 0)
+        settle_round(state, now.num_idle[0] < now.num_executors[0] or now.num_planned[0] > 0)
         return now.num_source[0]
     count = min(demand(state, stage), limit, now.num_source[0])
     if count < 1:
@@ -367,5 +367,5 @@ def plan_stage(state, stage, limit):  # type: ignore[no-untyped-def]
     now.num_source[0] -= count
     state.source_count[0] = now.num_source[0]
     if now.num_source[0] == 0 or now.num_schedulable[0] == 0:
-        _settle(state, False)  # nothing is left to decide about
+        settle_round(state, False)  # nothing is left to decide about
     return now.num_source[0]
