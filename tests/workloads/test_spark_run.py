@@ -12,6 +12,7 @@ from parcae.workloads.spark.events import Outcome, parse_event
 from parcae.workloads.spark_run import read_spark_run
 from tests.conftest import shared_data
 from tests.workloads.spark_log_builder import (
+    application_start,
     executor,
     job_end,
     job_start,
@@ -152,6 +153,16 @@ def test_where_the_log_does_not_tell_the_cores_their_use_is_unknown(tmp_path: Pa
         [job_start(0, 0, [stage]), *ran(stage, 0, 200), {**job_end(0), "Completion Time": 200}],
     )
     assert (run.num_cores, run.core_ms, run.core_utilization) == (1, None, None)
+
+
+def test_an_application_that_never_had_an_executor_leaves_the_use_of_cores_known(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "worked").write_bytes(small_log(runs=1, start=application_start("worked")))
+    (tmp_path / "waited").write_bytes(to_bytes([application_start("waited")]))
+    run = read_spark_run([tmp_path])
+    assert run.applications == ("waited", "worked")
+    assert (run.core_ms, run.core_utilization) == (150, 1.0)
 
 
 def test_the_tasks_of_jobs_without_the_key_are_no_job_s_but_keep_cores_busy() -> None:

@@ -220,7 +220,7 @@ def _collect_executors(log: ApplicationLog, into: _Collected) -> None:
     finish_ms = into.tasks[-1]["finish_ms"]
     last_ms = max([log.end_ms, *log.job_end_ms.values(), int(finish_ms.max(initial=-1))])
     # Without every executor's cores and start the available core time is unknown for the whole run.
-    into.is_cores_known &= bool(log.executors) and UNKNOWN_SLOTS not in log.slots_of_executor()
+    into.is_cores_known &= UNKNOWN_SLOTS not in log.slots_of_executor()
     for name, added in log.executors.items():
         into.is_cores_known &= added.time_ms >= 0 and added.cores > 0
         removed = log.removed.get(name)
