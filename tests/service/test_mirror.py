@@ -7,14 +7,18 @@ import random
 import numpy as np
 import pytest
 
+from parcae.cluster.kernels.cores import ask_for_plan
 from parcae.cluster.kernels.serving import durations_changed
-from parcae.cluster.state import UNLIMITED, ClusterState
+from parcae.cluster.observation import observe
+from parcae.cluster.state import NO_PROFILE, UNLIMITED, ClusterState
+from parcae.policies.decima.layout import DecimaSettings, decima_levels, initial_weights
+from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.service import job_events
 from parcae.service.jobs import ASSUMED_TASK_MS, LEFT_SHARE, DurationModel
 from parcae.service.live_tables import ALONE, EndedJob, LiveSettings
 from parcae.service.mirror import Mirror
-from parcae.service.policies import PolicyFor, policies_for
+from parcae.service.policies import LivePolicy, PolicyFor, policies_for, with_new_memory
 from parcae.service.protocol import (
     Event,
     Events,
@@ -493,3 +497,45 @@ def test_of_very_many_finished_tasks_only_those_that_run_take_up_cores() -> None
     assert left_ms == pytest.approx(float(checked.mirror.state.jobs["remaining_ms"][row]))
     checked.send(TasksReported(job_id="a", stage_id=0, started=300_000, finished=300_002, failed=2))
     assert checked.counts("a", 0) == (1_000_000, 900_002, 900_002)
+
+
+def test_what_decima_s_network_remembers_of_open_jobs_are_their_own_stages() -> None:
+    """Jobs of one name have the same expected work, whatever the stages that are known so far."""
+    settings = DecimaSettings()
+    weights = initial_weights(np.random.default_rng(0), settings, len(decima_levels(4, settings)))
+    policy = DecimaPolicy("decima", weights, settings, 4)
+    spec = JobSpec("q", (StageSpec(100, TaskDurations.constant(1_000)),))
+    checked = CheckedMirror(
+        lambda _: LivePolicy(policy), duration_model=DurationModel(Workload("one", (spec,)))
+    )
+
+    def assert_as_without_memory() -> None:
+        state = checked.mirror.state
+        work_ms = state.jobs["work_ms"][state.active[: checked.mirror.num_jobs]]
+        assert work_ms.tolist() == [100_000.0] * checked.mirror.num_jobs
+        ask_for_plan(state)
+        decision = policy.decide(observe(state))
+        probabilities = policy.probabilities(observe(state))
+        # Nothing is kept, nor copied from job to job, of jobs without a profile.
+        profiles = state.jobs["profile"].copy()
+        state.jobs["profile"] = NO_PROFILE
+        fresh = with_new_memory(policy)
+        assert fresh.decide(observe(state)) == decision
+        assert fresh.probabilities(observe(state)) == probabilities
+        state.jobs["profile"] = profiles
+
+    def arrived(job_id: str, *stages: tuple[int, tuple[int, ...]]) -> JobArrived:
+        return JobArrived(job=job_of(job_id, *stages, name="q", is_open=True))
+
+    checked.send(
+        arrived("a", (4, ()), (2, ())), arrived("b", (9, ()), (3, ())), arrived("c", (4, ()))
+    )
+    assert_as_without_memory()
+    # Two stages end and two others appear: the job has as many unfinished stages as before.
+    more = (StageMessage(stage_id=2, tasks=5), StageMessage(stage_id=3, tasks=7, parents=(2,)))
+    done = [
+        TasksReported(job_id="a", stage_id=n, started=k, finished=k, executed_ms=1_000 * k)
+        for n, k in ((0, 4), (1, 2))
+    ]
+    checked.send(*done, StagesAdded(job_id="a", stages=more))
+    assert_as_without_memory()

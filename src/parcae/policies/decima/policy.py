@@ -200,7 +200,7 @@ def allocate_workspace(
         copies=integers(num_jobs, 2),
         stale=integers(num_stages),
         listed=integers(num_stages),
-        cached_job=np.full((num_simulators, num_jobs, 4), -1, np.int64),
+        cached_job=np.full((num_simulators, num_jobs, 5), -1, np.int64),
         cached_work_ms=np.zeros((num_simulators, num_jobs)),
         z=floats(EMBEDDING),
         logits=floats(num_stages),

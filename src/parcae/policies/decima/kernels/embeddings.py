@@ -4,7 +4,8 @@ Embeddings are cached. That of a stage stays valid as long as the features of th
 that wait for it do; what changes from one decision to the next are mostly stages for which no stage
 waits any more, so that few embeddings follow. The number of offered executors is a feature of every
 stage, so the workspace keeps a few versions of all embeddings, one for each of the latest numbers.
-Untouched jobs of one profile have equal embeddings, which are computed once and copied.
+Untouched jobs of one profile with equal stages have equal embeddings, which are computed once and
+copied.
 
 Networks whose stage scores have further inputs (`layout.Fit`, `layout.Direct`) get the number of
 offered executors there, so that a single version is enough: on clusters of thousands of executors
@@ -39,8 +40,8 @@ _D = EMBEDDING
 def _update_cache_key(view, work, job, num_unfinished):  # type: ignore[no-untyped-def]
     """Remember this job and the number of its unfinished stages.
 
-    Returns whether the row held the same job already and no stage of it has come back, and whether
-    the number is as before.
+    Returns whether the row held the same job already and no stage of it is new or has come back,
+    and whether the number is as before.
     """
     cached_job = work.cached_job[job]
     jobs = view.jobs
@@ -51,6 +52,7 @@ def _update_cache_key(view, work, job, num_unfinished):  # type: ignore[no-untyp
         and cached_job[1] == profile
         and cached_job[2] == jobs.stage_start[job]
         and cached_job[3] >= num_unfinished
+        and cached_job[4] == jobs.num_stages[job]
         and work.cached_work_ms[job] == jobs.work_ms[job]
     )
     has_same_number = cached_job[3] == num_unfinished
@@ -58,6 +60,7 @@ def _update_cache_key(view, work, job, num_unfinished):  # type: ignore[no-untyp
     cached_job[1] = profile
     cached_job[2] = jobs.stage_start[job]
     cached_job[3] = num_unfinished
+    cached_job[4] = jobs.num_stages[job]
     work.cached_work_ms[job] = jobs.work_ms[job]
     return is_same, has_same_number
 
@@ -348,8 +351,38 @@ def _is_untouched(view, job):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _has_equal_stages(view, work, job, other):  # type: ignore[no-untyped-def]
+    """Return whether two jobs have the same edges and the same features of their stages.
+
+    On a live cluster, jobs of one profile may have begun with different stages.
+    """
+    jobs = view.jobs
+    stages = view.stages
+    if jobs.num_stages[job] != jobs.num_stages[other]:
+        return False
+    first = jobs.stage_start[job]
+    apart = jobs.stage_start[other] - first
+    for stage in range(first, first + jobs.num_stages[job]):
+        same = stage + apart
+        if (
+            stages.num_children[stage] != stages.num_children[same]
+            or stages.num_parents_unfinished[stage] != stages.num_parents_unfinished[same]
+        ):
+            return False
+        start = stages.child_start[stage]
+        for edge in range(stages.num_children[stage]):
+            child = view.children[start + edge]
+            if view.children[stages.child_start[same] + edge] != child + apart:
+                return False
+        for feature in range(work.x.shape[1]):
+            if work.x[stage, feature] != work.x[same, feature]:
+                return False
+    return True
+
+
+@inlined
 def _find_twin(view, work, job):  # type: ignore[no-untyped-def]
-    """Return an untouched job of the same profile that was embedded in this turn, or NO_JOB."""
+    """Return an untouched job of equal stages that was embedded in this turn, or NO_JOB."""
     jobs = view.jobs
     if not _is_untouched(view, job):
         return NO_JOB
@@ -359,6 +392,7 @@ def _find_twin(view, work, job):  # type: ignore[no-untyped-def]
         work.twin[slot, 0] != work.now[2]
         or jobs.profile[twin] != jobs.profile[job]
         or jobs.work_ms[twin] != jobs.work_ms[job]
+        or not _has_equal_stages(view, work, job, twin)
     ):
         return NO_JOB
     return twin

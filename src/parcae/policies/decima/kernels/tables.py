@@ -62,8 +62,8 @@ class Workspace(NamedTuple):
     copies: Any  # int64[num_jobs, 2], jobs whose embeddings are copied: from, to
     stale: Any  # int64[num_stages], stages whose embeddings are out of date
     listed: Any  # int64[num_stages], the same, by height
-    # int64[num_jobs, 4], which job the row held: arrival, profile, first stage row, number of
-    # unfinished stages; an arrival of -1 means that the row is empty
+    # int64[num_jobs, 5], which job the row held: arrival, profile, first stage row, number of
+    # unfinished stages, number of stages; an arrival of -1 means that the row is empty
     cached_job: Any
     cached_work_ms: Any  # float64[num_jobs], the job's work, part of the same key
     z: Any  # float32[EMBEDDING]
