@@ -13,10 +13,11 @@ from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders as Planned
 from parcae.cluster.orders import first_come
+from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
 from parcae.policies.orders.kernels import OrderKind
 from parcae.service.job_events import MOST_RUNNING
-from parcae.service.policies import LivePolicy, policies_for
+from parcae.service.policies import LivePolicy, Planning, policies_for
 from parcae.service.protocol import (
     Bye,
     Challenge,
@@ -427,6 +428,19 @@ def test_the_warm_up_runs_every_kernel_without_a_fallback() -> None:
         assert service.counts.plans > 5
         assert service.counts.finished_jobs == 1
         assert dataclasses.asdict(service.counts)["failed_jobs"] == 1
+
+
+def test_the_warm_up_loads_what_plans_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = []
+    plan_fairly = Planning.plan_fairly
+
+    def noted(self: Planning, state: ClusterState) -> None:
+        plan_fairly(self, state)
+        planned.append(int(state.now["is_plan_due"][0]))
+
+    monkeypatch.setattr(Planning, "plan_fairly", noted)
+    warm_up(service_of())
+    assert planned == [0]
 
 
 def test_what_binds_a_policy_is_heavy() -> None:

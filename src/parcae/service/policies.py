@@ -194,13 +194,17 @@ class Planning:
                 type(error).__name__,
                 error,
             )
-            state.now["guard"][0] = 0.0
-            settle_round(state, False)  # the decisions before the failure have committed cores
-            self._begin(state)
-            self._fair.kernels[0](state, orders_of(state), *self._fair_arguments)
-            accept_orders(state)
+            self.plan_fairly(state)
             is_fallback = True
         return Plan(MS_PER_S * (time.perf_counter() - start), is_fallback)
+
+    def plan_fairly(self, state: ClusterState) -> None:
+        """Put the orders of fair sharing into force in place of the policy's."""
+        state.now["guard"][0] = 0.0
+        settle_round(state, False)  # decisions before a failure have committed cores
+        self._begin(state)
+        self._fair.kernels[0](state, orders_of(state), *self._fair_arguments)
+        accept_orders(state)
 
     @staticmethod
     def _begin(state: ClusterState) -> None:

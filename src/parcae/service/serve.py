@@ -170,7 +170,8 @@ def make_service(
 def warm_up(service: Service) -> None:
     """Load all compiled code, before a client has to wait for it.
 
-    Sends every kind of event once to a service, which the caller then throws away.
+    Sends every kind of event once to a service, which the caller then throws away, and lets fair
+    sharing plan once, as after a failure of the policy.
 
     Raises:
         ConfigError: the service answers with an error.
@@ -186,6 +187,8 @@ def warm_up(service: Service) -> None:
             encode(reply)
             if reply.type == "error":
                 raise ConfigError(f"the service failed its first test: {reply.message}")
+    mirror = service.mirror_of(session.application)
+    mirror.planning.plan_fairly(mirror.state)
 
 
 def _warm_up_events() -> tuple[Events, ...]:
