@@ -363,6 +363,14 @@ def test_a_folder_is_checked_by_the_nearest_one_that_exists(tmp_path: Path) -> N
         check_folder(tmp_path / "file" / "b")
 
 
+def test_the_folder_of_recordings_is_checked_before_the_service_compiles(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run("parcae serve --workload missing --record file", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("parcae: file: ")
+    assert "file is not a folder" in done.stderr
+
+
 def test_a_pipe_without_a_reader_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

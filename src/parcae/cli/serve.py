@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from parcae.cli.checks import Only, file_to_read, file_to_write, refusing
+from parcae.cli.checks import Only, file_to_read, file_to_write, folder_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST, SOURCE_HELP, JsonOption
 from parcae.cli.policy_names import policy_to_read
@@ -109,7 +109,10 @@ class FileOptions:
     """Files that the service writes."""
 
     record: Annotated[
-        Path | None, typer.Option("--record", help="Folder for recordings of all sessions.")
+        Path | None,
+        typer.Option(
+            "--record", help="Folder for recordings of all sessions.", callback=folder_to_write
+        ),
     ] = None
     learned: Annotated[
         Path | None,
