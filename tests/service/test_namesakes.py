@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from parcae.cluster.state import NO_PROFILE
 from parcae.policies.policy_file import export_policy
 from parcae.service.jobs import DurationModel
 from parcae.workloads.job import Workload
@@ -37,6 +38,15 @@ def test_a_live_job_gets_the_durations_of_the_variant_with_its_stages(
     # Until its stages are known, it is expected to be as large as its runs were on average.
     tasks_left, left_ms = model.hidden_stage(recurring, 0.0)
     assert tasks_left * left_ms == pytest.approx((10 + 3 * 100_000) / 4)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_live_job_with_other_stages_is_the_usual_job_of_its_name(is_open: bool) -> None:
+    """So that it has that job's deadline, and that job's name for policies in Python."""
+    model = DurationModel(_WORKLOAD)
+    for name, profile in (("etl", 1), ("report (2)", 2), ("new", NO_PROFILE)):
+        job = job_of("live", (3, ()), (5, (0,)), name=name, is_open=is_open)
+        assert model.rows(job, model.look_up(job.names, job.stages)).profile == profile
 
 
 def test_jobs_without_weight_have_a_mean_too() -> None:

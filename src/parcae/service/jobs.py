@@ -240,7 +240,7 @@ class DurationModel:
         _add_downstream(specs, order, children)
         flat = np.array([child for below in children for child in below], np.int64)
         if not job.is_open:
-            return JobRows(specs, flat, NO_PROFILE, roots)
+            return JobRows(specs, flat, profile, roots)
         # The hidden stage becomes stage 0, so all indices of an open job move up by one.
         whole = np.concatenate([self._hidden_spec(recurring, specs), specs]).view(np.recarray)
         return JobRows(whole, flat + 1, profile, tuple(root + 1 for root in roots))
