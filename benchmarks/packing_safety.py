@@ -23,13 +23,13 @@ from parcae.policies.packing.catalog import PackingSetting, make_packing_policy
 from parcae.workloads.rigid import RigidJobs
 from parcae.workloads.swf import read_swf
 
-POLICIES = ("easy", "sjf", "set", "set+unguarded")
+POLICIES = ("easy", "sjf", "xfactor", "sjf-backfill", "set", "set+unguarded")
 _NUM_JOBS = 4_000
 _NUM_LONG = 20_000
 #: Logs of each kind and load.
 _NUM_LOGS = 4
 _DEVELOP_SEED = 1
-_JUDGE_SEED = 9_301
+_JUDGE_SEED = 9_401
 
 
 @dataclass(frozen=True)

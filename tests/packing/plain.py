@@ -139,13 +139,22 @@ class PlainEvents:
         ]
         return sorted(expected, key=lambda pair: pair[0])
 
-    def easy(self):
+    def ordered(self, order):
+        """The waiting jobs, oldest first among equal ones."""
+        keys = {
+            "arrival": lambda job: 0,
+            "shortest": lambda job: self.jobs.estimate[job],
+            "expansion": lambda job: -(self.now - self.jobs.arrival[job]) / self.jobs.estimate[job],
+        }
+        return sorted(self.waiting, key=keys[order])
+
+    def easy(self, order="arrival", backfilling="arrival"):
         """EASY, from its definition: the first, or whoever does not delay the first's earliest
         start.
         """
         if not self.waiting:
             return None
-        head = self.waiting[0]
+        head = self.ordered(order)[0]
         if self.fits(head):
             return head
         free = self.free.copy()
@@ -159,7 +168,7 @@ class PlainEvents:
             (u for t, u in self.releases() if t <= shadow), start=0 * self.jobs.capacity
         )
         extra = at_shadow - self.jobs.demand[head]
-        for job in self.waiting[1:]:
+        for job in self.ordered(backfilling):
             is_short = self.now + int(self.jobs.estimate[job]) <= shadow
             if self.fits(job) and (is_short or bool((self.jobs.demand[job] <= extra).all())):
                 return job

@@ -68,13 +68,18 @@ def _log_jobs(seed: int) -> RigidJobs:
     )
 
 
-@pytest.mark.parametrize("name", ["easy", "conservative", "fcfs", "sjf"])
+@pytest.mark.parametrize(
+    "name", ["easy", "easy-sjf", "sjf-backfill", "xfactor", "conservative", "fcfs", "sjf"]
+)
 @pytest.mark.parametrize("seed", range(5))
 def test_exact_times_are_those_of_the_oracle(name, seed):
     jobs = _log_jobs(seed)
     plain = PlainEvents(jobs)
     choose = {
         "easy": plain.easy,
+        "easy-sjf": lambda: plain.easy("arrival", "shortest"),
+        "sjf-backfill": lambda: plain.easy("shortest", "shortest"),
+        "xfactor": lambda: plain.easy("expansion", "expansion"),
         "conservative": plain.conservative,
         "fcfs": lambda: plain.waiting[0] if plain.waiting else None,
         "sjf": lambda: min(

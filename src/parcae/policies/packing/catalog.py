@@ -13,6 +13,7 @@ import numpy as np
 from parcae.errors import FormatError, PolicyError
 from parcae.policies.checkpoint import SUFFIX, Checkpoint, ShippedCheckpoints, read_checkpoint
 from parcae.policies.entries import Catalogue, PolicyEntry, refuse_argument, refused
+from parcae.policies.packing.kernels.backfilling import Order
 from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.layout import WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
@@ -105,9 +106,15 @@ PACKING_CATALOG: Catalogue[PackingSetting] = Catalogue(
         PolicyEntry("fcfs", "first come, first served, without overtaking", "batch clusters",
                     _fixed(PackingKind.FCFS)),
         PolicyEntry("easy", "first come, first served, and jobs that do not delay the first one "
-                    "(EASY)", "Lifka 1995", _fixed(PackingKind.EASY, 0.0)),
+                    "(EASY)", "Lifka 1995", _fixed(PackingKind.EASY, Order.ARRIVAL, Order.ARRIVAL)),
         PolicyEntry("easy-sjf", "EASY that backfills the shortest job first", "Tsafrir 2007",
-                    _fixed(PackingKind.EASY, 1.0)),
+                    _fixed(PackingKind.EASY, Order.ARRIVAL, Order.SHORTEST)),
+        PolicyEntry("sjf-backfill", "EASY in which the shortest job comes first, instead of the "
+                    "oldest", "Srinivasan et al. 2002",
+                    _fixed(PackingKind.EASY, Order.SHORTEST, Order.SHORTEST)),
+        PolicyEntry("xfactor", "EASY in which the job with the largest expansion factor, (wait + "
+                    "estimate) / estimate, comes first", "Srinivasan et al. 2002",
+                    _fixed(PackingKind.EASY, Order.EXPANSION, Order.EXPANSION)),
         PolicyEntry("conservative[:DEPTH]",
                     "backfilling that delays no older job; later jobs than the DEPTH oldest wait "
                     "(default: all can start)",
@@ -124,8 +131,8 @@ PACKING_CATALOG: Catalogue[PackingSetting] = Catalogue(
                     "withholding rule", "Parcae", _learned),
         PolicyEntry("FILE.safetensors", "a checkpoint of `parcae packing train` or `tune`",
                     "Parcae", _learned),
-        PolicyEntry("withhold|set|FILE+unguarded", "on a log, the policy decides also where EASY "
-                    "or the shortest job first proved better", "Parcae", _learned),
+        PolicyEntry("withhold|set|FILE+unguarded", "on a log, the policy decides also where "
+                    "`xfactor` or `sjf-backfill` proved better", "Parcae", _learned),
     ),
 )  # fmt: skip
 LEARNED = ("deeprm", "a2c", "set")

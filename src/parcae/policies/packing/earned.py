@@ -15,11 +15,12 @@ from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 
 
 class EarnedPolicy(PackingPolicy):
-    """A policy for logs that decides only where it has proved better than EASY lately.
+    """A policy for logs that decides only where it has proved better than backfilling lately.
 
-    Virtual runs under EASY, EASY that backfills the shortest job first, shortest job first and the
-    policy go along. The one with the smallest bounded slowdowns decides, as long as the cluster
-    does nearly as much work as under EASY. Only for clusters with exact times.
+    Virtual runs under EASY, EASY in order of expansion factors, EASY with the shortest job first
+    and the policy go along. Expansion factors decide, unless one of the last two had smaller
+    bounded slowdowns and the cluster does nearly as much work as under EASY. Only for clusters with
+    exact times.
 
     Args:
         inner: the policy: the withholding rule or the set network.

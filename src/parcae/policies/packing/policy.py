@@ -95,7 +95,7 @@ class HandMadePolicy(PackingPolicy):
         self.name = name
         self.kind = kind
         self.params = np.array(params, np.float64)
-        needed = len(WithholdParameter) if kind is PackingKind.WITHHOLD else 1
+        needed = {PackingKind.WITHHOLD: len(WithholdParameter), PackingKind.EASY: 2}.get(kind, 1)
         # The kernels would read beyond fewer parameters.
         if self.params.shape != (needed,):
             raise PolicyError(

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from parcae.kernels import inlined
 from parcae.packing.layout import VOID
+
+
+class Order(IntEnum):
+    """An order of waiting jobs; of equal ones the first row comes first."""
+
+    ARRIVAL = 0  # the oldest first
+    SHORTEST = 1  # the least estimate first
+    EXPANSION = 2  # the largest expansion factor first: (age + estimate) / estimate
 
 
 @inlined
@@ -49,21 +59,40 @@ def _shadow(view, row):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def easy(view, is_shortest_first):  # type: ignore[no-untyped-def]
+def _comes_before(view, row, other, order):  # type: ignore[no-untyped-def]
+    """Return whether the job in `row` comes before that in `other`, an earlier row."""
+    jobs = view.jobs
+    if order == Order.SHORTEST:
+        return jobs.estimate[row] < jobs.estimate[other]
+    if order == Order.EXPANSION:
+        return jobs.age[row] / jobs.estimate[row] > jobs.age[other] / jobs.estimate[other]
+    return jobs.age[row] > jobs.age[other]
+
+
+@inlined
+def easy(view, order, backfilling):  # type: ignore[no-untyped-def]
     """Return the slot that EASY backfilling chooses.
 
     Args:
         view: the View of one cluster, with its profile.
-        is_shortest_first: as in `backfill`.
+        order: the Order in which jobs start and get the reservation.
+        backfilling: the Order in which jobs that do not delay the reserved one are taken.
 
-    Source: Lifka, "The ANL/IBM SP scheduling system" (EASY, aggressive backfilling).
+    Source: Lifka, "The ANL/IBM SP scheduling system" (EASY, aggressive backfilling). Other orders:
+    Srinivasan et al., "Characterization of backfilling strategies for parallel job scheduling".
     """
-    oldest = _next_oldest(view, VOID)
-    return VOID if oldest == VOID else backfill(view, oldest, is_shortest_first)
+    first = VOID
+    for row in range(view.head.num_jobs[0]):
+        if first == VOID or _comes_before(view, row, first, order):
+            first = row
+        # With exact times the rows are in order of arrival.
+        if order == Order.ARRIVAL and view.head.is_exact[0] == 1:
+            break
+    return VOID if first == VOID else backfill(view, first, backfilling)
 
 
 @inlined
-def backfill(view, first, is_shortest_first):  # type: ignore[no-untyped-def]
+def backfill(view, first, order):  # type: ignore[no-untyped-def]
     """Return the slot to start so that a certain job starts as early as possible.
 
     This is the job itself if it fits. Else it is the first job that does not delay it: one that
@@ -72,22 +101,22 @@ def backfill(view, first, is_shortest_first):  # type: ignore[no-untyped-def]
     Args:
         view: the View of one cluster, with its profile.
         first: the row of the job that no other may delay.
-        is_shortest_first: whether the shortest of the jobs that do not delay it is taken, instead
-            of the first in order of arrival.
+        order: the Order in which the others are taken.
     """
     if view.jobs.can_start[first] == 1:
         return int(view.jobs.slot[first])
     shadow = _shadow(view, first)
     best = VOID
-    row = _next_oldest(view, VOID)
-    while row != VOID:
+    for row in range(view.head.num_jobs[0]):
         # The first job itself cannot start.
-        if view.jobs.can_start[row] == 1 and _does_not_delay(view, row, first, shadow):
-            if not is_shortest_first:
-                return int(view.jobs.slot[row])
-            if best == VOID or view.jobs.estimate[row] < view.jobs.estimate[best]:
-                best = row
-        row = _next_oldest(view, row)
+        if view.jobs.can_start[row] == 0:
+            continue
+        is_next = best == VOID or _comes_before(view, row, best, order)
+        if is_next and _does_not_delay(view, row, first, shadow):
+            best = row
+            # With exact times the rows are in order of arrival.
+            if order == Order.ARRIVAL and view.head.is_exact[0] == 1:
+                break
     return VOID if best == VOID else int(view.jobs.slot[best])
 
 

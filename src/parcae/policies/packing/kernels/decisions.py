@@ -23,7 +23,7 @@ class PackingKind(IntEnum):
     TETRIS = 2  # knob: weight of alignment, 0 to 1; 1 - knob is the weight of 1 / duration
     RANDOM = 3  # is_greedy: only jobs that can start now
     FCFS = 4  # first come, first served, without overtaking
-    EASY = 5  # is_shortest_first: order of backfilling
+    EASY = 5  # two Orders: of the jobs, and of backfilling
     CONSERVATIVE = 6  # depth: number of oldest jobs that are considered
     WITHHOLD = 7  # the WithholdParameter
     AREA = 8  # least duration x share of the resources first
@@ -112,7 +112,7 @@ def choose(view, plan, kind, params):  # type: ignore[no-untyped-def]
     if kind == PackingKind.FCFS:
         return first_come(view)
     if kind == PackingKind.EASY:
-        return easy(view, params[0] > 0)
+        return easy(view, np.int64(params[0]), np.int64(params[1]))
     if kind == PackingKind.CONSERVATIVE:
         return conservative(view, plan, np.int64(params[0]))
     if kind == PackingKind.WITHHOLD:

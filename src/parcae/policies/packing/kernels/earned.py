@@ -1,8 +1,8 @@
 """Compiled runs in which a policy must earn that it decides: virtual runs go along.
 
-The policy decides in the real run while its virtual run had the smallest bounded slowdowns lately,
-and while the real run has done nearly as much work as EASY's; but a job that alone would make the
-run longer starts first.
+EASY in order of expansion factors decides. The policy does while its virtual run had the smallest
+bounded slowdowns lately, and while the real run has done nearly as much work as EASY's; but a job
+that alone would make the run longer starts first.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from parcae.packing.kernels.transitions import begin, cluster_of
 from parcae.packing.kernels.views import show
 from parcae.packing.layout import NOT_YET, VOID
 from parcae.policies.jobset.kernels import decide as decide_by_network
-from parcae.policies.packing.kernels.backfilling import backfill, easy
-from parcae.policies.packing.kernels.decisions import PackingKind, best_score, choose
+from parcae.policies.packing.kernels.backfilling import Order, backfill, easy
+from parcae.policies.packing.kernels.decisions import choose
 from parcae.policies.packing.kernels.virtual_runs import (
-    BACKFILLING,
     DONE,
     EASY,
+    EXPANSION,
     JOBS,
     POLICY,
     SHORTEST,
@@ -29,13 +29,13 @@ from parcae.policies.packing.kernels.virtual_runs import (
     must_decide,
 )
 
-#: By how much the mean bounded slowdown must be below EASY's.
+#: By how much the mean bounded slowdown must be below that in order of expansion factors.
 _LEAST_GAIN = 0.01
 #: Where jobs wait less than this under EASY, on average and as a share of their durations, there is
-#: nothing to earn, and EASY decides.
+#: nothing to earn.
 _LITTLE_WAIT = 1.0
-#: Share of EASY's work that may be missing before jobs may no longer be withheld, and before one of
-#: the two kinds of EASY decides.
+#: Share of EASY's work that may be missing before jobs may no longer be withheld, and before only
+#: expansion factors decide.
 _MOST_IDLE = 0.03
 _MOST_BEHIND = 0.06
 #: Share of EASY's work that may be missing in a virtual run whose policy decides.
@@ -80,23 +80,23 @@ def _who_decides(virtual, state, sequence):  # type: ignore[no-untyped-def]
     """Return the run whose policy decides in the real run."""
     sums = virtual.sums
     work = virtual.work
-    usual = virtual.waits[EASY, TOTAL]
-    if usual < _LITTLE_WAIT * sums[0, JOBS]:
-        return EASY
+    if virtual.waits[EASY, TOTAL] < _LITTLE_WAIT * sums[0, JOBS]:
+        return EXPANSION
     missing = _missing(sums[0, DONE], work[0, EASY])
     elapsed = state.clock.now[0] - sequence.specs.arrival[0]
     if elapsed > 0:
         # Wide jobs that are left for the end make the run longer than their work does.
         usual_gaps = _gaps(virtual, row_of(virtual.states, EASY), sequence)
         missing += (_gaps(virtual, state, sequence) - usual_gaps) / elapsed
-    best = EASY
+    best = EXPANSION
+    usual = virtual.waits[EXPANSION, TOTAL]
     least = usual - _LEAST_GAIN * (sums[0, JOBS] + usual)
     last = POLICY
     if missing > _MOST_BEHIND:
-        last = BACKFILLING
+        last = EXPANSION
     elif missing > _MOST_IDLE:
         last = SHORTEST
-    for run in range(1, last + 1):
+    for run in range(SHORTEST, last + 1):
         is_behind = _missing(work[0, run], work[0, EASY]) > _MOST_BEHIND_ALONE
         if not is_behind and virtual.waits[run, TOTAL] < least:
             least = virtual.waits[run, TOTAL]
@@ -155,31 +155,32 @@ def _urgent(virtual, view, state, sequence):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _decided(virtual, view, state, sequence, params, slot):  # type: ignore[no-untyped-def]
-    """Return the decision in the real run, where the policy would take `slot`.
-
-    `params` is any float64 array.
-    """
+def _decided(virtual, view, state, sequence, slot):  # type: ignore[no-untyped-def]
+    """Return the decision in the real run, where the policy would take `slot`."""
     urgent = _urgent(virtual, view, state, sequence)
     if urgent != VOID:
-        return backfill(view, urgent, True)
+        return backfill(view, urgent, Order.SHORTEST)
     who = _who_decides(virtual, state, sequence)
-    if who == POLICY:
-        return slot
-    if who == SHORTEST:
-        return best_score(view, PackingKind.SJF, params)
-    return easy(view, who == BACKFILLING)
+    return slot if who == POLICY else _usual(view, who)
 
 
 @inlined
-def _follow_others(virtual, state, sequence, params):  # type: ignore[no-untyped-def]
+def _usual(view, run):  # type: ignore[no-untyped-def]
+    """Return the slot that is chosen as in one of the virtual runs but the policy's."""
+    order = Order.ARRIVAL
+    if run == EXPANSION:
+        order = Order.EXPANSION
+    elif run == SHORTEST:
+        order = Order.SHORTEST
+    return easy(view, order, order)
+
+
+@inlined
+def _follow_others(virtual, state, sequence):  # type: ignore[no-untyped-def]
     """Run the virtual clusters of all but the policy up to the real cluster's time."""
-    for run in (EASY, BACKFILLING):
+    for run in range(POLICY):
         while must_decide(virtual, run, state, sequence):
-            answer(virtual, run, sequence, easy(virtual.seen, run == BACKFILLING))
-    while must_decide(virtual, SHORTEST, state, sequence):
-        slot = best_score(virtual.seen, PackingKind.SJF, params)
-        answer(virtual, SHORTEST, sequence, slot)
+            answer(virtual, run, sequence, _usual(virtual.seen, run))
 
 
 @inlined
@@ -213,14 +214,14 @@ def play_rule_many(  # type: ignore[no-untyped-def]
         is_later = True
         while state.clock.is_over[0] == 0:
             if is_later:
-                _follow_others(virtual, state, sequence, params)
+                _follow_others(virtual, state, sequence)
                 while must_decide(virtual, POLICY, state, sequence):
                     slot = choose(virtual.seen, plan, kind, params)
                     answer(virtual, POLICY, sequence, slot)
                 forget(virtual, state)
             show(state, sequence, view)
             slot = choose(view, plan, kind, params)
-            slot = _decided(virtual, view, state, sequence, params, slot)
+            slot = _decided(virtual, view, state, sequence, slot)
             is_later = act(virtual, state, sequence, slot)
 
 
@@ -245,12 +246,12 @@ def play_network_many(  # type: ignore[no-untyped-def]
         is_later = True
         while state.clock.is_over[0] == 0:
             if is_later:
-                _follow_others(virtual, state, sequence, net.rule)
+                _follow_others(virtual, state, sequence)
                 while must_decide(virtual, POLICY, state, sequence):
                     slot = decide_by_network(virtual.seen, net, work)
                     answer(virtual, POLICY, sequence, slot)
                 forget(virtual, state)
             show(state, sequence, view)
             slot = decide_by_network(view, net, work)
-            slot = _decided(virtual, view, state, sequence, net.rule, slot)
+            slot = _decided(virtual, view, state, sequence, slot)
             is_later = act(virtual, state, sequence, slot)

@@ -1,7 +1,7 @@
 """Virtual runs that go along with a real one, as a policy that must earn its decisions needs them.
 
-With exact times, four virtual runs of the same jobs follow the real one: under EASY, EASY that
-backfills the shortest job first, shortest job first, and the policy. They know what a scheduler
+With exact times, four virtual runs of the same jobs follow the real one: under EASY, EASY in order
+of expansion factors, EASY with the shortest job first, and the policy. They know what a scheduler
 knows: until a job has ended in the real run, its duration counts as its estimate times the error of
 an estimate of another job that has ended.
 """
@@ -19,7 +19,7 @@ from parcae.packing.layout import NO_JOB, NOT_YET, VOID, Cost, Packing, Sequence
 
 #: The virtual runs, in this order.
 EASY = 0
-BACKFILLING = 1
+EXPANSION = 1
 SHORTEST = 2
 POLICY = 3
 NUM_VIRTUAL = 4
@@ -194,8 +194,11 @@ def answer(virtual, run, sequence, slot):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _end(virtual, sequence, job, now):  # type: ignore[no-untyped-def]
-    """Learn the duration of a job that ends in the real run."""
+def _end(virtual, sequence, job, before):  # type: ignore[no-untyped-def]
+    """Learn the duration of a job that ends in the real run.
+
+    The virtual runs have been played up to the time `before`, that of the last real event.
+    """
     specs = sequence.specs
     duration = specs.duration[job]
     virtual.error[virtual.num_ended[0]] = duration / specs.estimate[job]
@@ -214,8 +217,8 @@ def _end(virtual, sequence, job, now):  # type: ignore[no-untyped-def]
             waits[run, _RATE] += change
         else:
             waits[run, TOTAL] += change * (jobs.start[job] - specs.arrival[job])
-            if jobs.finish[job] > now:
-                jobs.finish[job] = max(now, jobs.start[job] + duration)
+            if jobs.finish[job] > before:
+                jobs.finish[job] = max(before, jobs.start[job] + duration)
 
 
 @kernel
@@ -238,7 +241,7 @@ def act(virtual, state, sequence, slot):  # type: ignore[no-untyped-def]
     for row in range(clock.num_running[0]):
         job = state.running[row]
         if state.jobs.finish[job] <= then:
-            _end(virtual, sequence, job, then)
+            _end(virtual, sequence, job, clock.now[0])
     before = clock.num_arrived[0]
     take(state, sequence, VOID)
     for job in range(before, clock.num_arrived[0]):
