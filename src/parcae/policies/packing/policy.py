@@ -66,7 +66,7 @@ class PackingPolicy(ABC):
         Raises:
             ConfigError: they have none.
         """
-        # The kernels would read profiles that nobody wrote, and write beyond their buffers.
+        # The kernels would read profiles that were never written, and write beyond their buffers.
         if self.wants_profile and not views.head["wants_profile"].all():
             raise ConfigError(
                 f"policy {self.name!r} needs to see when resources become free: use clusters whose "
