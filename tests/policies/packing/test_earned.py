@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.errors import PolicyError
+from parcae.errors import ConfigError, PolicyError
 from parcae.evaluation.packing.world import run_policy
 from parcae.packing.config import PackingConfig
 from parcae.packing.layout import NOT_YET
@@ -166,3 +166,11 @@ def test_names_choose_whether_a_policy_must_earn_its_decisions(tmp_path: Path) -
     assert isinstance(make_packing_policy(str(tetris), _LOG), HandMadePolicy)
     with pytest.raises(PolicyError, match="for policies that withhold"):
         make_packing_policy(f"{tetris}+unguarded", _LOG)
+
+
+def test_a_policy_that_must_earn_its_decisions_is_refused_in_steps() -> None:
+    jobs = _jobs(1.0, count=20)
+    config = PackingConfig(num_slots=20, horizon=10_000)
+    batch = PackingBatch([jobs], config, wants_profile=True)
+    with pytest.raises(ConfigError, match="'stubborn': only with exact times"):
+        batch.run(EarnedPolicy(_STUBBORN).play_many)

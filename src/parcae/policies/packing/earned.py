@@ -6,8 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from parcae.errors import ConfigError
 from parcae.kernels import row_of
-from parcae.packing.layout import SPEC, Packing, View, allocate, allocate_view, records
+from parcae.packing.layout import (
+    SPEC,
+    Clusters,
+    Packing,
+    View,
+    allocate,
+    allocate_view,
+    records,
+)
 from parcae.policies.jobset.policy import JobSetPolicy
 from parcae.policies.packing.kernels.earned import play_network_many, play_rule_many
 from parcae.policies.packing.kernels.virtual_runs import NUM_VIRTUAL, Virtual
@@ -42,6 +51,20 @@ class EarnedPolicy(PackingPolicy):
     def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
         """The inner policy's arguments, and the buffers of the virtual runs."""
         return *self.inner.arguments_for(states, views), allocate_virtual(states, views)
+
+    def play_many(self, clusters: Clusters, views: View, first: int, last: int) -> None:
+        """Run clusters from start to end; see `PackingPolicy.play_many`.
+
+        Raises:
+            ConfigError: the clusters run in steps, or what `PackingPolicy.play_many` raises.
+        """
+        # The virtual runs have no room for what steps need.
+        if not clusters.sequences.rules["is_exact"].all():
+            raise ConfigError(
+                f"policy {self.name!r}: only with exact times can a policy earn its decisions; in "
+                "steps, use the policy itself"
+            )
+        super().play_many(clusters, views, first, last)
 
 
 def allocate_virtual(states: Packing, views: View) -> Virtual:
