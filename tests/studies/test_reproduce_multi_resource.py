@@ -90,6 +90,19 @@ def test_a_trace_with_too_few_jobs_is_refused_before_the_first_world_is_swept(
     assert steps == []
 
 
+def test_a_half_that_nothing_trains_on_may_have_too_few_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = Workload("log", _LOG.jobs[:5])
+    recorded = RecordedSetting(few, SimulationConfig(), "trace:0.8")
+    request = replace(_request(tmp_path, "fair"), recorded=recorded, num_jobs=3)
+    all_worlds = worlds(request)
+    log = all_worlds[1]
+    assert (len(log.train.workload.jobs), len(log.test.workload.jobs)) == (2, 3)
+    monkeypatch.setattr("parcae.studies.reproduce.multi_resource.heuristics", lambda *_: ([], []))
+    assert [one.name for one in gather(request, log, all_worlds).contenders] == ["fair"]
+
+
 def test_what_a_sweep_found_is_kept_for_the_sister_studies(tmp_path: Path) -> None:
     request = StudyRequest(
         _PLAIN, _CLASSES.resized(4), "load:0.5", tmp_path / "fig-policies", num_jobs=2

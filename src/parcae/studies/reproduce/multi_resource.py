@@ -291,8 +291,10 @@ def gather(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> 
         ConfigError: a world has too few jobs for its runs. It is raised before the first world's
             sweeps and trainings.
     """
-    for scenario in (setting for each in all_worlds for setting in (each.test, each.train)):
-        scenario.sequence(request.first_seed)
+    for each in all_worlds:
+        each.test.sequence(request.first_seed)
+        if not request.policies:
+            each.train.sequence(request.first_seed)
     rivals, notes = heuristics(request, world)
     # Policies of the request replace all trainings.
     if request.policies:
