@@ -88,6 +88,22 @@ def test_looking_up_gives_what_convolving_gives(architecture: Architecture, hidd
     assert np.abs(expected[0] - expected[-1]).max() > 0.1
 
 
+@pytest.mark.parametrize("architecture", ALL)
+def test_windows_beside_blank_columns_are_looked_up_too(architecture: Architecture) -> None:
+    settings = A2cSettings(architecture=architecture, horizon=7, width=45, num_slots=2)
+    # Image k shows one full column, k; the last is blank.
+    images = np.zeros((46, 7, 45), np.float32)
+    images[np.arange(45), :, np.arange(45)] = 1.0
+    network = A2cNetwork(_drawn(settings), settings, 3)
+    encoder = PatternEncoder(settings)
+    # What the buffer holds from before does not matter.
+    encoder.encode_images(np.ones_like(images), np.zeros(46, np.int64))
+    layer = FirstLayer(network.arrays(), encoder)
+    sums = layer.sums(encoder.encode_images(images, np.zeros(46, np.int64)))
+    found = outputs(sums, layer.blank, network.arrays())
+    np.testing.assert_allclose(found, network(torch.from_numpy(images)).detach().numpy(), atol=1e-4)
+
+
 @pytest.mark.parametrize("hidden", [0, 5])
 @pytest.mark.parametrize("architecture", ALL)
 def test_its_gradient_is_that_of_the_convolution(architecture: Architecture, hidden: int) -> None:

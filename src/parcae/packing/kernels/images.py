@@ -24,7 +24,8 @@ def draw_images(  # type: ignore[no-untyped-def]
 
     Args:
         clusters: the Clusters.
-        images: float32[num_clusters, horizon, width], written.
+        images: array[num_clusters, horizon, width], written: float32, or whole numbers for
+            images of zeros and ones. Columns beyond the image become 0.
         is_colored: whether each booked job has its own colour.
         has_pause: whether the last column shows the time since the last arrival.
         first: first cluster.

@@ -11,7 +11,9 @@ import numpy.typing as npt
 from parcae.packing.kernels.images import draw_images
 from parcae.packing.layout import Clusters
 from parcae.policies.a2c.kernels.lookup import (
+    CELLS_PER_WORD,
     FULL,
+    WIDEST,
     encode_many,
     gather_gradient,
     renumber,
@@ -61,30 +63,44 @@ class PatternEncoder:
         self.settings = settings
         self.grid = settings.grid
         self.index = _index(_CAPACITY)
-        self._images = np.zeros((0, settings.horizon, settings.width), np.float32)
-        self._codes = np.zeros(settings.width, np.int64)
+        # Padded with zeros to whole words.
+        padded = -(-settings.width // CELLS_PER_WORD) * CELLS_PER_WORD
+        self._cells = np.zeros((0, settings.horizon, padded), np.uint8)
+        self._codes = np.zeros(CELLS_PER_WORD + WIDEST - 1, np.int64)
         self._numbers = np.zeros(0, np.int32)
 
     def encode(self, clusters: Clusters, is_over: npt.NDArray[np.bool_]) -> EncodedImages:
         """Return the encoded images of clusters; those with `is_over`, bool[count], are empty."""
         count = len(clusters.sequence_rows)
-        if len(self._images) < count:
-            self._images = np.zeros((count, self.settings.horizon, self.settings.width), np.float32)
-        draw_images(clusters, self._images, False, False, 0, count)
-        return self.encode_images(self._images[:count], is_over.astype(np.int64))
+        self._make_room(count)
+        draw_images(clusters, self._cells, False, False, 0, count)
+        return self._encoded(is_over.astype(np.int64))
 
     def encode_images(self, images: FloatArray, is_over: IntArray) -> EncodedImages:
         """Return the encoded form of images of zeros and ones, float32[count, horizon, width].
 
         `is_over` is int64[count]; images with 1 are encoded as empty.
         """
-        starts = np.zeros(len(images) + 1, np.int64)
-        if len(self._numbers) < len(images) * self.grid.rows * self.grid.columns:
-            self._numbers = np.zeros(len(images) * self.grid.rows * self.grid.columns, np.int32)
+        self._make_room(len(images))
+        self._cells[: len(images), :, : self.settings.width] = images != 0
+        return self._encoded(is_over)
+
+    def _make_room(self, count: int) -> None:
+        """Have room for `count` images and the numbers of their windows."""
+        if len(self._cells) < count:
+            self._cells = np.zeros((count, *self._cells.shape[1:]), np.uint8)
+            self._numbers = np.zeros(count * self.grid.rows * self.grid.columns, np.int32)
+
+    def _encoded(self, is_over: IntArray) -> EncodedImages:
+        """Encode the first images of the buffer, as many as `is_over` has entries."""
+        starts = np.zeros(len(is_over) + 1, np.int64)
+        words = self._cells.view(np.uint64)
         while (
-            encode_many(images, is_over, self.grid, self.index, self._codes, self._numbers, starts)
-            == FULL
-        ):
+            encode_many(
+                self._cells, words, is_over, self.grid, self.index, self._codes, self._numbers,
+                starts,
+            ) == FULL
+        ):  # fmt: skip
             self.index = _grown(self.index)
         # A copy, because the next call overwrites the buffer.
         return EncodedImages(self._numbers[: starts[-1]].copy(), starts)

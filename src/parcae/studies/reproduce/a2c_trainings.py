@@ -58,6 +58,7 @@ def learned_a2c(
     share_s: float,
     architecture: Architecture = Architecture.CONV_16,
     num_selection: int = 200,
+    settings: Sequence[str] = (),
 ) -> LearnedA2c:
     """A2cScheduler for a source: one of the given or shipped checkpoints, or newly trained.
 
@@ -68,6 +69,7 @@ def learned_a2c(
         share_s: seconds of training.
         architecture: the network's architecture, if it is trained.
         num_selection: number of selection runs, if it is trained.
+        settings: changes of the recipe's settings, each "key=value", if it is trained.
 
     Raises:
         FormatError: a given checkpoint is damaged or of another kind.
@@ -84,7 +86,15 @@ def learned_a2c(
             f"in {checkpoint.card['seconds']:,.0f} s; {_network_words(checkpoint, architecture)}"
         )
         return LearnedA2c(checkpoint, f"a2c at {where}: {words}")
-    result = train_a2c(request, source, where, share_s, architecture, num_selection=num_selection)
+    result = train_a2c(
+        request,
+        source,
+        where,
+        share_s,
+        architecture,
+        num_selection=num_selection,
+        settings=settings,
+    )
     ended = "" if result.ending == "done" else f"; it ended early: {result.ending}"
     words = (
         f"trained here, {result.iterations} iterations in {result.seconds:,.0f} s{ended}; "
@@ -136,6 +146,7 @@ def train_a2c(
     architecture: Architecture,
     select_every: int = 20,
     num_selection: int = 200,
+    settings: Sequence[str] = (),
 ) -> TrainResult:
     """Train A2cScheduler and write the checkpoint to the study's folder.
 
@@ -147,12 +158,13 @@ def train_a2c(
         architecture: the network's architecture.
         select_every: number of iterations between two selections.
         num_selection: number of selection runs.
+        settings: changes of the recipe's settings, each "key=value".
 
     Raises:
         KeyboardInterrupt: the user stopped the training, which stops the study.
     """
     request.say(f"training A2cScheduler ({architecture.value}) at {where}, {share_s:.0f} s")
-    settings = [f"architecture={architecture.value}"]
+    settings = [f"architecture={architecture.value}", *settings]
     learner = A2cLearner(
         source, Cost.SLOWDOWN, request.recipe, settings, seed=request.training_seed
     )

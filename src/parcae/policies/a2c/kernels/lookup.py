@@ -14,6 +14,10 @@ from parcae.kernels import inlined, kernel, mix
 
 #: Number of patterns of the largest window, which has 4x4 cells.
 _PATTERNS = 65536
+#: Cells of an image that are tested for zeros at once, a multiple of every stride.
+CELLS_PER_WORD = 8
+#: Width of the largest window.
+WIDEST = 4
 FULL = 1
 DONE = 0
 
@@ -51,35 +55,56 @@ def renumber(index, grown):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _encode(image, grid, index, codes, numbers, at):  # type: ignore[no-untyped-def]
+def _encode(cells, words, grid, index, codes, numbers, at):  # type: ignore[no-untyped-def]
     """Write the numbers of the image's windows to numbers[at:]; windows of zeros are left out.
 
     Returns the end of what was written, or -1 if the index is full.
     """
-    # The columns of a row of windows are packed into bits once, because neighbours share them.
+    width = grid.window + (grid.columns - 1) * grid.stride
     for row in range(grid.rows):
-        for column in range(image.shape[1]):
-            code = np.int64(0)
-            for i in range(grid.window):
-                code |= np.int64(image[row * grid.stride + i, column] != 0.0) << i
-            codes[column] = code
-        for column in range(grid.columns):
-            pattern = np.int64(0)
-            left = column * grid.stride
-            for j in range(grid.window):
-                pattern |= codes[left + j] << (grid.window * j)
-            if pattern != 0:
-                number = _find(index, row * grid.columns + column, pattern)
-                if number < 0:
-                    return np.int64(-1)
-                numbers[at] = number
-                at += 1
+        top = row * grid.stride
+        # Most of an image is blank, so eight columns at a time are tested and passed over.
+        ahead = _occupied(words, top, grid.window, 0)
+        for word in range(words.shape[1]):
+            here = ahead
+            ahead = np.uint64(0)
+            if word + 1 < words.shape[1]:
+                ahead = _occupied(words, top, grid.window, word + 1)
+            if here == 0 and ahead == 0:
+                continue
+            first = word * CELLS_PER_WORD
+            end = min(first + CELLS_PER_WORD, width - grid.window + 1)
+            # Neighbouring windows share columns, so each column is packed into bits once.
+            for column in range(first, min(end + grid.window - 1, width)):
+                code = np.int64(0)
+                for i in range(grid.window):
+                    code |= np.int64(cells[top + i, column]) << i
+                codes[column - first] = code
+            for left in range(first, end, grid.stride):
+                pattern = np.int64(0)
+                for j in range(grid.window):
+                    pattern |= codes[left - first + j] << (grid.window * j)
+                if pattern != 0:
+                    number = _find(index, row * grid.columns + left // grid.stride, pattern)
+                    if number < 0:
+                        return np.int64(-1)
+                    numbers[at] = number
+                    at += 1
     return np.int64(at)
+
+
+@inlined
+def _occupied(words, top, num_rows, word):  # type: ignore[no-untyped-def]
+    """Return a number that is 0 if the word's cells are blank in `num_rows` rows from `top` on."""
+    occupied = np.uint64(0)
+    for row in range(top, top + num_rows):
+        occupied |= words[row, word]
+    return occupied
 
 
 @kernel
 def encode_many(  # type: ignore[no-untyped-def]
-    images, is_over, grid, index, codes, numbers, starts
+    cells, words, is_over, grid, index, codes, numbers, starts
 ):
     """Write the numbers of the windows of many images.
 
@@ -87,11 +112,12 @@ def encode_many(  # type: ignore[no-untyped-def]
     have none.
 
     Args:
-        images: float32[count, horizon, width], cells are 0 or not.
+        cells: uint8[at least count, horizon, padded width], 0 or 1; padding is 0.
+        words: uint64[as cells, as cells, padded width / 8], a view of the cells.
         is_over: int64[count], 1 for clusters that are over.
         grid: the Grid of windows.
         index: the Index; new pairs are added.
-        codes: int64[width], a buffer.
+        codes: int64[8 + 3], a buffer.
         numbers: int32 array, written.
         starts: int64[count + 1], written.
 
@@ -99,10 +125,10 @@ def encode_many(  # type: ignore[no-untyped-def]
         DONE, or FULL if the index is full; then the call must be repeated with a larger index.
     """
     starts[0] = 0
-    for row in range(images.shape[0]):
+    for row in range(is_over.shape[0]):
         end = starts[row]
         if is_over[row] == 0:
-            end = _encode(images[row], grid, index, codes, numbers, starts[row])
+            end = _encode(cells[row], words[row], grid, index, codes, numbers, starts[row])
         if end < 0:
             return FULL
         starts[row + 1] = end
