@@ -64,6 +64,11 @@ def test_the_pause_column_counts_steps_since_the_last_arrival_in_tenths():
     assert images.draw()[0][:, -1].tolist() == pytest.approx([0.3] * 3)
 
 
+def test_a_step_takes_one_slot_for_each_cluster():
+    with pytest.raises(ValueError, match="one slot for each of the 1 clusters"):
+        _batch().step(np.array([0, 1]))
+
+
 def test_exact_times_have_no_image():
     with pytest.raises(ConfigError, match="images need time in steps"):
         ImageSettings().shape(PackingConfig(mode=TimeMode.EXACT), [10])

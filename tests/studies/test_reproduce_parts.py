@@ -253,6 +253,12 @@ def test_a_curve_of_a_single_point_is_seen(ratio: float) -> None:
     assert axis.get_lines()[0].get_marker() == "."
 
 
+def test_a_curve_without_a_point_is_drawn_beside_others() -> None:
+    axis = new_picture(4.0, 3.0).subplots()
+    draw_curves(axis, {"diverged": Curve(), "trained": Curve([1], [5.0], [0.9])}, 0.9)
+    assert len(axis.lines) == 3
+
+
 def test_latencies_are_measured_for_every_decision_and_intervals_between_moments() -> None:
     # Jobs of one task arrive at 0, 4 and 9 s; each completes after 1 s, which is another event.
     sequence = arriving(*((chain(1, 1, 1_000, "one"), at) for at in (0, 4_000, 9_000)))

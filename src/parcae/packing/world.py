@@ -210,9 +210,17 @@ class PackingBatch:
 
         Returns:
             int64[num_clusters], 1 where a job was placed.
+
+        Raises:
+            ValueError: there is not one slot for each cluster.
         """
         is_placed = np.zeros(len(self), np.int64)
         chosen = np.ascontiguousarray(slots, np.int64)
+        if chosen.shape != is_placed.shape:
+            raise ValueError(
+                f"slots has shape {chosen.shape}; "
+                f"give one slot for each of the {len(self)} clusters"
+            )
         step_many(self.clusters, chosen, is_placed, 0, len(self))
         return is_placed
 

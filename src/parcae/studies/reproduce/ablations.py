@@ -193,11 +193,12 @@ def fig15a(request: StudyRequest) -> StudyResult:
             request, scenario, label, share_s, DecimaVariant(decima), progress=curve.add
         )
         curves[label] = curve
-        # The last ratio shows whether the training still improved after its best checkpoint.
-        last = curve.ratio[-1]
+        # The last ratio shows whether the training still improved after its best checkpoint. A
+        # training that diverged before its first measurement has none.
+        last = f"{curve.ratio[-1]:.3f}" if curve.ratio else "-"
         learned.append(policy)
         each_s = policy.seconds / max(1, policy.iterations)
-        numbers = (f"{policy.ratio_to_fair:.3f}", f"{last:.3f}", f"{num_parameters(policy):,}")
+        numbers = (f"{policy.ratio_to_fair:.3f}", last, f"{num_parameters(policy):,}")
         rows.append([label, *numbers, str(policy.iterations), f"{each_s:.2f}"])
     lines = {label: (curve.seconds, curve.ratio) for label, curve in curves.items()}
     contenders = [policy.contender for policy in learned]

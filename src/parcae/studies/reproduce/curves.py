@@ -172,6 +172,9 @@ def draw_curves(axis: Any, curves: dict[str, Curve], line: float) -> None:
     axis.axhline(line, color="#1d232a", linewidth=1, linestyle="--", label=_FIRST)
     axis.set_xscale("log")
     # What is far above fair sharing at first is cut off; where each training ends is always shown.
-    ends = [curve.ratio[-1] for curve in curves.values()]
-    axis.set_ylim(min(0.7, 0.95 * min(ends)), max(2.0, 1.05 * max(ends)))
+    # A training that diverged before its first measurement has no points.
+    ends = [curve.ratio[-1] for curve in curves.values() if curve.ratio]
+    lowest = min([0.7, *(0.95 * end for end in ends)])
+    highest = max([2.0, *(1.05 * end for end in ends)])
+    axis.set_ylim(lowest, highest)
     tidy(axis, ("seconds of training", "average JCT / fair sharing's"))
