@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, FormatError
+from parcae.errors import ConfigError, FormatError, PolicyError
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.learned import rule_checkpoint, setting_card
 from parcae.policies.rule.policy import start_parameters
@@ -86,6 +86,15 @@ def test_a_trace_with_too_few_jobs_is_refused_before_the_first_world_is_swept(
     request = replace(_request(tmp_path / "fig-policies"), num_jobs=6, say=steps.append)
     all_worlds = worlds(request)
     with pytest.raises(ConfigError, match="'log' recorded 5 jobs, not 6"):
+        gather(request, all_worlds[0], all_worlds)
+    assert steps == []
+
+
+def test_an_unknown_policy_is_refused_before_the_first_world_is_swept(tmp_path: Path) -> None:
+    steps: list[str] = []
+    request = replace(_request(tmp_path / "fig-policies", "fiar"), say=steps.append)
+    all_worlds = worlds(request)
+    with pytest.raises(PolicyError, match="'fiar'"):
         gather(request, all_worlds[0], all_worlds)
     assert steps == []
 

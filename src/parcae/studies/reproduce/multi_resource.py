@@ -288,13 +288,18 @@ def gather(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> 
         all_worlds: all worlds of the study; they share the training budget.
 
     Raises:
-        ConfigError: a world has too few jobs for its runs. It is raised before the first world's
-            sweeps and trainings.
+        ConfigError: a world has too few jobs for its runs.
+        PolicyError: a policy of the request is unknown.
+            Both are raised before the first world's sweeps and trainings.
     """
     for each in all_worlds:
-        each.test.sequence(request.first_seed)
+        test = each.test
+        test.sequence(request.first_seed)
         if not request.policies:
             each.train.sequence(request.first_seed)
+        # Policies with `:tuned` take a sweep of their own and are left for later.
+        texts = [text for text in asked_for(request, each, all_worlds) if ":tuned" not in text]
+        resolve_policies(test.workload, texts, test.config, test.arrivals, test.num_jobs)
     rivals, notes = heuristics(request, world)
     # Policies of the request replace all trainings.
     if request.policies:
