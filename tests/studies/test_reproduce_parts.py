@@ -203,6 +203,8 @@ def test_shifts_resizes_a_cluster_of_executor_classes(
     shown = [int(text.split()[0]) for text in named_sizes if text.endswith("executors")]
     assert sizes[: len(shown)] == shown
     assert set(shown) == {4, 8, 16, 32}
+    # 0.3 and 0.5 of 8 executors are both 4, one of each class; that is one setting.
+    assert len({row[0] for row in result.rows}) == len(result.rows)
 
 
 def test_a_rule_that_costs_nothing_at_its_objective_gives_no_ratios(

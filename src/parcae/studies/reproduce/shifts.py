@@ -65,7 +65,7 @@ def _cases(request: StudyRequest) -> list[_Case]:
     # The same jobs with ten times the work, so that the same load has ten times the gaps.
     larger = with_work(10.0)(workload)[0]
     measured_elsewhere = load_workload("tpch")
-    return [
+    cases = [
         *(batch(num_jobs, executors) for num_jobs in (5, small, large)),
         *(stream(load, executors) for load in (0.35, 0.6, 0.8)),
         *(batch(small, size) for size in sizes),
@@ -81,6 +81,8 @@ def _cases(request: StudyRequest) -> list[_Case]:
         _Case("bundled TPC-H, batch", measured_elsewhere, executors, "batch", small),
         _Case("bundled TPC-H, load 0.6", measured_elsewhere, executors, "load:0.6", large),
     ]
+    # On a small cluster or with few jobs, some of these are the same setting.
+    return list({case.label: case for case in cases}.values())
 
 
 def _random_dags() -> dict[str, Workload]:
