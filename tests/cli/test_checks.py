@@ -167,10 +167,16 @@ def test_two_outputs_to_one_file_are_refused(command: str, flags: str, tmp_path:
         "serve --secret-file own --learned own",
         "packing compare --swf own --json own",
         "packing tune tetris --swf log.swf --also-swf own -o own",
+        "workload sample mixed:0.5:own -o own",
+        "tune toy --also workload=mixed:0.5:mixed:0.2:own -o own",
+        "simulate own.png --gantt own.png",
+        "simulate --job-set own.png --gantt own.png",
+        "packing simulate --job-set own.png --gantt own.png",
+        "compare-logs own.csv own.png --plot own.png",
     ],
 )
 def test_an_output_that_would_replace_an_input_is_refused(command: str, tmp_path: Path) -> None:
-    for name in ("own", "own.csv"):
+    for name in ("own", "own.csv", "own.png"):
         (tmp_path / name).write_text("what took hours")
     done = run(f"parcae {command}", tmp_path)
     assert done.returncode == 2

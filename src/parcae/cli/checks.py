@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ Values = Mapping[str, Any]
 
 #: Key of a context's dictionary of the files that the command's arguments and options name.
 _FILES = "parcae.files"
+#: What stands before the workload of a mixture, as in mixed:0.5:mine.parcae.
+_MIXTURE = re.compile(r"^(mixed:[^:]*:)+")
 
 
 @dataclass(frozen=True)
@@ -52,13 +55,14 @@ def file_to_read(context: typer.Context, option: typer.CallbackParam, given: Any
     Args:
         context: the context of the command.
         option: the argument or option.
-        given: a path or several, some of which may name no file, such as built-in workloads.
+        given: a path or several, some of which may name no file, such as built-in workloads, or
+            the file of a mixture.
 
     Raises:
         ConfigError: an option of the command writes one of these files.
     """
     several = given if isinstance(given, list | tuple) else [] if given is None else [given]
-    for path in map(Path, several):
+    for path in (Path(_MIXTURE.sub("", str(one))) for one in several):
         if path.exists():
             _refuse_replacing(context, option, path, is_written=False)
     return given

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcae.cli.checks import chart_to_write
+from parcae.cli.checks import chart_to_write, file_to_read
 from parcae.cli.options import JsonOption, KeyOption
 from parcae.cli.progress import counting_each
 from parcae.texts import printable
@@ -31,10 +31,16 @@ def compare_logs_command(
         typer.Argument(
             metavar="A",
             help="Event log of the first run: a file, rolling log folder, zip, or folder of them.",
+            callback=file_to_read,
         ),
     ],
     b: Annotated[
-        Path, typer.Argument(metavar="B", help="Event log of the second run. Ratios are B / A.")
+        Path,
+        typer.Argument(
+            metavar="B",
+            help="Event log of the second run. Ratios are B / A.",
+            callback=file_to_read,
+        ),
     ],
     key: KeyOption = None,
     plot: Annotated[

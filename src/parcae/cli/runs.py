@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from parcae.cli.checks import chart_to_write
+from parcae.cli.checks import chart_to_write, file_to_read
 from parcae.cli.policy_names import names_in, policies_to_read
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ class JobSetOptions:
     job_set: Annotated[
         Path | None,
         typer.Option(
-            "--job-set", help="Run the job sequences of this JSON file instead of drawn jobs."
+            "--job-set",
+            help="Run the job sequences of this JSON file instead of drawn jobs.",
+            callback=file_to_read,
         ),
     ] = None
     set_id: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.checks import Only, refusing
+from parcae.cli.checks import Only, file_to_read, refusing
 from parcae.cli.elastic import FOR_ELASTIC, ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 #: The workload is left out if the file of job sets contains the jobs itself.
 OptionalWorkload = Annotated[
-    str | None, typer.Argument(metavar="[NAME|FILE]", help=SOURCE_HELP, show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="[NAME|FILE]", help=SOURCE_HELP, show_default=False, callback=file_to_read
+    ),
 ]
 #: The policies of `--policy all` with a file of job sets in the world of executors: those of the
 #: released simulator's conformance runs.
