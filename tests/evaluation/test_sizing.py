@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +20,14 @@ from parcae.evaluation.sizing import (
     play_at,
     size_cluster,
 )
-from parcae.evaluation.sizing_text import headline, sizing_frame, sizing_table, warnings
-from parcae.evaluation.statistics import UNKNOWN, Estimate
+from parcae.evaluation.sizing_text import (
+    headline,
+    sizing_frame,
+    sizing_table,
+    warnings,
+    write_plot,
+)
+from parcae.evaluation.statistics import UNKNOWN, Estimate, share_estimate
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import Faults
 from parcae.workloads.job import Workload
@@ -332,6 +339,17 @@ def test_a_size_meets_a_share_of_deadlines() -> None:
         "fair: at 4 cores the mean meets the target, but its 95% interval begins at 98.0%; "
         "more runs (--seeds) tell."
     ]
+
+
+def test_shares_whose_interval_misses_their_mean_by_rounding_are_drawn(tmp_path: Path) -> None:
+    # In every run, four of seven jobs miss their deadline, or a multiple of both.
+    missed = share_estimate([12, 20, 20, 16, 16], [21, 35, 35, 28, 28])
+    met = Estimate(1 - missed.mean, 1 - missed.high, 1 - missed.low)
+    assert not met.low <= met.mean <= met.high
+    results = (replace(_result("fair", 2, 1.0), deadlines_met=met),)
+    question = replace(_QUESTION, cores=(2,), target=DeadlineTarget(0.5))
+    write_plot(Sizing(question, results, {2: 0.5}), tmp_path / "sizes.svg")
+    assert (tmp_path / "sizes.svg").stat().st_size > 0
 
 
 def test_more_cores_meet_more_deadlines() -> None:

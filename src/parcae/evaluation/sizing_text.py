@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from parcae.errors import ConfigError
 from parcae.evaluation.doubts import FULL, measured_alone_warning
 from parcae.evaluation.size_target import Target
@@ -346,9 +348,11 @@ def _draw_line(axis: Any, sizes: Sequence[float], estimates: list[Estimate], lab
     """Draw means by size, with their intervals."""
     from parcae.evaluation.pictures import in_legend
 
-    means = [one.mean for one in estimates]
-    # Intervals of few runs may reach below 0, which no time or cost does.
-    below = [one.mean - max(0.0, one.low) for one in estimates]
-    above = [one.high - one.mean for one in estimates]
+    means, low, high = (
+        np.array([getattr(one, key) for one in estimates]) for key in ("mean", "low", "high")
+    )
+    # Intervals of few runs may reach below 0, which no time or cost does. An unknown interval is
+    # not drawn, and rounding can leave the mean of equal shares outside theirs by 1e-16.
+    ends = np.maximum(0.0, np.nan_to_num([means - np.maximum(0.0, low), high - means]))
     name = in_legend(label)
-    axis.errorbar(sizes, means, yerr=[below, above], marker="o", capsize=3, label=name)
+    axis.errorbar(sizes, means, yerr=ends, marker="o", capsize=3, label=name)
