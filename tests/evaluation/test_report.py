@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.cluster.trace import Trace
+from parcae.cluster.state import World
+from parcae.cluster.trace import FaultCounts, Trace
 from parcae.evaluation import cluster_view
 from parcae.evaluation.bounds import Bounds
 from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult
@@ -272,6 +273,18 @@ def test_the_page_says_cores_where_there_are_cores(tmp_path: Path) -> None:
         assert ("White means idle or moving" in page) == (world is WorldName.EXECUTORS)
         assert ('"text":"core"' in page) == (world is WorldName.CORES)
         assert ("<br><small>moves" in page or "moves</" in page) == (world is WorldName.EXECUTORS)
+
+
+def test_cores_that_were_not_up_are_not_called_idle(tmp_path: Path) -> None:
+    fixed = replace(trace(), world=World.CORES)
+    lossy = replace(fixed, faults=FaultCounts(0, 1, 1, 0, 0, 500, 30_000))
+    runs = {"fixed": fixed, "elastic": replace(fixed, held_ms=12_000), "lossy": lossy}
+    for name, run in runs.items():
+        comparison = _comparison({name: (10.0, 20.0)})
+        write_report(comparison, {name: run}, tmp_path / "r.html")
+        page = (tmp_path / "r.html").read_text()
+        assert ("White means idle." in page) == (name == "fixed")
+        assert ("White means idle, or not up." in page) == (name != "fixed")
 
 
 def test_jobs_cut_off_are_reported_in_the_table_and_on_the_page(tmp_path: Path) -> None:

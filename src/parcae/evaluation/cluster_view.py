@@ -270,7 +270,9 @@ def _axis_end_s(traces: Mapping[str, Trace]) -> float:
 def _gantt_note(traces: Mapping[str, Trace]) -> str:
     largest = max(trace.num_executors for trace in traces.values())
     first = next(iter(traces.values()))
-    white = "idle" if first.world is World.CORES else "idle or moving"
+    white = "idle or moving"
+    if first.world is World.CORES:
+        white = "idle, or not up" if any(map(_lacks_cores, traces.values())) else "idle"
     cut = (
         f" The charts show {MAX_ROWS} of {largest:,} {first.unit}s, evenly spaced."
         if largest > MAX_ROWS
@@ -280,6 +282,12 @@ def _gantt_note(traces: Mapping[str, Trace]) -> str:
         f"Each colour is a job, the same in every chart. White means {white}. Red lines are job "
         f"completions. All charts over time share one axis.{cut}"
     )
+
+
+def _lacks_cores(trace: Trace) -> bool:
+    """Whether cores may not have been up all the time."""
+    is_elastic = trace.held_ms is not None
+    return is_elastic or (trace.faults is not None and trace.faults.lost_executors > 0)
 
 
 def _bounds_note(traces: Mapping[str, Trace], bounds: Bounds | None) -> str:
