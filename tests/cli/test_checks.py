@@ -156,6 +156,7 @@ def test_two_outputs_to_one_file_are_refused(command: str, flags: str, tmp_path:
     [
         "workload sample own -o own",
         "workload prepare -o ./own own --half first",
+        "workload import alibaba batch_task.csv --instances own -o own",
         "export tuned own -o own",
         "export own toy -o own",
         "compare own --json own",

@@ -123,7 +123,8 @@ def _import_parameters(reader: Reader) -> list[inspect.Parameter]:
     for option in reader.options:
         least, most = option.bounds
         words = option.name.replace("_", "-")
-        flag = typer.Option(f"--{words}", min=least, max=most, help=option.help)
+        check = file_to_read if option.is_file else None
+        flag = typer.Option(f"--{words}", min=least, max=most, help=option.help, callback=check)
         kind = option.type if option.default is not None else option.type | None
         parameters.append(_parameter(option.name, Annotated[kind, flag], option.default))
     return parameters

@@ -36,6 +36,7 @@ class ReaderOption:
         help: what the option does.
         bounds: the smallest and the largest number.
         useless_with: name of another option, with which this one has no effect.
+        is_file: whether it names a file to read, which the output must not replace.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ReaderOption:
     help: str
     bounds: tuple[float | None, float | None] = (None, None)
     useless_with: str | None = None
+    is_file: bool = False
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,7 @@ _READERS = [
                 str,
                 None,
                 "The trace's batch_instance.csv, for the mean durations; read as a stream.",
+                is_file=True,
             ),
             _BAD_SHARE,
         ),
