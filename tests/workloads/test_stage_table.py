@@ -203,6 +203,26 @@ def test_stages_whose_ids_go_on_counting_are_matched_by_their_dag(tmp_path: Path
     assert [job.num_runs for job in workload.jobs] == [2, 1]
 
 
+@pytest.mark.parametrize(
+    ("stages", "num_runs"),
+    [
+        (["scan orders", "join", "read users", "count"], [1, 1]),
+        (["scan 1", "join 2", "read 3", "count 4"], [1, 1]),
+        (["scan 1", "join 2", "scan 3", "join 4"], [2]),
+        (["task-1", "task-2", "0c6f-a1", "b2d4-e0"], [2]),
+    ],
+)
+def test_words_of_ids_that_go_on_counting_tell_stages_apart(
+    tmp_path: Path, stages: list[str], num_runs: list[int]
+) -> None:
+    rows = [
+        row | {"stage": stages[index], "parents": [stages[index - 1]] if row["parents"] else []}
+        for index, row in enumerate(ROWS)
+    ]
+    workload, _ = _read(tmp_path / "s.json", rows)
+    assert [job.num_runs for job in workload.jobs] == num_runs
+
+
 def test_empty_arrivals_leave_the_runs_in_the_order_of_the_file(tmp_path: Path) -> None:
     rows = [row | {"name": row["job"], "arrival_s": None} for row in ROWS]
     rows[0]["arrival_s"] = 99

@@ -336,9 +336,10 @@ def _agreed(rows: Sequence[_Row], what: str, values: Sequence[_Value | None]) ->
 
 
 def _forget_running_numbers(runs: list[JobRun]) -> None:
-    """Match stages by the DAG alone where their ids are numbers that go on from run to run.
+    """Match stages by the DAG where their ids have numbers that go on from run to run.
 
-    In such a table no stage of a recurring job has the same id in two of its runs.
+    In such a table no stage of a recurring job has the same id in two of its runs. The words of an
+    id that have no digit still count.
     """
     of_name: dict[str, list[JobRun]] = defaultdict(list)
     for run in runs:
@@ -348,4 +349,5 @@ def _forget_running_numbers(runs: list[JobRun]) -> None:
         if len(same_name) > 1 and len(set(ids)) == len(ids):
             for run in same_name:
                 for stage in run.stages:
-                    stage.kind = ""
+                    words = stage.kind.split()
+                    stage.kind = " ".join(w for w in words if not any(map(str.isdigit, w)))
