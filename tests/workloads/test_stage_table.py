@@ -458,12 +458,17 @@ def test_a_decimal_comma_is_refused_in_a_table_separated_by_semicolons(tmp_path:
         ("3.0", (3,)),
         ("3.0 x", (2, 3)),
         ("x 3", (2, 3)),
+        ("scan (1);[b]", (4, 5)),
+        ('"[b],scan (1)"', (4, 5)),
+        ('"[x, scan (1)]"', (2, 4)),
+        ("[[b]; x]", (2, 5)),
+        ("[x 3]", (2, 3)),
     ],
 )
 def test_parents_are_matched_as_whole_names_first(
     tmp_path: Path, parents: str, expected: tuple[int, ...]
 ) -> None:
-    names = ("Stage 1", "Stage 2", "x", "3")
+    names = ("Stage 1", "Stage 2", "x", "3", "scan (1)", "[b]")
     rows = [f"1,{name},,100" for name in names]
     (job,) = _text(
         tmp_path / "s.csv", "job,stage,parents,durations_ms", *rows, f"1,last,{parents},9"

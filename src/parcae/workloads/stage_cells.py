@@ -33,6 +33,8 @@ _NUMBER = re.compile(r"\s*[-+]?[\d.]+([eE][-+]?\d+)?\s*$")
 _SEPARATORS = (re.compile(r";"), re.compile(r"[;,]"), re.compile(r"[;,\s]+"))
 #: The same for numbers where a comma is a decimal comma.
 _NO_COMMAS = re.compile(r"[;\s]+")
+#: The brackets of a list in a text.
+_ENCLOSED = re.compile(r"^[\[({](.*)[\])}]$", re.DOTALL)
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*$")
 
 
@@ -67,7 +69,8 @@ def as_list(cell: Any, *, at_commas: bool = True) -> list[Any]:
         cell: the cell.
         at_commas: whether commas separate, too; otherwise they are decimal commas.
     """
-    return _entries(cell, _SEPARATORS[-1] if at_commas else _NO_COMMAS)
+    inner = cell.strip().strip("[](){}") if isinstance(cell, str) else cell
+    return _entries(inner, _SEPARATORS[-1] if at_commas else _NO_COMMAS)
 
 
 def as_name_lists(cell: Any) -> list[tuple[str, ...]]:
@@ -78,8 +81,12 @@ def as_name_lists(cell: Any) -> list[tuple[str, ...]]:
     Raises:
         ValueError: an entry is not a name.
     """
-    readings = [tuple(map(as_name, _entries(cell, one))) for one in _SEPARATORS]
-    return [(as_name(cell),), *readings] if isinstance(cell, str) else readings[-1:]
+    if not isinstance(cell, str):
+        return [tuple(map(as_name, _entries(cell, _SEPARATORS[-1])))]
+    # Brackets are those of names or, if no name fits, those of the list.
+    texts = (cell, _ENCLOSED.sub(r"\1", cell.strip()))
+    readings = [tuple(map(as_name, _entries(text, one))) for one in _SEPARATORS for text in texts]
+    return [(as_name(cell),), *readings]
 
 
 def _entries(cell: Any, separators: re.Pattern[str]) -> list[Any]:
@@ -90,7 +97,7 @@ def _entries(cell: Any, separators: re.Pattern[str]) -> list[Any]:
         return [entry for entry in cell if not is_empty(entry)]
     if not isinstance(cell, str):
         return [cell]
-    entries = separators.split(cell.strip().strip("[](){}"))
+    entries = separators.split(cell)
     return [entry for text in entries if (entry := text.strip().strip("\"'"))]
 
 
