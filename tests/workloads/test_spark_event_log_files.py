@@ -281,6 +281,18 @@ def test_a_compacted_log_is_refused(tmp_path: Path) -> None:
         find_logs([log])
 
 
+def test_parts_of_rolling_logs_that_are_given_one_by_one_are_one_log_each(tmp_path: Path) -> None:
+    log = _rolling(tmp_path, small_log(runs=12, start=application_start("app-1")), parts=11)
+    other = log / "events_1_app-2"
+    other.write_bytes(small_log(runs=2, start=application_start("app-2")))
+    parts = sorted(log.glob("events_*"))
+    workload, report = read_spark_event_logs(parts)
+    assert (workload.weights, report.num_files) == ((14.0,), 12)
+    assert "Left out 2 first runs" in " ".join(report.notes)
+    with pytest.raises(FormatError, match=r"events_2_app-1.zstd: parts \[1\] are missing"):
+        read_spark_event_logs([log / "events_2_app-1.zstd"])
+
+
 def test_a_rolling_log_with_a_gap_is_refused(tmp_path: Path) -> None:
     log = _rolling(tmp_path, small_log())
     (log / "events_2_app-1.zstd").unlink()

@@ -84,7 +84,8 @@ class FoundLogs:
 def find_logs(paths: Sequence[Path]) -> FoundLogs:
     """Find all event logs: files, rolling directories, zip archives, or folders that contain them.
 
-    Of several copies of one application's log only one is given; notes name the others.
+    Parts of a rolling log that are given one by one make one log. Of several copies of one
+    application's log only one is given; notes name the others.
 
     Raises:
         FormatError: a path that does not exist or is not an event log, a rolling log that was
@@ -94,13 +95,17 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
         raise FormatError("no event log was given: name a log, or a folder of logs")
     sources: list[LogSource] = []
     notes: list[str] = []
-    for path in paths:
+    for path, parts in _by_log(paths).items():
         if not path.exists():
             raise FormatError(
                 f"{path}: no such file or directory; expected a Spark event log or a folder of them"
             )
         try:
-            sources += _logs_in_folder(path, notes) if _is_plain_folder(path) else _logs_at(path)
+            if parts:
+                sources.append(_rolling_log(path.name, str(path), map(_part, parts)))
+            else:
+                is_folder = _is_plain_folder(path)
+                sources += _logs_in_folder(path, notes) if is_folder else _logs_at(path)
         except OSError as error:
             raise FormatError(f"{path}: cannot be read ({error}); check its permissions") from error
     if not sources:
@@ -111,6 +116,24 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
         )
     distinct = list({_resolved_parts(source): source for source in reversed(sources)}.values())
     return FoundLogs(_one_copy_each(distinct[::-1], notes), tuple(notes))
+
+
+def _by_log(paths: Sequence[Path]) -> dict[Path, list[Path]]:
+    """The paths, each with the parts of its log if it is the first part of a rolling log.
+
+    Further parts are no paths of their own.
+    """
+    by_log: dict[Path, list[Path]] = {}
+    first_of: dict[tuple[Path, str], Path] = {}
+    # Shells list part 10 before part 2.
+    for path in sorted(dict.fromkeys(paths), key=lambda path: _number(path.name)):
+        if _number(path.name) > 0 and path.is_file():
+            # Behind the application's id there may be the name of a codec, or "compact".
+            log = path.parent, ROLLING_FILE.sub("", path.name).partition(".")[0]
+            by_log.setdefault(first_of.setdefault(log, path), []).append(path)
+        else:
+            by_log[path] = []
+    return by_log
 
 
 def _resolved_parts(source: LogSource) -> tuple[tuple[Path, str | None], ...]:
@@ -198,19 +221,19 @@ def _logs_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
     return sources
 
 
+def _part(path: Path) -> LogPart:
+    return LogPart(path, path.stat().st_size)
+
+
 def _logs_at(path: Path) -> list[LogSource]:
     """The logs of one file or one rolling directory."""
     if path.is_dir():
-        parts = [
-            LogPart(child, child.stat().st_size)
-            for child in path.iterdir()
-            if ROLLING_FILE.match(child.name)
-        ]
+        parts = [_part(child) for child in path.iterdir() if ROLLING_FILE.match(child.name)]
         return [_rolling_log(path.name, str(path), parts)]
     with open_file(path) as stream:
         if stream.read(4) == ZIP_MAGIC:
             return _logs_in_zip(path)
-    part = LogPart(path, path.stat().st_size)
+    part = _part(path)
     _check_is_log(part)
     return [LogSource(path.name, (part,))]
 
@@ -239,7 +262,7 @@ def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
 
     Refuses an incomplete or compacted log, and one whose first part is no log or cannot be opened.
     """
-    by_number = sorted(parts, key=_number)
+    by_number = sorted(parts, key=lambda part: _number(part.name))
     compacted = [part.name for part in by_number if part.name.endswith(".compact")]
     if compacted:
         raise FormatError(
@@ -247,7 +270,7 @@ def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
             "which drops the events of finished jobs; import logs that were never compacted "
             "(spark.history.fs.eventLog.rolling.maxFilesToRetain high enough)"
         )
-    numbers = [_number(part) for part in by_number]
+    numbers = [_number(part.name) for part in by_number]
     # A rolling log starts with part 1 and has no gaps.
     if numbers != list(range(1, len(numbers) + 1)):
         # Among this many numbers, one is missing; the last one may be as large as a name can say.
@@ -264,8 +287,9 @@ def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
     return LogSource(name, tuple(by_number))
 
 
-def _number(part: LogPart) -> int:
-    match = ROLLING_FILE.match(part.name)
+def _number(name: str) -> int:
+    """The number of a part of a rolling log by its file name; 0 if it is none."""
+    match = ROLLING_FILE.match(name)
     return int(match.group(1)) if match else 0
 
 
