@@ -155,8 +155,9 @@ def test_names_that_the_trace_cut_keep_the_parents_that_they_still_have(tmp_path
     assert report.notes[1].startswith("2 names of tasks, which the trace cut after 50 characters")
 
 
-def test_json_lines_are_read_by_job(tmp_path: Path) -> None:
-    path = tmp_path / "dags.jsonl"
+@pytest.mark.parametrize("name", ["dags.jsonl", "dags.ndjson", "dags"])
+def test_json_lines_are_read_by_job(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
     task = {
         "task_name": "M1",
         "instance_num": 3,
@@ -266,8 +267,10 @@ def test_instances_that_would_not_be_used_are_refused(tmp_path: Path) -> None:
     instances = _instances(tmp_path, _instance("M1", "j_1", 100, 107))
     with pytest.raises(ConfigError, match="--duration span would not use it"):
         read_alibaba(path, duration="span", instances=instances)
+    lines = tmp_path / "dags.jsonl"
+    lines.write_text("{}\n")
     with pytest.raises(ConfigError, match="JSON lines would not use it"):
-        read_alibaba(tmp_path / "dags.jsonl", instances=instances)
+        read_alibaba(lines, instances=instances)
 
 
 def test_what_is_kept_of_instances_does_not_grow_with_their_number() -> None:

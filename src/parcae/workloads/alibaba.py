@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from parcae.units import MS_PER_S
 from parcae.workloads.alibaba_instances import TaskName, mean_durations_s
 from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, without_largest
 from parcae.workloads.durations import TaskDurations
+from parcae.workloads.formats import first_bytes
 from parcae.workloads.import_report import BadRows, ImportReport, counted
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.limits import LARGEST_DURATION_MS, MOST_TASKS
@@ -89,7 +91,7 @@ def read_alibaba(
     adjacent. A second row of a task is a bad row.
 
     Args:
-        path: the file; a name that ends in .gz is decompressed.
+        path: the file, plain or compressed; its first bytes say whether it is JSON.
         name: name of the workload.
         duration: how long each instance of a task takes. "span": from the task's start to its end,
             which includes the time that instances waited while others ran. "mean": the mean
@@ -248,7 +250,7 @@ def _duration(row: Any, duration: str) -> Any:
 
 
 def _is_json(path: Path) -> bool:
-    return ".json" in "".join(path.suffixes)
+    return first_bytes(path).removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"["))
 
 
 def _task(
