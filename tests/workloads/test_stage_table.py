@@ -172,6 +172,19 @@ def test_a_name_with_brackets_or_stars_is_that_of_one_file(tmp_path: Path, name:
     assert workload.jobs[0].num_runs == 2
 
 
+@pytest.mark.parametrize("file", ["s.csv", "s.json"])
+def test_a_table_may_have_a_name_that_is_not_in_utf_8(tmp_path: Path, file: str) -> None:
+    path = _write(tmp_path / file, ROWS).rename(tmp_path / f"\udcff{file}")
+    workload, _ = read_workload(path.suffix[1:], [path])
+    assert workload.jobs[0].num_runs == 2
+
+
+def test_a_parquet_file_whose_name_is_not_in_utf_8_is_refused(tmp_path: Path) -> None:
+    path = _write(tmp_path / "s.parquet", ROWS).rename(tmp_path / "\udcffs.parquet")
+    with pytest.raises(FormatError, match="the name is not in UTF-8; rename the file"):
+        read_workload("parquet", [path])
+
+
 def test_columns_may_have_other_names_and_further_columns_are_ignored(tmp_path: Path) -> None:
     row = {"run_id": 7, "stage": 1, "times": "2 4", "user": "x", "job": "not this"}
     path = tmp_path / "s.csv"

@@ -38,13 +38,18 @@ def read_parquet_frame(path: Path) -> pl.DataFrame:
     """The table of a Parquet file.
 
     Raises:
-        FormatError: the file is none, damaged, or has more than `MAX_ROWS` rows.
+        FormatError: the file is none, damaged, has more than `MAX_ROWS` rows, or its name is not
+            UTF-8, which polars cannot open.
         FileNotFoundError: no such file.
     """
     import polars as pl
 
     if not path.exists():
         raise FileNotFoundError(2, "No such file or directory", str(path))
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise FormatError(f"{path}: the name is not in UTF-8; rename the file") from None
     # The child finds polars where this process found it.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RUST_BACKTRACE": "0"}
     with tempfile.TemporaryDirectory(prefix="parcae-parquet-") as folder:

@@ -52,13 +52,13 @@ def open_csv(path: Path) -> Table:
     separator = max((",", ";", "\t"), key=lambda one: header.count(one.encode()))
     with open_file(path) as stream:
         is_compressed = stream.read(8).startswith((GZIP_MAGIC, ZSTD_MAGIC, LZ4_BLOCK_MAGIC))
-    # Decompressed here, where the size is bounded.
-    source = read_file(path) if is_compressed else path
+    # Decompressed here, where the size is bounded. Polars opens no file whose name is not UTF-8.
+    source = read_file(path) if is_compressed else path.read_bytes()
     try:
         # All cells as text: a type that is guessed from the first rows may not fit the others.
-        frame = pl.read_csv(source, separator=separator, infer_schema=False, glob=False)
+        frame = pl.read_csv(source, separator=separator, infer_schema=False)
         names = pl.read_csv(
-            source, separator=separator, infer_schema=False, has_header=False, n_rows=1, glob=False
+            source, separator=separator, infer_schema=False, has_header=False, n_rows=1
         ).row(0)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = str(error).strip().partition("\n")[0][:120]
