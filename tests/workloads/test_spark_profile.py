@@ -34,6 +34,15 @@ def test_similar_stages_are_distinguished_by_the_task_counts_around_them() -> No
     assert profile.job.stages[1].durations.first[0].tolist() == [28, 28]
 
 
+def test_jobs_do_not_depend_on_the_order_of_the_logs() -> None:
+    """60 tasks are close to 40 and to 90, which are not close to each other."""
+    runs = [JobRun("q", 100 * tasks, [_stage("scan", tasks)]) for tasks in (40, 60, 90)]
+    for order in ((0, 1, 2), (1, 0, 2), (2, 1, 0)):
+        profiles = merge_runs([runs[row] for row in order], keep_first_runs=True)
+        assert [profile.num_runs for profile in profiles] == [2, 1]
+        assert [profile.job.num_tasks for profile in profiles] == [40, 90]
+
+
 def test_equal_chains_do_not_cross_where_their_counts_change() -> None:
     """Two scans, each with an aggregate behind it: which aggregate is smaller changes."""
     runs = []

@@ -93,13 +93,13 @@ def merge_runs(runs: Sequence[JobRun], *, keep_first_runs: bool = False) -> list
 def _recurring(runs: Sequence[JobRun]) -> list[list[_OrderedRun]]:
     """The runs of every recurring job, jobs in order of their first run."""
     by_shape: dict[tuple[str, object], list[_OrderedRun]] = defaultdict(list)
-    for run in runs:
+    # Neither the jobs nor the numbers in their names depend on the order of the logs.
+    for run in sorted(runs, key=lambda run: run.submission_ms):
         ordered = _in_canonical_order(run)
         by_shape[run.name, ordered.shape].append(ordered)
     clusters = [
         cluster for same_shape in by_shape.values() for cluster in _with_similar_tasks(same_shape)
     ]
-    # Numbers in names must not depend on the order of the logs, so sort by time.
     clusters.sort(key=lambda cluster: min(ordered.run.submission_ms for ordered in cluster))
     return clusters
 
@@ -175,7 +175,7 @@ def _renumbered_edges(
 def _with_similar_tasks(runs: list[_OrderedRun]) -> list[list[_OrderedRun]]:
     """Split runs of one shape by task counts.
 
-    The most frequent counts attract those close to them.
+    The most frequent counts attract those close to them; of equally frequent ones the earliest.
     """
     by_counts: dict[tuple[int, ...], list[_OrderedRun]] = defaultdict(list)
     for run in runs:
