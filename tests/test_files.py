@@ -3,6 +3,8 @@
 import errno
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -110,6 +112,16 @@ def test_a_full_device_is_reported_with_its_path() -> None:
     with pytest.raises(OSError, match="No space left") as error:
         write_text(Path("/dev/full"), "b")
     assert error.value.filename == "/dev/full"
+
+
+def test_an_open_file_is_written_to_between_what_is_printed(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path; from parcae.files import write_text; print('before'); "
+        "write_text(Path('/dev/stdout'), 'text\\n'); print('after')"
+    )
+    with (tmp_path / "out").open("w") as stream:
+        subprocess.run([sys.executable, "-c", program], stdout=stream, check=True)
+    assert (tmp_path / "out").read_text() == "before\ntext\nafter\n"
 
 
 def test_a_pipe_is_not_read(tmp_path: Path) -> None:

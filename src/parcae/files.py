@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +23,8 @@ from parcae.errors import ConfigError, FormatError
 
 #: A pipe that is written to has to be read by then.
 _READER_S = 10.0
+#: The names of open files.
+_OPEN_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/self)/fd/(\d{1,9})")
 #: As many characters of a file's name are in that of its temporary file.
 _MOST_OF_NAME = 40
 _KINDS = (
@@ -181,6 +185,11 @@ def named_in_errors(path: Path) -> Iterator[None]:
 
 def _opened_for_writing(path: Path) -> Any:
     """Open a device or a pipe; a pipe that no program reads would be waited for without end."""
+    if found := _OPEN_FILE.fullmatch(str(path)):
+        # Opened anew, a file would not know how much this process has written to it.
+        sys.stdout.flush()
+        number = {"stdout": 1, "stderr": 2}.get(found[1]) or int(found[2])
+        return os.fdopen(os.dup(number), "wb", buffering=0)
     if not stat.S_ISFIFO(path.stat().st_mode):
         return path.open("ab", buffering=0)
     end = time.monotonic() + _READER_S
