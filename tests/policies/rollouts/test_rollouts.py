@@ -231,6 +231,38 @@ def test_a_rollout_under_a_guard_does_not_depend_on_those_before_it() -> None:
     assert foretold.said[::2] == foretold.said[1::2]
 
 
+@pytest.mark.parametrize(
+    ("name", "workload_name", "gap_ms", "executors", "delay_ms"),
+    [("fair", "toy", 1_000, 7, 20_000), ("idle-theory", "one-stage", 12_000, 4, 1_000)],
+)
+def test_a_rollout_in_decimas_world_knows_the_jobs_that_have_left(
+    name: str, workload_name: str, gap_ms: int, executors: int, delay_ms: int
+) -> None:
+    """Executors may still move to them, and idle slots depend on their arrivals and work."""
+    config = SimulationConfig(num_executors=executors, moving_delay_ms=delay_ms)
+    workload = load_workload(workload_name)
+    simulator = Simulator(workload.draw(40, f"poisson:{gap_ms}ms", config, seed=1), config, 1)
+    base = make_policy(name, executors)
+    simulator.start()
+    while simulator.status is Status.NEEDS_DECISION:
+        observation = simulator.observe()
+        said = []
+        for junk in (0, 3):
+            model = RolloutModel(workload, config, mean_gap_ms=gap_ms)
+            one = _Foretold(base, model, horizon_ms=60_000, num_samples=4)
+            one._runs.fit(observation)
+            # What earlier rollouts may have left in the tables.
+            state = one._runs._runs[0].state
+            state.jobs.completion_ms[:] = -1
+            state.jobs.arrival_ms[:] = 1_000 * junk * np.arange(len(state.jobs))
+            state.jobs.work_ms[:] = 10_000 * junk
+            state.stages.num_tasks[:] = junk
+            decision = one.decide(observation)
+            said += one.said
+        assert said[0] == said[1]
+        simulator.step(decision)
+
+
 def test_a_task_that_failed_just_now_starts_again_in_rollouts() -> None:
     sequence = _sequence(0)
     config = _SPARK.model_copy(update={"faults": Faults(failure_rate=0.3)})

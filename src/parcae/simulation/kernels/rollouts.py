@@ -116,6 +116,9 @@ def _clear_sources(state, first, last):  # type: ignore[no-untyped-def]
 def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
     """Copy what an observation shows of the executors and the jobs in the system.
 
+    Of jobs that have left it, policies see the arrival and the work, and executors may still move
+    to a stage of theirs.
+
     Args:
         view: the observation.
         state: written; it has room for at least as many jobs.
@@ -127,12 +130,17 @@ def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
     first_source = (view.jobs.shape[0] + 1) * num_classes
     state.now[0] = view.now[0]
     state.now.num_commands[0] = 0
+    for job in range(now.num_jobs[0]):
+        state.jobs[job] = view.jobs[job]
     for position in range(now.num_active[0]):
         state.active[position] = view.active[position]
         copy_job(view, state, view.active[position])
         _copy_sources(view, state, view.active[position], shift)
     for executor in range(view.executors.shape[0]):
         state.executors[executor] = view.executors[executor]
+        stage = view.executors.destination[executor]
+        if stage != NO_STAGE:
+            state.stages[stage] = view.stages[stage]
     for row in range(now.num_holds[0]):
         state.holds[row] = view.holds[row]
     for row in range(num_classes):
