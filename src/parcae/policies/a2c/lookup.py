@@ -13,7 +13,6 @@ from parcae.packing.layout import Clusters
 from parcae.policies.a2c.kernels.lookup import (
     CELLS_PER_WORD,
     FULL,
-    WIDEST,
     encode_many,
     gather_gradient,
     renumber,
@@ -66,7 +65,7 @@ class PatternEncoder:
         # Padded with zeros to whole words.
         padded = -(-settings.width // CELLS_PER_WORD) * CELLS_PER_WORD
         self._cells = np.zeros((0, settings.horizon, padded), np.uint8)
-        self._codes = np.zeros(CELLS_PER_WORD + WIDEST - 1, np.int64)
+        self._codes = np.zeros(CELLS_PER_WORD + self.grid.window - 1, np.int64)
         self._numbers = np.zeros(0, np.int32)
 
     def encode(self, clusters: Clusters, is_over: npt.NDArray[np.bool_]) -> EncodedImages:

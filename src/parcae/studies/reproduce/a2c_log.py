@@ -181,11 +181,6 @@ def table4(request: PackingRequest) -> StudyResult:
         },
         [
             *notes,
-            *(
-                f"{name}: the actor is trained with {', '.join(changes)}"
-                for name, one in SETTINGS.items()
-                if (changes := one.learning(request.recipe))
-            ),
             PUBLISHED_NOTE,
             "times are in steps of 3,600 s; slowdown uses durations rounded up to whole steps",
             *policy_notes(measured),

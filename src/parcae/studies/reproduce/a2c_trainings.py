@@ -96,8 +96,9 @@ def learned_a2c(
         settings=settings,
     )
     ended = "" if result.ending == "done" else f"; it ended early: {result.ending}"
+    changed = "".join(f", {setting}" for setting in settings)
     words = (
-        f"trained here, {result.iterations} iterations in {result.seconds:,.0f} s{ended}; "
+        f"trained here, {result.iterations} iterations in {result.seconds:,.0f} s{changed}{ended}; "
         f"{_network_words(result.checkpoint, architecture)}"
     )
     return LearnedA2c(result.checkpoint, f"a2c at {where}: {words}")

@@ -176,6 +176,16 @@ def num_parameters(learned: Learned) -> int:
     )
 
 
+def _encoding_row(label: str, policy: Learned, curve: Curve) -> list[str]:
+    """The row of one encoding."""
+    # The last ratio shows whether the training still improved after its best checkpoint. A training
+    # that diverged before its first measurement has none.
+    last = f"{curve.ratio[-1]:.3f}" if curve.ratio else "-"
+    each_s = policy.seconds / max(1, policy.iterations)
+    numbers = (f"{policy.ratio_to_fair:.3f}", last, f"{num_parameters(policy):,}")
+    return [label, *numbers, str(policy.iterations), f"{each_s:.2f}"]
+
+
 def fig15a(request: StudyRequest) -> StudyResult:
     """Learning curves of three encodings of parallelism limits.
 
@@ -193,13 +203,8 @@ def fig15a(request: StudyRequest) -> StudyResult:
             request, scenario, label, share_s, DecimaVariant(decima), progress=curve.add
         )
         curves[label] = curve
-        # The last ratio shows whether the training still improved after its best checkpoint. A
-        # training that diverged before its first measurement has none.
-        last = f"{curve.ratio[-1]:.3f}" if curve.ratio else "-"
         learned.append(policy)
-        each_s = policy.seconds / max(1, policy.iterations)
-        numbers = (f"{policy.ratio_to_fair:.3f}", last, f"{num_parameters(policy):,}")
-        rows.append([label, *numbers, str(policy.iterations), f"{each_s:.2f}"])
+        rows.append(_encoding_row(label, policy, curve))
     lines = {label: (curve.seconds, curve.ratio) for label, curve in curves.items()}
     contenders = [policy.contender for policy in learned]
     outcome = contest(request, scenario, contenders, request.runs(4, 10))

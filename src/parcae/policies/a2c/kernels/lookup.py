@@ -16,8 +16,6 @@ from parcae.kernels import inlined, kernel, mix
 _PATTERNS = 65536
 #: Cells of an image that are tested for zeros at once, a multiple of every stride.
 CELLS_PER_WORD = 8
-#: Width of the largest window.
-WIDEST = 4
 FULL = 1
 DONE = 0
 
@@ -60,7 +58,8 @@ def _encode(cells, words, grid, index, codes, numbers, at):  # type: ignore[no-u
 
     Returns the end of what was written, or -1 if the index is full.
     """
-    width = grid.window + (grid.columns - 1) * grid.stride
+    # The windows' left columns end before this one.
+    last = (grid.columns - 1) * grid.stride + 1
     for row in range(grid.rows):
         top = row * grid.stride
         # Most of an image is blank, so eight columns at a time are tested and passed over.
@@ -73,9 +72,9 @@ def _encode(cells, words, grid, index, codes, numbers, at):  # type: ignore[no-u
             if here == 0 and ahead == 0:
                 continue
             first = word * CELLS_PER_WORD
-            end = min(first + CELLS_PER_WORD, width - grid.window + 1)
+            end = min(first + CELLS_PER_WORD, last)
             # Neighbouring windows share columns, so each column is packed into bits once.
-            for column in range(first, min(end + grid.window - 1, width)):
+            for column in range(first, end + grid.window - 1):
                 code = np.int64(0)
                 for i in range(grid.window):
                     code |= np.int64(cells[top + i, column]) << i
@@ -117,7 +116,7 @@ def encode_many(  # type: ignore[no-untyped-def]
         is_over: int64[count], 1 for clusters that are over.
         grid: the Grid of windows.
         index: the Index; new pairs are added.
-        codes: int64[8 + 3], a buffer.
+        codes: int64[8 + window - 1], a buffer.
         numbers: int32 array, written.
         starts: int64[count + 1], written.
 
