@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from parcae import files
+from parcae.cli.checks import finite
 from parcae.files import check_folder, write_text
 from parcae.policies.learned import SHIPPED
 from parcae.workloads.archive import write_workload
@@ -361,6 +362,24 @@ def test_every_option_that_names_policies_is_checked() -> None:
         if set(param.opts) & flags and param.callback is None
     ]
     assert [text for text in unchecked if not text.startswith(_WITHOUT_OUTPUTS)] == []
+
+
+@pytest.mark.parametrize("command", ["tune toy -o t.safetensors --budget inf", "serve --for inf"])
+def test_a_number_that_is_none_is_refused(command: str, tmp_path: Path) -> None:
+    done = run(f"parcae {command}", tmp_path)
+    assert done.returncode == 2
+    assert "is no finite number: give a number, such as 1.5" in done.stderr
+
+
+def test_every_option_with_a_number_is_checked() -> None:
+    unchecked = [
+        f"{name} {param.opts[0]}"
+        for name, params in commands().items()
+        for param in params
+        if param.type_descriptor.annotation is float
+        and getattr(param.callback, "__name__", None) != finite.__name__
+    ]
+    assert unchecked == []
 
 
 def test_a_folder_is_checked_by_the_nearest_one_that_exists(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcae.cli.checks import Only, refusing
+from parcae.cli.checks import Only, finite, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     MOST,
@@ -266,7 +266,14 @@ def service_command(
 @app.command("packing")
 def packing_command(
     rate: Annotated[
-        float, typer.Option("--rate", min=0.01, max=1.0, help="Mean arrivals per time step.")
+        float,
+        typer.Option(
+            "--rate",
+            min=0.01,
+            max=1.0,
+            help="Mean arrivals per time step.",
+            callback=finite,
+        ),
     ] = 0.7,
     clusters: Annotated[
         int,

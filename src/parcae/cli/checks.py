@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -92,6 +93,20 @@ def _refuse_replacing(
     raise ConfigError(
         f"{writer.option} {writer.path} would replace what the command reads: give another file"
     )
+
+
+def finite(option: typer.CallbackParam, number: float | None) -> float | None:
+    """Check that an option is a finite number; the callback of options with numbers.
+
+    Raises:
+        ConfigError: it is infinite, or nan, which passes limits in some versions of Typer.
+    """
+    from parcae.errors import ConfigError
+
+    if number is not None and not math.isfinite(number):
+        flag = max(option.opts, key=len)
+        raise ConfigError(f"{flag} {number:g} is no finite number: give a number, such as 1.5")
+    return number
 
 
 def report_to_write(

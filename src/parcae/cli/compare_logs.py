@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcae.cli.checks import chart_to_write, file_to_read
+from parcae.cli.checks import chart_to_write, file_to_read, finite
 from parcae.cli.options import JsonOption, KeyOption
 from parcae.cli.progress import counting_each
 from parcae.texts import printable
@@ -59,6 +59,7 @@ def compare_logs_command(
             min=0,
             max=1,
             help="Fail if more than this share of the rows is invalid.",
+            callback=finite,
         ),
     ] = 0.01,
 ) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.checks import checkpoint_to_write, training_to_write
+from parcae.cli.checks import checkpoint_to_write, finite, training_to_write
 from parcae.cli.options import MOST, JsonOption
 from parcae.cli.policy_names import start_to_read
 from parcae.cli.progress import ProgressLine
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from parcae.policies.checkpoint import Checkpoint
 
 BudgetOption = Annotated[
-    float, typer.Option("--budget", min=0.01, help="Minutes of wall-clock time.")
+    float,
+    typer.Option(
+        "--budget",
+        min=0.01,
+        help="Minutes of wall-clock time.",
+        callback=finite,
+    ),
 ]
 SeedOption = Annotated[
     int, typer.Option("--seed", min=0, max=255, help="Seed of the search or training.")

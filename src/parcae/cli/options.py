@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.checks import file_to_read
+from parcae.cli.checks import file_to_read, finite
 from parcae.cli.elastic import parse_cores
 from parcae.workloads.limits import MOST_EXECUTORS
 
@@ -90,6 +90,7 @@ UnknownOption = Annotated[
         min=0,
         max=1,
         help="Share of the jobs whose durations the policies do not know.",
+        callback=finite,
     ),
 ]
 ErrorOption = Annotated[

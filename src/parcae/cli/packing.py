@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from parcae.cli import packing_learning
-from parcae.cli.checks import Only, Values, refusing
+from parcae.cli.checks import Only, Values, finite, refusing
 from parcae.cli.compare import OutputOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST, JsonOption, SeedStartOption
@@ -327,7 +327,10 @@ def compare_command(
     tune_budget: Annotated[
         float,
         typer.Option(
-            "--tune-budget", min=0.01, help="Maximum minutes for tuning the policy `withhold`."
+            "--tune-budget",
+            min=0.01,
+            help="Maximum minutes for tuning the policy `withhold`.",
+            callback=finite,
         ),
     ] = 2.0,
 ) -> None:

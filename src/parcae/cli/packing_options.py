@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.checks import Only, file_to_read
+from parcae.cli.checks import Only, file_to_read, finite
 from parcae.cli.options import MOST
 from parcae.cli.progress import print_reading
 
@@ -68,6 +68,7 @@ class ReadingOptions:
             min=0,
             max=1,
             help="Fail if more than this share of the lines is invalid.",
+            callback=finite,
         ),
     ] = 0.0
 
@@ -133,6 +134,7 @@ class SpedLogOptions(LogOptions):
             min=1e-3,
             max=1e3,
             help="Let the log's jobs arrive this many times as fast, e.g. 1.5.",
+            callback=finite,
         ),
     ] = 1.0
 

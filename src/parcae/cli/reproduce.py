@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.checks import Only, Values, folder_to_write, refusing
+from parcae.cli.checks import Only, Values, finite, folder_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     MOST,
@@ -115,6 +115,7 @@ class EffortOptions:
             min=0.01,
             help="Minutes for all trainings together; policies that ship are then trained, too. "
             "(default: 1; idle-* 10; with --full 120)",
+            callback=finite,
         ),
     ] = None
     seed: Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from parcae.cli.checks import Only, file_to_read, file_to_write, folder_to_write, refusing
+from parcae.cli.checks import Only, file_to_read, file_to_write, finite, folder_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST, SOURCE_HELP, JsonOption
 from parcae.cli.policy_names import policy_to_read
@@ -163,7 +163,13 @@ def serve_command(
         ),
     ] = 0,
     for_s: Annotated[
-        float | None, typer.Option("--for", min=0, help="Stop after this number of seconds.")
+        float | None,
+        typer.Option(
+            "--for",
+            min=0,
+            help="Stop after this number of seconds.",
+            callback=finite,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ports as JSON.")] = False,
 ) -> None:

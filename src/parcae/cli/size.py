@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcae.cli.checks import Only, file_to_read, file_to_write, picture_to_write, refusing
+from parcae.cli.checks import Only, file_to_read, file_to_write, finite, picture_to_write, refusing
 from parcae.cli.elastic import FOR_ELASTIC, ElasticOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
@@ -45,7 +45,14 @@ class GoalOptions:
         ),
     ] = None
     deadlines: DeadlinesOption = None
-    price: Annotated[float, typer.Option("--price", help="Price of a core for an hour.")] = 0.0
+    price: Annotated[
+        float,
+        typer.Option(
+            "--price",
+            help="Price of a core for an hour.",
+            callback=finite,
+        ),
+    ] = 0.0
     search: Annotated[
         bool,
         typer.Option("--search", help="Also try sizes between the given ones, by bisection."),
@@ -65,7 +72,11 @@ class ArrivalOptions:
     ] = "recorded"
     growth: Annotated[
         float,
-        typer.Option("--growth", help="Divide the gaps between jobs by this: 1.5 is 50% more."),
+        typer.Option(
+            "--growth",
+            help="Divide the gaps between jobs by this: 1.5 is 50% more.",
+            callback=finite,
+        ),
     ] = 1.0
     jobs: Annotated[
         int | None,

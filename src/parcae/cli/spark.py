@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcae.cli.checks import file_to_write
+from parcae.cli.checks import file_to_write, finite
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST, JsonOption
 from parcae.cli.policy_names import names_in, spark_policies_to_read
@@ -163,7 +163,14 @@ Seeds = Annotated[
     int, typer.Option("--seeds", min=1, max=MOST, help="Mixes; every policy gets the same.")
 ]
 TimeScale = Annotated[
-    float, typer.Option("--time-scale", min=0.01, max=1e6, help="Task durations times this.")
+    float,
+    typer.Option(
+        "--time-scale",
+        min=0.01,
+        max=1e6,
+        help="Task durations times this.",
+        callback=finite,
+    ),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcae.cli.checks import Only, file_to_write, picture_to_write, refusing
+from parcae.cli.checks import Only, file_to_write, finite, picture_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST
 from parcae.cli.policy_names import names_in, policies_to_read
@@ -56,10 +56,20 @@ class TpchSettingOptions:
     """The tables, the queries and the Spark that runs them."""
 
     scale_factor: Annotated[
-        float, typer.Option("--scale-factor", help="Of the tables; 1 is about 1 GB of text.")
+        float,
+        typer.Option(
+            "--scale-factor",
+            help="Of the tables; 1 is about 1 GB of text.",
+            callback=finite,
+        ),
     ] = 1.0
     load: Annotated[
-        float, typer.Option("--load", help="Share of the cores' time that is busy under FAIR.")
+        float,
+        typer.Option(
+            "--load",
+            help="Share of the cores' time that is busy under FAIR.",
+            callback=finite,
+        ),
     ] = 0.8
     queries: Annotated[
         int,
@@ -78,7 +88,11 @@ class TpchSettingOptions:
     ] = None
     gap: Annotated[
         float | None,
-        typer.Option("--gap", help="Mean seconds between arrivals; else calibrated for --load."),
+        typer.Option(
+            "--gap",
+            help="Mean seconds between arrivals; else calibrated for --load.",
+            callback=finite,
+        ),
     ] = None
     memory: Annotated[
         str, typer.Option("--memory", help="Of the driver's JVM, which also runs the tasks.")

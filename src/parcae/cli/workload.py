@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from parcae.cli.checks import Only, check_options, file_to_read, file_to_write
+from parcae.cli.checks import Only, check_options, file_to_read, file_to_write, finite
 from parcae.cli.options import MOST, JsonOption, ModelOption, WorkloadArgument, load, numbers
 from parcae.cli.progress import counting, print_reading
 
@@ -123,7 +123,7 @@ def _import_parameters(reader: Reader) -> list[inspect.Parameter]:
     for option in reader.options:
         least, most = option.bounds
         words = option.name.replace("_", "-")
-        check = file_to_read if option.is_file else None
+        check = file_to_read if option.is_file else finite if option.type is float else None
         flag = typer.Option(f"--{words}", min=least, max=most, help=option.help, callback=check)
         kind = option.type if option.default is not None else option.type | None
         parameters.append(_parameter(option.name, Annotated[kind, flag], option.default))
@@ -218,12 +218,18 @@ def prepare_command(
     work_quantile: Annotated[
         float | None,
         typer.Option(
-            "--work-quantile", help="Remove the jobs with more work than this quantile, e.g. 0.99."
+            "--work-quantile",
+            help="Remove the jobs with more work than this quantile, e.g. 0.99.",
+            callback=finite,
         ),
     ] = None,
     work: Annotated[
         float | None,
-        typer.Option("--work", help="Multiply all task durations by this factor, e.g. 10."),
+        typer.Option(
+            "--work",
+            help="Multiply all task durations by this factor, e.g. 10.",
+            callback=finite,
+        ),
     ] = None,
     memory_quantile: Annotated[
         float | None,
@@ -231,11 +237,16 @@ def prepare_command(
             "--memory-quantile",
             help="Divide the stages' memory demands by this quantile of them, e.g. 0.999, and "
             "limit them to 1.",
+            callback=finite,
         ),
     ] = None,
     most_cpu: Annotated[
         float | None,
-        typer.Option("--most-cpu", help="Limit the stages' CPU demands to this many cores."),
+        typer.Option(
+            "--most-cpu",
+            help="Limit the stages' CPU demands to this many cores.",
+            callback=finite,
+        ),
     ] = None,
     memory_demands: Annotated[
         str | None,
