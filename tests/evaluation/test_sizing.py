@@ -50,6 +50,11 @@ def test_a_target_is_parsed(text: str, measure: str, limit_ms: float) -> None:
     assert parse_target(text) == Target(measure, limit_ms)
 
 
+def test_a_target_is_shown_with_all_its_digits() -> None:
+    assert str(parse_target("p95 < 1234567.5s")) == "p95 < 1234567.5 s"
+    assert str(parse_target("average < 100ms")) == "average < 0.1 s"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -69,7 +69,7 @@ class Target:
         return f"{value:,.1f} s"
 
     def __str__(self) -> str:
-        return f"{self.measure} < {self.bound:g} s"
+        return f"{self.measure} < {self.bound:.15g} s"
 
 
 @dataclass(frozen=True)

@@ -335,7 +335,7 @@ def _picture(sizing: Sizing) -> Figure:
         _draw_line(times, held, [getattr(result, field)], label)
         _draw_line(costs, held, [result.cost_per_job], label)
     if target is not None:
-        label = f"target {target.bound:g}" + (" s" if is_time else "")
+        label = f"target {target.bound:.15g}" + (" s" if is_time else "")
         times.axhline(target.bound, linestyle="--", color="grey", label=label)
     tidy(times, ("cores", what))
     tidy(costs, ("cores", "cost of a job"), has_legend=False)
