@@ -100,6 +100,32 @@ def test_the_best_measurement_is_kept_and_the_last_weights_are_measured(tmp_path
     assert train(_Counting(goal=4), Plan(60, 6, tmp_path, is_resumed=True)).iterations == 6
 
 
+@pytest.mark.parametrize(
+    ("curve", "gain"),
+    [
+        ([[1, 10.0, 2.0], [2, 20.0, 1.6], [3, 30.0, 1.2]], 0.25),
+        ([[1, 10.0, 2.0], [2, 21.0, 1.5]], 0.25),
+        # The last measurement is worse than the best before.
+        ([[1, 10.0, 1.2], [2, 30.0, 1.4]], 0.0),
+        ([[1, 30.0, 1.2]], None),
+        ([], None),
+    ],
+)
+def test_a_training_says_how_much_it_gained_late(
+    curve: list[list[float]], gain: float | None, tmp_path: Path
+) -> None:
+    result = train(_Counting(goal=4), Plan(60, 2, tmp_path))
+    checkpoint = replace(result.checkpoint, card={"curve": curve})
+    best = min((cost for _, _, cost in curve), default=math.inf)
+    late = replace(result, checkpoint=checkpoint, seconds=30.0, best=best)
+    assert late.late_gain == (gain if gain is None else pytest.approx(gain))
+    of_start = replace(late, best=1.0)
+    assert of_start.late_gain == (None if gain is None else 0.0)
+    assert late.late_words == (
+        "" if gain is None else f"; it fell by {gain:.1%} in the last third of the time"
+    )
+
+
 def test_a_crash_between_the_state_and_the_best_policy_loses_neither(tmp_path: Path) -> None:
     train(_Counting(goal=4), Plan(60, 5, tmp_path))
     best = read_checkpoint(tmp_path / BEST_FILE)

@@ -213,6 +213,7 @@ def _summary(learner: Learner, plan: Plan, result: TrainResult, objective: str) 
         "seconds": round(result.seconds, 1),
         "objective": objective,
         measurement: result.checkpoint.card[measurement],
+        "late_gain": result.late_gain,
         "ending": result.ending,
     }
 
@@ -228,5 +229,5 @@ def _sentence(learner: Learner, result: TrainResult, summary: dict[str, Any]) ->
     objective = summary["objective"].replace("_", " ")
     return (
         f"{summary['output']}: {objective} {measured}, "
-        f"after {result.iterations:,} {learner.iterations_name} ({work})"
+        f"after {result.iterations:,} {learner.iterations_name} ({work}){result.late_words}"
     )

@@ -30,6 +30,8 @@ from parcae.workloads.random_streams import TRAINING_SEED_START
 BEST_FILE = "best.safetensors"
 #: Kinds of trainings whose kernels this process has compiled.
 _COMPILED = set[str]()
+#: The last part of a training, see `TrainResult.late_gain`.
+_LATE = 1 / 3
 #: Weights with what they cost on the selection runs.
 Measured = tuple[float, Weights]
 
@@ -180,6 +182,27 @@ class TrainResult:
     counts: Mapping[str, int]
     curve: tuple[Iteration, ...]
     ending: str
+
+    @property
+    def late_gain(self) -> float | None:
+        """By what share the best measurement fell in the last third of the time.
+
+        It tells whether a longer training may be worth while. None if nothing was measured before;
+        0 if nothing was better than the start, whose measurement is not in the curve.
+        """
+        points = self.checkpoint.card["curve"]
+        early = [cost for _, seconds, cost in points if seconds <= (1 - _LATE) * self.seconds]
+        before = min(early, default=math.nan)
+        if not before > 0:
+            return None
+        best = min(cost for _, _, cost in points)
+        return 0.0 if self.best < best else 1.0 - best / before
+
+    @property
+    def late_words(self) -> str:
+        """The same in words that follow the measurement; no text if nothing was measured before."""
+        gain = self.late_gain
+        return "" if gain is None else f"; it fell by {gain:.1%} in the last third of the time"
 
 
 def compile_kernels(learner: Learner, moments: Sequence[float] = (0.0,)) -> None:

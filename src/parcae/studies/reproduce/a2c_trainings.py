@@ -98,7 +98,8 @@ def learned_a2c(
     ended = "" if result.ending == "done" else f"; it ended early: {result.ending}"
     changed = "".join(f", {setting}" for setting in settings)
     words = (
-        f"trained here, {result.iterations} iterations in {result.seconds:,.0f} s{changed}{ended}; "
+        f"trained here, {result.iterations} iterations in {result.seconds:,.0f} s{changed}; cost "
+        f"{result.best:.3f} on the selection runs{result.late_words}{ended}; "
         f"{_network_words(result.checkpoint, architecture)}"
     )
     return LearnedA2c(result.checkpoint, f"a2c at {where}: {words}")

@@ -263,7 +263,7 @@ def _train(
     words = (
         f"{label}: {what}, {result.iterations} iterations ({decisions:,} decisions) "
         f"in {result.seconds:.0f} s; {training.scenarios[0].objective} "
-        f"{result.best:.3f} of fair on the selection runs{ended}"
+        f"{result.best:.3f} of fair on the selection runs{result.late_words}{ended}"
     )
     return Learned(
         label,
