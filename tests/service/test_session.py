@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from parcae.cluster.orders import first_come
 from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
 from parcae.policies.orders.kernels import OrderKind
+from parcae.service import board, live_tables, sharing
 from parcae.service.job_events import MOST_RUNNING
 from parcae.service.policies import LivePolicy, Planning, policies_for
 from parcae.service.protocol import (
@@ -38,7 +40,8 @@ from parcae.service.protocol import (
     Welcome,
     proof_mac,
 )
-from parcae.service.serve import warm_up
+from parcae.service.serve import ServeSettings, make_service, warm_up
+from parcae.service.session import Scope
 from parcae.service.sharing import Sharing
 from parcae.workloads.catalog import load_workload
 from tests.service.speaking import (
@@ -441,6 +444,33 @@ def test_the_warm_up_loads_what_plans_after_a_failure(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Planning, "plan_fairly", noted)
     warm_up(service_of())
     assert planned == [0]
+
+
+@pytest.mark.parametrize("scope", Scope)
+def test_the_warm_up_loads_what_watches_and_what_new_cores_need(
+    scope: Scope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = set()
+
+    def note(module: ModuleType, name: str) -> None:
+        kernel = getattr(module, name)
+
+        def noted(*arguments: Any) -> Any:
+            called.add(name)
+            return kernel(*arguments)
+
+        monkeypatch.setattr(module, name, noted)
+
+    is_shared = scope is Scope.CLUSTER
+    loaded = (
+        (live_tables, "update_virtual_run"),
+        (board, "correction"),
+        (sharing, "share_out_cores") if is_shared else (live_tables, "resize"),
+    )
+    for module, name in loaded:
+        note(module, name)
+    make_service(ServeSettings(policy="fair", scope=scope, num_cores=4), load_workload("toy"))
+    assert called == {name for _, name in loaded}
 
 
 def test_what_binds_a_policy_is_heavy() -> None:

@@ -158,7 +158,7 @@ def make_service(
             policy_for,
             "warm-up",
             DurationModel(workload),
-            sharing=Sharing(4),
+            sharing=sharing and Sharing(4),
             predicts_fair=has_page,
         )
     )
@@ -170,12 +170,14 @@ def make_service(
 def warm_up(service: Service) -> None:
     """Load all compiled code, before a client has to wait for it.
 
-    Sends every kind of event once to a service, which the caller then throws away, and lets fair
-    sharing plan once, as after a failure of the policy.
+    Sends every kind of event once to a service, which the caller then throws away, and looks at it
+    as the live page does. Lets fair sharing plan once, as after a failure of the policy.
 
     Raises:
         ConfigError: the service answers with an error.
     """
+    board = Board(service)
+    service.watchers.append(board)
     session = service.open()
     opening = (
         Hello(protocol=PROTOCOL_VERSION, application_id="warm-up"),
@@ -187,6 +189,7 @@ def warm_up(service: Service) -> None:
             encode(reply)
             if reply.type == "error":
                 raise ConfigError(f"the service failed its first test: {reply.message}")
+        board.snapshot()
     mirror = service.mirror_of(session.application)
     mirror.planning.plan_fairly(mirror.state)
 
