@@ -114,6 +114,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
     assert done.returncode == 0, done.stderr
     for text in (
         "average JCT",
+        "all executors' cores, busy",
         "mean JCT B / A over 21 matched jobs: 1.000 [1.000, 1.000]",
         "daily-revenue",
     ):

@@ -203,5 +203,5 @@ _SUMMARY_ROWS: tuple[tuple[str, Callable[[LogSummary], str]], ...] = (
     ("makespan", lambda run: _seconds(run.makespan_s)),
     ("task attempts", lambda run: f"{run.num_tasks:,}"),
     ("task time", lambda run: _seconds(run.task_s)),
-    ("cores, busy", lambda run: f"{run.num_cores}, {_share(run.core_utilization)}"),
+    ("all executors' cores, busy", lambda run: f"{run.num_cores}, {_share(run.core_utilization)}"),
 )
