@@ -17,7 +17,7 @@ from parcae.cluster.orders import first_come
 from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
 from parcae.policies.orders.kernels import OrderKind
-from parcae.service import board, live_tables, sharing
+from parcae.service import board, live_tables, sharing, tables
 from parcae.service.job_events import MOST_RUNNING
 from parcae.service.policies import LivePolicy, Planning, policies_for
 from parcae.service.protocol import (
@@ -447,7 +447,7 @@ def test_the_warm_up_loads_what_plans_after_a_failure(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("scope", Scope)
-def test_the_warm_up_loads_what_watches_and_what_new_cores_need(
+def test_the_warm_up_loads_what_watchers_new_cores_and_full_tables_need(
     scope: Scope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = set()
@@ -464,6 +464,7 @@ def test_the_warm_up_loads_what_watches_and_what_new_cores_need(
     is_shared = scope is Scope.CLUSTER
     loaded = (
         (live_tables, "update_virtual_run"),
+        (tables, "refresh_contender"),
         (board, "correction"),
         (sharing, "share_out_cores") if is_shared else (live_tables, "resize"),
     )

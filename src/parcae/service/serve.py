@@ -199,8 +199,10 @@ def _warm_up_events() -> tuple[Events, ...]:
     stages = (StageMessage(stage_id=0, tasks=3), StageMessage(stage_id=1, tasks=2, parents=(0,)))
     job = JobMessage(job_id="a", names=("warm-up",), arrival_ms=0, stages=stages)
     closed = JobMessage(job_id="b", names=("warm-up",), arrival_ms=0, is_open=False, stages=stages)
-    more = (StageMessage(stage_id=2, tasks=2, parents=(0, 1)), StageMessage(stage_id=3, tasks=2))
-    added = StagesAdded(job_id="a", stages=more)
+    # More than there are free rows for behind the job: the rows of all jobs move.
+    more = (StageMessage(stage_id=number, tasks=2) for number in range(3, 20))
+    child = StageMessage(stage_id=2, tasks=2, parents=(0, 1))
+    added = StagesAdded(job_id="a", stages=(child, *more))
     changed = StageChanged(job_id="a", stage_id=1, tasks=3)
     again = StageBegunAgain(job_id="a", stage_id=0, tasks=1)
     ended = StageEnded(job_id="a", stage_id=1)
