@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from parcae.errors import ConfigError, FormatError
 from parcae.learning.config import Algorithm, TrainConfig, override
 from parcae.learning.gradients import gradient_learner
-from parcae.learning.loop import BEST_FILE, Plan, Progress, TrainResult, train
+from parcae.learning.loop import BEST_FILE, IterationSeeds, Plan, Progress, TrainResult, train
 from parcae.learning.recipes import Recipe, fair_runs, mean_gap_s, parse_recipe, recipe_config
 from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
@@ -125,6 +125,26 @@ def test_one_network_serves_several_settings_in_turn(tmp_path: Path) -> None:
         one.network.load_arrays(start)
         ratios.append(one.measure()[0][0])
     assert learner.measure()[0][0] == pytest.approx(np.mean(ratios))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_scale_of_the_critic_is_that_of_costs_alone(seed: int) -> None:
+    # A missed deadline costs 0.001; what a new critic says may be a hundred times as much.
+    scenario = Scenario(_WORKLOAD, _CONFIG, "load:1.5", 60, Objective.MISSED_DEADLINES)
+    config = _SMALL.model_copy(update={"window_s": 600.0})
+    learner = gradient_learner(TrainRequest([scenario], config, "decima", seed=seed))
+    learner.iterate(IterationSeeds(seed, 0), 0.0)
+    mean, spread = learner.state()["settings"][0]["value"]
+    assert 0.0 < mean < 0.02
+    assert 0.0 < spread < 0.02
+
+
+def test_without_costs_the_critic_gets_its_scale_later() -> None:
+    scenario = Scenario(_WORKLOAD, _CONFIG, "poisson:1000s", 20, Objective.MISSED_DEADLINES)
+    config = _SMALL.model_copy(update={"window_s": 60.0})
+    learner = gradient_learner(TrainRequest([scenario], config, "decima"))
+    learner.iterate(IterationSeeds(0, 0), 0.0)
+    assert learner.state()["settings"][0]["value"] == [0.0, 1.0]
 
 
 def test_one_output_for_each_limit_needs_clusters_of_one_size() -> None:

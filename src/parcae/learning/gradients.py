@@ -40,6 +40,8 @@ _QUIET_WINDOWS = 200
 _SETTING_BITS = 8
 #: Selection runs of a setting, at least.
 _FEWEST_RUNS = 8
+#: Least standard deviation of costs to go that gives the critic its scale.
+_LEAST_SPREAD = 1e-6
 
 
 class _Selection:
@@ -425,20 +427,23 @@ class GradientLearner:
         if self.config.window_s is None:
             return normalized(advantage), None
         setting = self._setting
-        # The critic's scale is set once, from the first collection, and then stays the same.
-        if setting.value_spread == 1.0:
+        # The critic's scale is set once, from the first collection whose costs to go differ (before
+        # it, perhaps no deadline was missed), and then stays the same.
+        spread = float(to_go.std())
+        if setting.value_spread == 1.0 and spread > _LEAST_SPREAD:
             setting.value_mean = float(to_go.mean())
-            setting.value_spread = max(1e-6, float(to_go.std()))
+            setting.value_spread = spread
         return normalized(advantage), (to_go - setting.value_mean) / setting.value_spread
 
     def _end_values(self, rollouts: list[Rollout]) -> FloatArray:
         """The cost to go at each rollout's end.
 
         It is the critic's value where a window cut the run off, and 0 where the run was complete.
+        Before the critic has its scale, and so has learned anything, it is 0.
         """
-        if self.config.window_s is None:
-            return np.zeros(len(rollouts))
         setting = self._setting
+        if self.config.window_s is None or setting.value_spread == 1.0:
+            return np.zeros(len(rollouts))
         data = setting.family.gather(rollouts, ends=True)
         ends = data.decisions(np.arange(len(rollouts)), self.device)
         with torch.no_grad():
