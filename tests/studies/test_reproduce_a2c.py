@@ -118,6 +118,7 @@ def test_pieces_of_a_short_log_are_named_by_their_size_and_one_gives_no_verdict(
     assert {row[0] for row in result.rows} == {"60 jobs", "80 jobs (for 2,400 jobs)"}
     assert result.findings == []
     assert sum("no verdict" in note for note in result.notes) == 2
+    assert any("trained on pieces of 80 jobs of the first half" in note for note in result.notes)
 
 
 def test_orderings_hold_only_beyond_the_interval_of_paired_differences() -> None:

@@ -240,5 +240,6 @@ def _pieces_note(
         f"{place}: {num_pieces} consecutive pieces of the log's second half, without a common job; "
         f"{second}; load {second.jobs.load[0]:.2f}; 10 job slots, a "
         f"backlog of {setting.backlog}, a horizon of {setting.horizon} steps; trained on "
-        f"pieces of {setting.train_jobs} jobs of the first half: {first}"
+        f"pieces of {setting.source(first, setting.train_jobs).num_jobs} jobs of the first half: "
+        f"{first}"
     )
