@@ -81,6 +81,21 @@ def test_a_job_set_file_runs_every_set_under_every_policy(tmp_path: Path) -> Non
     assert json.loads(only.stdout)["executors"] == 3
 
 
+def test_decimas_classes_divide_the_executors_of_the_job_set(tmp_path: Path) -> None:
+    write_workload(Workload("w", (chain(2, 3, 1_000, "q1-2g"),)), tmp_path / "w.parcae")
+    sets = {name: {"exec": count, "jobs": [[1, "2g", 0]]} for name, count in (("a", 5), ("b", 8))}
+    (tmp_path / "sets.json").write_text(json.dumps({"sets": sets}))
+    command = "parcae simulate w.parcae --job-set sets.json --policy fair --json --executor-classes"
+
+    def executors(words: str) -> list[int]:
+        lines = run(f"{command} {words}", tmp_path).stdout.splitlines()
+        return [json.loads(line)["executors"] for line in lines]
+
+    assert executors("decima") == [5, 8]
+    assert executors("decima --executors 6") == [6, 6]
+    assert executors("3x1x0.5,4x1x1") == [7, 7]
+
+
 def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
     done = run(
         "parcae compare toy --policies fair,fifo --executors 2 --jobs 4 --seeds 3 --json c.json "

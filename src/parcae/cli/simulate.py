@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
     from parcae.workloads.arrivals import JobSequence
     from parcae.workloads.job import Workload
+    from parcae.workloads.job_set import JobSet
 
 #: The workload is left out if the file of job sets contains the jobs itself.
 OptionalWorkload = Annotated[
@@ -121,7 +122,7 @@ def simulate_command(
         )
     elif sets.job_set is not None:
         names = policy_names(policy, CONFORMANCE_POLICIES)
-        runs = _run_job_sets(workload, sets, names, cluster, config, draw.seed)
+        runs = _run_job_sets(workload, sets, names, cluster, draw.seed)
     else:
         loaded = with_deadlines(cluster.load(workload), draw.deadlines)
         runs = _run_drawn(loaded, policy, config, draw, record)
@@ -240,7 +241,6 @@ def _run_job_sets(
     sets: JobSetOptions,
     policies: Sequence[str],
     cluster: SimulatedClusterOptions,
-    config: SimulationConfig,
     seed: int,
 ) -> Iterator[PlayedRun]:
     """Run job sets that name the jobs of a workload."""
@@ -249,17 +249,8 @@ def _run_job_sets(
 
     assert sets.job_set is not None
     workload = cluster.load(source)
-    # Options take precedence over the settings in the file.
-    given = {
-        "num_executors": cluster.size,
-        "moving_delay_ms": cluster.moving_delay_ms,
-        "warmup_delay_ms": cluster.warmup_delay_ms,
-    }
     for number, job_set in enumerate(_chosen_sets(sets, read_job_sets(sets.job_set))):
-        settings = {
-            key: getattr(job_set, key) if value is None else value for key, value in given.items()
-        }
-        set_config = config.model_copy(update=settings)
+        set_config = _of_set(cluster, job_set).config()
         sequence = job_set.sequence(workload)
         arrivals = sequence.nearest_process
         resolved = resolve_policies(workload, policies, set_config, arrivals, sequence.num_jobs)
@@ -268,11 +259,21 @@ def _run_job_sets(
             result = {
                 "set": job_set.id,
                 **labels,
-                "durations": config.durations.value,
+                "durations": set_config.durations.value,
                 **run_json(trace, sequence),
                 "completion_ms": job_set.by_position(trace.completion_ms),
             }
             yield PlayedRun(number, result, trace)
+
+
+def _of_set(cluster: SimulatedClusterOptions, job_set: JobSet) -> SimulatedClusterOptions:
+    """The options of the cluster; a job set gives what they leave out."""
+    delays = ("moving_delay_ms", "warmup_delay_ms")
+    left_out = {key: getattr(job_set, key) for key in delays if getattr(cluster, key) is None}
+    # A list of classes says how many executors there are; `decima` takes any number.
+    if cluster.size is None and cluster.executor_classes in (None, "decima"):
+        left_out["executors"] = job_set.num_executors
+    return replace(cluster, **left_out)
 
 
 def _played(
