@@ -16,6 +16,8 @@ from parcae.evaluation.world import PairedComparison
 _SAME = 1e-9
 #: A ratio from here on is stated as "times", a smaller one as a percentage.
 _TIMES = 2.0
+#: The smallest share that the headline states in whole percent.
+_LEAST_SHOWN = 0.01
 
 
 def summary_sentence(comparison: PairedComparison[Any]) -> str:
@@ -51,10 +53,10 @@ def headline(comparison: PairedComparison[Any]) -> str:
     elif ratio.is_unknown:
         said = f"One run of each policy is too little to tell whether {best.name} beats {first}."
     elif ratio.high < 1:
-        said = (
-            f"{best.name} is better than {first}: its {comparison.measure} is "
-            f"{1 - ratio.mean:.0%} lower."
-        )
+        saved = 1 - ratio.mean
+        # Rounded, a smaller share would be none.
+        shown = f"{saved:.0%}" if saved >= _LEAST_SHOWN else "less than 1%"
+        said = f"{best.name} is better than {first}: its {comparison.measure} is {shown} lower."
     else:
         said = f"It may be chance that {best.name} does better than {first}: run more to know."
     return " ".join(part for part in (said, comparison.winners()) if part)
