@@ -224,7 +224,10 @@ def test_a_tuned_rule_is_a_policy_and_is_gone_on_from(run: Run, tmp_path: Path) 
         "-o w2.safetensors --json"
     )
     assert json.loads(done.out)["cost"] <= result["cost"]
-    assert run("parcae packing tune tetris --swf log.swf -o t.safetensors").code == 0
+    tetris = "parcae packing tune tetris --swf log.swf --objective slowdown+makespan"
+    assert run(f"{tetris} -o t.safetensors").code == 0
+    card = read_checkpoint(tmp_path / "t.safetensors").card
+    assert card["objective"] == "slowdown+makespan"
     done = run(
         "parcae packing compare --load 1.3 --policies sjf,w2.safetensors,t.safetensors --seeds 3 "
         "--json c.json"

@@ -226,8 +226,7 @@ def _sentence(learner: Learner, result: TrainResult, summary: dict[str, Any]) ->
         measured = f"{best:.3f}{_UNITS[learner.measured]} on the selection runs"
     counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items()]
     work = ", ".join([*counts, f"{result.seconds:.0f} s"])
-    objective = summary["objective"].replace("_", " ")
     return (
-        f"{summary['output']}: {objective} {measured}, "
+        f"{summary['output']}: {summary['objective']} {measured}, "
         f"after {result.iterations:,} {learner.iterations_name} ({work}){result.late_words}"
     )

@@ -185,7 +185,7 @@ def train_command(
     # Runs of a log are longer than drawn ones, so fewer selection runs suffice.
     if reading.swf is not None:
         learner.num_selection = _LOG_SELECTION
-    run_training(learner, training.plan(folder), cost.name.lower(), as_json)
+    run_training(learner, training.plan(folder), cost.objective, as_json)
 
 
 @refusing(
@@ -228,8 +228,7 @@ def tune_command(
     source = _source(drawn, reading, pieces)
     require_waiting(source)
     cost = cost_of(search.objective, reading.swf is not None)
-    objective = cost.name.lower()
-    setting = {"source": source.card(), "objective": objective, "seed": search.seed}
+    setting = {"source": source.card(), "objective": cost.objective, "seed": search.seed}
 
     def found(tuned: Tuned, seconds: float, generations: int) -> Found:
         words = f"{generations} generations, {tuned.cost_words}"

@@ -182,7 +182,7 @@ def cost_name(cost: Cost) -> str:
     The bounded slowdown that accrues during a run is below 1 for jobs shorter than the bound,
     unlike the measure of the report; the name says so.
     """
-    name = ("mean " if cost in BY_JOB else "") + cost.name.lower().replace("_", " ")
+    name = ("mean " if cost in BY_JOB else "") + cost.objective.replace("-", " ")
     return name + (" without the minimum of 1," if cost is Cost.BOUNDED_SLOWDOWN else "")
 
 
