@@ -35,7 +35,7 @@ _FIRST_FRAME_BYTES = 4 << 10
 #: Messages above this size are handled in the second thread.
 _LARGE_BYTES = 16 << 10
 #: A client whose last messages took longer than this has its next one handled there, too ...
-_SLOW_S = 2e-3
+_SLOW_S = 10e-3
 #: ... if they were so many more than the quicker ones. One alone may have met a pause.
 _MOST_SLOW = 2
 #: And so has a client that needs more than this share of the event loop's time ...
