@@ -268,11 +268,7 @@ def packing_command(
     rate: Annotated[
         float,
         typer.Option(
-            "--rate",
-            min=0.01,
-            max=1.0,
-            help="Mean arrivals per time step.",
-            callback=finite,
+            "--rate", min=0.01, max=1.0, help="Mean arrivals per time step.", callback=finite
         ),
     ] = 0.7,
     clusters: Annotated[

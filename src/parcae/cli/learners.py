@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 BudgetOption = Annotated[
     float,
-    typer.Option(
-        "--budget",
-        min=0.01,
-        help="Minutes of wall-clock time.",
-        callback=finite,
-    ),
+    typer.Option("--budget", min=0.01, help="Minutes of wall-clock time.", callback=finite),
 ]
 SeedOption = Annotated[
     int, typer.Option("--seed", min=0, max=255, help="Seed of the search or training.")

@@ -164,12 +164,7 @@ def serve_command(
     ] = 0,
     for_s: Annotated[
         float | None,
-        typer.Option(
-            "--for",
-            min=0,
-            help="Stop after this number of seconds.",
-            callback=finite,
-        ),
+        typer.Option("--for", min=0, help="Stop after this number of seconds.", callback=finite),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ports as JSON.")] = False,
 ) -> None:

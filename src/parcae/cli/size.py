@@ -47,11 +47,7 @@ class GoalOptions:
     deadlines: DeadlinesOption = None
     price: Annotated[
         float,
-        typer.Option(
-            "--price",
-            help="Price of a core for an hour.",
-            callback=finite,
-        ),
+        typer.Option("--price", help="Price of a core for an hour.", callback=finite),
     ] = 0.0
     search: Annotated[
         bool,

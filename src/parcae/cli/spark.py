@@ -165,11 +165,7 @@ Seeds = Annotated[
 TimeScale = Annotated[
     float,
     typer.Option(
-        "--time-scale",
-        min=0.01,
-        max=1e6,
-        help="Task durations times this.",
-        callback=finite,
+        "--time-scale", min=0.01, max=1e6, help="Task durations times this.", callback=finite
     ),
 ]
 

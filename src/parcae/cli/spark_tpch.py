@@ -58,17 +58,13 @@ class TpchSettingOptions:
     scale_factor: Annotated[
         float,
         typer.Option(
-            "--scale-factor",
-            help="Of the tables; 1 is about 1 GB of text.",
-            callback=finite,
+            "--scale-factor", help="Of the tables; 1 is about 1 GB of text.", callback=finite
         ),
     ] = 1.0
     load: Annotated[
         float,
         typer.Option(
-            "--load",
-            help="Share of the cores' time that is busy under FAIR.",
-            callback=finite,
+            "--load", help="Share of the cores' time that is busy under FAIR.", callback=finite
         ),
     ] = 0.8
     queries: Annotated[

@@ -226,9 +226,7 @@ def prepare_command(
     work: Annotated[
         float | None,
         typer.Option(
-            "--work",
-            help="Multiply all task durations by this factor, e.g. 10.",
-            callback=finite,
+            "--work", help="Multiply all task durations by this factor, e.g. 10.", callback=finite
         ),
     ] = None,
     memory_quantile: Annotated[
@@ -243,9 +241,7 @@ def prepare_command(
     most_cpu: Annotated[
         float | None,
         typer.Option(
-            "--most-cpu",
-            help="Limit the stages' CPU demands to this many cores.",
-            callback=finite,
+            "--most-cpu", help="Limit the stages' CPU demands to this many cores.", callback=finite
         ),
     ] = None,
     memory_demands: Annotated[

@@ -18,7 +18,7 @@ from parcae.learning.advantages import reinforce_advantages, window_advantages
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.family import DataSet, Rollout
 from parcae.learning.loop import IterationSeeds, Measured, compile_kernels
-from parcae.learning.ppo import Step, UpdateReport, imitate, update
+from parcae.learning.ppo import CriticScale, Step, UpdateReport, imitate, update
 from parcae.learning.ray_workers import RayCluster
 from parcae.learning.reinforce import Rate, reinforce
 from parcae.learning.request import TrainRequest, make_family, teacher_of
@@ -40,8 +40,6 @@ _QUIET_WINDOWS = 200
 _SETTING_BITS = 8
 #: Selection runs of a setting, at least.
 _FEWEST_RUNS = 8
-#: Least standard deviation of costs to go that gives the critic its scale.
-_LEAST_SPREAD = 1e-6
 
 
 class _Selection:
@@ -97,21 +95,19 @@ class _Setting:
         self.worker = RolloutWorker(setup, seed=seed, player=player)
         # The mean cost per second, for REINFORCE.
         self.rate = Rate()
-        # The critic's scale: mean and standard deviation of costs to go.
-        self.value_mean = 0.0
-        self.value_spread = 1.0
+        self.critic_scale = CriticScale()
 
     def state(self) -> dict[str, Any]:
         """What a resumed training needs, as plain JSON."""
         return {
-            "value": [self.value_mean, self.value_spread],
+            "value": [self.critic_scale.mean, self.critic_scale.spread],
             "rate": self.rate.to_json(),
             "worker": self.worker.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `state` returned."""
-        (self.value_mean, self.value_spread) = state["value"]
+        self.critic_scale = CriticScale(*state["value"])
         self.rate = Rate.from_json(state["rate"])
         self.worker.restore(state["worker"])
 
@@ -426,14 +422,7 @@ class GradientLearner:
         advantage, to_go = window_advantages(groups, ends, self._setting.config.horizon_s)
         if self.config.window_s is None:
             return normalized(advantage), None
-        setting = self._setting
-        # The critic's scale is set once, from the first collection whose costs to go differ (before
-        # it, perhaps no deadline was missed), and then stays the same.
-        spread = float(to_go.std())
-        if setting.value_spread == 1.0 and spread > _LEAST_SPREAD:
-            setting.value_mean = float(to_go.mean())
-            setting.value_spread = spread
-        return normalized(advantage), (to_go - setting.value_mean) / setting.value_spread
+        return normalized(advantage), self._setting.critic_scale.targets(to_go)
 
     def _end_values(self, rollouts: list[Rollout]) -> FloatArray:
         """The cost to go at each rollout's end.
@@ -442,14 +431,15 @@ class GradientLearner:
         Before the critic has its scale, and so has learned anything, it is 0.
         """
         setting = self._setting
-        if self.config.window_s is None or setting.value_spread == 1.0:
+        scale = setting.critic_scale
+        if self.config.window_s is None or not scale.is_known:
             return np.zeros(len(rollouts))
         data = setting.family.gather(rollouts, ends=True)
         ends = data.decisions(np.arange(len(rollouts)), self.device)
         with torch.no_grad():
             value = self.network.value(ends).cpu().numpy().astype(np.float64)
         is_over = np.array([rollout.is_complete for rollout in rollouts])
-        return np.where(is_over, 0.0, value * setting.value_spread + setting.value_mean)
+        return np.where(is_over, 0.0, value * scale.spread + scale.mean)
 
 
 @contextmanager

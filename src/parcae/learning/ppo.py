@@ -20,6 +20,33 @@ from parcae.policies.networks.ragged import Surrogate
 #: Log probabilities are clamped at this value when imitating, so that choices to which the network
 #: gives almost no probability do not dominate the loss.
 _LEAST_LOG_PROB = -20.0
+#: Least standard deviation of costs to go that is a scale.
+_LEAST_SPREAD = 1e-6
+
+
+@dataclass
+class CriticScale:
+    """The mean and the standard deviation of costs to go, in whose units the critic learns.
+
+    They are those of the first costs that differ (before these, perhaps no deadline was missed),
+    and then stay the same.
+    """
+
+    mean: float = 0.0
+    spread: float = 1.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there were costs that differ."""
+        return self.spread != 1.0
+
+    def targets(self, to_go: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """What the critic should say of these costs to go, float64[num_decisions]."""
+        spread = float(to_go.std())
+        if not self.is_known and spread > _LEAST_SPREAD:
+            self.mean = float(to_go.mean())
+            self.spread = spread
+        return (to_go - self.mean) / self.spread
 
 
 def clipped_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
