@@ -88,6 +88,14 @@ def test_one_seed_leaves_the_interval_unknown_and_the_json_valid(method: Method)
     estimate = ratio_estimate([3.0], [2.0], method, np.random.default_rng(0))
     assert json.dumps(estimate.to_json(), allow_nan=False) == '{"mean": 1.5, "ci95": [null, null]}'
     assert mean_estimate([3.0]).to_json() == {"mean": 3.0, "ci95": [None, None]}
+    assert Estimate(3.0, -math.inf, math.inf).to_json() == {"mean": 3.0, "ci95": [None, None]}
+
+
+def test_an_interval_of_times_does_not_reach_below_zero() -> None:
+    assert mean_estimate([1.0, 9.0]).low < 0
+    estimate = mean_estimate([1.0, 9.0], least=0.0)
+    assert (estimate.mean, estimate.low) == (5.0, 0.0)
+    assert estimate.high == mean_estimate([1.0, 9.0]).high
 
 
 def test_an_estimate_is_written_as_mean_and_ci95() -> None:

@@ -381,6 +381,12 @@ def test_a_workload_without_durations_is_refused() -> None:
         gradient_learner(replace(_REQUEST, scenarios=[Scenario(nothing, _CONFIG, "batch", 2)]))
 
 
+def test_stretched_gaps_are_refused_where_all_jobs_arrive_at_once() -> None:
+    config = _REQUEST.config.model_copy(update={"early_gap": 3.0})
+    with pytest.raises(ConfigError, match="early_gap=3 stretches"):
+        gradient_learner(replace(_REQUEST, config=config))
+
+
 def test_settings_are_overridden_by_name_and_unknown_ones_refused() -> None:
     changed = override(TrainConfig(), ["learning_rate=0.5", "prior=1,2,3", "window_s=none"])
     assert (changed.learning_rate, changed.prior, changed.window_s) == (0.5, (1.0, 2.0, 3.0), None)

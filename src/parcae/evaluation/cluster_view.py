@@ -92,7 +92,7 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
         shown.append(_on_page("wasted", "wasted_share", ".1%", "core time"))
     if config.elastic is not None:
         shown.append(_mean("held", "cores_held", ",.1f", "cores"))
-        shown.append(_mean("core hours", "core_hours_per_job", ".3g", "a job"))
+        shown.append(Column("core hours", _core_hours_text, small="a job"))
     return shown
 
 
@@ -136,6 +136,13 @@ def _mean(heading: str, key: str, digits: str, small: str) -> Column[PolicyResul
 def _on_page(heading: str, key: str, digits: str, small: str) -> Column[PolicyResult]:
     """The column of a mean of the summaries, on the page only."""
     return Column(heading, None, lambda result: format(result.means()[key], digits), small)
+
+
+def _core_hours_text(result: PolicyResult) -> str:
+    """Three digits at least: small jobs need thousandths of an hour, large ones thousands."""
+    hours = result.means()["core_hours_per_job"]
+    decimals = max(0, 2 - math.floor(math.log10(hours))) if hours > 0 else 2
+    return f"{hours:,.{decimals}f}"
 
 
 def _later_text(result: PolicyResult) -> str:

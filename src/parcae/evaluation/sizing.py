@@ -463,7 +463,7 @@ def _result(question: Question, comparison: Comparison, column: int, cores: int)
     jobs = question.jobs_per_run
 
     def mean(number: Callable[[RunSummary], float]) -> Estimate:
-        return mean_estimate([number(run) for run in runs])
+        return mean_estimate([number(run) for run in runs], least=0.0)
 
     def held(run: RunSummary) -> float:
         return cores if run.cores_held is None else run.cores_held

@@ -73,9 +73,9 @@ class Estimate:
         return math.isnan(self.low)
 
     def to_json(self) -> dict[str, Any]:
-        """{"mean":, "ci95": [low, high]}; unknown values are null, since JSON has no NaN."""
+        """{"mean":, "ci95": [low, high]}; null for unknown and infinite values."""
         mean, low, high = (
-            None if math.isnan(value) else value for value in (self.mean, self.low, self.high)
+            value if math.isfinite(value) else None for value in (self.mean, self.low, self.high)
         )
         return {"mean": mean, "ci95": [low, high]}
 
@@ -219,7 +219,10 @@ def _studentized(
 
 
 def mean_estimate(
-    values: npt.ArrayLike, method: Method = DEFAULT_METHOD, rng: np.random.Generator | None = None
+    values: npt.ArrayLike,
+    method: Method = DEFAULT_METHOD,
+    rng: np.random.Generator | None = None,
+    least: float = -math.inf,
 ) -> Estimate:
     """Mean over seeds with its interval.
 
@@ -231,6 +234,8 @@ def mean_estimate(
         values: float64[num_seeds].
         method: one of METHODS.
         rng: random generator of the resamples; "bootstrap" needs one.
+        least: the mean cannot be less than this: 0 for times. With few values the interval might
+            reach below.
 
     Raises:
         ConfigError: there are no values, a value is NaN, or "bootstrap" has no generator.
@@ -243,7 +248,8 @@ def mean_estimate(
         return Estimate(mean, math.nan, math.nan)
     if method == "bootstrap":
         return Estimate(mean, *_percentile_interval(above, below, rng))
-    return Estimate(mean, *_interval(above, below, _ratio_and_error, method, rng))
+    low, high = _interval(above, below, _ratio_and_error, method, rng)
+    return Estimate(mean, max(least, low), high)
 
 
 def ratio_estimate(

@@ -21,7 +21,12 @@ from parcae.learning.loop import IterationSeeds, Measured, compile_kernels
 from parcae.learning.ppo import CriticScale, Step, UpdateReport, imitate, update
 from parcae.learning.ray_workers import RayCluster
 from parcae.learning.reinforce import Rate, reinforce
-from parcae.learning.request import TrainRequest, make_family, teacher_of
+from parcae.learning.request import (
+    TrainRequest,
+    check_early_gap,
+    make_family,
+    teacher_of,
+)
 from parcae.learning.returns import normalized
 from parcae.learning.rollouts import RolloutWorker, require_decisions
 from parcae.learning.scenario import Runs, Scenario
@@ -480,9 +485,10 @@ def gradient_learner(request: TrainRequest) -> GradientLearner:
     """The learner that the request asks for.
 
     Raises:
-        ConfigError: the network is unknown or does not fit the world, a rule is missing, or a
-            workload has no durations.
+        ConfigError: the network is unknown or does not fit the world, a rule is missing, a
+            workload has no durations, or a setting would change nothing.
     """
+    check_early_gap(request)
     for scenario in request.scenarios:
         require_durations(scenario.workload)
     # A second thread makes small minibatches a third faster on an idle machine, and ten times

@@ -52,6 +52,20 @@ class TrainRequest:
     ray_address: str | None = None
 
 
+def check_early_gap(request: TrainRequest) -> None:
+    """Check that there are gaps between arrivals that the setting `early_gap` can stretch.
+
+    Raises:
+        ConfigError: the setting would change nothing.
+    """
+    is_batch = all(scenario.arrivals == "batch" for scenario in request.scenarios)
+    if request.config.early_gap > 1 and is_batch:
+        raise ConfigError(
+            f"early_gap={request.config.early_gap:g} stretches the gaps between arrivals, and here "
+            "all jobs arrive at once: leave it out, or choose other --arrivals"
+        )
+
+
 def make_family(request: TrainRequest, scenario: Scenario) -> Family:
     """The family of the requested network, for one of the scenarios.
 
