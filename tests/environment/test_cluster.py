@@ -22,6 +22,7 @@ from parcae.errors import ConfigError, PolicyError, WorkloadError
 from parcae.metrics.jobs import jct_ms
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
+from parcae.simulation.faults import Faults
 from parcae.simulation.run import simulate
 from parcae.workloads.archive import write_workload
 from parcae.workloads.arrivals import draw_sequence
@@ -178,6 +179,12 @@ def test_the_return_counts_the_time_before_the_first_executor_of_an_elastic_clus
     for seed in (1000, 1001):  # the second episode begins anew
         total, info, _ = _assert_spaces_at_random(env, seed)
         assert total == pytest.approx(-4 * info["average_jct_s"])
+
+
+def test_losses_on_an_elastic_cluster_are_refused_before_the_first_episode() -> None:
+    cluster = {"world": "cores", "executors": 8, "elastic": {"min_cores": 0}}
+    with pytest.raises(ConfigError, match="clusters of a fixed size only"):
+        ClusterEnv(faults=Faults(lost_per_hour=1.0), **cluster)
 
 
 def test_an_episode_that_is_cut_off_is_truncated() -> None:

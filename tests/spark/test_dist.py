@@ -57,6 +57,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         raise
 
 
+def _environment_without(*names: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in names}
+
+
 @dataclass(frozen=True)
 class Installed:
     """A virtual environment with the wheel."""
@@ -73,11 +77,9 @@ class Installed:
         return self._start(["bash", "-c", line], f"{spark}{os.pathsep}{os.environ['PATH']}")
 
     def _start(self, command: Sequence[str | Path], path: str) -> subprocess.CompletedProcess[str]:
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in ("PYTHONPATH", "SPARK_HOME", "SPARK_CONF_DIR", "JAVA_HOME")
-        }
+        environment = _environment_without(
+            "PYTHONPATH", "SPARK_HOME", "SPARK_CONF_DIR", "JAVA_HOME"
+        )
         environment["PATH"] = os.pathsep.join(filter(None, [str(self.folder / "bin"), path]))
         environment["XDG_CACHE_HOME"] = str(self.folder / "cache")  # no jar of the developer's
         return subprocess.run(
@@ -102,7 +104,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
     command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
-    subprocess.run([*command, wheel], check=True, capture_output=True, timeout=_TIMEOUT_S)
+    # With the sources on its path, pip would find Parcae installed already.
+    environment = _environment_without("PYTHONPATH")
+    subprocess.run(
+        [*command, wheel], env=environment, check=True, capture_output=True, timeout=_TIMEOUT_S
+    )
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return Installed(folder)

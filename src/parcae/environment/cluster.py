@@ -60,6 +60,7 @@ from parcae.errors import PolicyError
 from parcae.metrics.cluster import makespan_ms, utilization
 from parcae.metrics.jobs import arrived, jct_ms, jct_percentiles_ms, slowdown
 from parcae.metrics.objectives import Objective
+from parcae.simulation.faults import check_elastic, resolve_faults
 from parcae.simulation.future import Status
 from parcae.simulation.many import SimulatorRows
 from parcae.simulation.simulator import check_fits
@@ -84,7 +85,8 @@ class ClusterEpisodes:
             them.
 
     Raises:
-        ConfigError: an unknown workload, parallelism model or arrival process.
+        ConfigError: an unknown workload, parallelism model or arrival process, or losses of
+            executors on an elastic cluster.
         WorkloadError: a stage fits no executor class.
     """
 
@@ -101,6 +103,9 @@ class ClusterEpisodes:
         # draws.
         every_job = np.arange(len(self.workload.jobs))
         check_fits(JobSequence(self.workload, every_job, 0 * every_job), settings.cluster)
+        faults = resolve_faults(settings.cluster.faults, self.workload)
+        if faults is not None and settings.cluster.elastic is not None:
+            check_elastic(faults)
         self.scales = scales_of(self.workload, settings.cluster.classes)
         jobs = self.workload.jobs
         largest_job = max(len(job.stages) for job in jobs)
