@@ -333,7 +333,9 @@ def slowdown_findings(
         better, worse = sorted(pair, key=lambda one: published[one][0])
         if published[better][0] < published[worse][0]:
             ratio = ratio_estimate(measured.values[better][0], measured.values[worse][0])
-            findings.append(Finding(f"{place}: slowdown of {better} below {worse}", ratio))
+            paper = published[better][0] / published[worse][0]
+            claim = f"{place}: slowdown of {better} below {worse}"
+            findings.append(Finding(claim, ratio, paper=paper))
     return findings
 
 

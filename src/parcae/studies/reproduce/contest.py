@@ -180,7 +180,13 @@ def averages_s(result: PolicyResult) -> list[float]:
     return [float(v) for v in np.array([run.average_jct_ms for run in result.summaries]) / 1e3]
 
 
-def less(claim: str, first: PolicyResult, second: PolicyResult, most: float = 1.0) -> Finding:
+def less(
+    claim: str,
+    first: PolicyResult,
+    second: PolicyResult,
+    most: float = 1.0,
+    paper: float | None = None,
+) -> Finding:
     """A finding about the average JCT of two policies on the same runs.
 
     Args:
@@ -188,5 +194,6 @@ def less(claim: str, first: PolicyResult, second: PolicyResult, most: float = 1.
         first: the results of the policy that the paper found better.
         second: the results of the other policy.
         most: see `Finding`.
+        paper: see `Finding`.
     """
-    return Finding(claim, ratio_estimate(averages_s(first), averages_s(second)), most)
+    return Finding(claim, ratio_estimate(averages_s(first), averages_s(second)), most, paper)

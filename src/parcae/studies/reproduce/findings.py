@@ -30,37 +30,60 @@ class Finding:
         claim: the sentence.
         ratio: the first quantity / the second, in the results.
         most: the ratio below which the sentence holds; above 1 where it allows some loss.
+        paper: the ratio of the paper's numbers; None where it gives none.
     """
 
     claim: str
     ratio: Estimate
     most: float = 1.0
+    paper: float | None = None
 
     @property
     def verdict(self) -> Verdict:
         """What the interval of the ratio says; OPEN where the interval is unknown."""
         if self.ratio.high < self.most:
             return Verdict.SAME
-        if self.ratio.low >= self.most:
+        if self.ratio.low >= self.most or self._is_slight:
             return Verdict.OTHER
         return Verdict.OPEN
 
+    @property
+    def _is_slight(self) -> bool:
+        """Whether the difference is less than half of the paper's, on the logarithm.
+
+        It then is not what the paper found, whatever its sign.
+        """
+        return self.paper is not None and self.ratio.low > math.sqrt(self.most * self.paper)
+
+    @property
+    def _verdict_text(self) -> str:
+        """The verdict, and why, where the sign of the difference is not known."""
+        if self.verdict is Verdict.OTHER and self.ratio.low < self.most:
+            return f"{self.verdict} ({self.paper:.3f}): less than half of that difference"
+        return str(self.verdict)
+
     def row(self) -> list[str]:
         """The cells of a table's row: claim, ratio, limit and verdict."""
-        return [self.claim, with_interval(self.ratio), f"{self.most:g}", str(self.verdict)]
+        return [self.claim, with_interval(self.ratio), f"{self.most:g}", self._verdict_text]
 
     def to_json(self) -> dict[str, Any]:
         """The finding as plain JSON."""
-        verdict = str(self.verdict)
-        ratio = self.ratio.to_json()
-        return {"claim": self.claim, "ratio": ratio, "most": self.most, "verdict": verdict}
+        return {
+            "claim": self.claim,
+            "ratio": self.ratio.to_json(),
+            "most": self.most,
+            "paper": self.paper,
+            "verdict": str(self.verdict),
+        }
 
     @staticmethod
     def from_json(card: Mapping[str, Any]) -> Finding:
         """The finding that `to_json` wrote."""
         ratio = card["ratio"]
         values = (math.nan if x is None else float(x) for x in (ratio["mean"], *ratio["ci95"]))
-        return Finding(card["claim"], Estimate(*values), float(card["most"]))
+        # Earlier versions did not write the paper's ratio.
+        paper = card.get("paper")
+        return Finding(card["claim"], Estimate(*values), float(card["most"]), paper)
 
 
 def over_trainings(findings: Sequence[Finding], *, are_on_same_jobs: bool = False) -> Finding:

@@ -277,6 +277,7 @@ def table1(request: StudyRequest) -> StudyResult:
                 f"{_PUBLISHED[kind][PLAIN]:g} s)",
                 outcome.results[label],
                 outcome.results[PLAIN],
+                paper=_PUBLISHED[kind][label] / _PUBLISHED[kind][PLAIN],
             )
             for kind, outcome in contests.items()
             for label in _PUBLISHED[kind]
