@@ -59,6 +59,19 @@ def test_compare_shows_the_cores_held(tmp_path: Path) -> None:
     assert "core hours" in (tmp_path / "r.html").read_text()
 
 
+def test_thousands_of_core_hours_are_shown_without_an_exponent(tmp_path: Path) -> None:
+    done = run(
+        "parcae compare toy --cores 4000..4004 --arrivals poisson:1h --jobs 4 --seeds 2 "
+        "--policies fair --processes 1 --json c.json",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "c.json").read_text())
+    hours = result["policies"]["fair"]["core_hours_per_job"]
+    assert hours > 1_000
+    assert f"{hours:,.0f}" in done.stdout
+
+
 def test_size_prices_what_is_held(tmp_path: Path) -> None:
     done = run(
         f"parcae size toy --cores 4,8,0..8 {_JOBS} --seeds 2 --policies fair --processes 1 "

@@ -234,8 +234,7 @@ def mean_estimate(
         values: float64[num_seeds].
         method: one of METHODS.
         rng: random generator of the resamples; "bootstrap" needs one.
-        least: the mean cannot be less than this: 0 for times. With few values the interval might
-            reach below.
+        least: the smallest possible mean, such as 0 for times; the interval does not reach below.
 
     Raises:
         ConfigError: there are no values, a value is NaN, or "bootstrap" has no generator.
