@@ -93,7 +93,7 @@ def test_one_seed_leaves_the_interval_unknown_and_the_json_valid(method: Method)
 
 def test_an_interval_of_times_does_not_reach_below_zero() -> None:
     assert mean_estimate([1.0, 9.0]).low < 0
-    estimate = mean_estimate([1.0, 9.0], least=0.0)
+    estimate = mean_estimate([1.0, 9.0]).within(0.0)
     assert (estimate.mean, estimate.low) == (5.0, 0.0)
     assert estimate.high == mean_estimate([1.0, 9.0]).high
 

@@ -104,7 +104,7 @@ class ClusterEpisodes:
         every_job = np.arange(len(self.workload.jobs))
         check_fits(JobSequence(self.workload, every_job, 0 * every_job), settings.cluster)
         faults = resolve_faults(settings.cluster.faults, self.workload)
-        if faults is not None and settings.cluster.elastic is not None:
+        if settings.cluster.elastic is not None:
             check_elastic(faults)
         self.scales = scales_of(self.workload, settings.cluster.classes)
         jobs = self.workload.jobs

@@ -22,7 +22,7 @@ from parcae.evaluation.plots import (
     share_by_work,
 )
 from parcae.evaluation.recurring_view import recurring_section
-from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, with_interval
+from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, num_decimals, with_interval
 from parcae.evaluation.tenants import pools_section
 from parcae.evaluation.world import Column
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
@@ -141,8 +141,7 @@ def _on_page(heading: str, key: str, digits: str, small: str) -> Column[PolicyRe
 def _core_hours_text(result: PolicyResult) -> str:
     """Three digits at least: small jobs need thousandths of an hour, large ones thousands."""
     hours = result.means()["core_hours_per_job"]
-    decimals = max(0, 2 - math.floor(math.log10(hours))) if hours > 0 else 2
-    return f"{hours:,.{decimals}f}"
+    return f"{hours:,.{num_decimals(hours)}f}"
 
 
 def _later_text(result: PolicyResult) -> str:

@@ -420,7 +420,7 @@ def _results(
         yield PolicyResult(
             name,
             summaries,
-            average_jct_s=mean_estimate(jct, method, rng, least=0.0),
+            average_jct_s=mean_estimate(jct, method, rng).within(0.0),
             ratio_to_first=ratio_estimate(jct, first, method, rng),
             mean_of_ratios=mean_of_ratios(jct, first, method, rng),
             who_pays=who_pays([ratio[column] for ratio in ratios], method, rng),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,17 +87,10 @@ def deadline_result(
 
     return DeadlineResult(
         share_estimate(counted.missed[known], counted.jobs[known], method, rng),
-        _within(mean(counted.missed - first.missed), -1.0, 1.0),
-        _within(mean(counted.tardiness_s), 0.0, math.inf),
+        mean(counted.missed - first.missed).within(-1.0, 1.0),
+        mean(counted.tardiness_s).within(0.0),
         mean(counted.tardiness_s - first.tardiness_s),
     )
-
-
-def _within(estimate: Estimate, least: float, most: float) -> Estimate:
-    """The estimate with its interval clipped to the possible values; unknown ones stay unknown."""
-    if estimate.is_unknown:
-        return estimate
-    return replace(estimate, low=max(least, estimate.low), high=min(most, estimate.high))
 
 
 class _Counted(NamedTuple):

@@ -107,7 +107,7 @@ class Question:
                 f'--target "{self.target}" needs deadlines by job name: give --deadlines FILE'
             )
         faults = resolve_faults(self.config.faults, self.workload)
-        if self.elastic and faults is not None:
+        if self.elastic:
             check_elastic(faults)
         _check_arrivals(self)
         if isinstance(self.target, DeadlineTarget) and not self._has_due_job():
@@ -463,7 +463,7 @@ def _result(question: Question, comparison: Comparison, column: int, cores: int)
     jobs = question.jobs_per_run
 
     def mean(number: Callable[[RunSummary], float]) -> Estimate:
-        return mean_estimate([number(run) for run in runs], least=0.0)
+        return mean_estimate([number(run) for run in runs]).within(0.0)
 
     def held(run: RunSummary) -> float:
         return cores if run.cores_held is None else run.cores_held

@@ -16,7 +16,13 @@ import numpy as np
 from parcae.errors import ConfigError
 from parcae.evaluation.doubts import FULL, measured_alone_warning
 from parcae.evaluation.size_target import Target
-from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, with_half_width, with_interval
+from parcae.evaluation.statistics import (
+    UNKNOWN_TEXT,
+    Estimate,
+    num_decimals,
+    with_half_width,
+    with_interval,
+)
 from parcae.files import replacing, write_text
 from parcae.policies.additions import split_policy
 from parcae.simulation.faults import resolve_faults
@@ -198,11 +204,6 @@ def _has_deadlines(sizing: Sizing) -> bool:
     return any(result.deadlines_met is not None for result in sizing.results)
 
 
-def _digits(value: float) -> int:
-    """Digits after the point that show three of a small value, and two of a large one."""
-    return max(2, 2 - math.floor(math.log10(value))) if value > 0 else 2
-
-
 def _load_text(load: float) -> str:
     """A load of `Sizing.load` as text."""
     if math.isnan(load):
@@ -223,8 +224,8 @@ def _cells(sizing: Sizing, result: SizeResult) -> list[str]:
         with_half_width(result.cores_busy),
         *([held] if sizing.elastic else []),
         _load_text(load),
-        f"{result.cost_per_hour:,.{_digits(result.cost_per_hour)}f}",
-        with_half_width(result.cost_per_job, _digits(result.cost_per_job.mean)),
+        f"{result.cost_per_hour:,.{num_decimals(result.cost_per_hour, 2)}f}",
+        with_half_width(result.cost_per_job, num_decimals(result.cost_per_job.mean, 2)),
     ]
     return [*cells, *_last_cells(sizing, result)]
 

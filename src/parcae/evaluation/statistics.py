@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -72,6 +72,12 @@ class Estimate:
         """Whether the interval is unknown, for example because there is only one seed."""
         return math.isnan(self.low)
 
+    def within(self, least: float, most: float = math.inf) -> Estimate:
+        """The estimate with its interval clipped to the possible values; an unknown one stays."""
+        if self.is_unknown:
+            return self
+        return replace(self, low=max(least, self.low), high=min(most, self.high))
+
     def to_json(self) -> dict[str, Any]:
         """{"mean":, "ci95": [low, high]}; null for unknown and infinite values."""
         mean, low, high = (
@@ -94,6 +100,14 @@ def with_half_width(estimate: Estimate, digits: int = 1) -> str:
     half = max(estimate.high - estimate.mean, estimate.mean - estimate.low)
     shown = "" if estimate.is_unknown else f" ± {half:,.{digits}f}"
     return f"{estimate.mean:,.{digits}f}{shown}"
+
+
+def num_decimals(value: float, least: int = 0) -> int:
+    """Digits after the point, `least` or more, with which a number shows at least three digits.
+
+    Example: 4 for 0.0123, which is shown as 0.0123; 0 for 1234.
+    """
+    return max(least, 2 - math.floor(math.log10(value))) if value > 0 else 2
 
 
 def with_interval(estimate: Estimate, number: Callable[[float], str] = "{:.3f}".format) -> str:
@@ -222,7 +236,6 @@ def mean_estimate(
     values: npt.ArrayLike,
     method: Method = DEFAULT_METHOD,
     rng: np.random.Generator | None = None,
-    least: float = -math.inf,
 ) -> Estimate:
     """Mean over seeds with its interval.
 
@@ -234,7 +247,6 @@ def mean_estimate(
         values: float64[num_seeds].
         method: one of METHODS.
         rng: random generator of the resamples; "bootstrap" needs one.
-        least: the smallest possible mean, such as 0 for times; the interval does not reach below.
 
     Raises:
         ConfigError: there are no values, a value is NaN, or "bootstrap" has no generator.
@@ -247,8 +259,7 @@ def mean_estimate(
         return Estimate(mean, math.nan, math.nan)
     if method == "bootstrap":
         return Estimate(mean, *_percentile_interval(above, below, rng))
-    low, high = _interval(above, below, _ratio_and_error, method, rng)
-    return Estimate(mean, max(least, low), high)
+    return Estimate(mean, *_interval(above, below, _ratio_and_error, method, rng))
 
 
 def ratio_estimate(

@@ -21,12 +21,7 @@ from parcae.learning.loop import IterationSeeds, Measured, compile_kernels
 from parcae.learning.ppo import CriticScale, Step, UpdateReport, imitate, update
 from parcae.learning.ray_workers import RayCluster
 from parcae.learning.reinforce import Rate, reinforce
-from parcae.learning.request import (
-    TrainRequest,
-    check_early_gap,
-    make_family,
-    teacher_of,
-)
+from parcae.learning.request import TrainRequest, check_early_gap, make_family, teacher_of
 from parcae.learning.returns import normalized
 from parcae.learning.rollouts import RolloutWorker, require_decisions
 from parcae.learning.scenario import Runs, Scenario

@@ -205,13 +205,13 @@ def _check_range(resolved: Faults, workload: Workload) -> None:
         ) from None
 
 
-def check_elastic(faults: Faults) -> None:
+def check_elastic(faults: Faults | None) -> None:
     """Refuse what cannot be simulated on an elastic cluster.
 
     Raises:
         ConfigError: executors are lost.
     """
-    if faults.lost_per_hour > 0:
+    if faults is not None and faults.lost_per_hour > 0:
         raise ConfigError(
             "losses of executors are simulated on clusters of a fixed size only: give --faults "
             "with lost=0, or a number of cores instead of a range"

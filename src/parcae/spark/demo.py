@@ -128,7 +128,7 @@ class DemoResult:
 
     def average(self, policy: str) -> Estimate:
         """Average JCT in s, over seeds."""
-        return mean_estimate(self.runs[policy].average_jct_s, least=0.0)
+        return mean_estimate(self.runs[policy].average_jct_s).within(0.0)
 
     def ratio(self, policy: str, baseline: str = BASELINE) -> Estimate:
         """Average JCT divided by that of one of Spark's own policies, paired by seed."""
@@ -152,7 +152,7 @@ class DemoResult:
                     for stock in STOCK
                     if stock in self.runs
                 },
-                "makespan_s": mean_estimate(run.makespan_s, least=0.0).to_json(),
+                "makespan_s": mean_estimate(run.makespan_s).within(0.0).to_json(),
                 "makespan_ratio_to_spark_fair": self.makespan_ratio(name).to_json(),
                 "average_jct_s_by_seed": run.average_jct_s,
                 "makespan_s_by_seed": run.makespan_s,

@@ -190,7 +190,7 @@ def _policy(
         name=name,
         seeds=seeds,
         mean_s=mean_s,
-        average_s=mean_estimate(mean_s, least=0.0),
+        average_s=mean_estimate(mean_s).within(0.0),
         ratio_to_fair=ratio_estimate(mean_s, _means(fair_runs)),
         ratio_to_fifo=_ratio_to_fifo(records[key], records.get(("fifo", 0), {})),
         foretold_s=_foretold_s(key, seeds, foretold),

@@ -49,16 +49,19 @@ class Finding:
 
     @property
     def _is_slight(self) -> bool:
-        """Whether the difference is less than half of the paper's, on the logarithm.
+        """Whether a difference of unknown sign is less than half of the paper's, on the logarithm.
 
         It then is not what the paper found, whatever its sign.
         """
-        return self.paper is not None and self.ratio.low > math.sqrt(self.most * self.paper)
+        if self.paper is None:
+            return False
+        half = math.sqrt(self.most * self.paper)
+        return half < self.ratio.low < self.most <= self.ratio.high
 
     @property
     def _verdict_text(self) -> str:
         """The verdict, and why, where the sign of the difference is not known."""
-        if self.verdict is Verdict.OTHER and self.ratio.low < self.most:
+        if self._is_slight:
             return f"{self.verdict} ({self.paper:.3f}): less than half of that difference"
         return str(self.verdict)
 
