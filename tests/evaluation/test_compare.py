@@ -16,11 +16,12 @@ from parcae.evaluation.table import comparison_table
 from parcae.evaluation.tuning import NUM_TUNING_SEEDS, WIDE_ALPHAS, average_jct_ms, tune
 from parcae.evaluation.world import write_comparison
 from parcae.policies.catalog import make_policy
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
-from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.synthetic import RandomDags, chain, random_dags
 
 _WORKLOAD = random_dags(
     RandomDags(num_jobs=20, mean_tasks=6.0), np.random.default_rng(0), "made up"
@@ -54,6 +55,19 @@ def test_policies_are_compared_on_the_same_seeds_and_the_result_says_how(tmp_pat
     assert comparison_table(comparison).row_count == 3
     assert result["policies"]["fair"]["later_than_first_share"] == {"mean": 0.0, "ci95": [0.0, 0.0]}
     assert result["policies"]["fair"]["worst_ratio_to_first"] == 1.0
+
+
+def test_times_below_a_second_are_shown_with_two_digits(tmp_path: Path) -> None:
+    jobs = Workload("quick", (chain(1, 1, 12),))
+    world = ClusterWorld(jobs, SimulationConfig(world=WorldName.CORES, num_executors=1), "batch", 2)
+    comparison = compare(world, ["fifo"], num_seeds=2, processes=1)
+    cells = [next(iter(column.cells)) for column in comparison_table(comparison).columns]
+    assert cells[1] == "0.018 [0.018, 0.018]"
+    assert cells[-2] == "0.024"
+    write_report(comparison, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "0.018 <span>0.018 – 0.018</span>" in page
+    assert "0.018 s" in summary_sentence(comparison)
 
 
 def test_classes_whose_memory_has_no_bound_have_no_column_of_unused_memory() -> None:

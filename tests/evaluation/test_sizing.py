@@ -179,6 +179,12 @@ def test_warnings_name_overloaded_sizes_and_ends_of_the_range() -> None:
     assert len(texts) == 2
 
 
+def test_times_below_a_second_are_shown_with_two_digits() -> None:
+    table = sizing_table(_sizing({"fair": [0.0231, 1.04, 30]}))
+    assert list(table.columns[3].cells) == ["0.023 ± 1.000", "1.0 ± 1.0", "30.0 ± 1.0"]
+    assert Target("p95", 20).text(0.0231) == "0.023 s"
+
+
 def test_an_interval_that_reaches_over_the_limit_is_said() -> None:
     sizing = _sizing({"fair": [80, 59.5, 30]})
     assert warnings(sizing) == [

@@ -11,6 +11,7 @@ from parcae.errors import ConfigError
 from parcae.evaluation.gantt import Bars, Chart, Panel
 from parcae.metrics.cluster import last_completion_ms
 from parcae.metrics.jobs import arrived, jct_ms
+from parcae.texts import seconds_text
 from parcae.units import MS_PER_S
 from parcae.workloads.import_report import counted
 
@@ -46,7 +47,10 @@ def _results(trace: Trace, end_ms: int) -> str:
     average_s = float(jct_ms(trace)[here].mean()) / MS_PER_S
     cut = int((trace.completion_ms[here] == NOT_COMPLETED).sum())
     unfinished = f", {counted(cut, 'job')} unfinished" if cut else ""
-    return f"average JCT {average_s:,.1f} s, last completion {end_ms / MS_PER_S:,.1f} s{unfinished}"
+    return (
+        f"average JCT {seconds_text(average_s)} s, "
+        f"last completion {seconds_text(end_ms / MS_PER_S)} s{unfinished}"
+    )
 
 
 def cluster_charts(traces: Mapping[str, Trace]) -> list[Chart]:

@@ -22,7 +22,7 @@ from parcae.evaluation.plots import (
     share_by_work,
 )
 from parcae.evaluation.recurring_view import recurring_section
-from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, num_decimals, with_interval
+from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, with_interval
 from parcae.evaluation.tenants import pools_section
 from parcae.evaluation.world import Column
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
@@ -31,6 +31,7 @@ from parcae.metrics.later import LATER
 from parcae.simulation.config import WorldName
 from parcae.simulation.faults import resolve_faults
 from parcae.simulation.run import simulate
+from parcae.texts import num_decimals, seconds_text
 from parcae.units import MS_PER_S
 from parcae.workloads.import_report import counted
 
@@ -55,26 +56,26 @@ def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
     shown = [
         Column(
             "average JCT",
-            lambda result: with_interval(result.average_jct_s, "{:,.1f}".format),
-            lambda result: cell(result.average_jct_s, ",.1f"),
+            lambda result: with_interval(result.average_jct_s, seconds_text),
+            lambda result: cell(result.average_jct_s, seconds_text),
             "s, 95% interval",
         ),
         Column(
             "ratio to first",
             lambda result: with_interval(result.ratio_to_first),
-            lambda result: cell(result.ratio_to_first, ".3f"),
+            lambda result: cell(result.ratio_to_first),
             "95% interval",
         ),
         Column(
             "later",
             _later_text,
-            lambda result: cell(result.who_pays.later_share, ".1%"),
+            lambda result: cell(result.who_pays.later_share, "{:.1%}".format),
             "of jobs, 95% interval",
         ),
         Column("worst", _worst_text, small="times"),
-        _mean("p95 JCT", "p95_jct_s", ",.1f", "s"),
-        _mean("p99 JCT", "p99_jct_s", ",.1f", "s"),
-        _mean("makespan", "makespan_s", ",.1f", "s"),
+        _seconds("p95 JCT", "p95_jct_s"),
+        _seconds("p99 JCT", "p99_jct_s"),
+        _seconds("makespan", "makespan_s"),
         _mean("busy", "utilization", ".0%", "share"),
         _on_page("slowdown", "mean_slowdown", ",.1f", "mean"),
         _on_page("work", "work_inflation", ".2f", "inflation"),
@@ -104,9 +105,9 @@ def _has_unused_memory(comparison: Comparison) -> bool:
 def _deadline_columns() -> list[Column[PolicyResult]]:
     """The columns about missed deadlines."""
     return [
-        _deadlines("missed", lambda result: result.missed_share, "{:.1%}", "of deadlines"),
-        _deadlines("missed - first, pp", _points_to_first, "{:+.1f}", "percentage points"),
-        _deadlines("tardiness", lambda result: result.tardiness_s, "{:,.1f}", "s, 95% interval"),
+        _deadlines("missed", lambda result: result.missed_share, "{:.1%}".format, "of deadlines"),
+        _deadlines("missed - first, pp", _points_to_first, "{:+.1f}".format, "percentage points"),
+        _deadlines("tardiness", lambda result: result.tardiness_s, seconds_text, "s, 95% interval"),
     ]
 
 
@@ -117,13 +118,16 @@ def _points_to_first(result: DeadlineResult) -> Estimate:
 
 
 def _deadlines(
-    heading: str, field: Callable[[DeadlineResult], Estimate], text: str, small: str
+    heading: str,
+    field: Callable[[DeadlineResult], Estimate],
+    number: Callable[[float], str],
+    small: str,
 ) -> Column[PolicyResult]:
-    """The column of an estimate of `DeadlineResult`; `text` formats a number."""
+    """The column of an estimate of `DeadlineResult`; `number` writes a number."""
 
     def shown(result: PolicyResult) -> str:
         assert result.deadlines is not None
-        return with_interval(field(result.deadlines), text.format)
+        return with_interval(field(result.deadlines), number)
 
     return Column(heading, shown, small=small)
 
@@ -131,6 +135,11 @@ def _deadlines(
 def _mean(heading: str, key: str, digits: str, small: str) -> Column[PolicyResult]:
     """The column of a mean of the summaries."""
     return Column(heading, lambda result: format(result.means()[key], digits), small=small)
+
+
+def _seconds(heading: str, key: str) -> Column[PolicyResult]:
+    """The column of a mean of the summaries that is a time in seconds."""
+    return Column(heading, lambda result: seconds_text(result.means()[key]), small="s")
 
 
 def _on_page(heading: str, key: str, digits: str, small: str) -> Column[PolicyResult]:
@@ -303,8 +312,9 @@ def _bounds_note(traces: Mapping[str, Trace], bounds: Bounds | None) -> str:
     span_s = min(makespan_ms(t) for t in traces.values()) / MS_PER_S
     return (
         "<p>No schedule of this run can have an average JCT below "
-        f"<b>{bounds.average_jct_ms / MS_PER_S:,.1f} s</b> or a makespan below "
-        f"<b>{bounds.makespan_ms / MS_PER_S:,.1f} s</b>; the best here are {jct_s:,.1f} s and "
-        f"{span_s:,.1f} s. <span class=quiet>The bounds: {html.escape(bounds.explanation)}. "
+        f"<b>{seconds_text(bounds.average_jct_ms / MS_PER_S)} s</b> or a makespan below "
+        f"<b>{seconds_text(bounds.makespan_ms / MS_PER_S)} s</b>; the best here are "
+        f"{seconds_text(jct_s)} s and {seconds_text(span_s)} s. "
+        f"<span class=quiet>The bounds: {html.escape(bounds.explanation)}. "
         "They are loose if task durations vary a lot.</span></p>"
     )

@@ -40,6 +40,7 @@ from parcae.metrics.summary import RunSummary, summarize
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.faults import resolve_faults
 from parcae.simulation.run import simulate
+from parcae.texts import seconds_text
 from parcae.units import s_from_ms
 from parcae.version import __version__
 from parcae.workloads.arrivals import JobSequence
@@ -141,7 +142,7 @@ class Comparison(PairedComparison[PolicyResult]):
 
     def value_text(self, value: float) -> str:
         """A time in seconds, such as "12.3 s"."""
-        return f"{value:,.1f} s"
+        return f"{seconds_text(value)} s"
 
     def ranked(self) -> list[PolicyResult]:
         """All policies but oracles, which cannot be deployed; or all, if all are oracles."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,15 +115,16 @@ def named(row: int, name: str) -> str:
     return f"<i class=dot style='background:{policy_color(row)}'></i>{html.escape(name)}"
 
 
-def cell(estimate: Estimate, digits: str) -> str:
-    """The table cell of an estimate: the mean, if it is known, and the interval, if it is."""
+def cell(estimate: Estimate, number: Callable[[float], str] = "{:.3f}".format) -> str:
+    """The table cell of an estimate: the mean, if it is known, and the interval, if it is.
+
+    `number` writes a number.
+    """
     if math.isnan(estimate.mean):
         return UNKNOWN_TEXT
     if estimate.is_unknown:
-        return format(estimate.mean, digits)
-    return (
-        f"{estimate.mean:{digits}} <span>{estimate.low:{digits}} – {estimate.high:{digits}}</span>"
-    )
+        return number(estimate.mean)
+    return f"{number(estimate.mean)} <span>{number(estimate.low)} – {number(estimate.high)}</span>"
 
 
 def how_sure(ratio: Estimate, of: str = "seeds") -> str:

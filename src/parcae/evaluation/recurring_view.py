@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from parcae.evaluation.page import cell, figure_html, html_table
 from parcae.evaluation.plots import chart_text, ratio_dots
 from parcae.evaluation.who_pays import RecurringJob, recurring_jobs, verdict
+from parcae.texts import seconds_text
 
 if TYPE_CHECKING:
     from parcae.evaluation.compare import Comparison, PolicyResult
@@ -96,10 +97,10 @@ def _worst_table(jobs: Sequence[RecurringJob], column: int, name: str) -> str:
     rows = [
         (
             _name(job),
-            f"{job.worst_s(column):,.1f}",
-            f"{job.worst_s(0):,.1f}",
-            f"{job.percentile_s(column, 99):,.1f}",
-            f"{job.percentile_s(0, 99):,.1f}",
+            seconds_text(job.worst_s(column)),
+            seconds_text(job.worst_s(0)),
+            seconds_text(job.percentile_s(column, 99)),
+            seconds_text(job.percentile_s(0, 99)),
         )
         for job in worst
     ]
@@ -147,16 +148,16 @@ def _row(job: RecurringJob, column: int, has_deadlines: bool) -> tuple[str, ...]
     if job.deadline_s is not None:
         shares = (f"{job.missed_share(policy):.1%}" for policy in (0, column))
         missed = (f"{job.deadline_s:,g}", *shares)
-    times = (f"{seconds:,.1f}" for seconds in job.mean_jct_s)
+    times = map(seconds_text, job.mean_jct_s)
     ratio = job.ratio(column)
     return (
         _name(job),
         f"{job.num_runs:,}",
         *times,
-        cell(ratio, ".3f"),
+        cell(ratio),
         verdict(ratio),
-        "–" if math.isnan(job.spread_s(column)) else f"{job.spread_s(column):,.1f}",
-        f"{job.percentile_s(column, 99):,.1f}",
-        f"{job.worst_s(column):,.1f}",
+        "–" if math.isnan(job.spread_s(column)) else seconds_text(job.spread_s(column)),
+        seconds_text(job.percentile_s(column, 99)),
+        seconds_text(job.worst_s(column)),
         *(missed if has_deadlines else ()),
     )

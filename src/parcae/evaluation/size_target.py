@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from parcae.errors import ConfigError
+from parcae.texts import seconds_text
 from parcae.units import ms_from_text, s_from_ms
 
 _HELP = (
@@ -66,7 +67,7 @@ class Target:
 
     def text(self, value: float) -> str:
         """A time in seconds."""
-        return f"{value:,.1f} s"
+        return f"{seconds_text(value)} s"
 
     def __str__(self) -> str:
         return f"{self.measure} < {self.bound:.15g} s"

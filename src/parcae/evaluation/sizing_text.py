@@ -19,14 +19,13 @@ from parcae.evaluation.size_target import Target
 from parcae.evaluation.statistics import (
     UNKNOWN_TEXT,
     Estimate,
-    num_decimals,
     with_half_width,
     with_interval,
 )
 from parcae.files import replacing, write_text
 from parcae.policies.additions import split_policy
 from parcae.simulation.faults import resolve_faults
-from parcae.texts import printable
+from parcae.texts import num_decimals, printable, time_decimals
 from parcae.workloads.import_report import counted
 
 if TYPE_CHECKING:
@@ -218,9 +217,10 @@ def _cells(sizing: Sizing, result: SizeResult) -> list[str]:
         result.size,
         result.policy,
         result.variant,
-        with_half_width(result.average_s),
-        with_half_width(result.p95_s),
-        with_half_width(result.p99_s),
+        *(
+            with_half_width(time_s, time_decimals(time_s.mean))
+            for time_s in (result.average_s, result.p95_s, result.p99_s)
+        ),
         with_half_width(result.cores_busy),
         *([held] if sizing.elastic else []),
         _load_text(load),

@@ -102,14 +102,6 @@ def with_half_width(estimate: Estimate, digits: int = 1) -> str:
     return f"{estimate.mean:,.{digits}f}{shown}"
 
 
-def num_decimals(value: float, least: int = 0) -> int:
-    """Digits after the point, `least` or more, with which a number shows at least three digits.
-
-    Example: 4 for 0.0123, which is shown as 0.0123; 0 for 1234.
-    """
-    return max(least, 2 - math.floor(math.log10(value))) if value > 0 else 2
-
-
 def with_interval(estimate: Estimate, number: Callable[[float], str] = "{:.3f}".format) -> str:
     """The mean and its interval, as text, or UNKNOWN_TEXT; `number` writes a number.
 

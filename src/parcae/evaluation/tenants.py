@@ -17,6 +17,7 @@ from parcae.evaluation.page import cell, html_table
 from parcae.evaluation.statistics import DEFAULT_METHOD, Method, with_interval
 from parcae.evaluation.who_pays import RecurringJob, recurring_jobs
 from parcae.metrics.later import LATER, PairedRuns
+from parcae.texts import seconds_text
 from parcae.units import MS_PER_S
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ def pools_section(comparison: Comparison) -> list[str]:
     for column, result in enumerate(comparison.policies):
         cells = [html.escape(result.name)]
         for pool in pools:
-            cells.append(cell(pool.ratio(column), ".3f"))
-            cells.append(f"{pool.mean_jct_s[column]:,.1f}")
+            cells.append(cell(pool.ratio(column)))
+            cells.append(seconds_text(pool.mean_jct_s[column]))
             cells.append(f"{later_share(pool, column):.1%}")
         rows.append(cells)
     sizes = ", ".join(f"{pool.name} {pool.num_runs:,}" for pool in pools)

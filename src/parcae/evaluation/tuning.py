@@ -19,6 +19,7 @@ from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.parameter_search import Sweep, Values
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import SimulatorBatch
+from parcae.texts import seconds_text
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload
@@ -157,7 +158,7 @@ def describe(sweep: Sweep) -> str:
     )
     others = f" ({sweep.num_given_up} more on a quarter of them)" if sweep.num_given_up else ""
     return (
-        f"{sweep.best_words} (average JCT {sweep.costs[sweep.best] / MS_PER_S:,.1f} s) "
+        f"{sweep.best_words} (average JCT {seconds_text(sweep.costs[sweep.best] / MS_PER_S)} s) "
         f"of {len(tried)} {what}, on {NUM_TUNING_SEEDS} tuning seeds{others}"
     )
 

@@ -42,6 +42,7 @@ from parcae.policies.corrector.layout import PRIOR
 from parcae.policies.learned import bind, require_durations
 from parcae.policies.rule.policy import Parameters
 from parcae.simulation.config import WorldName
+from parcae.texts import seconds_text
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import process_like, without_breaks
 from parcae.workloads.import_report import counted
@@ -422,7 +423,7 @@ def _mean_in_words(
     """The mean objective of a policy, with its unit."""
     mean = float(_values(comparison, objective)[name].mean())
     is_time = isinstance(objective, Objective) and objective.entry.column.endswith("_ms")
-    return f"{mean / MS_PER_S:,.1f} s" if is_time else f"{mean:,.3f}"
+    return f"{seconds_text(mean / MS_PER_S)} s" if is_time else f"{mean:,.3f}"
 
 
 def savings_paragraph(

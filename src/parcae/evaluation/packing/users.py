@@ -103,6 +103,6 @@ def _row(result: UserResult, others: Sequence[str]) -> list[str]:
     return [
         str(result.user),
         f"{result.jobs:,}",
-        *(cell(mean, ",.2f") for mean in result.means.values()),
-        *(cell(result.ratios[name], ".3f") for name in others),
+        *(cell(mean, "{:,.2f}".format) for mean in result.means.values()),
+        *(cell(result.ratios[name]) for name in others),
     ]
