@@ -211,6 +211,8 @@ MEASURES = {
     "completion": completion,
     "waiting": waiting,
 }
+#: The least value of the measures that have one above 0, by name: a job takes its own duration.
+LEAST = {"slowdown": 1.0, "bounded_slowdown": 1.0}
 
 
 def makespan(outcome: Outcome) -> int:

@@ -161,6 +161,16 @@ def test_a_log_is_one_run_of_its_second_half_with_intervals_over_blocks() -> Non
     assert "batch means" in comparison.settings["intervals"]
 
 
+def test_intervals_of_slowdowns_do_not_reach_below_1() -> None:
+    waits = RigidJobs("few", [0, 10], [100, 100], [[1], [1]], [1], step="s", users=[1, 2])
+    (result,) = compare_log(waits, ["fcfs"], part="all").policies
+    for estimate in (result.estimates["slowdown"], result.estimates["bounded_slowdown"]):
+        assert estimate.mean == pytest.approx(1.45)
+        assert estimate.low == 1.0
+        assert estimate.high > 2
+    assert 0 <= result.estimates["completion"].low < 100
+
+
 def test_the_correlation_of_blocks_is_reported_where_queues_outlive_them() -> None:
     jobs = RigidJobs(
         "overload", np.arange(400) * 5, np.full(400, 20), np.full((400, 1), 3), [8], step="s"

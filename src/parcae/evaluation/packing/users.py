@@ -12,6 +12,7 @@ import numpy as np
 from parcae.evaluation.packing.samples import samples_of
 from parcae.evaluation.page import cell, html_table
 from parcae.evaluation.statistics import Estimate
+from parcae.metrics.packing import LEAST
 
 if TYPE_CHECKING:
     from parcae.evaluation.packing.world import PackingComparison
@@ -65,10 +66,11 @@ def _result(comparison: PackingComparison, user: int, jobs: int) -> UserResult:
         for policy in comparison.policies
     }
     first = samples[comparison.policies[0].name]
+    least = LEAST[comparison.measure_key]
     return UserResult(
         user,
         jobs,
-        {name: one.mean() for name, one in samples.items()},
+        {name: one.mean().within(least) for name, one in samples.items()},
         {name: one.ratio(first) for name, one in samples.items()},
     )
 

@@ -20,6 +20,7 @@ from parcae.evaluation.packing.samples import Samples, num_blocks, samples_of
 from parcae.evaluation.statistics import Estimate, Method
 from parcae.evaluation.world import PairedComparison, Say
 from parcae.metrics.packing import (
+    LEAST,
     MEASURES,
     PackingSummary,
     SizeGroups,
@@ -416,7 +417,7 @@ def _result(
     return PackingResult(
         name,
         tuple(summarize_packing(outcome, sizes, num_visible) for outcome in outcomes),
-        {key: one.mean() for key, one in samples.items()},
+        {key: one.mean().within(LEAST.get(key, 0.0)) for key, one in samples.items()},
         {key: samples[key].ratio(of_first[key]) for key in _RATIOS},
         np.concatenate([MEASURES[measure](outcome) for outcome in outcomes]),
         np.concatenate([sizes.of(outcome.jobs) for outcome in outcomes]),
