@@ -2,7 +2,10 @@
 
 import pytest
 
-from parcae.cli.tables import print_catalog, print_rows
+from parcae.cli.tables import description_tables, print_catalog, print_rows
+from parcae.workloads.describe import describe_workload
+from parcae.workloads.job import Workload
+from parcae.workloads.synthetic import chain
 
 
 def test_a_catalogue_in_a_pipe_is_not_cut(
@@ -35,3 +38,11 @@ def test_names_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> 
     printed = capsys.readouterr().out
     assert "query \ufffd]0;title\ufffd\ufffd[2J\ufffd1" in printed
     assert not any(character in printed for character in "\x1b\x07\r")
+
+
+def test_times_below_a_second_are_described_with_two_digits() -> None:
+    described = describe_workload(Workload("quick", (chain(2, 3, 4),)))
+    facts, spread, jobs = description_tables(described.to_json())
+    assert "0.024 s of one executor" in facts.columns[1].cells
+    assert next(iter(spread.columns[1].cells)) == "0.024"
+    assert [next(iter(column.cells)) for column in jobs.columns][4:] == ["0.024", "0.0080", "3.0"]

@@ -206,12 +206,13 @@ def _scenario(
 def _print_scenario(scenario: Scenario, folder: Path) -> None:
     """Print what is learned for, and the warnings about it."""
     from parcae.evaluation.doubts import setting_warnings
+    from parcae.texts import seconds_text
 
     workload = scenario.workload
     config = scenario.config
     typer.echo(
         f"{folder / 'workload.parcae'}: {len(workload.jobs)} recurring jobs, mean work "
-        f"{workload.mean_work_ms / 1000:,.1f} "
+        f"{seconds_text(workload.mean_work_ms / 1000)} "
         f"core-seconds; learning for arrivals {scenario.arrivals}, {config.total_executors} "
         f"{config.world.value}"
     )

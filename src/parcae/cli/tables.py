@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from parcae.cli.consoles import new_console
+from parcae.texts import seconds_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +36,7 @@ def _facts_table(described: dict[str, Any]) -> Table:
     for label, value in (
         ("fingerprint", described["fingerprint"]),
         ("jobs, stages, tasks", ", ".join(f"{count:,}" for count in counts)),
-        ("total work", f"{described['total_work_s']:,.1f} s of one executor"),
+        ("total work", f"{seconds_text(described['total_work_s'])} s of one executor"),
         # The share that Decima's paper gives for its workload (section 7.2).
         ("work in the top 23% of jobs", f"{described['share_of_work_in_top_23_percent']:.0%}"),
         ("parallelism measured", _first(map(str, described["parallelism_levels"]))),
@@ -61,7 +62,7 @@ def _spread_table(described: dict[str, Any]) -> Table:
     table = Table("per job", "mean", "median", "p95", "largest", title="Spread")
     for key in ("work_s", "critical_path_s", "average_width", "stages_per_job", "tasks_per_job"):
         spread = described[key]
-        table.add_row(key, *(f"{spread[k]:,.1f}" for k in ("mean", "median", "p95", "max")))
+        table.add_row(key, *(seconds_text(spread[k]) for k in ("mean", "median", "p95", "max")))
     return table
 
 
@@ -74,7 +75,7 @@ def _jobs_table(described: dict[str, Any]) -> Table:
     # Jobs with the most work first.
     for row in sorted(described["jobs"], key=lambda row: -row["work_s"])[:_LARGEST]:
         sizes = (str(row[key]) for key in ("stages", "tasks", "depth"))
-        times = (f"{row[key]:,.1f}" for key in ("work_s", "critical_path_s", "average_width"))
+        times = (seconds_text(row[key]) for key in ("work_s", "critical_path_s", "average_width"))
         table.add_row(escape(row["name"]), *sizes, *times)
     return table
 
