@@ -8,6 +8,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.service.speaking import NONCE, Speaker, Wire, began, ended, job_of, service_of
@@ -50,6 +52,19 @@ def _recorded(folder: Path, policy: str, max_file_bytes: int = 1 << 20) -> Simul
     if max_file_bytes == 1 << 20:
         wire.ask(Bye())
     return client
+
+
+def test_a_demonstration_cuts_names_that_the_protocol_refuses() -> None:
+    """Rows of a table of stages may have names of any length."""
+    workload = Workload("long", (replace(_WORKLOAD.jobs[0], name="x" * 300),))
+    config = SimulationConfig(world=WorldName.CORES, num_executors=4)
+    sequence = draw_sequence(workload, "batch", 1, 4, RandomStreams(1))
+    trace = simulate(sequence, policies_for("fair", workload)(4).policy, config, 1, record=True)
+    client = SimulatedClient(sequence, task_times(trace), 4, "app")
+    wire = Wire(Service(policies_for("fair", workload), "fair", DurationModel(workload)))
+    wire.ask(client.hello())
+    client.run(wire.orders)
+    assert {task[0] for task in client.tasks} == {0}
 
 
 def test_a_session_becomes_a_file_that_is_complete_when_it_ends(tmp_path: Path) -> None:

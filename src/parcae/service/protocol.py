@@ -23,6 +23,7 @@ SUPPORTED_VERSIONS = (2,)
 _LARGEST = 1 << 53  # integers up to this are exact in a double, the number type of JSON
 _MOST_TASKS = 10_000_000
 MOST_STAGES = 10_000  # of one job
+LONGEST_NAME = 256  # characters
 _MOST_CORES = 1 << 17
 _MOST_ELEMENTS = 100_000  # jobs of a state, events of a message
 
@@ -31,7 +32,7 @@ Time = Annotated[int, Field(ge=0, lt=_LARGEST)]
 Tasks = Annotated[int, Field(ge=0, le=_MOST_TASKS)]
 StageId = Annotated[int, Field(ge=0, lt=_LARGEST)]
 Text = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f]+$")]
-JobName = Annotated[str, Field(max_length=256)]
+JobName = Annotated[str, Field(max_length=LONGEST_NAME)]
 Nonce = Annotated[str, Field(min_length=16, max_length=128, pattern=r"^[!-~]+$")]
 Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

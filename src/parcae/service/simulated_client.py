@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from parcae.cluster.trace import Trace
 from parcae.errors import ConfigError
 from parcae.service.protocol import (
+    LONGEST_NAME,
     PROTOCOL_VERSION,
     Event,
     Events,
@@ -163,7 +164,8 @@ class SimulatedClient:
     def _job_message(self, row: int, stages: Sequence[int]) -> JobMessage:
         return JobMessage(
             job_id=str(row),
-            names=(self._name(row),),
+            # Tables of stages may have longer names than the protocol.
+            names=(self._name(row)[:LONGEST_NAME],),
             arrival_ms=self.first_ms + int(self.sequence.arrival_ms[row]),
             is_open=self.is_open,
             stages=tuple(self._stage_message(row, index, stages) for index in stages),
