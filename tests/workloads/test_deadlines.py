@@ -78,7 +78,7 @@ def test_a_table_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
         ("job,deadline\na,-5\n", ":2: deadline '-5'"),
         ("job,deadline\na,0s\n", ":2: deadline '0s'"),
         ("job,deadline\na,2y\n", ":2: deadline '2y'"),
-        ("job,deadline\na,999999h\n", "at most 365 days"),
+        ("job,deadline\na,999999h\n", "at most 8760h"),
         ("job,deadline\na,b,5m\n", ":2: 3 cells instead of 2; put a name with a comma"),
         ("job,deadline\n,5m\n", ":2: the name of the job is empty"),
         ('job,deadline\n"a,5m\n', "not a CSV table"),

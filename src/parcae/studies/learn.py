@@ -469,8 +469,13 @@ def _certainty(ratios: Sequence[Estimate], what: str) -> str:
         return "one run cannot tell whether the difference is chance: run more seeds"
     if not ratios[-1].low <= 1 <= ratios[-1].high:
         return "the difference is significant at the 95% level"
-    if all(ratio.low == ratio.high == 1 for ratio in ratios):
-        return f"there is no difference: the {what} is the same in every run; learn for more load"
+    if ratios[-1].low == ratios[-1].high == 1:
+        if any(ratio.low != 1 or ratio.high != 1 for ratio in ratios):
+            return f"there is no difference: both have the same {what} in every run"
+        # All deadlines may be met, or all missed.
+        other = "other deadlines or another load" if "deadlines" in what else "more load"
+        same = f"there is no difference: the {what} is the same in every run"
+        return f"{same}; learn for {other}"
     return "the difference is not significant at the 95% level: run more seeds, or train longer"
 
 

@@ -19,7 +19,7 @@ from parcae.workloads.job_table import MOST_NAMED, JobLine, JobTable, listed, re
 MAX_DEADLINE_MS = 365 * 24 * MS_PER_HOUR
 _DEADLINE_HELP = (
     "write a time after the job's arrival, as in 90 (seconds), 90s, 5m or 1h; it is at least 1 ms "
-    "and at most 365 days"
+    "and at most 8760h (365 days)"
 )
 
 
