@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import shutil
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +18,7 @@ from parcae.cluster.orders import Orders as Planned
 from parcae.cluster.orders import first_come
 from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
+from parcae.policies.learned import SHIPPED
 from parcae.policies.orders.kernels import OrderKind
 from parcae.service import board, live_tables, sharing, tables
 from parcae.service.job_events import MOST_RUNNING
@@ -399,6 +402,23 @@ def test_an_application_may_have_as_many_cores_as_the_protocol_allows(name: str)
     client.events(1, cores=4)
     assert client.events(2, began("a", 0, 4), cores=131_072).type == "orders"
     assert service.counts.fallbacks == 0
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "text"),
+    [("parcae-cores", "{}"), ("decima-stream", "{}+guard:1.1"), ("tuned-cores", "plan:{}:1ms")],
+)
+def test_a_policy_file_that_is_removed_does_not_change_a_service_that_runs(
+    tmp_path: Path, checkpoint: str, text: str
+) -> None:
+    file = tmp_path / "policy.safetensors"
+    shutil.copy(SHIPPED.path(*checkpoint.split("-")), file)
+    policy_for = policies_for(text.format(file), load_workload("toy"))
+    policy_for(4)
+    file.unlink()
+    client = Speaker(service_of(policy_for))
+    assert client.state(8, job_of("a", (9, ()))).type == "orders"
+    assert client.events(1, cores=3).type == "orders"
 
 
 @pytest.mark.parametrize("name", ["gittins", "plan:srpt"])

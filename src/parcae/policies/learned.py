@@ -72,7 +72,11 @@ def is_learned(text: str) -> bool:
 
 
 def learned_policy(
-    text: str, workload: Workload, config: SimulationConfig, arrivals: str = "batch"
+    text: str,
+    workload: Workload,
+    config: SimulationConfig,
+    arrivals: str = "batch",
+    read: Callable[[Path], Checkpoint] = read_checkpoint,
 ) -> LearnedPolicy:
     """Return the learned policy that `text` names, bound to a workload and a cluster.
 
@@ -81,6 +85,7 @@ def learned_policy(
         workload: the workload that the policy schedules.
         config: the cluster.
         arrivals: the arrival process, e.g. "batch"; used to choose the nearest shipped variant.
+        read: reads the checkpoint's file.
 
     Raises:
         PolicyError: there is no such name or variant.
@@ -88,7 +93,7 @@ def learned_policy(
         FormatError: the checkpoint is incomplete or does not fit.
         FileNotFoundError: there is no such file.
     """
-    return bind(find_checkpoint(text, workload, config, arrivals), text, workload, config)
+    return bind(find_checkpoint(text, workload, config, arrivals, read), text, workload, config)
 
 
 def deciding_policy(
@@ -116,7 +121,11 @@ def deciding_policy(
 
 
 def find_checkpoint(
-    text: str, workload: Workload, config: SimulationConfig, arrivals: str
+    text: str,
+    workload: Workload,
+    config: SimulationConfig,
+    arrivals: str,
+    read: Callable[[Path], Checkpoint] = read_checkpoint,
 ) -> Checkpoint:
     """Return the checkpoint that `text` names.
 
@@ -125,12 +134,13 @@ def find_checkpoint(
         workload: the workload that the policy schedules.
         config: the cluster.
         arrivals: the arrival process; used to choose the nearest shipped variant.
+        read: reads the checkpoint's file.
 
     Raises:
         PolicyError, FormatError, FileNotFoundError: see `learned_policy`.
     """
     if text.endswith(SUFFIX):
-        return read_checkpoint(Path(text))
+        return read(Path(text))
     name, colon, variant = text.partition(":")
     if name not in NAMES:
         raise PolicyError(
@@ -139,7 +149,7 @@ def find_checkpoint(
         )
     if not colon:
         variant = _nearest(name, workload, config, arrivals)
-    return read_checkpoint(SHIPPED.path(name, variant))
+    return read(SHIPPED.path(name, variant))
 
 
 def require_version(checkpoint: Checkpoint, name: str) -> None:

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from parcae.cluster.decision import Policy, objection
@@ -26,6 +26,7 @@ from parcae.cluster.orders import Planner, objection_to_orders, one_pool, orders
 from parcae.cluster.state import NOT_YET, ClusterState, VirtualRun
 from parcae.errors import PolicyError
 from parcae.policies.additions import split_guard
+from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.corrector.policy import ParcaePolicy
 from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.learned import is_learned, learned_policy
@@ -76,6 +77,8 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
             policy does not exist or cannot be used for a live cluster.
     """
     bare, factor = split_guard(text)
+    # Once: a file that is replaced or removed must not change or end a service that runs.
+    read = cache(read_checkpoint)
 
     @lru_cache(maxsize=64)
     def made(num_cores: int) -> Any:
@@ -84,12 +87,12 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
         # Runs of a job differ from its profile as they did in the workload's log.
         config = SimulationConfig(world=WorldName.CORES, num_executors=cores, estimate_error="log")
         if is_rollout(bare):
-            plan = rollout_policy(bare, workload, config, arrivals)
+            plan = rollout_policy(bare, workload, config, arrivals, read)
             # A live cluster cannot wait: without a budget in the name there is a short one.
             budget = replace(plan.budget, ms=plan.budget.ms or _LIVE_BUDGET_MS)
             return replace(plan, budget=budget)
         if is_learned(bare):
-            return learned_policy(bare, workload, config, arrivals)
+            return learned_policy(bare, workload, config, arrivals, read)
         policy = make_cores_policy(bare, workload, config)
         if isinstance(policy, OrderPolicy) and policy.kind in (OrderKind.POOLS, OrderKind.GIVEN):
             raise PolicyError(

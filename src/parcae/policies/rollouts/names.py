@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from parcae.errors import PolicyError
 from parcae.policies.catalog import TUNED_WORDS, make_policy
+from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.policies.corrector.policy import ParcaePolicy
 from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.heuristics.policy import HeuristicPolicy
@@ -98,6 +101,7 @@ def rollout_policy(
     workload: Workload,
     config: SimulationConfig,
     arrivals: str = "batch",
+    read: Callable[[Path], Checkpoint] = read_checkpoint,
 ) -> RolloutPolicy | RolloutPlanner:
     """Return the policy `plan` of a name, for a workload and a cluster.
 
@@ -106,6 +110,7 @@ def rollout_policy(
         workload: the workload that it schedules; rollouts draw durations and jobs from it.
         config: the cluster.
         arrivals: the arrival process.
+        read: reads the checkpoint of a base in the world of cores.
 
     Raises:
         PolicyError: the name is wrong, or the base cannot be tried in rollouts.
@@ -115,7 +120,7 @@ def rollout_policy(
     gap_ms = mean_gap_ms(workload, config, arrivals)
     model = RolloutModel(workload, config, gap_ms)
     if config.world is WorldName.CORES:
-        orders = _base_of_cores(text, parts.base, workload, config, arrivals)
+        orders = _base_of_cores(text, parts.base, workload, config, arrivals, read)
         return RolloutPlanner(text, orders, _order_player(orders), model, parts.budget)
     base = _base(text, parts.base, workload, config, arrivals)
     player = _player(base, workload, config, arrivals)
@@ -176,11 +181,16 @@ def _player(
 
 
 def _base_of_cores(
-    text: str, base: str, workload: Workload, config: SimulationConfig, arrivals: str
+    text: str,
+    base: str,
+    workload: Workload,
+    config: SimulationConfig,
+    arrivals: str,
+    read: Callable[[Path], Checkpoint],
 ) -> OrderRulePolicy | OrderNetworkPolicy | OrderPolicy:
     """The base in the world of cores."""
     if is_learned(base):
-        made: Any = learned_policy(base, workload, config, arrivals)
+        made: Any = learned_policy(base, workload, config, arrivals, read)
     else:
         try:
             made = make_cores_policy(base, workload, config)
