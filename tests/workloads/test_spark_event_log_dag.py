@@ -139,6 +139,18 @@ def test_runs_are_in_order_of_submission_with_their_first_pool() -> None:
     assert [(run.submission_ms, run.pool) for run in runs] == [(20, ""), (100, "p")]
 
 
+def test_a_pool_in_the_settings_is_that_of_jobs_of_sql_only() -> None:
+    pool = {"spark.scheduler.pool": "p"}
+    settings = {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": pool}
+    outside, in_sql = stage_info(0, 1), stage_info(1, 1)
+    events = [settings, executor(), job_start(0, 0, [outside]), *ran(outside, 0, 10), job_end(0)]
+    # Spark copies the settings into the properties of these jobs.
+    start = job_start(1, 20, [in_sql], **IN_SQL, spark_scheduler_pool="p")
+    events += [sql_start(0, 20), start, *ran(in_sql, 20, 30), job_end(1), sql_end(0)]
+    runs = job_runs(_log(events), None, Counter())
+    assert [(run.submission_ms, run.pool) for run in runs] == [(0, ""), (20, "p")]
+
+
 def _broadcast_events(plan: dict[str, Any]) -> list[dict[str, Any]]:
     small = stage_info(0, 1)
     big = stage_info(1, 2)

@@ -39,6 +39,8 @@ from parcae.workloads.spark.plan import Plan
 
 Int64Array = npt.NDArray[np.int64]
 
+#: The property that names a job's pool in Spark's FAIR scheduler (set with `sc.setLocalProperty`).
+POOL_PROPERTY = "spark.scheduler.pool"
 #: Number of slots of an executor whose number of cores is not in the log.
 UNKNOWN_SLOTS = 0
 
@@ -116,7 +118,8 @@ def _int64_columns() -> tuple[array[int], ...]:
 class ApplicationLog:
     """One application's events, reduced to what profiles need; `label` names the log in messages.
 
-    Only those properties of a Spark job are kept that differ from the application's settings.
+    Of a Spark job's properties those that differ from the application's settings are kept, and the
+    pool.
     """
 
     label: str
@@ -159,12 +162,12 @@ class ApplicationLog:
                     # The fields after `info` and `last_attempt` are those of the event, in order.
                     self.stages[info.stage_id] = StageRecord(info, info.attempt, *event[1:])
             case JobStart():
-                # Every Spark job repeats the application's settings; they are dropped to save
-                # memory.
+                # Jobs of SQL repeat the application's settings; they are dropped to save memory.
+                # As a setting, a pool is that of these jobs only.
                 job_properties = {
                     name: value
                     for name, value in event.properties.items()
-                    if self.settings.get(name) != value
+                    if name == POOL_PROPERTY or self.settings.get(name) != value
                 }
                 self.jobs[event.job_id] = event._replace(properties=job_properties)
             case JobEnd():

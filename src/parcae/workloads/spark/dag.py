@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parcae.workloads.spark.application import ApplicationLog, Int64Array, SqlRecord, StageRecord
+from parcae.workloads.spark.application import (
+    POOL_PROPERTY,
+    ApplicationLog,
+    Int64Array,
+    SqlRecord,
+    StageRecord,
+)
 from parcae.workloads.spark.durations import PlacedTasks, StageSamples, place_tasks, stage_samples
 from parcae.workloads.spark.events import StageInfo
 from parcae.workloads.spark.groups import (
@@ -24,8 +30,6 @@ from parcae.workloads.spark.naming import job_name, stage_kind, stage_name
 
 #: Stages submitted within this time of each other are assumed to wait for the same event.
 TOGETHER_MS = 50
-#: The property that names a job's pool in Spark's FAIR scheduler (set with `sc.setLocalProperty`).
-POOL_PROPERTY = "spark.scheduler.pool"
 #: Runs that overlap for at most this share of the time count as runs one at a time.
 _TOLERATED_OVERLAP = 0.01
 
@@ -179,7 +183,7 @@ def _job_run(
         submission_ms(group, records) or 0,
         stages,
         f"{log.label} {log.app_id}",
-        _pool(group, log),
+        _pool(group),
         completion_ms(group, log, records) or -1,
     )
 
@@ -218,13 +222,10 @@ def _in_order_of_submission(kept: dict[int, StageRecord], infos: dict[int, Stage
     return sorted(kept, key=lambda stage_id: (submitted_ms[stage_id], stage_id))
 
 
-def _pool(group: JobGroup, log: ApplicationLog) -> str:
-    """The scheduler pool of a group.
-
-    It is that of the first Spark job with a pool, else the application's.
-    """
-    named = (job.properties.get(POOL_PROPERTY, "") for job in group.jobs)
-    return next((pool for pool in named if pool), log.settings.get(POOL_PROPERTY, ""))
+def _pool(group: JobGroup) -> str:
+    """The scheduler pool of a group: that of its first Spark job with a pool; "" without one."""
+    pools = (job.properties.get(POOL_PROPERTY, "") for job in group.jobs)
+    return next(filter(None, pools), "")
 
 
 def _data_parents(
