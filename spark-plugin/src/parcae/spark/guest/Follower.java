@@ -62,8 +62,8 @@ interface Follower {
   /** An SQL execution starts; `plan` is Spark's description of its physical plan. */
   void executionStarted(String execution, String plan);
 
-  /** An SQL execution has ended. */
-  void executionEnded(String execution);
+  /** An SQL execution has ended. The end of a job that failed may come later. */
+  void executionEnded(String execution, boolean isSuccess);
 
   /** A Spark job starts. */
   void jobStarted(StartedJob job);

@@ -52,8 +52,8 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
     /** A task that had succeeded must run again. */
     void taskLost(int stage, int attempt);
 
-    /** One of the query's Spark jobs has failed. */
-    void jobFailed();
+    /** The query, or one of its Spark jobs, has failed. */
+    void failed();
   }
 
   /** A query's first job starts; `planNames` are its names by plan, the most exact first. */
@@ -79,8 +79,12 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
   }
 
   @Override
-  public synchronized void executionEnded(String execution) {
+  public synchronized void executionEnded(String execution, boolean isSuccess) {
     executions.remove(execution);
+    Q query = queries.get(execution);
+    if (query != null && !isSuccess) {
+      query.failed();
+    }
     close(execution);
   }
 
@@ -125,7 +129,7 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
     stages.forEach(query::closed);
     query.jobs().remove(job);
     if (!isSuccess) {
-      query.jobFailed();
+      query.failed();
     }
     // A query of SQL ends with its execution, since another job of it may follow.
     if (query.jobs().isEmpty() && !executions.containsKey(key)) {

@@ -219,11 +219,13 @@ final class GuestListener extends SparkListener {
             follower.executionStarted(execution, start.physicalPlanDescription()));
       });
     } else if (event instanceof SparkListenerSQLExecutionEnd) {
-      long execution = ((SparkListenerSQLExecutionEnd) event).executionId();
+      SparkListenerSQLExecutionEnd end = (SparkListenerSQLExecutionEnd) event;
       guest.attempt("noting the end of a query", () -> {
-        executions.ended(execution);
-        descriptions.remove(String.valueOf(execution));
-        notifyFollowers(follower -> follower.executionEnded(String.valueOf(execution)));
+        executions.ended(end.executionId());
+        String execution = String.valueOf(end.executionId());
+        descriptions.remove(execution);
+        boolean isSuccess = end.executionFailure().isEmpty();
+        notifyFollowers(follower -> follower.executionEnded(execution, isSuccess));
       });
     }
   }
@@ -258,7 +260,7 @@ final class GuestListener extends SparkListener {
     }
     for (long each : executions.findLost(id -> SQLExecution.getQueryExecution(id) != null)) {
       descriptions.remove(String.valueOf(each));
-      notifyFollowers(follower -> follower.executionEnded(String.valueOf(each)));
+      notifyFollowers(follower -> follower.executionEnded(String.valueOf(each), true));
     }
     Set<String> present = ExecutorShare.executorsOf(context.schedulerBackend());
     if (present != null) {

@@ -139,7 +139,7 @@ final class Picture extends Following<Picture.Job> {
     }
 
     @Override
-    public void jobFailed() {
+    public void failed() {
       hasFailed = true;
     }
 

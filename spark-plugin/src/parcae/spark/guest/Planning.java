@@ -98,8 +98,8 @@ final class Planning implements Follower {
   }
 
   @Override
-  public synchronized void executionEnded(String execution) {
-    planner.executionEnded(execution);
+  public synchronized void executionEnded(String execution, boolean isSuccess) {
+    planner.executionEnded(execution, isSuccess);
     dueNow();
   }
 

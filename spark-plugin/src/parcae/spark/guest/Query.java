@@ -108,7 +108,7 @@ final class Query implements Following.OpenQuery {
   }
 
   @Override
-  public void jobFailed() {
+  public void failed() {
     hasFailed = true;
   }
 

@@ -21,6 +21,7 @@ import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.scheduler.TaskLocality;
 import org.apache.spark.scheduler.cluster.ExecutorInfo;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import parcae.spark.Check;
 import scala.Option;
 import scala.collection.immutable.List$;
@@ -38,7 +39,9 @@ final class GuestListenerTest {
         getClass().getClassLoader(), new Class<?>[] {Follower.class}, (object, method, with) -> {
           boolean isTaskEnd = method.getName().equals("taskEnded");
           boolean isCores = method.getName().equals("coresChanged");
-          String what = isTaskEnd ? " " + with[2] : isCores ? " " + with[0] : "";
+          boolean isQueryEnd = method.getName().equals("executionEnded");
+          Object said = isTaskEnd ? with[2] : isQueryEnd ? with[1] : isCores ? with[0] : null;
+          String what = said == null ? "" : " " + said;
           heard.add(method.getName() + what);
           if (method.getName().equals("jobStarted")) {
             Follower.StartedJob job = (Follower.StartedJob) with[0];
@@ -94,6 +97,16 @@ final class GuestListenerTest {
     one.end(false, killed("Stage cancelled"));
     one.end(false, UnknownReason$.MODULE$);
     Check.same(one.heard, List.of("taskEnded false", "taskEnded false"), "ends without success");
+  }
+
+  private static void failures() {
+    GuestListenerTest one = new GuestListenerTest("");
+    SparkListenerSQLExecutionEnd end =
+        new SparkListenerSQLExecutionEnd(5, 0, Option.empty(), Option.empty());
+    one.listener.onOtherEvent(end);
+    end.executionFailure_$eq(Option.apply(new IllegalStateException("cancelled")));
+    one.listener.onOtherEvent(end);
+    Check.same(one.heard, List.of("executionEnded true", "executionEnded false"), "ends of SQL");
   }
 
   private static void stages() {
@@ -178,6 +191,7 @@ final class GuestListenerTest {
 
   public static void main(String[] args) throws Exception {
     Check.test("copies of tasks", GuestListenerTest::copies);
+    Check.test("queries that fail", GuestListenerTest::failures);
     Check.test("stages that a job lists", GuestListenerTest::stages);
     Check.test("names and the setting", GuestListenerTest::settings);
     Check.test("attempts of stages that fail", GuestListenerTest::failedStages);

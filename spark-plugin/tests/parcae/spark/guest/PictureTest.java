@@ -83,10 +83,16 @@ final class PictureTest {
     picture.jobStarted(job(2, "5", stage(3, 2)));
     Check.same(types(picture), "[stages_added]", "a second Spark job of the query");
     picture.jobEnded(2, false);
-    picture.executionEnded("5");
+    picture.executionEnded("5", true);
     List<?> last = events(picture);
     Check.same(((Map<?, ?>) last.get(1)).get("type"), "job_ended", "the end");
     Check.same(((Map<?, ?>) last.get(1)).get("is_failed"), true, "one of its jobs failed");
+    picture.executionStarted("6", plan);
+    picture.jobStarted(job(3, "6", stage(4, 2)));
+    picture.executionEnded("6", false);
+    picture.jobEnded(3, false);
+    Map<?, ?> ended = (Map<?, ?>) events(picture).get(1);
+    Check.same(ended.get("is_failed"), true, "it failed, and the end of its job comes later");
   }
 
   /** A thread that began within an execution runs jobs of its id after the execution's end. */

@@ -79,7 +79,7 @@ final class PlannerTest {
           planner.executionStarted(event.get(1).asText(), "");
           break;
         case "execution end":
-          planner.executionEnded(event.get(1).asText());
+          planner.executionEnded(event.get(1).asText(), true);
           break;
         case "job":
           startJob(event);
@@ -239,15 +239,19 @@ final class PlannerTest {
     planner.jobEnded(2, true);
     Check.same(planner.numOpen(), 1, "an execution between its jobs");
     near(tier(planner, "5"), Estimates.LEAST_SHARE * 1_000, "a share of what was done");
-    planner.executionEnded("5");
+    planner.executionEnded("5", true);
     Check.same(planner.numOpen(), 0, "an execution that ended");
     planner.executionStarted("6", String.format(plan, 11));
-    startSql(planner, 3, "6");
+    startSql(planner, 3, "6", stage(3, 10));
     near(tier(planner, "6"), 1_000, "the same query with another literal");
-    planner.executionEnded("6");
+    ran(planner, 3, 1, 50);
+    planner.executionEnded("6", false);
     startSql(planner, 4, "6", stage(4, 1));
     planner.jobEnded(4, true);
     Check.same(planner.numOpen(), 0, "a job after its execution's end");
+    planner.executionStarted("7", String.format(plan, 12));
+    startSql(planner, 5, "7");
+    near(tier(planner, "7"), 1_000, "an execution that failed teaches nothing");
     Properties nested = new Properties();
     nested.setProperty("spark.sql.execution.id", "9");
     nested.setProperty("spark.sql.execution.root.id", "8");
