@@ -193,6 +193,7 @@ def test_orders_are_obeyed_and_are_dropped_when_they_are_too_old(machine: Machin
     ):
         queries = Queries(application.context)
         wait_until(lambda: _lines(machine, before, "parcae: orders come from"))
+        assert "INFO" in _lines(machine, before, "parcae: orders come from")[0]
         assert queries.run_both() > 0.3 * _LONG_S
         wait_until(lambda: service.picture.ended == ["warm", "short", "long"])
         assert service.picture.cores == 2
@@ -209,6 +210,9 @@ def test_orders_are_obeyed_and_are_dropped_when_they_are_too_old(machine: Machin
         assert f"127.0.0.1:{service.port}" in line
         service.change(None)
         wait_until(lambda: _lines(machine, before, "parcae: orders come from"))
+        # Whoever sees only warnings sees it come back, too.
+        (line,) = _lines(machine, before, "parcae: orders come from")
+        assert "WARN" in line
         assert queries.run_both() > 0.3 * _LONG_S
     assert machine.complaints() == []
 

@@ -151,6 +151,8 @@ public final class Guest implements DriverPlugin {
   /** Handles the service's orders. */
   private final class ServiceOrders implements OrderHandler {
     private boolean hasLimits;
+    /** Whether the last that the log shows at the level of warnings is that orders are missing. */
+    private volatile boolean isWarned;
 
     @Override
     public void take(Wire.Orders orders) {
@@ -168,6 +170,7 @@ public final class Guest implements DriverPlugin {
     public void expired(long silentMs, String why) {
       String who = planning == null ? "Spark schedules by itself" : "the policy file plans";
       LOG.warn("parcae: no orders for {} ms, {} ({})", silentMs, who, why);
+      isWarned = true;
       offerAgain();
       executors.left();
       if (planning != null) {
@@ -179,7 +182,13 @@ public final class Guest implements DriverPlugin {
 
     @Override
     public void back(String from, long silentMs) {
-      LOG.info("parcae: orders come from {}, after {} ms", from, silentMs);
+      String back = "parcae: orders come from {}, after {} ms";
+      if (isWarned) {
+        LOG.warn(back, from, silentMs);
+      } else {
+        LOG.info(back, from, silentMs);
+      }
+      isWarned = false;
     }
   }
 
