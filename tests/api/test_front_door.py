@@ -151,6 +151,8 @@ def test_a_workload_or_a_number_is_not_taken_for_drawn_jobs_or_a_cluster(
         with pytest.raises(ConfigError, match=sized):
             call(jobs, 4)
     with pytest.raises(ConfigError, match=sized):
+        jobs.workload.draw(3, "batch", 4, seed=1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=sized):
         parcae.serve("fair", jobs.workload, 4)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^workload is the jobs of one run: .* jobs\.workload$"):
         parcae.serve("fair", jobs, cluster)  # type: ignore[arg-type]
@@ -161,6 +163,26 @@ def test_a_workload_or_a_number_is_not_taken_for_drawn_jobs_or_a_cluster(
             parcae.compare(jobs, ["fair"], cluster, seeds=seeds)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=r"^seeds is .*: give 1 or more, the number of seeds"):
             parcae.learn(jobs, cluster, tmp_path / "learned", seeds=seeds)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, np.uint64])
+def test_numbers_of_numpy_are_seeds_as_others(
+    kind: type[np.integer[Any]], jobs: parcae.JobSequence, cluster: parcae.Cluster
+) -> None:
+    seeds: tuple[Any, ...] = (kind(3), 3)
+    of_numpy, plain = (
+        parcae.simulate(jobs, "fair", cluster, seed=seed).to_frame() for seed in seeds
+    )
+    assert of_numpy.equals(plain)
+
+
+def test_learning_takes_numbers_of_numpy(
+    jobs: parcae.JobSequence, cluster: parcae.Cluster, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"minutes": np.float32(0.01), "seeds": np.int8(2), "seed": np.uint8(3)}
+    learned = parcae.learn(jobs, cluster, tmp_path / "learned", **given)
+    assert learned.comparison.settings["seeds"] == [0, 1]
+    assert learned.training.checkpoint.card["seed"] == 3
 
 
 def test_arguments_of_another_type_are_refused(

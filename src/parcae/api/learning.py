@@ -62,13 +62,17 @@ def learn(
         raise ConfigError(f"minutes is {minutes}: give {_LEAST_MINUTES} or more")
     check_seeds(seeds)
     with naming_extras():
-        from parcae.learning.scenario import Scenario
+        from parcae.learning.scenario import Scenario, check_search_seed
         from parcae.metrics.objectives import parse_objective
         from parcae.studies.learn import LearnRequest
         from parcae.studies.learn import learn as learn_scenario
 
+        check_search_seed(seed)
         minimised = parse_objective(objective) if isinstance(objective, str) else objective
         scenario = Scenario(jobs.workload, cluster, jobs.arrivals, jobs.num_jobs, minimised)
-        # Worker processes would run a script without a main guard once more.
-        request = LearnRequest(scenario, Path(folder), minutes * 60.0, seeds, seed, processes=1)
+        # Plain numbers: integers of NumPy overflow, and are no JSON. Worker processes would run a
+        # script without a main guard once more.
+        request = LearnRequest(
+            scenario, Path(folder), float(minutes) * 60.0, int(seeds), int(seed), processes=1
+        )
         return learn_scenario(request, progress)

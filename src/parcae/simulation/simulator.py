@@ -192,7 +192,9 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
     events = future.events
     events.moving_delay_ms[0] = config.moving_delay_ms
     events.warmup_delay_ms[0] = config.warmup_delay_ms
-    events.seed[0] = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
+    # NumPy's integers do not reach 64 bits without a sign.
+    seed = int(seed) & 0xFFFFFFFFFFFFFFFF
+    events.seed[0] = seed
     if config.end_ms is not None:
         events.end_ms[0] = config.end_ms
     is_random = config.estimate_error or config.unknown_share or config.mean_episode_ms is not None
@@ -212,7 +214,7 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
 def _draw(future: Future, sequence: JobSequence, config: SimulationConfig, seed: int) -> None:
     """Draw the end of the episode, the scheduler's knowledge and the factors of real durations."""
     # The order of the draws below is fixed: another order would change the results of every seed.
-    rng = np.random.default_rng(np.random.SeedSequence([0x70617263, seed & 0xFFFFFFFFFFFFFFFF]))
+    rng = np.random.default_rng(np.random.SeedSequence([0x70617263, seed]))
     if config.mean_episode_ms is not None:
         future.events.end_ms[0] = max(1, int(rng.exponential(config.mean_episode_ms)))
     future.knowledge[:] = draw_knowledge(sequence, config.estimate_error, config.unknown_share, rng)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from parcae.errors import WorkloadError
+from parcae.errors import ConfigError, WorkloadError
 from parcae.loader import shown
 from parcae.workloads import limits
 from parcae.workloads.dag import children_of, longest_paths, topological_order
@@ -371,13 +371,18 @@ class Workload:
             seed: the seed; equal seeds draw equal jobs and arrivals.
 
         Raises:
-            ConfigError: arrivals that cannot be parsed or drawn, or a number of jobs or a seed
-                that is negative or not whole.
+            ConfigError: arrivals that cannot be parsed or drawn, something else than a cluster, or
+                a number of jobs or a seed that is negative or not whole.
         """
         from parcae.workloads.arrivals import draw_sequence
         from parcae.workloads.random_streams import RandomStreams, check_seed
 
         check_seed(seed)
+        if not hasattr(cluster, "total_executors"):
+            raise ConfigError(
+                f"cluster is {cluster!r}: describe one first, as in "
+                "cluster = parcae.Cluster(cores=50)"
+            )
         streams = RandomStreams(seed)
         drawn = draw_sequence(
             self, arrivals, num_jobs, cluster.total_executors, streams, cluster.runs_vary
