@@ -4,13 +4,14 @@ import json
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from parcae.errors import FormatError
+from parcae.errors import FormatError, WorkloadError
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.describe import fingerprint
@@ -35,6 +36,22 @@ def test_a_workload_comes_back_as_it_was(tmp_path: Path) -> None:
         {"source": "a test"},
     )
     assert [job.arrival_ms for job in read.jobs] == [0, 1_000, 2_000, 3_000]
+
+
+def test_numbers_of_numpy_make_the_same_workload_as_plain_ones() -> None:
+    job = _workload().jobs[0]
+    plain = replace(job, arrival_ms=1_000, work_sigma=0.5)
+    numbers: dict[str, Any] = {"arrival_ms": np.int64(1_000), "work_sigma": np.float64(0.5)}
+    of_numpy = replace(job, **numbers)
+    marks = {fingerprint(Workload("one", (one,))) for one in (plain, of_numpy)}
+    assert len(marks) == 1
+
+
+@pytest.mark.parametrize("setting", ["arrival_ms", "deadline_ms"])
+def test_a_missing_number_of_a_table_is_no_time(setting: str) -> None:
+    changes: dict[str, Any] = {setting: float("nan")}
+    with pytest.raises(WorkloadError, match="nan ms"):
+        replace(_workload().jobs[0], **changes)
 
 
 def _with_spread(job: JobSpec, row: int) -> JobSpec:

@@ -159,11 +159,11 @@ class JobSpec:
         object.__setattr__(self, "stages", tuple(self.stages))
         if not self.stages:
             raise WorkloadError(f"job {self.name!r} has no stages; a job needs at least one")
-        if self.arrival_ms is not None and self.arrival_ms < 0:
+        if self.arrival_ms is not None and not self.arrival_ms >= 0:
             raise WorkloadError(
                 f"job {self.name!r} arrives at {self.arrival_ms} ms; arrivals are >= 0"
             )
-        if self.deadline_ms is not None and self.deadline_ms <= 0:
+        if self.deadline_ms is not None and not self.deadline_ms > 0:
             raise WorkloadError(
                 f"job {self.name!r}: the deadline is {self.deadline_ms} ms after arrival; "
                 "it must be above 0"
@@ -177,6 +177,10 @@ class JobSpec:
             raise WorkloadError(
                 f"job {self.name!r}: the work sigma is {self.work_sigma}; it must be a number >= 0"
             )
+        # Plain numbers, as in files: the fingerprint has them as text.
+        object.__setattr__(self, "work_sigma", float(self.work_sigma))
+        if self.arrival_ms is not None:
+            object.__setattr__(self, "arrival_ms", int(self.arrival_ms))
         if self.num_runs < 1:
             raise WorkloadError(
                 f"job {self.name!r}: a profile of {self.num_runs} runs; it needs at least one"
