@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from parcae.errors import ConfigError, FormatError
-from parcae.files import check_folder, check_place, check_regular, locked_folder, write_text
+from parcae.files import (
+    check_folder,
+    check_place,
+    check_regular,
+    locked_folder,
+    remove_unfinished,
+    write_text,
+)
 
 
 def test_the_target_of_a_link_is_replaced_and_not_the_link(tmp_path: Path) -> None:
@@ -130,6 +137,18 @@ def test_a_pipe_is_not_read(tmp_path: Path) -> None:
         check_regular(tmp_path / "pipe")
     with pytest.raises(FormatError, match="this is a device, not a file"):
         check_regular(Path("/dev/zero"))
+
+
+def test_a_killed_writer_leaves_a_file_that_is_found(tmp_path: Path) -> None:
+    path = tmp_path / ("a[b]" * 20)
+    script = (
+        "import os, sys\nfrom pathlib import Path\nfrom parcae.files import replacing\n"
+        "with replacing(Path(sys.argv[1])):\n    os._exit(9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(path)], check=False).returncode == 9
+    assert len(list(tmp_path.iterdir())) == 1
+    remove_unfinished(path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import re
 import stat
@@ -154,10 +155,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield cast("BinaryIO", stream)
         return
     path = Path(path).resolve()
-    # In the same folder, since a file can be replaced atomically only within one file system. The
-    # name may be as long as the file system allows.
-    prefix = f".{path.name[:_MOST_OF_NAME]}."
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
+    # In the same folder, since a file can be replaced atomically only within one file system.
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path))
     try:
         with named_in_errors(path), os.fdopen(handle, "wb") as stream:
             yield stream
@@ -170,6 +169,25 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _prefix(path: Path) -> str:
+    """How names of temporary files begin; that of `path` may be as long as files may be called."""
+    return f".{path.name[:_MOST_OF_NAME]}."
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove temporary files that processes left which were killed while they wrote `path`.
+
+    No other process may be writing it.
+
+    Raises:
+        OSError: such a file cannot be removed.
+    """
+    path = _resolved(Path(path))
+    # `mkstemp` adds eight characters.
+    for left in path.parent.glob(f"{glob.escape(_prefix(path))}????????"):
+        left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

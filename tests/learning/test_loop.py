@@ -135,6 +135,17 @@ def test_a_crash_between_the_state_and_the_best_policy_loses_neither(tmp_path: P
     assert read_checkpoint(tmp_path / BEST_FILE).card == best.card
 
 
+def test_a_resumed_training_removes_what_a_kill_left_half_written(tmp_path: Path) -> None:
+    train(_Counting(goal=4), Plan(60, 5, tmp_path))
+    folder = tmp_path.resolve()
+    kept = [folder / ".best.safetensors.copy", folder / ".other.abcd1234"]
+    left = [folder / f".{name}.abcd1234" for name in (BEST_FILE, STATE_FILE)]
+    for path in (*kept, *left):
+        path.write_bytes(b"half")
+    train(_Counting(goal=4), Plan(60, 5, tmp_path, is_resumed=True))
+    assert [path.exists() for path in (*kept, *left)] == [True, True, False, False]
+
+
 def test_iterations_that_a_crash_lost_are_logged_once(tmp_path: Path) -> None:
     accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="an extra"

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from parcae.errors import ConfigError, DivergedError
-from parcae.files import check_place, locked_folder
+from parcae.files import check_place, locked_folder, remove_unfinished
 from parcae.learning.state_file import STATE_FILE, TrainingState, read_state, write_state
 from parcae.learning.stopping import ScalarLog, Stop, stopping
 from parcae.policies.checkpoint import Checkpoint, Weights, write_checkpoint
@@ -246,6 +246,8 @@ def train(learner: Learner, plan: Plan, progress: Progress | None = None) -> Tra
         return _Loop(learner, plan).run(progress)  # says that there is nothing to resume
     plan.folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(plan.folder, "training into"):
+        for name in (STATE_FILE, BEST_FILE):
+            remove_unfinished(plan.folder / name)
         return _Loop(learner, plan).run(progress)
 
 

@@ -19,7 +19,7 @@ from parcae.evaluation.policies import check_named
 from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
 from parcae.evaluation.world import write_comparison
-from parcae.files import locked_folder, write_text
+from parcae.files import locked_folder, remove_unfinished, write_text
 from parcae.learning.gradients import check_device, gradient_learner
 from parcae.learning.loop import Iteration, Plan, TrainResult, train
 from parcae.learning.order_evolution import EvolutionLearner
@@ -170,6 +170,8 @@ def remove_results(folder: Path) -> list[str]:
     removed = [name for name in names if (folder / name).is_file()]
     for name in removed:
         (folder / name).unlink()
+    for name in names:
+        remove_unfinished(folder / name)
     return removed
 
 
