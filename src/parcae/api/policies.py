@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from parcae.api.views import JobView, SchedulerView
@@ -19,7 +20,7 @@ from parcae.workloads.job import Workload
 PolicyFunction = Callable[[SchedulerView], "Iterable[JobView] | Orders | Decision"]
 """A plain function: the jobs in order of priority, or a whole answer (`Orders`, `Decision`)."""
 
-PolicyLike = str | AnyPolicy | PolicyFunction
+PolicyLike = str | Path | AnyPolicy | PolicyFunction
 """Whatever may stand for a policy."""
 
 _ANSWERS = "return the view's jobs in order of priority"
@@ -110,8 +111,8 @@ def _rows(answer: Any, view: SchedulerView, name: str, other: str) -> list[int]:
 
 def name_of(policy: Any) -> str:
     """How tables call a policy: its name, or the function's."""
-    if isinstance(policy, str):
-        return policy
+    if isinstance(policy, str | Path):
+        return str(policy)
     name = getattr(policy, "name", None) or getattr(policy, "__name__", None)
     return str(name or type(policy).__name__)
 
@@ -119,10 +120,11 @@ def name_of(policy: Any) -> str:
 def policy_object(
     policy: PolicyLike, workload: Workload, cluster: SimulationConfig
 ) -> AnyPolicy | str:
-    """A policy object for a plain function; names and policy objects stay as they are.
+    """A policy object for a plain function, a name for a path; others stay as they are.
 
     Args:
-        policy: a name, a policy object, or a function over a `SchedulerView`.
+        policy: a name, the path of a checkpoint, a policy object, or a function over a
+            `SchedulerView`.
         workload: whose recurring jobs the function sees by name.
         cluster: says whether the policy plans or decides.
 
@@ -130,6 +132,8 @@ def policy_object(
         PolicyError: something else.
     """
     is_class = isinstance(policy, type)
+    if isinstance(policy, Path):
+        return str(policy)
     if not is_class and isinstance(policy, str | Planner | CompiledPolicy):
         return policy
     if not is_class and hasattr(policy, "decide") and hasattr(policy, "name"):
