@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,18 @@ def test_a_plain_function_plans_for_a_live_application() -> None:
         )
     assert players
     assert max(calls) >= 2
+
+
+def test_a_service_in_a_notebook_needs_a_thread_of_its_own() -> None:
+    def serve() -> None:
+        parcae.serve("fair", parcae.workload("toy"), parcae.Cluster(cores=4), port=0, for_s=0.0)
+
+    async def of_notebook() -> None:
+        with pytest.raises(ConfigError, match=r"^this thread runs an event loop, as notebooks"):
+            serve()
+        await asyncio.to_thread(serve)
+
+    asyncio.run(of_notebook())
 
 
 @pytest.fixture

@@ -31,8 +31,9 @@ def serve(
 
     Raises:
         PolicyError: no such policy, or one of Decima's world.
-        ConfigError: something else than a workload or a cluster, or settings that do not exist or
-            have invalid values.
+        ConfigError: something else than a workload or a cluster, settings that do not exist or
+            have invalid values, or a thread with an event loop, such as that of a notebook: serve
+            in a thread of its own there.
         OSError: settings that do not work on this machine.
     """
     from parcae.service.policies import LivePolicy, with_new_memory

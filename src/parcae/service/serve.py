@@ -247,7 +247,9 @@ def serve(
 
     Raises:
         ConfigError, PolicyError, FormatError, OSError: a setting cannot be used.
+        ConfigError: this thread runs an event loop, as that of a notebook does.
     """
+    _check_no_loop()
     for what, port in (("port", settings.port), ("admin_port", settings.admin_port)):
         is_port = isinstance(port, int) and 0 <= port <= _LAST_PORT
         if port is not None and not is_port:
@@ -279,6 +281,17 @@ def serve(
             learned_file.save(learned_file.snapshot())
         if recorder is not None:
             recorder.close()
+
+
+def _check_no_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ConfigError(
+        "this thread runs an event loop, as notebooks do: serve in a thread of its own, as in "
+        "threading.Thread(target=parcae.serve, args=(policy, workload, cluster)).start()"
+    )
 
 
 def _demonstration(
