@@ -16,6 +16,7 @@ import parcae
 from parcae.errors import ConfigError, PolicyError
 from parcae.evaluation import paired
 from parcae.metrics.objectives import FinishedJobs
+from parcae.workloads.arrivals import ArrivalProcess
 
 NAMES = [
     "Cluster",
@@ -192,8 +193,10 @@ def test_arguments_of_another_type_are_refused(
         parcae.compare(jobs, ["fair"], cluster, seed_start=1.5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^processes is 1\.5: give 1 or more, or None"):
         parcae.compare(jobs, ["fair"], cluster, processes=1.5)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"^arrivals None are not understood: write batch, "):
-        jobs.workload.draw(3, None, cluster, seed=1)  # type: ignore[arg-type]
+    # Further jobs are drawn by the text.
+    for arrivals in (None, ArrivalProcess("poisson", 2_000.0)):
+        with pytest.raises(ConfigError, match=r"^arrivals .* are not understood: write batch, "):
+            jobs.workload.draw(3, arrivals, cluster, seed=1)  # type: ignore[arg-type]
 
 
 def test_a_run_has_its_figures_and_frames(

@@ -150,8 +150,10 @@ class ArrivalProcess:
         """Parse batch | poisson:25s | bursts:25s | load:0.85 | trace:0.85 | recorded.
 
         Raises:
-            ConfigError: any other text; the message lists the accepted forms.
+            ConfigError: anything else; the message lists the accepted forms.
         """
+        if not isinstance(text, str):
+            raise ConfigError(f"arrivals {text!r} are not understood: {_ARRIVALS_HELP}")
         if text in ("batch", "recorded"):
             return cls(text)
         timed = re.fullmatch(r"(poisson|bursts):(\d+(?:\.\d+)?)(ms|s|m|h)", text)
@@ -254,9 +256,7 @@ def draw_sequence(
         ConfigError: arrivals that cannot be parsed, or whose gaps are too long, or "recorded" or
             "trace" with more jobs than were recorded.
     """
-    process = ArrivalProcess.parse(arrivals) if isinstance(arrivals, str) else arrivals
-    if not isinstance(process, ArrivalProcess):
-        raise ConfigError(f"arrivals {arrivals!r} are not understood: {_ARRIVALS_HELP}")
+    process = arrivals if isinstance(arrivals, ArrivalProcess) else ArrivalProcess.parse(arrivals)
     if not isinstance(num_jobs, int | np.integer):
         raise ConfigError(f"num_jobs is {num_jobs!r}: give a whole number of jobs")
     if num_jobs < 1:

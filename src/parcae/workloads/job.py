@@ -378,7 +378,7 @@ class Workload:
             ConfigError: arrivals that cannot be parsed or drawn, something else than a cluster, or
                 a number of jobs or a seed that is negative or not whole.
         """
-        from parcae.workloads.arrivals import draw_sequence
+        from parcae.workloads.arrivals import ArrivalProcess, draw_sequence
         from parcae.workloads.random_streams import RandomStreams, check_seed
 
         check_seed(seed)
@@ -387,9 +387,10 @@ class Workload:
                 f"cluster is {cluster!r}: describe one first, as in "
                 "cluster = parcae.Cluster(cores=50)"
             )
+        process = ArrivalProcess.parse(arrivals)
         streams = RandomStreams(seed)
         drawn = draw_sequence(
-            self, arrivals, num_jobs, cluster.total_executors, streams, cluster.runs_vary
+            self, process, num_jobs, cluster.total_executors, streams, cluster.runs_vary
         )
         # Not `replace`, which would check the arrivals once more.
         object.__setattr__(drawn, "arrivals", arrivals)
