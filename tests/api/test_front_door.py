@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -108,7 +108,20 @@ def test_a_setting_of_decimas_world_implies_that_world_or_is_refused(
         parcae.Cluster(cores=5, **setting)
     with pytest.raises(ConfigError, match=f"^{expected}give world='executors'$"):
         parcae.Cluster(world="cores", **setting)
+    whole = parcae.Cluster(cores=5).model_dump() | setting
+    with pytest.raises(ConfigError, match=f"^{expected}give world='executors'$"):
+        parcae.Cluster(**whole)
     assert parcae.Cluster(cores=5, executor_classes=()).world == "cores"
+
+
+@pytest.mark.parametrize(
+    "cluster", [parcae.Cluster(cores=7), parcae.Cluster(executors=7, moving_delay_ms=500)]
+)
+@pytest.mark.parametrize("mode", ["python", "json"])
+def test_a_cluster_comes_back_from_its_description(
+    cluster: parcae.Cluster, mode: Literal["python", "json"]
+) -> None:
+    assert parcae.Cluster(**cluster.model_dump(mode=mode)) == cluster
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,11 @@ def test_a_crash_between_the_state_and_the_best_policy_loses_neither(tmp_path: P
     assert read_checkpoint(tmp_path / BEST_FILE).card == best.card
 
 
+def test_a_training_that_was_not_yet_measured_cannot_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no training to resume .*: leave out --resume to begin"):
+        train(_Counting(goal=4), Plan(60, 5, tmp_path, is_resumed=True))
+
+
 def test_a_resumed_training_removes_what_a_kill_left_half_written(tmp_path: Path) -> None:
     train(_Counting(goal=4), Plan(60, 5, tmp_path))
     folder = tmp_path.resolve()

@@ -71,8 +71,19 @@ class Cluster(SimulationConfig):
 
 
 def _of_executors(settings: Mapping[str, Any]) -> list[str]:
-    """The given settings that exist in the world of executors only; no classes are none."""
-    return [key for key in ONLY_EXECUTORS if settings.get(key, ()) != ()]
+    """The given settings that exist in the world of executors only; no classes are none.
+
+    A whole description of a cluster, as results and files have it, names all of them. It gives
+    those that are not the usual ones.
+    """
+    fields = SimulationConfig.model_fields
+    is_whole = settings.keys() >= set(ONLY_EXECUTORS)
+    return [
+        key
+        for key in ONLY_EXECUTORS
+        if settings.get(key, ()) not in ((), [])
+        and not (is_whole and settings[key] == fields[key].default)
+    ]
 
 
 def _world(cores: int | None, executors: int | None, settings: Mapping[str, Any]) -> WorldName:

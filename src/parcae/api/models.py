@@ -27,7 +27,8 @@ class ModelPolicy:
     """A model that was trained on `parcae/Cluster-v0`, as a policy.
 
     It sees the simulator through the environment's own observation, and its actions mean what they
-    mean there. Decisions without a choice are made without it, as in the environment.
+    mean there. Decisions without a choice are made without it, as in the environment. Its tables
+    are those of one run at a time: give each thread a policy of its own.
 
     Args:
         model: a Stable-Baselines3 or sb3-contrib model that sees entries of the environment's

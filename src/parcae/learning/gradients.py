@@ -90,7 +90,7 @@ class _Setting:
         setup = Setup(scenario, self.family, self.config, self.selection.tail_ms)
         address = request.ray_address
         player = None if address is None else RayCluster(address, setup)
-        # No two settings draw the same sequences.
+        # The first 16 settings draw different sequences; the 17th draws those of the first.
         seed = request.seed + (number << _SETTING_BITS)
         self.worker = RolloutWorker(setup, seed=seed, player=player)
         # The mean cost per second, for REINFORCE.

@@ -93,10 +93,14 @@ def read_state(identity: Mapping[str, Any], feature_version: int, folder: Path) 
 
     Raises:
         FormatError: the file is damaged, or of another version.
-        ConfigError: the training in the folder has other settings.
-        FileNotFoundError: there is no state in the folder.
+        ConfigError: the training in the folder has other settings, or there is none.
     """
     path = folder / STATE_FILE
+    if not path.exists():
+        raise ConfigError(
+            f"{folder} has no training to resume ({STATE_FILE} is written at each measurement): "
+            "leave out --resume to begin one"
+        )
     saved = read_checkpoint(path)
     before = saved.settings.get("identity")
     if not isinstance(before, dict) or not saved.settings.keys() >= _PROGRESS:
