@@ -20,7 +20,16 @@ from parcae.service.differences import Kind
 from parcae.service.jobs import DurationModel
 from parcae.service.learned import Learned
 from parcae.service.policies import policies_for
-from parcae.service.protocol import Bye, Hello, JobArrived, JobEnded, Proof, StageChanged
+from parcae.service.protocol import (
+    Bye,
+    Hello,
+    JobArrived,
+    JobEnded,
+    Proof,
+    StageChanged,
+    StageEnded,
+    StagesAdded,
+)
 from parcae.service.record import PART, Recorder, find_recordings, read_recording
 from parcae.service.replay import Estimate, replay_recording
 from parcae.service.session import Service
@@ -32,7 +41,16 @@ from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.service.speaking import NONCE, Speaker, Wire, began, ended, job_of, service_of
+from tests.service.speaking import (
+    NONCE,
+    Speaker,
+    Wire,
+    began,
+    ended,
+    job_of,
+    service_of,
+    stages_of,
+)
 
 _WORKLOAD = random_dags(RandomDags(num_jobs=8, mean_tasks=5.0), np.random.default_rng(0), "made up")
 
@@ -212,6 +230,36 @@ def test_an_estimate_has_the_jobs_that_ended_with_the_tasks_that_they_had(tmp_pa
     assert (found.num_jobs, found.num_left_out) == (2, 2)
     # Both jobs run at once: 40 tasks and 2 tasks of 100 ms on 40 cores.
     assert found.other_average_jct_ms <= 150
+
+
+def _with_a_skipped_stage(folder: Path, *, is_whole: bool) -> Estimate | None:
+    """The estimate for an adaptive query: its second part lists the first stage under a new id.
+
+    `is_whole`: the recording has the first stage; else it begins when that stage has ended.
+    """
+    first, skipped, last = stages_of((4, ()), (4, ()), (2, (1,)))
+    query = job_of("query", (4, ()), is_open=True)
+    client = Speaker(service_of(watchers=[Recorder(folder)]))
+    if is_whole:
+        client.state(40)
+        client.events(0, JobArrived(job=query), began("query", 0, 4))
+        client.events(100, ended("query", 0, 4, 400), StageEnded(job_id="query", stage_id=0))
+    else:
+        done = {"started": 4, "finished": 4, "executed_ms": 400, "is_ended": True}
+        client.state(40, query.model_copy(update={"stages": (first.model_copy(update=done),)}))
+    client.events(101, StagesAdded(job_id="query", stages=(skipped, last)))
+    client.events(101, StageEnded(job_id="query", stage_id=1), began("query", 2, 2))
+    client.events(201, ended("query", 2, 2, 200), JobEnded(job_id="query"))
+    return replay_recording([folder], "fifo", _WORKLOAD).estimate
+
+
+def test_an_estimate_leaves_out_stages_that_spark_skipped(tmp_path: Path) -> None:
+    found = _with_a_skipped_stage(tmp_path / "whole", is_whole=True)
+    assert found is not None
+    assert (found.num_jobs, found.num_left_out) == (1, 0)
+    # The last stage waits for the first one, whose output it reads: 100 ms each.
+    assert found.other_average_jct_ms == 200
+    assert _with_a_skipped_stage(tmp_path / "later", is_whole=False) is None
 
 
 def test_a_recording_without_a_job_is_not_the_newest(tmp_path: Path) -> None:

@@ -221,6 +221,10 @@ class _RecordedJobs:
     )
     num_cores: int = 1
     ended: set[tuple[str, str]] = field(default_factory=set)
+    #: The stages of its job that were complete when a stage was added.
+    complete_before: dict[tuple[str, str, int], set[int]] = field(default_factory=dict)
+    #: Stages that ran, at least in part, when nothing was recorded.
+    unseen: set[tuple[str, str, int]] = field(default_factory=set)
 
     def add(self, application: str, message: State | Events) -> None:
         """Add the jobs and finished tasks of a request."""
@@ -229,6 +233,8 @@ class _RecordedJobs:
         if isinstance(message, State):
             for job in message.jobs:
                 self._add_job(application, job)
+                keys = ((application, job.job_id, s.stage_id) for s in job.stages if s.finished)
+                self.unseen |= {key for key in keys if not self.samples.get(key)}
             return
         for event in message.events:
             if isinstance(event, JobArrived):
@@ -247,6 +253,13 @@ class _RecordedJobs:
     def _add_stages(self, application: str, event: StagesAdded) -> None:
         job = self.jobs.get((application, event.job_id))
         if job is not None:
+            complete = {
+                stage.stage_id
+                for stage in job.stages
+                if self._num_finished(application, job, stage) >= stage.tasks
+            }
+            for stage in event.stages:
+                self.complete_before[application, event.job_id, stage.stage_id] = complete
             stages = (*job.stages, *event.stages)
             self._add_job(application, job.model_copy(update={"stages": stages}))
 
@@ -267,9 +280,12 @@ class _RecordedJobs:
             return True
         # A job that is not open ends with its last task, without a message.
         return not job.is_open and all(
-            len(self.samples.get((application, job.job_id, stage.stage_id), ())) >= stage.tasks
-            for stage in job.stages
+            self._num_finished(application, job, stage) >= stage.tasks for stage in job.stages
         )
+
+    def _num_finished(self, application: str, job: JobMessage, stage: StageMessage) -> int:
+        """How many tasks of a stage the recording shows."""
+        return len(self.samples.get((application, job.job_id, stage.stage_id), ()))
 
     def _add_job(self, application: str, job: JobMessage) -> None:
         """Keep the message of a job with the most stages."""
@@ -278,25 +294,46 @@ class _RecordedJobs:
             self.jobs[application, job.job_id] = job
 
     def _spec(self, application: str, job: JobMessage) -> JobSpec | None:
-        """The job for the simulator; None if it did not end, or a stage has no recorded task."""
+        """The job for the simulator; None if it did not end, or ran when nothing was recorded.
+
+        Stages without a task are left out: Spark skipped them, since their output was there.
+        """
         if not self._is_over(application, job):
             return None
-        position = {stage.stage_id: index for index, stage in enumerate(job.stages)}
-        stages = [self._stage(application, job.job_id, stage, position) for stage in job.stages]
-        whole = [stage for stage in stages if stage is not None]
-        if not whole or len(whole) < len(stages):
+        ran = [stage for stage in job.stages if self._num_finished(application, job, stage) > 0]
+        missing = {stage.stage_id for stage in job.stages} - {stage.stage_id for stage in ran}
+        is_unseen = any((application, job.job_id, stage) in self.unseen for stage in missing)
+        if not ran or is_unseen:
             return None
-        return JobSpec(job.names[0] if job.names else job.job_id, tuple(whole), job.arrival_ms)
+        position = {stage.stage_id: index for index, stage in enumerate(ran)}
+        stages = []
+        for stage in ran:
+            times = np.array(self.samples[application, job.job_id, stage.stage_id], np.int64)
+            parents = self._parents(application, job, stage) & position.keys()
+            rows = tuple(sorted(position[parent] for parent in parents))
+            stages.append(StageSpec(stage.tasks, TaskDurations.of(times), rows))
+        return JobSpec(job.names[0] if job.names else job.job_id, tuple(stages), job.arrival_ms)
 
-    def _stage(
-        self, application: str, job_id: str, stage: StageMessage, position: dict[int, int]
-    ) -> StageSpec | None:
-        samples = self.samples.get((application, job_id, stage.stage_id))
-        if not samples:
-            return None
-        times = np.array(samples, np.int64)
-        parents = tuple(position[parent] for parent in stage.parents)
-        return StageSpec(stage.tasks, TaskDurations.of(times), parents)
+    def _parents(self, application: str, job: JobMessage, stage: StageMessage) -> set[int]:
+        """The stages that a stage waits for; some of them may have been skipped.
+
+        Where Spark skipped a parent, the output is that of a stage before, which has another id.
+        The recording does not say of which: the stage waits for all that were complete when it was
+        added, as it did.
+        """
+        of_skipped = {one.stage_id: one.parents for one in job.stages}
+        found: set[int] = set()
+        pending = list(stage.parents)
+        while pending:
+            parent = pending.pop()
+            if parent in found:
+                continue
+            found.add(parent)
+            if not self.samples.get((application, job.job_id, parent)):
+                pending += of_skipped[parent]
+                key = (application, job.job_id, stage.stage_id)
+                found |= self.complete_before.get(key, set())
+        return found
 
     def estimate(self, recorded: str, other: str, num_cores: int) -> Estimate | None:
         """Simulate the recorded jobs under both policies.
