@@ -325,6 +325,14 @@ def mute(connection: socket.socket) -> None:
         read(connection)
 
 
+def once(connection: socket.socket) -> None:
+    """Send orders once, then nothing."""
+    welcome(connection)
+    connection.sendall(frame(orders(read(connection)["seq"], [])))
+    while True:
+        read(connection)
+
+
 def deaf(connection: socket.socket) -> None:
     """Read nothing after the welcome."""
     welcome(connection)

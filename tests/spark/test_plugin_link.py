@@ -29,6 +29,7 @@ from tests.spark.fake_service import (
     Picture,
     certificate_for,
     frame,
+    once,
     read,
 )
 from tests.spark.java import run_java
@@ -113,12 +114,16 @@ def test_the_service_accepts_whatever_happens_to_tasks_and_stages(class_path: st
 
 def test_a_busy_application_and_the_link_do_not_wait_for_each_other(class_path: str) -> None:
     service = FakeService(wake_ms=1)
+    fading = FakeService()
+    fading.behaviour = once
     try:
-        said = run_java(class_path, "guest.LinkTest", service.port)
+        said = run_java(class_path, "guest.LinkTest", service.port, fading.port)
     finally:
         service.close()
+        fading.close()
     assert "ok a busy application" in said
     assert "ok why there is no connection" in said
+    assert "ok why orders end" in said
     assert service.picture.faults == []
     assert service.num_events > 10
 

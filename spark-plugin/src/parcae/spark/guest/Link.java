@@ -244,7 +244,7 @@ final class Link implements Runnable {
       requestedSeq = seq;
       isStalled = false;
       sentNs = System.nanoTime();
-      problem = "it is connected, and has sent no orders";
+      problem = "it is connected, and sends no orders";
       LOG.debug("parcae: connected to {}", settings.address());
       picture.needState();
       connection.listen(new ServiceMessages(connection.policy()));

@@ -16,7 +16,10 @@ final class LinkTest {
 
   private LinkTest() {}
 
-  /** The argument is the port of a service whose orders always ask for another request at once. */
+  /**
+   * The arguments are the ports of a service whose orders always ask for another request at once,
+   * and of one that sends orders once in a connection.
+   */
   public static void main(String[] arguments) throws Exception {
     SparkConf conf = new SparkConf(false).set(LinkSettings.SERVICE, "127.0.0.1:" + arguments[0]);
     Link[] link = new Link[1];
@@ -46,6 +49,10 @@ final class LinkTest {
       String reason = reason("127.0.0.1:" + arguments[0], file);
       Check.that(reason.contains("NoSuchFile") && reason.contains(file), reason);
     });
+    Check.test("why orders end", () -> {
+      String reason = reasonAfterOrders(arguments[1]);
+      Check.that(reason.endsWith("it is connected, and sends no orders"), reason);
+    });
     System.exit(0); // even if a thread still waits
   }
 
@@ -64,6 +71,32 @@ final class LinkTest {
       @Override
       public void expired(long silentMs, String why) {
         reasons.add(why);
+      }
+    });
+    String reason = reasons.poll(10 * BUSY_MS, TimeUnit.MILLISECONDS);
+    link.stop();
+    return String.valueOf(reason);
+  }
+
+  /** The reason that the log has for the end of the orders of the service on a port. */
+  private static String reasonAfterOrders(String port) throws Exception {
+    LinkedBlockingQueue<String> reasons = new LinkedBlockingQueue<>();
+    SparkConf conf = new SparkConf(false)
+        .set(LinkSettings.SERVICE, "127.0.0.1:" + port)
+        .set("spark.parcae.orderTtlMs", "100");
+    Link link = linkOf(conf, new IgnoreOrders() {
+      private volatile boolean hasOrders;
+
+      @Override
+      public void back(String from, long silentMs) {
+        hasOrders = true;
+      }
+
+      @Override
+      public void expired(long silentMs, String why) {
+        if (hasOrders) {
+          reasons.add(why);
+        }
       }
     });
     String reason = reasons.poll(10 * BUSY_MS, TimeUnit.MILLISECONDS);
