@@ -163,6 +163,9 @@ def test_a_damaged_jar_of_a_spark_is_named(jar: Path, tmp_path: Path) -> None:
         ),
         (["spark.parcae.pools keep"], State.WRONG, "is keep and spark.scheduler.mode is not FAIR"),
         (["spark.parcae.pools on"], State.WRONG, "is on, with which the plugin stays off"),
+        (["spark.parcae.orderTtlMs 5s"], State.WRONG, "orderTtlMs is 5s, with which"),
+        (["spark.parcae.retryMs 99"], State.WRONG, "retryMs is 99, with which"),
+        (["spark.parcae.fallbackExecutors -1"], State.WRONG, "fallbackExecutors is -1, with which"),
         (["spark.parcae.polcy /x"], State.WARNING, "no setting spark.parcae.polcy"),
         (
             ["spark.jars /nowhere/parcae-spark.jar", f"spark.plugins a.B, {_PLUGIN}"],

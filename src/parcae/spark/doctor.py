@@ -28,6 +28,12 @@ _SERVICE = "spark.parcae.service"
 _SECRET = "spark.parcae.secretFile"
 _TLS_CA = "spark.parcae.tls.ca"
 _POOLS = "spark.parcae.pools"
+#: Settings that the plugin reads as whole numbers beside a service: the smallest and the largest.
+_WHOLE_NUMBERS = {
+    "spark.parcae.orderTtlMs": (100, 999_999_999),
+    "spark.parcae.retryMs": (100, 999_999_999),
+    "spark.parcae.fallbackExecutors": (0, 999_999),
+}
 _JAR_NAME = re.compile(r"parcae-spark.*\.jar")
 #: The oldest and the newest Java that Spark's documentation names, from this version of Spark on.
 _JAVA_OF_SPARK = {(3, 3): (8, 17), (4, 0): (17, 21), (4, 2): (17, 25)}
@@ -290,6 +296,12 @@ def _clashes(values: Mapping[str, str], jar: Path | None) -> Iterator[tuple[str,
         text = "spark.submit.deployMode is cluster: the driver runs on another machine"
         yield text, State.WARNING, advice
     yield from _clashes_of_pools(values)
+    for name, (least, most) in _WHOLE_NUMBERS.items():
+        text = values.get(name, str(least))
+        # Spark's own times have units ("5s"), the plugin's have none.
+        if not re.fullmatch("[0-9]{1,9}", text) or not least <= int(text) <= most:
+            what = f"{name} is {text}, with which the plugin follows no service"
+            yield what, State.WRONG, f"set it to a whole number from {least} to {most}"
     own = sorted(key for key in values if key.startswith("spark.parcae."))
     if jar is None or not own:
         return
