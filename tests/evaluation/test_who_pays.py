@@ -116,3 +116,12 @@ def test_intervals_of_recurring_jobs_are_of_the_comparisons_method(method: Metho
     assert job.ratio(1) == ratio_estimate(above, below, method, rng)
     others = {recurring_jobs(runs, 1, other)[0].ratio(1).low for other in METHODS}
     assert len(others) == len(METHODS)
+
+
+@pytest.mark.parametrize("unit_ms", [1_014, 1_042])
+def test_an_order_of_equal_jobs_is_no_gain_or_loss_by_rounding(unit_ms: int) -> None:
+    # In seconds, the sum of the three times depends on their order.
+    times = (unit_ms, 2 * unit_ms, 3 * unit_ms)
+    (etl,) = recurring_jobs([_runs(("etl",) * 3, times, times[::-1])] * 8, 1)
+    assert etl.ratio(1) == Estimate(1.0, 1.0, 1.0)
+    assert verdict(etl.ratio(1)) == "unclear"

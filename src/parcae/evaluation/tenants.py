@@ -18,7 +18,6 @@ from parcae.evaluation.statistics import DEFAULT_METHOD, Method, with_interval
 from parcae.evaluation.who_pays import RecurringJob, recurring_jobs
 from parcae.metrics.later import LATER, PairedRuns
 from parcae.texts import seconds_text
-from parcae.units import MS_PER_S
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,9 +59,7 @@ def pools_json(pools: Sequence[RecurringJob], policy: int) -> dict[str, Any]:
 
 def later_share(pool: RecurringJob, policy: int) -> float:
     """Share of a pool's jobs that take more than LATER times their time under the first policy."""
-    # Whole ms, as for all jobs: in seconds, a ratio of exactly LATER may be rounded up.
-    jct_ms = np.rint(pool.jct_s * MS_PER_S)
-    return float(np.mean(jct_ms[policy] / jct_ms[0] > LATER))
+    return float(np.mean(pool.jct_ms[policy] / pool.jct_ms[0] > LATER))
 
 
 def pools_table(comparison: Comparison) -> Table:

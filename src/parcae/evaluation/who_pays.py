@@ -119,15 +119,15 @@ class RecurringJob:
 
     Args:
         name: the recurring job's name.
-        jct_s: float64[num_policies, num_runs], the JCTs in seconds of its occurrences that
-            completed under every policy, in the comparison's order of policies.
+        jct_ms: int64[num_policies, num_runs], the JCTs in ms of its occurrences that completed
+            under every policy, in the comparison's order of policies.
         seeds: int64[num_runs], the seed's position of every occurrence.
         deadline_s: its deadline after arrival, in seconds; None if it has none.
         method: the method of the intervals.
     """
 
     name: str
-    jct_s: FloatArray
+    jct_ms: IntArray
     seeds: IntArray
     deadline_s: float | None = None
     method: Method = DEFAULT_METHOD
@@ -136,6 +136,11 @@ class RecurringJob:
     def num_runs(self) -> int:
         """Number of its occurrences over all seeds that completed under every policy."""
         return len(self.seeds)
+
+    @cached_property
+    def jct_s(self) -> FloatArray:
+        """The JCTs in seconds, float64[num_policies, num_runs]."""
+        return self.jct_ms / MS_PER_S
 
     @cached_property
     def mean_jct_s(self) -> tuple[float, ...]:
@@ -180,7 +185,9 @@ class RecurringJob:
     def _by_seed(self, policy: int) -> tuple[FloatArray, FloatArray]:
         """Of every seed with an occurrence: the sum of its JCTs in seconds, and their number."""
         _, seed = np.unique(self.seeds, return_inverse=True)
-        sums: FloatArray = np.bincount(seed, self.jct_s[policy]).astype(np.float64)
+        # Whole ms have the same sum in any order: else rounding would decide who gains where a
+        # policy only changes the order of equal jobs.
+        sums: FloatArray = np.bincount(seed, self.jct_ms[policy]) / MS_PER_S
         return sums, np.bincount(seed).astype(np.float64)
 
 
@@ -198,13 +205,13 @@ def recurring_jobs(
     Example: a job of 4 and 6 s under the first policy and of 2 and 4 s under the second gains: its
     ratio is 0.6.
     """
-    times_by_name: defaultdict[str, list[FloatArray]] = defaultdict(list)
+    times_by_name: defaultdict[str, list[IntArray]] = defaultdict(list)
     seeds_by_name: defaultdict[str, list[int]] = defaultdict(list)
     deadline_by_name: dict[str, float] = {}
     for seed, run in enumerate(runs):
-        jct_s = np.maximum(1, run.jct_ms) / MS_PER_S
+        jct_ms = np.maximum(1, run.jct_ms)
         for row in np.flatnonzero(run.is_complete.all(axis=0)):
-            times_by_name[run.names[row]].append(jct_s[:, row])
+            times_by_name[run.names[row]].append(jct_ms[:, row])
             seeds_by_name[run.names[row]].append(seed)
             if run.deadline_ms is not None and np.isfinite(run.deadline_ms[row]):
                 deadline_by_name[run.names[row]] = float(run.deadline_ms[row]) / MS_PER_S
