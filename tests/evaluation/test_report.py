@@ -176,6 +176,8 @@ def test_the_headline_says_the_result_in_plain_words() -> None:
     slightly = headline(_comparison({"fair": (10.0, 20.0), "psbs": (9.98, 19.96)}))
     assert slightly.startswith("psbs is better than fair: its average job completion time is less")
     assert " less than 1% lower." in slightly
+    nearly_all = headline(_comparison({"fair": (1_000.0, 2_000.0), "psbs": (2.0, 4.0)}))
+    assert " is more than 99% lower." in nearly_all
     worse = headline(_comparison({"fair": (10.0, 20.0), "slow": (50.0, 100.0)}))
     assert worse.startswith("None of the other policies does better than fair. Of 2 recurring")
     noisy = headline(_comparison({"fair": (10.0, 20.0, 30.0), "fifo": (12.0, 15.0, 30.5)}))

@@ -16,7 +16,7 @@ from parcae.evaluation.world import PairedComparison
 _SAME = 1e-9
 #: A ratio from here on is stated as "times", a smaller one as a percentage.
 _TIMES = 2.0
-#: The smallest share that the headline states in whole percent.
+#: The smallest share that the headline states in whole percent; the largest is as far from 1.
 _LEAST_SHOWN = 0.01
 
 
@@ -54,8 +54,9 @@ def headline(comparison: PairedComparison[Any]) -> str:
         said = f"One run of each policy is too little to tell whether {best.name} beats {first}."
     elif ratio.high < 1:
         saved = 1 - ratio.mean
-        # Rounded, a smaller share would be none.
-        shown = f"{saved:.0%}" if saved >= _LEAST_SHOWN else "less than 1%"
+        # Rounded, a smaller share would be none, and a larger one all.
+        shown = "less than 1%" if saved < _LEAST_SHOWN else f"{saved:.0%}"
+        shown = "more than 99%" if saved > 1 - _LEAST_SHOWN else shown
         said = f"{best.name} is better than {first}: its {comparison.measure} is {shown} lower."
     else:
         said = f"It may be chance that {best.name} does better than {first}: run more to know."
