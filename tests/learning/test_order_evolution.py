@@ -135,7 +135,7 @@ def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
         EvolutionLearner(_SCENARIO, _RULE, start=np.zeros(3))
     with pytest.raises(ConfigError, match="give its folder"):
         _evolve(is_resumed=True)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ConfigError, match="no training to resume"):
         _evolve(folder=tmp_path, is_resumed=True)
     _evolve(folder=tmp_path)
     with pytest.raises(ConfigError, match="already contains a training"):

@@ -284,7 +284,7 @@ def test_a_folder_that_holds_a_training_is_not_overwritten(tmp_path: Path) -> No
         _train(other, 6, folder=folder, is_resumed=True)
     with pytest.raises(ConfigError, match="another kind"):
         _train(replace(_REQUEST, network="decima"), 6, folder=folder, is_resumed=True)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ConfigError, match="no training to resume"):
         _train(_REQUEST, 6, folder=tmp_path / "nothing", is_resumed=True)
 
 

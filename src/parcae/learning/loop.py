@@ -240,7 +240,7 @@ def train(learner: Learner, plan: Plan, progress: Progress | None = None) -> Tra
         The best policy on the selection runs, also after an interruption.
 
     Raises:
-        ConfigError, FormatError, FileNotFoundError: the training cannot start or resume.
+        ConfigError, FormatError: the training cannot start or resume.
     """
     if plan.folder is None or (plan.is_resumed and not plan.folder.is_dir()):
         return _Loop(learner, plan).run(progress)  # says that there is nothing to resume
