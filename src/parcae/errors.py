@@ -15,6 +15,7 @@ A message says what is wrong, where (path:line for readers), what was expected, 
 """
 
 import difflib
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -87,6 +88,14 @@ def suggestion(name: str, known: Iterable[str], otherwise: str = "known are") ->
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"{otherwise} {', '.join(names) or 'none'}"
+
+
+def no_cluster(value: object) -> ConfigError:
+    """The error for something else in place of a cluster, such as a number of cores."""
+    return ConfigError(
+        f"cluster is {reprlib.repr(value)}: describe one first, as in "
+        "cluster = parcae.Cluster(cores=50)"
+    )
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:

@@ -15,9 +15,8 @@ from parcae.studies.learn import (
     LearnRequest,
     default_arrivals,
     learn,
-    objective_ratio,
-    savings_paragraph,
 )
+from parcae.studies.savings import objective_ratio, savings_paragraph
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.conftest import job

@@ -6,7 +6,7 @@ import reprlib
 
 import numpy as np
 
-from parcae.errors import ConfigError
+from parcae.errors import ConfigError, no_cluster
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload
@@ -53,10 +53,7 @@ def check_cluster(cluster: object) -> None:
         ConfigError: it is something else, such as a number of cores.
     """
     if not isinstance(cluster, SimulationConfig):
-        raise ConfigError(
-            f"cluster is {reprlib.repr(cluster)}: describe one first, as in "
-            "cluster = parcae.Cluster(cores=50)"
-        )
+        raise no_cluster(cluster)
 
 
 def check_seeds(seeds: object) -> None:

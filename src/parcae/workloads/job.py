@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from parcae.errors import ConfigError, WorkloadError
+from parcae.errors import WorkloadError, no_cluster
 from parcae.loader import shown
 from parcae.workloads import limits
 from parcae.workloads.dag import children_of, longest_paths, topological_order
@@ -383,10 +383,7 @@ class Workload:
 
         check_seed(seed)
         if not hasattr(cluster, "total_executors"):
-            raise ConfigError(
-                f"cluster is {cluster!r}: describe one first, as in "
-                "cluster = parcae.Cluster(cores=50)"
-            )
+            raise no_cluster(cluster)
         process = ArrivalProcess.parse(arrivals)
         streams = RandomStreams(seed)
         drawn = draw_sequence(
