@@ -210,8 +210,32 @@ def test_a_service_that_does_not_start_is_quoted_without_earlier_ones(
     assert log.read_text() == "parcae: an earlier one\nparcae: this one\n"
 
 
+#: Ends the command as soon as Spark has begun, while `Popen` is still at work.
+_ENDED_AT_ONCE = """
+import os, signal, subprocess, sys
+from parcae.cli.main import main
+
+class EndedAtOnce(subprocess.Popen):
+    def __init__(self, *given, **named):
+        super().__init__(*given, stdout=subprocess.PIPE, **named)
+        begun = self.stdout.readline().decode()
+        os.kill(os.getpid(), signal.SIGTERM)
+        print(begun, end="", flush=True)
+
+    def wait(self, timeout=None):
+        print(self.stdout.readline().decode(), end="", flush=True)
+        return super().wait(timeout)
+
+subprocess.Popen = EndedAtOnce
+main()
+"""
+
+
 @needs_spark
-def test_a_submit_that_is_ended_ends_spark(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command", [["-m", "parcae.cli.main"], ["-c", _ENDED_AT_ONCE]], ids=["later", "at once"]
+)
+def test_a_submit_that_is_ended_ends_spark(tmp_path: Path, command: list[str]) -> None:
     home = tmp_path / "spark"
     (home / "bin").mkdir(parents=True)
     (home / "jars").symlink_to(find_spark().jars)
@@ -223,7 +247,7 @@ def test_a_submit_that_is_ended_ends_spark(tmp_path: Path) -> None:
     submit.chmod(0o755)
     words = ["spark", "submit", "--service", "h:1", "--spark-home", str(home), "--", "a.py"]
     with subprocess.Popen(
-        [sys.executable, "-m", "parcae.cli.main", *words], stdout=subprocess.PIPE, text=True
+        [sys.executable, *command, *words], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"

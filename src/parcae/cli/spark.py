@@ -240,6 +240,7 @@ def submit_command(
     import signal
     import subprocess
 
+    from parcae.interruptions import interruptions_wait
     from parcae.spark.build import build_plugin
     from parcae.spark.home import find_spark
     from parcae.spark.launch import environment, spark_arguments
@@ -256,17 +257,24 @@ def submit_command(
     if given and given[0] == "--":
         given = given[1:]
     arguments = spark_arguments(settings, given, spark)
-    process = subprocess.Popen(
-        [str(spark.command(command)), *arguments], env=environment(spark.path)
-    )
+    process: subprocess.Popen[bytes] | None = None
     # Ctrl-C must not end this process before Spark has ended.
     while True:
         try:
+            if process is None:
+                with interruptions_wait():  # or Spark would go on without this process
+                    process = subprocess.Popen(
+                        [str(spark.command(command)), *arguments], env=environment(spark.path)
+                    )
             raise typer.Exit(process.wait())
         except KeyboardInterrupt:  # Spark gets it too: it ends, or a shell stops the running job
+            if process is None:
+                raise
             if command == "spark-submit":
                 process.send_signal(signal.SIGINT)
         except SystemExit:  # SIGTERM reaches this process only
+            if process is None:
+                raise
             process.terminate()
 
 
