@@ -49,6 +49,17 @@ def test_compare_shows_missed_deadlines_everywhere(folder: Path) -> None:
     assert "missed<small>first policy</small>" in page
 
 
+def test_a_report_shows_a_deadline_of_weeks_in_whole_seconds(tmp_path: Path) -> None:
+    (tmp_path / "weeks.csv").write_text("job,deadline\n*,350.5h\n")
+    done = run(
+        f"parcae compare toy --policies fair,edf {_RUNS} --seeds 2 --processes 1 "
+        "--deadlines weeks.csv --report r.html",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "<td>1,261,800</td>" in (tmp_path / "r.html").read_text()
+
+
 def _check_tables(folder: Path, missed: dict[str, dict[str, dict[str, float]]]) -> None:
     """The tables of jobs give the same share as the comparison."""
     jobs = pl.read_csv(folder / "j.csv")

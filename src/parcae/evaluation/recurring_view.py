@@ -147,7 +147,8 @@ def _row(job: RecurringJob, column: int, has_deadlines: bool) -> tuple[str, ...]
     missed: tuple[str, ...] = ("–",) * 3
     if job.deadline_s is not None:
         shares = (f"{job.missed_share(policy):.1%}" for policy in (0, column))
-        missed = (f"{job.deadline_s:,g}", *shares)
+        # All digits: a number of more than six would be rounded, and written with an exponent.
+        missed = (f"{job.deadline_s:,.15g}", *shares)
     times = map(seconds_text, job.mean_jct_s)
     ratio = job.ratio(column)
     return (
