@@ -211,6 +211,20 @@ def test_the_command_takes_the_cluster_and_the_size_of_the_runs(tmp_path: Path) 
     assert [row[0] for row in found["table"]["rows"]] == ["fifo", "sjf-cp", "fair", "fair:active"]
 
 
+def test_the_command_takes_no_parallelism_model_if_the_user_says_so(tmp_path: Path) -> None:
+    fingerprints = {}
+    for model in ("", "none", "decima-cluster"):
+        words = ["decima-fig3", "--policy", "tuned", "--runs", "2", "--jobs", "2"]
+        words += ["--parallelism-model", model] if model else []
+        done = CliRunner().invoke(_app(), [*words, "-o", str(tmp_path)])
+        assert done.exit_code == 0, done.output
+        card = json.loads((tmp_path / "decima-fig3.json").read_text())
+        fingerprints[model] = card["settings"]["fingerprint"]
+    # By itself, a study gives the small jobs of tpch the model of the paper's cluster.
+    assert fingerprints[""] == fingerprints["decima-cluster"]
+    assert fingerprints["none"] != fingerprints[""]
+
+
 def test_policies_without_a_name_are_refused(tmp_path: Path) -> None:
     words = ["decima-fig3", "--workload", "toy", "--policy", "", "-o", str(tmp_path)]
     assert "leaves a name empty" in str(CliRunner().invoke(_app(), words).exception)

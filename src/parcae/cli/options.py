@@ -210,7 +210,7 @@ ModelOption = Annotated[
 
 
 #: The parallelism model that leaves durations as measured.
-_NO_MODEL = "none"
+NO_MODEL = "none"
 
 
 def world_of(world: str | None, executors_only: Mapping[str, object]) -> WorldName:
@@ -245,7 +245,7 @@ def in_cores(given: Mapping[str, Any]) -> bool:
     if given["world"] is not None:
         return bool(given["world"] == "cores")
     implying = ("moving_delay_ms", "warmup_delay_ms", "executor_classes")
-    is_implied = given["reference_semantics"] or given["parallelism_model"] != _NO_MODEL
+    is_implied = given["reference_semantics"] or given["parallelism_model"] != NO_MODEL
     return not is_implied and all(given.get(name) is None for name in implying)
 
 
@@ -289,7 +289,7 @@ class ClusterOptions(SizeOptions):
     moving_delay_ms: MovingOption = None
     warmup_delay_ms: WarmupOption = None
     reference_semantics: ReferenceOption = False
-    parallelism_model: ModelOption = _NO_MODEL
+    parallelism_model: ModelOption = NO_MODEL
     unknown_share: UnknownOption = 0.0
     estimate_error: ErrorOption = "log"
 
@@ -334,7 +334,7 @@ class ClusterOptions(SizeOptions):
             "--reference-semantics": self.reference_semantics,
             "--moving-delay-ms": self.moving_delay_ms is not None,
             "--warmup-delay-ms": self.warmup_delay_ms is not None,
-            "--parallelism-model": self.parallelism_model != _NO_MODEL,
+            "--parallelism-model": self.parallelism_model != NO_MODEL,
         }
 
     def _given(self) -> dict[str, Any]:

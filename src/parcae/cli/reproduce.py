@@ -15,6 +15,7 @@ from parcae.cli.checks import Only, Values, finite, folder_to_write, refusing
 from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     MOST,
+    NO_MODEL,
     ClassesOption,
     ProcessesOption,
     executors_option,
@@ -36,15 +37,15 @@ _WIDTH = 140
 
 
 def _workload_and_config(
-    workload: str, model: str, given: dict[str, Any]
+    workload: str, model: str | None, given: dict[str, Any]
 ) -> tuple[Workload, SimulationConfig]:
     """The workload and cluster of the papers, with the changes that the options describe."""
     from parcae.studies.reproduce.catalog import paper_setting
 
-    loaded = load(workload, model)
+    loaded = load(workload, model or NO_MODEL)
     adapted, config = paper_setting(loaded)
-    # A parallelism model that the user chose takes precedence over that of the paper.
-    return (adapted if model == "none" else loaded), type(config).model_validate(
+    # A parallelism model that the user chose, also none, takes precedence over that of the paper.
+    return (adapted if model is None else loaded), type(config).model_validate(
         {**config.model_dump(), **given}
     )
 
@@ -186,14 +187,14 @@ class StudyClusterOptions:
         int | None, warmup_option("100 for tpch, 1000 where jobs take minutes")
     ] = None
     parallelism_model: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--parallelism-model",
             help="How task durations grow above the highest measured parallelism: none | "
             "decima-cluster. (default: decima-cluster for tpch, else none)",
             show_default=False,
         ),
-    ] = "none"
+    ] = None
 
 
 def _is_packing(given: Values) -> bool:
