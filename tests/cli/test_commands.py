@@ -390,6 +390,7 @@ def test_learning_anew_removes_the_results_of_another_workload(
     (folder / "policy.safetensors").write_text("of another workload")
     (folder / "summary.txt").write_text("of another workload")
     (folder / "notes.txt").write_text("of the user")
+    (folder / ".workload.parcae.ab12cd34").write_text("of a command that was killed")
     write_workload(Workload("w", (chain(2, 3, 1_000),)), tmp_path / "w.parcae")
     monkeypatch.setattr("parcae.studies.learn.learn", interrupted)
     done = run("parcae learn w.parcae -o learned --cores 2", tmp_path)

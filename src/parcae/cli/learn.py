@@ -122,7 +122,7 @@ def learn_command(
     from parcae.cli.tables import print_whole
     from parcae.evaluation.table import comparison_table
     from parcae.files import locked_folder
-    from parcae.studies.learn import remove_results
+    from parcae.studies.learn import WORKLOAD, remove_results
     from parcae.workloads.archive import write_workload
     from parcae.workloads.parallelism import with_parallelism_model
 
@@ -139,7 +139,7 @@ def learn_command(
         if removed := remove_results(folder):
             typer.echo(f"{folder}: removed the earlier results ({', '.join(removed)})", err=True)
         # Written before learning, so that an interrupted command need not read the logs again.
-        write_workload(measured, folder / "workload.parcae")
+        write_workload(measured, folder / WORKLOAD)
     _print_scenario(scenario, folder)
     learned = _learned(request)
     print_whole(comparison_table(learned.comparison))
@@ -206,12 +206,13 @@ def _scenario(
 def _print_scenario(scenario: Scenario, folder: Path) -> None:
     """Print what is learned for, and the warnings about it."""
     from parcae.evaluation.doubts import setting_warnings
+    from parcae.studies.learn import WORKLOAD
     from parcae.texts import seconds_text
 
     workload = scenario.workload
     config = scenario.config
     typer.echo(
-        f"{folder / 'workload.parcae'}: {len(workload.jobs)} recurring jobs, mean work "
+        f"{folder / WORKLOAD}: {len(workload.jobs)} recurring jobs, mean work "
         f"{seconds_text(workload.mean_work_ms / 1000)} "
         f"core-seconds; learning for arrivals {scenario.arrivals}, {config.total_executors} "
         f"{config.world.value}"

@@ -59,6 +59,8 @@ _SHORT_S = 150.0
 _NUM_SELECTION = 100
 #: The shipped policies. They are in the table if learning starts from them.
 _SHIPPED = ("tuned", "parcae")
+#: The workload, which the command writes beside the files of `learn`.
+WORKLOAD = "workload.parcae"
 #: The files that `learn` writes into its folder.
 _RULE = "tuned.safetensors"
 _POLICY = "policy.safetensors"
@@ -156,7 +158,7 @@ def remove_results(folder: Path) -> list[str]:
     removed = [name for name in names if (folder / name).is_file()]
     for name in removed:
         (folder / name).unlink()
-    for name in names:
+    for name in (*names, WORKLOAD):
         remove_unfinished(folder / name)
     return removed
 
