@@ -232,6 +232,20 @@ def test_an_estimate_has_the_jobs_that_ended_with_the_tasks_that_they_had(tmp_pa
     assert found.other_average_jct_ms <= 150
 
 
+def test_an_estimate_has_the_tasks_of_a_later_state(tmp_path: Path) -> None:
+    """So the plugin reports a skipped stage of which Spark runs the tasks with lost output."""
+    client = Speaker(service_of(watchers=[Recorder(tmp_path)]))
+    client.state(1)
+    query = job_of("query", (40, ()), (1, (0,)), is_open=True)
+    client.events(0, JobArrived(job=query), StageEnded(job_id="query", stage_id=0))
+    client.state(1, job_of("query", (2, ()), (1, (0,)), is_open=True), clock_ms=1)
+    client.events(2, began("query", 0, 2), ended("query", 0, 2, 200))
+    client.events(3, began("query", 1), ended("query", 1, 1, 100), JobEnded(job_id="query"))
+    found = replay_recording([tmp_path], "fifo", _WORKLOAD).estimate
+    assert found is not None
+    assert found.other_average_jct_ms == 300  # three tasks of 100 ms on one core
+
+
 def _with_a_skipped_stage(folder: Path, *, is_whole: bool) -> Estimate | None:
     """The estimate for an adaptive query: its second part lists the first stage under a new id.
 

@@ -288,9 +288,11 @@ class _RecordedJobs:
         return len(self.samples.get((application, job.job_id, stage.stage_id), ()))
 
     def _add_job(self, application: str, job: JobMessage) -> None:
-        """Keep the message of a job with the most stages."""
+        """Keep the message of a job with the most stages; of several such messages, the last."""
         present = self.jobs.get((application, job.job_id))
-        if present is None or len(job.stages) > len(present.stages):
+        # A later state has the tasks that stages have by then: where Spark runs a skipped stage
+        # after all, only those whose output is lost.
+        if present is None or len(job.stages) >= len(present.stages):
             self.jobs[application, job.job_id] = job
 
     def _spec(self, application: str, job: JobMessage) -> JobSpec | None:
