@@ -80,6 +80,21 @@ def test_jobs_that_cannot_be_are_refused_with_the_first_of_them(
         _jobs(**changes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        # The last finish would be 2^63, which is negative in 64 bits.
+        ({"arrival": [0, 1e19]}, "arrival holds a number that does not fit into 64 bits"),
+        ({"arrival": np.array([0, 1e19])}, "arrival holds a number that does not fit into 64"),
+        ({"duration": [2**62, 2**62]}, r"until a time of more than 2\^62: use a larger unit"),
+        ({"estimate": [2**62, 2**62]}, r"until a time of more than 2\^62: use a larger unit"),
+    ],
+)
+def test_times_that_would_overflow_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        _jobs(**changes)
+
+
 def test_the_load_is_the_work_that_arrives_a_step() -> None:
     every_step = RigidJobs("steady", range(101), [2] * 101, [[5, 1]] * 101, [10, 10])
     assert every_step.span == 100

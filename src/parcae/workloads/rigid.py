@@ -14,6 +14,8 @@ import numpy.typing as npt
 from parcae.errors import WorkloadError
 
 IntArray = npt.NDArray[np.int64]
+#: Times of a run stay below this, so that kernels can add them without an overflow.
+_LARGEST_TIME = 2.0**62
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +43,8 @@ class RigidJobs:
             however the source is filtered and cut; 0, 1, ... by default.
 
     Raises:
-        WorkloadError: arrays of inconsistent shapes, a negative time, or a job larger than the
-            cluster.
+        WorkloadError: arrays of inconsistent shapes, a negative time, a job larger than the
+            cluster, or times whose sum could overflow.
 
     Example: `RigidJobs("two", [0, 1], [3, 1], [[5, 1], [1, 6]], [10, 10])`
     """
@@ -109,6 +111,12 @@ class RigidJobs:
             "has an estimated duration of {}: it must be at least 1",
             self.estimate,
         )
+        longest = np.maximum(self.duration, self.estimate).astype(np.float64)
+        if float(self.arrival.max(initial=0)) + float(longest.sum()) > _LARGEST_TIME:
+            raise WorkloadError(
+                f"{self.name}: the jobs would run, one after another, until a time of more than "
+                "2^62: use a larger unit of time, and count arrivals from the first one"
+            )
         if (self.capacity < 1).any():
             raise WorkloadError(
                 f"{self.name}: capacity {self.capacity.tolist()}: "
@@ -226,6 +234,8 @@ def _whole(name: str, key: str, values: npt.ArrayLike) -> IntArray:
         raise WorkloadError(f"{name}: {key} must be numbers, one entry a job") from None
     if not np.isfinite(array).all() or (array != np.floor(array)).any():
         raise WorkloadError(f"{name}: {key} holds a value that is not a whole number")
+    if (np.abs(array) >= 2.0**63).any():
+        raise WorkloadError(f"{name}: {key} holds a number that does not fit into 64 bits")
     # An empty list would otherwise become a float64 array.
     return _frozen(np.array(values, np.int64) if array.size else np.zeros(array.shape, np.int64))
 
