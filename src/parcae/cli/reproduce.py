@@ -45,9 +45,8 @@ def _workload_and_config(
     loaded = load(workload, model or NO_MODEL)
     adapted, config = paper_setting(loaded)
     # A parallelism model that the user chose, also none, takes precedence over that of the paper.
-    return (adapted if model is None else loaded), type(config).model_validate(
-        {**config.model_dump(), **given}
-    )
+    settings = {**config.model_dump(), **given}
+    return (adapted if model is None else loaded), type(config).model_validate(settings)
 
 
 def _recorded(

@@ -267,15 +267,14 @@ def submit_command(
                         [str(spark.command(command)), *arguments], env=environment(spark.path)
                     )
             raise typer.Exit(process.wait())
-        except KeyboardInterrupt:  # Spark gets it too: it ends, or a shell stops the running job
-            if process is None:
+        except (KeyboardInterrupt, SystemExit) as ended:
+            if process is None:  # Spark has not begun
                 raise
-            if command == "spark-submit":
+            if isinstance(ended, SystemExit):  # SIGTERM reaches this process only
+                process.terminate()
+            # Spark gets Ctrl-C, too: it ends, or a shell stops the running job.
+            elif command == "spark-submit":
                 process.send_signal(signal.SIGINT)
-        except SystemExit:  # SIGTERM reaches this process only
-            if process is None:
-                raise
-            process.terminate()
 
 
 @app.command("demo")
