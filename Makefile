@@ -46,7 +46,7 @@ check: $(READY)  ## Style, types, layers; how readable the code is.
 	$(BIN)/python benchmarks/readability.py
 
 dist: $(READY)  ## A wheel with the plugin's jars for Scala 2.12 and 2.13, in dist/ (needs a JDK; Sparks to compile against come from PyPI).
-	$(BIN)/python -m parcae.spark.dist dist
+	$(BIN)/python -m parcae.spark.build dist
 
 docs: $(READY)  ## The API reference of `import parcae`, in build/api.
 	$(BIN)/python -m pdoc -d google -o build/api parcae

@@ -26,18 +26,17 @@ import numpy as np
 import torch
 from tests.learning.plain_decima import PlainDecima, graphs_of
 
-from parcae.learning.benchmark import benchmark_training
+from parcae.decima.graph.family import DecimaFamily
+from parcae.decima.graph.layout import DecimaSettings, FeatureSet
+from parcae.decima.learning.benchmark import benchmark_training
+from parcae.decima.learning.gradients import check_device
+from parcae.decima.learning.simulators import RolloutWorker, Setup
+from parcae.decima.learning.updates import clipped_loss
 from parcae.learning.config import TrainConfig
-from parcae.learning.decima_family import DecimaFamily
-from parcae.learning.gradients import check_device
-from parcae.learning.ppo import clipped_loss
-from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
-from parcae.learning.simulators import Setup
-from parcae.policies.decima.layout import DecimaSettings, FeatureSet
-from parcae.policies.networks.ragged import Judged, Surrogate
+from parcae.policies.networks.training import Judged, Surrogate
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 
 _CLIP = 0.2
 _ENTROPY = 0.01

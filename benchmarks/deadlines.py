@@ -14,22 +14,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from parcae.base.texts import MS_PER_S
 from parcae.evaluation.compare import ClusterWorld, Comparison, compare
 from parcae.evaluation.deadlines import DeadlineResult, deadline_result
 from parcae.evaluation.statistics import Estimate, with_interval
 from parcae.learning.scenario import Scenario
 from parcae.learning.start import start_rule
 from parcae.learning.tune import rule_policy, tune_rule
-from parcae.metrics.objectives import missed_and_tardy
+from parcae.papers.study import markdown_table
 from parcae.policies.orders.catalog import make_cores_policy
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
-from parcae.studies.reproduce.study import markdown_table
-from parcae.units import MS_PER_S
-from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.catalog import load_workload
+from parcae.simulation.objectives import missed_and_tardy
+from parcae.simulation.simulator import simulate
+from parcae.workloads.archive import load_workload
+from parcae.workloads.arrivals import TUNING_SEED_START, JobSequence
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import TUNING_SEED_START
 
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=32, estimate_error="log")
 _NUM_JOBS = 60

@@ -13,7 +13,7 @@ import time
 import gymnasium
 import numpy as np
 
-import parcae.environment
+import parcae.environments
 
 #: The world, jobs of an episode, and executors.
 CASES = (
@@ -65,7 +65,7 @@ def main() -> None:
         speeds = []
         for copy in (True, False):
             env = gymnasium.make_vec(
-                parcae.environment.CLUSTER_ID,
+                parcae.environments.CLUSTER_ID,
                 num_envs=options.envs,
                 vectorization_mode="vector_entry_point",
                 world=world,

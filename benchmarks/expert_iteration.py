@@ -26,22 +26,22 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from parcae.base.errors import ConfigError
+from parcae.base.files import replacing
+from parcae.base.texts import MS_PER_S
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import NO_STAGE
-from parcae.errors import ConfigError
+from parcae.decima.rollouts.names import rollout_policy
+from parcae.decima.rollouts.policy import RolloutPolicy
+from parcae.decima.rollouts.race import Budget, Clock, mean_differences
+from parcae.decima.rollouts.runs import RolloutRuns, Sampler
 from parcae.evaluation.compare import ClusterWorld, compare
-from parcae.files import replacing
-from parcae.policies.rollouts.names import rollout_policy
-from parcae.policies.rollouts.policy import RolloutPolicy
-from parcae.policies.rollouts.race import Budget, Clock, mean_differences
-from parcae.policies.rollouts.runs import RolloutRuns, Sampler
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
-from parcae.units import MS_PER_S
-from parcae.workloads.catalog import load_workload
+from parcae.simulation.simulator import simulate
+from parcae.workloads.archive import load_workload
+from parcae.workloads.arrivals import TRAINING_SEED_START
 from parcae.workloads.describe import fingerprint
-from parcae.workloads.random_streams import TRAINING_SEED_START
 
 Rows = npt.NDArray[np.float32]
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 import argparse
 
 from parcae.evaluation.statistics import ratio_estimate, with_interval
-from parcae.service.demonstration import simulated_client
 from parcae.service.live_tables import EndedJob
 from parcae.service.protocol import ClientMessage, Orders, encode
-from parcae.service.serve import ServeSettings, make_service
+from parcae.service.serve import ServeSettings, make_service, simulated_client
 from parcae.service.session import Watcher
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 from parcae.workloads.job import Workload
 
 LOADS = ("load:0.6", "load:0.9")

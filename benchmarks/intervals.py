@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.files import write_text
 from parcae.evaluation.statistics import METHODS, Method, mean_estimate, ratio_estimate
-from parcae.files import write_text
 
 FloatArray = npt.NDArray[np.float64]
 #: The average JCT in seconds of every seed, by policy.

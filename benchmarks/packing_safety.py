@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from parcae.evaluation.packing.world import run_policy
-from parcae.packing.config import PackingConfig
-from parcae.policies.packing.catalog import PackingSetting, make_packing_policy
-from parcae.workloads.rigid import RigidJobs
-from parcae.workloads.swf import read_swf
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.evaluation.world import run_policy
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.policies.catalog import PackingSetting, make_packing_policy
+from parcae.rigid.swf import read_swf
 
 POLICIES = ("easy", "sjf", "xfactor", "sjf-backfill", "set", "set+unguarded")
 _NUM_JOBS = 4_000

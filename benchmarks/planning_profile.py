@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from parcae.decima.rollouts.names import rollout_policy
 from parcae.evaluation.compare import ClusterWorld, compare
-from parcae.policies.rollouts.names import rollout_policy
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import StageSpec, Workload
 

@@ -18,15 +18,14 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from parcae.decima.graph.family import DecimaFamily
+from parcae.decima.graph.layout import DecimaSettings
+from parcae.decima.learning.ray_workers import RayCluster
+from parcae.decima.learning.simulators import RolloutWorker, Setup
 from parcae.learning.config import TrainConfig
-from parcae.learning.decima_family import DecimaFamily
-from parcae.learning.ray_workers import RayCluster
-from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
-from parcae.learning.simulators import Setup
-from parcae.policies.decima.layout import DecimaSettings
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, first_come
 from parcae.policies.orders.catalog import make_order_policy
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
+from parcae.simulation.simulator import simulate
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload

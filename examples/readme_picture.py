@@ -8,15 +8,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from parcae.evaluation.cluster_gantt import cluster_charts
-from parcae.evaluation.gantt import write_gantt
-from parcae.policies.catalog import make_policy
+from parcae.decima.catalog import make_policy
+from parcae.evaluation.gantt import cluster_charts, write_gantt
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
-from parcae.workloads.arrivals import draw_sequence
-from parcae.workloads.catalog import load_workload
-from parcae.workloads.parallelism import with_parallelism_model
-from parcae.workloads.random_streams import RandomStreams
+from parcae.simulation.simulator import simulate
+from parcae.workloads.archive import load_workload
+from parcae.workloads.arrivals import RandomStreams, draw_sequence
+from parcae.workloads.demands import with_parallelism_model
 
 EXECUTORS = 20
 JOBS = 20

@@ -17,9 +17,9 @@ from gymnasium import spaces
 from sb3_contrib import MaskablePPO
 
 import parcae
-import parcae.environment
-from parcae.environment.layout import BOUND
-from parcae.environment.stable_baselines import StableBaselinesEnv
+import parcae.environments
+from parcae.environments.layout import BOUND
+from parcae.environments.stable_baselines import StableBaselinesEnv
 from parcae.evaluation.statistics import ratio_estimate, with_interval
 
 CLUSTER = {"executors": 5, "moving_delay_ms": 200}
@@ -31,7 +31,7 @@ Arrays = dict[str, np.ndarray]
 def make_envs(num_envs: int) -> gymnasium.vector.VectorEnv:
     """Clusters side by side, whose episodes follow each other at once."""
     return gymnasium.make_vec(
-        parcae.environment.CLUSTER_ID,
+        parcae.environments.CLUSTER_ID,
         num_envs=num_envs,
         vectorization_mode="vector_entry_point",
         autoreset_mode="SAME_STEP",

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.wrappers import FilterObservation
 from sb3_contrib import MaskablePPO
 
-import parcae.environment
+import parcae.environments
 
 WORLD = {
     "rates": (0.7,),
@@ -29,7 +29,7 @@ EPISODES = range(1000, 1010)
 def make_env() -> gymnasium.Env:
     """The packing world with its jobs as rows of features (no image)."""
     return FilterObservation(
-        gymnasium.make(parcae.environment.PACKING_ID, **WORLD), ["jobs", "free", "cluster"]
+        gymnasium.make(parcae.environments.PACKING_ID, **WORLD), ["jobs", "free", "cluster"]
     )
 
 

@@ -74,10 +74,10 @@ def arriving(*jobs: tuple[JobSpec, int]) -> JobSequence:
 @pytest.fixture
 def own_registrations(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test registers (policies, objectives, readers) is gone after it."""
-    from parcae.metrics import objectives
-    from parcae.policies.catalog import CATALOG
+    from parcae.decima.catalog import CATALOG
     from parcae.policies.orders.catalog import ORDER_CATALOG
-    from parcae.policies.packing.catalog import PACKING_CATALOG
+    from parcae.rigid.policies.catalog import PACKING_CATALOG
+    from parcae.simulation import objectives
     from parcae.workloads import readers
 
     for catalogue in (CATALOG, ORDER_CATALOG, PACKING_CATALOG):

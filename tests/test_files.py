@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import ConfigError, FormatError
-from parcae.files import (
+from parcae.base.errors import ConfigError, FormatError
+from parcae.base.files import (
     check_folder,
     check_place,
     check_regular,
@@ -123,7 +123,7 @@ def test_a_full_device_is_reported_with_its_path() -> None:
 
 def test_an_open_file_is_written_to_between_what_is_printed(tmp_path: Path) -> None:
     program = (
-        "from pathlib import Path; from parcae.files import write_text; print('before'); "
+        "from pathlib import Path; from parcae.base.files import write_text; print('before'); "
         "write_text(Path('/dev/stdout'), 'text\\n'); print('after')"
     )
     with (tmp_path / "out").open("w") as stream:
@@ -142,7 +142,7 @@ def test_a_pipe_is_not_read(tmp_path: Path) -> None:
 def test_a_killed_writer_leaves_a_file_that_is_found(tmp_path: Path) -> None:
     path = tmp_path / ("a[b]" * 20)
     script = (
-        "import os, sys\nfrom pathlib import Path\nfrom parcae.files import replacing\n"
+        "import os, sys\nfrom pathlib import Path\nfrom parcae.base.files import replacing\n"
         "with replacing(Path(sys.argv[1])):\n    os._exit(9)\n"
     )
     assert subprocess.run([sys.executable, "-c", script, str(path)], check=False).returncode == 9

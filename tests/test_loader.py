@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import zstandard
 
-from parcae import loader
-from parcae.errors import FormatError
-from parcae.loader import (
+from parcae.base import loader
+from parcae.base.errors import FormatError
+from parcae.base.loader import (
     lines,
     members,
     number,
@@ -28,13 +28,12 @@ from parcae.loader import (
     shown,
     whole_number,
 )
+from parcae.decima.alibaba import read_alibaba
+from parcae.rigid.swf import read_swf
 from parcae.workloads import archive
-from parcae.workloads.alibaba import read_alibaba
 from parcae.workloads.archive import read_workload
-from parcae.workloads.durations import TaskDurations
+from parcae.workloads.durations import LARGEST_ARRIVAL_MS, TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
-from parcae.workloads.limits import LARGEST_ARRIVAL_MS
-from parcae.workloads.swf import read_swf
 from tests.workloads.spark_log_builder import lz4_blocks
 
 _CONTENT = b'{"a": 1}\n' * 1_000
@@ -188,7 +187,7 @@ def test_numbers_in_range_are_returned() -> None:
     ],
 )
 def test_a_workload_has_no_numbers_that_overflow(make: Any, words: str) -> None:
-    from parcae.errors import WorkloadError
+    from parcae.base.errors import WorkloadError
 
     with pytest.raises(WorkloadError, match=words):
         make()
@@ -202,8 +201,7 @@ def test_a_workload_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_workload_file_with_a_huge_level_is_refused(tmp_path: Path) -> None:
-    from parcae.workloads.archive import write_workload
-    from parcae.workloads.catalog import load_workload
+    from parcae.workloads.archive import load_workload, write_workload
 
     path = tmp_path / "w.parcae"
     write_workload(load_workload("toy"), path)
@@ -240,7 +238,7 @@ def test_a_header_with_a_huge_cluster_is_refused(tmp_path: Path) -> None:
 
 
 def test_npy_with_an_absurd_shape_is_refused() -> None:
-    from parcae.workloads.pickle_free import read_object_array
+    from parcae.decima.pickle_free import read_object_array
 
     stream = io.BytesIO()
     np.save(stream, np.zeros(2))

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from parcae.api.cluster import Cluster
     from parcae.api.comparing import compare, report
     from parcae.api.learning import learn
-    from parcae.api.models import ModelPolicy
     from parcae.api.runs import Run, simulate
     from parcae.api.serving import serve
     from parcae.api.views import JobView, SchedulerView, StageView
+    from parcae.base.errors import ParcaeError
     from parcae.cluster.decision import Decision
     from parcae.cluster.observation import Observation
     from parcae.cluster.orders import Orders, first_come
-    from parcae.errors import ParcaeError
+    from parcae.environments.models import ModelPolicy
     from parcae.evaluation.compare import Comparison
     from parcae.workloads.arrivals import JobSequence
     from parcae.workloads.job import Workload
 
-from parcae.version import __version__
+from parcae.base.texts import __version__
 
 __all__ = [
     "Cluster",
@@ -67,10 +67,10 @@ _MODULE_OF = {
     "Decision": "parcae.cluster.decision",
     "JobSequence": "parcae.workloads.arrivals",
     "JobView": "parcae.api.views",
-    "ModelPolicy": "parcae.api.models",
+    "ModelPolicy": "parcae.environments.models",
     "Observation": "parcae.cluster.observation",
     "Orders": "parcae.cluster.orders",
-    "ParcaeError": "parcae.errors",
+    "ParcaeError": "parcae.base.errors",
     "Run": "parcae.api.runs",
     "SchedulerView": "parcae.api.views",
     "StageView": "parcae.api.views",
@@ -91,7 +91,7 @@ def __getattr__(name: str) -> object:
     """Load a name of the front door when it is first used."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'parcae' has no attribute {name!r}")
-    from parcae.extras import naming_extras
+    from parcae.base.extras import naming_extras
 
     with naming_extras():
         value = getattr(importlib.import_module(_MODULE_OF[name]), name)

@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 
 import parcae
-from parcae.errors import ConfigError, PolicyError
+from parcae.base.errors import ConfigError, PolicyError
 from parcae.evaluation import paired
-from parcae.metrics.objectives import FinishedJobs
+from parcae.simulation.objectives import FinishedJobs
 from parcae.workloads.arrivals import ArrivalProcess
 
 NAMES = [

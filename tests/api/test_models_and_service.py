@@ -13,19 +13,18 @@ import pytest
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import parcae
-import parcae.environment
-from parcae.environment.cluster import ClusterEpisodes
-from parcae.environment.layout import NO_ROW
-from parcae.environment.settings import read_cluster
-from parcae.errors import ConfigError, PolicyError
+import parcae.environments
+from parcae.base.errors import ConfigError, PolicyError
+from parcae.environments.cluster import ClusterEpisodes
+from parcae.environments.layout import NO_ROW
+from parcae.environments.settings import read_cluster
 from parcae.policies.learned import learned_policy
-from parcae.service.demonstration import demonstrate, simulated_client
 from parcae.service.policies import PolicyFor
-from parcae.service.serve import ServeSettings
+from parcae.service.serve import ServeSettings, demonstrate, simulated_client
 from parcae.service.session import Scope
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate as play
 from parcae.simulation.simulator import Simulator
+from parcae.simulation.simulator import simulate as play
 from tests.conftest import batch, job
 from tests.service.stopping import stopped_when
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from parcae import files
+from parcae.base import files
+from parcae.base.files import check_folder, write_text
 from parcae.cli.checks import finite
-from parcae.files import check_folder, write_text
 from parcae.policies.learned import SHIPPED
 from parcae.workloads.archive import write_workload
 from parcae.workloads.durations import TaskDurations
@@ -295,7 +295,7 @@ def test_a_missing_library_is_reported_before_the_work(
     command: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setattr("parcae.simulation.run.simulate", _never)
+    monkeypatch.setattr("parcae.simulation.simulator.simulate", _never)
     monkeypatch.setattr("parcae.evaluation.paired.compare_in", _never)
     done = run(f"parcae {command}", tmp_path)
     assert done.returncode == 2

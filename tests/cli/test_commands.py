@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from parcae.evaluation.decision_benchmark import _case
-from parcae.files import locked_folder
-from parcae.policies.planning import CompiledPlanner
+from parcae.base.files import locked_folder
+from parcae.evaluation.benchmark import _case
+from parcae.policies.compiled import CompiledPlanner
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.archive import write_workload
-from parcae.workloads.catalog import BUNDLED
+from parcae.workloads.archive import BUNDLED, write_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain, toy_workload
 from tests.cli.running import run
@@ -200,7 +199,7 @@ main()
 
 @pytest.mark.parametrize(
     ("name", "error"),
-    [("typer", ""), ("pydantic", ""), ("parcae.policies.catalog", "parcae: interrupted\n")],
+    [("typer", ""), ("pydantic", ""), ("parcae.decima.catalog", "parcae: interrupted\n")],
 )
 def test_ctrl_c_shows_no_traceback_even_during_imports(name: str, error: str) -> None:
     words = [sys.executable, "-c", _INTERRUPTED.format(name=name)]
@@ -392,7 +391,7 @@ def test_learning_anew_removes_the_results_of_another_workload(
     (folder / "notes.txt").write_text("of the user")
     (folder / ".workload.parcae.ab12cd34").write_text("of a command that was killed")
     write_workload(Workload("w", (chain(2, 3, 1_000),)), tmp_path / "w.parcae")
-    monkeypatch.setattr("parcae.studies.learn.learn", interrupted)
+    monkeypatch.setattr("parcae.api.study.learn", interrupted)
     done = run("parcae learn w.parcae -o learned --cores 2", tmp_path)
     assert done.returncode == 130
     assert {path.name for path in folder.iterdir()} == {"notes.txt", "workload.parcae"}

@@ -13,11 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from typer.testing import CliRunner
 
+from parcae.base.errors import ConfigError, InputError
 from parcae.cli.main import app
 from parcae.cli.tables import print_whole
-from parcae.errors import ConfigError, InputError
-from parcae.workloads.archive import write_workload
-from parcae.workloads.catalog import BUNDLED
+from parcae.workloads.archive import BUNDLED, write_workload
 from parcae.workloads.synthetic import toy_workload
 
 _COMMAND = [
@@ -109,7 +108,7 @@ def test_a_picture_of_logs_that_fails_loses_no_table(
     def fail(*args: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("parcae.evaluation.log_gantt.gantt", fail)
+    monkeypatch.setattr("parcae.evaluation.gantt.gantt", fail)
     log = str(BUNDLED / "example-event-log.zstd")
     picture = str(tmp_path / "gantt.png")
     done = CliRunner().invoke(app, ["compare-logs", log, log, "--plot", picture])

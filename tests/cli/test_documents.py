@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from parcae.workloads.catalog import BUNDLED
+from parcae.workloads.archive import BUNDLED
 from tests.cli.packing_files import write_packing_files
 from tests.cli.running import run
 from tests.conftest import REPOSITORY, shared_data

@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
+from parcae.base.errors import DivergedError
 from parcae.cli import main as command_line
-from parcae.errors import DivergedError
 from parcae.spark.applications import SparkFailedError
 from tests.cli.running import run
 

@@ -12,12 +12,8 @@ import pytest
 
 from parcae.cli.main import main
 from parcae.policies.checkpoint import read_checkpoint
-from parcae.policies.packing.catalog import (
-    PackingSetting,
-    make_packing_policy,
-    packing_checkpoint,
-)
-from parcae.policies.packing.policy import PackingPolicy
+from parcae.rigid.policies.catalog import PackingSetting, make_packing_policy, packing_checkpoint
+from parcae.rigid.policies.policy import PackingPolicy
 from tests.cli.packing_files import PAIR, swf_text, write_packing_files
 from tests.conftest import shared_data
 
@@ -92,7 +88,7 @@ def test_every_sequence_of_a_job_set_has_the_variant_of_its_own_arrivals(
         made.append(packing_checkpoint(text, setting))
         return make_packing_policy("sjf")
 
-    monkeypatch.setattr("parcae.evaluation.packing.policies.make_packing_policy", make)
+    monkeypatch.setattr("parcae.rigid.evaluation.policies.make_packing_policy", make)
     params = {"job_slots": 10, "backlog_size": 60, "time_horizon": 20, "capacity": 10}
     sequences = [
         {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from parcae.cli import progress
-from parcae.workloads.catalog import BUNDLED
+from parcae.workloads.archive import BUNDLED
 from tests.cli.running import run
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from parcae.cli.replayed import replay_tables
 from parcae.cli.tables import print_fitted
-from parcae.service.differences import Difference, Kind, Share
-from parcae.service.replay import Estimate, Replay
+from parcae.service.replay import Difference, Estimate, Kind, Replay, Share
 
 
 def test_the_counts_the_differences_and_the_estimate_are_shown(

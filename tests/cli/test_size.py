@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from parcae.workloads.catalog import BUNDLED
+from parcae.workloads.archive import BUNDLED
 from tests.cli.running import run
 
 _COMMAND = (

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from parcae.base.errors import ConfigError, FormatError, InputError, WorkloadError
 from parcae.cli.main import app
 from parcae.cli.options import SimulatedClusterOptions, one_size, world_of
 from parcae.cli.simulate import run_json
 from parcae.cluster.state import World
-from parcae.errors import ConfigError, FormatError, InputError, WorkloadError
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS
+from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS
 from parcae.simulation.config import WorldName
 from parcae.workloads.archive import write_workload
 from parcae.workloads.job import Workload

@@ -9,14 +9,7 @@ from parcae.cluster.kernels.dispatch import dispatch
 from parcae.cluster.kernels.transitions import reset
 from parcae.cluster.observation import observe
 from parcae.cluster.orders import first_come, orders_of, put
-from parcae.cluster.state import (
-    NO_STAGE,
-    ClusterState,
-    ExecutorClass,
-    World,
-    allocate,
-    select,
-)
+from parcae.cluster.state import NO_STAGE, ClusterState, ExecutorClass, World, allocate, select
 from tests.cluster.jobs import Stages, add_job
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parcae.cluster.kernels.decisions import apply_decision
-from parcae.cluster.kernels.offers import offer_to_newcomers
+from parcae.cluster.kernels.executors import offer_to_newcomers
 from parcae.cluster.kernels.transitions import (
     continue_stage,
     executor_arrived,

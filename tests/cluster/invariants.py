@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from parcae.base.errors import InvariantError
 from parcae.cluster.state import NO_JOB, NO_RECORD, NO_STAGE, NOT_YET, ClusterState, World
-from parcae.errors import InvariantError
 
 
 class _Columns:

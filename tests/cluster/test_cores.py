@@ -10,10 +10,10 @@ import math
 import numpy as np
 import pytest
 
+from parcae.base.errors import InvariantError
 from parcae.cluster.kernels.cores import ask_for_plan, can_plan, complete_stage, plan_stage
 from parcae.cluster.kernels.estimates import correction, total_ms, unstarted_ms
 from parcae.cluster.state import COMPLETE_RANK, NO_STAGE, NOT_YET, UNLIMITED
-from parcae.errors import InvariantError
 from tests.cluster.cores import Cores
 from tests.cluster.invariants import check_invariants
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from parcae.base.errors import InvariantError
 from parcae.cluster.kernels.decisions import hold_ended
-from parcae.cluster.kernels.offers import offer_all, offer_next
+from parcae.cluster.kernels.executors import offer_all, offer_next
 from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET
-from parcae.errors import InvariantError
 from tests.cluster.executors import Executors
 from tests.cluster.invariants import check_invariants
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae import kernels
-from parcae.compilation import ANNOUNCE
-from parcae.errors import ConfigError
-from parcae.kernels import INTEGER, PLAIN, deferred, kernel
+import parcae
+from parcae.base.compiled import kernels
+from parcae.base.compiled.compilation import ANNOUNCE
+from parcae.base.compiled.kernels import INTEGER, PLAIN, deferred, kernel
+from parcae.base.errors import ConfigError
 
 _SORT = """
 import numpy as np
-from parcae.kernels import sort_rows
+from parcae.base.compiled.kernels import sort_rows
 rows = np.arange(3)
 sort_rows(rows, np.array([2.0, 0.0, 1.0]), 3)
 print(rows.tolist())
@@ -93,7 +94,7 @@ def test_an_interrupted_compilation_of_a_deferred_kernel_interrupts_the_call(
 #: LLVM hands the machine code of a kernel to Python, which a user interrupts just then.
 _INTERRUPTED = """
 import signal
-from parcae.compilation import _Whole
+from parcae.base.compiled.compilation import _Whole
 class Interrupting:
     def __set__(self, library, code):
         if code is not None:
@@ -103,7 +104,7 @@ class Interrupting:
         return library.__dict__["code"]
 _Whole._compiled_object = Interrupting()
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from parcae.kernels import sort_rows
+from parcae.base.compiled.kernels import sort_rows
 import numpy as np
 try:
     sort_rows(np.arange(3), np.zeros(3), 3)
@@ -175,9 +176,9 @@ def test_a_cache_that_is_full_is_not_needed(tmp_path: Path) -> None:
 
 _PLAIN_SORT = """
 import sys
-import parcae.kernels
-assert "parcae.compilation" not in sys.modules
-assert parcae.kernels._cache_dir().name.startswith("plain-kernels-")
+import parcae.base.compiled.kernels
+assert "parcae.base.compiled.compilation" not in sys.modules
+assert parcae.base.compiled.kernels._cache_dir().name.startswith("plain-kernels-")
 """
 
 
@@ -193,25 +194,71 @@ def test_another_version_of_numba_compiles_in_its_own_way(tmp_path: Path) -> Non
     assert (done.stdout, done.stderr) == ("[1, 2, 0]\n", "")
 
 
-def test_the_cache_is_that_of_all_files_with_kernels() -> None:
-    package = Path(kernels.__file__).parent
-    compiled = {
-        path
-        for path in package.rglob("*.py")
-        if re.search(r"^@(kernel|inlined|deferred)\b", path.read_text(), re.MULTILINE)
-    }
-    assert package / "policies" / "decima" / "kernels" / "training" / "passes.py" in compiled
-    assert compiled - set(kernels._kernel_files()) <= {Path(kernels.__file__)}
+def _copy_of_the_package(folder: Path) -> Path:
+    package = Path(parcae.__file__).parent
+    shutil.copytree(package, folder / "parcae", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
 
 
-def test_a_cache_folder_that_is_given_has_one_folder_for_each_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usual = kernels._cache_dir()
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert kernels._cache_dir() == tmp_path / usual.name
-    monkeypatch.setattr(kernels, "_kernel_files", lambda: [Path(__file__)])
-    assert kernels._cache_dir().name != usual.name
+_PLACE = """
+from parcae.simulation.kernels.event_loop import step
+print(step._cache.cache_path)
+"""
+
+
+def _place_in_the_cache(source: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    return subprocess.run(
+        [sys.executable, "-c", _PLACE], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_the_cache_is_keyed_by_what_is_compiled_and_not_by_where_it_is(tmp_path: Path) -> None:
+    here = _place_in_the_cache(Path(parcae.__file__).parents[1])
+    source = _copy_of_the_package(tmp_path)
+    assert _place_in_the_cache(source) == here
+    unused = source / "parcae" / "simulation" / "kernels" / "cores_loop.py"
+    unused.write_text(unused.read_text() + "\n# A module that the event loop does not import.\n")
+    assert _place_in_the_cache(source) == here
+    used = source / "parcae" / "cluster" / "state.py"
+    used.write_text(used.read_text() + "\n# A module that it imports through others.\n")
+    assert _place_in_the_cache(source) != here
+
+
+_CALLED_BY_AN_OVERLOAD = """
+import numba
+import numpy as np
+from numba.extending import overload
+from parcae.base.compiled.kernels import sort_rows, kernel
+
+@kernel
+def outer(rows, key):
+    sort_rows(rows, key, len(rows))
+    return rows[0]
+
+def first(rows, key):
+    raise NotImplementedError
+
+@overload(first)
+def _first(rows, key):
+    return lambda rows, key: outer(rows, key)
+
+@numba.njit
+def call(rows, key):
+    return first(rows, key)
+
+print(call(np.array([0, 1, 2]), np.array([3.0, 1.0, 2.0])))
+"""
+
+
+def test_numbas_own_overload_can_call_a_kernel_that_calls_kernels(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_CALLED_BY_AN_OVERLOAD)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, str(program)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 def test_an_account_without_a_home_folder_needs_a_cache_folder(

@@ -11,25 +11,25 @@ import pytest
 from typer.testing import CliRunner
 
 import parcae
+from parcae.base.errors import ConfigError, PolicyError
 from parcae.cli.main import app
-from parcae.errors import ConfigError, PolicyError
-from parcae.evaluation.packing.policies import resolve_packing
+from parcae.decima.catalog import CATALOG, make_policy
+from parcae.decima.learning.simulators import costing_for
 from parcae.learning.scenario import Scenario
-from parcae.learning.simulators import costing_for
 from parcae.learning.tune import tune_rule
-from parcae.metrics import objectives
-from parcae.metrics.objectives import FinishedJobs, objective_cost, parse_objective
-from parcae.packing.config import PackingConfig
-from parcae.packing.world import PackingBatch
-from parcae.policies.catalog import CATALOG, make_policy
 from parcae.policies.orders.catalog import all_policies, make_order_policy
-from parcae.policies.packing.catalog import make_packing_policy
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.evaluation.policies import resolve_packing
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.policies.catalog import make_packing_policy
+from parcae.rigid.world import PackingBatch
+from parcae.simulation import objectives
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
+from parcae.simulation.objectives import FinishedJobs, objective_cost, parse_objective
+from parcae.simulation.simulator import simulate
 from parcae.workloads import readers
 from parcae.workloads.archive import read_workload as read_file
 from parcae.workloads.readers import read_workload
-from parcae.workloads.rigid import RigidJobs
 from tests.conftest import batch, job
 
 _MODULE = '''
@@ -39,14 +39,14 @@ import numpy as np
 
 from parcae.cluster.decision import Decision
 from parcae.cluster.orders import first_come
-from parcae.metrics.objectives import register_objective
-from parcae.packing.kernels.stepping import begin_many, show_many, step_many
-from parcae.packing.layout import VOID
-from parcae.policies.catalog import CATALOG
-from parcae.policies.entries import PolicyEntry, refuse_argument
+from parcae.simulation.objectives import register_objective
+from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
+from parcae.rigid.layout import VOID
+from parcae.decima.catalog import CATALOG
+from parcae.policies.registry import PolicyEntry, refuse_argument
 from parcae.policies.orders.catalog import ORDER_CATALOG
-from parcae.policies.packing.catalog import PACKING_CATALOG
-from parcae.policies.packing.policy import PackingPolicy
+from parcae.rigid.policies.catalog import PACKING_CATALOG
+from parcae.rigid.policies.policy import PackingPolicy
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload

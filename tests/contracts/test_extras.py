@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import MissingExtraError
-from parcae.extras import EXTRA_OF, naming_extras
+from parcae.base.errors import MissingExtraError
+from parcae.base.extras import EXTRA_OF, naming_extras
 from tests.conftest import REPOSITORY
 
 _TOO_MUCH = ("torch", "matplotlib", "plotly", "gymnasium", "tensorboard", "cma", "ray", "pyspark")
@@ -34,7 +34,7 @@ _ALONE = (
     "parcae.service.serve",
     "parcae.api.runs",
     "parcae.api.comparing",
-    "parcae.policies.a2c.policy",
+    "parcae.rigid.a2c.policy",
 )
 
 
@@ -116,7 +116,7 @@ _USE = {
     "report": "import parcae; cluster = parcae.Cluster(cores=2); "
     "jobs = parcae.workload('toy').draw(2, 'batch', cluster, seed=1); "
     "parcae.simulate(jobs, 'fair', cluster).gantt('g.html')",
-    "learn": "import torch, cma, parcae.learning.request",
+    "learn": "import torch, cma, parcae.decima.learning.recipes",
     "rl": "import gymnasium, sb3_contrib, parcae; parcae.ModelPolicy",
     "ray": "import ray",
 }

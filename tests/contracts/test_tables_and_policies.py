@@ -12,21 +12,19 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from parcae import errors
+from parcae.base import errors
+from parcae.base.errors import PolicyError
 from parcae.cluster import state
-from parcae.errors import PolicyError
-from parcae.policies.catalog import CATALOG, make_policy
-from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.decima.catalog import CATALOG, make_policy
+from parcae.decima.heuristics.policy import HeuristicPolicy
+from parcae.decima.rollouts.names import is_rollout, rollout_policy
 from parcae.policies.learned import is_learned, learned_policy
-from parcae.policies.rollouts.names import is_rollout, rollout_policy
 from parcae.simulation import future, tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
-from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.simulation.simulator import Simulator, simulate
+from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.conftest import REPOSITORY, batch, job
 

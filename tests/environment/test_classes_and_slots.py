@@ -15,31 +15,25 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
+from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.decision import Decision, Policy, objection
 from parcae.cluster.kernels.tables import slot_ms
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
-from parcae.environment import CLUSTER_ID
-from parcae.environment.cluster import ClusterEnv
-from parcae.environment.layout import ClassFeature, ClusterFeature, SlotFeature
-from parcae.errors import ConfigError, PolicyError
-from parcae.metrics.jobs import jct_ms
-from parcae.policies.catalog import make_policy
-from parcae.policies.decima.layout import (
-    NO_SLOT_NAME,
-    DecimaSettings,
-    decima_levels,
-    initial_weights,
-)
-from parcae.policies.decima.policy import DecimaPolicy
+from parcae.decima.catalog import make_policy
+from parcae.decima.graph.layout import NO_SLOT_NAME, DecimaSettings, decima_levels, initial_weights
+from parcae.decima.graph.policy import DecimaPolicy
+from parcae.environments import CLUSTER_ID
+from parcae.environments.cluster import ClusterEnv
+from parcae.environments.layout import ClassFeature, ClusterFeature, SlotFeature
 from parcae.policies.learned import learned_policy
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
-from parcae.workloads.arrivals import draw_sequence
-from parcae.workloads.catalog import load_workload
+from parcae.simulation.metrics import jct_ms
+from parcae.simulation.simulator import simulate
+from parcae.workloads.archive import load_workload
+from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.demands import with_drawn_memory
 from parcae.workloads.job import JobSpec, Workload
-from parcae.workloads.random_streams import RandomStreams
 from tests.conftest import job
 
 _TWO = (ExecutorClass(2, 1.0, 0.25), ExecutorClass(2, 1.0, 1.0))

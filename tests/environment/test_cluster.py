@@ -13,22 +13,20 @@ import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 
+from parcae.base.errors import ConfigError, PolicyError, WorkloadError
 from parcae.cluster.decision import Decision
 from parcae.cluster.state import ExecutorClass
-from parcae.environment import CLUSTER_ID
-from parcae.environment.cluster import ClusterEnv
-from parcae.environment.layout import NO_ROW, ClusterFeature, JobFeature, StageFeature
-from parcae.errors import ConfigError, PolicyError, WorkloadError
-from parcae.metrics.jobs import jct_ms
-from parcae.policies.catalog import make_policy
+from parcae.decima.catalog import make_policy
+from parcae.environments import CLUSTER_ID
+from parcae.environments.cluster import ClusterEnv
+from parcae.environments.layout import NO_ROW, ClusterFeature, JobFeature, StageFeature
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.faults import Faults
-from parcae.simulation.run import simulate
-from parcae.workloads.archive import write_workload
-from parcae.workloads.arrivals import draw_sequence
-from parcae.workloads.catalog import load_workload
+from parcae.simulation.metrics import jct_ms
+from parcae.simulation.simulator import simulate
+from parcae.workloads.archive import load_workload, write_workload
+from parcae.workloads.arrivals import TRAINING_SEED_START, RandomStreams, draw_sequence
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import TRAINING_SEED_START, RandomStreams
 from tests.conftest import job
 
 

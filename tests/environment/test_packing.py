@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from parcae.environment import PACKING_ID
-from parcae.environment.layout import PackingFeature, WaitingFeature
-from parcae.environment.packing import PackingEnv, PackingVectorEnv
-from parcae.errors import ConfigError, PolicyError, WorkloadError
-from parcae.packing.layout import VOID, Cost
-from parcae.packing.sources import DrawnSource
-from parcae.packing.world import PackingBatch
-from parcae.policies.packing.kernels.decisions import PackingKind
-from parcae.policies.packing.policy import HandMadePolicy
-from parcae.workloads.rigid import RigidJobs
+from parcae.base.errors import ConfigError, PolicyError, WorkloadError
+from parcae.environments import PACKING_ID
+from parcae.environments.layout import PackingFeature, WaitingFeature
+from parcae.environments.packing import PackingEnv, PackingVectorEnv
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.layout import VOID, Cost
+from parcae.rigid.policies.kernels.decisions import PackingKind
+from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.sources import DrawnSource
+from parcae.rigid.world import PackingBatch
 
 #: Two jobs that cannot run together at 0, and one later.
 _THREE = RigidJobs("three", [0, 0, 1], [2, 3, 1], [[6, 1], [5, 1], [1, 6]], [10, 10])

@@ -14,13 +14,13 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
 
+from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.state import ExecutorClass
-from parcae.environment import CLUSTER_ID, PACKING_ID
-from parcae.environment.cluster import ClusterEnv, ClusterVectorEnv
-from parcae.errors import ConfigError, PolicyError
+from parcae.environments import CLUSTER_ID, PACKING_ID
+from parcae.environments.cluster import ClusterEnv, ClusterVectorEnv
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import Faults
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 from parcae.workloads.demands import with_drawn_memory
 
 _MEMORY, _ = with_drawn_memory("uniform:1")(load_workload("tpch"))

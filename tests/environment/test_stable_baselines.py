@@ -10,10 +10,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
-from parcae.environment import CLUSTER_ID, PACKING_ID
-from parcae.environment.stable_baselines import StableBaselinesEnv
-from parcae.errors import ConfigError
-from parcae.workloads.random_streams import TRAINING_SEED_START
+from parcae.base.errors import ConfigError
+from parcae.environments import CLUSTER_ID, PACKING_ID
+from parcae.environments.stable_baselines import StableBaselinesEnv
+from parcae.workloads.arrivals import TRAINING_SEED_START
 
 _SETTINGS: dict[str, dict[str, Any]] = {
     CLUSTER_ID: {"num_jobs": 3, "executors": 3},

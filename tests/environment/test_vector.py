@@ -12,8 +12,8 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from parcae.environment import CLUSTER_ID, PACKING_ID
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.environments import CLUSTER_ID, PACKING_ID
 
 _SETTINGS = {CLUSTER_ID: {"num_jobs": 2, "executors": 3}, PACKING_ID: {"window": 6, "num_slots": 4}}
 _EACH = pytest.mark.parametrize("name", list(_SETTINGS))

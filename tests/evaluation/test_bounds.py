@@ -1,15 +1,10 @@
 import numpy as np
 import pytest
 
-from parcae.evaluation.bounds import (
-    alone_ms,
-    lower_bounds,
-    simplified,
-)
-from parcae.evaluation.order_search import best_job_order
-from parcae.policies.catalog import make_policy, order_policy
+from parcae.decima.bounds import alone_ms, best_job_order, lower_bounds, simplified
+from parcae.decima.catalog import make_policy, order_policy
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
+from parcae.simulation.simulator import simulate
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
 from tests.conftest import arriving, batch, job

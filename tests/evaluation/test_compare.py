@@ -8,19 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.state import ExecutorClass
-from parcae.errors import ConfigError, PolicyError
+from parcae.decima.catalog import make_policy
+from parcae.evaluation.cluster_view import comparison_table
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.report import summary_sentence, write_report
-from parcae.evaluation.table import comparison_table
 from parcae.evaluation.tuning import NUM_TUNING_SEEDS, WIDE_ALPHAS, average_jct_ms, tune
 from parcae.evaluation.world import write_comparison
-from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
-from parcae.workloads.arrivals import draw_sequence
+from parcae.simulation.simulator import simulate
+from parcae.workloads.arrivals import TUNING_SEED_START, RandomStreams, draw_sequence
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
 from parcae.workloads.synthetic import RandomDags, chain, random_dags
 
 _WORKLOAD = random_dags(

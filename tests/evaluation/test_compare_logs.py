@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parcae.base.errors import FormatError
 from parcae.cli.compare_logs import _summary_table
-from parcae.errors import FormatError
 from parcae.evaluation.compare_logs import compare_logs, compare_runs, summarize_run
-from parcae.workloads.catalog import BUNDLED
+from parcae.workloads.archive import BUNDLED
 from parcae.workloads.recorded_run import (
     CORE_TASK,
     NOT_COMPLETED,

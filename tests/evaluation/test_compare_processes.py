@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.evaluation import paired as module
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.policies import ResolvedPolicies

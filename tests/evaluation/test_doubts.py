@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from parcae.evaluation.cluster_view import comparison_table
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.doubts import mean_task_ms, run_warnings, setting_warnings
-from parcae.evaluation.table import comparison_table
 from parcae.evaluation.tuning import SWEEPS, edge_warning
-from parcae.metrics.later import PairedRuns
+from parcae.evaluation.who_pays import PairedRuns
 from parcae.policies.parameter_search import Sweep
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 from parcae.workloads.job import Workload
 from tests.conftest import job
 

@@ -3,15 +3,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parcae.base.errors import ConfigError
 from parcae.cluster.trace import TASK_RECORD, Trace
-from parcae.errors import ConfigError
-from parcae.evaluation.cluster_gantt import cluster_chart, cluster_charts
 from parcae.evaluation.gantt import (
     COMPLETION_COLOR,
     IDLE,
     MAX_BARS,
     MAX_ROWS,
     Bars,
+    cluster_chart,
+    cluster_charts,
     gantt_figure,
     job_color,
     merged,

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import parcae
-from parcae.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError, FormatError
+from parcae.decima.catalog import make_policy
 from parcae.evaluation.compare import ClusterWorld, Comparison, compare
 from parcae.evaluation.kept_runs import files_in_names
-from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.synthetic import RandomDags, random_dags
 

@@ -6,12 +6,11 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
-from parcae.evaluation.gantt import job_rgb
-from parcae.evaluation.log_gantt import gantt
-from parcae.workloads.catalog import BUNDLED
+from parcae.base.errors import ConfigError
+from parcae.evaluation.gantt import gantt, job_rgb
+from parcae.workloads.archive import BUNDLED
 from parcae.workloads.recorded_run import CORE_TASK, NO_JOB
-from parcae.workloads.spark_run import read_spark_run
+from parcae.workloads.spark_log.run import read_spark_run
 from tests.evaluation.test_compare_logs import recorded
 
 

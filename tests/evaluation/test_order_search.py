@@ -6,15 +6,13 @@ import itertools
 
 import pytest
 
-from parcae.errors import ConfigError
-from parcae.evaluation.bounds import lower_bounds, simplified
-from parcae.evaluation.order_search import best_job_order
-from parcae.policies.catalog import order_policy
+from parcae.base.errors import ConfigError
+from parcae.decima.bounds import best_job_order, lower_bounds, simplified
+from parcae.decima.catalog import order_policy
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
-from parcae.workloads.arrivals import JobSequence, draw_sequence
-from parcae.workloads.catalog import load_workload
-from parcae.workloads.random_streams import RandomStreams
+from parcae.simulation.simulator import simulate
+from parcae.workloads.archive import load_workload
+from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from tests.conftest import arriving, batch, job
 
 

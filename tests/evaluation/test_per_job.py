@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.evaluation import per_job as module
 from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult
-from parcae.evaluation.frames import comparison_frame
 from parcae.evaluation.per_job import (
     RECURRING_COLUMNS,
     check_per_job,
+    comparison_frame,
     per_job_table,
     recurring_table,
     write_per_job,
@@ -23,10 +23,9 @@ from parcae.evaluation.per_job import (
 )
 from parcae.evaluation.policies import ResolvedPolicies
 from parcae.evaluation.statistics import Estimate
-from parcae.evaluation.who_pays import who_pays
-from parcae.metrics.later import PairedRuns
-from parcae.metrics.summary import summarize
+from parcae.evaluation.who_pays import PairedRuns, who_pays
 from parcae.simulation.config import SimulationConfig
+from parcae.simulation.metrics import summarize
 from parcae.workloads.job import Workload
 from tests.conftest import job
 from tests.metrics.hand_made import sequence, trace

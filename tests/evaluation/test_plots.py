@@ -22,7 +22,7 @@ from parcae.evaluation.plots import (
 )
 from parcae.evaluation.ratio_plots import ratios_and_times
 from parcae.evaluation.statistics import Estimate, ratio_estimate
-from parcae.studies.reproduce.pictures import cdf_panel, interval_lines, line_panel
+from parcae.papers.pictures import cdf_panel, interval_lines, line_panel
 from tests.metrics.hand_made import cut_off, trace
 
 _RUNS = {"fair": trace(), "fifo": cut_off()}

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parcae.base.texts import s_from_ms
 from parcae.cluster.state import World
 from parcae.cluster.trace import FaultCounts, Trace
+from parcae.decima.bounds import Bounds
 from parcae.evaluation import cluster_view
-from parcae.evaluation.bounds import Bounds
+from parcae.evaluation.cluster_view import comparison_table
 from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult
 from parcae.evaluation.deadlines import DeadlineResult
 from parcae.evaluation.paired import compare_in
@@ -24,12 +26,9 @@ from parcae.evaluation.statistics import (
     mean_of_ratios,
     ratio_estimate,
 )
-from parcae.evaluation.table import comparison_table
-from parcae.evaluation.who_pays import WhoPays, who_pays
-from parcae.metrics.later import PairedRuns, paired_runs
-from parcae.metrics.summary import summarize
+from parcae.evaluation.who_pays import PairedRuns, WhoPays, paired_runs, who_pays
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.units import s_from_ms
+from parcae.simulation.metrics import summarize
 from parcae.workloads.job import Workload
 from tests.conftest import arriving, job
 from tests.metrics.hand_made import cut_off, sequence, trace

@@ -9,24 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.evaluation import sizing as sizing_module
-from parcae.evaluation.size_target import DeadlineTarget, Target, parse_target
-from parcae.evaluation.sizes import ElasticSize, parse_cores
 from parcae.evaluation.sizing import (
+    DeadlineTarget,
+    ElasticSize,
     Question,
     SizeResult,
     Sizing,
+    Target,
+    parse_cores,
+    parse_target,
     play_at,
     size_cluster,
 )
-from parcae.evaluation.sizing_text import (
-    headline,
-    sizing_frame,
-    sizing_table,
-    warnings,
-    write_plot,
-)
+from parcae.evaluation.sizing_text import headline, sizing_frame, sizing_table, warnings, write_plot
 from parcae.evaluation.statistics import UNKNOWN, Estimate, share_estimate
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import Faults

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from parcae.errors import PolicyError
-from parcae.evaluation.spark_world_runs import CONFORMANCE_ORDERS, run_sets, set_config, set_policy
+from parcae.base.errors import PolicyError
+from parcae.evaluation.job_sets import CONFORMANCE_ORDERS, run_sets, set_config, set_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.tables import DurationMode
-from parcae.workloads.spark_world_set import read_spark_world_sets
+from parcae.workloads.job_sets import read_spark_world_sets
 from tests.conftest import shared_data
 
 

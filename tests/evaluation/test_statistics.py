@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.evaluation.statistics import (
     METHODS,
     Estimate,

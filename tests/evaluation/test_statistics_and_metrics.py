@@ -4,21 +4,22 @@ import numpy as np
 import pytest
 
 from parcae.cluster.trace import TASK_RECORD, Trace
-from parcae.evaluation.bounds import lower_bounds
-from parcae.evaluation.cluster_gantt import cluster_chart
-from parcae.evaluation.gantt import merged
+from parcae.decima.bounds import lower_bounds
+from parcae.evaluation.gantt import cluster_chart, merged
 from parcae.evaluation.statistics import mean_estimate, ratio_estimate
-from parcae.metrics.cluster import (
+from parcae.simulation.metrics import (
+    bounded_slowdown,
     busy_executors,
     concurrency,
     executor_share,
+    jct_ms,
     makespan_ms,
+    slowdown,
     steps,
+    summarize,
     utilization,
     work_inflation,
 )
-from parcae.metrics.jobs import bounded_slowdown, jct_ms, slowdown
-from parcae.metrics.summary import summarize
 from tests.conftest import arriving, batch, job
 
 # Two jobs on two executors: a (2 tasks of 1 s, at 0) and b (1 task of 4 s, at 1 s).

@@ -13,7 +13,7 @@ from parcae.evaluation.compare import ClusterWorld, Comparison, compare
 from parcae.evaluation.doubts import promise_warnings
 from parcae.evaluation.report import write_report
 from parcae.evaluation.tenants import by_pool, later_share
-from parcae.metrics.later import LATER, PairedRuns, count_later
+from parcae.evaluation.who_pays import LATER, PairedRuns, count_later
 from parcae.policies.additions import split_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.durations import TaskDurations

@@ -3,7 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, PolicyError
+from parcae.base.errors import ConfigError, PolicyError
+from parcae.decima.catalog import make_policy
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.policies import resolve_policies
 from parcae.evaluation.tuning import (
@@ -15,11 +16,9 @@ from parcae.evaluation.tuning import (
     describe,
     tune,
 )
-from parcae.policies.catalog import make_policy
 from parcae.policies.parameter_search import Sweep
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.arrivals import draw_sequence
-from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
+from parcae.workloads.arrivals import TUNING_SEED_START, RandomStreams, draw_sequence
 from parcae.workloads.synthetic import RandomDags, random_dags
 
 _WORKLOAD = random_dags(

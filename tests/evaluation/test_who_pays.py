@@ -14,8 +14,7 @@ from parcae.evaluation.statistics import (
     ratio_estimate,
     share_estimate,
 )
-from parcae.evaluation.who_pays import recurring_jobs, verdict, who_pays
-from parcae.metrics.later import PairedRuns
+from parcae.evaluation.who_pays import PairedRuns, recurring_jobs, verdict, who_pays
 
 
 def _runs(names: tuple[str, ...], *completion_ms: tuple[int, ...]) -> PairedRuns:

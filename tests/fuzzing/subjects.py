@@ -17,8 +17,10 @@ import polars as pl
 
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.learned import bind
-from parcae.policies.packing.catalog import policy_of_checkpoint
 from parcae.policies.policy_file import export_policy, read_policy, write_policy
+from parcae.rigid.job_sets import read_packing_sets
+from parcae.rigid.policies.catalog import policy_of_checkpoint
+from parcae.rigid.swf import read_swf
 from parcae.service.learned import read_learned
 from parcae.service.protocol import (
     Bye,
@@ -34,18 +36,13 @@ from parcae.service.protocol import (
 )
 from parcae.service.replay import replay_recording
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.allocation import read_allocation
-from parcae.workloads.archive import read_workload, write_workload
-from parcae.workloads.catalog import load_workload
-from parcae.workloads.deadlines import read_deadlines
+from parcae.workloads.archive import load_workload, read_workload, write_workload
 from parcae.workloads.job import Workload
-from parcae.workloads.job_set import read_job_sets
-from parcae.workloads.packing_sets import read_packing_sets
-from parcae.workloads.priorities import read_priorities
+from parcae.workloads.job_sets import holds_spark_world_sets, read_job_sets, read_spark_world_sets
+from parcae.workloads.pools import read_allocation
 from parcae.workloads.readers import read_workload as import_workload
-from parcae.workloads.spark_run import read_spark_run
-from parcae.workloads.spark_world_set import holds_spark_world_sets, read_spark_world_sets
-from parcae.workloads.swf import read_swf
+from parcae.workloads.spark_log.run import read_spark_run
+from parcae.workloads.tables import read_deadlines, read_priorities
 from tests.fuzzing import mutations as by
 from tests.fuzzing.mutations import BYTES, JSON, JSON_LINES, TEXT, Damage
 from tests.service.speaking import NONCE, Wire, began, ended, job_of, service_of, stages_of

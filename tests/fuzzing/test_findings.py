@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from parcae.errors import FormatError
+from parcae.base.errors import FormatError
+from parcae.decima.tpch import dags_beside, parents_by_stage, read_tpch_profiles
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.service.record import read_recording
-from parcae.workloads.job_set import read_job_sets
-from parcae.workloads.tpch_dags import dags_beside, parents_by_stage
-from parcae.workloads.tpch_profiles import read_tpch_profiles
+from parcae.workloads.job_sets import read_job_sets
 from tests.fuzzing.mutations import damaged_json
 from tests.fuzzing.subjects import READERS
 

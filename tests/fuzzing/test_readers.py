@@ -17,7 +17,7 @@ from random import Random
 
 import pytest
 
-from parcae.errors import InputError
+from parcae.base.errors import InputError
 from parcae.workloads.formats import guess_format
 from tests.fuzzing.subjects import READERS, Subject
 

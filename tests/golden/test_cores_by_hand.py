@@ -16,7 +16,7 @@ from parcae.cluster.state import POOL
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
+from parcae.simulation.simulator import simulate
 from parcae.simulation.tables import DurationMode
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload

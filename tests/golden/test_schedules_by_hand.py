@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from parcae.base.errors import PolicyError
 from parcae.cluster.decision import Decision
 from parcae.cluster.state import ExecutorClass
-from parcae.errors import PolicyError
-from parcae.policies.catalog import make_policy
+from parcae.decima.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
+from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload

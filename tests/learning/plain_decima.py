@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parcae.learning.decima_family import GraphDecisions
-from parcae.policies.decima.layout import (
+from parcae.decima.graph.family import GraphDecisions
+from parcae.decima.graph.layout import (
     EMBEDDING,
     NO_SLOT_NAME,
     SLOPE,
@@ -19,8 +19,12 @@ from parcae.policies.decima.layout import (
     shapes,
 )
 from parcae.policies.networks.layout import Weights
-from parcae.policies.networks.ragged import Judged, entropy_terms, ragged_log_softmax
-from parcae.policies.networks.table import TableNetwork
+from parcae.policies.networks.training import (
+    Judged,
+    TableNetwork,
+    entropy_terms,
+    ragged_log_softmax,
+)
 
 
 @dataclass(frozen=True)

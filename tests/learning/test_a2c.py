@@ -11,28 +11,27 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.learning.loop import IterationSeeds, Plan, train
-from parcae.learning.packing import a2c
-from parcae.learning.packing.a2c import (
+from parcae.policies.checkpoint import Checkpoint
+from parcae.rigid.a2c import learner as a2c
+from parcae.rigid.a2c.layout import Architecture
+from parcae.rigid.a2c.learner import (
     RECIPES,
     A2cLearner,
     a2c_config,
     beyond_group_means,
     n_step_returns,
 )
-from parcae.learning.packing.catalog import start_from
-from parcae.metrics.packing import mean_cost
-from parcae.packing.config import PackingConfig
-from parcae.packing.images import Images
-from parcae.packing.layout import Cost
-from parcae.packing.sources import DrawnSource
-from parcae.packing.world import PackingBatch
-from parcae.policies.a2c.layout import Architecture
-from parcae.policies.a2c.policy import A2cPolicy
-from parcae.policies.checkpoint import Checkpoint
-from parcae.policies.packing.kernels.decisions import PackingKind
-from parcae.policies.packing.policy import HandMadePolicy
+from parcae.rigid.a2c.policy import A2cPolicy
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.layout import Cost
+from parcae.rigid.learner import start_from
+from parcae.rigid.metrics import mean_cost
+from parcae.rigid.policies.kernels.decisions import PackingKind
+from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.sources import DrawnSource
+from parcae.rigid.world import Images, PackingBatch
 
 #: A small world: 2 resources of 10 units, 3 job slots, 16 time steps.
 _TOY = DrawnSource(

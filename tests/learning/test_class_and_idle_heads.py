@@ -8,20 +8,10 @@ import pytest
 import torch
 
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, ExecutorClass
-from parcae.learning.config import TrainConfig
-from parcae.learning.decima_family import DecimaFamily
-from parcae.learning.gradients import gradient_learner
-from parcae.learning.loop import Plan, train
-from parcae.learning.recipes import Recipe, recipe_config
-from parcae.learning.request import TrainRequest
-from parcae.learning.rollouts import RolloutWorker
-from parcae.learning.scenario import Scenario
-from parcae.learning.simulators import Setup, Threads
-from parcae.policies.checkpoint import Weights
-from parcae.policies.classes.kernels import best_fitting
-from parcae.policies.decima.kernels.features import critical_ms
-from parcae.policies.decima.kernels.heads import hold_ms
-from parcae.policies.decima.layout import (
+from parcae.decima.graph.family import DecimaFamily
+from parcae.decima.graph.kernels.features import critical_ms
+from parcae.decima.graph.kernels.heads import hold_ms
+from parcae.decima.graph.layout import (
     NO_SLOT_NAME,
     DecimaSettings,
     FeatureSet,
@@ -29,10 +19,18 @@ from parcae.policies.decima.layout import (
     initial_weights,
     shapes,
 )
-from parcae.policies.decima.policy import DecimaPolicy
+from parcae.decima.graph.policy import DecimaPolicy
+from parcae.decima.kernels.classes import best_fitting
+from parcae.decima.learning.gradients import gradient_learner
+from parcae.decima.learning.recipes import Recipe, TrainRequest, recipe_config
+from parcae.decima.learning.simulators import RolloutWorker, Setup, Threads
+from parcae.decima.rule.kernels import Rule
+from parcae.decima.rule.policy import start_parameters
+from parcae.learning.config import TrainConfig
+from parcae.learning.loop import Plan, train
+from parcae.learning.scenario import Scenario
+from parcae.policies.checkpoint import Weights
 from parcae.policies.networks.kernels import Teacher
-from parcae.policies.rule.kernels.scores import Rule
-from parcae.policies.rule.policy import start_parameters
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status

@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from parcae.decima.learning.gradients import gradient_learner
 from parcae.learning import loop
 from parcae.learning.config import Algorithm
-from parcae.learning.gradients import gradient_learner
 from parcae.learning.loop import IterationSeeds, Learner, compile_kernels
-from parcae.learning.packing.a2c import A2cLearner
-from parcae.learning.packing.deeprm import DeepRMLearner
-from parcae.learning.packing.jobset import SetLearner
-from parcae.packing.config import PackingConfig
-from parcae.packing.layout import Cost
-from parcae.packing.sources import DrawnSource
+from parcae.rigid.a2c.learner import A2cLearner
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.deeprm.learner import DeepRMLearner
+from parcae.rigid.jobset.learner import SetLearner
+from parcae.rigid.layout import Cost
+from parcae.rigid.sources import DrawnSource
 from tests.learning.test_order_evolution import _RULE, _SCENARIO, _TINY, EvolutionLearner
 from tests.learning.test_train import _REQUEST, _SMALL
 

@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 import torch
 
+from parcae.decima.graph.family import DecimaFamily, GraphDecisions
+from parcae.decima.graph.layout import DecimaSettings, Limits, shapes
+from parcae.decima.graph.network import DecimaNetwork
+from parcae.decima.learning.simulators import RolloutWorker, Setup
+from parcae.decima.learning.updates import clipped_loss
 from parcae.learning.config import TrainConfig
-from parcae.learning.decima_family import DecimaFamily, GraphDecisions
-from parcae.learning.ppo import clipped_loss
-from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
-from parcae.learning.simulators import Setup
 from parcae.policies.checkpoint import Weights
-from parcae.policies.decima.layout import DecimaSettings, Limits, shapes
-from parcae.policies.decima.network import DecimaNetwork
 from parcae.policies.networks.layout import places
-from parcae.policies.networks.ragged import Judged, Surrogate
+from parcae.policies.networks.training import Judged, Surrogate
 from tests.learning.plain_decima import PlainDecima, graphs_of
 from tests.learning.test_class_and_idle_heads import _STREAM as _WITH_CLASSES
 from tests.learning.test_networks import _BATCH, _DECIMAS, _stirred

@@ -8,27 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from parcae.errors import ConfigError, DivergedError
+from parcae.base.errors import ConfigError, DivergedError
 from parcae.evaluation.statistics import ratio_estimate
 from parcae.learning.loop import IterationSeeds, Plan, train
-from parcae.learning.packing.benchmark import benchmark_packing
-from parcae.learning.packing.deeprm import (
-    DeepRMLearner,
-    Gradient,
-    logit_gradient,
-    run_advantages,
-)
 from parcae.learning.state_file import STATE_FILE
-from parcae.packing.config import PackingConfig
-from parcae.packing.images import Images
-from parcae.packing.layout import Cost, select
-from parcae.packing.sources import DrawnSource, LogSource
-from parcae.packing.world import PackingBatch
 from parcae.policies.checkpoint import read_checkpoint
-from parcae.policies.deeprm.kernels import decide
-from parcae.policies.deeprm.layout import DeepRMSettings, Work, allocate_work, shapes
-from parcae.policies.deeprm.policy import DeepRMPolicy, make_network
-from parcae.workloads.rigid import RigidJobs
+from parcae.rigid.benchmark import benchmark_packing
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.deeprm.kernels import decide
+from parcae.rigid.deeprm.layout import DeepRMSettings, Work, allocate_work, shapes
+from parcae.rigid.deeprm.learner import DeepRMLearner, Gradient, logit_gradient, run_advantages
+from parcae.rigid.deeprm.policy import DeepRMPolicy, make_network
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.layout import Cost, select
+from parcae.rigid.sources import DrawnSource, LogSource
+from parcae.rigid.world import Images, PackingBatch
 from tests.policies.deeprm.network import DeepRMNetwork
 
 #: A small world in which a good policy gains much: short and long jobs on a narrow cluster.

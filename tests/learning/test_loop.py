@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, DivergedError, FormatError
+from parcae.base.errors import ConfigError, DivergedError, FormatError
 from parcae.learning.loop import (
     BEST_FILE,
     Iteration,

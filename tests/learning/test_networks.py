@@ -4,24 +4,22 @@ import numpy as np
 import pytest
 import torch
 
-from parcae.errors import FormatError
+from parcae.base.errors import FormatError
+from parcae.decima.corrector.family import ParcaeFamily
+from parcae.decima.corrector.kernels import NUM_WEIGHTS
+from parcae.decima.graph.family import DecimaFamily, edges_of, stage_heights
+from parcae.decima.graph.kernels.decisions import decide
+from parcae.decima.graph.layout import DecimaSettings, shapes
+from parcae.decima.graph.policy import DecimaPolicy
+from parcae.decima.learning.family import Family
+from parcae.decima.learning.simulators import RolloutWorker, Setup
+from parcae.decima.rule.policy import RulePolicy, start_parameters
 from parcae.learning.config import TrainConfig
-from parcae.learning.decima_family import DecimaFamily, edges_of, stage_heights
-from parcae.learning.family import Family
-from parcae.learning.parcae_family import ParcaeFamily
-from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
-from parcae.learning.simulators import Setup
 from parcae.policies.checkpoint import Weights
-from parcae.policies.corrector.layout import NUM_WEIGHTS
-from parcae.policies.decima.kernels.decisions import decide
-from parcae.policies.decima.layout import DecimaSettings, shapes
-from parcae.policies.decima.policy import DecimaPolicy
-from parcae.policies.rule.policy import RulePolicy, start_parameters
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
+from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.synthetic import RandomDags, random_dags
 
 _WORKLOAD = random_dags(

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from parcae.learning.gradients import gradient_learner
+from parcae.decima.learning.gradients import gradient_learner
+from parcae.decima.learning.recipes import TrainRequest
+from parcae.decima.rule.policy import start_parameters
 from parcae.learning.loop import BEST_FILE, Plan, train
-from parcae.learning.request import TrainRequest
 from parcae.policies.checkpoint import read_checkpoint
-from parcae.policies.rule.policy import start_parameters
 from tests.learning.test_train import _SCENARIO, _SMALL
 
 pytestmark = pytest.mark.skipif(

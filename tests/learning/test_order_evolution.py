@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, FormatError, PolicyError
-from parcae.learning import order_evolution
+from parcae.base.errors import ConfigError, FormatError, PolicyError
+from parcae.learning import evolution as order_evolution
+from parcae.learning.evolution import EvolutionLearner, EvolutionSettings
 from parcae.learning.loop import (
     BEST_FILE,
     Iteration,
@@ -25,16 +26,15 @@ from parcae.learning.loop import (
     TrainResult,
     train,
 )
-from parcae.learning.order_evolution import EvolutionLearner, EvolutionSettings
 from parcae.learning.scenario import Runs, Scenario
 from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import read_checkpoint
-from parcae.policies.order_network.layout import initial_weights
-from parcae.policies.order_network.policy import OrderNetworkPolicy, bind_network
-from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderParameter
-from parcae.policies.order_rule.policy import OrderRulePolicy
+from parcae.policies.network.kernels import initial_weights
+from parcae.policies.network.policy import OrderNetworkPolicy, bind_network
+from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, OrderParameter
+from parcae.policies.rule.policy import OrderRulePolicy
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.random_streams import TRAINING_SEED_START
+from parcae.workloads.arrivals import TRAINING_SEED_START
 from parcae.workloads.synthetic import RandomDags, random_dags
 
 _DAGS = RandomDags(num_jobs=12, mean_tasks=8.0)

@@ -7,22 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError, FormatError
 from parcae.learning.loop import BEST_FILE, Plan, train
-from parcae.learning.packing.catalog import make_learner, start_from
-from parcae.learning.packing.jobset import SetLearner
 from parcae.learning.state_file import STATE_FILE
-from parcae.metrics.packing import mean_cost
-from parcae.packing.layout import Cost
-from parcae.packing.sources import DrawnSource, LogSource
-from parcae.packing.world import PackingBatch
 from parcae.policies.checkpoint import read_checkpoint
-from parcae.policies.packing.catalog import SHIPPED, make_packing_policy, rule_checkpoint
-from parcae.policies.packing.kernels.decisions import PackingKind
-from parcae.policies.packing.layout import WithholdParameter
-from parcae.policies.packing.policy import HandMadePolicy
-from parcae.workloads.random_streams import SELECTION_SEED_START
-from parcae.workloads.rigid import RigidJobs
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.jobset.learner import SetLearner
+from parcae.rigid.layout import Cost
+from parcae.rigid.learner import make_learner, start_from
+from parcae.rigid.metrics import mean_cost
+from parcae.rigid.policies.catalog import SHIPPED, make_packing_policy, rule_checkpoint
+from parcae.rigid.policies.kernels.decisions import PackingKind
+from parcae.rigid.policies.kernels.scores import WithholdParameter
+from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.sources import DrawnSource, LogSource
+from parcae.rigid.world import PackingBatch
+from parcae.workloads.arrivals import SELECTION_SEED_START
 
 SOURCE = DrawnSource(rates=(0.8,), window=30)
 SMALL = ["num_groups=4", "group_size=4", "minibatch=512"]
@@ -162,7 +162,7 @@ def test_the_set_network_improves_on_the_rule_that_it_starts_from():
     learner.select_every = 10
     learner.num_selection = 100
     result = train(learner, Plan(300, max_iterations=30))
-    from parcae.policies.packing.catalog import policy_of_checkpoint
+    from parcae.rigid.policies.catalog import policy_of_checkpoint
 
     held_out.run(policy_of_checkpoint(result.checkpoint, "best", "set").play_many)
     assert mean_cost(held_out, Cost.SLOWDOWN) < 0.97 * before

@@ -11,18 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.decima.corrector.family import ParcaeFamily
+from parcae.decima.learning.gradients import gradient_learner
+from parcae.decima.learning.ray_workers import RayCluster
+from parcae.decima.learning.recipes import TrainRequest
+from parcae.decima.learning.simulators import Setup
+from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import TrainConfig
-from parcae.learning.gradients import gradient_learner
 from parcae.learning.loop import Iteration, Plan, train
-from parcae.learning.parcae_family import ParcaeFamily
-from parcae.learning.ray_workers import RayCluster
-from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
-from parcae.learning.simulators import Setup
 from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import Weights, read_checkpoint
-from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import RandomDags, random_dags
 

@@ -1,8 +1,13 @@
 import numpy as np
 import pytest
 
-from parcae.learning.reinforce import Rate
-from parcae.learning.returns import aligned_baseline, costs_to_go, differential_costs, normalized
+from parcae.decima.learning.advantages import (
+    aligned_baseline,
+    costs_to_go,
+    differential_costs,
+    normalized,
+)
+from parcae.decima.learning.updates import Rate
 
 
 def test_undiscounted_cost_to_go_is_what_is_left_of_the_cost() -> None:

@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.errors import FormatError
+from parcae.base.errors import FormatError
+from parcae.decima.corrector.family import ParcaeFamily
+from parcae.decima.graph.family import DecimaFamily
+from parcae.decima.graph.layout import DecimaSettings
+from parcae.decima.learning.family import Family, Rollout
+from parcae.decima.learning.simulators import Played, RolloutWorker, Setup, Share, Simulators
+from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import TrainConfig
-from parcae.learning.decima_family import DecimaFamily
-from parcae.learning.family import Family, Rollout
-from parcae.learning.parcae_family import ParcaeFamily
-from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
-from parcae.learning.simulators import Played, Setup, Share, Simulators
-from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.networks.kernels import Teacher
-from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, chain, random_dags

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from parcae.decima.graph import passes
+from parcae.decima.graph.family import DecimaFamily, GraphDecisions
+from parcae.decima.graph.layout import DecimaSettings
+from parcae.decima.graph.passes import GROUP
+from parcae.decima.learning.simulators import RolloutWorker, Setup
 from parcae.learning.config import TrainConfig
-from parcae.learning.decima_family import DecimaFamily, GraphDecisions
-from parcae.learning.rollouts import RolloutWorker
-from parcae.learning.simulators import Setup
-from parcae.policies.decima import passes
-from parcae.policies.decima.layout import DecimaSettings
-from parcae.policies.decima.passes import GROUP
 from tests.learning.test_networks import _STREAM
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from parcae.learning.stopping import ScalarLog, stopping
+from parcae.learning.loop import ScalarLog, stopping
 
 
 def test_the_first_interrupt_asks_and_the_handler_is_given_back():

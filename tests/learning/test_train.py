@@ -9,22 +9,28 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from parcae.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError, FormatError
+from parcae.decima.graph.layout import DecimaSettings, FeatureSet, Limits
+from parcae.decima.learning.gradients import gradient_learner
+from parcae.decima.learning.recipes import (
+    Recipe,
+    TrainRequest,
+    fair_runs,
+    mean_gap_s,
+    parse_recipe,
+    recipe_config,
+)
+from parcae.decima.rule.kernels import RuleParameter
+from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import Algorithm, TrainConfig, override
-from parcae.learning.gradients import gradient_learner
 from parcae.learning.loop import BEST_FILE, IterationSeeds, Plan, Progress, TrainResult, train
-from parcae.learning.recipes import Recipe, fair_runs, mean_gap_s, parse_recipe, recipe_config
-from parcae.learning.request import TrainRequest
 from parcae.learning.scenario import Scenario
 from parcae.learning.start import start_rule, start_weights
 from parcae.learning.state_file import STATE_FILE
-from parcae.metrics.objectives import Objective
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.decima.layout import DecimaSettings, FeatureSet, Limits
 from parcae.policies.learned import rule_checkpoint
-from parcae.policies.rule.layout import RuleParameter
-from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
+from parcae.simulation.objectives import Objective
 from parcae.workloads.demands import with_work
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload

@@ -5,23 +5,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parcae.base.errors import ConfigError, FormatError
 from parcae.cli.learning import TuneOptions
-from parcae.errors import ConfigError, FormatError
+from parcae.decima.rule.policy import RulePolicy, start_parameters
 from parcae.learning.scenario import Scenario, search_seeds
 from parcae.learning.start import start_rule
 from parcae.learning.tune import tune_rule
-from parcae.metrics.jobs import jct_ms
-from parcae.metrics.objectives import Objective, missed_and_tardy
-from parcae.policies.guard import Guarded
-from parcae.policies.order_rule.policy import search_start
+from parcae.policies.additions import Guarded
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.parameter_search import search_parameters
-from parcae.policies.rule.policy import RulePolicy, start_parameters
+from parcae.policies.rule.policy import search_start
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
-from parcae.workloads.random_streams import TUNING_SEED_START
+from parcae.simulation.metrics import jct_ms
+from parcae.simulation.objectives import Objective, missed_and_tardy
+from parcae.simulation.simulator import simulate
+from parcae.workloads.arrivals import TUNING_SEED_START
 from parcae.workloads.synthetic import RandomDags, random_dags
 
 _WORKLOAD = random_dags(

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from parcae.errors import DivergedError
+from parcae.base.errors import DivergedError
+from parcae.decima.corrector.family import ParcaeFamily
+from parcae.decima.corrector.network import ParcaeNetwork
+from parcae.decima.learning.simulators import RolloutWorker, Setup
+from parcae.decima.learning.updates import Step, clipped_loss, update
+from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import TrainConfig
-from parcae.learning.parcae_family import ParcaeFamily
-from parcae.learning.ppo import Step, clipped_loss, update
-from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
-from parcae.learning.simulators import Setup
-from parcae.policies.corrector.network import ParcaeNetwork
-from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import RandomDags, random_dags
 

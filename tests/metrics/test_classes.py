@@ -2,19 +2,19 @@ from __future__ import annotations
 
 import pytest
 
+from parcae.base.errors import ConfigError, WorkloadError
 from parcae.cluster.state import ExecutorClass
-from parcae.errors import ConfigError, WorkloadError
-from parcae.metrics.classes import (
+from parcae.decima.catalog import make_policy
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.metrics import (
     class_time_ms,
     class_utilization,
     executors_used,
     memory_fragmentation,
+    summarize,
     usable_share,
 )
-from parcae.metrics.summary import summarize
-from parcae.policies.catalog import make_policy
-from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
+from parcae.simulation.simulator import simulate
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from tests.conftest import JobSequence, arriving

@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
-from parcae.metrics.cluster import (
+from parcae.base.errors import ConfigError
+from parcae.simulation.metrics import (
     busy_executors,
     concurrency,
     cores_held,

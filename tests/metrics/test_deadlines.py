@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.evaluation.deadlines import deadline_result, fewest_missed
 from parcae.evaluation.statistics import Estimate
-from parcae.metrics.deadlines import deadlines_ms, missed_and_tardiness
-from parcae.metrics.later import PairedRuns
-from parcae.metrics.objectives import FinishedJobs, objective_cost, parse_objective
+from parcae.evaluation.who_pays import PairedRuns
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
+from parcae.simulation.metrics import deadlines_ms, missed_and_tardiness
+from parcae.simulation.objectives import FinishedJobs, objective_cost, parse_objective
+from parcae.simulation.simulator import simulate
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload

@@ -2,16 +2,16 @@ import numpy as np
 import pytest
 
 from parcae.learning.scenario import Scenario
-from parcae.metrics.jobs import (
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.metrics import (
     arrived,
     bounded_slowdown,
     ideal_ms,
     jct_ms,
     jct_percentiles_ms,
     slowdown,
+    summarize,
 )
-from parcae.metrics.summary import summarize
-from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import Simulator
 from tests.conftest import arriving, batch, job
 from tests.metrics.hand_made import cut_off, sequence, trace

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
-from parcae.metrics.later import LATER, PROMISE, count_later, paired_runs, worst_ratio
+from parcae.base.errors import ConfigError
+from parcae.evaluation.who_pays import LATER, PROMISE, count_later, paired_runs, worst_ratio
 from tests.metrics.hand_made import cut_off, trace
 
 

@@ -1,12 +1,15 @@
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.decima.catalog import make_policy
+from parcae.decima.learning.simulators import costing_for
 from parcae.learning.scenario import Scenario
-from parcae.learning.simulators import costing_for
 from parcae.learning.tune import tune_rule
-from parcae.metrics.jobs import slowdown
-from parcae.metrics.objectives import (
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.kernels.playing import cost_so_far
+from parcae.simulation.metrics import slowdown, summarize
+from parcae.simulation.objectives import (
     DEADLINE_SLOWDOWN,
     FinishedJobs,
     Objective,
@@ -14,12 +17,7 @@ from parcae.metrics.objectives import (
     objective_cost,
     parse_objective,
 )
-from parcae.metrics.summary import summarize
-from parcae.policies.catalog import make_policy
-from parcae.simulation.config import SimulationConfig
-from parcae.simulation.kernels.costs import cost_so_far
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
+from parcae.simulation.simulator import Simulator, simulate
 from tests.conftest import batch, job
 
 _ARRIVAL = np.array([[0.0, 1_000.0]])

@@ -5,8 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
-from parcae.metrics.packing import (
+from parcae.base.errors import ConfigError
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.layout import NOT_YET, Cost
+from parcae.rigid.metrics import (
     bounded_slowdown,
     comparable_costs,
     jobs_waiting,
@@ -23,12 +26,9 @@ from parcae.metrics.packing import (
     utilization,
     withheld_share,
 )
-from parcae.packing.config import PackingConfig
-from parcae.packing.layout import NOT_YET, Cost
-from parcae.packing.sources import LogSource, MixedSource, origins
-from parcae.packing.world import Outcome, PackingBatch, shortest_makespan
-from parcae.policies.packing.catalog import make_packing_policy
-from parcae.workloads.rigid import RigidJobs
+from parcae.rigid.policies.catalog import make_packing_policy
+from parcae.rigid.sources import LogSource, MixedSource, origins
+from parcae.rigid.world import Outcome, PackingBatch, shortest_makespan
 
 
 def outcome(

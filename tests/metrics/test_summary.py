@@ -2,9 +2,9 @@ import json
 
 import pytest
 
+from parcae.base.errors import ConfigError
 from parcae.cluster.trace import NOT_COMPLETED
-from parcae.errors import ConfigError
-from parcae.metrics.summary import RunSummary, summarize
+from parcae.simulation.metrics import RunSummary, summarize
 from tests.conftest import arriving, job
 from tests.metrics.hand_made import cut_off, sequence, trace
 

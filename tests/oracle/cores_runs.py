@@ -11,19 +11,19 @@ import numpy as np
 from parcae.cluster.observation import Observation, observe
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import POOL
+from parcae.policies.additions import TenantPolicy, tenants
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.policies.tenants import TenantPolicy, tenants
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.simulations import Simulation
-from parcae.simulation.run import simulate
+from parcae.simulation.kernels.playing import Simulation
+from parcae.simulation.simulator import simulate
 from parcae.simulation.tables import DurationMode
-from parcae.workloads.allocation import Mode, PoolSpec
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.pools import Mode, PoolSpec
 from tests.oracle.spark_world import Job, Pool, World, fair_key
 from tests.oracle.spark_world import Stage as OracleStage
 

@@ -15,8 +15,8 @@ from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.simulation.run import simulate
-from parcae.workloads.spark_world_set import read_spark_world_sets
+from parcae.simulation.simulator import simulate
+from parcae.workloads.job_sets import read_spark_world_sets
 from tests.oracle.cores_runs import (
     KINDS,
     GivenOrders,

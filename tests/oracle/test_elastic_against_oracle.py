@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from parcae.base.errors import ConfigError
 from parcae.cluster.trace import Trace
-from parcae.errors import ConfigError
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import Faults
-from parcae.simulation.run import simulate
+from parcae.simulation.simulator import simulate
 from tests.oracle.cores_runs import (
     KINDS,
     GivenOrders,

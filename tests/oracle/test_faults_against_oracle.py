@@ -9,7 +9,7 @@ import pytest
 
 from parcae.cluster.trace import FaultCounts, Trace
 from parcae.simulation.faults import Faults
-from parcae.simulation.run import simulate
+from parcae.simulation.simulator import simulate
 from tests.oracle.cores_runs import (
     KINDS,
     GivenOrders,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from parcae.workloads.rigid import RigidJobs
+from parcae.rigid.jobs import RigidJobs
 
 
 @dataclass

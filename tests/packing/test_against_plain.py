@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.packing.config import PackingConfig, TimeMode
-from parcae.packing.layout import Cost
-from parcae.packing.world import PackingBatch
-from parcae.policies.packing.catalog import make_packing_policy
-from parcae.workloads.rigid import RigidJobs
+from parcae.rigid.config import PackingConfig, TimeMode
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.layout import Cost
+from parcae.rigid.policies.catalog import make_packing_policy
+from parcae.rigid.world import PackingBatch
 from tests.packing.plain import PlainEvents, PlainSteps
 
 FIXTURE = Path(__file__).parents[3] / "shared" / "data" / "conformance" / "deeprm.json"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, WorkloadError
-from parcae.packing.config import PackingConfig, TimeMode
-from parcae.packing.images import Images, ImageSettings
-from parcae.packing.layout import select
-from parcae.packing.sources import DrawnSource, LogSource, MixedSource
-from parcae.packing.world import PackingBatch
-from parcae.workloads.rigid import RigidJobs
+from parcae.base.errors import ConfigError, WorkloadError
+from parcae.rigid.config import PackingConfig, TimeMode
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.layout import select
+from parcae.rigid.sources import DrawnSource, LogSource, MixedSource
+from parcae.rigid.world import Images, ImageSettings, PackingBatch
 
 CONFIG = PackingConfig(num_slots=2, backlog_size=6, horizon=3)
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from parcae.errors import ConfigError
-from parcae.metrics.packing import makespan, parse_cost, slowdown
-from parcae.packing.config import PackingConfig, TimeMode, most_steps
-from parcae.packing.layout import VOID, Cost
-from parcae.packing.sources import LogSource, MixedSource, require_waiting, sped_up
-from parcae.packing.world import PackingBatch, shortest_makespan
-from parcae.policies.packing.catalog import make_packing_policy
-from parcae.workloads.rigid import RigidJobs
+from parcae.base.errors import ConfigError
+from parcae.rigid.config import PackingConfig, TimeMode, most_steps
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.layout import VOID, Cost
+from parcae.rigid.metrics import makespan, parse_cost, slowdown
+from parcae.rigid.policies.catalog import make_packing_policy
+from parcae.rigid.sources import LogSource, MixedSource, require_waiting, sped_up
+from parcae.rigid.world import PackingBatch, shortest_makespan
 
 _JOBS = RigidJobs("three", np.array([0, 10, 20]), [40, 30, 20], [[3], [2], [4]], [4], step="step")
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from parcae.errors import FormatError
+from parcae.base.errors import FormatError
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 
 _CHECKPOINT = Checkpoint("rule", 1, {"rule": np.arange(3.0)}, {"a": 1}, {"arrivals": "batch"})

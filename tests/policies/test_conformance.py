@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.policies.catalog import make_policy
+from parcae.decima.catalog import make_policy
+from parcae.decima.tpch import read_tpch_profiles
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
+from parcae.simulation.simulator import simulate
 from parcae.workloads.job import Workload
-from parcae.workloads.job_set import read_job_sets
-from parcae.workloads.tpch_profiles import read_tpch_profiles
+from parcae.workloads.job_sets import read_job_sets
 from tests.conftest import shared_data
 
 _POLICIES = ("spark_fifo", "spark_static_10", "dynamic_partition", "wfair_-1", "wfair_1", "sjf_cp")

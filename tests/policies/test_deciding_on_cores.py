@@ -7,25 +7,23 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from parcae.base.errors import ConfigError
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ANY_CLASS
 from parcae.cluster.trace import Trace
-from parcae.environment.cluster import ClusterEnv
-from parcae.errors import ConfigError
-from parcae.policies.catalog import make_policy
-from parcae.policies.guard import Guarded
+from parcae.decima.catalog import make_policy
+from parcae.environments.cluster import ClusterEnv
+from parcae.policies.additions import Guarded
 from parcae.policies.learned import is_learned, learned_policy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import resume
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
-from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.simulation.simulator import Simulator, simulate
+from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.cluster.invariants import check_invariants
 from tests.conftest import batch, job

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from parcae.learning.config import TrainConfig
-from parcae.learning.request import TrainRequest, make_family
-from parcae.learning.scenario import Scenario
-from parcae.policies.decima.kernels.decisions import draw_decision, score_stages
-from parcae.policies.decima.kernels.embeddings import embed
-from parcae.policies.decima.layout import (
+from parcae.decima.graph.kernels.decisions import draw_decision, score_stages
+from parcae.decima.graph.kernels.embeddings import embed
+from parcae.decima.graph.layout import (
     DecimaSettings,
     Direct,
     LimitFeature,
     decima_levels,
     initial_weights,
 )
-from parcae.policies.decima.policy import DecimaPolicy, curves_for, magnitudes_of
+from parcae.decima.graph.policy import DecimaPolicy, curves_for, magnitudes_of
+from parcae.decima.learning.recipes import TrainRequest, make_family
+from parcae.learning.config import TrainConfig
+from parcae.learning.scenario import Scenario
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence

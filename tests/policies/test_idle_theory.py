@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.decision import Decision
-from parcae.errors import ConfigError, PolicyError
-from parcae.policies.catalog import make_policy
-from parcae.policies.idle.kernels import arrival_rate, next_free_ms, slot_alone_ms, slot_among_ms
-from parcae.policies.idle.theory import (
+from parcae.decima.catalog import make_policy
+from parcae.decima.idle.kernels import arrival_rate, next_free_ms, slot_alone_ms, slot_among_ms
+from parcae.decima.idle.theory import (
     DiscreteDistribution,
     average_jct,
     best_slot,
@@ -19,8 +19,7 @@ from parcae.policies.idle.theory import (
 )
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
+from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.arrivals import JobSequence
 from tests.conftest import arriving, job
 

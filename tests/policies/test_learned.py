@@ -3,9 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, FormatError, PolicyError
+from parcae.base.errors import ConfigError, FormatError, PolicyError
+from parcae.decima.graph.layout import DecimaSettings, decima_levels, initial_weights
+from parcae.decima.rule.policy import start_parameters
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.decima.layout import DecimaSettings, decima_levels, initial_weights
 from parcae.policies.learned import (
     NAMES,
     SHIPPED,
@@ -19,15 +20,13 @@ from parcae.policies.learned import (
     variant_name,
     variants,
 )
-from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
-from parcae.simulation.run import simulate
-from parcae.workloads.arrivals import draw_sequence
-from parcae.workloads.catalog import load_workload
+from parcae.simulation.simulator import simulate
+from parcae.workloads.archive import load_workload
+from parcae.workloads.arrivals import RandomStreams, draw_sequence
+from parcae.workloads.demands import with_parallelism_model
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
-from parcae.workloads.parallelism import with_parallelism_model
-from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 
 _WORKLOAD = random_dags(

@@ -6,27 +6,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from parcae.base.errors import PolicyError
 from parcae.cluster.decision import Decision, Policy
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
-from parcae.errors import PolicyError
+from parcae.decima.catalog import make_policy
+from parcae.decima.heuristics.kernels.decisions import allocate_memo
+from parcae.decima.heuristics.kernels.graphene import find_group, frag_score
+from parcae.decima.heuristics.policy import HeuristicPolicy
+from parcae.decima.rule.kernels import NUM_PARAMETERS, RuleParameter
+from parcae.decima.rule.policy import RulePolicy, start_parameters
 from parcae.evaluation.tuning import SWEEPS, sweep_values
-from parcae.metrics.jobs import jct_ms
-from parcae.policies.catalog import make_policy
-from parcae.policies.heuristics.kernels.graphene import find_group, frag_score
-from parcae.policies.heuristics.layout import allocate_memo
-from parcae.policies.heuristics.policy import HeuristicPolicy
-from parcae.policies.rule.layout import NUM_PARAMETERS, RuleParameter
-from parcae.policies.rule.policy import RulePolicy, start_parameters
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.many import SimulatorBatch
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
-from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.simulation.metrics import jct_ms
+from parcae.simulation.simulator import Simulator, simulate
+from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
-from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.cluster.invariants import check_invariants
 from tests.conftest import batch

@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parcae.base.errors import ConfigError, FormatError, PolicyError
 from parcae.cluster.state import MAX_POOLS
-from parcae.errors import ConfigError, FormatError, PolicyError
+from parcae.decima.catalog import CATALOG, make_policy
+from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.evaluation.policies import resolve_policies
-from parcae.policies.additions import split_guard
-from parcae.policies.catalog import CATALOG, make_policy
-from parcae.policies.guard import Guarded
-from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.policies.additions import Guarded, split_guard
 from parcae.policies.learned import variant_name, variants
 from parcae.policies.orders.catalog import (
     ADDITIONS,
@@ -29,14 +28,12 @@ from parcae.policies.orders.kernels import OrderKind
 from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
-from parcae.workloads.allocation import PoolSpec
-from parcae.workloads.arrivals import draw_sequence
-from parcae.workloads.catalog import load_workload
+from parcae.simulation.simulator import Simulator, simulate
+from parcae.workloads.archive import load_workload
+from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
-from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.pools import PoolSpec
 from tests.conftest import batch, job
 
 _JOBS = tuple(

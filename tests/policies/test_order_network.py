@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from parcae.base.errors import FormatError, PolicyError
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders
-from parcae.errors import FormatError, PolicyError
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.order_network.layout import (
+from parcae.policies.network.kernels import (
     FEATURE_VERSION,
     FULL_ERROR,
     KIND,
@@ -26,17 +26,16 @@ from parcae.policies.order_network.layout import (
     OrderFeature,
     initial_weights,
 )
-from parcae.policies.order_network.policy import (
+from parcae.policies.network.policy import (
     OrderNetworkPolicy,
     bind_network,
     order_network,
     play_rows,
 )
-from parcae.policies.order_rule.kernels import PROBE_TIER
-from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderParameter
-from parcae.policies.order_rule.policy import OrderRulePolicy
+from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, PROBE_TIER, OrderParameter
+from parcae.policies.rule.policy import OrderRulePolicy
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
+from parcae.simulation.simulator import simulate
 from parcae.workloads.synthetic import RandomDags, random_dags
 
 _DAGS = RandomDags(num_jobs=12, mean_tasks=8.0)

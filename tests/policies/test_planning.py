@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from parcae.errors import PolicyError
-from parcae.policies.guard import Guarded
-from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderParameter
-from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters, plain_parameters
-from parcae.policies.orders.gittins import gittins_index, gittins_tables
+from parcae.base.errors import PolicyError
+from parcae.policies.additions import Guarded
 from parcae.policies.orders.kernels import OrderKind, plan
-from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.policies.orders.policy import OrderPolicy, gittins_index, gittins_tables, plan_tables
+from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, OrderParameter
+from parcae.policies.rule.policy import OrderRulePolicy, checked_parameters, plain_parameters
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
+from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.arrivals import JobSequence
 from tests.conftest import arriving, batch, job
 

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.errors import FormatError, PolicyError
+from parcae.base.errors import FormatError, PolicyError
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.learned import learned_policy, order_rule_checkpoint
-from parcae.policies.order_rule.layout import OrderParameter
-from parcae.policies.order_rule.policy import OrderRulePolicy, search_start
 from parcae.policies.policy_file import export_policy, read_policy, write_policy
+from parcae.policies.rule.kernels import OrderParameter
+from parcae.policies.rule.policy import OrderRulePolicy, search_start
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 

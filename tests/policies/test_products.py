@@ -4,10 +4,10 @@ import numba
 import numpy as np
 import pytest
 
-from parcae import products, vectors
-from parcae.kernels import kernel
-from parcae.policies.decima.kernels import rows
-from parcae.policies.decima.layout import EMBEDDING
+from parcae.base.compiled import products, vectors
+from parcae.base.compiled.kernels import kernel
+from parcae.decima.graph.kernels import transforms as rows
+from parcae.decima.graph.layout import EMBEDDING
 
 SLOPE = np.float32(0.2)
 #: Rows, inputs and outputs: tiles of every height and width, and what is left of them.

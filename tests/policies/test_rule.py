@@ -4,22 +4,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parcae.base.errors import FormatError, PolicyError
 from parcae.cluster.kernels.tables import wait_ms
 from parcae.cluster.state import ExecutorClass
-from parcae.errors import FormatError, PolicyError
+from parcae.decima.rule.kernels import NUM_PARAMETERS, RuleParameter
+from parcae.decima.rule.policy import RulePolicy, start_parameters
 from parcae.learning.scenario import Scenario
 from parcae.learning.tune import tune_rule
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.learned import rule_parameters
-from parcae.policies.rule.layout import NUM_PARAMETERS, RuleParameter
-from parcae.policies.rule.policy import RulePolicy, start_parameters
 from parcae.policies.solo_curves import SoloCurves, limit_levels, solo_curves
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
-from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.simulation.simulator import Simulator, simulate
+from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.job import JobSpec, Workload
-from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.conftest import batch, job
 

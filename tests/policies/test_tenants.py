@@ -8,15 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.trace import Trace
-from parcae.errors import ConfigError, PolicyError
 from parcae.evaluation.policies import resolve_policies
-from parcae.policies.additions import PolicyText, split_guard, split_policy
+from parcae.policies.additions import PolicyText, TenantPolicy, split_guard, split_policy, tenants
 from parcae.policies.policy_file import export_policy
-from parcae.policies.tenants import TenantPolicy, tenants
 from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
+from parcae.simulation.simulator import simulate
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload

@@ -2,10 +2,10 @@
 
 import pytest
 
-from parcae.errors import PolicyError
-from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.base.errors import PolicyError
+from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.policies.packing.policy import HandMadePolicy
+from parcae.rigid.policies.policy import HandMadePolicy
 
 
 def test_an_unknown_kind_is_refused_by_every_family_of_policies() -> None:

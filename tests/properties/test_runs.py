@@ -9,16 +9,14 @@ from hypothesis import strategies as st
 from parcae.cluster.decision import Decision, objection
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
-from parcae.evaluation.bounds import lower_bounds
-from parcae.metrics.cluster import makespan_ms
-from parcae.policies.catalog import make_policy
+from parcae.decima.bounds import lower_bounds
+from parcae.decima.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
-from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.simulation.metrics import makespan_ms
+from parcae.simulation.simulator import Simulator, simulate
+from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.job import JobSpec, StageSpec, Workload
-from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.cluster.invariants import check_invariants
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.service.server import Server
 
 

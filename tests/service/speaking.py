@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.service.frames import FrameReader, frame
 from parcae.service.jobs import DurationModel
 from parcae.service.policies import LivePolicy, PolicyFor
 from parcae.service.protocol import (
@@ -12,6 +11,7 @@ from parcae.service.protocol import (
     Error,
     Event,
     Events,
+    FrameReader,
     Hello,
     JobMessage,
     Orders,
@@ -21,6 +21,7 @@ from parcae.service.protocol import (
     TasksReported,
     decode_server_message,
     encode,
+    frame,
 )
 from parcae.service.session import Service, Session
 

@@ -16,12 +16,12 @@ import pytest
 from prometheus_client import generate_latest
 
 import parcae.service
-from parcae.service import board
-from parcae.service.board import Board
+from parcae.service import admin as board
+from parcae.service.admin import Board
 from parcae.service.client import Client
 from parcae.service.protocol import Events, Hello, JobArrived, JobEnded, State
 from parcae.service.serve import ServeSettings, serve
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 from tests.service.speaking import Speaker, began, ended, job_of, service_of
 
 _PAGE = Path(parcae.service.__file__).parent / "page.html"

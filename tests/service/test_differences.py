@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from parcae.service.differences import Comparison, Kind
 from parcae.service.protocol import JobOrder, Orders, StageOrder
+from parcae.service.replay import Comparison, Kind
 
 
 def _orders(*jobs: dict[str, Any], stages: tuple[StageOrder, ...] = ()) -> Orders:

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from parcae.service.board import Board
+from parcae.service.admin import Board
 from parcae.service.client import Client
-from parcae.service.frames import frame
 from parcae.service.jobs import DurationModel
 from parcae.service.learned import Learned
-from parcae.service.protocol import Error, Hello, JobArrived, JobEnded, encode
+from parcae.service.protocol import Error, Hello, JobArrived, JobEnded, encode, frame
 from parcae.service.record import Recorder
 from parcae.service.server import Server, ServerConfig
 from tests.service.running import serve_in_thread

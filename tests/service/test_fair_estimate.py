@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from benchmarks.fair_estimate import mean_times
 
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import StageSpec, Workload
 

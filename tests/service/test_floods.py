@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 
 from parcae.service.client import Client
-from parcae.service.frames import frame
 from parcae.service.protocol import (
     Event,
     Events,
@@ -34,6 +33,7 @@ from parcae.service.protocol import (
     State,
     TasksReported,
     encode,
+    frame,
 )
 
 pytestmark = pytest.mark.slow

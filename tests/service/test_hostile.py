@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import ProtocolError
-from parcae.service import job_events, protocol, yielding
-from parcae.service.admin import Admin
-from parcae.service.board import Board
+from parcae.base.errors import ProtocolError
+from parcae.service import job_events, protocol
+from parcae.service import pieces as yielding
+from parcae.service.admin import Admin, Board
 from parcae.service.client import Client
-from parcae.service.frames import frame
 from parcae.service.protocol import (
     ClientMessage,
     Error,
@@ -31,6 +30,7 @@ from parcae.service.protocol import (
     State,
     decode_client_message,
     encode,
+    frame,
 )
 from parcae.service.record import Recorder
 from parcae.service.server import Server, ServerConfig

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError, FormatError
 from parcae.service import learned as learned_module
 from parcae.service import serve as serving
 from parcae.service.client import Client
 from parcae.service.learned import Learned, LearnedFile, read_learned, write_learned
 from parcae.service.protocol import Events, Hello, JobArrived, State
 from parcae.service.serve import ServeSettings, serve
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 from tests.service.speaking import began, ended, job_of
 from tests.service.stopping import stopped_when
 

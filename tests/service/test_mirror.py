@@ -11,8 +11,8 @@ from parcae.cluster.kernels.cores import ask_for_plan
 from parcae.cluster.kernels.serving import durations_changed
 from parcae.cluster.observation import observe
 from parcae.cluster.state import NO_PROFILE, UNLIMITED, ClusterState
-from parcae.policies.decima.layout import DecimaSettings, decima_levels, initial_weights
-from parcae.policies.decima.policy import DecimaPolicy
+from parcae.decima.graph.layout import DecimaSettings, decima_levels, initial_weights
+from parcae.decima.graph.policy import DecimaPolicy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.service import job_events
 from parcae.service.jobs import ASSUMED_TASK_MS, LEFT_SHARE, DurationModel

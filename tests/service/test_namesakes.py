@@ -7,8 +7,7 @@ import pytest
 from parcae.cluster.state import NO_PROFILE
 from parcae.policies.policy_file import export_policy
 from parcae.service.jobs import DurationModel
-from parcae.workloads.job import Workload
-from parcae.workloads.namesakes import rows_by_name, usual_row
+from parcae.workloads.job import Workload, rows_by_name, usual_row
 from parcae.workloads.synthetic import chain
 from tests.service.speaking import job_of
 

@@ -23,10 +23,9 @@ from parcae.service.tables import FIRST_ROOM, Room
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
-from parcae.workloads.arrivals import JobSequence, draw_sequence
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
+from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.cluster.invariants import check_invariants
 from tests.service.speaking import Wire, service_of

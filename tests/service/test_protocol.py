@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parcae.errors import ProtocolError
-from parcae.service.frames import FrameReader, frame
+from parcae.base.errors import ProtocolError
 from parcae.service.protocol import (
     Events,
+    FrameReader,
     Ping,
     decode_client_message,
     decode_server_message,
     encode,
+    frame,
     is_proof,
     proof_mac,
 )

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.errors import FormatError
-from parcae.service.differences import Kind
+from parcae.base.errors import FormatError
 from parcae.service.jobs import DurationModel
 from parcae.service.learned import Learned
 from parcae.service.policies import policies_for
@@ -31,15 +30,14 @@ from parcae.service.protocol import (
     StagesAdded,
 )
 from parcae.service.record import PART, Recorder, find_recordings, read_recording
-from parcae.service.replay import Estimate, replay_recording
+from parcae.service.replay import Estimate, Kind, replay_recording
 from parcae.service.session import Service
 from parcae.service.sharing import Sharing
 from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
-from parcae.workloads.arrivals import draw_sequence
+from parcae.simulation.simulator import simulate
+from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.service.speaking import (
     NONCE,

@@ -16,11 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, ProtocolError
+from parcae.base.errors import ConfigError, ProtocolError
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.service.client import Client
-from parcae.service.frames import frame
 from parcae.service.protocol import (
     Error,
     Events,
@@ -30,6 +29,7 @@ from parcae.service.protocol import (
     Ping,
     Pong,
     State,
+    frame,
     new_nonce,
 )
 from parcae.service.serve import ServeSettings, serve
@@ -38,10 +38,9 @@ from parcae.service.session import Service, Session
 from parcae.service.sharing import Sharing
 from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
-from parcae.workloads.arrivals import draw_sequence
-from parcae.workloads.catalog import load_workload
-from parcae.workloads.random_streams import RandomStreams
+from parcae.simulation.simulator import simulate
+from parcae.workloads.archive import load_workload
+from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.service.running import serve_in_thread
 from tests.service.speaking import job_of, planner, service_of

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parcae.base.errors import PolicyError
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders as Planned
 from parcae.cluster.orders import first_come
 from parcae.cluster.state import ClusterState
-from parcae.errors import PolicyError
 from parcae.policies.learned import SHIPPED
 from parcae.policies.orders.kernels import OrderKind
-from parcae.service import board, live_tables, sharing, tables
+from parcae.service import admin as board
+from parcae.service import live_tables, sharing, tables
 from parcae.service.job_events import MOST_RUNNING
 from parcae.service.policies import LivePolicy, Planning, policies_for
 from parcae.service.protocol import (
@@ -46,7 +47,7 @@ from parcae.service.protocol import (
 from parcae.service.serve import ServeSettings, make_service, warm_up
 from parcae.service.session import Scope
 from parcae.service.sharing import Sharing
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 from tests.service.speaking import (
     NONCE,
     Speaker,

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from parcae.base.errors import ConfigError
 from parcae.cluster.kernels.serving import share_out_cores
-from parcae.errors import ConfigError
 from parcae.policies.orders.kernels import OrderKind
 from parcae.service import sharing
-from parcae.service.board import Board
+from parcae.service.admin import Board
 from parcae.service.live_tables import EndedJob
-from parcae.service.meaning import meaning_of
 from parcae.service.mirror import Mirror
 from parcae.service.policies import Plan
 from parcae.service.protocol import (
@@ -25,7 +24,7 @@ from parcae.service.protocol import (
     StageMessage,
     StageOrder,
 )
-from parcae.service.session import Service, Watcher
+from parcae.service.session import Service, Watcher, meaning_of
 from parcae.service.sharing import Sharing
 from tests.service.speaking import (
     Speaker,

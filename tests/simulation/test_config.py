@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from parcae.base.errors import ConfigError
 from parcae.cluster.state import ExecutorClass
-from parcae.errors import ConfigError
 from parcae.simulation.config import (
     SimulationConfig,
     WorldName,

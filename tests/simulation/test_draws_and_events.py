@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from parcae.base.errors import WorkloadError
 from parcae.cluster.state import World
-from parcae.errors import WorkloadError
-from parcae.policies.catalog import make_policy
+from parcae.decima.catalog import make_policy
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.future import NEVER_MS, Future, allocate_future
 from parcae.simulation.kernels.event_queue import (
@@ -21,8 +21,8 @@ from parcae.simulation.kernels.event_queue import (
     push,
     sort_in_place,
 )
-from parcae.simulation.kernels.task_durations import task_duration_ms
-from parcae.simulation.run import simulate
+from parcae.simulation.kernels.firing import task_duration_ms
+from parcae.simulation.simulator import simulate
 from parcae.simulation.tables import DurationMode, Interpolation, workload_tables
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations, Wave

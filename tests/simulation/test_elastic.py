@@ -8,23 +8,21 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from parcae.base.errors import PolicyError
 from parcae.cluster.kernels.virtual import advance_virtual_run
 from parcae.cluster.orders import blank_orders
 from parcae.cluster.state import allocate_virtual
 from parcae.cluster.trace import Trace
-from parcae.errors import PolicyError
 from parcae.evaluation.policies import resolve_policies
-from parcae.metrics.cluster import core_hours_per_job
-from parcae.policies.orders.kernels import OrderKind
-from parcae.policies.orders.play import play_many
+from parcae.policies.orders.kernels import OrderKind, play_many
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.many import SimulatorBatch
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
+from parcae.simulation.metrics import core_hours_per_job
+from parcae.simulation.simulator import Simulator, simulate
 from parcae.simulation.tables import DurationMode
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 from tests.oracle.cores_runs import GivenOrders, policy_of, sequence_of
 from tests.oracle.spark_world import Job
 

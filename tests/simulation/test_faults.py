@@ -8,12 +8,10 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from parcae.base.errors import ConfigError, PolicyError, WorkloadError
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.trace import Trace
-from parcae.errors import ConfigError, PolicyError, WorkloadError
-from parcae.metrics.cluster import utilization, wasted_share
-from parcae.metrics.summary import summarize
 from parcae.policies.orders.catalog import make_cores_policy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
@@ -21,10 +19,10 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.future import Status
 from parcae.simulation.many import SimulatorBatch
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
+from parcae.simulation.metrics import summarize, utilization, wasted_share
+from parcae.simulation.simulator import Simulator, simulate
+from parcae.workloads.archive import load_workload
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.catalog import load_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from tests.oracle.cores_runs import config_of, job_spec, policy_of, sequence_of, starts

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from parcae.simulation.config import SimulationConfig
-from parcae.simulation.load import mean_gap_ms, offered_load
+from parcae.simulation.config import SimulationConfig, mean_gap_ms, offered_load
 from parcae.workloads.job import Workload
 from tests.conftest import job
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from parcae.base.errors import PolicyError
 from parcae.cluster.decision import Decision
-from parcae.errors import PolicyError
-from parcae.policies.catalog import make_policy
+from parcae.decima.catalog import make_policy
+from parcae.decima.tpch import read_tpch_profiles
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.oracle import Oracle, OracleExecutor, OracleStage
 from parcae.simulation.oracle_policies import fair, static
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
+from parcae.simulation.simulator import Simulator, simulate
 from parcae.simulation.tables import DurationMode, Interpolation
-from parcae.workloads.arrivals import JobSequence, draw_sequence
-from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.synthetic import RandomDags, random_dags
-from parcae.workloads.tpch_profiles import read_tpch_profiles
 from tests.conftest import shared_data
 from tests.oracle.policies import sjf_cp, weighted_fair
 

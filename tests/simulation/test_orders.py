@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parcae.base.errors import PolicyError
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, blank_orders, first_come
 from parcae.cluster.state import NOT_YET, POOL, UNLIMITED
-from parcae.errors import PolicyError
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
+from parcae.simulation.simulator import Simulator, simulate
 from tests.conftest import arriving, batch, job
 from tests.oracle.cores_runs import GivenOrders, config_of, sequence_of
 from tests.oracle.spark_world import random_set

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
+from parcae.base.errors import PolicyError
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
-from parcae.errors import PolicyError
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.oracle import Oracle
-from parcae.simulation.run import simulate
-from parcae.workloads.arrivals import draw_sequence
-from parcae.workloads.random_streams import RandomStreams
+from parcae.simulation.simulator import simulate
+from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.conftest import arriving, batch, job
 

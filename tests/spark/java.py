@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.spark.build import compile_java, java_sources, plugin_folder
 from parcae.spark.home import find_jdk_tool, find_spark
 

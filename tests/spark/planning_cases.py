@@ -20,6 +20,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from parcae.base.files import write_text
 from parcae.cluster.kernels import virtual as virtual_kernels
 from parcae.cluster.kernels.estimates import LEAST_SHARE
 from parcae.cluster.kernels.guard import guard_orders
@@ -35,13 +36,12 @@ from parcae.cluster.state import (
     allocate,
     select,
 )
-from parcae.files import write_text
-from parcae.policies.order_rule.kernels import plan as plan_by_rule
-from parcae.policies.order_rule.policy import order_rule
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.kernels import plan as plan_by_formula
 from parcae.policies.orders.policy import plan_tables
 from parcae.policies.policy_file import PolicyFile, export_policy
+from parcae.policies.rule.kernels import plan as plan_by_rule
+from parcae.policies.rule.policy import order_rule
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.conftest import REPOSITORY

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.spark.home import SparkHome
 from parcae.spark.launch import environment
 

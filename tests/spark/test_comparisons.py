@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import parcae
-from parcae.errors import ConfigError, PolicyError
+from parcae.base.errors import ConfigError, PolicyError
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.learned import order_rule_checkpoint
-from parcae.policies.order_rule.policy import search_start
+from parcae.policies.rule.policy import search_start
 from parcae.spark import demo, fidelity
 from parcae.spark.applications import ReplayRequest
 from parcae.spark.demo import DemoConfig, DemoResult, run_demo

@@ -17,12 +17,18 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.base.texts import __version__
 from parcae.policies.policy_file import export_policy, write_policy
-from parcae.spark.build import plugin_folder, read_jar_note, sources_hash
-from parcae.spark.dist import COMPILED_AGAINST, build_wheel, fetch_spark
+from parcae.spark.build import (
+    COMPILED_AGAINST,
+    build_wheel,
+    fetch_spark,
+    plugin_folder,
+    read_jar_note,
+    sources_hash,
+)
 from parcae.spark.home import SparkHome, find_spark
-from parcae.version import __version__
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.conftest import REPOSITORY
@@ -38,7 +44,7 @@ def test_without_a_jdk_the_wheel_is_not_built(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     environment.pop("JAVA_HOME", None)
     environment["PYTHONPATH"] = str(REPOSITORY / "src")
-    command = [sys.executable, "-m", "parcae.spark.dist", str(tmp_path / "dist")]
+    command = [sys.executable, "-m", "parcae.spark.build", str(tmp_path / "dist")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("parcae: no JDK was found: no `javac`")

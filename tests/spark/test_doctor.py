@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from parcae.base.errors import ConfigError
+from parcae.base.texts import __version__
 from parcae.cli.main import app
-from parcae.errors import ConfigError
 from parcae.policies.policy_file import export_policy, write_policy
-from parcae.service.probe import greet
+from parcae.service.client import greet
 from parcae.spark import build as building
 from parcae.spark import doctor
 from parcae.spark.build import JarNote, build_plugin
-from parcae.spark.defaults import SparkDefaults
 from parcae.spark.doctor import Check, State, Target, examine
 from parcae.spark.home import SparkHome, find_spark
+from parcae.spark.launch import SparkDefaults
 from parcae.spark.linkage import check_fit
-from parcae.version import __version__
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.spark.fake_service import FakeService

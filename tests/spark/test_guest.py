@@ -17,7 +17,7 @@ import pytest
 
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.workloads.job import Workload
-from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.synthetic import chain
 from tests.spark.machine import Machine, wait_until
 

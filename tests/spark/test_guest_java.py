@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from parcae.policies.policy_file import export_policy, write_policy
-from parcae.workloads.catalog import load_workload
-from parcae.workloads.spark.fingerprint import plan_names
+from parcae.workloads.archive import load_workload
+from parcae.workloads.spark_log.plan import plan_names
 from tests.conftest import REPOSITORY
 from tests.spark.java import run_java
 from tests.spark.planning_cases import FIXTURE

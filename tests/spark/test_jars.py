@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from parcae.base.errors import ConfigError
+from parcae.base.texts import __version__
 from parcae.cli.main import app
-from parcae.errors import ConfigError
 from parcae.spark import build as building
 from parcae.spark.build import (
     JAVA_RELEASE,
@@ -31,7 +32,6 @@ from parcae.spark.build import (
 )
 from parcae.spark.home import SparkHome, find_java, find_spark, java_release
 from parcae.spark.linkage import check_fit, known_settings
-from parcae.version import __version__
 from tests.spark.needs import needs_spark
 
 

@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from parcae.base.errors import ConfigError
 from parcae.cli.main import app
-from parcae.errors import ConfigError
 from parcae.spark import build as building
 from parcae.spark.applications import running_service
 from parcae.spark.build import build_plugin, plugin_folder, sources_hash
-from parcae.spark.defaults import CLASS_PATH, PLUGINS, SparkDefaults
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
-from parcae.spark.launch import PluginSettings, spark_arguments
+from parcae.spark.launch import CLASS_PATH, PLUGINS, PluginSettings, SparkDefaults, spark_arguments
 from parcae.spark.linkage import PLUGIN_CLASS
 from tests.cli.running import run
 from tests.spark.needs import needs_spark

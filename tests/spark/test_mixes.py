@@ -8,23 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import WorkloadError
+from parcae.base.errors import WorkloadError
 from parcae.policies.orders.catalog import make_cores_policy
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
+from parcae.simulation.simulator import simulate
 from parcae.spark.fidelity import ClusterCosts, costly_workload, hand_over_ms, slept
-from parcae.spark.mixes import (
-    drawn_sleeps,
-    mix_json,
-    parents_first,
-    read_replayed,
-    warm_workload,
-)
-from parcae.workloads.arrivals import JobSequence, draw_sequence
-from parcae.workloads.catalog import load_workload
+from parcae.spark.mixes import drawn_sleeps, mix_json, parents_first, read_replayed, warm_workload
+from parcae.workloads.archive import load_workload
+from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
-from parcae.workloads.random_streams import RandomStreams
 
 COSTS = ClusterCosts(task=3.0, stage=7.0, job=11.0)
 

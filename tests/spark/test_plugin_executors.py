@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from parcae.errors import ParcaeError
+from parcae.base.errors import ParcaeError
 from parcae.spark.applications import ReplayRequest, replay, running_service
 from parcae.spark.build import build_plugin
 from parcae.spark.home import SparkHome, find_spark

@@ -11,10 +11,10 @@ import pytest
 
 from parcae.spark.build import compile_java, java_sources, plugin_folder
 from parcae.spark.home import find_spark
-from parcae.workloads.spark.application import SqlRecord
-from parcae.workloads.spark.events import JobStart, StageInfo
-from parcae.workloads.spark.naming import job_name
-from parcae.workloads.spark.plan import read_plan
+from parcae.workloads.spark_log.application import SqlRecord
+from parcae.workloads.spark_log.events import JobStart, StageInfo
+from parcae.workloads.spark_log.naming import job_name
+from parcae.workloads.spark_log.plan import read_plan
 from tests.spark.java import run_java
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from parcae.spark.home import find_spark
 from parcae.spark.launch import environment
-from parcae.workloads.spark_run import read_spark_run
+from parcae.workloads.spark_log.run import read_spark_run
 from tests.conftest import REPOSITORY
 from tests.spark.needs import needs_spark
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.spark.build import build_plugin, compile_java, java_sources, plugin_folder
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 from tests.spark.fake_kubernetes import fake_kubernetes

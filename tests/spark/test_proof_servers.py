@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.spark.build import build_plugin
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 from parcae.spark.launch import environment
-from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from tests.spark.machine import wait_until
 from tests.spark.proofs import (
     PLUGIN,

@@ -10,24 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, PolicyError
+from parcae.base.errors import ConfigError, PolicyError
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.learned import order_rule_checkpoint
-from parcae.policies.order_rule.policy import search_start
 from parcae.policies.orders.catalog import make_cores_policy
+from parcae.policies.rule.policy import search_start
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
+from parcae.simulation.simulator import simulate
 from parcae.spark.fidelity import ClusterCosts, FidelityConfig, MeasuredCluster
 from parcae.spark.home import SparkHome
-from parcae.spark.sizing_fidelity import (
-    SizingFidelity,
-    run_sizing_fidelity,
-    sleeping_mixes,
-)
+from parcae.spark.sizing_fidelity import SizingFidelity, run_sizing_fidelity, sleeping_mixes
 from parcae.spark.sizing_fidelity_page import page_text, rows
-from parcae.workloads.archive import write_workload
+from parcae.workloads.archive import load_workload, write_workload
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.catalog import load_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from tests.cli.running import run

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from parcae.base.errors import ConfigError, FormatError
 from parcae.cli.spark import app
-from parcae.errors import ConfigError, FormatError
 from parcae.spark import tpch_spark, tpch_study
 from parcae.spark.home import SparkHome
 from parcae.spark.tpch_busy import TaskTimes, Waits, busy_ms, busy_share, idle_while_waiting_share

@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.spark import tpch_spark
 from parcae.spark.applications import SparkFailedError
 from parcae.spark.home import find_spark

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from parcae.evaluation.statistics import Estimate
-from parcae.studies.reproduce.findings import Finding, Verdict
-from parcae.studies.reproduce.study import Origin, StudyResult, page
+from parcae.papers.findings import Finding, Verdict
+from parcae.papers.study import Origin, StudyResult, page
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
-from parcae.evaluation.compare import ClusterWorld, compare
-from parcae.files import locked_folder
-from parcae.learning.scenario import Scenario
-from parcae.metrics.objectives import Objective, missed_and_tardy
-from parcae.policies.checkpoint import read_checkpoint
-from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.studies.learn import (
+from parcae.api.study import (
     LearnRequest,
     default_arrivals,
     learn,
+    objective_ratio,
+    savings_paragraph,
 )
-from parcae.studies.savings import objective_ratio, savings_paragraph
+from parcae.base.errors import ConfigError
+from parcae.base.files import locked_folder
+from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.learning.scenario import Scenario
+from parcae.policies.checkpoint import read_checkpoint
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.objectives import Objective, missed_and_tardy
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.conftest import job
@@ -90,7 +91,7 @@ def test_learning_anew_removes_the_results_of_another_workload(
         (tmp_path / name).write_text("earlier")
     # Removed before the learning, which may be interrupted.
     monkeypatch.setattr(
-        "parcae.studies.learn._learn",
+        "parcae.api.study._learn",
         lambda *_: sorted(path.name for path in tmp_path.iterdir()),
     )
     request = LearnRequest(Scenario(_WORKLOAD, _CONFIG, "batch", 5), tmp_path)

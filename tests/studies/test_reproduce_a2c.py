@@ -9,19 +9,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
-from parcae.packing.config import PackingConfig
-from parcae.packing.sources import DrawnSource, LogSource
-from parcae.policies.a2c.layout import KIND, A2cSettings, Architecture
+from parcae.base.errors import ConfigError
+from parcae.papers.a2c import (
+    Curve,
+    Measured,
+    PieceStage,
+    convergence,
+    is_for,
+    learned_a2c,
+    orderings,
+    table4,
+)
+from parcae.papers.catalog import reproduce
+from parcae.papers.study import PackingRequest
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
-from parcae.policies.packing.catalog import make_packing_policy
-from parcae.studies.reproduce.a2c import Measured, orderings
-from parcae.studies.reproduce.a2c_architectures import Curve, convergence
-from parcae.studies.reproduce.a2c_log import PieceStage, table4
-from parcae.studies.reproduce.a2c_trainings import is_for, learned_a2c
-from parcae.studies.reproduce.catalog import reproduce
-from parcae.studies.reproduce.study import PackingRequest
-from parcae.workloads.rigid import RigidJobs
+from parcae.rigid.a2c.layout import KIND, A2cSettings, Architecture
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.policies.catalog import make_packing_policy
+from parcae.rigid.sources import DrawnSource, LogSource
 
 _LOG = Path(__file__).parents[2] / "../shared/data/swf/DOST-ASTI_COARE-Saliksik-2020-cln.swf"
 

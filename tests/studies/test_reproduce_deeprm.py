@@ -11,22 +11,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from parcae.base.errors import ConfigError, FormatError
 from parcae.cli.reproduce import reproduce_command
-from parcae.errors import ConfigError, FormatError
 from parcae.evaluation.statistics import METHODS, mean_estimate
-from parcae.packing.config import PackingConfig
-from parcae.packing.layout import Cost
-from parcae.packing.world import PackingBatch
-from parcae.policies.checkpoint import Checkpoint, write_checkpoint
-from parcae.policies.deeprm.layout import DeepRMSettings, initial_weights
-from parcae.policies.deeprm.policy import DeepRMPolicy
-from parcae.policies.packing.kernels.decisions import PackingKind
-from parcae.policies.packing.policy import HandMadePolicy
-from parcae.studies.reproduce.a2c import Measured
-from parcae.studies.reproduce.catalog import find_study, reproduce
-from parcae.studies.reproduce.deeprm import Curve
-from parcae.studies.reproduce.deeprm_withholding import slowdowns_by_size, withholding_of
-from parcae.studies.reproduce.packing import (
+from parcae.papers.a2c import Measured
+from parcae.papers.catalog import find_study, reproduce
+from parcae.papers.deeprm import Curve, slowdowns_by_size, withholding_of
+from parcae.papers.packing import (
     Stage,
     heuristics,
     label_of,
@@ -35,9 +26,17 @@ from parcae.studies.reproduce.packing import (
     setting_notes,
     source_at,
 )
-from parcae.studies.reproduce.study import PackingRequest, settings_of
-from parcae.workloads.random_streams import TUNING_SEED_START
-from parcae.workloads.rigid import RigidJobs
+from parcae.papers.study import PackingRequest, settings_of
+from parcae.policies.checkpoint import Checkpoint, write_checkpoint
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.deeprm.layout import DeepRMSettings, initial_weights
+from parcae.rigid.deeprm.policy import DeepRMPolicy
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.layout import Cost
+from parcae.rigid.policies.kernels.decisions import PackingKind
+from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.world import PackingBatch
+from parcae.workloads.arrivals import TUNING_SEED_START
 
 _ROWS = {
     "deeprm-fig4": "190%",
@@ -106,7 +105,7 @@ def test_waiting_times_are_those_between_arrival_and_start() -> None:
 def test_a_study_runs_to_its_table_picture_and_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("parcae.evaluation.packing.tuning._NUM_SEQUENCES", 20)
+    monkeypatch.setattr("parcae.rigid.evaluation.tuning._NUM_SEQUENCES", 20)
     rates = tuple(round(0.1 * k, 1) for k in range(1, 11)) if name == "deeprm-fig4" else (0.6, 0.7)
     result, files = reproduce(name, _request(tmp_path, rates), "parcae reproduce")
     assert _ROWS[name] in [row[0] for row in result.rows]

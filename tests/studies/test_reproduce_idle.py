@@ -8,17 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parcae.base.errors import ConfigError
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
-from parcae.errors import ConfigError
-from parcae.learning.recipes import fair_runs
+from parcae.decima.catalog import make_policy
+from parcae.decima.learning.recipes import fair_runs
+from parcae.decima.rule.policy import start_parameters
 from parcae.learning.scenario import Scenario
-from parcae.policies.catalog import make_policy
-from parcae.policies.checkpoint import write_checkpoint
-from parcae.policies.learned import rule_checkpoint
-from parcae.policies.rule.policy import start_parameters
-from parcae.simulation.config import SimulationConfig
-from parcae.studies.reproduce.idle import (
+from parcae.papers.idle import (
     AGENTS,
     at_busy,
     fig3,
@@ -30,12 +27,15 @@ from parcae.studies.reproduce.idle import (
     synthetic_scenario,
     table1,
 )
-from parcae.studies.reproduce.idle_lengths import bins_of, fig5, first_slot_s, pairs, slots_of
-from parcae.studies.reproduce.study import Study, StudyRequest
+from parcae.papers.idle_lengths import bins_of, fig5, first_slot_s, pairs, slots_of
+from parcae.papers.study import Study, StudyRequest
+from parcae.policies.checkpoint import write_checkpoint
+from parcae.policies.learned import rule_checkpoint
+from parcae.simulation.config import SimulationConfig
+from parcae.workloads.archive import load_workload
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import Workload
-from parcae.workloads.one_stage import synthetic_jobs
+from parcae.workloads.synthetic import synthetic_jobs
 from tests.conftest import arriving, job
 
 _HUGE = Workload("huge", (job("huge", (100, 8_880, ())),))

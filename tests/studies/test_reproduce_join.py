@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
-from parcae.evaluation.bounds import lower_bounds
-from parcae.metrics.cluster import makespan_ms
+from parcae.base.errors import ConfigError
+from parcae.decima.bounds import lower_bounds
+from parcae.papers.join import CriticalPath, Scripted, best_schedule, cluster, join_job
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
-from parcae.studies.reproduce.join import CriticalPath, Scripted, best_schedule, cluster, join_job
+from parcae.simulation.metrics import makespan_ms
+from parcae.simulation.simulator import simulate
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import JobSpec, Workload
 from tests.conftest import job

@@ -9,21 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, FormatError, PolicyError
+from parcae.base.errors import ConfigError, FormatError, PolicyError
+from parcae.decima.rule.policy import start_parameters
+from parcae.papers.multi_resource import asked_for, gather, heuristics, usable_arrivals, worlds
+from parcae.papers.multi_resource_sizes import BINS, bin_edges_ms, mean_by_bin, ratio_to
+from parcae.papers.multi_resource_time import busy_spans, facts, series_of
+from parcae.papers.study import RecordedSetting, StudyRequest, settings_of
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.learned import rule_checkpoint, setting_card
-from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig, decima_classes
-from parcae.studies.reproduce.multi_resource import (
-    asked_for,
-    gather,
-    heuristics,
-    usable_arrivals,
-    worlds,
-)
-from parcae.studies.reproduce.multi_resource_sizes import BINS, bin_edges_ms, mean_by_bin, ratio_to
-from parcae.studies.reproduce.multi_resource_time import busy_spans, facts, series_of
-from parcae.studies.reproduce.study import RecordedSetting, StudyRequest, settings_of
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from tests.metrics.hand_made import sequence, trace
@@ -108,7 +102,7 @@ def test_a_half_that_nothing_trains_on_may_have_too_few_jobs(
     all_worlds = worlds(request)
     log = all_worlds[1]
     assert (len(log.train.workload.jobs), len(log.test.workload.jobs)) == (2, 3)
-    monkeypatch.setattr("parcae.studies.reproduce.multi_resource.heuristics", lambda *_: ([], []))
+    monkeypatch.setattr("parcae.papers.multi_resource.heuristics", lambda *_: ([], []))
     assert [one.name for one in gather(request, log, all_worlds).contenders] == ["fair"]
 
 

@@ -12,19 +12,15 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.decima.catalog import make_policy
+from parcae.decima.graph.layout import DecimaSettings, FeatureSet
+from parcae.decima.learning.recipes import Recipe
 from parcae.evaluation.pictures import new_picture
 from parcae.evaluation.statistics import Estimate
-from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
-from parcae.metrics.objectives import Objective
-from parcae.policies.catalog import make_policy
-from parcae.policies.checkpoint import read_checkpoint
-from parcae.policies.decima.layout import DecimaSettings, FeatureSet
-from parcae.simulation.config import SimulationConfig, decima_classes
-from parcae.simulation.run import simulate
-from parcae.studies.reproduce.catalog import STUDIES, find_study, paper_setting
-from parcae.studies.reproduce.contest import (
+from parcae.papers.catalog import STUDIES, find_study, paper_setting
+from parcae.papers.contest import (
     Contender,
     Contest,
     averages_s,
@@ -34,10 +30,10 @@ from parcae.studies.reproduce.contest import (
     with_half_width,
     with_interval,
 )
-from parcae.studies.reproduce.cross_objectives import cross_objectives
-from parcae.studies.reproduce.curves import Curve, draw_curves
-from parcae.studies.reproduce.latency import fig15b, measure_latencies
-from parcae.studies.reproduce.learners import (
+from parcae.papers.cross_objectives import cross_objectives
+from parcae.papers.curves import Curve, draw_curves
+from parcae.papers.latency import fig15b, measure_latencies
+from parcae.papers.learners import (
     DecimaVariant,
     Learned,
     budget_notes,
@@ -46,11 +42,11 @@ from parcae.studies.reproduce.learners import (
     recipe_words,
     short_config,
 )
-from parcae.studies.reproduce.pictures import bar_panels, line_panel, save, save_bars
-from parcae.studies.reproduce.robustness import gap_arrivals
-from parcae.studies.reproduce.shifts import shifts
-from parcae.studies.reproduce.stream import series_facts
-from parcae.studies.reproduce.study import (
+from parcae.papers.pictures import bar_panels, line_panel, save, save_bars
+from parcae.papers.robustness import gap_arrivals
+from parcae.papers.shifts import shifts
+from parcae.papers.stream import series_facts
+from parcae.papers.study import (
     Origin,
     StudyRequest,
     StudyResult,
@@ -58,10 +54,13 @@ from parcae.studies.reproduce.study import (
     settings_of,
     write_study,
 )
-from parcae.workloads.arrivals import ArrivalProcess
-from parcae.workloads.catalog import load_workload
+from parcae.policies.checkpoint import read_checkpoint
+from parcae.simulation.config import SimulationConfig, decima_classes
+from parcae.simulation.objectives import Objective
+from parcae.simulation.simulator import simulate
+from parcae.workloads.archive import load_workload
+from parcae.workloads.arrivals import TUNING_SEED_START, ArrivalProcess
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import TUNING_SEED_START
 from parcae.workloads.synthetic import chain, toy_workload
 from tests.conftest import arriving
 
@@ -197,7 +196,7 @@ def test_shifts_resizes_a_cluster_of_executor_classes(
         sizes.append(case.config.total_executors)
         return one
 
-    monkeypatch.setattr("parcae.studies.reproduce.shifts.contest", note)
+    monkeypatch.setattr("parcae.papers.shifts.contest", note)
     result = shifts(request)
     named_sizes = [row[0].split(", ")[-1] for row in result.rows]
     shown = [int(text.split()[0]) for text in named_sizes if text.endswith("executors")]
@@ -210,7 +209,7 @@ def test_shifts_resizes_a_cluster_of_executor_classes(
 def test_a_rule_that_costs_nothing_at_its_objective_gives_no_ratios(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "parcae.studies.reproduce.cross_objectives"
+    module = "parcae.papers.cross_objectives"
 
     def costs(learned: Learned, scenario: Scenario, seeds: range) -> np.ndarray:
         # Of the jobs of one rule alone, none misses its deadline.

@@ -13,10 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from parcae.cli.reproduce import reproduce_command
-from parcae.policies.checkpoint import read_checkpoint
-from parcae.policies.decima.layout import DecimaSettings, FeatureSet
-from parcae.simulation.config import SimulationConfig, decima_classes
-from parcae.studies.reproduce.catalog import (
+from parcae.decima.graph.layout import DecimaSettings, FeatureSet
+from parcae.papers.catalog import (
     CLASS_STUDIES,
     DECIMA_SETTINGS_STUDIES,
     REPLACED_BY_POLICIES,
@@ -24,8 +22,10 @@ from parcae.studies.reproduce.catalog import (
     UNUSED,
     reproduce,
 )
-from parcae.studies.reproduce.study import StudyRequest, StudyResult
-from parcae.studies.reproduce.trainings import STUDIES_WITH_FINDINGS
+from parcae.papers.study import StudyRequest, StudyResult
+from parcae.papers.trainings import STUDIES_WITH_FINDINGS
+from parcae.policies.checkpoint import read_checkpoint
+from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.workloads.archive import write_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parcae.studies.reproduce.supervised import Examples, accuracy, graph_batch, learn_critical_path
+from parcae.papers.supervised import Examples, accuracy, graph_batch, learn_critical_path
 from tests.conftest import job
 
 

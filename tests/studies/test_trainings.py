@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.decima.graph.layout import DecimaSettings, FeatureSet
 from parcae.evaluation.statistics import Estimate
-from parcae.policies.decima.layout import DecimaSettings, FeatureSet
+from parcae.papers import catalog
+from parcae.papers.findings import Finding, Verdict, over_trainings
+from parcae.papers.study import PackingRequest, StudyRequest, StudyResult
+from parcae.papers.trainings import STUDIES_WITH_FINDINGS, reproduce_often
 from parcae.simulation.config import SimulationConfig
-from parcae.studies.reproduce import catalog
-from parcae.studies.reproduce.findings import Finding, Verdict, over_trainings
-from parcae.studies.reproduce.study import PackingRequest, StudyRequest, StudyResult
-from parcae.studies.reproduce.trainings import STUDIES_WITH_FINDINGS, reproduce_often
 from parcae.workloads.synthetic import RandomDags, random_dags
 
 _NAME = "decima-fig23"
@@ -106,7 +106,7 @@ def test_a_run_without_its_page_is_repeated(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("parcae.studies.reproduce.study.page", full)
+        patch.setattr("parcae.papers.study.page", full)
         with pytest.raises(OSError, match="no space"):
             reproduce_often(_NAME, _request(tmp_path), 2)
     reproduce_often(_NAME, _request(tmp_path), 2)
@@ -183,7 +183,7 @@ def test_a_study_that_trains_refuses_other_seeds_before_it_runs(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("policies were compared")
 
-    monkeypatch.setattr("parcae.studies.reproduce.contest.compare", never)
+    monkeypatch.setattr("parcae.papers.contest.compare", never)
     request = _request(tmp_path) if name in catalog.STUDIES else PackingRequest(tmp_path)
     with pytest.raises(ConfigError, match=rf"seed is {seed}: give 0 to 255"):
         catalog.reproduce(name, replace(request, seed=seed))
@@ -199,7 +199,7 @@ def test_too_many_jobs_for_a_search_of_all_orders_are_refused_before_the_trainin
     def never(*_: object) -> None:
         raise AssertionError("a network was trained")
 
-    monkeypatch.setattr("parcae.studies.reproduce.orders.train_decima", never)
+    monkeypatch.setattr("parcae.papers.orders.train_decima", never)
     with pytest.raises(ConfigError, match="the exhaustive search takes at most 12 jobs"):
         catalog.reproduce("decima-fig22", replace(_request(tmp_path), num_jobs=13))
 

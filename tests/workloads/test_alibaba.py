@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import ConfigError, FormatError
-from parcae.workloads.alibaba import SHORTEST_TASK_MS, read_alibaba
-from parcae.workloads.alibaba_instances import InstanceDurations
+from parcae.base.errors import ConfigError, FormatError
+from parcae.decima.alibaba import SHORTEST_TASK_MS, InstanceDurations, read_alibaba
 from tests.conftest import shared_data
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from parcae.errors import ConfigError, FormatError, InputError
-from parcae.workloads.allocation import Allocation, PoolSpec, read_allocation
+from parcae.base.errors import ConfigError, FormatError, InputError
+from parcae.workloads.pools import Allocation, PoolSpec, read_allocation
 
 # As in Spark's conf/fairscheduler.xml.template.
 _XML = """<?xml version="1.0"?>

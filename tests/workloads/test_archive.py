@@ -11,9 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from parcae.errors import FormatError, WorkloadError
-from parcae.workloads.archive import read_workload, write_workload
-from parcae.workloads.catalog import load_workload
+from parcae.base.errors import FormatError, WorkloadError
+from parcae.workloads.archive import load_workload, read_workload, write_workload
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import JobSpec, Workload
 from parcae.workloads.synthetic import RandomDags, random_dags

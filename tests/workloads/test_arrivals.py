@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from parcae.api.runs import simulate
-from parcae.errors import ConfigError, WorkloadError
+from parcae.base.errors import ConfigError, WorkloadError
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.uncertainty import draw_run_factors
+from parcae.simulation.tables import draw_run_factors
 from parcae.workloads.arrivals import (
     ArrivalProcess,
     JobSequence,
+    RandomStreams,
     draw_sequence,
     process_like,
     recorded_sequence,
     without_breaks,
 )
+from parcae.workloads.durations import LARGEST_WORK_MS
 from parcae.workloads.job import JobSpec, Workload
-from parcae.workloads.limits import LARGEST_WORK_MS
-from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import chain
 
 _WORKLOAD = Workload("two", (chain(1, 10, 1_000, "a"), chain(2, 5, 3_000, "b")), weights=(1.0, 3.0))

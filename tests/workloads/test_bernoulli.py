@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
-from parcae.workloads.bernoulli import (
+from parcae.base.errors import ConfigError
+from parcae.rigid.bernoulli import (
     CODE,
     PAPER,
     JobMix,

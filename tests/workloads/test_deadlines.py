@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import ConfigError, FormatError, WorkloadError
+from parcae.base.errors import ConfigError, FormatError, WorkloadError
 from parcae.workloads.archive import read_workload, write_workload
-from parcae.workloads.deadlines import (
+from parcae.workloads.describe import fingerprint
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.tables import (
     deadline_notes,
     parse_deadline_ms,
     read_deadlines,
     with_deadlines,
 )
-from parcae.workloads.describe import fingerprint
-from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 
 def _workload(*names: str) -> Workload:

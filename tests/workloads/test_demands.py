@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
-from parcae.workloads.alibaba import DECIMA_STEPS, read_alibaba
+from parcae.base.errors import ConfigError
+from parcae.decima.alibaba import DECIMA_STEPS, read_alibaba
 from parcae.workloads.demands import (
     half,
     in_memory_units,

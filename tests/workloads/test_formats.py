@@ -13,8 +13,7 @@ import polars as pl
 import pytest
 import zstandard
 
-from parcae.workloads.archive import write_workload
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload, write_workload
 from parcae.workloads.formats import guess_format
 from tests.cli.running import run
 from tests.conftest import shared_data

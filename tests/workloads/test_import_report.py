@@ -2,7 +2,7 @@
 
 import pytest
 
-from parcae.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError, FormatError
 from parcae.workloads.import_report import BadRows
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, WorkloadError
+from parcae.base.errors import ConfigError, WorkloadError
+from parcae.workloads.demands import with_parallelism_model
 from parcae.workloads.describe import describe_workload, sample_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
-from parcae.workloads.parallelism import with_parallelism_model
 from parcae.workloads.synthetic import RandomDags, chain, random_dags, toy_workload
 from tests.conftest import job
 

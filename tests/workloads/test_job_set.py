@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import FormatError, WorkloadError
+from parcae.base.errors import FormatError, WorkloadError
 from parcae.workloads.job import Workload
-from parcae.workloads.job_set import read_job_sets
+from parcae.workloads.job_sets import read_job_sets
 from parcae.workloads.synthetic import chain
 
 _WORKLOAD = Workload("w", (chain(1, 1, 1, "q1-2g"), chain(1, 1, 1, "q2-5g")))

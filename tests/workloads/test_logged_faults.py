@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, FormatError, WorkloadError
+from parcae.base.errors import ConfigError, FormatError, WorkloadError
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import Faults, check_losses, parse_faults, resolve_faults
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.describe import describe_workload, fingerprint
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.faults import LoggedFaults, combined
-from parcae.workloads.job import JobSpec, StageSpec, Workload
-from parcae.workloads.spark.application import ApplicationLog
-from parcae.workloads.spark.events import parse_event
-from parcae.workloads.spark.faults import logged_faults
-from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec, Workload, combined
+from parcae.workloads.spark_log.application import ApplicationLog
+from parcae.workloads.spark_log.event_log import logged_faults, read_spark_event_logs
+from parcae.workloads.spark_log.events import parse_event
 from tests.conftest import job
 from tests.workloads.spark_log_builder import (
     executor,

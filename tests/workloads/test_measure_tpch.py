@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.workloads import measure_tpch as measuring
 from parcae.workloads import tpch_tools
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 from parcae.workloads.measure_tpch import (
     MeasureConfig,
     finished,

@@ -1,12 +1,10 @@
 import pytest
 
-from parcae.errors import ConfigError
-from parcae.workloads.arrivals import draw_sequence
-from parcae.workloads.catalog import load_workload
-from parcae.workloads.faults import LoggedFaults
-from parcae.workloads.job import Workload
-from parcae.workloads.one_stage import mixed, one_stage
-from parcae.workloads.random_streams import RandomStreams
+from parcae.base.errors import ConfigError
+from parcae.workloads.archive import load_workload
+from parcae.workloads.arrivals import RandomStreams, draw_sequence
+from parcae.workloads.job import LoggedFaults, Workload
+from parcae.workloads.synthetic import mixed, one_stage
 from tests.conftest import job
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from parcae.errors import ConfigError, FormatError, WorkloadError
-from parcae.workloads.packing_sets import read_packing_sets
+from parcae.base.errors import ConfigError, FormatError, WorkloadError
+from parcae.rigid.job_sets import read_packing_sets
 from tests.conftest import shared_data
 
 _PARAMS = {"job_slots": 5, "backlog_size": 0, "time_horizon": 20, "capacity": 10}

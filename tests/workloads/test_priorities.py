@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import ConfigError, FormatError
-from parcae.workloads.job_table import JobLine, JobTable
-from parcae.workloads.priorities import priorities_of, read_priorities
+from parcae.base.errors import ConfigError, FormatError
+from parcae.workloads.tables import JobLine, JobTable, priorities_of, read_priorities
 
 
 def _table(*lines: JobLine[int]) -> JobTable[int]:

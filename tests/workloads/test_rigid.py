@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.errors import WorkloadError
-from parcae.workloads.rigid import RigidJobs
+from parcae.base.errors import WorkloadError
+from parcae.rigid.jobs import RigidJobs
 
 _GOOD: dict[str, Any] = {
     "arrival": [0, 1],

@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 
 import parcae.workloads
-from parcae.errors import WorkloadError
+from parcae.base.errors import WorkloadError
 from parcae.workloads.archive import read_workload, write_workload
-from parcae.workloads.demands import in_memory_units, prepare
+from parcae.workloads.demands import in_memory_units, prepare, with_parallelism_model
 from parcae.workloads.describe import describe_workload, fingerprint
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, Workload
-from parcae.workloads.parallelism import with_parallelism_model
-from parcae.workloads.spark.spread import log_sigma, scaled, spread_of_runs
-from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
+from parcae.workloads.spark_log.profile import log_sigma, scaled, spread_of_runs
 from tests.workloads.spark_log_builder import (
     executor,
     job_end,

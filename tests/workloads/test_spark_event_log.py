@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 import parcae.workloads
-from parcae.errors import FormatError
+from parcae.base.errors import FormatError
 from parcae.workloads.job import Workload
-from parcae.workloads.spark.dag import JobRun, are_one_at_a_time
-from parcae.workloads.spark.events import JobStart
-from parcae.workloads.spark.naming import job_name
-from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
+from parcae.workloads.spark_log.events import JobStart
+from parcae.workloads.spark_log.naming import job_name
 from tests.workloads.spark_log_builder import (
     executor,
     job_end,

@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from parcae.workloads.durations import Wave
-from parcae.workloads.spark.application import ApplicationLog, TaskColumns
-from parcae.workloads.spark.dag import JobRun, job_runs
-from parcae.workloads.spark.durations import level_bucket, place_tasks
-from parcae.workloads.spark.events import Outcome, parse_event
+from parcae.workloads.spark_log.application import ApplicationLog, TaskColumns
+from parcae.workloads.spark_log.dag import JobRun, job_runs
+from parcae.workloads.spark_log.durations import level_bucket, place_tasks
+from parcae.workloads.spark_log.events import Outcome, parse_event
 from tests.workloads.spark_log_builder import (
     executor,
     job_end,

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import zstandard
 
-from parcae.errors import FormatError
-from parcae.workloads.spark.files import find_logs
-from parcae.workloads.spark_event_log import read_spark_event_logs
-from parcae.workloads.spark_run import read_spark_run
+from parcae.base.errors import FormatError
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
+from parcae.workloads.spark_log.files import find_logs
+from parcae.workloads.spark_log.run import read_spark_run
 from tests.workloads.spark_log_builder import (
     application_start,
     executor,

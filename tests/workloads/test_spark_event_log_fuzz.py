@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import parcae.workloads
-from parcae.errors import FormatError, WorkloadError
-from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.base.errors import FormatError, WorkloadError
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from tests.workloads.spark_log_builder import small_log
 
 PACKED = (

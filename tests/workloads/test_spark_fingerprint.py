@@ -6,8 +6,8 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from parcae.workloads.spark.fingerprint import plan_name, shape_name
-from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
+from parcae.workloads.spark_log.plan import plan_name, shape_name
 from tests.conftest import REPOSITORY
 
 _PLANS = json.loads(

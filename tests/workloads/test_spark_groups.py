@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from parcae.workloads.spark.application import ApplicationLog, SqlRecord
-from parcae.workloads.spark.events import JobStart
-from parcae.workloads.spark.groups import JobGroup, completion_ms, job_groups, submission_ms
-from parcae.workloads.spark.plan import Plan
+from parcae.workloads.spark_log.application import ApplicationLog, SqlRecord
+from parcae.workloads.spark_log.events import JobStart
+from parcae.workloads.spark_log.naming import JobGroup, completion_ms, job_groups, submission_ms
+from parcae.workloads.spark_log.plan import Plan
 
 
 def _job(job_id: int, submission_ms: int = 0, **properties: str) -> JobStart:

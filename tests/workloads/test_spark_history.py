@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from parcae.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError, FormatError
 from parcae.workloads.readers import read_workload
-from parcae.workloads.spark_event_log import read_spark_event_logs
-from parcae.workloads.spark_history import Wanted
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
+from parcae.workloads.spark_log.history import Wanted
 from tests.cli.running import run
 from tests.workloads.history_server_double import Served, serving
 from tests.workloads.spark_log_builder import small_log

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from parcae.workloads.spark.events import JobStart
-from parcae.workloads.spark.fingerprint import NAME_PROPERTY
-from parcae.workloads.spark.naming import job_name
+from parcae.workloads.spark_log.events import JobStart
+from parcae.workloads.spark_log.naming import job_name
+from parcae.workloads.spark_log.plan import NAME_PROPERTY
 
 _BATCH = "id = 0a1b2c3d-4e5f\nrunId = 9f8e-7d6c\nbatch = "
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from parcae.workloads.durations import Wave
-from parcae.workloads.spark.application import TaskColumns
-from parcae.workloads.spark.dag import JobRun, StageRun, are_one_at_a_time
-from parcae.workloads.spark.durations import StageSamples, place_tasks
-from parcae.workloads.spark.profile import merge_runs
+from parcae.workloads.spark_log.application import TaskColumns
+from parcae.workloads.spark_log.dag import JobRun, StageRun, are_one_at_a_time
+from parcae.workloads.spark_log.durations import StageSamples, place_tasks
+from parcae.workloads.spark_log.profile import merge_runs
 
 
 def _stage(kind: str, num_tasks: int, *parents: int) -> StageRun:

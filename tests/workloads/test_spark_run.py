@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from parcae.errors import FormatError
-from parcae.workloads.catalog import BUNDLED
+from parcae.base.errors import FormatError
+from parcae.workloads.archive import BUNDLED
 from parcae.workloads.recorded_run import NO_JOB, NOT_COMPLETED, JobOutcome, RecordedRun
-from parcae.workloads.spark.events import Outcome, parse_event
-from parcae.workloads.spark_run import read_spark_run
+from parcae.workloads.spark_log.events import Outcome, parse_event
+from parcae.workloads.spark_log.run import read_spark_run
 from tests.conftest import shared_data
 from tests.workloads.spark_log_builder import (
     application_start,

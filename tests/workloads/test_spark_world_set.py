@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.errors import FormatError, InputError, WorkloadError
-from parcae.workloads.allocation import PoolSpec
-from parcae.workloads.spark_world_set import (
+from parcae.base.errors import FormatError, InputError, WorkloadError
+from parcae.workloads.job_sets import (
     SPARK_WORLD_FORMAT,
     holds_spark_world_sets,
     read_spark_world_sets,
 )
+from parcae.workloads.pools import PoolSpec
 from tests.conftest import shared_data
 from tests.oracle.spark_world import random_set
 

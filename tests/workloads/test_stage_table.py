@@ -14,13 +14,13 @@ import polars as pl
 import pytest
 import zstandard
 
-from parcae.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError, FormatError
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import Workload
 from parcae.workloads.readers import read_workload
-from parcae.workloads.spark_event_log import read_spark_event_logs
-from parcae.workloads.stage_cells import MAX_RELATIVE_SPREAD, samples_of_spread
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
+from parcae.workloads.stage_table import MAX_RELATIVE_SPREAD, samples_of_spread
 from tests.workloads.spark_log_builder import lz4_blocks, small_log
 
 #: Two runs of one job; the second scans for twice as long.
@@ -419,7 +419,7 @@ def test_folders_and_pipes_are_refused_and_compressed_text_is_bounded(
         name = packed if pack is gzip.compress else packed.with_suffix("")
         name.write_bytes(pack(_write(tmp_path / f"s.{kind}", ROWS).read_bytes()))
         assert read_workload(kind, [name])[1].num_rows == len(ROWS)
-    monkeypatch.setattr("parcae.loader.MAX_FILE_BYTES", 100)
+    monkeypatch.setattr("parcae.base.loader.MAX_FILE_BYTES", 100)
     with pytest.raises(FormatError, match=r"more than .* of data"):
         read_workload(kind, [packed])
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import ConfigError, WorkloadError
-from parcae.workloads.rigid import RigidJobs
-from parcae.workloads.stepped import to_steps
-from parcae.workloads.swf import read_swf
+from parcae.base.errors import ConfigError, WorkloadError
+from parcae.rigid.jobs import RigidJobs, to_steps
+from parcae.rigid.swf import read_swf
 
 _LOG = Path(__file__).parents[2] / "../shared/data/swf/DOST-ASTI_COARE-Saliksik-2020-cln.swf"
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from parcae.errors import ConfigError, FormatError
-from parcae.workloads.swf import read_swf
-from parcae.workloads.swf_lines import Field
+from parcae.base.errors import ConfigError, FormatError
+from parcae.rigid.swf import Field, read_swf
 from tests.conftest import shared_data
 
 _HEADER = "; MaxNodes: 4\n; MaxProcs: 16\n"

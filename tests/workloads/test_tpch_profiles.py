@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.errors import FormatError
+from parcae.base.errors import FormatError
+from parcae.decima.pickle_free import read_plain_pickle
+from parcae.decima.tpch import LEVELS, read_tpch_profiles
 from parcae.workloads.describe import fingerprint
-from parcae.workloads.pickle_free import read_plain_pickle
-from parcae.workloads.tpch_profiles import LEVELS, read_tpch_profiles
 from tests.conftest import shared_data
 
 

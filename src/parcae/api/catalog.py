@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 from parcae.workloads.job import Workload
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def read_event_logs(
     Raises:
         FormatError: no event log, or one that cannot be read.
     """
-    from parcae.workloads.spark_event_log import read_spark_event_logs
+    from parcae.workloads.spark_log.event_log import read_spark_event_logs
 
     paths = [logs] if isinstance(logs, str | Path) else logs
     return read_spark_event_logs([Path(path) for path in paths], key=key, recorded=recorded)[0]

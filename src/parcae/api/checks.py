@@ -6,7 +6,7 @@ import reprlib
 
 import numpy as np
 
-from parcae.errors import ConfigError, no_cluster
+from parcae.base.errors import ConfigError, no_cluster
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from parcae.errors import ConfigError, refuse_unknown, refused_settings
+from parcae.base.errors import ConfigError, refuse_unknown, refused_settings
 from parcae.simulation.config import ONLY_EXECUTORS, SimulationConfig, WorldName
-from parcae.simulation.uncertainty import parse_estimate_error
+from parcae.simulation.tables import parse_estimate_error
 
 
 class Cluster(SimulationConfig):

@@ -9,14 +9,13 @@ import numpy as np
 
 from parcae.api.checks import check_cluster, check_jobs, check_seeds
 from parcae.api.policies import PolicyLike, policy_object
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.base.extras import naming_extras
 from parcae.evaluation.compare import ClusterWorld, Comparison
 from parcae.evaluation.compare import compare as compare_policies
 from parcae.evaluation.world import Progress
-from parcae.extras import naming_extras
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.random_streams import check_seed
+from parcae.workloads.arrivals import JobSequence, check_seed
 
 
 def compare(

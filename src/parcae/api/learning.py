@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parcae.api.checks import check_cluster, check_jobs, check_seeds
-from parcae.errors import ConfigError
-from parcae.extras import naming_extras
+from parcae.base.errors import ConfigError
+from parcae.base.extras import naming_extras
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.arrivals import JobSequence
 
 if TYPE_CHECKING:
-    from parcae.metrics.objectives import ObjectiveFunction
-    from parcae.studies.learn import Learned
+    from parcae.api.study import Learned
+    from parcae.simulation.objectives import ObjectiveFunction
 
 Progress = Callable[[float, float, str], None]
 
@@ -41,7 +41,7 @@ def learn(
         cluster: the cluster to learn for.
         folder: where the policies, the comparison and the report are written; those of an earlier
             learning are removed first.
-        objective: what to minimise: a name of `parcae.metrics.objectives.Objective`, or (cores
+        objective: what to minimise: a name of `parcae.simulation.objectives.Objective`, or (cores
             world) a function of the finished jobs, a number from 0 on, smaller for a better run.
         minutes: time for tuning and training together.
         seeds: held-out runs of the comparison.
@@ -62,10 +62,10 @@ def learn(
         raise ConfigError(f"minutes is {minutes}: give {_LEAST_MINUTES} or more")
     check_seeds(seeds)
     with naming_extras():
+        from parcae.api.study import LearnRequest
+        from parcae.api.study import learn as learn_scenario
         from parcae.learning.scenario import Scenario, check_search_seed
-        from parcae.metrics.objectives import parse_objective
-        from parcae.studies.learn import LearnRequest
-        from parcae.studies.learn import learn as learn_scenario
+        from parcae.simulation.objectives import parse_objective
 
         check_search_seed(seed)
         minimised = parse_objective(objective) if isinstance(objective, str) else objective

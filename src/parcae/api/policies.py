@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from parcae.api.views import JobView, SchedulerView
+from parcae.base.errors import PolicyError
 from parcae.cluster.decision import Decision, Policy
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, Planner, first_come
-from parcae.errors import PolicyError
 from parcae.evaluation.policies import AnyPolicy, resolve_policies
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import CompiledPolicy
+from parcae.simulation.simulator import CompiledPolicy
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload
 

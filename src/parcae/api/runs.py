@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 from parcae.api.checks import check_cluster, check_jobs
 from parcae.api.policies import PolicyLike, resolve
+from parcae.base.extras import naming_extras
+from parcae.base.texts import s_from_ms
 from parcae.cluster.trace import Trace
-from parcae.extras import naming_extras
-from parcae.metrics.deadlines import missed_and_tardiness
-from parcae.metrics.summary import RunSummary, summarize
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate as play
-from parcae.units import s_from_ms
-from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.random_streams import check_seed
+from parcae.simulation.metrics import RunSummary, missed_and_tardiness, summarize
+from parcae.simulation.simulator import simulate as play
+from parcae.workloads.arrivals import JobSequence, check_seed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -71,25 +69,25 @@ class Run:
     def deadlines(self) -> dict[str, float | int]:
         """How the run did against its deadlines; empty if the workload has none.
 
-        See `parcae.metrics.deadlines.missed_and_tardiness`.
+        See `parcae.simulation.metrics.missed_and_tardiness`.
         """
         return missed_and_tardiness(self.trace, self.jobs)
 
     def to_frame(self) -> pl.DataFrame:
-        """One row a job; see `parcae.evaluation.frames.jobs_frame`."""
-        from parcae.evaluation.frames import jobs_frame
+        """One row a job; see `parcae.evaluation.per_job.jobs_frame`."""
+        from parcae.evaluation.per_job import jobs_frame
 
         return jobs_frame(self.trace)
 
     def tasks(self) -> pl.DataFrame:
-        """One row a task; see `parcae.evaluation.frames.tasks_frame`."""
-        from parcae.evaluation.frames import tasks_frame
+        """One row a task; see `parcae.evaluation.per_job.tasks_frame`."""
+        from parcae.evaluation.per_job import tasks_frame
 
         return tasks_frame(self.trace)
 
     def decisions(self) -> pl.DataFrame:
-        """One row a decision of Decima's world; see `parcae.evaluation.frames.decisions_frame`."""
-        from parcae.evaluation.frames import decisions_frame
+        """One row a decision of Decima's world; see `parcae.evaluation.per_job.decisions_frame`."""
+        from parcae.evaluation.per_job import decisions_frame
 
         return decisions_frame(self.trace)
 
@@ -103,8 +101,7 @@ class Run:
             OSError: the file cannot be written.
         """
         with naming_extras():
-            from parcae.evaluation.cluster_gantt import cluster_chart
-            from parcae.evaluation.gantt import write_gantt
+            from parcae.evaluation.gantt import cluster_chart, write_gantt
 
             write_gantt([cluster_chart(self.trace)], Path(path))
         return Path(path)

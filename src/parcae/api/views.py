@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from parcae.base.texts import s_from_ms
 from parcae.cluster.kernels.estimates import remaining_ms, total_ms
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import NO_PROFILE, World
-from parcae.units import s_from_ms
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,16 +9,9 @@ import typer
 
 from parcae.cli.checks import Only, finite, refusing
 from parcae.cli.groups import with_groups
-from parcae.cli.options import (
-    MOST,
-    JsonOption,
-    SizeOptions,
-    WorldOption,
-    one_size,
-    world_of,
-)
+from parcae.cli.options import MOST, JsonOption, SizeOptions, WorldOption, one_size, world_of
 from parcae.cli.policy_names import names_in
-from parcae.workloads.limits import MOST_EXECUTORS
+from parcae.workloads.durations import MOST_EXECUTORS
 
 if TYPE_CHECKING:
     from parcae.evaluation.benchmark import CoresBenchmark
@@ -68,7 +61,7 @@ def simulator_command(
     Example: parcae bench simulator --json
     """
     from parcae.evaluation.benchmark import benchmark_cores, benchmark_simulator
-    from parcae.workloads.catalog import load_workload
+    from parcae.workloads.archive import load_workload
 
     # The default of the other commands.
     size = one_size(cluster.executors, cluster.cores) or 50
@@ -142,8 +135,8 @@ def decision_command(
 
     Example: parcae bench decision --json
     """
-    from parcae.evaluation.decision_benchmark import benchmark_decisions
-    from parcae.workloads.catalog import load_workload
+    from parcae.evaluation.benchmark import benchmark_decisions
+    from parcae.workloads.archive import load_workload
 
     chosen = world_of(world, {})
     default = "srpt,psbs,tuned,parcae" if chosen.value == "cores" else "tuned,parcae,decima"
@@ -194,13 +187,13 @@ def training_command(
 
     Example: parcae bench training --json
     """
-    from parcae.learning.benchmark import benchmark_training
+    from parcae.decima.graph.layout import DecimaSettings
+    from parcae.decima.learning.benchmark import benchmark_training
+    from parcae.decima.learning.recipes import parse_recipe
     from parcae.learning.config import override
-    from parcae.learning.recipes import parse_recipe
     from parcae.learning.scenario import Scenario
-    from parcae.policies.decima.layout import DecimaSettings
     from parcae.simulation.config import SimulationConfig
-    from parcae.workloads.catalog import load_workload
+    from parcae.workloads.archive import load_workload
 
     scenario = Scenario(load_workload(workload), SimulationConfig(), "batch", 20)
     settings = override(DecimaSettings(), decima or [])
@@ -242,7 +235,7 @@ def service_command(
     Example: parcae bench service --json
     """
     from parcae.service.benchmark import benchmark_service
-    from parcae.workloads.catalog import load_workload
+    from parcae.workloads.archive import load_workload
 
     rows = benchmark_service(
         load_workload(workload),
@@ -289,7 +282,7 @@ def packing_command(
 
     Example: parcae bench packing --json
     """
-    from parcae.learning.packing.benchmark import benchmark_packing
+    from parcae.rigid.benchmark import benchmark_packing
 
     result = benchmark_packing(rate, clusters, repetitions)
     if as_json:

@@ -55,8 +55,8 @@ def bounds_command(
 
     Example: parcae bounds tpch --jobs 6 --executors 20 --orders
     """
-    from parcae.evaluation.bounds import lower_bounds
-    from parcae.units import s_from_ms
+    from parcae.base.texts import s_from_ms
+    from parcae.decima.bounds import lower_bounds
 
     options = ClusterOptions(
         world=cluster.world,
@@ -97,9 +97,8 @@ def bounds_command(
 
 def _best_order(sequence: JobSequence, config: SimulationConfig, seed: int) -> dict[str, Any]:
     """Search for the best order of the jobs, with a progress bar; the result as JSON."""
-    from parcae.evaluation.bounds import simplified
-    from parcae.evaluation.order_search import best_job_order
-    from parcae.units import s_from_ms
+    from parcae.base.texts import s_from_ms
+    from parcae.decima.bounds import best_job_order, simplified
 
     with telling("orders", is_often=True) as say:
         best = best_job_order(

@@ -18,7 +18,7 @@ from parcae.cli.streams import outlive_readers
 Values = Mapping[str, Any]
 
 #: Key of a context's dictionary of the files that the command's arguments and options name.
-_FILES = "parcae.files"
+_FILES = "parcae.base.files"
 #: What stands before the workload of a mixture, as in mixed:0.5:mine.parcae.
 _MIXTURE = re.compile(r"^(mixed:[^:]*:)+")
 
@@ -41,7 +41,7 @@ def file_to_write(
         ConfigError: the command also writes or reads this file in another place.
         OSError: the file cannot be written.
     """
-    from parcae.files import check_place
+    from parcae.base.files import check_place
 
     if path is not None:
         outlive_readers()
@@ -77,8 +77,8 @@ def _refuse_replacing(
     Raises:
         ConfigError: another one names the same file, and one of the two writes it.
     """
-    from parcae.errors import ConfigError
-    from parcae.files import is_written_to
+    from parcae.base.errors import ConfigError
+    from parcae.base.files import is_written_to
 
     # Two outputs may well go to one device or pipe, one after the other.
     if is_written_to(path):
@@ -101,7 +101,7 @@ def finite(option: typer.CallbackParam, number: float | None) -> float | None:
     Raises:
         ConfigError: it is infinite, or nan, which passes limits in some versions of Typer.
     """
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
 
     if number is not None and not math.isfinite(number):
         flag = max(option.opts, key=len)
@@ -125,7 +125,7 @@ def _drawn_to_write(
     context: typer.Context, option: typer.CallbackParam, path: Path | None, library: str
 ) -> Path | None:
     """Check that an option's file can be written, and that the library that draws it is there."""
-    from parcae.extras import require
+    from parcae.base.extras import require
 
     if file_to_write(context, option, path) is not None:
         require(library)
@@ -169,7 +169,7 @@ def folder_to_write(path: Path | None) -> Path | None:
     Raises:
         OSError: they cannot.
     """
-    from parcae.files import check_folder
+    from parcae.base.files import check_folder
 
     if path is not None:
         outlive_readers()
@@ -214,7 +214,7 @@ def training_to_write(context: typer.Context, option: typer.CallbackParam, path:
         OSError: the folder cannot be written.
         MissingExtraError: a library that every training needs for its log is not installed.
     """
-    from parcae.extras import require
+    from parcae.base.extras import require
     from parcae.learning.loop import BEST_FILE
 
     require("torch", "tensorboard")
@@ -284,7 +284,7 @@ def check_options(context: typer.Context, values: Values, rules: tuple[Only, ...
     Raises:
         ConfigError: an option was given that would have no effect.
     """
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
 
     flags = {one.name: max(one.opts, key=len) for one in context.command.params}
     for rule in rules:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.base.texts import printable
 from parcae.cli.checks import chart_to_write, file_to_read, finite
 from parcae.cli.options import JsonOption, KeyOption
 from parcae.cli.progress import counting_each
-from parcae.texts import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,7 +67,7 @@ def compare_logs_command(
 
     Example: parcae compare-logs before.zstd after.zstd --plot gantt.png
     """
-    from parcae.evaluation.log_gantt import gantt
+    from parcae.evaluation.gantt import gantt
 
     comparison = _compared(a, b, key, max_bad_share)
     if as_json:
@@ -165,7 +165,7 @@ def _unmatched_table(comparison: LogComparison) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from parcae.units import s_from_ms
+    from parcae.base.texts import s_from_ms
 
     table = Table("only in", "job", "number", "submitted", "outcome", title="Without a counterpart")
     # One row per job, those of A first.

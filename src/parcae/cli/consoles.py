@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from parcae.texts import printable
+from parcae.base.texts import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli.checks import Only
-from parcae.workloads.limits import MOST_EXECUTORS
+from parcae.workloads.durations import MOST_EXECUTORS
 
 if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
@@ -55,7 +55,7 @@ def parse_cores(text: str) -> int:
     Raises:
         ConfigError: the text is neither.
     """
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
 
     found = core_range(str(text))
     if found is not None:
@@ -118,7 +118,7 @@ class ElasticOptions:
         """
         from pydantic import ValidationError
 
-        from parcae.errors import ConfigError, problem
+        from parcae.base.errors import ConfigError, problem
         from parcae.simulation.config import SimulationConfig, WorldName
 
         if not isinstance(cores, CoreRange):
@@ -170,8 +170,8 @@ def _ms(option: str, text: str | None) -> int | None:
     Raises:
         ConfigError: the text has another form.
     """
-    from parcae.errors import ConfigError
-    from parcae.units import ms_from_text
+    from parcae.base.errors import ConfigError
+    from parcae.base.texts import ms_from_text
 
     if text is None:
         return None

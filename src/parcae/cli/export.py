@@ -38,9 +38,9 @@ def export_command(
 
     Example: parcae export tuned mine.parcae -o policy.json
     """
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
     from parcae.policies.policy_file import export_policy, write_policy
-    from parcae.workloads.catalog import load_workload
+    from parcae.workloads.archive import load_workload
     from parcae.workloads.import_report import counted
 
     if world != "cores":

@@ -26,9 +26,9 @@ from parcae.cli.options import (
 from parcae.cli.progress import ProgressLine, counting, print_reading
 
 if TYPE_CHECKING:
+    from parcae.api.study import Learned, LearnRequest
     from parcae.learning.scenario import Scenario
     from parcae.simulation.config import SimulationConfig
-    from parcae.studies.learn import Learned, LearnRequest
     from parcae.workloads.job import Workload
 
 #: Default number of jobs in a simulated run: of a batch, and of a stream.
@@ -119,12 +119,12 @@ def learn_command(
 
     Example: parcae learn /var/log/spark-events -o learned --budget 5 --cores 50
     """
+    from parcae.api.study import WORKLOAD, remove_results
+    from parcae.base.files import locked_folder
     from parcae.cli.tables import print_whole
-    from parcae.evaluation.table import comparison_table
-    from parcae.files import locked_folder
-    from parcae.studies.learn import WORKLOAD, remove_results
+    from parcae.evaluation.cluster_view import comparison_table
     from parcae.workloads.archive import write_workload
-    from parcae.workloads.parallelism import with_parallelism_model
+    from parcae.workloads.demands import with_parallelism_model
 
     config = cluster.config()
     _check(search, setting, config)
@@ -157,8 +157,8 @@ def _check(search: SearchOptions, setting: SettingOptions, config: SimulationCon
         FormatError, OSError: the file of deadlines cannot be read.
         MissingExtraError: a library for tuning or for the report is not installed.
     """
-    from parcae.errors import ConfigError
-    from parcae.extras import require
+    from parcae.base.errors import ConfigError
+    from parcae.base.extras import require
     from parcae.simulation.config import WorldName
 
     require("torch", "cma", "plotly")
@@ -172,8 +172,8 @@ def _check(search: SearchOptions, setting: SettingOptions, config: SimulationCon
     check_deadlines(setting.deadlines)
     if config.world is WorldName.EXECUTORS:
         # Importing PyTorch takes seconds.
-        from parcae.learning.gradients import check_device
-        from parcae.learning.simulators import accruing
+        from parcae.decima.learning.gradients import check_device
+        from parcae.decima.learning.simulators import accruing
 
         check_device(search.device)
         accruing(objective)
@@ -193,8 +193,8 @@ def _scenario(
         config: the cluster.
         setting: the options about the runs.
     """
+    from parcae.api.study import default_arrivals
     from parcae.learning.scenario import Scenario
-    from parcae.studies.learn import default_arrivals
 
     workload = with_deadlines(modelled, setting.deadlines)
     process = setting.arrivals or default_arrivals(workload, recorded)
@@ -205,9 +205,9 @@ def _scenario(
 
 def _print_scenario(scenario: Scenario, folder: Path) -> None:
     """Print what is learned for, and the warnings about it."""
+    from parcae.api.study import WORKLOAD
+    from parcae.base.texts import seconds_text
     from parcae.evaluation.doubts import setting_warnings
-    from parcae.studies.learn import WORKLOAD
-    from parcae.texts import seconds_text
 
     workload = scenario.workload
     config = scenario.config
@@ -224,7 +224,7 @@ def _print_scenario(scenario: Scenario, folder: Path) -> None:
 
 def _request(scenario: Scenario, folder: Path, search: SearchOptions) -> LearnRequest:
     """What is to be learned, where, and for how long."""
-    from parcae.studies.learn import LearnRequest
+    from parcae.api.study import LearnRequest
 
     budget_s = search.budget * 60
     return LearnRequest(
@@ -234,7 +234,7 @@ def _request(scenario: Scenario, folder: Path, search: SearchOptions) -> LearnRe
 
 def _learned(request: LearnRequest) -> Learned:
     """Learn, with a progress line."""
-    from parcae.studies.learn import learn
+    from parcae.api.study import learn
 
     line = ProgressLine(request.budget_s)
     learned = learn(
@@ -252,10 +252,10 @@ def _is_workload(paths: list[Path]) -> bool:
 
 def _read(paths: list[Path], key: str | None) -> tuple[Workload, Workload | None]:
     """The recurring jobs, and their recorded runs with arrivals (None for a workload file)."""
-    from parcae.errors import FormatError
+    from parcae.base.errors import FormatError
     from parcae.workloads.archive import read_workload
     from parcae.workloads.import_report import TooManyBadRowsError
-    from parcae.workloads.spark_event_log import read_spark_event_logs
+    from parcae.workloads.spark_log.event_log import read_spark_event_logs
 
     # A workload file contains recurring jobs without arrivals of runs.
     if _is_workload(paths):

@@ -101,7 +101,7 @@ class SearchOptions:
         Raises:
             ConfigError: the name of the checkpoint has another ending.
         """
-        from parcae.errors import ConfigError
+        from parcae.base.errors import ConfigError
         from parcae.policies.checkpoint import SUFFIX, write_checkpoint
 
         if self.output.suffix != SUFFIX:

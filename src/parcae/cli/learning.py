@@ -31,19 +31,19 @@ from parcae.cli.options import (
     with_deadlines,
 )
 from parcae.cli.policy_names import policy_to_read, start_to_read
-from parcae.workloads.limits import MOST_EXECUTORS
+from parcae.workloads.durations import MOST_EXECUTORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from parcae.learning.gradients import GradientLearner
-    from parcae.learning.order_evolution import EvolutionLearner
+    from parcae.decima.learning.gradients import GradientLearner
+    from parcae.decima.rule.policy import Parameters
+    from parcae.learning.evolution import EvolutionLearner
     from parcae.learning.scenario import Scenario
     from parcae.learning.tune import Tuning
-    from parcae.metrics.objectives import Objective, ObjectiveFunction
-    from parcae.policies.rule.policy import Parameters
     from parcae.simulation.config import SimulationConfig
+    from parcae.simulation.objectives import Objective, ObjectiveFunction
 
 ObjectiveOption = Annotated[
     str,
@@ -203,8 +203,8 @@ def objective_of(text: str, deadlines: Path | None) -> Objective | ObjectiveFunc
     Raises:
         ConfigError: there is no such objective, or it needs a file of deadlines.
     """
-    from parcae.errors import ConfigError
-    from parcae.metrics.objectives import NEEDS_DEADLINES, missed_and_tardy, parse_objective
+    from parcae.base.errors import ConfigError
+    from parcae.simulation.objectives import NEEDS_DEADLINES, missed_and_tardy, parse_objective
 
     objective = parse_objective(text)
     if objective is missed_and_tardy and deadlines is None:
@@ -310,9 +310,9 @@ def _changed_cluster(config: SimulationConfig, changes: Mapping[str, str]) -> Si
     Raises:
         ConfigError: the cluster of cores has no delays of executors.
     """
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
     from parcae.simulation.config import WorldName
-    from parcae.simulation.uncertainty import parse_estimate_error
+    from parcae.simulation.tables import parse_estimate_error
 
     if "executors" in changes:
         config = config.resized(int(changes["executors"]))
@@ -341,7 +341,7 @@ def _changes(text: str) -> dict[str, str]:
     Raises:
         ConfigError: a name is unknown or given twice, or a number is none or out of range.
     """
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
 
     changes = dict[str, str]()
     for part in text.split():
@@ -427,7 +427,7 @@ def _evolution_learner(
     seed: int,
 ) -> EvolutionLearner:
     """The learner of the network that corrects the tuned rule in the world of cores."""
-    from parcae.learning.order_evolution import EvolutionLearner
+    from parcae.learning.evolution import EvolutionLearner
     from parcae.learning.start import start_order_network, start_order_rule
 
     start = None if net.start is None else start_order_network(net.start, scenario)
@@ -443,12 +443,11 @@ def _gradient_learner(
     seed: int,
 ) -> GradientLearner:
     """The learner of a network that is trained by policy gradients."""
+    from parcae.decima.graph.layout import DecimaSettings
+    from parcae.decima.learning.gradients import gradient_learner
+    from parcae.decima.learning.recipes import TrainRequest, parse_recipe, recipe_config
     from parcae.learning.config import override
-    from parcae.learning.gradients import gradient_learner
-    from parcae.learning.recipes import parse_recipe, recipe_config
-    from parcae.learning.request import TrainRequest
     from parcae.learning.start import start_deciding_rule, start_weights
-    from parcae.policies.decima.layout import DecimaSettings
 
     recipe = parse_recipe(net.recipe or "fast")
     # The head for executor classes is useful only if there are several.

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from parcae.base.texts import __version__, printable
 from parcae.cli import (
     bench,
     bounds,
@@ -36,8 +37,6 @@ from parcae.cli import (
 )
 from parcae.cli.start import interruptions_raise
 from parcae.cli.streams import open_closed_streams
-from parcae.texts import printable
-from parcae.version import __version__
 
 #: Exit codes for bad input, and for a command that the user interrupted.
 BAD_INPUT = 2
@@ -124,7 +123,7 @@ def _one_line(error: Exception) -> str:
     """The error's message in one line."""
     # An error of pydantic lists every invalid field of a config.
     if type(error).__name__ == "ValidationError" and hasattr(error, "errors"):
-        from parcae.errors import problem
+        from parcae.base.errors import problem
 
         return "; ".join(
             f"{'.'.join(map(str, e['loc'])) or 'config'}: {problem(e)}" for e in error.errors()
@@ -140,7 +139,7 @@ def _one_line(error: Exception) -> str:
 
 def _last_resort(error: Exception) -> str:
     """What to tell the user about an error that is none of the input."""
-    from parcae.errors import InvariantError, ParcaeError
+    from parcae.base.errors import InvariantError, ParcaeError
 
     if isinstance(error, ParcaeError) and not isinstance(error, InvariantError):
         return _one_line(error)
@@ -185,10 +184,11 @@ def main() -> None:
     _replace_unknown_characters()
     from pydantic import ValidationError
 
-    from parcae.errors import InputError
-    from parcae.extras import naming_extras
+    from parcae.base.errors import InputError
+    from parcae.base.extras import naming_extras
 
-    # `parcae.compilation` reads it; the name is repeated here, since importing it takes a second.
+    # Read by the compilation of kernels; the name is repeated here, since importing that module
+    # takes a second.
     os.environ.setdefault("PARCAE_ANNOUNCE_COMPILATION", "1")
     try:
         with naming_extras():

@@ -11,7 +11,7 @@ import typer
 
 from parcae.cli.checks import file_to_read, finite
 from parcae.cli.elastic import parse_cores
-from parcae.workloads.limits import MOST_EXECUTORS
+from parcae.workloads.durations import MOST_EXECUTORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -224,7 +224,7 @@ def world_of(world: str | None, executors_only: Mapping[str, object]) -> WorldNa
     Raises:
         ConfigError: there is no such world, or it is cores although such an option is given.
     """
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
     from parcae.simulation.config import WorldName
 
     given = [option for option, value in executors_only.items() if value]
@@ -255,7 +255,7 @@ def one_size(executors: int | None, cores: int | None) -> int | None:
     Raises:
         ConfigError: both are given, and they differ.
     """
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
 
     if None not in (executors, cores) and executors != cores:
         raise ConfigError(
@@ -339,7 +339,7 @@ class ClusterOptions(SizeOptions):
 
     def _given(self) -> dict[str, Any]:
         """The values of the config's fields; None for a default."""
-        from parcae.simulation.uncertainty import parse_estimate_error
+        from parcae.simulation.tables import parse_estimate_error
 
         return {
             "num_executors": self.size,
@@ -362,7 +362,7 @@ class ClassClusterOptions(ClusterOptions):
         Raises:
             ConfigError: also if the classes have another number of executors than `--executors`.
         """
-        from parcae.errors import ConfigError
+        from parcae.base.errors import ConfigError
 
         config = super().config(executors_only)
         # Executor classes fix the number of executors, so that both options must agree.
@@ -395,7 +395,7 @@ class SimulatedClusterOptions(ClassClusterOptions):
         Raises:
             ConfigError: also for faults in the world of executors.
         """
-        from parcae.errors import ConfigError
+        from parcae.base.errors import ConfigError
         from parcae.simulation.faults import parse_faults
 
         config = super().config(executors_only)
@@ -408,7 +408,7 @@ class SimulatedClusterOptions(ClassClusterOptions):
         return config.model_copy(update={"faults": faults})
 
     def _given(self) -> dict[str, Any]:
-        from parcae.errors import ConfigError
+        from parcae.base.errors import ConfigError
         from parcae.simulation.tables import DurationMode
 
         if self.durations not in set(DurationMode):
@@ -420,8 +420,8 @@ class SimulatedClusterOptions(ClassClusterOptions):
 
 def load(source: str, parallelism_model: str) -> Workload:
     """Load a workload by name or file, and apply a parallelism model to it."""
-    from parcae.workloads.catalog import load_workload
-    from parcae.workloads.parallelism import with_parallelism_model
+    from parcae.workloads.archive import load_workload
+    from parcae.workloads.demands import with_parallelism_model
 
     return with_parallelism_model(load_workload(source), parallelism_model)
 
@@ -433,7 +433,7 @@ def check_deadlines(path: Path | None) -> None:
         FormatError, OSError: the file cannot be read.
     """
     if path is not None:
-        from parcae.workloads.deadlines import read_deadlines
+        from parcae.workloads.tables import read_deadlines
 
         read_deadlines(path)
 
@@ -454,7 +454,7 @@ def with_deadlines(workload: Workload, path: Path | None) -> Workload:
     """
     if path is None:
         return workload
-    from parcae.workloads.deadlines import deadline_notes, read_deadlines, with_deadlines
+    from parcae.workloads.tables import deadline_notes, read_deadlines, with_deadlines
 
     deadlines = read_deadlines(path)
     applied = with_deadlines(workload, deadlines)
@@ -469,7 +469,7 @@ def numbers(option: str, text: str) -> tuple[float, ...]:
     Raises:
         ConfigError: one is not a number.
     """
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
 
     try:
         return tuple(float(word) for word in text.split(","))

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from parcae.evaluation.gantt import Chart
-    from parcae.packing.config import PackingConfig
-    from parcae.packing.world import Outcome
-    from parcae.policies.packing.catalog import PackingSetting
-    from parcae.policies.packing.policy import PackingPolicy
-    from parcae.workloads.packing_sets import PackingSet
-    from parcae.workloads.rigid import RigidJobs
+    from parcae.rigid.config import PackingConfig
+    from parcae.rigid.job_sets import PackingSet
+    from parcae.rigid.jobs import RigidJobs
+    from parcae.rigid.policies.catalog import PackingSetting
+    from parcae.rigid.policies.policy import PackingPolicy
+    from parcae.rigid.world import Outcome
 
 app = typer.Typer(
     help="Schedule rigid jobs: those of DeepRM, or logs of batch clusters.", no_args_is_help=True
@@ -139,10 +139,10 @@ def _sequences(
     drawn: DrawnOptions, reading: SpedLogOptions, sets: JobSetOptions, seed: int
 ) -> list[_Sequence]:
     """The sequences to run."""
-    from parcae.errors import ConfigError
-    from parcae.packing.config import PackingConfig
-    from parcae.policies.packing.catalog import PackingSetting
-    from parcae.workloads.packing_sets import read_packing_sets
+    from parcae.base.errors import ConfigError
+    from parcae.rigid.config import PackingConfig
+    from parcae.rigid.job_sets import read_packing_sets
+    from parcae.rigid.policies.catalog import PackingSetting
 
     reject_both(reading.swf, drawn)
     if sets.job_set is not None:
@@ -167,7 +167,7 @@ def _sequences(
 
 
 def _config(one: PackingSet) -> PackingConfig:
-    from parcae.packing.config import PackingConfig
+    from parcae.rigid.config import PackingConfig
 
     return PackingConfig(
         num_slots=one.job_slots,
@@ -179,8 +179,8 @@ def _config(one: PackingSet) -> PackingConfig:
 
 def _played(sequences: Sequence[_Sequence], names: Sequence[str]) -> Iterator[PlayedRun]:
     """Run every sequence under each policy."""
-    from parcae.evaluation.packing.policies import resolve_packing
-    from parcae.evaluation.packing.world import run_policy
+    from parcae.rigid.evaluation.policies import resolve_packing
+    from parcae.rigid.evaluation.world import run_policy
 
     for number, (jobs, config, setting) in enumerate(sequences):
         for name, policy in resolve_packing(names, None, setting=setting).policies.items():
@@ -194,8 +194,8 @@ def _as_coded(policy: PackingPolicy, jobs: RigidJobs, config: PackingConfig) -> 
 
     None if that code cannot run it: with exact times, or with a job as long as the horizon.
     """
-    from parcae.evaluation.packing.world import run_policy
-    from parcae.packing.config import TimeMode
+    from parcae.rigid.config import TimeMode
+    from parcae.rigid.evaluation.world import run_policy
 
     if config.mode is TimeMode.EXACT or (len(jobs) and int(jobs.duration.max()) >= config.horizon):
         return None
@@ -204,8 +204,8 @@ def _as_coded(policy: PackingPolicy, jobs: RigidJobs, config: PackingConfig) -> 
 
 def _run_json(name: str, outcome: Outcome, as_coded: Outcome | None) -> dict[str, Any]:
     """One run as JSON. `reward` is minus the sum of the slowdowns of jobs that were not lost."""
-    from parcae.metrics.packing import mean_of_started, plain, slowdown
-    from parcae.packing.layout import NOT_YET, Cost
+    from parcae.rigid.layout import NOT_YET, Cost
+    from parcae.rigid.metrics import mean_of_started, plain, slowdown
 
     def times(values: Any) -> list[int | None]:
         return [None if value == NOT_YET else value for value in values.tolist()]
@@ -241,8 +241,8 @@ def _print_runs(runs: Iterator[PlayedRun]) -> None:
 
 
 def _row(result: dict[str, Any], outcome: Outcome, config: PackingConfig) -> tuple[str, ...]:
-    from parcae.evaluation.packing.view import number
-    from parcae.metrics.packing import summarize_packing
+    from parcae.rigid.evaluation.view import number
+    from parcae.rigid.metrics import summarize_packing
 
     # In a log, all waiting jobs are visible; else only those in the job slots.
     s = summarize_packing(
@@ -261,7 +261,7 @@ def _row(result: dict[str, Any], outcome: Outcome, config: PackingConfig) -> tup
 
 
 def _chart(run: PlayedRun) -> Chart:
-    from parcae.evaluation.packing.gantt import packing_chart
+    from parcae.rigid.evaluation.gantt import packing_chart
 
     return packing_chart(run.result["policy"], run.run[0])
 
@@ -272,8 +272,8 @@ def _require_readable_chart(jobs: RigidJobs) -> None:
     Raises:
         ConfigError: there are too many jobs or units.
     """
-    from parcae.errors import ConfigError
-    from parcae.evaluation.packing.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn
+    from parcae.base.errors import ConfigError
+    from parcae.rigid.evaluation.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn
 
     if not can_be_drawn(jobs):
         raise ConfigError(
@@ -291,7 +291,7 @@ def _compared_policies(policies: str | None, is_log: bool) -> list[str]:
 
 def _tunes(given: Values, *names: str) -> bool:
     """Whether one of these policies is tuned for a comparison."""
-    from parcae.evaluation.packing.policies import tuned_policy
+    from parcae.rigid.evaluation.policies import tuned_policy
 
     compared = _compared_policies(given["policies"], given["swf"] is not None)
     return any(tuned_policy(name) in names for name in compared)
@@ -341,7 +341,7 @@ def compare_command(
 
     Example: parcae packing compare --load 1.3 --policies sjf,packer,tetris --report report.html
     """
-    from parcae.evaluation.packing.compare import compare_log, compare_packing
+    from parcae.rigid.evaluation.compare import compare_log, compare_packing
 
     reject_both(reading.swf, drawn)
     is_log = reading.swf is not None
@@ -434,7 +434,7 @@ def policies_command(as_json: JsonOption = False) -> None:
     Example: parcae packing policies
     """
     from parcae.cli.tables import print_catalog
-    from parcae.policies.packing.catalog import LEARNED, PACKING_CATALOG, variants
+    from parcae.rigid.policies.catalog import LEARNED, PACKING_CATALOG, variants
 
     def summary(name: str, text: str) -> str:
         shipped = variants(name) if name in LEARNED and not as_json else []

@@ -31,7 +31,7 @@ from parcae.cli.packing_options import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from parcae.packing.sources import PackingSource
+    from parcae.rigid.sources import PackingSource
 
 #: Number of selection runs on the pieces of a log.
 _LOG_SELECTION = 48
@@ -118,9 +118,9 @@ def _source(drawn: DrawnOptions, reading: LogOptions, pieces: PieceOptions) -> P
     """
     from dataclasses import replace
 
-    from parcae.errors import ConfigError
-    from parcae.evaluation.packing.tuning import tuning_pieces
-    from parcae.packing.sources import LogSource, MixedSource
+    from parcae.base.errors import ConfigError
+    from parcae.rigid.evaluation.tuning import tuning_pieces
+    from parcae.rigid.sources import LogSource, MixedSource
 
     reject_both(reading.swf, drawn)
     if reading.swf is None:
@@ -173,8 +173,8 @@ def train_command(
 
     Example: parcae packing train set --load 0.1:1.84 --budget 5 -o training
     """
-    from parcae.learning.packing.catalog import make_learner, start_from
     from parcae.policies.checkpoint import read_checkpoint
+    from parcae.rigid.learner import make_learner, start_from
 
     source = _source(drawn, reading, pieces)
     cost = cost_of(net.objective, reading.swf is not None)
@@ -217,11 +217,11 @@ def tune_command(
 
     Example: parcae packing tune withhold --load 1.3 --budget 1 -o withhold.safetensors
     """
-    from parcae.errors import ConfigError
-    from parcae.evaluation.packing.policies import TUNED, Tuning, tune
-    from parcae.evaluation.packing.tuning import Tuned
-    from parcae.packing.sources import require_waiting
-    from parcae.policies.packing.catalog import rule_checkpoint
+    from parcae.base.errors import ConfigError
+    from parcae.rigid.evaluation.policies import TUNED, Tuning, tune
+    from parcae.rigid.evaluation.tuning import Tuned
+    from parcae.rigid.policies.catalog import rule_checkpoint
+    from parcae.rigid.sources import require_waiting
 
     if rule not in TUNED:
         raise ConfigError(f"{rule!r} cannot be tuned: write one of {', '.join(TUNED)}")
@@ -252,11 +252,11 @@ def tune_command(
 
 
 def _parameters(path: Path) -> Any:
-    from parcae.errors import FormatError
+    from parcae.base.errors import FormatError
     from parcae.policies.checkpoint import read_checkpoint
-    from parcae.policies.packing.catalog import policy_of_checkpoint
-    from parcae.policies.packing.kernels.decisions import PackingKind
-    from parcae.policies.packing.policy import HandMadePolicy
+    from parcae.rigid.policies.catalog import policy_of_checkpoint
+    from parcae.rigid.policies.kernels.decisions import PackingKind
+    from parcae.rigid.policies.policy import HandMadePolicy
 
     policy = policy_of_checkpoint(read_checkpoint(path), str(path), str(path))
     if not isinstance(policy, HandMadePolicy) or policy.kind is not PackingKind.WITHHOLD:

@@ -15,9 +15,9 @@ from parcae.cli.options import MOST
 from parcae.cli.progress import print_reading
 
 if TYPE_CHECKING:
-    from parcae.packing.layout import Cost
-    from parcae.packing.sources import DrawnSource
-    from parcae.workloads.swf import SwfLog
+    from parcae.rigid.layout import Cost
+    from parcae.rigid.sources import DrawnSource
+    from parcae.rigid.swf import SwfLog
 
 _OBJECTIVES = (
     "slowdown | bounded-slowdown | completion | makespan | slowdown+makespan "
@@ -83,8 +83,8 @@ class ReadingOptions:
             ConfigError: `partitions` are not numbers.
             FormatError, OSError: the log cannot be read.
         """
-        from parcae.errors import ConfigError
-        from parcae.workloads.swf import read_swf
+        from parcae.base.errors import ConfigError
+        from parcae.rigid.swf import read_swf
 
         words = self.partitions.split(",") if self.partitions is not None else []
         if not all(word.strip().isdecimal() for word in words):
@@ -142,7 +142,7 @@ class SpedLogOptions(LogOptions):
         """Read a log; see `ReadingOptions.read`."""
         from dataclasses import replace
 
-        from parcae.packing.sources import sped_up
+        from parcae.rigid.sources import sped_up
 
         log = super().read(path)
         if self.speed == 1.0:
@@ -216,10 +216,10 @@ class DrawnOptions:
         Raises:
             ConfigError: a value is invalid, or not exactly one of `load` and `rate` is given.
         """
-        from parcae.errors import ConfigError
-        from parcae.packing.config import PackingConfig
-        from parcae.packing.sources import DrawnSource
-        from parcae.workloads.bernoulli import job_mix, parse_load, rate_of_load
+        from parcae.base.errors import ConfigError
+        from parcae.rigid.bernoulli import job_mix, parse_load, rate_of_load
+        from parcae.rigid.config import PackingConfig
+        from parcae.rigid.sources import DrawnSource
 
         mix = job_mix(self.mix)
         capacity = [self.units] * self.resources
@@ -249,7 +249,7 @@ def _spread(text: str) -> list[str]:
     """The numbers in "0.4", "0.4,0.7" or "0.1:1.84"; a range gives ten numbers."""
     import numpy as np
 
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
 
     if ":" not in text:
         return text.split(",")
@@ -265,7 +265,7 @@ def _spread(text: str) -> list[str]:
 
 def cost_of(objective: str | None, is_log: bool) -> Cost:
     """The objective that the option names; by default slowdown, for logs bounded slowdown."""
-    from parcae.metrics.packing import parse_cost
+    from parcae.rigid.metrics import parse_cost
 
     name = objective or ("bounded-slowdown" if is_log else "slowdown")
     return parse_cost(name, is_of_run=True)
@@ -277,7 +277,7 @@ def reject_both(swf: Path | None, drawn: DrawnOptions) -> None:
     Raises:
         ConfigError: a log and a load or rate are given.
     """
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
 
     if swf is not None and drawn.is_given:
         raise ConfigError(

@@ -17,7 +17,7 @@ def names_in(text: str) -> list[str]:
     Raises:
         ConfigError: a name is empty.
     """
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
 
     names = [word.strip() for word in text.split(",")]
     if not all(names):
@@ -79,14 +79,14 @@ def start_to_read(
 def _is_tuned_rule(path: Path) -> bool:
     from parcae.policies.checkpoint import SUFFIX, read_checkpoint
     from parcae.policies.learned import NAMES, ORDER_RULE
-    from parcae.policies.packing.catalog import RULE_KIND
+    from parcae.rigid.policies.catalog import RULE_KIND
 
     is_checkpoint = path.suffix == SUFFIX and path.is_file()
     return is_checkpoint and read_checkpoint(path).kind in (NAMES["tuned"], ORDER_RULE, RULE_KIND)
 
 
 def _check_files(context: typer.Context, option: typer.CallbackParam, names: Sequence[str]) -> None:
-    from parcae.errors import PolicyError
+    from parcae.base.errors import PolicyError
     from parcae.evaluation.kept_runs import mentioned_files
 
     for name in names:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
+from parcae.base.texts import printable
 from parcae.cli.consoles import new_console
-from parcae.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parcae.service.differences import Difference, Kind, Share, Shares
-from parcae.units import MS_PER_S
+from parcae.base.texts import MS_PER_S
+from parcae.service.replay import Difference, Kind, Share, Shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,8 +27,8 @@ from parcae.cli.policy_names import names_in, policies_to_read
 from parcae.cli.progress import telling
 
 if TYPE_CHECKING:
+    from parcae.papers.study import PackingRequest, RecordedSetting, StudyRequest
     from parcae.simulation.config import SimulationConfig
-    from parcae.studies.reproduce.study import PackingRequest, RecordedSetting, StudyRequest
     from parcae.workloads.job import Workload
 
 
@@ -40,7 +40,7 @@ def _workload_and_config(
     workload: str, model: str | None, given: dict[str, Any]
 ) -> tuple[Workload, SimulationConfig]:
     """The workload and cluster of the papers, with the changes that the options describe."""
-    from parcae.studies.reproduce.catalog import paper_setting
+    from parcae.papers.catalog import paper_setting
 
     loaded = load(workload, model or NO_MODEL)
     adapted, config = paper_setting(loaded)
@@ -53,11 +53,11 @@ def _recorded(
     study: str, trace: Path, arrivals: str | None, given: dict[str, Any]
 ) -> RecordedSetting:
     """The trace with its arrivals; it is prepared as in the paper unless it is a workload file."""
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
+    from parcae.decima.alibaba import DECIMA_STEPS, read_alibaba
+    from parcae.papers.catalog import CLASS_STUDIES, TRACE_LOAD
+    from parcae.papers.study import RecordedSetting
     from parcae.simulation.config import SimulationConfig
-    from parcae.studies.reproduce.catalog import CLASS_STUDIES, TRACE_LOAD
-    from parcae.studies.reproduce.study import RecordedSetting
-    from parcae.workloads.alibaba import DECIMA_STEPS, read_alibaba
     from parcae.workloads.archive import read_workload
     from parcae.workloads.demands import prepare
 
@@ -85,7 +85,7 @@ def _cluster_settings(
 
     In studies of executor classes, a number of executors means that many in Decima's classes.
     """
-    from parcae.studies.reproduce.catalog import CLASS_STUDIES
+    from parcae.papers.catalog import CLASS_STUDIES
 
     classes = executor_classes or (
         # Without classes these studies would have nothing to show.
@@ -197,7 +197,7 @@ class StudyClusterOptions:
 
 
 def _is_packing(given: Values) -> bool:
-    from parcae.studies.reproduce.catalog import PACKING_STUDIES
+    from parcae.papers.catalog import PACKING_STUDIES
 
     return given["study"] in PACKING_STUDIES
 
@@ -206,7 +206,7 @@ def _uses(field: str) -> Callable[[Values], bool]:
     """Whether the study uses a field of its request."""
 
     def applies(given: Values) -> bool:
-        from parcae.studies.reproduce.catalog import UNUSED
+        from parcae.papers.catalog import UNUSED
 
         return given["study"] not in UNUSED[field]
 
@@ -214,13 +214,13 @@ def _uses(field: str) -> Callable[[Values], bool]:
 
 
 def _takes_decima_settings(given: Values) -> bool:
-    from parcae.studies.reproduce.catalog import DECIMA_SETTINGS_STUDIES
+    from parcae.papers.catalog import DECIMA_SETTINGS_STUDIES
 
     return given["study"] in DECIMA_SETTINGS_STUDIES
 
 
 def _may_train(given: Values) -> bool:
-    from parcae.studies.reproduce.catalog import REPLACED_BY_POLICIES
+    from parcae.papers.catalog import REPLACED_BY_POLICIES
 
     return given["policy"] is None or given["study"] not in REPLACED_BY_POLICIES
 
@@ -365,10 +365,10 @@ def reproduce_command(
 
     Example: parcae reproduce decima-fig16 -o reproduced
     """
+    from parcae.base.extras import require
     from parcae.cli.tables import print_rows
-    from parcae.extras import require
-    from parcae.studies.reproduce.catalog import PACKING_STUDIES, find_study, reproduce
-    from parcae.studies.reproduce.trainings import reproduce_often
+    from parcae.papers.catalog import PACKING_STUDIES, find_study, reproduce
+    from parcae.papers.trainings import reproduce_often
 
     require("matplotlib")  # draws the picture, after all runs
     # Raises an error for an unknown study before the workload is loaded.
@@ -403,7 +403,7 @@ class _Given:
     @property
     def budget_s(self) -> float:
         """Seconds of all trainings together."""
-        from parcae.studies.reproduce.catalog import training_minutes
+        from parcae.papers.catalog import training_minutes
 
         minutes = self.effort.budget
         if minutes is None:
@@ -422,7 +422,7 @@ class _Given:
 
 
 def _packing_request(given: _Given, say: Callable[[str], None]) -> PackingRequest:
-    from parcae.studies.reproduce.study import PackingRequest
+    from parcae.papers.study import PackingRequest
 
     effort = given.effort
     is_log = given.workload.endswith((".swf", ".swf.gz"))
@@ -448,7 +448,8 @@ def _packing_recipe(given: _Given) -> str:
         ConfigError: there is no such recipe.
     """
     from parcae.learning.config import recipe_settings
-    from parcae.learning.packing import a2c, deeprm
+    from parcae.rigid.a2c import learner as a2c
+    from parcae.rigid.deeprm import learner as deeprm
 
     if given.study.startswith("a2c"):
         recipe = given.recipe or "fast"
@@ -460,11 +461,11 @@ def _packing_recipe(given: _Given) -> str:
 
 
 def _study_request(given: _Given, say: Callable[[str], None]) -> StudyRequest:
+    from parcae.decima.graph.layout import DecimaSettings
+    from parcae.decima.learning.recipes import parse_recipe
     from parcae.learning.config import override
-    from parcae.learning.recipes import parse_recipe
-    from parcae.policies.decima.layout import DecimaSettings
-    from parcae.studies.reproduce.catalog import DEFAULT_STREAM
-    from parcae.studies.reproduce.study import StudyRequest
+    from parcae.papers.catalog import DEFAULT_STREAM
+    from parcae.papers.study import StudyRequest
 
     cluster = given.cluster
     effort = given.effort

@@ -13,7 +13,7 @@ from parcae.cli.checks import Only, file_to_read, file_to_write, finite, folder_
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST, SOURCE_HELP, JsonOption
 from parcae.cli.policy_names import policy_to_read
-from parcae.workloads.limits import MOST_EXECUTORS
+from parcae.workloads.durations import MOST_EXECUTORS
 
 #: Value of --admin-port that means: no admin side.
 _NONE = -1
@@ -176,7 +176,7 @@ def serve_command(
     import logging
 
     from parcae.service.serve import ServeSettings, parse_scope, serve
-    from parcae.workloads.catalog import load_workload
+    from parcae.workloads.archive import load_workload
 
     logging.basicConfig(level=logging.WARNING, format="parcae: %(message)s")
     settings = ServeSettings(
@@ -239,7 +239,7 @@ def replay_command(
     from parcae.cli.replayed import replay_tables
     from parcae.cli.tables import print_fitted
     from parcae.service.replay import replay_recording
-    from parcae.workloads.catalog import load_workload
+    from parcae.workloads.archive import load_workload
 
     result = replay_recording(recording, policy, load_workload(workload))
     if as_json:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
     from parcae.workloads.arrivals import JobSequence
     from parcae.workloads.job import Workload
-    from parcae.workloads.job_set import JobSet
+    from parcae.workloads.job_sets import JobSet
 
 #: The workload is left out if the file of job sets contains the jobs itself.
 OptionalWorkload = Annotated[
@@ -101,7 +101,7 @@ def simulate_command(
 
     Example: parcae simulate --job-set spark-world.json --policy fifo,fair,srpt,orders --json
     """
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
 
     if sets.job_set is not None and draw.deadlines is not None:
         raise ConfigError("--deadlines is for drawn jobs: leave out --deadlines or --job-set")
@@ -145,9 +145,8 @@ def _contains_jobs(workload: str | None, path: Path) -> bool:
         ConfigError: a workload is given although the file contains the jobs, or it is missing.
         FormatError, OSError: the file cannot be read.
     """
-    from parcae.errors import ConfigError, FormatError
-    from parcae.workloads.job_set import read_job_sets
-    from parcae.workloads.spark_world_set import holds_spark_world_sets
+    from parcae.base.errors import ConfigError, FormatError
+    from parcae.workloads.job_sets import holds_spark_world_sets, read_job_sets
 
     if holds_spark_world_sets(path):
         if workload is not None:
@@ -168,7 +167,7 @@ def _contains_jobs(workload: str | None, path: Path) -> bool:
 
 def _chosen_sets(sets: JobSetOptions, found: dict[str, Any]) -> list[Any]:
     """The job sets of a file that `--set` names."""
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
 
     if sets.set_id == "all":
         return list(found.values())
@@ -186,9 +185,9 @@ def _run_spark_world(
     record: bool,
 ) -> Iterator[PlayedRun]:
     """Run job sets that contain their jobs; `record` keeps every task in the traces."""
-    from parcae.errors import ConfigError
-    from parcae.evaluation.spark_world_runs import CONFORMANCE_ORDERS, run_sets
-    from parcae.workloads.spark_world_set import read_spark_world_sets
+    from parcae.base.errors import ConfigError
+    from parcae.evaluation.job_sets import CONFORMANCE_ORDERS, run_sets
+    from parcae.workloads.job_sets import read_spark_world_sets
 
     assert sets.job_set is not None
     if config.world.value != "cores":
@@ -245,7 +244,7 @@ def _run_job_sets(
 ) -> Iterator[PlayedRun]:
     """Run job sets that name the jobs of a workload."""
     from parcae.evaluation.policies import resolve_policies
-    from parcae.workloads.job_set import read_job_sets
+    from parcae.workloads.job_sets import read_job_sets
 
     assert sets.job_set is not None
     workload = cluster.load(source)
@@ -280,7 +279,7 @@ def _played(
     resolved: ResolvedPolicies, sequence: JobSequence, seed: int, record: bool
 ) -> Iterator[tuple[dict[str, str], Trace]]:
     """Run a job sequence under each policy."""
-    from parcae.simulation.run import simulate
+    from parcae.simulation.simulator import simulate
 
     for name, policy in resolved.for_sequence(sequence, seed).items():
         trace = simulate(sequence, policy, resolved.config, seed, record=record)
@@ -294,19 +293,20 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
     world of cores a guard may wake up after the last completion, so it is the makespan proper. With
     several executor classes, the results include the share of memory that running tasks left
     unused, and the utilization of each class; those of an elastic cluster include the cores that
-    were held; with deadlines, what `parcae.metrics.deadlines` counts.
+    were held; with deadlines, what `parcae.simulation.metrics` counts.
     """
     from parcae.cluster.state import World
-    from parcae.metrics.classes import class_utilization, memory_fragmentation
-    from parcae.metrics.cluster import (
+    from parcae.simulation.metrics import (
+        class_utilization,
         core_hours_per_job,
         cores_held,
+        jct_ms,
         makespan_ms,
+        memory_fragmentation,
+        missed_and_tardiness,
         utilization,
         wasted_share,
     )
-    from parcae.metrics.deadlines import missed_and_tardiness
-    from parcae.metrics.jobs import jct_ms
 
     jct = jct_ms(trace)
     result = {
@@ -379,6 +379,6 @@ def _held_text(result: dict[str, Any]) -> str:
 
 
 def _chart(run: PlayedRun) -> Chart:
-    from parcae.evaluation.cluster_gantt import cluster_chart
+    from parcae.evaluation.gantt import cluster_chart
 
     return cluster_chart(run.run, run.result["policy"])

@@ -26,8 +26,7 @@ from parcae.cli.policy_names import names_in, policies_to_read
 from parcae.cli.progress import counting, print_reading
 
 if TYPE_CHECKING:
-    from parcae.evaluation.sizes import ElasticSize
-    from parcae.evaluation.sizing import Question, Sizing
+    from parcae.evaluation.sizing import ElasticSize, Question, Sizing
     from parcae.simulation.config import SimulationConfig
     from parcae.workloads.job import Workload
 
@@ -205,8 +204,7 @@ def size_command(
 
     Example: parcae size tpch --cores 8,16,32 --arrivals poisson:25s --target "p95 < 60s"
     """
-    from parcae.evaluation.size_target import parse_target
-    from parcae.evaluation.sizing import Question
+    from parcae.evaluation.sizing import Question, parse_target
     from parcae.evaluation.sizing_text import picture_format
 
     # Checked before logs are read and runs are played, which may take minutes.
@@ -245,9 +243,9 @@ def _sizes(
     Raises:
         ConfigError: a size cannot be parsed or is out of bounds, or there is no fixed one.
     """
+    from parcae.base.errors import ConfigError
     from parcae.cli.elastic import core_range
-    from parcae.errors import ConfigError
-    from parcae.evaluation.sizes import ElasticSize, parse_cores
+    from parcae.evaluation.sizing import ElasticSize, parse_cores
 
     words = text.split(",")
     ranges = [found for word in words if (found := core_range(word)) is not None]
@@ -275,8 +273,8 @@ def _sized(question: Question) -> Sizing:
 
 def _read(source: list[str], recorded: bool) -> Workload:
     """The workload, or that of event logs: every run with its arrival, or the recurring jobs."""
-    from parcae.workloads.catalog import BUILT_IN, load_workload
-    from parcae.workloads.spark_event_log import read_spark_event_logs
+    from parcae.workloads.archive import BUILT_IN, load_workload
+    from parcae.workloads.spark_log.event_log import read_spark_event_logs
 
     first = source[0]
     is_name = first in BUILT_IN or first.startswith("mixed:") or not Path(first).exists()

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.base.errors import ConfigError
 from parcae.cli.checks import file_to_write, finite
 from parcae.cli.groups import with_groups
 from parcae.cli.options import MOST, JsonOption
 from parcae.cli.policy_names import names_in, spark_policies_to_read
 from parcae.cli.spark_tpch import tpch_command
-from parcae.errors import ConfigError
 
 if TYPE_CHECKING:
     from parcae.spark.demo import DemoResult
@@ -240,7 +240,7 @@ def submit_command(
     import signal
     import subprocess
 
-    from parcae.interruptions import interruptions_wait
+    from parcae.base.files import interruptions_wait
     from parcae.spark.build import build_plugin
     from parcae.spark.home import find_spark
     from parcae.spark.launch import environment, spark_arguments
@@ -391,7 +391,7 @@ def fidelity_command(
     With several numbers of cores, compare what `parcae size` says with what Spark takes:
     parcae spark fidelity --cores 8,16,24
     """
-    from parcae.evaluation.sizes import parse_cores
+    from parcae.evaluation.sizing import parse_cores
     from parcae.spark.fidelity import FidelityConfig
 
     names = tuple(names_in(policies))
@@ -465,8 +465,8 @@ def _hold_sizing(
     import shlex
     import sys
 
+    from parcae.base.files import write_text
     from parcae.cli.tables import print_rows
-    from parcae.files import write_text
     from parcae.spark.build import build_plugin
     from parcae.spark.home import find_spark
     from parcae.spark.sizing_fidelity import run_sizing_fidelity

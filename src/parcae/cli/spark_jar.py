@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.base.errors import ConfigError
 from parcae.cli.options import JsonOption
-from parcae.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -215,8 +215,8 @@ def tpch_command(
 
     Example: parcae spark tpch --seeds 8 --work tpch-work --json tpch.json
     """
-    from parcae.errors import ConfigError
-    from parcae.extras import require
+    from parcae.base.errors import ConfigError
+    from parcae.base.extras import require
     from parcae.spark.tpch_plan import TpchConfig, usable_cores
     from parcae.spark.tpch_result import draw, read_result
 
@@ -245,7 +245,7 @@ def tpch_command(
             return
     result = read_result(merge or [work])
     if output.json_path is not None:
-        from parcae.files import write_text
+        from parcae.base.files import write_text
 
         write_text(output.json_path, json.dumps(result.to_json(), indent=1) + "\n")
     _print(result)
@@ -255,7 +255,7 @@ def tpch_command(
 
 
 def _settings(conf: list[str]) -> dict[str, str]:
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
 
     if wrong := [text for text in conf if "=" not in text]:
         raise ConfigError(f"--conf {wrong[0]}: write NAME=VALUE")
@@ -265,7 +265,7 @@ def _settings(conf: list[str]) -> dict[str, str]:
 def _run(
     config: TpchConfig, work: Path, jar: Path | None, spark_home: Path | None, foretell: bool
 ) -> None:
-    from parcae.errors import PolicyError
+    from parcae.base.errors import PolicyError
     from parcae.spark.home import find_spark
     from parcae.spark.tpch_calibration import calibration_of
     from parcae.spark.tpch_foretold import foretell_all

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from parcae.base.texts import seconds_text
 from parcae.cli.consoles import new_console
-from parcae.texts import seconds_text
 
 if TYPE_CHECKING:
     from rich.table import Table

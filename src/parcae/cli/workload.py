@@ -200,8 +200,7 @@ def sample_command(
     """
     import numpy as np
 
-    from parcae.workloads.archive import write_workload
-    from parcae.workloads.catalog import load_workload
+    from parcae.workloads.archive import load_workload, write_workload
     from parcae.workloads.describe import sample_workload
     from parcae.workloads.import_report import counted
 
@@ -265,10 +264,9 @@ def prepare_command(
 
     Example: parcae workload prepare tpch --memory-demands uniform:7 -o tpch-memory.parcae
     """
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
     from parcae.workloads import demands
-    from parcae.workloads.archive import write_workload
-    from parcae.workloads.catalog import load_workload
+    from parcae.workloads.archive import load_workload, write_workload
 
     steps = [
         # Outliers go first, so that they do not affect the quantiles of the demands.

@@ -8,7 +8,7 @@ import numpy as np
 
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, NOT_YET, World
-from parcae.workloads.limits import LARGEST_ARRIVAL_MS
+from parcae.workloads.durations import LARGEST_ARRIVAL_MS
 
 #: Largest field of a decision, since kernels take them as int64.
 _LARGEST = 2**63 - 1

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from parcae.base.errors import PolicyError
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import (
     JOB_ORDER,
@@ -22,7 +23,6 @@ from parcae.cluster.state import (
     UNLIMITED,
     ClusterState,
 )
-from parcae.errors import PolicyError
 
 
 class Orders(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 
 NO_JOB = -1
 NO_STAGE = -1

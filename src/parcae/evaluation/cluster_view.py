@@ -5,14 +5,13 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from parcae.base.texts import MS_PER_S, num_decimals, seconds_text
 from parcae.cluster.state import World
 from parcae.cluster.trace import Trace
-from parcae.evaluation.bounds import Bounds, lower_bounds
-from parcae.evaluation.cluster_gantt import cluster_chart
-from parcae.evaluation.gantt import MAX_ROWS, gantt_figure
-from parcae.evaluation.page import cell, figure_html, pair
+from parcae.decima.bounds import Bounds, lower_bounds
+from parcae.evaluation.gantt import MAX_ROWS, cluster_chart, gantt_figure
 from parcae.evaluation.plots import (
     busy_over_time,
     concurrency_over_time,
@@ -22,22 +21,39 @@ from parcae.evaluation.plots import (
     share_by_work,
 )
 from parcae.evaluation.recurring_view import recurring_section
+from parcae.evaluation.report import cell, figure_html, pair
 from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, with_interval
 from parcae.evaluation.tenants import pools_section
-from parcae.evaluation.world import Column
-from parcae.metrics.cluster import last_completion_ms, makespan_ms
-from parcae.metrics.jobs import arrived, jct_ms
-from parcae.metrics.later import LATER
+from parcae.evaluation.who_pays import LATER
+from parcae.evaluation.world import Column, PairedComparison
 from parcae.simulation.config import WorldName
 from parcae.simulation.faults import resolve_faults
-from parcae.simulation.run import simulate
-from parcae.texts import num_decimals, seconds_text
-from parcae.units import MS_PER_S
+from parcae.simulation.metrics import arrived, jct_ms, last_completion_ms, makespan_ms
+from parcae.simulation.simulator import simulate
 from parcae.workloads.import_report import counted
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from parcae.evaluation.compare import Comparison, PolicyResult
     from parcae.evaluation.deadlines import DeadlineResult
+
+
+def comparison_table(comparison: PairedComparison[Any]) -> Table:
+    """The comparison as a table for the terminal."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(comparison.title()))
+    table.add_column("policy", no_wrap=True)
+    texts = [(column.heading, column.text) for column in comparison.columns()]
+    shown = [(heading, text) for heading, text in texts if text is not None]
+    for heading, _ in shown:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for result in comparison.policies:
+        table.add_row(escape(result.name), *(escape(text(result)) for _, text in shown))
+    table.caption = escape("\n".join(comparison.notes()))
+    return table
 
 
 def title(comparison: Comparison) -> str:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.base.texts import __version__, s_from_ms, seconds_text
 from parcae.evaluation.deadlines import DeadlineResult, deadline_result, fewest_missed
 from parcae.evaluation.doubts import promise_warnings, run_warnings, setting_warnings
 from parcae.evaluation.kept_runs import KeptRuns, SeedRuns, files_in_names
@@ -31,22 +32,16 @@ from parcae.evaluation.statistics import (
     ratio_estimate,
 )
 from parcae.evaluation.tuning import check_seeds
-from parcae.evaluation.who_pays import RecurringJob, WhoPays, who_pays
+from parcae.evaluation.who_pays import PairedRuns, RecurringJob, WhoPays, paired_runs, who_pays
 from parcae.evaluation.world import PairedComparison, Progress, Say
-from parcae.metrics.deadlines import deadlines_ms
-from parcae.metrics.jobs import ideal_ms
-from parcae.metrics.later import PairedRuns, paired_runs
-from parcae.metrics.summary import RunSummary, summarize
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.faults import resolve_faults
-from parcae.simulation.run import simulate
-from parcae.texts import seconds_text
-from parcae.units import s_from_ms
-from parcae.version import __version__
+from parcae.simulation.metrics import RunSummary, deadlines_ms, ideal_ms, summarize
+from parcae.simulation.simulator import simulate
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.deadlines import seconds_by_name
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
+from parcae.workloads.tables import seconds_by_name
 
 if TYPE_CHECKING:
     import polars as pl
@@ -205,8 +200,8 @@ class Comparison(PairedComparison[PolicyResult]):
         return {"policies": policies, "settings": self.settings, "warnings": self.warnings()}
 
     def to_frame(self) -> pl.DataFrame:
-        """One row a policy; see `parcae.evaluation.frames.comparison_frame`."""
-        from parcae.evaluation.frames import comparison_frame
+        """One row a policy; see `parcae.evaluation.per_job.comparison_frame`."""
+        from parcae.evaluation.per_job import comparison_frame
 
         return comparison_frame(self)
 

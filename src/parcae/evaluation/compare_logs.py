@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from parcae.base.texts import s_from_ms
 from parcae.evaluation.statistics import RESAMPLE_SEED, Estimate, ratio_estimate
-from parcae.metrics.packing import plain
-from parcae.units import s_from_ms
+from parcae.rigid.metrics import plain
 from parcae.workloads.import_report import counted
 from parcae.workloads.recorded_run import JobKey, JobOutcome, RecordedJob, RecordedRun
-from parcae.workloads.spark_run import read_spark_run
+from parcae.workloads.spark_log.run import read_spark_run
 
 #: Below this number of pairs the bootstrap's interval is known to be too narrow.
 _MANY_PAIRS = 20

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.texts import MS_PER_S
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     UNKNOWN,
@@ -18,8 +19,7 @@ from parcae.evaluation.statistics import (
     mean_over_jobs,
     share_estimate,
 )
-from parcae.metrics.later import PairedRuns
-from parcae.units import MS_PER_S
+from parcae.evaluation.who_pays import PairedRuns
 
 FloatArray = npt.NDArray[np.float64]
 

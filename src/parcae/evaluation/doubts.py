@@ -15,15 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.metrics.later import PairedRuns
+from parcae.base.texts import s_from_ms
+from parcae.evaluation.who_pays import PairedRuns
 from parcae.policies.additions import PolicyText, own_pools
-from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.rigid.jobs import RigidJobs, log_name
+from parcae.simulation.config import SimulationConfig, WorldName, offered_load
 from parcae.simulation.faults import resolve_faults
-from parcae.simulation.load import offered_load
-from parcae.units import s_from_ms
 from parcae.workloads.describe import MEASURED_ALONE
 from parcae.workloads.job import Workload
-from parcae.workloads.rigid import RigidJobs, log_name
 
 #: Keys of a workload's provenance that only measurements of one job at a time have: those of
 #: `parcae workload measure-tpch`, and event logs in which hardly two jobs overlap.
@@ -74,7 +73,7 @@ def learned_warnings(
     """Which policies learned from a log's jobs on which they are compared, in sentences.
 
     Args:
-        sources: by policy, where it learned, as `parcae.packing.sources` describes it.
+        sources: by policy, where it learned, as `parcae.rigid.sources` describes it.
         sequences: the job sequences of the runs.
     """
     found = []

@@ -8,7 +8,7 @@ A chart shows one run. Every job has its colour; white is idle. The adapters `cl
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,13 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import ConfigError
-from parcae.evaluation.pictures import as_label, in_legend, new_picture, write_picture
+from parcae.base.errors import ConfigError
+from parcae.base.files import write_text
+from parcae.base.texts import MS_PER_S, s_from_ms, seconds_text
+from parcae.cluster.trace import NOT_COMPLETED, TASK_RECORD, Trace
+from parcae.evaluation.pictures import as_label, in_legend, new_picture, shortened, write_picture
 from parcae.evaluation.plots import chart_text, set_style
-from parcae.files import write_text
+from parcae.simulation.metrics import arrived, jct_ms, last_completion_ms
+from parcae.workloads.import_report import counted
+from parcae.workloads.recorded_run import NO_JOB, JobKey, JobOutcome, RecordedRun
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -487,3 +493,134 @@ def _add_legend(figure: Any, names: Sequence[str]) -> None:
         fontsize=7,
         frameon=False,
     )
+
+
+#: Heights in inches of a chart with few cores, and of one with many.
+_LOW_IN = 1.3
+_HIGH_IN = 2.4
+_MANY_CORES = 24
+#: Most characters of a job's name in the legend, and of a run's name before its figures.
+_LONGEST_NAME = 34
+_LONGEST_TITLE = 80
+
+
+def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str = "") -> None:
+    """Write which job every core worked for over time, one chart per log.
+
+    The same job (by name and order within the name) has the same colour in all charts. Red lines
+    are completions. Grey is work for jobs that are not part of the run because they lack its key.
+    The time axis begins at each run's first submission. The file appears only when it is complete.
+
+    Args:
+        charts: a title and a run (`read_spark_run`) for each chart, from top to bottom.
+        path: the file; its ending determines the format (see `parcae.evaluation.gantt.FORMATS`).
+        title: title of the whole picture.
+
+    Raises:
+        ConfigError: there is no chart, or the ending is not in FORMATS.
+        OSError: the file cannot be written.
+
+    Example: `gantt([("fair", before), ("parcae", after)], Path("gantt.png"))`.
+    """
+    if not charts:
+        raise ConfigError("a picture of Gantt charts needs at least one run")
+    keys = _keys(charts)
+    names = _names(keys)
+    write_gantt([_chart(name, run, keys, names) for name, run in charts], path, title, names)
+
+
+def _keys(charts: Sequence[tuple[str, RecordedRun]]) -> list[JobKey]:
+    """The jobs of all runs in order of first submission, which determines their colours."""
+    first_ms: dict[JobKey, int] = {}
+    for _, run in charts:
+        for job in run.jobs:
+            first_ms[job.key] = min(job.submission_ms, first_ms.get(job.key, job.submission_ms))
+    return sorted(first_ms, key=lambda key: first_ms[key])
+
+
+def _names(keys: Sequence[JobKey]) -> list[str]:
+    """Short names of the jobs, with numbers where a name is repeated."""
+    repeated_names = {name for name, order in keys if order > 1}
+    return [
+        shortened(name, _LONGEST_NAME) + (f" #{order}" if name in repeated_names else "")
+        for name, order in keys
+    ]
+
+
+def _chart(name: str, run: RecordedRun, keys: Sequence[JobKey], names: Sequence[str]) -> Chart:
+    """The chart of one run, with the jobs of all runs and their names."""
+    tasks = run.tasks
+    place = {key: row for row, key in enumerate(keys)}
+    # The last entry stands for tasks of no job.
+    job_of = np.array([*(place[job.key] for job in run.jobs), OTHER], np.int64)
+    job = job_of[np.where(tasks["job"] == NO_JOB, len(run.jobs), tasks["job"])]
+    done = [job.completion_ms for job in run.jobs if job.outcome is JobOutcome.COMPLETED]
+    panel = Panel(
+        "core",
+        # A run without any task has no core: its chart is an empty row.
+        max(1, run.num_cores),
+        Bars(tasks["core"], tasks["start_ms"], tasks["finish_ms"], job),
+        names,
+        completions=np.array(done, np.int64),
+        has_lines=run.num_cores <= _MANY_CORES,
+    )
+    return Chart(
+        _heading(name, run),
+        [panel],
+        max(1, run.makespan_ms),
+        "time since the first submission (s)",
+        MS_PER_S,
+        _HIGH_IN if run.num_cores >= _MANY_CORES else _LOW_IN,
+    )
+
+
+def _heading(name: str, run: RecordedRun) -> str:
+    jct_ms = [job.jct_ms for job in run.jobs if job.outcome is JobOutcome.COMPLETED]
+    lost = len(run.jobs) - len(jct_ms)
+    average = f"average JCT {np.mean(jct_ms) / MS_PER_S:,.1f} s, " if jct_ms else ""
+    shown = shortened(name, _LONGEST_TITLE)
+    return f"{shown}: {average}makespan {s_from_ms(run.makespan_ms):,.1f} s" + (
+        f", {lost} failed or unfinished" if lost else ""
+    )
+
+
+def cluster_chart(trace: Trace, name: str = "") -> Chart:
+    """The chart of one run: which job each executor or core ran. Red lines are job completions.
+
+    Args:
+        trace: the run.
+        name: the policy's name in the title; by default that of the run.
+
+    Raises:
+        ConfigError: the tasks were not recorded.
+    """
+    if trace.tasks is None:
+        raise ConfigError("a Gantt chart needs recorded tasks: simulate with record=True")
+    tasks = np.asarray(trace.tasks, TASK_RECORD)
+    bars = Bars(tasks["executor"], tasks["start_ms"], tasks["finish_ms"], tasks["job"])
+    panel = Panel(
+        trace.unit,
+        trace.num_executors,
+        bars,
+        [f"{job}: {text}" for job, text in enumerate(trace.job_names)],
+        completions=trace.completion_ms[trace.completion_ms != NOT_COMPLETED],
+    )
+    end_ms = max(1, last_completion_ms(trace))
+    title = f"{name or trace.policy}: {_results(trace, end_ms)}"
+    return Chart(title, [panel], end_ms, "time (s)", MS_PER_S)
+
+
+def _results(trace: Trace, end_ms: int) -> str:
+    here = arrived(trace)
+    average_s = float(jct_ms(trace)[here].mean()) / MS_PER_S
+    cut = int((trace.completion_ms[here] == NOT_COMPLETED).sum())
+    unfinished = f", {counted(cut, 'job')} unfinished" if cut else ""
+    return (
+        f"average JCT {seconds_text(average_s)} s, "
+        f"last completion {seconds_text(end_ms / MS_PER_S)} s{unfinished}"
+    )
+
+
+def cluster_charts(traces: Mapping[str, Trace]) -> list[Chart]:
+    """The charts of several runs, given by the policies' names; see `cluster_chart`."""
+    return [cluster_chart(trace, name) for name, trace in traces.items()]

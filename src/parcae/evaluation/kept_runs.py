@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from parcae.errors import ConfigError, FormatError
-from parcae.files import check_regular, named_in_errors, write_bytes
-from parcae.metrics.later import PairedRuns
-from parcae.metrics.summary import RunSummary
+from parcae.base.errors import ConfigError, FormatError
+from parcae.base.files import check_regular, named_in_errors, write_bytes
+from parcae.decima.rollouts.names import is_rollout, split_plan
+from parcae.evaluation.who_pays import PairedRuns
 from parcae.policies.additions import PolicyText, own_pools, split_policy
-from parcae.policies.packing.catalog import UNGUARDED
-from parcae.policies.rollouts.names import is_rollout, split_plan
-from parcae.workloads.allocation import sparks_file
+from parcae.rigid.policies.catalog import UNGUARDED
+from parcae.simulation.metrics import RunSummary
+from parcae.workloads.pools import sparks_file
 
 #: What parsing a damaged line raises; a `ValidationError` is a `ValueError`. Numbers may exceed 64
 #: bits, and lists may be nested too deeply.

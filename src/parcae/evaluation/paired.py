@@ -14,10 +14,10 @@ from contextlib import suppress
 from multiprocessing import active_children, get_context
 from typing import Any
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.base.files import interruptions_wait
 from parcae.evaluation.statistics import Method
 from parcae.evaluation.world import ComparisonT, Kept, Progress, ResolvedT, RowT, Say, World
-from parcae.interruptions import interruptions_wait
 
 #: Worker processes take seconds to start. Less estimated work than this runs in this process.
 _WORTH_WORKERS_S = 10.0

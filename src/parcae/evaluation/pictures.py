@@ -8,8 +8,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from parcae.files import replacing
-from parcae.texts import printable
+from parcae.base.files import replacing
+from parcae.base.texts import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

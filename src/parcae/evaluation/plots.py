@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.texts import MS_PER_S
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.evaluation.pictures import new_picture, shortened, write_picture
 from parcae.evaluation.statistics import Estimate
-from parcae.metrics.cluster import (
+from parcae.simulation.metrics import (
+    arrived,
     busy_executors,
     concurrency,
     executor_share,
+    jct_ms,
     last_completion_ms,
     mean_over_spans,
 )
-from parcae.metrics.jobs import arrived, jct_ms
-from parcae.units import MS_PER_S
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

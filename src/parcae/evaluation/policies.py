@@ -10,9 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.decision import Policy
 from parcae.cluster.orders import Planner
-from parcae.errors import ConfigError, PolicyError
+from parcae.decima.catalog import make_policy
+from parcae.decima.heuristics.policy import HeuristicPolicy
+from parcae.decima.rollouts.names import base_in_words, is_rollout, rollout_policy
 from parcae.evaluation.tuning import (
     SWEEPS,
     best_in_hindsight,
@@ -23,9 +26,14 @@ from parcae.evaluation.tuning import (
     with_values,
 )
 from parcae.evaluation.world import tuned_last
-from parcae.policies.additions import PolicyText, own_pools, split_policy
-from parcae.policies.catalog import make_policy
-from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.policies.additions import (
+    PolicyText,
+    TenantPolicy,
+    Tenants,
+    own_pools,
+    read_tenants,
+    split_policy,
+)
 from parcae.policies.learned import is_learned, learned_policy, variant_name
 from parcae.policies.orders.catalog import (
     ORDER_CATALOG,
@@ -33,15 +41,12 @@ from parcae.policies.orders.catalog import (
     refuse_planners,
     title_of,
 )
-from parcae.policies.orders.policy import OrderPolicy
-from parcae.policies.orders.pools import job_pools
-from parcae.policies.rollouts.names import base_in_words, is_rollout, rollout_policy
-from parcae.policies.tenants import TenantPolicy, Tenants, read_tenants
+from parcae.policies.orders.policy import OrderPolicy, job_pools
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import CompiledPolicy
-from parcae.workloads.allocation import read_allocation
+from parcae.simulation.simulator import CompiledPolicy
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload
+from parcae.workloads.pools import read_allocation
 
 #: Policies of SWEEPS whose names need an argument.
 _NEEDS_VALUE = ("weighted-fair", "static")
@@ -348,7 +353,7 @@ def with_additions(
             under fair sharing goes first; None: no guard.
         tenants: the pools and priorities; None: none are kept.
     """
-    from parcae.policies.guard import Guarded
+    from parcae.policies.additions import Guarded
 
     made: AnyPolicy = policy
     if tenants is not None:

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from parcae.evaluation.page import cell, figure_html, html_table
+from parcae.base.texts import seconds_text
 from parcae.evaluation.plots import chart_text, ratio_dots
+from parcae.evaluation.report import cell, figure_html, html_table
 from parcae.evaluation.who_pays import RecurringJob, recurring_jobs, verdict
-from parcae.texts import seconds_text
 
 if TYPE_CHECKING:
     from parcae.evaluation.compare import Comparison, PolicyResult

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.base.texts import MS_PER_HOUR, __version__, ms_from_text, s_from_ms, seconds_text
 from parcae.evaluation.compare import ClusterWorld, Comparison
 from parcae.evaluation.paired import compare_in
-from parcae.evaluation.size_target import DeadlineTarget, SizeTarget, Target
-from parcae.evaluation.sizes import ElasticSize, check_cores
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -29,17 +29,180 @@ from parcae.evaluation.statistics import (
 )
 from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.world import Progress
-from parcae.metrics.summary import RunSummary
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import check_elastic, resolve_faults
-from parcae.units import MS_PER_HOUR, s_from_ms
-from parcae.version import __version__
-from parcae.workloads.arrivals import ArrivalProcess, JobSequence, process_like, recorded_sequence
-from parcae.workloads.deadlines import seconds_by_name
+from parcae.simulation.metrics import RunSummary
+from parcae.workloads.arrivals import (
+    ArrivalProcess,
+    JobSequence,
+    check_block,
+    check_growth,
+    default_block,
+    grown,
+    process_like,
+    recorded_sequence,
+    resampled,
+)
 from parcae.workloads.describe import fingerprint
+from parcae.workloads.durations import MOST_EXECUTORS
 from parcae.workloads.job import Workload
-from parcae.workloads.resampling import check_block, check_growth, default_block, grown, resampled
+from parcae.workloads.tables import seconds_by_name
+
+#: Largest number of sizes.
+MOST_SIZES = 50
+
+
+def parse_cores(text: str) -> tuple[int, ...]:
+    """The sizes in a list such as "8,16,32".
+
+    Raises:
+        ConfigError: an entry is not a whole number, or `check_cores` refuses the sizes.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words):
+        raise ConfigError(f"--cores {text}: write whole numbers with commas between, as in 8,16,32")
+    cores = tuple(int(word) for word in words)
+    check_cores(cores)
+    return cores
+
+
+def check_cores(cores: Sequence[int]) -> None:
+    """Check the sizes of clusters.
+
+    Raises:
+        ConfigError: none or too many, not ascending, repeated, or out of bounds.
+    """
+    if not 1 <= len(cores) <= MOST_SIZES:
+        raise ConfigError(f"--cores: give 1 to {MOST_SIZES} sizes, not {len(cores)}")
+    if any(low >= high for low, high in itertools.pairwise(cores)):
+        raise ConfigError("--cores: give every size once, from the smallest to the largest")
+    if cores[0] < 1 or cores[-1] > MOST_EXECUTORS:
+        raise ConfigError(f"--cores: a size is outside 1..{MOST_EXECUTORS:,}")
+
+
+@dataclass(frozen=True)
+class ElasticSize:
+    """An elastic cluster that is tried beside the fixed sizes.
+
+    Args:
+        cores: most cores.
+        elastic: how it grows and shrinks.
+    """
+
+    cores: int
+    elastic: Elastic
+
+    def __str__(self) -> str:
+        return f"{self.elastic.min_cores}..{self.cores}"
+
+
+_HELP = (
+    "write average, p95 or p99, then < and a time above 0 in ms, s, min or h, as in "
+    '"p95 < 60s"; or deadlines and the share of them to meet, as in "deadlines 99%"'
+)
+#: A share is 1 minus a share of misses, so that it may be this much less than the number itself.
+_ROUNDING = 1e-9
+
+
+class SizeTarget(Protocol):
+    """What a size has to reach over all runs."""
+
+    @property
+    def field(self) -> str:
+        """The field of `parcae.evaluation.sizing.SizeResult` that the target is about."""
+
+    @property
+    def bound(self) -> float:
+        """The bound in the field's unit."""
+
+    def is_met(self, value: float) -> bool:
+        """Whether a value of the field reaches the target."""
+
+    def text(self, value: float) -> str:
+        """A value of the field with its unit."""
+
+    def __str__(self) -> str:
+        """The target in words."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A completion time that jobs should stay below.
+
+    Args:
+        measure: "average", "p95" or "p99".
+        limit_ms: the limit in ms.
+    """
+
+    measure: str
+    limit_ms: float
+
+    @property
+    def field(self) -> str:
+        """The completion time in seconds."""
+        return f"{self.measure}_s"
+
+    @property
+    def bound(self) -> float:
+        """The limit in seconds."""
+        return s_from_ms(self.limit_ms)
+
+    def is_met(self, value: float) -> bool:
+        """Whether the time is below the limit."""
+        return value < self.bound
+
+    def text(self, value: float) -> str:
+        """A time in seconds."""
+        return f"{seconds_text(value)} s"
+
+    def __str__(self) -> str:
+        return f"{self.measure} < {self.bound:.15g} s"
+
+
+@dataclass(frozen=True)
+class DeadlineTarget:
+    """A share of the deadlines that should be met.
+
+    Args:
+        share: the least share, above 0 and at most 1.
+    """
+
+    share: float
+    field = "deadlines_met"
+
+    @property
+    def bound(self) -> float:
+        """The least share."""
+        return self.share
+
+    def is_met(self, value: float) -> bool:
+        """Whether at least this share of the deadlines is met."""
+        return value >= self.share - _ROUNDING
+
+    def text(self, value: float) -> str:
+        """A share in percent."""
+        return f"{value:.1%}"
+
+    def __str__(self) -> str:
+        return f"deadlines {100 * self.share:g}%"
+
+
+def parse_target(text: str) -> SizeTarget:
+    """Parse a target such as "p95 < 60s", "average < 2min", "p99 < 500ms" or "deadlines 99%".
+
+    Raises:
+        ConfigError: any other text; the message lists the accepted forms.
+    """
+    share = re.fullmatch(r"\s*deadlines\s+(\d{1,3}(?:\.\d{1,6})?)\s*%\s*", text)
+    if share is not None and 0 < float(share[1]) <= 100:
+        return DeadlineTarget(float(share[1]) / 100)
+    found = re.fullmatch(r"\s*(average|p95|p99)\s*<(.*)", text)
+    limit_ms = ms_from_text(found[2]) if found else None
+    if found is None or not limit_ms:
+        raise ConfigError(f"target {text!r} is not understood: {_HELP}")
+    return Target(found[1], limit_ms)
+
 
 #: Number of jobs in a run whose arrivals are drawn.
 _DRAWN_JOBS = 100
@@ -57,7 +220,7 @@ class Question:
         price: price of a core for an hour, in any currency.
         arrivals: "recorded" (resampled in blocks), "batch", "poisson:25s" or "bursts:25s".
         num_jobs: number of jobs in a run; None: all recorded jobs, or 100 drawn ones.
-        block: recorded jobs in a block; None: see `parcae.workloads.resampling.default_block`.
+        block: recorded jobs in a block; None: see `parcae.workloads.arrivals.default_block`.
         growth: how many times as many jobs arrive in the same time.
         num_seeds: number of runs at every size.
         seed_start: seed of the first run.

@@ -13,19 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.base.files import replacing, write_text
+from parcae.base.texts import num_decimals, printable, time_decimals
 from parcae.evaluation.doubts import FULL, measured_alone_warning
-from parcae.evaluation.size_target import Target
-from parcae.evaluation.statistics import (
-    UNKNOWN_TEXT,
-    Estimate,
-    with_half_width,
-    with_interval,
-)
-from parcae.files import replacing, write_text
+from parcae.evaluation.sizing import Target
+from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, with_half_width, with_interval
 from parcae.policies.additions import split_policy
 from parcae.simulation.faults import resolve_faults
-from parcae.texts import num_decimals, printable, time_decimals
 from parcae.workloads.import_report import counted
 
 if TYPE_CHECKING:
@@ -33,8 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from parcae.evaluation.size_target import SizeTarget
-    from parcae.evaluation.sizing import SizeResult, Sizing
+    from parcae.evaluation.sizing import SizeResult, SizeTarget, Sizing
 
 #: Endings of pictures.
 PICTURES = ("png", "svg", "html")

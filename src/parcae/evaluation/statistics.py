@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 
 FloatArray = npt.NDArray[np.float64]
 #: A number and its standard error, or the values of both policies.

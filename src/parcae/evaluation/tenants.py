@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parcae.evaluation.page import cell, html_table
+from parcae.base.texts import seconds_text
+from parcae.evaluation.report import cell, html_table
 from parcae.evaluation.statistics import DEFAULT_METHOD, Method, with_interval
-from parcae.evaluation.who_pays import RecurringJob, recurring_jobs
-from parcae.metrics.later import LATER, PairedRuns
-from parcae.texts import seconds_text
+from parcae.evaluation.who_pays import LATER, PairedRuns, RecurringJob, recurring_jobs
 
 if TYPE_CHECKING:
     from rich.table import Table

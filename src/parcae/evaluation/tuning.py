@@ -12,18 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parcae.errors import ConfigError
-from parcae.metrics.jobs import arrived, jct_ms
-from parcae.policies.catalog import make_policy
-from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.base.errors import ConfigError
+from parcae.base.texts import MS_PER_S, seconds_text
+from parcae.decima.catalog import make_policy
+from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.policies.parameter_search import Sweep, Values
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import SimulatorBatch
-from parcae.texts import seconds_text
-from parcae.units import MS_PER_S
-from parcae.workloads.arrivals import JobSequence
+from parcae.simulation.metrics import arrived, jct_ms
+from parcae.workloads.arrivals import TUNING_SEED_START, JobSequence
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import TUNING_SEED_START
 
 #: Decima, section 7.1: alpha from -2 to 2 in steps of 0.1.
 ALPHAS = tuple(round(-2.0 + 0.1 * step, 1) for step in range(41))

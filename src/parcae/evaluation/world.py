@@ -2,7 +2,7 @@
 
 A `World` resolves policy names, plays runs under the policies and makes results of them. The
 clusters of Spark jobs (`parcae.evaluation.compare`) and those of rigid jobs
-(`parcae.evaluation.packing.world`) are worlds. `PairedComparison` is what every comparison offers,
+(`parcae.rigid.evaluation.world`) are worlds. `PairedComparison` is what every comparison offers,
 whatever its world.
 """
 
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from parcae.base.files import write_text
 from parcae.evaluation.statistics import Estimate, Method
-from parcae.files import write_text
 
 #: Called with (runs done, all runs).
 Progress = Callable[[int, int], None]
@@ -191,7 +191,7 @@ class PairedComparison(ABC, Generic[ResultT]):
 
     def tables(self) -> list[Any]:
         """The tables for the terminal (`rich.table.Table`): that of policies comes first."""
-        from parcae.evaluation.table import comparison_table
+        from parcae.evaluation.cluster_view import comparison_table
 
         return [comparison_table(self)]
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from parcae.errors import ConfigError, suggestion
+from parcae.base.errors import ConfigError, suggestion
 
 
 class Algorithm(StrEnum):

@@ -9,10 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import ConfigError
-from parcae.metrics.deadlines import deadlines_ms
-from parcae.metrics.jobs import ideal_ms
-from parcae.metrics.objectives import (
+from parcae.base.errors import ConfigError
+from parcae.decima.catalog import make_policy
+from parcae.decima.heuristics.policy import HeuristicPolicy
+from parcae.policies.learned import setting_card
+from parcae.policies.orders.kernels import OrderKind
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.many import PlayMany, SimulatorBatch
+from parcae.simulation.metrics import deadlines_ms, ideal_ms
+from parcae.simulation.objectives import (
     NEEDS_DEADLINES,
     FinishedJobs,
     Objective,
@@ -22,18 +28,10 @@ from parcae.metrics.objectives import (
     objective_cost,
     objective_name,
 )
-from parcae.policies.catalog import make_policy
-from parcae.policies.heuristics.policy import HeuristicPolicy
-from parcae.policies.learned import setting_card
-from parcae.policies.orders.kernels import OrderKind
-from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.many import PlayMany, SimulatorBatch
-from parcae.workloads.arrivals import ArrivalProcess, JobSequence
-from parcae.workloads.deadlines import seconds_by_name
+from parcae.workloads.arrivals import TUNING_SEED_START, ArrivalProcess, JobSequence
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import TUNING_SEED_START
+from parcae.workloads.tables import seconds_by_name
 
 #: Costs below these have no useful ratio: shares of missed deadlines, and all other costs.
 _LEAST_SHARE = 0.01

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import FormatError
+from parcae.base.errors import FormatError
+from parcae.decima.graph.layout import DecimaSettings
+from parcae.decima.rule.policy import Parameters
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Checkpoint, Weights
-from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.learned import (
     PLANNING_KINDS,
     decima_settings,
@@ -17,8 +18,7 @@ from parcae.policies.learned import (
     require_version,
     rule_parameters,
 )
-from parcae.policies.order_network.policy import network_weights
-from parcae.policies.rule.policy import Parameters
+from parcae.policies.network.policy import network_weights
 from parcae.simulation.config import WorldName
 
 #: Settings of Decima's network that may differ from those of the network that a training starts

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from parcae.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError, FormatError
 from parcae.policies.checkpoint import Checkpoint, Weights, read_checkpoint, write_checkpoint
 
 #: The file in the folder of a training from which it resumes.

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.decima.rule.kernels import CLASS_PARAMETERS
+from parcae.decima.rule.policy import Parameters, RulePolicy, padded, start_parameters
 from parcae.learning.scenario import Runs, Scenario, search_seeds
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.learned import order_rule_checkpoint, rule_checkpoint
-from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters, search_start
 from parcae.policies.parameter_search import SearchLimits, SearchState, search_parameters
-from parcae.policies.rule.layout import CLASS_PARAMETERS
-from parcae.policies.rule.policy import Parameters, RulePolicy, padded, start_parameters
+from parcae.policies.rule.policy import OrderRulePolicy, checked_parameters, search_start
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import WorldName
-from parcae.workloads.random_streams import SELECTION_SEED_START
+from parcae.workloads.arrivals import SELECTION_SEED_START
 
 #: Number of selection runs, and after how many generations the mean is measured on them.
 _NUM_SELECTION = 100

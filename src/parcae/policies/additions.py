@@ -7,9 +7,204 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from parcae.errors import PolicyError
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.errors import PolicyError
+from parcae.cluster.state import ClusterState
+from parcae.policies.compiled import PlaysRuns
+from parcae.policies.orders.policy import job_pools, pool_rows
+from parcae.simulation.kernels.playing import Simulation, Simulations
+from parcae.workloads.job import Workload
+from parcae.workloads.pools import DEFAULT_POOL, PoolSpec, read_allocation
+from parcae.workloads.tables import priorities_of, read_priorities
+
+
+@dataclass
+class Guarded(PlaysRuns):
+    """A policy of the world of cores with the guard (`parcae.cluster.kernels.guard`).
+
+    Args:
+        name: name in tables and reports.
+        policy: the policy whose orders are guarded; it must have the compiled methods `play` and
+            `play_many`.
+        factor: upper bound of (a job's time in the system / its time under fair sharing), > 1.
+
+    Raises:
+        PolicyError: the factor is not a finite number above 1, or the policy is not compiled.
+
+    Example: `Guarded("srpt+guard:1.1", srpt, 1.1)`.
+    """
+
+    name: str
+    policy: Any
+    factor: float
+
+    def __post_init__(self) -> None:
+        if not 1.0 < self.factor < float("inf"):
+            raise PolicyError(
+                f"policy {self.name!r}: the guard's factor must be a finite number above 1, "
+                "e.g. +guard:1.1"
+            )
+        if not hasattr(self.policy, "play"):
+            raise PolicyError(
+                f"policy {self.name!r}: in a simulation only a compiled policy can be guarded, "
+                "and neither plan nor a policy in Python is one; leave the guard out"
+            )
+
+    @property
+    def kernels(self) -> tuple[Any, Any, Any]:
+        """No kernel to plan; functions that play the policy's runs under the guard."""
+        return None, self._play, self._play_many
+
+    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
+        """No further arguments: the policy has its own."""
+        return ()
+
+    def _play(self, simulation: Simulation) -> int:
+        # The kernels apply the guard to the policy's orders if this factor is set.
+        now = simulation.state.now
+        now.guard[:] = self.factor
+        try:
+            return int(self.policy.play(simulation))
+        finally:
+            # The tables may serve another policy next.
+            now.guard[:] = 0.0
+
+    def _play_many(self, simulations: Simulations, first: int, last: int) -> None:
+        now = simulations.states.now
+        now.guard[first:last] = self.factor
+        try:
+            self.policy.play_many(simulations, first, last)
+        finally:
+            now.guard[first:last] = 0.0
+
+
+#: The pool of all jobs where only priorities are kept.
+_ALL = (PoolSpec(DEFAULT_POOL),)
+
+
+@dataclass(frozen=True, eq=False)
+class Tenants:
+    """The pools of a workload's jobs, and their priorities.
+
+    Args:
+        pools: POOL[num_pools], all of mode FIFO: the policy orders the jobs inside.
+        job_pool: int64[num_jobs], the row of every recurring job's pool.
+        job_priority: int64[num_jobs]; of two jobs of a pool, the one with the larger number is
+            served first.
+    """
+
+    pools: Any
+    job_pool: npt.NDArray[np.int64]
+    job_priority: npt.NDArray[np.int64]
+
+
+def tenants(
+    workload: Workload,
+    pools: Sequence[PoolSpec] = _ALL,
+    pool_of: Sequence[str] = (),
+    priorities: Sequence[int] = (),
+) -> Tenants:
+    """Return the tables of tenants.
+
+    Args:
+        workload: the recurring jobs.
+        pools: the pools; only their weights and minimum shares count.
+        pool_of: the pool of every recurring job; empty: the first pool for all.
+        priorities: the priority of every recurring job; empty: 0 for all.
+
+    Raises:
+        ConfigError: there are more pools than can be simulated.
+    """
+    names = pool_of or [pools[0].name] * len(workload.jobs)
+    table, row_of = pool_rows([replace(pool, mode="FIFO") for pool in pools], "pools")
+    return Tenants(
+        table.view(np.recarray),
+        np.array([row_of[name] for name in names], np.int64),
+        np.array(priorities or [0] * len(workload.jobs), np.int64),
+    )
+
+
+def read_tenants(workload: Workload, pools: str, priorities: str) -> Tenants:
+    """Read the pools of an allocation file and a file of priorities, for a workload's jobs.
+
+    Args:
+        workload: the recurring jobs.
+        pools: path of the allocation file (see `parcae.workloads.pools`); "": one pool.
+        priorities: path of the file of priorities; "": all jobs have priority 0.
+
+    Raises:
+        ConfigError: a pool or a pattern of priorities has no job, or there are too many pools.
+        FormatError, OSError: a file cannot be read.
+    """
+    names = [job.name for job in workload.jobs]
+    numbers = priorities_of(read_priorities(priorities), names) if priorities else ()
+    if not pools:
+        return tenants(workload, priorities=numbers)
+    allocation = read_allocation(pools)
+    return tenants(workload, allocation.all_pools, job_pools(allocation, workload), numbers)
+
+
+@dataclass
+class TenantPolicy(PlaysRuns):
+    """A policy of the world of cores whose orders apply inside pools and priorities.
+
+    Args:
+        name: name in tables and reports.
+        policy: the policy that orders jobs inside pools; it must have the compiled methods `play`
+            and `play_many`.
+        tenants: the pools and priorities of the recurring jobs.
+
+    Raises:
+        PolicyError: the policy is not compiled.
+
+    Example: `TenantPolicy("srpt+pools:p.xml", srpt, read_tenants(workload, "p.xml", ""))`.
+    """
+
+    name: str
+    policy: Any
+    tenants: Tenants
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.policy, "play"):
+            raise PolicyError(
+                f"policy {self.name!r}: only a compiled policy can have pools and priorities, and "
+                "neither plan nor a policy in Python is one; leave them out"
+            )
+
+    @property
+    def kernels(self) -> tuple[Any, Any, Any]:
+        """No kernel to plan; functions that play the policy's runs among tenants."""
+        return None, self._play, self._play_many
+
+    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
+        """No further arguments: the policy has its own."""
+        return ()
+
+    def _play(self, simulation: Simulation) -> int:
+        return int(self.policy.play(simulation._replace(tables=self._with(simulation.tables))))
+
+    def _play_many(self, simulations: Simulations, first: int, last: int) -> None:
+        tables = self._with(simulations.tables)
+        self.policy.play_many(simulations._replace(tables=tables), first, last)
+
+    def _with(self, tables: Any) -> Any:
+        """The workload's tables, with the pools and priorities of its jobs."""
+        if len(tables.job_pool) != len(self.tenants.job_pool):
+            raise PolicyError(
+                f"policy {self.name!r} has the pools of {len(self.tenants.job_pool)} recurring "
+                f"jobs, but the workload has {len(tables.job_pool)}"
+            )
+        kept = self.tenants
+        return tables._replace(
+            pools=kept.pools, job_pool=kept.job_pool, job_priority=kept.job_priority
+        )
+
 
 #: What begins an addition. In a path, as in runs+guard2/best.safetensors, it is part of a name: the
 #: word goes on, or a slash or the suffix of a checkpoint follows before the next colon.

@@ -19,10 +19,10 @@ from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from parcae.errors import FormatError, PolicyError, suggestion
-from parcae.files import write_bytes
-from parcae.loader import MAX_FILE_BYTES, parsed_json
-from parcae.version import __version__
+from parcae.base.errors import FormatError, PolicyError, suggestion
+from parcae.base.files import write_bytes
+from parcae.base.loader import MAX_FILE_BYTES, parsed_json
+from parcae.base.texts import __version__
 
 FORMAT = "parcae-policy"
 VERSION = 1

@@ -16,30 +16,29 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from parcae.errors import ConfigError, FormatError, PolicyError
+from parcae.base.errors import ConfigError, FormatError, PolicyError
+from parcae.decima.corrector import kernels as corrector_layout
+from parcae.decima.corrector.policy import ParcaePolicy
+from parcae.decima.graph import layout as decima_layout
+from parcae.decima.graph.policy import DecimaPolicy, check_world, curves_for, magnitudes_of
+from parcae.decima.rule.policy import RulePolicy, padded
 from parcae.policies.checkpoint import SUFFIX, Checkpoint, ShippedCheckpoints, read_checkpoint
-from parcae.policies.corrector import layout as corrector_layout
-from parcae.policies.corrector.policy import ParcaePolicy
-from parcae.policies.decima import layout as decima_layout
-from parcae.policies.decima.policy import DecimaPolicy, check_world, curves_for, magnitudes_of
-from parcae.policies.order_network import layout as order_layout
-from parcae.policies.order_network.layout import KIND as NETWORK_KIND
-from parcae.policies.order_network.policy import OrderNetworkPolicy, bind_network
-from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters
-from parcae.policies.rule.policy import RulePolicy, padded
+from parcae.policies.network import kernels as order_layout
+from parcae.policies.network.kernels import KIND as NETWORK_KIND
+from parcae.policies.network.policy import OrderNetworkPolicy, bind_network
+from parcae.policies.rule.policy import OrderRulePolicy, checked_parameters
 from parcae.policies.solo_curves import solo_curves
-from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.load import offered_load
+from parcae.simulation.config import SimulationConfig, WorldName, offered_load
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 
 SHIPPED = ShippedCheckpoints(Path(__file__).parent / "shipped", "parcae train")
 #: Kind of checkpoint by name in the catalogue.
 NAMES = {"tuned": "rule", "parcae": "parcae", "decima": "decima"}
-#: Version of the rule's parameters; see `parcae.policies.rule.layout.RuleParameter`.
+#: Version of the rule's parameters; see `parcae.decima.rule.kernels.RuleParameter`.
 RULE_VERSION = 1
 #: Version of the parameters of the rule of the world of cores; see
-#: `parcae.policies.order_rule.layout.OrderParameter`.
+#: `parcae.policies.rule.kernels.OrderParameter`.
 ORDER_RULE_VERSION = 1
 #: Kind of checkpoint of the rule of the world of cores.
 ORDER_RULE = "order-rule"

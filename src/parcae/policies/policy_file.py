@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from parcae.errors import FormatError, PolicyError, problem
-from parcae.files import write_text
-from parcae.loader import read_file
+from parcae.base.errors import FormatError, PolicyError, problem
+from parcae.base.files import write_text
+from parcae.base.loader import read_file
 from parcae.policies.additions import split_guard
 from parcae.policies.learned import (
     ORDER_RULE,
@@ -23,11 +23,10 @@ from parcae.policies.learned import (
     order_parameters,
     require_version,
 )
-from parcae.policies.order_rule.layout import OrderParameter
+from parcae.policies.rule.kernels import OrderParameter
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.guess import mean_log_task_ms
-from parcae.workloads.job import JobSpec, Workload
-from parcae.workloads.namesakes import rows_by_name, usual_row
+from parcae.workloads.job import JobSpec, Workload, rows_by_name, usual_row
 
 VERSION = 2
 #: The order by least remaining work, which has no parameters.

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from parcae.policies.catalog import make_policy
+from parcae.decima.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import SimulatorBatch
 from parcae.workloads.arrivals import JobSequence

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.base.texts import MS_PER_S
 from parcae.service.client import Client
-from parcae.service.demonstration import simulated_client
 from parcae.service.protocol import PROTOCOL_VERSION, Hello, Ping, new_nonce
+from parcae.service.serve import simulated_client
 from parcae.service.simulated_client import SimulatedClient
-from parcae.units import MS_PER_S
 from parcae.workloads.job import Workload
 
 #: Messages that are not counted: the first ones also load compiled code and touch new memory.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
+from parcae.base.errors import ProtocolError
 from parcae.cluster.kernels.cores import complete_stage, reveal_stage, set_counts
 from parcae.cluster.kernels.serving import (
     add_stage,
@@ -22,7 +23,6 @@ from parcae.cluster.kernels.serving import (
 )
 from parcae.cluster.kernels.transitions import job_arrived
 from parcae.cluster.state import NO_STAGE, NOT_YET
-from parcae.errors import ProtocolError
 from parcae.service.jobs import (
     DurationModel,
     JobRows,

@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.errors import ProtocolError
 from parcae.cluster.state import NO_PROFILE, STAGE_SPEC, World
-from parcae.errors import ProtocolError
 from parcae.service.learned import Learned
+from parcae.service.pieces import make_way
 from parcae.service.protocol import Code, JobMessage, StageMessage
-from parcae.service.yielding import make_way
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.tables import WorkloadTables, workload_tables
 from parcae.workloads.dag import children_of, longest_paths, spark_roots, topological_order
 from parcae.workloads.guess import extra_tail, guess_new_task_ms
-from parcae.workloads.job import JobSpec, Workload
-from parcae.workloads.namesakes import rows_by_name, usual_row
+from parcae.workloads.job import JobSpec, Workload, rows_by_name, usual_row
 
 _Shape = tuple[tuple[int, tuple[int, ...]], ...]
 #: Assumed task duration if there is no profile and nothing was learned.

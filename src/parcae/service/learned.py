@@ -14,9 +14,9 @@ from typing import Any
 
 import orjson
 
-from parcae.errors import ConfigError, FormatError
-from parcae.files import replacing
-from parcae.loader import parsed_json, read_file
+from parcae.base.errors import ConfigError, FormatError
+from parcae.base.files import replacing
+from parcae.base.loader import parsed_json, read_file
 
 _LOG = logging.getLogger(__name__)
 FORMAT_VERSION = 1

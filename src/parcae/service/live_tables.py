@@ -18,6 +18,7 @@ from parcae.cluster.kernels.cores import set_counts
 from parcae.cluster.kernels.serving import resize, update_virtual_run
 from parcae.cluster.state import ClusterState, VirtualRun
 from parcae.service.jobs import DurationModel, RecurringJob
+from parcae.service.pieces import make_way
 from parcae.service.policies import Planning, PolicyFor
 from parcae.service.tables import (
     FIRST_ROOM,
@@ -32,7 +33,6 @@ from parcae.service.tables import (
     room_of,
     with_more_cores,
 )
-from parcae.service.yielding import make_way
 
 #: A cluster with more jobs or stages than this is large.
 _MANY = Room(1_000, 4_000, 0)

@@ -14,25 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from parcae.base.errors import ProtocolError
+from parcae.base.texts import MS_PER_S
 from parcae.cluster.kernels.cores import can_plan, note_stall, reveal_stage
 from parcae.cluster.kernels.serving import job_ended
 from parcae.cluster.state import NOT_YET, UNLIMITED
-from parcae.errors import ProtocolError
 from parcae.service.job_events import MOST_RUNNING, JobEvents
 from parcae.service.jobs import DurationModel
 from parcae.service.live_tables import ALONE, Counts, EndedJob, LiveJob, LiveSettings
+from parcae.service.pieces import make_way
 from parcae.service.policies import Plan, PolicyFor
-from parcae.service.protocol import (
-    Code,
-    Events,
-    JobOrder,
-    Orders,
-    StageOrder,
-    State,
-)
+from parcae.service.protocol import Code, Events, JobOrder, Orders, StageOrder, State
 from parcae.service.tables import Room
-from parcae.service.yielding import make_way
-from parcae.units import MS_PER_S
 
 #: Infinite tiers are sent as this number: JSON has no infinity.
 _LARGEST_TIER = 1e300

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
+from parcae.base.errors import PolicyError
+from parcae.base.texts import MS_PER_S
 from parcae.cluster.decision import Policy, objection
 from parcae.cluster.kernels.cores import (
     accept_orders,
@@ -24,23 +26,21 @@ from parcae.cluster.kernels.serving import forget_orders
 from parcae.cluster.observation import observe
 from parcae.cluster.orders import Planner, objection_to_orders, one_pool, orders_of, put
 from parcae.cluster.state import NOT_YET, ClusterState, VirtualRun
-from parcae.errors import PolicyError
+from parcae.decima.corrector.policy import ParcaePolicy
+from parcae.decima.graph.policy import DecimaPolicy
+from parcae.decima.rollouts.names import is_rollout, rollout_policy
+from parcae.decima.rollouts.policy import RolloutPlanner
 from parcae.policies.additions import split_guard
 from parcae.policies.checkpoint import read_checkpoint
-from parcae.policies.corrector.policy import ParcaePolicy
-from parcae.policies.decima.policy import DecimaPolicy
+from parcae.policies.compiled import CompiledPlanner, virtual_runs
 from parcae.policies.learned import is_learned, learned_policy
 from parcae.policies.orders.catalog import make_cores_policy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.policies.planning import CompiledPlanner, virtual_runs
-from parcae.policies.rollouts.names import is_rollout, rollout_policy
-from parcae.policies.rollouts.policy import RolloutPlanner
 from parcae.service.tables import Repacked, Room, copy_virtual
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.units import MS_PER_S
+from parcae.workloads.durations import MOST_EXECUTORS
 from parcae.workloads.job import Workload
-from parcae.workloads.limits import MOST_EXECUTORS
 
 _LOG = logging.getLogger(__name__)
 #: Time of a plan that is tried in rollouts, if the policy's name does not say it.

@@ -21,21 +21,13 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from parcae.errors import FormatError
-from parcae.loader import read_file, whole_number
-from parcae.service.protocol import (
-    ClientMessage,
-    Events,
-    JobArrived,
-    ServerMessage,
-    State,
-    encode,
-)
+from parcae.base.errors import FormatError
+from parcae.base.loader import read_file, whole_number
+from parcae.base.texts import __version__, ms_from_s
+from parcae.service.pieces import make_way
+from parcae.service.protocol import ClientMessage, Events, JobArrived, ServerMessage, State, encode
 from parcae.service.session import Scope, Service, Session, Watcher
-from parcae.service.yielding import make_way
-from parcae.units import ms_from_s
-from parcae.version import __version__
-from parcae.workloads.limits import MOST_EXECUTORS
+from parcae.workloads.durations import MOST_EXECUTORS
 
 _LOG = logging.getLogger(__name__)
 FORMAT_VERSION = 3

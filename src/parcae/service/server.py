@@ -21,12 +21,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parcae.errors import ConfigError, ProtocolError
-from parcae.loader import read_short
-from parcae.service.frames import MAX_FRAME_BYTES, FrameReader, frame
-from parcae.service.protocol import Code, Error, ServerMessage, Then, encode
+from parcae.base.errors import ConfigError, ProtocolError
+from parcae.base.loader import read_short
+from parcae.service.pieces import apart_from, tidy
+from parcae.service.protocol import (
+    MAX_FRAME_BYTES,
+    Code,
+    Error,
+    FrameReader,
+    ServerMessage,
+    Then,
+    encode,
+    frame,
+)
 from parcae.service.session import Service, Session
-from parcae.service.yielding import apart_from, tidy
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from parcae.base.errors import ConfigError
 from parcae.cluster.kernels.serving import share_out_cores
-from parcae.errors import ConfigError
 from parcae.service.mirror import Mirror
 from parcae.service.protocol import Orders
 

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from parcae.base.errors import ConfigError
 from parcae.cluster.trace import Trace
-from parcae.errors import ConfigError
 from parcae.service.protocol import (
     LONGEST_NAME,
     PROTOCOL_VERSION,

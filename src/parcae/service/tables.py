@@ -27,7 +27,7 @@ from parcae.cluster.state import (
     allocate_virtual,
     select,
 )
-from parcae.service.yielding import make_way
+from parcae.service.pieces import make_way
 
 Rows = npt.NDArray[np.int64]
 #: Number of latest jobs that keep their rows: the guard learns from 128 and the job before them.

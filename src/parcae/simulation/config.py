@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -16,13 +17,14 @@ from pydantic import (
     model_validator,
 )
 
+from parcae.base.errors import ConfigError, problem
 from parcae.cluster.state import ExecutorClass, World
-from parcae.errors import ConfigError, problem
 from parcae.simulation.elastic import Elastic, check_whole
 from parcae.simulation.faults import Faults, parse_faults
-from parcae.simulation.tables import DurationMode, Interpolation
-from parcae.simulation.uncertainty import LARGEST_SIGMA
-from parcae.workloads.limits import LARGEST_ARRIVAL_MS, MOST_EXECUTORS
+from parcae.simulation.tables import LARGEST_SIGMA, DurationMode, Interpolation
+from parcae.workloads.arrivals import ArrivalProcess, recorded_work_ms
+from parcae.workloads.durations import LARGEST_ARRIVAL_MS, MOST_EXECUTORS
+from parcae.workloads.job import Workload
 
 #: Normalised memory of Decima's executor classes, each of one core.
 DECIMA_MEMORY = (0.25, 0.5, 0.75, 1.0)
@@ -125,7 +127,7 @@ class SimulationConfig(BaseModel):
             (Decima, Appendix J).
         estimate_error: sigma of a log-normal error on the task durations that the scheduler sees.
             With "log" the scheduler sees the profile, and the real durations deviate from it as
-            they did in the workload's log (`parcae.simulation.uncertainty`).
+            they did in the workload's log (`parcae.simulation.tables`).
         corrects_estimates: world of cores: adjust the estimate of a job by the durations of its
             finished tasks.
         faults: world of cores: what goes wrong; None for nothing. Also accepts text, as `--faults`
@@ -263,3 +265,40 @@ class SimulationConfig(BaseModel):
         return self.model_copy(
             update={"interpolation": Interpolation.LOWER if lower else Interpolation.INVERTED}
         )
+
+
+def offered_load(workload: Workload, config: SimulationConfig, arrivals: str) -> float:
+    """Expected work of the arriving jobs / capacity of the cluster, with mean task durations.
+
+    It is infinite if all jobs arrive at once (a batch).
+
+    Args:
+        workload: the jobs.
+        config: the cluster.
+        arrivals: the arrival process; "recorded" uses the arrival times of the workload's jobs.
+
+    Example: a job of 40 s of work every 10 s on 10 executors is a load of 0.4.
+    """
+    gap_ms = mean_gap_ms(workload, config, arrivals)
+    if gap_ms == 0:
+        return math.inf
+    if ArrivalProcess.parse(arrivals).kind in ("recorded", "trace"):
+        work_ms = recorded_work_ms(workload, config.runs_vary)
+    else:
+        work_ms = workload.expected_work_ms(config.runs_vary)
+    return work_ms / (gap_ms * config.total_executors)
+
+
+def mean_gap_ms(workload: Workload, config: SimulationConfig, arrivals: str) -> float:
+    """Return the mean time between arrivals in ms; 0 if all jobs arrive at once.
+
+    Args:
+        workload: the jobs.
+        config: the cluster.
+        arrivals: the arrival process; "recorded" uses the arrival times of the workload's jobs.
+    """
+    process = ArrivalProcess.parse(arrivals)
+    if process.kind != "recorded":
+        return process.mean_gap_ms(workload, config.total_executors, config.runs_vary)
+    times = [job.arrival_ms or 0 for job in workload.jobs]
+    return (max(times) - min(times)) / max(1, len(times) - 1)

@@ -17,10 +17,10 @@ from pydantic import (
     model_serializer,
 )
 
+from parcae.base.errors import ConfigError, WorkloadError
+from parcae.base.texts import MS_PER_HOUR, ms_from_s, s_from_ms
 from parcae.cluster.trace import FaultCounts
-from parcae.errors import ConfigError, WorkloadError
 from parcae.simulation.future import Future
-from parcae.units import MS_PER_HOUR, ms_from_s, s_from_ms
 from parcae.workloads.job import JobSpec, Workload
 
 #: The keys of `--faults KEY=VALUE,...`, and the fields of `Faults` that they set.

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from parcae.base.errors import ConfigError
 from parcae.cluster.state import ClusterState, allocate, select
 from parcae.cluster.trace import Trace
-from parcae.errors import ConfigError
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.elastic import with_elastic
 from parcae.simulation.future import Future, Status, allocate_future
-from parcae.simulation.kernels.simulations import Simulations
+from parcae.simulation.kernels.playing import Simulations
 from parcae.simulation.simulator import (
     build_trace,
     check_fits,

@@ -19,7 +19,7 @@ RandomBits = Callable[[int, int, int], int]
 
 
 def _mix(z: int) -> int:
-    """Hash 64 bits; the same function as `parcae.kernels.mix`."""
+    """Hash 64 bits; the same function as `parcae.base.compiled.kernels.mix`."""
     z ^= z >> 30
     z = z * 0xBF58476D1CE4E5B9 & _MASK
     z ^= z >> 27

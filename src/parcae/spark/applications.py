@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parcae.errors import ConfigError, ParcaeError
+from parcae.base.errors import ConfigError, ParcaeError
 from parcae.spark.home import SparkHome
 from parcae.spark.launch import PluginSettings, environment
 from parcae.spark.mixes import ReplayedMix, read_replayed, write_mixes

@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
+from parcae.base.files import write_text
+from parcae.base.texts import MS_PER_S
+from parcae.evaluation.gantt import gantt
 from parcae.evaluation.kept_runs import files_in_names
-from parcae.evaluation.log_gantt import gantt
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -27,27 +29,18 @@ from parcae.evaluation.statistics import (
     mean_estimate,
     ratio_estimate,
 )
-from parcae.files import write_text
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.service.policies import policies_for
 from parcae.service.serve import ServeSettings
-from parcae.spark.applications import (
-    ReplayRequest,
-    event_log_folder,
-    replay,
-    running_service,
-)
+from parcae.spark.applications import ReplayRequest, event_log_folder, replay, running_service
 from parcae.spark.home import SparkHome
 from parcae.spark.launch import PluginSettings
 from parcae.spark.mixes import drawn_sleeps, mix_json, warm_workload
 from parcae.spark.tpch_plan import policy_file_name
-from parcae.units import MS_PER_S
-from parcae.workloads.archive import write_workload
-from parcae.workloads.arrivals import JobSequence, draw_sequence
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload, write_workload
+from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import RandomStreams
-from parcae.workloads.spark_run import read_spark_run
+from parcae.workloads.spark_log.run import read_spark_run
 
 #: Spark's own policies, without the plugin. FAIR shares between jobs, since each has its own pool.
 STOCK = {"spark-fifo": "FIFO", "spark-fair": "FAIR"}

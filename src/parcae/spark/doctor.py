@@ -12,16 +12,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from parcae.errors import ConfigError, InputError
-from parcae.loader import read_short
+from parcae.base.errors import ConfigError, InputError
+from parcae.base.loader import read_short
+from parcae.base.texts import __version__
 from parcae.policies.policy_file import read_policy
-from parcae.service.probe import greet
+from parcae.service.client import greet
 from parcae.spark.build import find_jar, read_jar_note
-from parcae.spark.defaults import CLASS_PATH, PLUGINS, SparkDefaults
 from parcae.spark.home import SparkHome, find_java, find_spark, java_release
-from parcae.spark.launch import environment
+from parcae.spark.launch import CLASS_PATH, PLUGINS, SparkDefaults, environment
 from parcae.spark.linkage import PLUGIN_CLASS, check_fit, known_settings
-from parcae.version import __version__
 
 _POLICY = "spark.parcae.policy"
 _SERVICE = "spark.parcae.service"

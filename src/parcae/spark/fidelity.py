@@ -18,24 +18,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.errors import ConfigError, InvariantError
+from parcae.base.texts import MS_PER_S
 from parcae.cluster.trace import Trace
-from parcae.errors import ConfigError, InvariantError
 from parcae.evaluation.plots import scatter_of_pairs
 from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
+from parcae.simulation.simulator import simulate
 from parcae.spark.applications import ReplayRequest, replay
 from parcae.spark.demo import START_S, THROUGH_SERVICE, check_planned, planned_by
 from parcae.spark.home import SparkHome
 from parcae.spark.mixes import Sleeps, mix_json, parents_first, warm_workload
 from parcae.spark.tpch_plan import policy_file_name
-from parcae.units import MS_PER_S
-from parcae.workloads.archive import write_workload
-from parcae.workloads.arrivals import ArrivalProcess, JobSequence, draw_sequence
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload, write_workload
+from parcae.workloads.arrivals import ArrivalProcess, JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
-from parcae.workloads.random_streams import RandomStreams
 
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[str], None]

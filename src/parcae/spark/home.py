@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 
 #: The oldest Spark that the plugin supports, and the Scala lines that there are jars for.
 OLDEST_SPARK = (3, 3)

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parcae.errors import ConfigError, InputError
-from parcae.loader import read_member
+from parcae.base.errors import ConfigError, InputError
+from parcae.base.loader import read_member
 from parcae.spark.build import read_jar_note
 
 #: The class that `spark.plugins` names. It and the classes that it uses are checked.

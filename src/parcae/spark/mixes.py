@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import WorkloadError
-from parcae.files import write_text
+from parcae.base.errors import WorkloadError
+from parcae.base.files import write_text
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload

@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.files import write_text
+from parcae.base.texts import MS_PER_S
 from parcae.evaluation.compare import Comparison
 from parcae.evaluation.sizing import Question, SizeResult, play_at, results_at
 from parcae.evaluation.statistics import (
@@ -32,10 +34,9 @@ from parcae.evaluation.statistics import (
     mean_estimate,
     ratio_estimate,
 )
-from parcae.files import write_text
 from parcae.policies.orders.catalog import make_cores_policy
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
+from parcae.simulation.simulator import simulate
 from parcae.spark.demo import START_S, THROUGH_SERVICE, content_of, hash_of
 from parcae.spark.fidelity import (
     ClusterCosts,
@@ -48,10 +49,8 @@ from parcae.spark.fidelity import (
 from parcae.spark.home import SparkHome
 from parcae.spark.mixes import mix_json, warm_workload
 from parcae.spark.tpch_plan import policy_file_name
-from parcae.units import MS_PER_S
-from parcae.workloads.archive import write_workload
+from parcae.workloads.archive import load_workload, write_workload
 from parcae.workloads.arrivals import ArrivalProcess
-from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import Workload
 
 FloatArray = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parcae.workloads.spark.application import ApplicationLog
+from parcae.workloads.spark_log.application import ApplicationLog
 
 FloatArray = npt.NDArray[np.float64]
 

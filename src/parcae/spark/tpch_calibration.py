@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from parcae.files import write_text
+from parcae.base.files import write_text
 
 _FILE = "calibration.json"
 #: The rate is found when in so many runs the load was this close to the requested one.

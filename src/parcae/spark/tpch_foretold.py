@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from parcae.base.files import write_text
+from parcae.base.texts import MS_PER_S, ms_from_s
 from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
-from parcae.files import write_text
-from parcae.metrics.jobs import jct_ms
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.run import simulate
+from parcae.simulation.metrics import jct_ms
+from parcae.simulation.simulator import simulate
 from parcae.spark.tpch_calibration import calibration_of
 from parcae.spark.tpch_log import QueryProfile, profile_of
 from parcae.spark.tpch_plan import TpchConfig, draw_arrivals
-from parcae.units import MS_PER_S, ms_from_s
 from parcae.workloads.arrivals import JobSequence
 
 _FILE = "foretold.json"

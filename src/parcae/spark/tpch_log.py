@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from parcae.errors import FormatError
-from parcae.files import write_text
+from parcae.base.errors import FormatError
+from parcae.base.files import write_text
+from parcae.base.texts import MS_PER_S
 from parcae.spark.tpch_busy import (
     busy_ms,
     busy_share,
@@ -20,18 +21,15 @@ from parcae.spark.tpch_busy import (
     waits,
 )
 from parcae.spark.tpch_spark import QUERY_PROPERTY
-from parcae.units import MS_PER_S
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.import_report import BadRows
-from parcae.workloads.job import Workload
-from parcae.workloads.namesakes import bare_name
-from parcae.workloads.spark.application import ApplicationLog
-from parcae.workloads.spark.files import find_logs, read_lines
-from parcae.workloads.spark.fingerprint import PLAN_KEY
-from parcae.workloads.spark.groups import job_groups
-from parcae.workloads.spark.naming import job_name
-from parcae.workloads.spark.reading import LineTally, read_applications
-from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.workloads.job import Workload, bare_name
+from parcae.workloads.spark_log.application import ApplicationLog
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
+from parcae.workloads.spark_log.files import find_logs, read_lines
+from parcae.workloads.spark_log.naming import job_groups, job_name
+from parcae.workloads.spark_log.plan import PLAN_KEY
+from parcae.workloads.spark_log.reading import LineTally, read_applications
 
 #: Files of a work folder: the profile, and the row of every query's job in it (written last).
 PROFILE = "profile.parcae"

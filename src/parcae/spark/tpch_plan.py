@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from parcae.errors import ConfigError
-from parcae.workloads.random_streams import RandomStreams
+from parcae.base.errors import ConfigError
+from parcae.workloads.arrivals import RandomStreams
 
 #: The policy with which all others are compared.
 BASELINE = "fair"

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from parcae.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError, FormatError
+from parcae.base.files import write_text
+from parcae.base.loader import parsed_json, read_file
 from parcae.evaluation.kept_runs import files_in_names
-from parcae.files import write_text
-from parcae.loader import parsed_json, read_file
 from parcae.spark.tpch_log import CoreUse
 from parcae.spark.tpch_plan import RunKey, TpchConfig
 from parcae.spark.tpch_spark import SILENCE, Ending

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 from parcae.evaluation.ratio_plots import ratios_and_times
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parcae.errors import ConfigError
-from parcae.files import write_text
+from parcae.base.errors import ConfigError
+from parcae.base.files import write_text
+from parcae.base.texts import MS_PER_S
 from parcae.spark.applications import SparkFailedError
 from parcae.spark.home import SparkHome
 from parcae.spark.tpch_plan import SCAN_BYTES, Arrival
-from parcae.units import MS_PER_S
 from parcae.workloads.tpch_application import TABLES
 
 PLUGIN = "parcae.spark.ParcaePlugin"

@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from parcae.errors import ConfigError, PolicyError
-from parcae.files import write_text
+from parcae.base.errors import ConfigError, PolicyError
+from parcae.base.files import write_text
+from parcae.base.texts import MS_PER_S
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.spark.applications import RunningService, SparkFailedError, running_service
 from parcae.spark.build import build_plugin
@@ -65,8 +66,7 @@ from parcae.spark.tpch_spark import (
     process_cpu_s,
     read_texts,
 )
-from parcae.units import MS_PER_S
-from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.arrivals import RandomStreams
 from parcae.workloads.tpch_application import query_texts
 from parcae.workloads.tpch_tools import generate_tables, missing_tools
 

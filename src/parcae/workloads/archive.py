@@ -10,6 +10,7 @@ import json
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import FormatError, WorkloadError
-from parcae.files import replacing
-from parcae.loader import members, open_file, parsed_json
+from parcae.base.errors import ConfigError, FormatError, WorkloadError, suggestion
+from parcae.base.files import replacing
+from parcae.base.loader import members, open_file, parsed_json
 from parcae.workloads.durations import NUM_WAVES, TaskDurations, Wave
-from parcae.workloads.faults import LoggedFaults
-from parcae.workloads.formats import saying_what_reads
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.formats import saying_what_reads, who_reads
+from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec, Workload
+from parcae.workloads.synthetic import (
+    RandomDags,
+    load_mixed,
+    random_dags,
+    synthetic_jobs,
+    toy_workload,
+)
 
 FORMAT = "parcae-workload"
 #: The arrays of a file have at most this many bytes (Alibaba's whole trace has a third of it).
@@ -304,3 +311,41 @@ def _duration_tables(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]
             list_row += count
         tables.append(TaskDurations(levels, *waves))
     return tables
+
+
+BUNDLED = Path(__file__).parent / "bundled"
+
+BUILT_IN: dict[str, Callable[[], Workload]] = {
+    "tpch": lambda: read_workload(BUNDLED / "tpch.parcae"),
+    "synthetic": lambda: random_dags(RandomDags(), np.random.default_rng(0)),
+    "one-stage": synthetic_jobs,
+    "toy": toy_workload,
+}
+
+
+def load_workload(source: str) -> Workload:
+    """Load a workload by name or file.
+
+    Args:
+        source: a built-in name (tpch, synthetic, one-stage, toy), mixed:ALPHA:WORKLOAD, or the path
+            of a workload file.
+
+    Raises:
+        ConfigError: no such name or file; the message suggests a name.
+        FormatError: the file is truncated or of another format.
+    """
+    if source in BUILT_IN:
+        return BUILT_IN[source]()
+    if source.startswith("mixed:"):
+        return load_mixed(source.removeprefix("mixed:"), load_workload)
+    path = Path(source)
+    if path.is_file():
+        return read_workload(path)
+    if path.is_dir():
+        what = who_reads(path, "parcae") or "give a file (make one with `parcae workload import`)"
+        raise ConfigError(f"{source} is a folder, not a workload file; {what}")
+    hint = suggestion(source, BUILT_IN, "built in are")
+    raise ConfigError(
+        f"no workload {source!r}: there is no such file, and {hint} "
+        "(make a file with `parcae workload import`)"
+    )

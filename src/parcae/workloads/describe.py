@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from parcae.errors import ConfigError
-from parcae.units import s_from_ms
+from parcae.base.errors import ConfigError
+from parcae.base.texts import s_from_ms
 from parcae.workloads.durations import TaskDurations, Wave
 from parcae.workloads.import_report import counted
 from parcae.workloads.job import JobSpec, StageSpec, Workload

@@ -11,9 +11,17 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import WorkloadError
-from parcae.loader import shown
-from parcae.workloads import limits
+from parcae.base.errors import WorkloadError
+from parcae.base.loader import shown
+
+LARGEST_DURATION_MS = 1 << 40  # 35 years
+LARGEST_ARRIVAL_MS = 1 << 50
+LARGEST_WORK_MS = 1 << 60
+LARGEST_LEVEL = 100_000
+MOST_TASKS = 10_000_000
+#: With more, the numbers of pending events do not fit beside their times in the event queue.
+MOST_EXECUTORS = 1 << 16
+
 
 Samples = npt.NDArray[np.int64]
 
@@ -46,9 +54,9 @@ def _as_samples(values: npt.ArrayLike, what: str) -> Samples:
         array = np.rint(array)
     if array.dtype.kind not in "fiu":
         raise WorkloadError(f"{what}: durations must be numbers, not {array.dtype}")
-    if array.size and array.max() > limits.LARGEST_DURATION_MS:
+    if array.size and array.max() > LARGEST_DURATION_MS:
         raise WorkloadError(
-            f"{what}: a duration is {array.max():g} ms; at most {limits.LARGEST_DURATION_MS:g} ms "
+            f"{what}: a duration is {array.max():g} ms; at most {LARGEST_DURATION_MS:g} ms "
             "(35 years) is a duration"
         )
     samples = array.astype(np.int64)
@@ -107,10 +115,9 @@ class TaskDurations:
             raise WorkloadError(
                 f"parallelism levels must be positive and ascending, not {list(self.levels)}"
             )
-        if levels[-1] > limits.LARGEST_LEVEL:
+        if levels[-1] > LARGEST_LEVEL:
             raise WorkloadError(
-                f"a parallelism level is {shown(levels[-1])}; "
-                f"at most {limits.LARGEST_LEVEL:,} is one"
+                f"a parallelism level is {shown(levels[-1])}; at most {LARGEST_LEVEL:,} is one"
             )
         object.__setattr__(self, "levels", levels)
         for name in ("fresh", "first", "rest"):

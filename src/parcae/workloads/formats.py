@@ -12,8 +12,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from parcae.errors import FormatError
-from parcae.loader import chunks, members, open_file
+from parcae.base.errors import FormatError
+from parcae.base.loader import chunks, members, open_file
 
 P = ParamSpec("P")
 R = TypeVar("R")

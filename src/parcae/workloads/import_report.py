@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from parcae.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError, FormatError
 
 #: Number of bad rows that messages and reports quote.
 NUM_SAMPLES = 5

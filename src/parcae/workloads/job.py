@@ -6,7 +6,9 @@ All objects are immutable and check their values when they are created.
 from __future__ import annotations
 
 import math
+import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,15 +17,95 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from parcae.errors import WorkloadError, no_cluster
-from parcae.loader import shown
-from parcae.workloads import limits
+from parcae.base.errors import WorkloadError, no_cluster
+from parcae.base.loader import shown
+from parcae.base.texts import MS_PER_HOUR
+from parcae.workloads import durations as limits
 from parcae.workloads.dag import children_of, longest_paths, topological_order
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.faults import LoggedFaults
 
 if TYPE_CHECKING:
     from parcae.workloads.arrivals import JobSequence
+
+
+@dataclass(frozen=True)
+class LoggedFaults:
+    """Counts over all event logs of a workload; `parcae ... --faults log` simulates their rates.
+
+    Args:
+        num_attempts: attempts of tasks that succeeded or failed. Those that were killed, whose
+            executor was lost or whose input was lost do not count.
+        num_failed: those of them that failed.
+        num_speculative: copies of running tasks that Spark started.
+        num_lost_executors: executors that were lost, not removed because they were idle.
+        executor_ms: time that all executors were up, together.
+        executor_cores: cores of most executors; 0 if unknown.
+        num_restarts: losses after which a new executor came.
+        restarts_ms: time from those losses to the new executors, together.
+
+    Raises:
+        WorkloadError: a count is negative or not finite, or more attempts failed than there were.
+    """
+
+    num_attempts: int
+    num_failed: int = 0
+    num_speculative: int = 0
+    num_lost_executors: int = 0
+    executor_ms: float = 0.0
+    executor_cores: int = 0
+    num_restarts: int = 0
+    restarts_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        values = [float(value) for value in vars(self).values()]
+        if not all(0 <= value < math.inf for value in values):
+            raise WorkloadError("a count of faults is negative or not finite")
+        if self.num_failed > self.num_attempts:
+            raise WorkloadError(
+                f"{self.num_failed} of {self.num_attempts} attempts of tasks cannot have failed"
+            )
+
+    @property
+    def failure_rate(self) -> float:
+        """Share of the attempts that failed."""
+        return self.num_failed / self.num_attempts if self.num_attempts else 0.0
+
+    @property
+    def lost_per_hour(self) -> float:
+        """Losses per executor and hour."""
+        if self.executor_ms <= 0:
+            return 0.0
+        return self.num_lost_executors / (self.executor_ms / MS_PER_HOUR)
+
+    @property
+    def restart_ms(self) -> float:
+        """Mean time from a loss to the next new executor; 0 if none came."""
+        return self.restarts_ms / self.num_restarts if self.num_restarts else 0.0
+
+    def __str__(self) -> str:
+        """The counts and rates in words."""
+        hours = self.executor_ms / MS_PER_HOUR
+        return (
+            f"failed attempts: {self.num_failed:,} of {self.num_attempts:,} "
+            f"({self.failure_rate:.2%}); lost executors: {self.num_lost_executors:,} in "
+            f"{hours:,.1f} executor hours; speculative copies: {self.num_speculative:,}"
+        )
+
+
+def combined(counts: Sequence[LoggedFaults]) -> LoggedFaults:
+    """The counts of several applications together; cores are those of the longest-running one."""
+    longest = max(counts, key=lambda one: one.executor_ms)
+    return LoggedFaults(
+        num_attempts=sum(one.num_attempts for one in counts),
+        num_failed=sum(one.num_failed for one in counts),
+        num_speculative=sum(one.num_speculative for one in counts),
+        num_lost_executors=sum(one.num_lost_executors for one in counts),
+        executor_ms=sum(one.executor_ms for one in counts),
+        executor_cores=longest.executor_cores,
+        num_restarts=sum(one.num_restarts for one in counts),
+        restarts_ms=sum(one.restarts_ms for one in counts),
+    )
+
 
 #: Beyond it, `exp` of half a variance exceeds every work that is allowed.
 _LARGEST_EXPONENT = 100.0
@@ -239,7 +321,7 @@ class JobSpec:
         """Mean work of runs that deviate from the profile as in the log, in ms of one executor.
 
         The profile is the median run. The factor of a run is log-normal
-        (`parcae.simulation.uncertainty`), so its mean is exp(sigma ** 2 / 2).
+        (`parcae.simulation.tables`), so its mean is exp(sigma ** 2 / 2).
         """
         if not self.has_spread:
             return self.work_ms
@@ -378,8 +460,12 @@ class Workload:
             ConfigError: arrivals that cannot be parsed or drawn, something else than a cluster, or
                 a number of jobs or a seed that is negative or not whole.
         """
-        from parcae.workloads.arrivals import ArrivalProcess, draw_sequence
-        from parcae.workloads.random_streams import RandomStreams, check_seed
+        from parcae.workloads.arrivals import (
+            ArrivalProcess,
+            RandomStreams,
+            check_seed,
+            draw_sequence,
+        )
 
         check_seed(seed)
         if not hasattr(cluster, "total_executors"):
@@ -412,7 +498,7 @@ class Workload:
         """The same jobs with deadlines, which replace those that they had.
 
         Args:
-            deadlines: the path of a file (`parcae.workloads.deadlines.read_deadlines`), or
+            deadlines: the path of a file (`parcae.workloads.tables.read_deadlines`), or
                 deadlines after arrival by name or pattern of names: seconds, or a text such as
                 "5m". The first one that matches a job's name is the job's.
 
@@ -423,6 +509,45 @@ class Workload:
 
         Example: `workload.with_deadlines({"etl-*": "5m", "*": "1h"})`.
         """
-        from parcae.workloads.deadlines import as_deadlines, with_deadlines
+        from parcae.workloads.tables import as_deadlines, with_deadlines
 
         return with_deadlines(self, as_deadlines(deadlines))
+
+
+#: What the importer adds to the name of a job with the name of another job, but a different DAG.
+_NUMBER = re.compile(r" \(\d+\)$")
+
+
+def bare_name(name: str) -> str:
+    """The name of a job without the number that the importer adds.
+
+    A job may itself be called "name (2)", so this is a guess unless there is a job "name", too.
+    """
+    return _NUMBER.sub("", name)
+
+
+def rows_by_name(workload: Workload) -> dict[str, tuple[int, ...]]:
+    """By name, the rows of the jobs that a scheduler may see under it.
+
+    A live cluster knows variants by the name of the job that they vary. Replays of a workload use
+    the variants' own names, so these are names, too.
+
+    Example: the names of the jobs "etl" and "etl (2)" have the rows (0, 1) and (1,).
+    """
+    names = {job.name for job in workload.jobs}
+    rows = defaultdict[str, list[int]](list)
+    for row, job in enumerate(workload.jobs):
+        rows[job.name].append(row)
+        bare = bare_name(job.name)
+        if bare != job.name and bare in names:
+            rows[bare].append(row)
+    return {name: tuple(of_name) for name, of_name in rows.items()}
+
+
+def usual_row(workload: Workload, rows: Sequence[int]) -> int:
+    """The row of the job that ran most often; of several such jobs, of the one with median work."""
+    weights = workload.weights or (1.0,) * len(workload.jobs)
+    largest = max(weights[row] for row in rows)
+    candidates = [row for row in rows if weights[row] == largest]
+    candidates.sort(key=lambda row: workload.jobs[row].work_ms)
+    return candidates[len(candidates) // 2]

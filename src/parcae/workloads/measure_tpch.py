@@ -2,7 +2,7 @@
 
 Every Spark application runs in a separate process and records every query that it finished, so that
 a stopped measurement can be continued. The durations are those of a few cores. A model of higher
-parallelism is chosen later, when the workload is used (`parcae.workloads.parallelism`).
+parallelism is chosen later, when the workload is used (`parcae.workloads.demands`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from parcae.errors import ConfigError
-from parcae.files import write_text
-from parcae.units import MS_PER_MINUTE, ms_from_s
+from parcae.base.errors import ConfigError
+from parcae.base.files import write_text
+from parcae.base.texts import MS_PER_MINUTE, ms_from_s
 from parcae.workloads.cold_starts import with_fresh_durations
-from parcae.workloads.job import JobSpec, Workload
-from parcae.workloads.namesakes import bare_name
-from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.workloads.job import JobSpec, Workload, bare_name
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.tpch_application import JOB_KEY, WARM_UP, ApplicationRequest, QueryRun
 from parcae.workloads.tpch_tools import check_tools, describe_machine, generate_tables
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from parcae.errors import ConfigError, suggestion
+from parcae.base.errors import ConfigError, suggestion
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import Workload
@@ -155,7 +155,7 @@ _READERS = [
         "Import Spark event logs (Spark 1.3 to 4.x; plain, zstd, lz4 or gzip; rolling; cut off).",
         "Event logs, rolling log folders, or folders of them.",
         "/var/log/spark-events -o mine.parcae",
-        "parcae.workloads.spark_event_log:read_spark_event_logs",
+        "parcae.workloads.spark_log.event_log:read_spark_event_logs",
         "spark",
         takes_many=True,
         options=_SPARK_OPTIONS,
@@ -165,7 +165,7 @@ _READERS = [
         "Import the event logs of a Spark History Server, by its REST interface.",
         "The server's address, http://HOST:18080.",
         "http://history:18080 -o mine.parcae --min-date 2026-03-01",
-        "parcae.workloads.spark_history:read_history_server",
+        "parcae.workloads.spark_log.history:read_history_server",
         "spark",
         options=(*_HISTORY_OPTIONS, *_SPARK_OPTIONS),
         takes_url=True,
@@ -175,7 +175,7 @@ _READERS = [
         "Import TPC-H profiles of Decima's authors (no pickle is executed) or of ERDOS.",
         "The npy folder of Decima's authors, its zip, the same as JSON, or profiles of ERDOS.",
         "tpch_profiles.json.gz -o tpch-decima.parcae",
-        "parcae.workloads.tpch_profiles:read_tpch_profiles",
+        "parcae.decima.tpch:read_tpch_profiles",
         "tpch-decima",
     ),
     Reader(
@@ -183,7 +183,7 @@ _READERS = [
         "Import the batch tasks of Alibaba's cluster-trace-v2018.",
         "batch_task.csv as published, or JSON lines; also as .gz.",
         "batch_task.csv -o alibaba.parcae",
-        "parcae.workloads.alibaba:read_alibaba",
+        "parcae.decima.alibaba:read_alibaba",
         "alibaba-2018",
         options=(
             ReaderOption(

@@ -5,34 +5,596 @@ Runs of one recurring name become one job with the spread of its runs, as with S
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from codecs import BOM_UTF8
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from parcae.errors import FormatError
+from parcae.base.codecs import GZIP_MAGIC, LZ4_BLOCK_MAGIC, ZSTD_MAGIC
+from parcae.base.errors import ConfigError, FormatError, suggestion
+from parcae.base.loader import open_file, parsed_json, read_file
+from parcae.base.texts import MS_PER_S
 from parcae.workloads.dag import topological_order
+from parcae.workloads.durations import MOST_TASKS
+from parcae.workloads.formats import first_bytes
 from parcae.workloads.import_report import BadRows, ImportReport, counted
 from parcae.workloads.job import Workload
-from parcae.workloads.recurring import workload_of_jobs, workload_of_runs
-from parcae.workloads.spark.dag import JobRun, StageRun
-from parcae.workloads.spark.durations import StageSamples
-from parcae.workloads.stage_cells import (
-    Samples,
-    as_count,
-    as_duration,
-    as_list,
-    as_name,
-    as_name_lists,
-    as_time,
-    is_empty,
-    samples_of_spread,
-)
-from parcae.workloads.stage_columns import Columns, parsed_names
-from parcae.workloads.stage_files import Table, open_csv, open_json, open_parquet
+from parcae.workloads.recorded_run import workload_of_jobs, workload_of_runs
+from parcae.workloads.spark_log.dag import JobRun, StageRun
+from parcae.workloads.spark_log.durations import StageSamples
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+MAX_ROWS = 20_000_000
+#: The child's program: it copies a table into a file that polars wrote itself.
+_COPY = """
+import sys
+import polars as pl
+source, copy, most_rows = sys.argv[1:]
+try:
+    rows = pl.scan_parquet(source, glob=False).select(pl.len()).collect().item()
+    if rows > int(most_rows):
+        sys.exit(f"{rows:,} rows, and at most {int(most_rows):,} are read")
+    pl.read_parquet(source, glob=False).write_ipc(copy)
+except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+    sys.exit(str(error))
+"""
+
+
+def read_parquet_frame(path: Path) -> pl.DataFrame:
+    """The table of a Parquet file.
+
+    Raises:
+        FormatError: the file is none, damaged, has more than `MAX_ROWS` rows, or its name is not
+            UTF-8, which polars cannot open.
+        FileNotFoundError: no such file.
+    """
+    import polars as pl
+
+    if not path.exists():
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise FormatError(f"{path}: the name is not in UTF-8; rename the file") from None
+    # The child finds polars where this process found it.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RUST_BACKTRACE": "0"}
+    with tempfile.TemporaryDirectory(prefix="parcae-parquet-") as folder:
+        copy = Path(folder) / "table.arrow"
+        command = [sys.executable, "-c", _COPY, str(path), str(copy), str(MAX_ROWS)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", env=environment, check=False
+        )
+        if done.returncode != 0:
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            reason = lines[0][:120] if lines else f"exit status {done.returncode}"
+            raise FormatError(f"{path}: no Parquet file, or a damaged one ({reason})")
+        # In memory, because the file is deleted now.
+        return pl.read_ipc(copy.read_bytes())
+
+
+_JSON_LAYOUT = '[{"job": "a", "stage": 0, ...}, ...] or one such object a line'
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a file.
+
+    Args:
+        path: the file, for messages.
+        columns: the cells of every column, by its name.
+        numbers: the number of every row in messages: its line in a text file, else counted from 1.
+        repeated: names that several columns of the file have; `columns` has the first of them.
+        has_decimal_commas: whether a comma in a number is a decimal comma: in CSV whose columns are
+            separated by semicolons.
+    """
+
+    path: Path
+    columns: dict[str, list[Any]]
+    numbers: Sequence[int]
+    repeated: frozenset[str] = frozenset()
+    has_decimal_commas: bool = False
+
+
+def open_csv(path: Path) -> Table:
+    """Open a CSV table with a header; columns are separated by commas, semicolons or tabs.
+
+    Raises:
+        FormatError: the file is no such table.
+        OSError: the file cannot be read.
+    """
+    import polars as pl
+
+    _check_is_file(path)
+    header = first_bytes(path).partition(b"\n")[0]
+    separator = max((",", ";", "\t"), key=lambda one: header.count(one.encode()))
+    with open_file(path) as stream:
+        is_compressed = stream.read(8).startswith((GZIP_MAGIC, ZSTD_MAGIC, LZ4_BLOCK_MAGIC))
+    # Decompressed here, where the size is bounded. Polars opens no file whose name is not UTF-8.
+    source = read_file(path) if is_compressed else path.read_bytes()
+    try:
+        # All cells as text: a type that is guessed from the first rows may not fit the others.
+        frame = pl.read_csv(source, separator=separator, infer_schema=False)
+        names = pl.read_csv(
+            source, separator=separator, infer_schema=False, has_header=False, n_rows=1
+        ).row(0)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        reason = str(error).strip().partition("\n")[0][:120]
+        message = f"{path}: no CSV table with a header, or a damaged one ({reason})"
+        raise FormatError(message) from None
+    # Polars gives the second column of a name another one.
+    repeated = frozenset(name for name, count in Counter(names).items() if name and count > 1)
+    table = replace(_of_frame(path, frame, 2), numbers=_line_numbers(names, frame))
+    table = _without_blank_lines(table)
+    return replace(table, repeated=repeated, has_decimal_commas=separator == ";")
+
+
+def _line_numbers(names: Sequence[str | None], frame: Any) -> list[int]:
+    """The line at which each row of a CSV file begins: cells between quotes may have line breaks.
+
+    Args:
+        names: the cells of the header.
+        frame: the polars frame of the rows, all cells as text.
+    """
+    number = 2 + sum(name.count("\n") for name in names if name)
+    numbers = []
+    for cells in frame.iter_rows():
+        numbers.append(number)
+        number += 1 + sum(cell.count("\n") for cell in cells if cell)
+    return numbers
+
+
+def open_parquet(path: Path) -> Table:
+    """Open a Parquet file.
+
+    Raises:
+        FormatError: the file is no such table.
+        OSError: the file cannot be read.
+    """
+    import polars as pl
+
+    _check_is_file(path)
+    # Impala and old versions of Hive write text as bytes.
+    texts = pl.col(pl.Binary).map_elements(_text, return_dtype=pl.String)
+    return _of_frame(path, read_parquet_frame(path).with_columns(texts), 1)
+
+
+def _text(cell: bytes) -> str:
+    """Bytes as text; those that are none are shown as escapes."""
+    return cell.decode(errors="backslashreplace")
+
+
+def _without_blank_lines(table: Table) -> Table:
+    """The table without rows whose cells are all empty."""
+    rows = list(zip(*table.columns.values(), strict=True))
+    kept = [row for row, cells in enumerate(rows) if any(cell is not None for cell in cells)]
+    columns = {name: [cells[row] for row in kept] for name, cells in table.columns.items()}
+    return replace(table, columns=columns, numbers=[table.numbers[row] for row in kept])
+
+
+def _check_is_file(path: Path) -> None:
+    """Refuse a folder, and a pipe, which would be waited for."""
+    if path.exists() and not path.is_file():
+        raise FormatError(f"{path}: expected a file with a table of stages")
+
+
+def _of_frame(path: Path, frame: Any, first: int) -> Table:
+    """The table of a polars frame; `first` is the number of its first row."""
+    columns = {name: frame.get_column(name).to_list() for name in frame.columns}
+    return Table(path, columns, range(first, first + frame.height))
+
+
+def open_json(path: Path) -> Table:
+    """Open a JSON array of objects, or JSON lines; also compressed (gzip, zstd).
+
+    Raises:
+        FormatError: the file is no such table, or larger than 1 GiB.
+        OSError: the file cannot be read.
+    """
+    _check_is_file(path)
+    content = read_file(path).removeprefix(BOM_UTF8)
+    if content.lstrip()[:1] == b"[":
+        entries = parsed_json(path, content, _JSON_LAYOUT)
+        rows = list(enumerate(entries, 1))
+    else:
+        lines = enumerate(content.split(b"\n"), 1)
+        rows = [
+            (number, parsed_json(f"{path}:{number}", line, _JSON_LAYOUT))
+            for number, line in lines
+            if line.strip()
+        ]
+    for number, row in rows:
+        if not isinstance(row, dict):
+            raise FormatError(f"{path}:{number}: not an object; expected {_JSON_LAYOUT}")
+    names = dict.fromkeys(name for _, row in rows for name in row)
+    columns = {name: [row.get(name) for _, row in rows] for name in names}
+    return Table(path, columns, [number for number, _ in rows])
+
+
+Samples = npt.NDArray[np.int64]
+
+#: By the end of a column's name, or the text of the option: the unit in ms.
+UNITS = {"ms": 1.0, "s": float(MS_PER_S), "min": 60.0 * MS_PER_S}
+#: Larger durations (31 years) and times are mistakes; sums of them would overflow.
+MAX_DURATION_MS = 10**12
+MAX_TIME_MS = 10**15
+#: Number of samples that stand for a mean with a spread.
+NUM_DRAWN = 100
+#: Largest spread / mean that so few samples can have.
+MAX_RELATIVE_SPREAD = 5.0
+_NUMBER = re.compile(r"\s*[-+]?[\d.]+([eE][-+]?\d+)?\s*$")
+#: What separates the entries of a list in a text, the first ones first.
+_SEPARATORS = (re.compile(r";"), re.compile(r"[;,]"), re.compile(r"[;,\s]+"))
+#: The same for numbers where a comma is a decimal comma.
+_NO_COMMAS = re.compile(r"[;\s]+")
+#: The brackets of a list in a text.
+_ENCLOSED = re.compile(r"^[\[({](.*)[\])}]$", re.DOTALL)
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*$")
+
+
+def is_empty(cell: Any) -> bool:
+    """Whether a cell has no content."""
+    return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
+def as_name(cell: Any) -> str:
+    """The text that identifies a job or a stage; 3, 3.0 and "3" are the same.
+
+    Raises:
+        ValueError: the cell is neither text nor a number.
+    """
+    if isinstance(cell, float) and cell.is_integer():
+        cell = int(cell)
+    if isinstance(cell, bool | list | dict) or (isinstance(cell, float) and math.isnan(cell)):
+        raise ValueError(f"{_shown(cell)} is not a name")
+    name = str(cell).strip()
+    # JSON can escape half of a surrogate pair, which cannot be written to any file.
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{_shown(cell)} is not a name: half a character is missing") from None
+    return name
+
+
+def as_list(cell: Any, *, at_commas: bool = True) -> list[Any]:
+    """The entries of a list, or of a text in which `;`, `,` or spaces separate them.
+
+    Args:
+        cell: the cell.
+        at_commas: whether commas separate, too; otherwise they are decimal commas.
+    """
+    inner = cell.strip().strip("[](){}") if isinstance(cell, str) else cell
+    return _entries(inner, _SEPARATORS[-1] if at_commas else _NO_COMMAS)
+
+
+def as_name_lists(cell: Any) -> list[tuple[str, ...]]:
+    """The names in a cell, in every way to read it; the likeliest one is the first that fits.
+
+    Example: "Stage 1; Stage 2" is one name, or "Stage 1" and "Stage 2", or four names.
+
+    Raises:
+        ValueError: an entry is not a name.
+    """
+    if not isinstance(cell, str):
+        return [tuple(map(as_name, _entries(cell, _SEPARATORS[-1])))]
+    # Brackets are those of names or, if no name fits, those of the list.
+    texts = (cell, _ENCLOSED.sub(r"\1", cell.strip()))
+    readings = [tuple(map(as_name, _entries(text, one))) for one in _SEPARATORS for text in texts]
+    return [(as_name(cell),), *readings]
+
+
+def _entries(cell: Any, separators: re.Pattern[str]) -> list[Any]:
+    """The entries of a list, or of a text."""
+    if is_empty(cell):
+        return []
+    if isinstance(cell, list | tuple):
+        return [entry for entry in cell if not is_empty(entry)]
+    if not isinstance(cell, str):
+        return [cell]
+    entries = separators.split(cell)
+    return [entry for text in entries if (entry := text.strip().strip("\"'"))]
+
+
+def as_number(cell: Any) -> float:
+    """A finite number >= 0.
+
+    Raises:
+        ValueError: the cell is none.
+    """
+    try:
+        if isinstance(cell, bool):
+            raise TypeError
+        number = float(cell)
+    except (TypeError, ValueError, OverflowError):
+        is_decimal = isinstance(cell, str) and _DECIMAL_COMMA.match(cell)
+        hint = "; write a decimal point" if is_decimal else ""
+        raise ValueError(f"{_shown(cell)} is not a number{hint}") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{_shown(cell)} is not a finite number")
+    if number < 0:
+        raise ValueError(f"{_shown(cell)} is negative")
+    return number
+
+
+def as_count(cell: Any) -> int:
+    """A number of tasks.
+
+    Raises:
+        ValueError: the cell is no whole number from 1 to `MOST_TASKS`.
+    """
+    number = as_number(cell)
+    if number != int(number) or not 1 <= number <= MOST_TASKS:
+        raise ValueError(f"{_shown(cell)} tasks: expected a whole number from 1 to {MOST_TASKS:,}")
+    return int(number)
+
+
+def as_duration(cell: Any, unit_ms: Callable[[], float]) -> float:
+    """A duration in ms.
+
+    Args:
+        cell: a number, or a duration of a typed column.
+        unit_ms: gives the unit of numbers; it raises an error if the table does not say it.
+
+    Raises:
+        ValueError: the cell is no duration, or one of more than `MAX_DURATION_MS`.
+    """
+    if isinstance(cell, timedelta):
+        ms = as_number(cell / timedelta(milliseconds=1))
+    else:
+        ms = as_number(cell) * unit_ms()
+    if ms > MAX_DURATION_MS:
+        raise ValueError(f"{_shown(cell)} is a duration of more than 31 years")
+    return ms
+
+
+def as_time(cell: Any, unit_ms: Callable[[], float]) -> int:
+    """A point in time in ms; only differences between times count.
+
+    Args:
+        cell: a number, a date with a time, or the same as text (ISO 8601; UTC unless it says).
+        unit_ms: gives the unit of numbers; it raises an error if the table does not say it.
+
+    Raises:
+        ValueError: the cell is no time.
+    """
+    # Digits alone are a number, also where they could be a date.
+    if isinstance(cell, str) and not _NUMBER.match(cell):
+        with suppress(ValueError):
+            cell = datetime.fromisoformat(cell.strip())
+    if isinstance(cell, date) and not isinstance(cell, datetime):
+        cell = datetime.combine(cell, time())
+    if isinstance(cell, datetime):
+        moment = cell if cell.tzinfo is not None else cell.replace(tzinfo=UTC)
+        ms = (moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1)
+    else:
+        ms = as_number(cell) * unit_ms()
+    if not 0 <= ms <= MAX_TIME_MS:
+        raise ValueError(f"{_shown(cell)} is out of range for a time")
+    return round(ms)
+
+
+def samples_of_spread(mean_ms: float, spread_ms: float) -> Samples:
+    """Durations with a mean and a standard deviation, as quantiles of a lognormal distribution.
+
+    Raises:
+        ValueError: the spread is more than `MAX_RELATIVE_SPREAD` times the mean.
+
+    Example: `samples_of_spread(2_000, 0)` is one duration of 2,000 ms.
+    """
+    if spread_ms == 0:
+        return np.array([round(mean_ms)], np.int64)
+    if mean_ms == 0 or spread_ms / mean_ms > MAX_RELATIVE_SPREAD:
+        raise ValueError(
+            f"a spread of {spread_ms:g} ms around {mean_ms:g} ms; it may be at most "
+            f"{MAX_RELATIVE_SPREAD:g} times the mean (give the durations themselves)"
+        )
+    # Rounded sums keep the mean correct to a fraction of a ms.
+    ends = np.rint(np.cumsum(mean_ms * _shape(spread_ms / mean_ms))).astype(np.int64)
+    return np.asarray(np.diff(ends, prepend=0), np.int64)
+
+
+@lru_cache(maxsize=1_024)
+def _shape(relative_spread: float) -> npt.NDArray[np.float64]:
+    """Lognormal quantiles of mean 1 whose standard deviation is `relative_spread`."""
+    normal = NormalDist()
+    scores = np.array([normal.inv_cdf((i + 0.5) / NUM_DRAWN) for i in range(NUM_DRAWN)])
+    low = 0.0
+    high = 20.0
+    # The spread of finitely many quantiles grows with sigma: bisection finds the sigma that fits.
+    for _ in range(60):
+        sigma = (low + high) / 2
+        values = np.exp(sigma * scores)
+        values /= values.mean()
+        if values.std() < relative_spread:
+            low = sigma
+        else:
+            high = sigma
+    shape: npt.NDArray[np.float64] = values
+    return shape
+
+
+def _shown(cell: Any) -> str:
+    """A cell in a message, cut to 40 characters."""
+    text = repr(cell) if isinstance(cell, str) else str(cell)[:60]
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+#: What a column can mean, by its name.
+MEANINGS = {
+    "job": "the run that the stage belongs to",
+    "name": "name of the recurring job",
+    "stage": "the stage, unique within its job",
+    "parents": "the stages that must end first",
+    "tasks": "number of tasks",
+    "durations": "durations of tasks",
+    "duration_mean": "their mean",
+    "duration_sd": "their standard deviation",
+    "arrival": "when the job arrived",
+    "pool": "Spark's scheduler pool",
+}
+_TIMES = ("durations", "duration_mean", "duration_sd", "arrival")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: its name in the file, its cells, and the unit of its numbers in ms."""
+
+    name: str
+    cells: list[Any]
+    unit: float | None = None
+
+    def unit_ms(self) -> float:
+        """The unit of the numbers.
+
+        Raises:
+            FormatError: neither the column's name nor an option says it.
+        """
+        if self.unit is None:
+            raise FormatError(
+                f"the column {self.name!r} does not say its unit: call it {self.name}_ms or "
+                f"{self.name}_s, or give --unit ms, s or min"
+            )
+        return self.unit
+
+
+class Columns:
+    """The columns of a table by their meaning.
+
+    Args:
+        table: the table.
+        called: by meaning, the name that a column has in the file.
+        unit: the unit of numbers in columns whose names have no unit: ms, s or min; "" for none.
+
+    Raises:
+        ConfigError: a meaning, a column or a unit that does not exist, or a unit that no column
+            needs.
+        FormatError: two columns of one meaning, or columns that are missing.
+    """
+
+    def __init__(self, table: Table, called: Mapping[str, str], unit: str) -> None:
+        if unit and unit not in UNITS:
+            raise ConfigError(f"no unit {unit!r}; {suggestion(unit, UNITS)}")
+        _check_names(table, called)
+        self.path: Path = table.path
+        self.has_decimal_commas = table.has_decimal_commas
+        self.ignored: list[str] = []
+        self._of: dict[str, Column] = {}
+        needs_unit: list[str] = []
+        meaning_of = {name: meaning for meaning, name in called.items()}
+        for name, cells in table.columns.items():
+            meaning, of_name = _meaning(meaning_of.get(name, name))
+            of_name = _unit_at_end(name) or of_name
+            if meaning is None or (meaning in called and name not in meaning_of):
+                self.ignored.append(name)
+                continue
+            self._refuse_second(meaning, name)
+            self._of[meaning] = Column(name, cells, UNITS.get(of_name or unit))
+            if name in table.repeated:
+                self._refuse_second(meaning, name)
+            if of_name is None and meaning in _TIMES:
+                needs_unit.append(name)
+        if unit and not needs_unit:
+            raise ConfigError(
+                f"--unit {unit} has no effect: the names of all columns of times in {table.path} "
+                "end in their units; leave it out"
+            )
+        self._check_complete(table)
+
+    def cell(self, meaning: str, row: int) -> Any:
+        """A cell; None if there is no such column."""
+        return self._of[meaning].cells[row] if meaning in self._of else None
+
+    def unit_ms(self, meaning: str) -> float:
+        """The unit of the numbers in a column of times, in ms."""
+        return self._of[meaning].unit_ms()
+
+    def __contains__(self, meaning: str) -> bool:
+        return meaning in self._of
+
+    def _refuse_second(self, meaning: str, name: str) -> None:
+        if meaning in self._of:
+            raise FormatError(
+                f"{self.path}: the columns {self._of[meaning].name!r} and {name!r} both give "
+                f"{meaning} ({MEANINGS[meaning]}); remove one of them"
+            )
+
+    def _check_complete(self, table: Table) -> None:
+        missing = [meaning for meaning in ("job", "stage") if meaning not in self]
+        if "durations" not in self:
+            missing += [] if "duration_mean" in self else ["durations (or duration_mean)"]
+            missing += [] if "tasks" in self else ["tasks"]
+        if "duration_sd" in self and "duration_mean" not in self:
+            missing.append("duration_mean (of duration_sd)")
+        if missing:
+            raise FormatError(
+                f"{table.path}: no column {', '.join(missing)}; the table has "
+                f"{', '.join(table.columns) or 'no columns'}. Rename its columns, or name them "
+                "by --columns, e.g. --columns job=run_id,durations=times"
+            )
+
+
+def parsed_names(text: str | None) -> dict[str, str]:
+    """The names of columns by meaning, from a text such as "job=run_id,name=query".
+
+    Raises:
+        ConfigError: the text is not of this form, there is no such meaning, or a meaning or a
+            column is there twice.
+    """
+    called: dict[str, str] = {}
+    for part in (text or "").split(",") if text else []:
+        meaning, _, name = (word.strip() for word in part.partition("="))
+        if not name:
+            raise ConfigError(f"--columns {text}: expected MEANING=COLUMN, e.g. job=run_id")
+        if meaning not in MEANINGS:
+            raise ConfigError(f"--columns {text}: {suggestion(meaning, MEANINGS)}")
+        if meaning in called or name in called.values():
+            twice = meaning if meaning in called else name
+            raise ConfigError(f"--columns {text}: {twice} is there twice; give each of them once")
+        called[meaning] = name
+    return called
+
+
+def _check_names(table: Table, called: Mapping[str, str]) -> None:
+    for meaning, name in called.items():
+        if name not in table.columns:
+            hint = suggestion(name, table.columns, "the table has")
+            raise ConfigError(
+                f"--columns {meaning}={name}: {table.path} has no such column; {hint}"
+            )
+
+
+def _meaning(name: str) -> tuple[str | None, str | None]:
+    """What a column of this name means, and the unit that the name has; None for neither."""
+    word = name.strip().lower()
+    if word in MEANINGS:
+        return word, None
+    unit = _unit_at_end(word)
+    meaning = word.removesuffix(f"_{unit}")
+    return (meaning, unit) if unit and meaning in _TIMES else (None, None)
+
+
+def _unit_at_end(name: str) -> str | None:
+    """The unit that a name ends in, such as "s" in "durations_s"."""
+    end = name.strip().lower().rpartition("_")[2]
+    return end if "_" in name and end in UNITS else None
+
 
 Progress = Callable[[int, int], None]
 SOURCE = "table of stages"
@@ -83,7 +645,7 @@ def workload_of_table(
     """Make a workload of a table of stages.
 
     Args:
-        table: one row for each stage of each run; `parcae.workloads.stage_columns.MEANINGS` has
+        table: one row for each stage of each run; `parcae.workloads.stage_table.MEANINGS` has
             its columns.
         name: name of the workload.
         progress: called with (rows read, rows of the table).

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from parcae.errors import ConfigError
+from parcae.base.errors import ConfigError
 
 #: The packages that `pip install 'parcae[measure]'` installs.
 PACKAGES = ("pyspark", "duckdb", "tpchgen-cli")

@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, PolicyError, WorkloadError
+from parcae.base.errors import ConfigError, PolicyError, WorkloadError
 from parcae.evaluation.doubts import learned_warnings
-from parcae.evaluation.packing import tuning
-from parcae.evaluation.packing.compare import compare_log, compare_packing, part_of
-from parcae.evaluation.packing.view import number, title
-from parcae.evaluation.packing.world import PackingComparison, run_policy
-from parcae.metrics.packing import bounded_slowdown, slowdown
-from parcae.packing.config import PackingConfig
-from parcae.packing.sources import DrawnSource, LogSource, MixedSource
 from parcae.policies.checkpoint import write_checkpoint
-from parcae.policies.packing.catalog import make_packing_policy, rule_checkpoint
-from parcae.policies.packing.kernels.decisions import PackingKind
-from parcae.policies.packing.layout import WithholdParameter
-from parcae.policies.packing.policy import HandMadePolicy
-from parcae.workloads.random_streams import TUNING_SEED_START
-from parcae.workloads.rigid import IntArray, RigidJobs
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.evaluation import tuning
+from parcae.rigid.evaluation.compare import compare_log, compare_packing, part_of
+from parcae.rigid.evaluation.view import number, title
+from parcae.rigid.evaluation.world import PackingComparison, run_policy
+from parcae.rigid.jobs import IntArray, RigidJobs
+from parcae.rigid.metrics import bounded_slowdown, slowdown
+from parcae.rigid.policies.catalog import make_packing_policy, rule_checkpoint
+from parcae.rigid.policies.kernels.decisions import PackingKind
+from parcae.rigid.policies.kernels.scores import WithholdParameter
+from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.sources import DrawnSource, LogSource, MixedSource
+from parcae.workloads.arrivals import TUNING_SEED_START
 
 SOURCE = DrawnSource(rates=(0.7,), window=20)
 

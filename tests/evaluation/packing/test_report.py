@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from parcae.evaluation.gantt import gantt_figure, write_gantt
-from parcae.evaluation.packing.compare import compare_log, compare_packing
-from parcae.evaluation.packing.gantt import boxes, can_be_drawn, packing_chart
-from parcae.evaluation.packing.plots import slowdown_bars, slowdown_by_size, slowdown_cdf
-from parcae.evaluation.packing.world import PackingComparison
 from parcae.evaluation.report import summary_sentence, write_report
-from parcae.packing.config import PackingConfig
-from parcae.packing.sources import DrawnSource
-from parcae.workloads.rigid import RigidJobs
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.evaluation.compare import compare_log, compare_packing
+from parcae.rigid.evaluation.gantt import boxes, can_be_drawn, packing_chart
+from parcae.rigid.evaluation.plots import slowdown_bars, slowdown_by_size, slowdown_cdf
+from parcae.rigid.evaluation.world import PackingComparison
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.sources import DrawnSource
 from tests.evaluation.packing.test_compare import SOURCE, log
 from tests.metrics.test_packing import outcome
 

@@ -6,30 +6,26 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from parcae.evaluation.packing.compare import compare_log, compare_packing
-from parcae.evaluation.packing.tuning import (
+from parcae.rigid.config import PackingConfig, TimeMode
+from parcae.rigid.evaluation.compare import compare_log, compare_packing
+from parcae.rigid.evaluation.tuning import (
     knobs,
     start_parameters,
     tune_knob,
     tune_withholding,
     tuning_pieces,
 )
-from parcae.evaluation.packing.world import run_policy
-from parcae.metrics.packing import num_never_started, slowdown, typical_cost
-from parcae.packing.config import PackingConfig, TimeMode
-from parcae.packing.layout import Cost
-from parcae.packing.sources import DrawnSource
-from parcae.packing.world import PackingBatch
-from parcae.policies.packing.catalog import make_packing_policy
-from parcae.policies.packing.kernels.decisions import PackingKind
-from parcae.policies.packing.layout import WithholdParameter
-from parcae.policies.packing.policy import HandMadePolicy
-from parcae.workloads.random_streams import (
-    SELECTION_SEED_START,
-    TRAINING_SEED_START,
-    TUNING_SEED_START,
-)
-from parcae.workloads.rigid import RigidJobs
+from parcae.rigid.evaluation.world import run_policy
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.layout import Cost
+from parcae.rigid.metrics import num_never_started, slowdown, typical_cost
+from parcae.rigid.policies.catalog import make_packing_policy
+from parcae.rigid.policies.kernels.decisions import PackingKind
+from parcae.rigid.policies.kernels.scores import WithholdParameter
+from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.sources import DrawnSource
+from parcae.rigid.world import PackingBatch
+from parcae.workloads.arrivals import SELECTION_SEED_START, TRAINING_SEED_START, TUNING_SEED_START
 from tests.evaluation.packing.test_compare import SOURCE, log
 
 

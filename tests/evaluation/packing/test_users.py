@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.evaluation.packing.compare import compare_log, compare_packing
-from parcae.evaluation.packing.users import by_user
 from parcae.evaluation.report import write_report
-from parcae.metrics.packing import bounded_slowdown
-from parcae.workloads.rigid import RigidJobs
-from parcae.workloads.swf import read_swf
+from parcae.rigid.evaluation.compare import compare_log, compare_packing
+from parcae.rigid.evaluation.users import by_user
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.metrics import bounded_slowdown
+from parcae.rigid.swf import read_swf
 from tests.evaluation.packing.test_compare import SOURCE, log
 
 

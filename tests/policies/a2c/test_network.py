@@ -10,10 +10,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from parcae.errors import FormatError
-from parcae.policies.a2c.layout import A2cSettings, Architecture, draw_weights
-from parcae.policies.a2c.lookup import FirstLayer, GradientBuffers, PatternEncoder, outputs
-from parcae.policies.a2c.network import A2cNetwork
+from parcae.base.errors import FormatError
+from parcae.rigid.a2c.layout import A2cSettings, Architecture, draw_weights
+from parcae.rigid.a2c.lookup import FirstLayer, GradientBuffers, PatternEncoder, outputs
+from parcae.rigid.a2c.network import A2cNetwork
 
 ALL = list(Architecture)
 
@@ -133,7 +133,7 @@ def test_more_windows_than_there_is_room_for_make_room_and_keep_their_numbers(
 ) -> None:
     settings = A2cSettings(horizon=7, width=11, num_slots=2)
     wide = PatternEncoder(settings).encode_images(_images(), np.zeros(6, np.int64))
-    monkeypatch.setattr("parcae.policies.a2c.lookup._CAPACITY", 4)
+    monkeypatch.setattr("parcae.rigid.a2c.lookup._CAPACITY", 4)
     encoder = PatternEncoder(settings)
     narrow = encoder.encode_images(_images(), np.zeros(6, np.int64))
     assert narrow.numbers.tolist() == wide.numbers.tolist()

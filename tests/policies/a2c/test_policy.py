@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, FormatError
-from parcae.packing.config import PackingConfig, TimeMode
-from parcae.packing.sources import DrawnSource
-from parcae.packing.world import PackingBatch
-from parcae.policies.a2c.layout import A2cSettings, Architecture, draw_weights
-from parcae.policies.a2c.policy import A2cPolicy, draw_actions, prefixed, settings_for
+from parcae.base.errors import ConfigError, FormatError
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
-from parcae.workloads.rigid import RigidJobs
+from parcae.rigid.a2c.layout import A2cSettings, Architecture, draw_weights
+from parcae.rigid.a2c.policy import A2cPolicy, draw_actions, prefixed, settings_for
+from parcae.rigid.config import PackingConfig, TimeMode
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.sources import DrawnSource
+from parcae.rigid.world import PackingBatch
 
 _WORLD = PackingConfig(num_slots=3, backlog_size=8, horizon=8)
 _CAPACITY = [4, 4]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from parcae.policies.deeprm.layout import DeepRMSettings, checked, shapes
 from parcae.policies.networks.layout import Weights
-from parcae.policies.networks.table import TableNetwork
+from parcae.policies.networks.training import TableNetwork
+from parcae.rigid.deeprm.layout import DeepRMSettings, checked, shapes
 
 
 class DeepRMNetwork(TableNetwork):

@@ -9,15 +9,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from parcae.errors import ConfigError, FormatError
-from parcae.packing.config import PackingConfig, TimeMode
-from parcae.packing.images import Images, ImageSettings
-from parcae.packing.layout import VOID, View, select
-from parcae.packing.sources import DrawnSource
-from parcae.packing.world import PackingBatch
+from parcae.base.errors import ConfigError, FormatError
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.deeprm.kernels import decide
-from parcae.policies.deeprm.layout import (
+from parcae.policies.networks.layout import Weights
+from parcae.rigid.config import PackingConfig, TimeMode
+from parcae.rigid.deeprm.kernels import decide
+from parcae.rigid.deeprm.layout import (
     HIDDEN,
     Actions,
     DeepRMSettings,
@@ -27,9 +24,11 @@ from parcae.policies.deeprm.layout import (
     sums_of,
     weight_gradient,
 )
-from parcae.policies.deeprm.policy import DeepRMPolicy, deeprm_policy, make_network
-from parcae.policies.networks.layout import Weights
-from parcae.workloads.rigid import RigidJobs
+from parcae.rigid.deeprm.policy import DeepRMPolicy, deeprm_policy, make_network
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.layout import VOID, View, select
+from parcae.rigid.sources import DrawnSource
+from parcae.rigid.world import Images, ImageSettings, PackingBatch
 from tests.policies.deeprm.network import DeepRMNetwork
 
 _SMALL = DeepRMSettings(capacity=(3, 5), num_slots=2, backlog_size=7, horizon=4, has_pause=True)

@@ -6,19 +6,24 @@ import numpy as np
 import pytest
 import torch
 
-from parcae.errors import FormatError
-from parcae.learning.packing.jobset import Recorded, SetLearner
-from parcae.packing.config import PackingConfig
-from parcae.packing.layout import Cost, select
-from parcae.packing.sources import DrawnSource, LogSource
-from parcae.packing.world import PackingBatch
-from parcae.policies.jobset.kernels import explore_many
-from parcae.policies.jobset.layout import START_RULE, JobFeature, SharedFeature, initial_weights
-from parcae.policies.jobset.network import JobSetNetwork
-from parcae.policies.jobset.policy import JobSetPolicy, allocate_record, allocate_workspace
-from parcae.policies.packing.kernels.decisions import PackingKind
-from parcae.policies.packing.policy import HandMadePolicy
-from parcae.workloads.rigid import RigidJobs
+from parcae.base.errors import FormatError
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.jobset.kernels import (
+    START_RULE,
+    JobFeature,
+    SharedFeature,
+    explore_many,
+    initial_weights,
+)
+from parcae.rigid.jobset.learner import Recorded, SetLearner
+from parcae.rigid.jobset.network import JobSetNetwork
+from parcae.rigid.jobset.policy import JobSetPolicy, allocate_record, allocate_workspace
+from parcae.rigid.layout import Cost, select
+from parcae.rigid.policies.kernels.decisions import PackingKind
+from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.sources import DrawnSource, LogSource
+from parcae.rigid.world import PackingBatch
 
 RULE = np.array(START_RULE)
 
@@ -179,7 +184,7 @@ def test_many_waiting_jobs_are_looked_at_by_the_rules_taste():
 
 
 def test_a_setting_that_does_not_exist_is_refused_with_a_suggestion():
-    from parcae.errors import ConfigError
+    from parcae.base.errors import ConfigError
 
     with pytest.raises(ConfigError, match="did you mean 'num_groups'"):
         SetLearner(DrawnSource(), Cost.SLOWDOWN, None, ["num_group=3"])

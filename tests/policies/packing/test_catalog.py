@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, FormatError, PolicyError
-from parcae.evaluation.packing.world import run_policy
-from parcae.packing.config import PackingConfig
-from parcae.packing.layout import VOID, select
-from parcae.packing.sources import DrawnSource
-from parcae.packing.world import PackingBatch
+from parcae.base.errors import ConfigError, FormatError, PolicyError
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.packing.catalog import (
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.evaluation.world import run_policy
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.layout import VOID, select
+from parcae.rigid.policies.catalog import (
     LEARNED,
     PACKING_CATALOG,
     SHIPPED,
@@ -21,10 +20,11 @@ from parcae.policies.packing.catalog import (
     policy_of_checkpoint,
     rule_checkpoint,
 )
-from parcae.policies.packing.kernels.decisions import PackingKind
-from parcae.policies.packing.layout import WithholdParameter
-from parcae.policies.packing.policy import HandMadePolicy
-from parcae.workloads.rigid import RigidJobs
+from parcae.rigid.policies.kernels.decisions import PackingKind
+from parcae.rigid.policies.kernels.scores import WithholdParameter
+from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.sources import DrawnSource
+from parcae.rigid.world import PackingBatch
 
 _ALL_SHIPPED = sorted(SHIPPED.folder.glob("*.safetensors"))
 

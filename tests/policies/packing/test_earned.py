@@ -6,23 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError, PolicyError
-from parcae.evaluation.packing.world import run_policy
-from parcae.packing.config import PackingConfig
-from parcae.packing.layout import NOT_YET
-from parcae.packing.world import Outcome, PackingBatch
+from parcae.base.errors import ConfigError, PolicyError
 from parcae.policies.checkpoint import write_checkpoint
-from parcae.policies.jobset.policy import JobSetPolicy
-from parcae.policies.packing.catalog import (
-    PackingSetting,
-    make_packing_policy,
-    rule_checkpoint,
-)
-from parcae.policies.packing.earned import EarnedPolicy, allocate_virtual
-from parcae.policies.packing.kernels.decisions import PackingKind
-from parcae.policies.packing.kernels.earned import play_rule_many
-from parcae.policies.packing.policy import HandMadePolicy
-from parcae.workloads.rigid import RigidJobs
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.evaluation.world import run_policy
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.jobset.policy import JobSetPolicy
+from parcae.rigid.layout import NOT_YET
+from parcae.rigid.policies.catalog import PackingSetting, make_packing_policy, rule_checkpoint
+from parcae.rigid.policies.earned import EarnedPolicy, allocate_virtual
+from parcae.rigid.policies.kernels.decisions import PackingKind
+from parcae.rigid.policies.kernels.earned import play_rule_many
+from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.world import Outcome, PackingBatch
 
 _LOG = PackingSetting(is_exact=True)
 #: A withholding rule that lets all but the shortest jobs wait for an almost empty cluster.

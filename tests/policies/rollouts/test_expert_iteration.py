@@ -15,15 +15,15 @@ from benchmarks.expert_iteration import (
     padded,
 )
 
+from parcae.base.errors import ConfigError
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
-from parcae.errors import ConfigError
+from parcae.decima.rollouts.names import rollout_policy
+from parcae.decima.rollouts.policy import RolloutPolicy
 from parcae.evaluation.compare import ClusterWorld
-from parcae.policies.rollouts.names import rollout_policy
-from parcae.policies.rollouts.policy import RolloutPolicy
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
-from parcae.workloads.catalog import load_workload
+from parcae.simulation.simulator import simulate
+from parcae.workloads.archive import load_workload
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from parcae.errors import PolicyError
+from parcae.base.errors import PolicyError
+from parcae.decima.rollouts.names import is_rollout, rollout_policy, split_plan
+from parcae.decima.rollouts.race import Budget
 from parcae.evaluation.policies import resolve_policies
-from parcae.policies.rollouts.names import is_rollout, rollout_policy, split_plan
-from parcae.policies.rollouts.race import Budget
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.catalog import load_workload
+from parcae.workloads.archive import load_workload
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parcae.policies.rollouts.race import (
-    ROUNDS,
-    Budget,
-    Clock,
-    Costs,
-    choose,
-    mean_differences,
-    race,
-)
+from parcae.decima.rollouts.race import ROUNDS, Budget, Clock, Costs, choose, mean_differences, race
 
 #: A budget of 100 ms.
 _TENTH = Budget(100.0)

@@ -12,30 +12,29 @@ import pytest
 from parcae.cluster.decision import Decision, objection
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders
-from parcae.policies.catalog import make_policy
-from parcae.policies.decima.layout import DecimaSettings, decima_levels, initial_weights
-from parcae.policies.decima.policy import DecimaPolicy, curves_for, magnitudes_of
-from parcae.policies.learned import learned_policy
-from parcae.policies.orders.catalog import make_cores_policy
-from parcae.policies.rollouts.candidates import (
+from parcae.decima.catalog import make_policy
+from parcae.decima.graph.layout import DecimaSettings, decima_levels, initial_weights
+from parcae.decima.graph.policy import DecimaPolicy, curves_for, magnitudes_of
+from parcae.decima.rollouts.candidates import (
     AS_ORDERED,
     bring_forward,
     candidates,
     order_candidates,
 )
-from parcae.policies.rollouts.names import rollout_policy
-from parcae.policies.rollouts.policy import RolloutPlanner, RolloutPolicy
-from parcae.policies.rollouts.race import Budget, Clock
-from parcae.policies.rollouts.runs import RolloutModel, RolloutRuns, Sampler
+from parcae.decima.rollouts.kernels import Assumptions, Rollouts, Trials
+from parcae.decima.rollouts.names import rollout_policy
+from parcae.decima.rollouts.policy import RolloutPlanner, RolloutPolicy
+from parcae.decima.rollouts.race import Budget, Clock
+from parcae.decima.rollouts.runs import RolloutModel, RolloutRuns, Sampler
+from parcae.policies.learned import learned_policy
+from parcae.policies.orders.catalog import make_cores_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import Faults
 from parcae.simulation.future import Status
-from parcae.simulation.kernels.rollouts import Assumptions, Rollouts, Trials
-from parcae.simulation.kernels.simulations import Simulation
-from parcae.simulation.run import simulate
-from parcae.simulation.simulator import Simulator
+from parcae.simulation.kernels.playing import Simulation
+from parcae.simulation.simulator import Simulator, simulate
+from parcae.workloads.archive import load_workload
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.catalog import load_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 

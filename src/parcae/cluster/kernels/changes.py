@@ -9,8 +9,8 @@ up (`parcae.cluster.kernels.virtual`).
 
 from __future__ import annotations
 
+from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.tables import pop_idle, push_idle
-from parcae.kernels import inlined, kernel
 
 
 @kernel

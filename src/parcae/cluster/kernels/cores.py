@@ -16,7 +16,14 @@ from __future__ import annotations
 
 import math
 
-from parcae.cluster.kernels.dispatch import NOT_SERVED, free_core, refresh_contender, uses_pools
+from parcae.base.compiled.kernels import inlined, kernel
+from parcae.cluster.kernels.dispatch import (
+    NOT_SERVED,
+    count_running,
+    free_core,
+    refresh_contender,
+    uses_pools,
+)
 from parcae.cluster.kernels.guard import guard_orders
 from parcae.cluster.kernels.tables import (
     account_time,
@@ -26,7 +33,6 @@ from parcae.cluster.kernels.tables import (
     remove_active,
 )
 from parcae.cluster.state import COMPLETE_RANK, NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
-from parcae.kernels import inlined, kernel
 
 #: Tier of the stages that no decision of a planning round named: they come after all named stages.
 #: It is below what the guard treats as infinite, so that the guard can move these stages, too.
@@ -369,3 +375,36 @@ def plan_stage(state, stage, limit):  # type: ignore[no-untyped-def]
     if now.num_source[0] == 0 or now.num_schedulable[0] == 0:
         settle_round(state, False)  # nothing is left to decide about
     return now.num_source[0]
+
+
+@kernel
+def drop_task(state, executor):  # type: ignore[no-untyped-def]
+    """End the core's task without a result. The core is in no pool then."""
+    stage = state.executors.stage[executor]
+    job = state.stages.job[stage]
+    state.stages.num_bound[stage] -= 1
+    count_running(state, job, -1)
+    state.executors.job[executor] = NO_JOB
+    state.executors.stage[executor] = NO_STAGE
+    refresh_contender(state, job)
+
+
+@kernel
+def change_pending(state, stage, step):  # type: ignore[no-untyped-def]
+    """Change the number of the stage's tasks that are to start. A plan is due.
+
+    Args:
+        state: the cluster's tables; `stages`, `jobs` and `now` are written.
+        stage: row of the stage.
+        step: how many of its started tasks have to start once more, -1 if that is no longer so of
+            one.
+    """
+    stages = state.stages
+    state.jobs.remaining_ms[stages.job[stage]] += step * stages.task_ms[stage]
+    set_counts(
+        state,
+        stage,
+        stages.num_tasks[stage],
+        stages.num_started[stage] - step,
+        stages.num_finished[stage],
+    )

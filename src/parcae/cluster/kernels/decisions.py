@@ -8,11 +8,16 @@ Source: Decima, section 5.2; the public simulator's step.
 
 from __future__ import annotations
 
-from parcae.cluster.kernels.executors import fulfil_one, fulfil_pool
-from parcae.cluster.kernels.offers import offer_all, offer_larger, offer_next
+from parcae.base.compiled.kernels import inlined, kernel
+from parcae.cluster.kernels.executors import (
+    fulfil_one,
+    fulfil_pool,
+    offer_all,
+    offer_larger,
+    offer_next,
+)
 from parcae.cluster.kernels.tables import commit, demand, pool_row
 from parcae.cluster.state import ANY_CLASS, NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET
-from parcae.kernels import inlined, kernel
 
 
 @inlined

@@ -10,9 +10,9 @@ Source: Spark's TaskSchedulerImpl.resourceOffers, Pool and SchedulingAlgorithm.
 
 from __future__ import annotations
 
+from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel
 from parcae.cluster.kernels.tables import pop_idle, push_idle, refresh_saturation
 from parcae.cluster.state import NO_JOB, NO_STAGE, CommandKind
-from parcae.kernels import NOTHING, deferred, inlined, kernel
 
 _START = int(CommandKind.START_TASK)
 _REST = 2

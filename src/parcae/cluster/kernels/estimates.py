@@ -7,7 +7,7 @@ relative to their estimates, with a prior that counts as three tasks.
 
 from __future__ import annotations
 
-from parcae.kernels import kernel
+from parcae.base.compiled.kernels import kernel
 
 #: Value of `now.least_share` on a real cluster, where a job can be longer than its profile: its
 #: remaining work is estimated as at least this share of the work done. In simulations with known

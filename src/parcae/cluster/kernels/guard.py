@@ -13,10 +13,10 @@ import math
 
 import numpy as np
 
+from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel, sort_rows
 from parcae.cluster.kernels.estimates import correction
 from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends, virtual_of
 from parcae.cluster.state import NOT_YET, UNLIMITED
-from parcae.kernels import NOTHING, deferred, inlined, kernel, sort_rows
 
 #: Share of the expected arriving work with earlier deadlines that the guard takes into account.
 _ARRIVALS_COUNT = 0.6

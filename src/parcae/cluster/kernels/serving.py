@@ -10,6 +10,7 @@ rows are used that stand for no core: such a row runs a task or is in no pool.
 
 from __future__ import annotations
 
+from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.cores import set_counts
 from parcae.cluster.kernels.dispatch import begin_task, count_running, refresh_contender
 from parcae.cluster.kernels.estimates import correction
@@ -27,7 +28,6 @@ from parcae.cluster.kernels.virtual import (
     predict_ends,
 )
 from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
-from parcae.kernels import inlined, kernel
 
 
 @inlined

@@ -6,8 +6,8 @@ kernels. `state` is always a `ClusterState`; jobs, stages and executors are give
 
 from __future__ import annotations
 
+from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.state import NO_EXECUTOR, NO_RECORD, NO_STAGE, NOT_YET, World
-from parcae.kernels import inlined, kernel
 
 _CORES = int(World.CORES)
 

@@ -10,6 +10,7 @@ backup moves.
 
 from __future__ import annotations
 
+from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.changes import core_time_ms
 from parcae.cluster.kernels.cores import init_job_orders, reset_cores
 from parcae.cluster.kernels.executors import (
@@ -19,11 +20,14 @@ from parcae.cluster.kernels.executors import (
     count_start,
     detach,
     fulfil_one,
+    offer_larger,
+    offer_next,
+    offer_pool,
+    offer_stage,
     park,
     unbind,
     work_on,
 )
-from parcae.cluster.kernels.offers import offer_larger, offer_next, offer_pool, offer_stage
 from parcae.cluster.kernels.tables import (
     account_time,
     count_schedulable_stage,
@@ -45,7 +49,6 @@ from parcae.cluster.state import (
     NOT_YET,
     World,
 )
-from parcae.kernels import inlined, kernel
 
 _CORES = int(World.CORES)
 

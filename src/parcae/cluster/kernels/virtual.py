@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import math
 
+from parcae.base.compiled.kernels import inlined, kernel, sort_rows
 from parcae.cluster.kernels.changes import core_time_ms
 from parcae.cluster.kernels.estimates import correction
 from parcae.cluster.state import NOT_YET, VirtualRun
-from parcae.kernels import inlined, kernel, sort_rows
 
 #: Work and times below this count as zero: rates are floating-point numbers.
 _EPSILON_MS = 1e-6

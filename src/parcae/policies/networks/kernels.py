@@ -6,13 +6,33 @@ All numbers are float32. The weights of a network lie in one flat array; matrice
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from parcae.kernels import inlined, kernel, mix, row_of, sort_rows
-from parcae.products import add_product
-from parcae.vectors import copy_numbers, rectify
+from parcae.base.compiled.kernels import inlined, kernel, mix, row_of, sort_rows
+from parcae.base.compiled.products import add_product
+from parcae.base.compiled.vectors import copy_numbers, rectify
+
+
+def ranked_choices(stages: Sequence[int], logits: npt.NDArray[Any]) -> list[tuple[int, float]]:
+    """Return (stage row, probability) of the possible choices, the most probable first.
+
+    The probabilities are a softmax over the finite logits; a logit of -inf marks an impossible
+    choice.
+
+    Example: `ranked_choices([4, 7], np.array([0.0, 0.0]))` is `[(4, 0.5), (7, 0.5)]`.
+    """
+    can = np.flatnonzero(np.isfinite(logits))
+    if can.size == 0:
+        return []
+    probabilities = np.exp(np.asarray(logits, np.float64)[can] - float(np.max(logits[can])))
+    probabilities /= probabilities.sum()
+    order = np.argsort(-probabilities, kind="stable")
+    return [(int(stages[can[row]]), float(probabilities[row])) for row in order]
+
 
 #: A hash has 64 bits, a float64 holds 53 of them exactly.
 _UNUSED_BITS = np.uint64(11)
@@ -23,7 +43,7 @@ class Recording(NamedTuple):
 
     work: Any  # the network's Workspace
     record: Any  # the network's Record
-    costing: Any  # Costing, which cost is recorded (`parcae.simulation.kernels.costs`)
+    costing: Any  # Costing, which cost is recorded (`parcae.simulation.kernels.playing`)
     draw_seed: Any  # uint64, seed of the drawn decisions
     # Whether the run goes on unrecorded when the record is full, so that its cost is that of the
     # whole run; if not, it stops there.

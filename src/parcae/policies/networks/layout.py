@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import FormatError
+from parcae.base.errors import FormatError
 
 Shapes = Mapping[str, tuple[int, ...]]
 Weights = dict[str, npt.NDArray[np.float32]]

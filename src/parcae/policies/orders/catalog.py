@@ -1,6 +1,6 @@
 """The catalogue of the world of cores: every policy by name.
 
-Some policies plan by a formula. Others only make decisions (`parcae.policies.catalog`); an adapter
+Some policies plan by a formula. Others only make decisions (`parcae.decima.catalog`); an adapter
 calls them repeatedly until all cores are assigned (`Simulator.step`), which gives a plan. Policies
 that depend on executor classes, idle slots or moves exist in the world of executors only.
 """
@@ -13,18 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import PolicyError
+from parcae.base.errors import PolicyError
+from parcae.decima.catalog import CATALOG, make_policy
+from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.policies.additions import POOL_FILES, split_policy
-from parcae.policies.catalog import CATALOG, make_policy
-from parcae.policies.entries import Catalogue, PolicyEntry, refuse_argument
-from parcae.policies.heuristics.policy import HeuristicPolicy
-from parcae.policies.orders.kernels import OrderKind
-from parcae.policies.orders.layout import PlanTables
-from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.policies.orders.pools import job_pools, pool_rows
+from parcae.policies.orders.kernels import OrderKind, PlanTables
+from parcae.policies.orders.policy import OrderPolicy, job_pools, plan_tables, pool_rows
+from parcae.policies.registry import Catalogue, PolicyEntry, refuse_argument
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.allocation import DEFAULT_POOL, PoolSpec, read_allocation
 from parcae.workloads.job import Workload
+from parcae.workloads.pools import DEFAULT_POOL, PoolSpec, read_allocation
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def _fair(text: str, argument: str, setting: PlanSetting) -> OrderPolicy:
 
 def _gittins(text: str, argument: str, setting: PlanSetting) -> OrderPolicy:
     # SciPy is slow to import, and no other formula needs it.
-    from parcae.policies.orders.gittins import gittins_tables
+    from parcae.policies.orders.policy import gittins_tables
 
     refuse_argument(text, argument)
     tables = plan_tables(**gittins_tables(setting.workload, setting.config))

@@ -7,15 +7,47 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel
 from parcae.cluster.kernels.estimates import correction, remaining_ms, total_ms, unstarted_ms
 from parcae.cluster.kernels.guard import remaining_work
 from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends
+from parcae.cluster.orders import Orders
 from parcae.cluster.state import NOT_YET, VirtualRun
-from parcae.kernels import NOTHING, deferred, inlined, kernel
-from parcae.policies.orders.layout import GITTINS_AGES_PER_UNIT, GITTINS_SIGMAS_PER_UNIT
+from parcae.decima.rollouts.kernels import begin_order_rollout, end_rollout
+from parcae.simulation.future import Status
+from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
+from parcae.simulation.kernels.playing import simulation_of
+
+#: Resolution of the table of Gittins indices: steps per unit of spread (sigma of the log of sizes),
+#: and steps per unit of age (service so far / median size).
+GITTINS_SIGMAS_PER_UNIT = 20
+GITTINS_AGES_PER_UNIT = 20
+
+
+class PlanTables(NamedTuple):
+    """What a policy needs besides the observation. Tables that a formula does not use have one row.
+
+    In tables by recurring job, the last row is for jobs that the workload's profile does not know.
+    """
+
+    pool_of: Any  # int64[num_profiles + 1], row in `pools` of every recurring job
+    pools: Any  # POOL[num_pools]
+    sigma: Any  # float64[num_profiles + 1], spread of the log of a recurring job's size
+    # float64[num_sigmas, num_ages]: Gittins index of a size of median 1, by spread and age
+    index: Any
+    tiers: Any  # float64[num_jobs], fixed tiers of jobs, in order of arrival
+    limits: Any  # int64[num_stages], fixed limits of stages, in order of arrival
+    # float64[num_profiles + 1], deadline of a recurring job after its arrival; inf: it has none
+    deadline_ms: Any
+    # The virtual run of fair sharing, which the kernels keep between plans.
+    virtual_now: Any  # VIRTUAL_NOW[1]
+    virtual_jobs: Any  # VIRTUAL_JOB[num_jobs]
+    virtual_stages: Any  # VIRTUAL_STAGE[num_stages]
+
 
 #: Tier of the first job without a deadline. It is above the time to any deadline, and below what
 #: the guard treats as infinite.
@@ -248,3 +280,79 @@ def plan(view, orders, kind, tables):  # type: ignore[no-untyped-def]
             orders.jobs.tier[job] = remaining_ms(view, job)
         elif kind == OrderKind.GITTINS:
             orders.jobs.tier[job] = -_gittins_index(view, tables, job)
+
+
+_NEEDS_DECISION = int(Status.NEEDS_DECISION)
+
+
+@inlined
+def _orders_of(state):  # type: ignore[no-untyped-def]
+    """The tables of the order in force in the cluster's state, so that `plan` writes in place."""
+    return Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms)
+
+
+@kernel
+def play(simulation, kind, plan_tables):  # type: ignore[no-untyped-def]
+    """Simulate a whole run under the policy.
+
+    Args:
+        simulation: the run (Simulation); modified in place.
+        kind: OrderKind as an integer.
+        plan_tables: PlanTables; the virtual run in it is restarted.
+
+    Returns:
+        The Status in which the run stopped.
+    """
+    # Empty the virtual run: the tables may come from an earlier run.
+    plan_tables.virtual_now.num_jobs[0] = 0
+    plan_tables.virtual_now.num_members[0] = 0
+    plan_tables.virtual_now.clock_ms[0] = 0.0
+    state, future, tables = simulation
+    return _go_on(simulation, start_cores(state, future, tables), kind, plan_tables)
+
+
+@kernel
+def _go_on(simulation, status, kind, plan_tables):  # type: ignore[no-untyped-def]
+    """Play a run from a Status to its end. Returns the Status in which it stopped."""
+    state, future, tables = simulation
+    while status == _NEEDS_DECISION:
+        plan(state, _orders_of(state), kind, plan_tables)
+        if kind == OrderKind.POOLS:
+            state.now.num_pools[0] = plan_tables.pools.shape[0]
+        status = follow_orders(state, future, tables)
+    return status
+
+
+@kernel
+def roll_out(simulation, rollouts, kind, plan_tables, first, last):  # type: ignore[no-untyped-def]
+    """Play rollouts under the policy, one after another, each after what it tries.
+
+    Args:
+        simulation: the run (Simulation) in which they are played; overwritten.
+        rollouts: Rollouts; their trials are written.
+        kind: OrderKind as an integer.
+        plan_tables: PlanTables; the virtual run in it is overwritten.
+        first: first trial.
+        last: one past the last trial.
+    """
+    virtual = VirtualRun(
+        plan_tables.virtual_now, plan_tables.virtual_jobs, plan_tables.virtual_stages
+    )
+    for row in range(first, last):
+        status = begin_order_rollout(simulation, rollouts, row, virtual)
+        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, kind, plan_tables))
+
+
+@kernel
+def play_many(simulations, kind, plan_tables, first, last):  # type: ignore[no-untyped-def]
+    """Simulate the runs `first` to `last - 1` of many, one after another.
+
+    Args:
+        simulations: the runs (Simulations); modified in place.
+        kind: OrderKind as an integer.
+        plan_tables: PlanTables; the virtual run in it is restarted for every run.
+        first: first simulator to run.
+        last: one past the last simulator to run.
+    """
+    for row in range(first, last):
+        simulations.status[row] = play(simulation_of(simulations, row), kind, plan_tables)

@@ -5,19 +5,131 @@ They are the orders of stock Spark and the size-based orders of the literature.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import norm
 
+from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.orders import Orders, blank_orders
-from parcae.cluster.state import POOL, allocate_virtual
-from parcae.errors import PolicyError
-from parcae.policies.orders.kernels import OrderKind, plan
-from parcae.policies.orders.layout import PlanTables
-from parcae.policies.orders.play import play, play_many, roll_out
-from parcae.policies.planning import CompiledPlanner
+from parcae.cluster.state import MAX_POOLS, POOL, allocate_virtual
+from parcae.policies.compiled import CompiledPlanner
+from parcae.policies.orders.kernels import (
+    GITTINS_AGES_PER_UNIT,
+    GITTINS_SIGMAS_PER_UNIT,
+    OrderKind,
+    PlanTables,
+    plan,
+    play,
+    play_many,
+    roll_out,
+)
+from parcae.simulation.config import SimulationConfig
+from parcae.workloads.job import Workload
+from parcae.workloads.pools import Allocation, PoolSpec
+
+
+def job_pools(allocation: Allocation, workload: Workload) -> tuple[str, ...]:
+    """The pool of every job of the workload, by `Allocation.pool_of`.
+
+    Raises:
+        ConfigError: a pool has no job.
+    """
+    names = [job.name for job in workload.jobs]
+    recorded = [job.pool or None for job in workload.jobs]
+    allocation.check_used(names, recorded)
+    return allocation.pools_of(names, recorded)
+
+
+def pool_rows(
+    pools: Sequence[PoolSpec], source: str
+) -> tuple[npt.NDArray[np.void], dict[str, int]]:
+    """Return the table of pools, and the row of every pool by its name.
+
+    Args:
+        pools: the pools. Of pools with equal need, Spark serves the first by name.
+        source: name of the allocation file, for error messages.
+
+    Raises:
+        ConfigError: there are more pools than can be simulated.
+    """
+    if len(pools) > MAX_POOLS:
+        raise ConfigError(f"{source}: {len(pools)} pools; at most {MAX_POOLS} can be simulated")
+    if len(pools) == 1:
+        # The dispatcher uses pools only if there are several. With an empty second pool, it uses
+        # a single one, too.
+        pools = (*pools, PoolSpec(f"not {pools[0].name}"))
+    row_of = {pool.name: row for row, pool in enumerate(pools)}
+    table = np.zeros(len(pools), POOL)
+    table["weight"] = [pool.weight for pool in pools]
+    table["min_share"] = [pool.min_share for pool in pools]
+    table["is_fair"] = [pool.mode == "FAIR" for pool in pools]
+    for rank, name in enumerate(sorted(row_of)):
+        table["name_rank"][row_of[name]] = rank
+    return table, row_of
+
+
+#: The table ends at this spread and this age (in median sizes).
+_LARGEST_SIGMA = 3.0
+_LARGEST_AGE = 10.0
+#: Quanta of service over which the index is maximised, in units of the median size.
+_QUANTA = np.geomspace(0.01, 50.0, 120)
+
+
+@lru_cache(maxsize=1)
+def gittins_index() -> npt.NDArray[np.float64]:
+    """Return the table of the Gittins index of a log-normal size with median 1.
+
+    The result is float64[num_sigmas, num_ages], by spread (sigma) and age a (service so far):
+
+    index(a) = max over quanta d of P(S - a <= d | S > a) / E[min(S - a, d) | S > a].
+
+    Source: Gittins, Glazebrook and Weber, "Multi-armed bandit allocation indices" (2011),
+    chapter 3.
+
+    Example: a size that is known exactly (spread 0) has index 1 / (1 - age).
+    """
+    sigmas = (
+        np.arange(round(_LARGEST_SIGMA * GITTINS_SIGMAS_PER_UNIT) + 1) / GITTINS_SIGMAS_PER_UNIT
+    )
+    ages = (np.arange(round(_LARGEST_AGE * GITTINS_AGES_PER_UNIT)) + 0.5) / GITTINS_AGES_PER_UNIT
+    table = np.empty((len(sigmas), len(ages)))
+    for row, sigma in enumerate(sigmas):
+        table[row] = [_index(max(sigma, 0.02), age) for age in ages]
+    return table
+
+
+def _index(sigma: float, age: float) -> float:
+    """The index of one spread and age, for a size with median 1."""
+    grid = np.concatenate([[0.0], _QUANTA])
+    # Survival functions, since differences of probabilities near 1 would be lost to rounding.
+    survival = norm.sf(np.log(age + grid) / sigma)
+    # The lower bounds here and below avoid divisions by 0 at ages that are hardly ever reached.
+    alive = max(survival[0], 1e-300)
+    ends = survival[0] - survival[1:]
+    # E[min(S - a, d); S > a] = integral of P(S > a + t) over t in 0..d.
+    served = np.cumsum(0.5 * (survival[1:] + survival[:-1]) * np.diff(grid))
+    return float(np.max((ends / alive) / np.maximum(served / alive, 1e-12)))
+
+
+def gittins_tables(workload: Workload, config: SimulationConfig) -> dict[str, npt.NDArray[Any]]:
+    """Return the tables `sigma` and `index` for `plan_tables`.
+
+    The spread of a recurring job's size is the one that the workload records if the config's
+    estimate error is "log"; otherwise it is the config's estimate error. The last row is for jobs
+    that the profile does not know: the spread of sizes over all jobs of the workload.
+    """
+    sizes = np.log([max(1.0, job.work_ms) for job in workload.jobs])
+    unknown = float(sizes.std()) if len(sizes) > 1 else 1.0
+    if config.estimate_error == "log":
+        known = [job.work_sigma for job in workload.jobs]
+    else:
+        known = [float(config.estimate_error)] * len(workload.jobs)
+    return {"sigma": np.array([*known, unknown]), "index": gittins_index()}
 
 
 def plan_tables(

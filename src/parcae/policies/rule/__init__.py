@@ -1,4 +1,1 @@
-"""The parametric rule of the executors world: shortest remaining work first, with a cap per job.
-
-The cap of a job is the number of executors beyond which another executor no longer pays off.
-"""
+"""The rule of the world of cores: a job's tier is a sum of features times parameters."""

@@ -1,117 +1,110 @@
-"""`RulePolicy`: the rule as a policy object, bound to the solo curves of a workload."""
+"""`OrderRulePolicy`: the rule of the world of cores as a policy object."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from parcae.cluster.decision import Decision
-from parcae.cluster.observation import Observation
-from parcae.cluster.state import ClusterState
-from parcae.errors import PolicyError
-from parcae.policies.compiled import PlaysRuns
-from parcae.policies.rule.kernels.decisions import decide
-from parcae.policies.rule.kernels.scores import Rule
-from parcae.policies.rule.layout import EARLIER_COUNTS, NUM_PARAMETERS, RuleParameter
-from parcae.policies.rule.play import play, play_many, roll_out
-from parcae.policies.solo_curves import SoloCurves
-
-Parameters = npt.NDArray[np.float64]
-
-#: Where tuning starts (other parameters are 0): caps where doubling the executors no longer pays
-#: off well, a job's executors prefer to stay with it, leftover executors go to jobs below twice
-#: their cap, any executor class that fits, no reserve, and executors before the parents' end.
-START: Mapping[RuleParameter, float] = {
-    RuleParameter.PRICE: -1.5,
-    RuleParameter.PRICE_JOBS: 1.0,
-    RuleParameter.SPILL: 0.7,
-    RuleParameter.LOCAL_SCORE: 2.0,
-    RuleParameter.WORTH: -2.0,
-    RuleParameter.STAGE_RUNNABLE: 3.0,
-    RuleParameter.BORROW: -1.0,
-    RuleParameter.RESERVE: -1.0,
-    RuleParameter.AHEAD: -1.0,
-}
+from parcae.base.errors import PolicyError
+from parcae.cluster.state import ClusterState, allocate_virtual
+from parcae.policies.compiled import CompiledPlanner
+from parcae.policies.rule.kernels import (
+    NUM_ORDER_PARAMETERS,
+    OrderParameter,
+    OrderRule,
+    plan,
+    play,
+    play_many,
+    roll_out,
+)
 
 
-def start_parameters() -> Parameters:
-    """Return the parameters that tuning starts from, float64[NUM_PARAMETERS]."""
-    theta = np.zeros(NUM_PARAMETERS)
-    for column, value in START.items():
-        theta[column] = value
-    return theta
-
-
-def padded(parameters: npt.ArrayLike) -> Parameters:
-    """Return the parameters of any version of the rule as float64[NUM_PARAMETERS].
-
-    Parameters that the version does not have become 0, which switches their terms off.
+def checked_parameters(values: npt.ArrayLike) -> tuple[float, ...]:
+    """Return the rule's parameters as a tuple, after checking their number.
 
     Raises:
-        PolicyError: no version of the rule has this number of parameters.
-
-    Example: 21 numbers of a checkpoint from before executor classes become 33.
+        PolicyError: the number of parameters is not NUM_ORDER_PARAMETERS.
     """
-    theta = np.asarray(parameters, np.float64)
-    if theta.shape != (NUM_PARAMETERS,) and theta.shape not in [
-        (count,) for count in EARLIER_COUNTS
-    ]:
+    theta = np.asarray(values, np.float64)
+    if theta.shape != (NUM_ORDER_PARAMETERS,):
         raise PolicyError(
-            f"a rule has {NUM_PARAMETERS} parameters "
-            f"(earlier versions: {' or '.join(map(str, EARLIER_COUNTS))}), not {theta.size}"
+            f"the rule of the world of cores has {NUM_ORDER_PARAMETERS} parameters, "
+            f"not {theta.size}"
         )
-    return np.concatenate([theta, np.zeros(NUM_PARAMETERS - len(theta))])
+    return tuple(float(value) for value in theta)
 
 
-@dataclass(frozen=True)
-class RulePolicy(PlaysRuns):
-    """The rule with its parameters and the solo curves of one workload.
+def plain_parameters() -> tuple[float, ...]:
+    """Return the parameters of the plain order by least remaining work, without probing."""
+    theta = np.zeros(NUM_ORDER_PARAMETERS)
+    # The number of probed tasks is floor(2 ^ (PROBE - 1)) = 0.
+    theta[OrderParameter.PROBE] = -10.0
+    return tuple(float(value) for value in theta)
+
+
+def search_start() -> tuple[float, ...]:
+    """Return the parameters from which tuning starts if no tuned rule is given.
+
+    They are the plain order, with probing where estimates err.
+    """
+    theta = np.array(plain_parameters())
+    theta[OrderParameter.PROBE] = -0.5
+    theta[OrderParameter.PROBE_ERRING] = 3.5
+    return tuple(float(value) for value in theta)
+
+
+def order_rule(
+    theta: npt.ArrayLike, mean_work_ms: float, num_jobs: int, num_stages: int
+) -> OrderRule:
+    """Return the rule's tables, with an empty virtual run.
+
+    Args:
+        theta: float64[NUM_ORDER_PARAMETERS], the parameters.
+        mean_work_ms: mean work of the workload's jobs, in ms of one core.
+        num_jobs: most jobs of a run.
+        num_stages: most stages of a run.
+
+    Raises:
+        PolicyError: the number of parameters is not NUM_ORDER_PARAMETERS.
+    """
+    scale_ms = np.array([max(1.0, mean_work_ms)])
+    return OrderRule(
+        np.array(checked_parameters(theta)), scale_ms, *allocate_virtual(num_jobs, num_stages)
+    )
+
+
+@dataclass
+class OrderRulePolicy(CompiledPlanner):
+    """The rule with its parameters, for one workload.
 
     Args:
         name: name in tables and reports.
-        parameters: one number for each `RuleParameter`.
-        curves: the workload's solo curves.
-
-    Raises:
-        PolicyError: wrong number of parameters, or parameters that are not finite.
+        parameters: one number for each `OrderParameter`.
+        mean_work_ms: mean work of the workload's jobs, in ms of one core.
     """
 
     name: str
     parameters: tuple[float, ...]
-    curves: SoloCurves
-    _rule: Rule = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        theta = np.array(self.parameters, np.float64)
-        if theta.shape != (NUM_PARAMETERS,) or not np.isfinite(theta).all():
-            raise PolicyError(
-                f"policy {self.name!r}: a rule needs {NUM_PARAMETERS} finite parameters, "
-                f"but got {len(theta)}, or some are not finite"
-            )
-        object.__setattr__(self, "_rule", Rule(theta, *self.curves))
-
-    def decide(self, observation: Observation) -> Decision:
-        """Return the decision for one scheduling event."""
-        return Decision(*map(int, decide(observation, self._rule)))
+    mean_work_ms: float
 
     @property
     def kernels(self) -> tuple[Any, Any, Any]:
-        """`decide`, `play` and `play_many` of the rule."""
-        return decide, play, play_many
+        """`plan`, `play` and `play_many` of the rule."""
+        return plan, play, play_many
 
     @property
     def roll_out(self) -> Any:
         """The kernel that plays rollouts."""
         return roll_out
 
-    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
-        """The rule's tables."""
-        return (self._rule,)
+    def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
+        """The rule's tables, with an empty virtual run."""
+        return (order_rule(self.parameters, self.mean_work_ms, num_jobs, num_stages),)
 
     def arguments_for_many(self, states: ClusterState) -> tuple[Any, ...]:
         """A row of parameters for every run, and the rule's tables."""
-        return np.tile(self._rule.theta, (len(states.jobs), 1)), self._rule
+        rows = np.tile(np.asarray(self.parameters, np.float64), (len(states.jobs), 1))
+        return rows, *self.arguments_for(states)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from parcae.base.compiled.kernels import INTEGER, deferred, inlined, kernel
 from parcae.cluster.kernels.cores import (
     accept_orders,
     ask_for_plan,
@@ -36,7 +37,6 @@ from parcae.cluster.kernels.dispatch import (
 )
 from parcae.cluster.kernels.tables import account_time
 from parcae.cluster.state import NO_STAGE, NOT_YET
-from parcae.kernels import INTEGER, deferred, inlined, kernel
 from parcae.simulation.future import NEVER_MS, Followup, Status
 from parcae.simulation.kernels.elastic import (
     begin_elastic,

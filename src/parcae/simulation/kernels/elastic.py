@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.changes import add_cores, begin_changes, remove_cores
 from parcae.cluster.state import NO_JOB, NOT_YET
-from parcae.kernels import inlined, kernel
 from parcae.simulation.future import NEVER_MS
 
 _NEVER = np.int64(NEVER_MS)

@@ -9,25 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from parcae.base.compiled.kernels import INTEGER, deferred, inlined, kernel
 from parcae.cluster.kernels.decisions import apply_decision, hold_ended
-from parcae.cluster.kernels.offers import offer_pool, offer_to_newcomers
+from parcae.cluster.kernels.executors import offer_pool, offer_to_newcomers
 from parcae.cluster.kernels.tables import account_time
-from parcae.cluster.kernels.transitions import (
-    continue_stage,
-    executor_arrived,
-    stage_exhausted,
-)
+from parcae.cluster.kernels.transitions import continue_stage, executor_arrived, stage_exhausted
 from parcae.cluster.state import NO_JOB, NO_STAGE, World
-from parcae.kernels import INTEGER, deferred, inlined, kernel
 from parcae.simulation.future import NEVER_MS, Status
 from parcae.simulation.kernels.cores_loop import resume_cores, start_cores, step_cores
 from parcae.simulation.kernels.event_queue import next_executor, next_ms, pop
-from parcae.simulation.kernels.firing import (
-    begin,
-    carry_out_commands,
-    schedule_task,
-    submit,
-)
+from parcae.simulation.kernels.firing import begin, carry_out_commands, schedule_task, submit
 
 __all__ = ["advance", "count_schedulable", "resume", "start", "step"]
 

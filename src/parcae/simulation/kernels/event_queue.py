@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parcae.kernels import inlined, kernel
+from parcae.base.compiled.kernels import inlined, kernel
 from parcae.simulation.future import NEVER_MS, TIME_BITS, Followup
 
 _IDLE = np.int64(NEVER_MS)

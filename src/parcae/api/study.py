@@ -1,0 +1,508 @@
+"""`learn`: tune a rule and train a network for a scenario, compare them on held-out runs, report.
+
+The result is the better of the two policies, a comparison with heuristics, an HTML report and a
+paragraph that says what the policy would save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.errors import ConfigError
+from parcae.base.files import locked_folder, remove_unfinished, write_text
+from parcae.base.texts import MS_PER_S, seconds_text
+from parcae.decima.corrector.family import ParcaeFamily
+from parcae.decima.corrector.kernels import PRIOR
+from parcae.decima.learning.gradients import check_device, gradient_learner
+from parcae.decima.learning.recipes import Recipe, TrainRequest, recipe_config
+from parcae.decima.learning.simulators import accruing
+from parcae.decima.rule.policy import Parameters
+from parcae.evaluation.compare import ClusterWorld, Comparison, compare
+from parcae.evaluation.policies import check_named
+from parcae.evaluation.report import write_report
+from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
+from parcae.evaluation.world import write_comparison
+from parcae.learning.evolution import EvolutionLearner
+from parcae.learning.loop import Iteration, Plan, TrainResult, train
+from parcae.learning.scenario import Runs, Scenario, check_search_seed
+from parcae.learning.start import start_order_network, start_rule, start_weights
+from parcae.learning.tune import Tuning, is_planned, tune_rule, tuned_checkpoint
+from parcae.policies.checkpoint import Checkpoint, Weights, write_checkpoint
+from parcae.policies.learned import bind, require_durations
+from parcae.simulation.config import WorldName
+from parcae.simulation.objectives import (
+    Objective,
+    ObjectiveFunction,
+    missed_and_tardy,
+    objective_cost,
+    objective_name,
+)
+from parcae.workloads.arrivals import SELECTION_SEED_START, process_like, without_breaks
+from parcae.workloads.import_report import counted
+from parcae.workloads.job import Workload
+
+#: The policies that learned ones are compared with; ratios are relative to the first.
+BASELINES = {
+    WorldName.CORES: ("fair", "fifo", "sjf", "srpt", "fsp", "psbs"),
+    WorldName.EXECUTORS: ("fifo", "fair", "sjf-cp", "weighted-fair:tuned", "srpt-cap:tuned"),
+}
+#: The same in the world of cores where jobs have deadlines.
+BY_DEADLINE = ("edf", "edf:late-last")
+#: Descriptions of the stock orders in each world. Decima's FIFO and fair sharing differ from
+#: Spark's.
+_STOCK = {
+    WorldName.CORES: {"fifo": "Spark's FIFO", "fair": "Spark's FAIR with one pool per job"},
+    WorldName.EXECUTORS: {
+        "fifo": "first come, first served in Decima's cluster",
+        "fair": "fair sharing in Decima's cluster",
+    },
+}
+
+
+def objective_by_policy(
+    comparison: Comparison, objective: Objective | ObjectiveFunction
+) -> dict[str, npt.NDArray[np.float64]]:
+    """The objective of every policy on every seed: by name, float64[num_seeds]."""
+    values = {}
+    for row, result in enumerate(comparison.policies):
+        if isinstance(objective, Objective):
+            column = objective.entry.column
+            cost = np.array([getattr(s, column) for s in result.summaries], np.float64)
+        else:
+            finished = [run.finished_jobs(row) for run in comparison.runs]
+            cost = np.concatenate([objective_cost(objective, jobs) for jobs in finished])
+        values[result.name] = cost
+    return values
+
+
+def objective_ratio(
+    comparison: Comparison, objective: Objective | ObjectiveFunction, name: str, baseline: str
+) -> Estimate:
+    """The objective of one policy / that of another, paired by seed, with its 95% interval.
+
+    Args:
+        comparison: the comparison.
+        objective: the objective.
+        name: the policy.
+        baseline: the policy to compare with.
+
+    Raises:
+        ConfigError: a policy is not in the comparison.
+    """
+    values = objective_by_policy(comparison, objective)
+    for wanted in (name, baseline):
+        if wanted not in values:
+            raise ConfigError(
+                f"policy {wanted!r} was not compared; choose one of {', '.join(values)}"
+            )
+    above = values[name]
+    below = values[baseline]
+    # Shares of missed deadlines may be 0, which has no ratio: add a small number to both sides.
+    if not (below > 0).all() or not (above > 0).any():
+        least = 1e-3 * max(float(below.mean()), 1e-3)
+        above = above + least
+        below = below + least
+    return ratio_estimate(above, below)
+
+
+def _best_heuristic(comparison: Comparison, objective: Objective | ObjectiveFunction) -> str:
+    """The heuristic with the least objective on the compared runs, which favours it."""
+    values = objective_by_policy(comparison, objective)
+    baselines = (*BASELINES[comparison.resolved.config.world], *BY_DEADLINE)
+    heuristics = [p.name for p in comparison.policies if p.name in baselines]
+    return min(heuristics, key=lambda heuristic: float(values[heuristic].mean()))
+
+
+def _mean_in_words(
+    comparison: Comparison, objective: Objective | ObjectiveFunction, name: str
+) -> str:
+    """The mean objective of a policy, with its unit."""
+    mean = float(objective_by_policy(comparison, objective)[name].mean())
+    is_time = isinstance(objective, Objective) and objective.entry.column.endswith("_ms")
+    return f"{seconds_text(mean / MS_PER_S)} s" if is_time else f"{mean:,.3f}"
+
+
+def savings_paragraph(
+    comparison: Comparison, objective: Objective | ObjectiveFunction, name: str
+) -> str:
+    """A paragraph that says what the learned policy would save.
+
+    It compares the policy with the stock orders and the best heuristic, and states how many jobs
+    end later.
+
+    Args:
+        comparison: the comparison.
+        objective: the objective.
+        name: the learned policy.
+    """
+    s = comparison.settings
+    world = comparison.resolved.config.world
+    best = _best_heuristic(comparison, objective)
+    labels = [*_STOCK[world].items(), (best, f"the best heuristic here, {best}")]
+    ratios = [objective_ratio(comparison, objective, name, other) for other, _ in labels]
+    parts = [
+        f"{change(ratio)} than {label}" for ratio, (_, label) in zip(ratios, labels, strict=True)
+    ]
+    learned = next(p for p in comparison.policies if p.name == name)
+    value = _mean_in_words(comparison, objective, name)
+    what = in_words(objective)
+    who_pays = learned.who_pays.describe(comparison.policies[0].name)
+    unit = "cores" if world is WorldName.CORES else "executors"
+    return (
+        f"On {counted(s['seeds'][1] - s['seeds'][0] + 1, 'run')} not used for learning "
+        f"({counted(s['jobs'], 'job')} of {s['workload']}, arrivals {s['arrivals']}, "
+        f"{comparison.resolved.config.total_executors} {unit}), the learned policy's {what} is "
+        f"{value}: {parts[0]}, {parts[1]}, and {parts[2]}. Compared with that heuristic, "
+        f"{_certainty(ratios, what)}. {who_pays} These are simulated runs of your profile. "
+        "A profile that was measured with one job at a time does not show how durations change "
+        "when jobs share your cluster."
+    )
+
+
+def _certainty(ratios: Sequence[Estimate], what: str) -> str:
+    """Whether the last of the ratios of `what` differs from 1, and what to do if it does not."""
+    if ratios[-1].is_unknown:
+        return "one run cannot tell whether the difference is chance: run more seeds"
+    if not ratios[-1].low <= 1 <= ratios[-1].high:
+        return "the difference is significant at the 95% level"
+    if ratios[-1].low == ratios[-1].high == 1:
+        if any(ratio.low != 1 or ratio.high != 1 for ratio in ratios):
+            return f"there is no difference: both have the same {what} in every run"
+        # All deadlines may be met, or all missed.
+        other = "other deadlines or another load" if "deadlines" in what else "more load"
+        same = f"there is no difference: the {what} is the same in every run"
+        return f"{same}; learn for {other}"
+    return "the difference is not significant at the 95% level: run more seeds, or train longer"
+
+
+def in_words(objective: Objective | ObjectiveFunction) -> str:
+    """The objective as a part of a sentence, such as "average job completion time"."""
+    if objective is missed_and_tardy:
+        return "share of missed deadlines plus relative tardiness"
+    if objective is Objective.MISSED_DEADLINES:
+        return "share of missed deadlines"
+    return (
+        objective_name(objective)
+        .replace("-", " ")
+        .replace("_", " ")
+        .replace("jct", "job completion time")
+    )
+
+
+def change(ratio: Estimate) -> str:
+    """A ratio to a policy as a part of a sentence, such as "3.0% less (1.0% to 5.0%)"."""
+    less = 1 - ratio.mean
+    if ratio.is_unknown:
+        return f"{abs(less):.1%} {'less' if less >= 0 else 'more'}"
+    # The ends of the interval as absolute changes, the smaller one first.
+    low, high = sorted((abs(1 - ratio.low), abs(1 - ratio.high)))
+    if ratio.low <= 1 <= ratio.high:
+        return f"{abs(less):.1%} {'less' if less >= 0 else 'more'} (not significant)"
+    return f"{abs(less):.1%} {'less' if less >= 0 else 'more'} ({low:.1%} to {high:.1%})"
+
+
+#: Share of the budget for tuning the rule. The rest is for training the network that corrects it.
+_TUNING_SHARE = 0.35
+#: Shorter trainings start close to the rule. Longer ones explore more at first, and end better.
+_SHORT_S = 150.0
+#: Number of selection runs.
+_NUM_SELECTION = 100
+#: The shipped policies. They are in the table if learning starts from them.
+_SHIPPED = ("tuned", "parcae")
+#: The workload, which the command writes beside the files of `learn`.
+WORKLOAD = "workload.parcae"
+#: The files that `learn` writes into its folder.
+_RULE = "tuned.safetensors"
+_POLICY = "policy.safetensors"
+_COMPARISON = "comparison.json"
+_REPORT = "report.html"
+_SUMMARY = "summary.txt"
+#: Called with (seconds done, seconds in all, text about the current step).
+Progress = Callable[[float, float, str], None]
+
+
+@dataclass(frozen=True)
+class LearnRequest:
+    """The input of `learn`.
+
+    Args:
+        scenario: the workload, the cluster and the objective.
+        folder: folder for the policies, the comparison and the report.
+        budget_s: wall-clock seconds for tuning and training together.
+        num_seeds: number of held-out runs of the comparison.
+        seed: seed of tuning and training, 0 to 255.
+        start: what tuning and training start from: "shipped" for the nearest shipped policies,
+            "scratch" for none.
+        device: PyTorch's device for training.
+        processes: worker processes of the comparison; see `parcae.evaluation.compare.compare`.
+    """
+
+    scenario: Scenario
+    folder: Path
+    budget_s: float = 300.0
+    num_seeds: int = 40
+    seed: int = 0
+    start: str = "shipped"
+    device: str = "cpu"
+    processes: int | None = None
+
+    def check(self) -> None:
+        """Check all that can be checked before earlier results are removed.
+
+        Raises:
+            ConfigError: the workload has no durations, the seed is not one of a training, the
+                policies could not be named by their paths, the device does not exist, or a network
+                cannot be trained for the objective.
+            ConfigError, WorkloadError: the workload cannot give the runs of the scenario.
+        """
+        check_search_seed(self.seed)
+        require_durations(self.scenario.workload)
+        check_named(self.folder / _POLICY)
+        check_device(self.device)
+        if self.scenario.config.world is WorldName.EXECUTORS:
+            accruing(self.scenario.objective)
+        self.scenario.batch([SELECTION_SEED_START])
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The result of `learn`.
+
+    Args:
+        comparison: the comparison on held-out runs.
+        tuning: the tuned rule.
+        training: the trained network.
+        paragraph: what the policy would save, in words.
+        policy: file of the learned policy.
+        report: file of the HTML report.
+    """
+
+    comparison: Comparison
+    tuning: Tuning
+    training: TrainResult
+    paragraph: str
+    policy: Path
+    report: Path
+
+
+def default_arrivals(workload: Workload, recorded: Workload | None) -> str:
+    """Arrivals like the recorded ones: Poisson with the same mean rate while jobs arrive.
+
+    Nights and other breaks do not count (`without_breaks`). A batch if the jobs have fewer than two
+    different recorded arrivals.
+    """
+    source = recorded or workload
+    arrival_ms = [job.arrival_ms for job in source.jobs if job.arrival_ms is not None]
+    return process_like(without_breaks(arrival_ms))
+
+
+def remove_results(folder: Path) -> list[str]:
+    """Remove the files that an earlier `learn` wrote into a folder, and return their names.
+
+    They belong to its workload: an interrupted command must not leave them beside another one.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    names = (_RULE, _POLICY, _COMPARISON, _REPORT, _SUMMARY)
+    removed = [name for name in names if (folder / name).is_file()]
+    for name in removed:
+        (folder / name).unlink()
+    for name in (*names, WORKLOAD):
+        remove_unfinished(folder / name)
+    return removed
+
+
+def learn(request: LearnRequest, progress: Progress | None = None, command: str = "") -> Learned:
+    """Tune and train for a scenario, compare on held-out runs, and write all files to the folder.
+
+    The files are tuned.safetensors (the rule), policy.safetensors (the better of rule and network),
+    comparison.json, report.html and summary.txt. Earlier ones are removed first.
+
+    Args:
+        request: the scenario, the folder and the budget.
+        progress: called with (seconds done, seconds in all, text about the current step).
+        command: the command line, for the report.
+
+    Raises:
+        ConfigError: another process is learning into the folder.
+
+    See `LearnRequest.check` for further errors.
+    """
+    request.check()
+    request.folder.mkdir(parents=True, exist_ok=True)
+    with locked_folder(request.folder, "learning into"):
+        remove_results(request.folder)
+        return _learn(request, progress or (lambda done, total, text: None), command)
+
+
+def _learn(request: LearnRequest, say: Progress, command: str) -> Learned:
+    """Tune, train, compare and report, in a folder that no other process uses."""
+    scenario = request.scenario
+    folder = request.folder
+    tuning = _tune(request, _shipped_rule(request), say)
+    # The cores world uses an evolution strategy, Decima's world gradients.
+    training = (_evolve if is_planned(scenario) else _train)(request, tuning, say)
+    say(request.budget_s, request.budget_s, "comparing on held-out runs")
+    best = folder / _POLICY
+    # The selection runs decide which policy is kept, so that the comparison stays unbiased.
+    write_checkpoint(_better(request, tuning, training), best)
+    names = _compared(request, best)
+    comparison = compare(
+        ClusterWorld(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs),
+        names,
+        num_seeds=request.num_seeds,
+        processes=request.processes,
+    )
+    write_comparison(comparison, folder / _COMPARISON)
+    paragraph = savings_paragraph(comparison, scenario.objective, str(best))
+    paragraph += _against_shipped(comparison, scenario.objective, str(best))
+    write_text(folder / _SUMMARY, paragraph + "\n")
+    write_report(comparison, folder / _REPORT, command=command)
+    return Learned(comparison, tuning, training, paragraph, best, folder / _REPORT)
+
+
+def _shipped_rule(request: LearnRequest) -> Parameters | None:
+    """The shipped rule for the nearest setting; None if learning starts from scratch."""
+    scenario = request.scenario
+    return start_rule("tuned", scenario) if request.start == "shipped" else None
+
+
+def _compared(request: LearnRequest, best: Path) -> list[str]:
+    """The policies of the comparison: baselines, shipped and learned policies."""
+    world = request.scenario.config.world
+    ships = _SHIPPED if request.start == "shipped" else ()
+    learned = [str(request.folder / _RULE), str(best)]
+    has_deadlines = request.scenario.workload.has_deadlines
+    by_deadline = BY_DEADLINE if world is WorldName.CORES and has_deadlines else ()
+    # Guards exist in the cores world only.
+    guarded = [f"{best}+guard:1.1"] if world is WorldName.CORES else []
+    return [*BASELINES[world], *by_deadline, *ships, *learned, *guarded]
+
+
+def _against_shipped(
+    comparison: Comparison, objective: Objective | ObjectiveFunction, name: str
+) -> str:
+    """A sentence that says whether the policy is better than the shipped ones.
+
+    Empty if the comparison has no shipped policy.
+    """
+    values = objective_by_policy(comparison, objective)
+    shipped = [shipped_name for shipped_name in _SHIPPED if shipped_name in values]
+    if not shipped:
+        return ""
+    best = min(shipped, key=lambda shipped_name: float(values[shipped_name].mean()))
+    ratio = objective_ratio(comparison, objective, name, best)
+    # The whole interval is below 1: the difference is significant.
+    if ratio.high < 1:
+        return f" It is {change(ratio)} than {best}, the better of the policies that ship."
+    interval = f"{with_interval(ratio)} of its {in_words(objective)}"
+    return (
+        f" It is not significantly better than {best}, the better of the policies that ship: it "
+        f"has {interval}."
+    )
+
+
+def _tune(request: LearnRequest, start: Parameters | None, say: Progress) -> Tuning:
+    scenario = request.scenario
+    budget_s = request.budget_s * _TUNING_SHARE
+
+    def report(tuning: Tuning) -> None:
+        say(
+            tuning.seconds,
+            request.budget_s,
+            f"tuning the rule: {scenario.objective_name} {tuning.ratio_to_fair:.3f} of fair",
+        )
+
+    tuning = tune_rule(scenario, budget_s=budget_s, start=start, seed=request.seed, progress=report)
+    card = {**scenario.card(), "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair}
+    checkpoint = tuned_checkpoint(tuning.parameters, scenario, card)
+    write_checkpoint(checkpoint, request.folder / _RULE)
+    return tuning
+
+
+def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
+    scenario = request.scenario
+    budget_s = request.budget_s * (1 - _TUNING_SHARE)
+    config = recipe_config(Recipe.FAST, scenario)
+    # A short training has little time to explore, so it starts close to the rule.
+    if budget_s < _SHORT_S:
+        config = config.model_copy(update={"prior": PRIOR})
+    learner = gradient_learner(
+        TrainRequest(
+            [scenario],
+            config,
+            parameters=tuning.parameters,
+            weights=_start(request, tuning) if request.start == "shipped" else None,
+            seed=request.seed,
+            device=request.device,
+        )
+    )
+    return train(learner, Plan(budget_s), _saying(request, tuning, say, "fair"))
+
+
+def _evolve(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
+    """In the cores world: train the network that corrects the tuned rule's orders."""
+    learner = EvolutionLearner(
+        request.scenario,
+        tuning.parameters,
+        start=_shipped_network(request),
+        seed=request.seed,
+    )
+    plan = Plan(request.budget_s * (1 - _TUNING_SHARE))
+    return train(learner, plan, _saying(request, tuning, say, "the rule"))
+
+
+def _saying(
+    request: LearnRequest, tuning: Tuning, say: Progress, unit: str
+) -> Callable[[Iteration], None]:
+    """What reports the iterations of the network's training; `unit` is what ratios refer to."""
+
+    def report(done: Iteration) -> None:
+        text = f"{request.scenario.objective_name} {done.best:.3f} of {unit} at best"
+        say(tuning.seconds + done.seconds, request.budget_s, f"training the network: {text}")
+
+    return report
+
+
+def _shipped_network(request: LearnRequest) -> npt.NDArray[np.float64] | None:
+    """The weights of the shipped network for the cores world; None to start from scratch."""
+    if request.start != "shipped":
+        return None
+    return start_order_network("parcae", request.scenario)
+
+
+def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
+    """The shipped network's weights, if they beat the rule alone on the selection runs.
+
+    Otherwise None, which starts the training with new weights.
+    """
+    scenario = request.scenario
+    weights = start_weights("parcae", "parcae", scenario)
+    # A network with new weights decides like the rule.
+    family = ParcaeFamily(scenario, tuning.parameters, PRIOR)
+    runs = _selection_runs(scenario)
+    fresh = family.initial_weights(np.random.default_rng(request.seed))
+    costs = [float(runs.cost(family.policy(w).play_many).mean()) for w in (weights, fresh)]
+    return weights if costs[0] <= costs[1] else None
+
+
+def _better(request: LearnRequest, tuning: Tuning, training: TrainResult) -> Checkpoint:
+    """The network if it is better than the rule on the selection runs, otherwise the rule."""
+    scenario = request.scenario
+    rule = tuned_checkpoint(tuning.parameters, scenario, scenario.card())
+    runs = _selection_runs(scenario)
+    policies = [
+        bind(c, "learned", scenario.workload, scenario.config) for c in (training.checkpoint, rule)
+    ]
+    network_cost, rule_cost = (float(runs.cost(policy.play_many).mean()) for policy in policies)
+    return training.checkpoint if network_cost < rule_cost else rule
+
+
+def _selection_runs(scenario: Scenario) -> Runs:
+    return scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_SELECTION)])

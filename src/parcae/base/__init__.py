@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, texts, files that users name, compiled kernels."""

@@ -1,0 +1,1 @@
+"""How kernels are compiled, and the vector products of compiled networks."""

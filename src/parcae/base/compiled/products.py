@@ -1,0 +1,477 @@
+"""Matrix products of compiled networks, written as vector instructions.
+
+LLVM turns a plain loop over the outputs of a layer into one multiplication at a time, because it
+must assume that outputs and weights overlap. Here the sums of a tile of the result stay in vector
+registers, which is ten times as fast. LLVM translates the vectors for any processor.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic, overload
+
+from parcae.base.compiled.kernels import INLINED, kernel
+from parcae.base.compiled.vectors import (
+    FLOAT,
+    check_vectors,
+    gated,
+    load,
+    require_room,
+    shape_of,
+    spans,
+    spread,
+    store,
+    word,
+)
+
+#: Rows of a tile, from high to low.
+_TILE_ROWS = (8, 4, 2, 1)
+#: Sums that run side by side.
+_NUM_SUMS = 8
+#: Lanes and number of the vectors of a tile, by its width, from wide to narrow.
+_TILES = {32: (16, 2), 16: (16, 1), 8: (8, 1), 1: (1, 1)}
+
+
+class Matrix(NamedTuple):
+    """A matrix in memory, as LLVM values: entry [i, k] is at start + i * row + k * column."""
+
+    start: Any
+    row: Any
+    column: Any
+
+
+class _Product(NamedTuple):
+    """The operands of out = base + left right; `gate` has the layout of `out`."""
+
+    left: Matrix
+    right: Matrix
+    base: Matrix
+    out: Matrix
+    gate: Any
+    depth: Any
+    is_fused: bool
+    finish: str
+    slope: Any
+
+
+def _address(builder: Any, matrix: Matrix, row: Any, column: Any) -> Any:
+    offset = builder.add(builder.mul(row, matrix.row), builder.mul(column, matrix.column))
+    return builder.gep(matrix.start, [offset])
+
+
+def _accumulate(builder: Any, total: Any, factor: Any, other: Any, is_fused: bool) -> Any:
+    """total + factor x other; fused where the processor can and exact equality is not needed."""
+    if not is_fused:
+        return builder.fadd(total, builder.fmul(factor, other))
+    vector = total.type
+    signature = ir.FunctionType(vector, [vector] * 3)
+    name = f"llvm.fmuladd.v{vector.count}f32"
+    fused = cgutils.get_or_insert_function(builder.module, signature, name)
+    return builder.call(fused, [factor, other, total])
+
+
+def _finished(builder: Any, product: _Product, total: Any, pointer_to_gate: Any) -> Any:
+    """The sum, rectified, or multiplied by the slope of the rectifier where the gate was open."""
+    if product.finish == "plain":
+        return total
+    gate = total if product.finish == "rectify" else load(builder, pointer_to_gate, total.type)
+    return gated(builder, total, gate, product.slope)
+
+
+def _emit_tile(builder: Any, product: _Product, at: tuple[Any, Any], size: tuple[int, ...]) -> None:
+    """Write code for one tile of the result.
+
+    Args:
+        builder: writes the code.
+        product: the operands.
+        at: first row and first column, LLVM values.
+        size: rows, lanes of a vector, and vectors in a row.
+    """
+    num_rows, lanes, num_vectors = size
+    vector = ir.VectorType(FLOAT, lanes)
+    rows = [builder.add(at[0], word(row)) for row in range(num_rows)]
+    columns = [builder.add(at[1], word(lanes * index)) for index in range(num_vectors)]
+    cells = [(row, column) for row in rows for column in columns]
+    totals = [cgutils.alloca_once(builder, vector) for _ in cells]
+    for total, cell in zip(totals, cells, strict=True):
+        builder.store(load(builder, _address(builder, product.base, *cell), vector), total)
+    with cgutils.for_range(builder, product.depth) as loop:
+        others = [
+            load(builder, _address(builder, product.right, loop.index, column), vector)
+            for column in columns
+        ]
+        factors = [
+            spread(builder, builder.load(_address(builder, product.left, row, loop.index)), vector)
+            for row in rows
+        ]
+        pairs = [(factor, other) for factor in factors for other in others]
+        for total, (factor, other) in zip(totals, pairs, strict=True):
+            added = _accumulate(builder, builder.load(total), factor, other, product.is_fused)
+            builder.store(added, total)
+    for total, cell in zip(totals, cells, strict=True):
+        gate = _address(builder, product.out._replace(start=product.gate), *cell)
+        value = _finished(builder, product, builder.load(total), gate)
+        target = _address(builder, product.out, *cell)
+        store(builder, value, target)
+
+
+def _emit(builder: Any, product: _Product, height: Any, width: Any) -> None:
+    """Write code for all tiles of a result.
+
+    Args:
+        builder: writes the code.
+        product: the operands.
+        height: number of rows, an LLVM value; or None for a single row.
+        width: number of columns, an LLVM value.
+    """
+    heights = [(word(0), 1)] if height is None else spans(builder, height, _TILE_ROWS)
+    for row, num_rows in heights:
+        for column, step in spans(builder, width, tuple(_TILES)):
+            _emit_tile(builder, product, (row, column), (num_rows, *_TILES[step]))
+
+
+def _row_code(_, x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
+    """The code of `add_product`."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        starts = [
+            context.make_array(kind)(context, builder, argument).data
+            for kind, argument in zip(signature.args, arguments, strict=True)
+            if isinstance(kind, types.Array)
+        ]
+        first = builder.gep(starts[1], [arguments[3]])
+        one = word(1)
+        needed = {
+            0: arguments[1],
+            2: builder.add(arguments[3], builder.mul(arguments[1], arguments[4])),
+            5: arguments[4],
+        }
+        for place, count in needed.items():
+            (room,) = shape_of(context, builder, signature.args[place], arguments[place])
+            require_room(context, builder, count, room)
+        left = Matrix(starts[0], word(0), one)
+        right = Matrix(first, arguments[4], one)
+        out = Matrix(starts[2], word(0), one)
+        # Products are not fused with sums, so that results are the same on every processor.
+        product = _Product(left, right, out, out, out.start, arguments[1], False, "plain", None)
+        _emit(builder, product, None, arguments[4])
+        return context.get_dummy_value()
+
+    number = types.int64
+    return types.void(x, number, weights, number, number, y), generate
+
+
+_add_row: Any = intrinsic(_row_code)
+
+
+def add_product(x: Any, num_in: int, weights: Any, at: int, num_out: int, y: Any) -> None:
+    """Add the product x W to y, where W starts at weights[at].
+
+    Args:
+        x: float32[at least num_in], the inputs.
+        num_in: rows of W.
+        weights: float32 array, the network's weights.
+        at: where W starts.
+        num_out: columns of W.
+        y: float32[at least num_out]; the product is added.
+    """
+    for i in range(num_in):
+        for o in range(num_out):
+            y[o] += x[i] * weights[at + i * num_out + o]
+
+
+@overload(add_product, jit_options=INLINED)
+def _compiled_add_product(x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
+    check_vectors(x, weights, y)
+
+    def add(x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
+        _add_row(x, num_in, weights, at, num_out, y)
+
+    return add
+
+
+def _matrix(context: Any, builder: Any, kind: Any, argument: Any) -> Matrix:
+    """A float32 array; one of one dimension is a row that stands for all rows."""
+    array = context.make_array(kind)(context, builder, argument)
+    row = word(0)
+    if kind.ndim == 2:
+        row = builder.sdiv(cgutils.unpack_tuple(builder, array.strides, 2)[0], word(4))
+    return Matrix(array.data, row, word(1))
+
+
+def _require_matrix(
+    context: Any, builder: Any, operand: tuple[Any, Any], rows: Any, columns: Any
+) -> None:
+    """Check that an operand has so many rows and columns; see `require_room`.
+
+    The operand is its type and its value. One of one dimension stands for all rows.
+    """
+    *height, width = shape_of(context, builder, *operand)
+    require_room(context, builder, columns, width)
+    for count in height:
+        require_room(context, builder, rows, count)
+
+
+def _layer_code(_, x, weights, at, y, slope):  # type: ignore[no-untyped-def]
+    """The code of `apply_layer`."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        left = _matrix(context, builder, x, arguments[0])
+        flat = _matrix(context, builder, weights, arguments[1]).start
+        out = _matrix(context, builder, y, arguments[3])
+        height, depth = shape_of(context, builder, x, arguments[0])
+        width = shape_of(context, builder, y, arguments[3])[1]
+        one = word(1)
+        end = builder.add(arguments[2], builder.mul(builder.add(depth, one), width))
+        require_room(context, builder, end, shape_of(context, builder, weights, arguments[1])[0])
+        _require_matrix(context, builder, (y, arguments[3]), height, width)
+        matrix = builder.gep(flat, [arguments[2]])
+        bias = builder.gep(matrix, [builder.mul(depth, width)])
+        product = _Product(
+            left=left,
+            right=Matrix(matrix, width, one),
+            base=Matrix(bias, word(0), one),
+            out=out,
+            gate=out.start,
+            depth=depth,
+            is_fused=False,
+            finish="rectify",
+            slope=arguments[4],
+        )
+        _emit(builder, product, height, width)
+        return context.get_dummy_value()
+
+    return types.void(x, weights, types.int64, y, types.float32), generate
+
+
+_layer: Any = intrinsic(_layer_code)
+
+
+def apply_layer(x: Any, weights: Any, at: int, y: Any, slope: Any) -> None:
+    """Set y to the leaky rectifier of x W + b; every row is as `add_product` has it.
+
+    Args:
+        x: float32[m, inputs].
+        weights: float32 array, the network's weights.
+        at: where W starts in them; b follows.
+        y: float32[m, outputs], written.
+        slope: factor for numbers below zero.
+    """
+    num_out = y.shape[1]
+    end = at + x.shape[1] * num_out
+    for row in range(x.shape[0]):
+        y[row] = weights[end : end + num_out]
+        add_product(x[row], x.shape[1], weights, at, num_out, y[row])
+        y[row] = np.maximum(y[row], slope * y[row])
+
+
+@overload(apply_layer, jit_options=INLINED)
+def _compiled_apply_layer(x, weights, at, y, slope):  # type: ignore[no-untyped-def]
+    return lambda x, weights, at, y, slope: _layer(x, weights, at, y, slope)
+
+
+def _product_of(finish: str, is_transposed: bool = False) -> Any:
+    """The code of a product of matrices.
+
+    Args:
+        finish: how it ends; see `_finished`.
+        is_transposed: whether the left matrix is given with rows and columns exchanged.
+    """
+
+    @intrinsic
+    def multiply(_, left, right, base, out, gate, slope):  # type: ignore[no-untyped-def]
+        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            pairs = zip(signature.args[:5], arguments[:5], strict=True)
+            matrices = [_matrix(context, builder, *pair) for pair in pairs]
+            height, depth = shape_of(context, builder, left, arguments[0])
+            first = matrices[0]
+            if is_transposed:
+                height, depth = depth, height
+                first = Matrix(first.start, first.column, first.row)
+            width = shape_of(context, builder, right, arguments[1])[1]
+            operands = list(zip(signature.args, arguments, strict=True))
+            _require_matrix(context, builder, operands[1], depth, width)
+            for operand in operands[2:5]:
+                _require_matrix(context, builder, operand, height, width)
+            product = _Product(
+                left=first,
+                right=matrices[1],
+                base=matrices[2],
+                out=matrices[3],
+                gate=matrices[4].start,
+                depth=depth,
+                is_fused=True,
+                finish=finish,
+                slope=arguments[5],
+            )
+            _emit(builder, product, height, width)
+            return context.get_dummy_value()
+
+        return types.void(left, right, base, out, gate, types.float32), generate
+
+    return multiply
+
+
+def _emit_sums(builder: Any, rows: Matrix, out: Matrix, height: Any, at: Any, lanes: int) -> None:
+    """Write code that adds some columns of all rows to `out`, beginning with column `at`.
+
+    Several sums run side by side, because each addition has to wait for the one before it.
+    """
+    vector = ir.VectorType(FLOAT, lanes)
+    zero = ir.Constant(vector, [0.0] * lanes)
+    sums = [cgutils.alloca_once(builder, vector) for _ in range(_NUM_SUMS)]
+    for total in sums:
+        builder.store(zero, total)
+    for row, step in spans(builder, height, (_NUM_SUMS, 1)):
+        for index in range(step):
+            other = load(
+                builder, _address(builder, rows, builder.add(row, word(index)), at), vector
+            )
+            builder.store(builder.fadd(builder.load(sums[index]), other), sums[index])
+    place = _address(builder, out, word(0), at)
+    value = load(builder, place, vector)
+    for total in sums:
+        value = builder.fadd(value, builder.load(total))
+    store(builder, value, place)
+
+
+def _sums_code(_, rows, out):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        matrix = _matrix(context, builder, rows, arguments[0])
+        target = _matrix(context, builder, out, arguments[1])
+        height, width = shape_of(context, builder, rows, arguments[0])
+        _require_matrix(context, builder, (out, arguments[1]), word(1), width)
+        for column, lanes in spans(builder, width, (16, 8, 1)):
+            _emit_sums(builder, matrix, target, height, column, lanes)
+        return context.get_dummy_value()
+
+    return types.void(rows, out), generate
+
+
+_sums: Any = intrinsic(_sums_code)
+
+
+@kernel
+def _add_rows(rows, out):  # type: ignore[no-untyped-def]
+    _sums(rows, out)
+
+
+_plain = _product_of("plain")
+_rectified = _product_of("rectify")
+_gated = _product_of("gate")
+_outer = _product_of("plain", is_transposed=True)
+
+
+@kernel
+def _multiply(left, right, base, out):  # type: ignore[no-untyped-def]
+    _plain(left, right, base, out, out, 0.0)
+
+
+@kernel
+def _add_outer(left, right, out):  # type: ignore[no-untyped-def]
+    _outer(left, right, out, out, out, 0.0)
+
+
+@kernel
+def _multiply_rectified(left, right, base, out, slope):  # type: ignore[no-untyped-def]
+    _rectified(left, right, base, out, out, slope)
+
+
+@kernel
+def _multiply_gated(left, right, base, out, gate, slope):  # type: ignore[no-untyped-def]
+    _gated(left, right, base, out, gate, slope)
+
+
+def multiply(left: Any, right: Any, base: Any, out: Any) -> None:
+    """Set out to base + left right. The columns of all matrices lie without gaps.
+
+    Args:
+        left: float32[m, k].
+        right: float32[k, n].
+        base: float32[m, n], or float32[n], which is added to every row. It may be `out`.
+        out: float32[m, n], or float32[n] if m is 1.
+    """
+    out[:] = base + left @ right
+
+
+def add_outer(left: Any, right: Any, out: Any) -> None:
+    """Add the product of the transposed left matrix and the right one to out.
+
+    Args:
+        left: float32[k, m].
+        right: float32[k, n].
+        out: float32[m, n], changed.
+    """
+    out += left.T @ right
+
+
+def multiply_rectified(left: Any, right: Any, base: Any, out: Any, slope: float) -> None:
+    """Set out to the leaky rectifier of base + left right.
+
+    Args:
+        left: float32[m, k].
+        right: float32[k, n].
+        base: see `multiply`.
+        out: float32[m, n].
+        slope: factor for numbers below zero.
+    """
+    total = base + left @ right
+    out[:] = np.where(total > 0, total, slope * total)
+
+
+def multiply_gated(left: Any, right: Any, base: Any, out: Any, gate: Any, slope: float) -> None:
+    """Set out to (base + left right) times the derivative of a leaky rectifier.
+
+    Args:
+        left: float32[m, k].
+        right: float32[k, n].
+        base: see `multiply`.
+        out: float32[m, n].
+        gate: float32[m, n], what the rectifier returned; it lies in memory as `out` does.
+        slope: the rectifier's factor for numbers below zero.
+    """
+    total = base + left @ right
+    out[:] = np.where(gate > 0, total, slope * total)
+
+
+def add_rows(rows: Any, out: Any) -> None:
+    """Add the sum of all rows to out.
+
+    Args:
+        rows: float32[m, n]; its columns lie without gaps.
+        out: float32[n], changed.
+    """
+    out += rows.sum(axis=0)
+
+
+@overload(add_rows, jit_options=INLINED)
+def _compiled_add_rows(rows, out):  # type: ignore[no-untyped-def]
+    return lambda rows, out: _add_rows(rows, out)
+
+
+@overload(multiply, jit_options=INLINED)
+def _compiled_multiply(left, right, base, out):  # type: ignore[no-untyped-def]
+    return lambda left, right, base, out: _multiply(left, right, base, out)
+
+
+@overload(add_outer, jit_options=INLINED)
+def _compiled_add_outer(left, right, out):  # type: ignore[no-untyped-def]
+    return lambda left, right, out: _add_outer(left, right, out)
+
+
+@overload(multiply_rectified, jit_options=INLINED)
+def _compiled_multiply_rectified(left, right, base, out, slope):  # type: ignore[no-untyped-def]
+    return lambda left, right, base, out, slope: _multiply_rectified(left, right, base, out, slope)
+
+
+@overload(multiply_gated, jit_options=INLINED)
+def _compiled_multiply_gated(  # type: ignore[no-untyped-def]
+    left, right, base, out, gate, slope
+):
+    return lambda left, right, base, out, gate, slope: _multiply_gated(
+        left, right, base, out, gate, slope
+    )

@@ -1,0 +1,339 @@
+"""Opens and reads the files that users name: every reader goes through this module.
+
+A file may be anything: a pipe that never ends, a few kilobytes that decompress to terabytes, a
+list that is nested a million times, a number of 5,000 digits. What is read here is a regular file
+(never a pipe, except for secrets), decompressed by its first bytes (gzip, zstd, Spark's
+lz4), and bounded: `MAX_FILE_BYTES` for what is read as a whole, `MAX_LINE_BYTES` for one line of
+what is read as a stream. Every error is one line that names the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import select
+import zipfile
+import zlib
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from parcae.base.codecs import GZIP_MAGIC, ByteStream, decompressed_chunks
+from parcae.base.errors import FormatError
+from parcae.base.files import check_regular
+from parcae.base.texts import BYTES_PER_MIB
+
+#: What is read as a whole has at most this many bytes, decompressed.
+MAX_FILE_BYTES = 1024 * BYTES_PER_MIB
+#: A line of what is read line by line has at most this many bytes.
+MAX_LINE_BYTES = 256 * BYTES_PER_MIB
+#: A secret has at most this many bytes; a pipe that it comes through is waited for this long.
+_SHORT_BYTES = 64 * 1024
+_WRITER_S = 10.0
+#: An archive has at most this many members.
+MAX_MEMBERS = 100_000
+#: What libraries raise on damaged archives and members of archives.
+_DAMAGED_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    RuntimeError,  # encrypted, or compressed in a way that this Python lacks
+    NotImplementedError,
+    KeyError,
+    ValueError,
+)
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a regular file.
+
+    Raises:
+        FormatError: it is a pipe, a device or a socket, which may never end.
+        OSError: it cannot be opened.
+    """
+    check_regular(path)
+    return Path(path).open("rb")
+
+
+def chunks(path: Path, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
+    """Yield the content of a file in pieces, decompressed by its first bytes.
+
+    Args:
+        path: the file. A name that ends in .gz has to be that of gzip data.
+        progress: called with the number of stored bytes since the last call.
+
+    Raises:
+        FormatError: it is no regular file, or damaged or truncated compressed data.
+        OSError: it cannot be read.
+    """
+    with open_file(path) as stream:
+        if Path(path).suffix == ".gz" and stream.read(len(GZIP_MAGIC)) != GZIP_MAGIC:
+            raise FormatError(f"{path}: truncated or not gzip data; download the file again")
+        stream.seek(0)
+        source = Counting(stream, progress)
+        yield from decompressed_chunks(source, str(path), may_be_cut=False)
+
+
+def read_file(path: Path, max_bytes: int | None = None) -> bytes:
+    """Read a whole file, decompressed by its first bytes.
+
+    It may have at most `max_bytes` decompressed (default: `MAX_FILE_BYTES`).
+
+    Raises:
+        FormatError: it is no regular file, is damaged, or larger.
+        OSError: it cannot be read.
+    """
+    read = []
+    num_bytes = 0
+    most = MAX_FILE_BYTES if max_bytes is None else max_bytes
+    for chunk in chunks(path):
+        read.append(chunk)
+        num_bytes += len(chunk)
+        if num_bytes > most:
+            raise FormatError(f"{path}: more than {_size(most)} of data; give a smaller file")
+    return b"".join(read)
+
+
+def read_short(path: Path) -> bytes:
+    """Read a secret, from a file or a pipe: a shell's `<(command)` keeps it off the disk.
+
+    Raises:
+        FormatError: it is a device or a socket, has more than 64 KiB, or is a pipe through which
+            nothing comes for ten seconds.
+        OSError: it cannot be read.
+    """
+    path = Path(path)
+    check_regular(path, may_be_pipe=True)
+    if path.is_dir():  # `os.fdopen` would name the number of the file
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    content = b""
+    # Opening a pipe that nobody writes to would wait; with this flag, only reading waits.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as stream:
+        while len(content) <= _SHORT_BYTES:
+            if not select.select([stream], [], [], _WRITER_S)[0]:
+                raise FormatError(f"{path}: nothing comes through this pipe; write to it")
+            piece = stream.read(_SHORT_BYTES + 1)
+            if not piece:
+                return content
+            content += piece
+    raise FormatError(f"{path}: more than 64 KiB; this is no secret")
+
+
+def lines(
+    path: Path, progress: Callable[[int], None] | None = None
+) -> Iterator[tuple[bytes, bool]]:
+    """Yield the lines of a file as `split_lines` does; the file may be larger than the memory.
+
+    Editors of some systems begin a text with a byte order mark; it is left out.
+
+    Raises:
+        FormatError: as `chunks`, or a line of more than `MAX_LINE_BYTES`.
+        OSError: it cannot be read.
+    """
+    found = split_lines(chunks(path, progress), str(path))
+    for line, is_whole in islice(found, 1):
+        yield line.removeprefix(BOM_UTF8), is_whole
+    yield from found
+
+
+def split_lines(pieces: Iterable[bytes], label: str) -> Iterator[tuple[bytes, bool]]:
+    """Yield lines without their ends, each with whether its end was there.
+
+    Only the last line can lack its end; it may be truncated.
+
+    Raises:
+        FormatError: a line of more than `MAX_LINE_BYTES`. `label` is for its message.
+    """
+    rest: list[bytes] = []
+    num_bytes = 0
+    for piece in pieces:
+        # The first part ends the line that an earlier piece began; the last one begins a new line.
+        first, *others = piece.split(b"\n")
+        rest.append(first)
+        num_bytes += len(first)
+        if others:
+            yield b"".join(rest), True
+            for line in others[:-1]:
+                yield line, True
+            rest = [others[-1]]
+            num_bytes = len(others[-1])
+        elif num_bytes > MAX_LINE_BYTES:
+            raise FormatError(
+                f"{label}: a line is longer than {_size(MAX_LINE_BYTES)}; this is no text of lines"
+            )
+    if tail := b"".join(rest):
+        yield tail, False
+
+
+class Counting:
+    """A stream that reports how many bytes are read from it; `progress` may be None."""
+
+    def __init__(self, stream: ByteStream, progress: Callable[[int], None] | None) -> None:
+        self._stream = stream
+        self._progress = progress
+
+    def read(self, size: int = -1) -> bytes:
+        """Read up to `size` bytes of the stream."""
+        data = self._stream.read(size)
+        if self._progress and data:
+            self._progress(len(data))
+        return data
+
+
+@contextmanager
+def archive_errors(label: str) -> Iterator[None]:
+    """Turn what libraries raise on a damaged zip archive into errors of the file `label`."""
+    try:
+        yield
+    except (OSError, *_DAMAGED_ZIP) as error:
+        # An error of the system about a file says which; one about a damaged offset does not.
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise FormatError(f"{label}: damaged zip archive ({reason}); download it again") from None
+
+
+def members(path: Path) -> list[zipfile.ZipInfo]:
+    """The files of a zip archive.
+
+    Raises:
+        FormatError: the archive is damaged, or has more than `MAX_MEMBERS`.
+        OSError: it cannot be opened.
+    """
+    check_regular(path)
+    with archive_errors(str(path)), zipfile.ZipFile(path) as archive:
+        found = [info for info in archive.infolist() if not info.is_dir()]
+    if len(found) > MAX_MEMBERS:
+        raise FormatError(f"{path}: {len(found):,} files; at most {MAX_MEMBERS:,} are read")
+    return found
+
+
+def open_member(path: Path, name: str) -> BinaryIO:
+    """Open a file of a zip archive; errors in its content are those of `archive_errors`.
+
+    Raises:
+        FormatError: the archive is damaged, or the member is not there or is encrypted.
+        OSError: the archive cannot be opened.
+    """
+    check_regular(path)
+    with archive_errors(f"{path}!{name}"):
+        return cast("BinaryIO", zipfile.ZipFile(path).open(name))
+
+
+def read_member(path: Path, name: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """Read a whole file of a zip archive.
+
+    Args:
+        path: the archive.
+        name: the member's name.
+        max_bytes: the largest size, decompressed.
+
+    Raises:
+        FormatError: as `open_member`, damaged content, or more than `max_bytes`.
+        OSError: the archive cannot be read.
+    """
+    with archive_errors(f"{path}!{name}"), open_member(path, name) as stream:
+        content = stream.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise FormatError(f"{path}!{name}: more than {_size(max_bytes)} of data")
+    return content
+
+
+def _size(num_bytes: int) -> str:
+    num_mib = num_bytes // BYTES_PER_MIB
+    return f"{num_mib // 1024} GiB" if num_mib >= 1024 else f"{num_mib} MiB"
+
+
+def parsed_json(
+    path: object,
+    data: bytes,
+    layout: str,
+    of_pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
+) -> Any:
+    """Parse the content of a JSON file.
+
+    Args:
+        path: the file, for messages.
+        data: its content.
+        layout: the expected layout, for messages.
+        of_pairs: makes an object from its pairs; None: a dict.
+
+    Raises:
+        FormatError: the content is not JSON, is nested too deeply, or has a number of thousands of
+            digits. NaN and Infinity pass: `number`, which says where they are, refuses them.
+    """
+    try:
+        return json.loads(data, object_pairs_hook=of_pairs)
+    except json.JSONDecodeError as error:
+        raise FormatError(
+            f"{path}:{error.lineno}: not JSON ({error.msg}); expected {layout}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not text ({error}); expected {layout}") from None
+    except RecursionError:
+        raise FormatError(f"{path}: nested too deeply; expected {layout}") from None
+    except ValueError as error:
+        raise FormatError(f"{path}: not JSON ({str(error)[:80]}); expected {layout}") from None
+
+
+def shown(value: object) -> str:
+    """A value as JSON, cut to 60 characters, for messages."""
+    try:
+        return json.dumps(value, default=repr)[:60]
+    except (ValueError, TypeError, RecursionError):
+        # An integer of thousands of digits has no text, and neither has a deep list.
+        return f"a very long {type(value).__name__}"
+
+
+def number(what: str, value: Any, least: float, most: float) -> float:
+    """Check the range of a number.
+
+    Args:
+        what: where it is and what it is, for messages.
+        value: an integer, a float, or the text of one (a cell of a table).
+        least: the smallest valid number.
+        most: the largest valid number.
+
+    Raises:
+        FormatError: it is none (nor is a truth value), or out of range.
+
+    Example: `number("jobs.json: load", "0.5", 0, 1)` is 0.5.
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not least <= found <= most:
+        raise FormatError(
+            f"{what} is {shown(value)}; it must be a number from {least:g} to {most:g}"
+        )
+    return found
+
+
+def whole_number(what: str, value: Any, least: int, most: int) -> int:
+    """Check the range of a whole number; 5.0 is accepted as 5.
+
+    Args:
+        what: where it is and what it is, for messages.
+        value: an integer or a float; neither a text nor a truth value.
+        least: the smallest valid number.
+        most: the largest valid number.
+
+    Raises:
+        FormatError: it is none, or out of range.
+
+    Example: `whole_number("sets.json: cores", 8, 1, 1_000_000)` is 8.
+    """
+    is_whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+    if not is_whole or not least <= value <= most:
+        raise FormatError(
+            f"{what} is {shown(value)}; it must be a whole number from {least:,} to {most:,}"
+        )
+    return int(value)

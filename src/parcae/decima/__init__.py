@@ -1,0 +1,1 @@
+"""What only Decima's world of executors needs: its policies, their learning, its readers."""

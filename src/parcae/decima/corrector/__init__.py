@@ -1,0 +1,1 @@
+"""The network that corrects the tuned rule of Decima's world."""

@@ -1,0 +1,168 @@
+"""`ParcaePolicy`: the policy `parcae` as a policy object. It does not need PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.compiled.kernels import row_of
+from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Observation
+from parcae.cluster.state import NO_STAGE, ClusterState
+from parcae.decima.corrector.kernels import (
+    HIDDEN,
+    NUM_JOB_FEATURES,
+    NUM_LIMIT_FEATURES,
+    NUM_SHARED_FEATURES,
+    Network,
+    Record,
+    Workspace,
+    decide,
+    flatten,
+    play,
+    roll_out,
+)
+from parcae.decima.rule.kernels import Rule
+from parcae.policies.compiled import PlaysRuns
+from parcae.policies.networks.kernels import ranked_choices
+from parcae.policies.networks.layout import Weights
+from parcae.policies.solo_curves import SoloCurves
+
+
+def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> Workspace:
+    """Return the workspaces of many simulators, which are the leading axis.
+
+    Args:
+        num_simulators: number of simulators.
+        num_jobs: most jobs in the system.
+        num_levels: number of levels of the limit.
+    """
+
+    def floats(*shape: int) -> npt.NDArray[np.float32]:
+        return np.zeros((num_simulators, *shape), np.float32)
+
+    def rows() -> npt.NDArray[np.int64]:
+        return np.zeros((num_simulators, num_jobs), np.int64)
+
+    return Workspace(
+        features=floats(num_jobs, NUM_JOB_FEATURES),
+        hidden=floats(num_jobs, HIDDEN),
+        logits=floats(num_jobs + 1),
+        order=rows(),
+        remaining_ms=np.zeros((num_simulators, num_jobs)),
+        ahead=np.zeros((num_simulators, num_jobs, 2)),
+        stage=rows(),
+        held=rows(),
+        column=rows(),
+        shared=floats(NUM_SHARED_FEATURES),
+        context=floats(HIDDEN),
+        base=floats(HIDDEN),
+        layer=floats(HIDDEN),
+        limits=floats(num_levels, NUM_LIMIT_FEATURES),
+        limit_logits=floats(num_levels),
+        choices=np.zeros((num_simulators, 4), np.int64),
+    )
+
+
+def allocate_record(
+    num_simulators: int, capacity: int, row_capacity: int, num_levels: int
+) -> Record:
+    """Return empty records for the decisions of many simulators, which are the leading axis.
+
+    Args:
+        num_simulators: number of simulators.
+        capacity: most decisions of a record.
+        row_capacity: most jobs of all decisions of a record together.
+        num_levels: number of levels of the limit.
+    """
+
+    def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
+        return np.zeros((num_simulators, *shape), dtype)
+
+    return Record(
+        count=zeros(np.int64, 1),
+        num_rows=zeros(np.int64, 1),
+        end_ms=zeros(np.int64, 1),
+        end_cost=zeros(np.float64, 1),
+        clock_ms=zeros(np.int64, capacity + 1),
+        cost=zeros(np.float64, capacity + 1),
+        first_row=zeros(np.int64, capacity + 2),
+        choice=zeros(np.int64, capacity + 1),
+        level=zeros(np.int64, capacity + 1),
+        log_prob=zeros(np.float32, capacity + 1),
+        shared=zeros(np.float32, capacity + 1, NUM_SHARED_FEATURES),
+        rows=zeros(np.float32, row_capacity, NUM_JOB_FEATURES),
+        can_choose=zeros(np.uint8, row_capacity),
+        limits=zeros(np.float32, capacity + 1, num_levels, NUM_LIMIT_FEATURES),
+        can_limit=zeros(np.uint8, capacity + 1, num_levels),
+    )
+
+
+@dataclass
+class ParcaePolicy(PlaysRuns):
+    """The network with its weights, bound to the solo curves of one workload.
+
+    It makes the most probable decision.
+
+    Args:
+        name: name in tables and reports.
+        weights: the network's weights, by name.
+        parameters: parameters of the rule that the network corrects.
+        curves: the workload's solo curves.
+
+    Raises:
+        FormatError: a weight is missing or has another shape.
+    """
+
+    name: str
+    weights: Weights
+    parameters: tuple[float, ...]
+    curves: SoloCurves
+    network: Network = field(init=False, repr=False)
+    _workspace: Workspace = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rule = Rule(np.array(self.parameters, np.float64), *self.curves)
+        self.network = Network(flatten(self.weights, self.name), rule)
+        self._workspace = self._workspace_for(
+            64
+        )  # `decide` makes more room when there are more jobs
+
+    def _workspace_for(self, num_jobs: int) -> Workspace:
+        """A new workspace for at most `num_jobs` jobs in the system."""
+        many = allocate_workspace(1, num_jobs, len(self.curves.levels))
+        return row_of(many, 0)
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return the decision for one scheduling event."""
+        num_jobs = int(observation.now.num_active[0])
+        if num_jobs > len(self._workspace.stage):
+            self._workspace = self._workspace_for(2 * num_jobs)
+        return Decision(*map(int, decide(observation, self.network, self._workspace)))
+
+    def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
+        """Return (stage row, probability) of the last decision's choices, most probable first.
+
+        NO_STAGE stands for letting all offered executors idle. The observation must be the one that
+        `decide` has just been called with.
+        """
+        num_jobs = int(observation.now.num_active[0])
+        stages = [*self._workspace.stage[:num_jobs].tolist(), NO_STAGE]
+        return ranked_choices(stages, self._workspace.logits[: num_jobs + 1])
+
+    @property
+    def kernels(self) -> tuple[Any, Any, Any]:
+        """`decide` and `play` of the network."""
+        return decide, play, None
+
+    @property
+    def roll_out(self) -> Any:
+        """The kernel that plays rollouts."""
+        return roll_out
+
+    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
+        """The network, and a workspace of this run only, so that threads can run side by side."""
+        return self.network, self._workspace_for(state.jobs.shape[-1])

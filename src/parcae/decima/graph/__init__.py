@@ -1,0 +1,1 @@
+"""Decima's graph neural network, as a policy and for training."""

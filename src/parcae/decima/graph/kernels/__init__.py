@@ -1,0 +1,1 @@
+"""The compiled passes of Decima's network."""

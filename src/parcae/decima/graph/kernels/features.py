@@ -1,0 +1,306 @@
+"""Compiled features of a stage, as Decima's network reads them."""
+
+from __future__ import annotations
+
+import math
+
+from parcae.base.compiled.kernels import inlined, kernel
+from parcae.cluster.kernels.tables import demand, is_runnable, relative
+from parcae.cluster.state import NO_JOB
+from parcae.decima.graph.layout import (
+    LOCAL,
+    MOST_WORK,
+    NUM_PLAIN,
+    NUM_RELATIVE,
+    Direct,
+    LimitFeature,
+    Unit,
+)
+from parcae.decima.rule.kernels import curve_row
+from parcae.policies.networks.kernels import find_ahead
+
+#: Column of the number of offered executors in each feature set; see `layout.FeatureSet`.
+_OFFERED_IN_PAPER = 3
+_OFFERED_IN_CODE = 2
+
+
+@inlined
+def offered_column(net):  # type: ignore[no-untyped-def]
+    """Return the column of the number of offered executors.
+
+    A network that chooses executor classes has the stage's memory in this column.
+    """
+    return _OFFERED_IN_CODE if net.has_code_features else _OFFERED_IN_PAPER
+
+
+@inlined
+def is_unfinished(view, stage):  # type: ignore[no-untyped-def]
+    """Return whether the stage is not complete, so that it is part of the graph."""
+    return view.stages.num_finished[stage] < view.stages.num_tasks[stage]
+
+
+@inlined
+def num_on_stage(view, stage):  # type: ignore[no-untyped-def]
+    """Return the executors on the stage, on their way to it, and committed to it."""
+    # Deviation: Decima, section 6.1 (iii) counts the executors that work on the stage. Here those
+    # that move or are committed to it count, too (as the released code counts a job's), so that a
+    # decision sees those before it in its round.
+    stages = view.stages
+    return stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
+
+
+@inlined
+def num_left(view, stage):  # type: ignore[no-untyped-def]
+    """Return the stage's tasks that have not started."""
+    return view.stages.num_tasks[stage] - view.stages.num_started[stage]
+
+
+@inlined
+def largest_memory(view):  # type: ignore[no-untyped-def]
+    """Memory of the largest class."""
+    top = 0.0
+    for executor_class in range(view.classes.shape[0]):
+        top = max(top, view.classes.memory[executor_class])
+    return top
+
+
+@inlined
+def critical_ms(view, job):  # type: ignore[no-untyped-def]
+    """Return the work on the heaviest path through the unstarted part of a job, on one executor.
+
+    No descendant of an unfinished stage has started, so only the stage's own share of its path has
+    become smaller since the job arrived.
+    """
+    longest = 0.0
+    stages = view.stages
+    first = view.jobs.stage_start[job]
+    for stage in range(first, first + view.jobs.num_stages[job]):
+        if is_unfinished(view, stage):
+            longest = max(
+                longest,
+                stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage],
+            )
+    return longest
+
+
+@inlined
+def path_and_width(view, net, job):  # type: ignore[no-untyped-def]
+    """Return the critical path and the average width of the job's unfinished part, as logarithms.
+
+    Source: Duan & Wu, section IV-B: width is work / critical path, both on one executor.
+    """
+    if not (net.has_critical_path or net.has_average_width):
+        return 0.0, 0.0
+    path_ms = critical_ms(view, job)
+    return math.log1p(path_ms / net.units[Unit.TASK_MS]), math.log(
+        max(1.0, view.jobs.remaining_ms[job] / max(1.0, path_ms))
+    )
+
+
+@inlined
+def write_stage_features(view, net, stage, job, x, common):  # type: ignore[no-untyped-def]
+    """Write the features of a stage to x.
+
+    `common` is (mean gap between arrivals, memory of the largest class, critical path, average
+    width).
+    """
+    stages = view.stages
+    now = view.now
+    left = num_left(view, stage)
+    local = LOCAL if job == now.source_job[0] else -LOCAL
+    offered = now.num_source[0] / net.units[Unit.EXECUTORS]
+    if net.has_job_features:
+        x[0] = math.log1p(left / net.units[Unit.TASKS])
+        x[1] = math.log1p(stages.task_ms[stage] / net.units[Unit.TASK_MS])
+        x[2] = num_on_stage(view, stage) / net.units[Unit.EXECUTORS]
+        x[3] = min(MOST_WORK, left * stages.task_ms[stage] / net.units[Unit.WORK_MS])
+        x[4] = net.units[Unit.DELAY]
+        x[5] = net.units[Unit.WIDTH]
+    elif net.has_code_features:
+        x[0] = view.jobs.num_supplied[job] / net.units[Unit.EXECUTORS]
+        x[1] = local
+        x[2] = offered
+        x[3] = left * stages.task_ms[stage] / net.units[Unit.WORK_MS]
+        x[4] = left / net.units[Unit.TASKS]
+    else:
+        x[0] = left / net.units[Unit.TASKS]
+        x[1] = stages.task_ms[stage] / net.units[Unit.TASK_MS]
+        x[2] = num_on_stage(view, stage) / net.units[Unit.EXECUTORS]
+        x[3] = offered
+        x[4] = local
+    column = 5
+    if net.has_relative_features:
+        x[0] = math.log1p(x[0])
+        x[1] = math.log1p(x[1])
+        x[5] = min(MOST_WORK, left * stages.task_ms[stage] / net.units[Unit.WORK_MS])
+        x[6] = net.units[Unit.DELAY]
+        x[7] = net.units[Unit.WIDTH]
+        column = NUM_RELATIVE
+    if net.has_job_features:
+        column = NUM_PLAIN
+    if net.knows_gap:
+        x[column] = common[0]
+        column += 1
+    if net.has_critical_path:
+        x[column] = common[2]
+        column += 1
+    if net.has_average_width:
+        x[column] = common[3]
+    if net.has_classes:
+        for feature in range(5):
+            x[feature] = math.copysign(math.log1p(abs(x[feature])), x[feature])
+        x[offered_column(net)] = relative(stages.memory[stage], common[1])
+
+
+@inlined
+def mean_gap(view, net):  # type: ignore[no-untyped-def]
+    """Return the mean time between the arrivals so far, scaled; 0 with fewer than two jobs."""
+    last = view.now.num_jobs[0] - 1
+    if last < 1:
+        return 0.0
+    return (view.jobs.arrival_ms[last] - view.jobs.arrival_ms[0]) / last / net.units[Unit.GAP_MS]
+
+
+#: Keeps logarithms of shares of the mean work finite.
+_LEAST_WORK = 1e-3
+_NUM_PRICES = Direct.IS_RUNNABLE - Direct.LEVEL_CHEAP
+#: Unit of the logarithm of a limit.
+_LOG_LEVELS = 4.0
+
+
+@kernel
+def write_cluster(view, net, work, x):  # type: ignore[no-untyped-def]
+    """Write the features that all stages have in common to x, and the jobs' ranks.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        work: the Workspace; `rank` and the tables behind it are written.
+        x: float32[number of Direct], written.
+    """
+    now = view.now
+    find_ahead(view, work)
+    total_ms = 0.0
+    for position in range(now.num_active[0]):
+        total_ms += work.remaining_ms[position]
+    x[Direct.OFFERED] = math.log1p(8.0 * now.num_source[0] / now.num_executors[0])
+    x[Direct.IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
+    num_jobs = max(1, now.num_active[0])
+    seen = min(num_jobs, net.most_jobs)
+    x[Direct.JOBS] = math.log(seen)
+    x[Direct.OPEN] = math.log(max(1, min(seen, now.num_open[0])))
+    work_ms = total_ms * (seen / num_jobs)
+    x[Direct.TOTAL] = math.log(work_ms / net.units[Unit.WORK_MS] + _LEAST_WORK)
+
+
+@kernel
+def write_job(view, net, work, position, held, x):  # type: ignore[no-untyped-def]
+    """Write the features of a job to x.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        work: the Workspace; `ahead` must be up to date (see `write_cluster`).
+        position: the job's position among the active ones.
+        held: executors that the job holds, without the offered ones.
+        x: float32[number of Direct], written.
+    """
+    job = view.active[position]
+    mean_ms = net.units[Unit.WORK_MS]
+    remaining_ms = view.jobs.remaining_ms[job]
+    x[Direct.IS_LOCAL] = 1.0 if job == view.now.source_job[0] else 0.0
+    x[Direct.REMAINING] = math.log(remaining_ms / mean_ms + _LEAST_WORK)
+    x[Direct.RANK] = work.ahead[position, 0] / view.now.num_active[0]
+    x[Direct.STARTED] = 1.0 - remaining_ms / max(1.0, view.jobs.work_ms[job])
+    x[Direct.HELD] = held / view.now.num_executors[0]
+    x[Direct.WORTH] = math.log(remaining_ms / (1 + held) / mean_ms + _LEAST_WORK)
+    row = curve_row(net, view, job)
+    for price in range(_NUM_PRICES):
+        x[Direct.LEVEL_CHEAP + price] = net.suited[row, price]
+
+
+@inlined
+def below_ms(view, stage):  # type: ignore[no-untyped-def]
+    """Return the work on the heaviest path from a stage on, without its tasks that have started."""
+    stages = view.stages
+    return stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage]
+
+
+@inlined
+def _waves(view, stage, added):  # type: ignore[no-untyped-def]
+    """Return the waves in which a stage's tasks would start on its executors and so many more."""
+    return num_left(view, stage) / max(1, num_on_stage(view, stage) + added)
+
+
+@inlined
+def write_stage(view, net, stage, paths, x):  # type: ignore[no-untyped-def]
+    """Write the features of a stage to x.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        stage: row of the stage.
+        paths: the critical path of the stage's job (see `critical_ms`), and the longest of those
+            that begin with stages to choose from.
+        x: float32[number of Direct], written.
+    """
+    task_ms = view.stages.task_ms[stage]
+    offered = view.now.num_source[0]
+    wanted = demand(view, stage)
+    path_ms = below_ms(view, stage)
+    waves = _waves(view, stage, min(offered, wanted))
+    left_ms = num_left(view, stage) * task_ms
+    x[Direct.IS_RUNNABLE] = 1.0 if is_runnable(view, stage) else 0.0
+    x[Direct.PATH] = path_ms / max(1.0, paths[0])
+    x[Direct.DEMAND] = min(1.0, wanted / offered)
+    x[Direct.WAVES] = math.log1p(waves)
+    x[Direct.ROUNDING] = math.ceil(waves) - waves
+    x[Direct.TASK] = math.log1p(task_ms / net.units[Unit.TASK_MS])
+    x[Direct.OF_SIBLINGS] = path_ms / max(1.0, paths[1])
+    x[Direct.OF_JOB] = left_ms / max(1.0, view.jobs.remaining_ms[view.stages.job[stage]])
+
+
+@inlined
+def is_distinct(view, net, held, column):  # type: ignore[no-untyped-def]
+    """Return whether a limit gives away other executors than every smaller one.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        held: executors that limits are counted from.
+        column: column of the limit.
+    """
+    offered = view.now.num_source[0]
+    is_enough = column > 0 and net.levels[column - 1] - held >= offered
+    return net.levels[column] > held and not is_enough
+
+
+@kernel
+def write_limit(view, net, stage, held, column, x):  # type: ignore[no-untyped-def]
+    """Write the features of a limit to x.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        stage: row of the chosen stage.
+        held: executors that the job holds, without the offered ones.
+        column: column of the limit.
+        x: float32[number of LimitFeature], written.
+    """
+    level = net.levels[column]
+    top = net.levels[net.levels.shape[0] - 1]
+    offered = view.now.num_source[0]
+    added = min(level - held, offered)
+    row = curve_row(net, view, view.stages.job[stage])
+    x[LimitFeature.LEVEL] = level / top
+    x[LimitFeature.LOG_LEVEL] = math.log(level) / _LOG_LEVELS
+    x[LimitFeature.ADDED] = added / top
+    x[LimitFeature.OF_SOURCE] = added / offered
+    x[LimitFeature.STRETCH] = net.stretch[row, column]
+    x[LimitFeature.INFLATION] = net.inflation[row, column]
+    wanted = demand(view, stage)
+    taken = min(added, wanted)
+    waves = _waves(view, stage, taken)
+    x[LimitFeature.OF_DEMAND] = taken / max(1, wanted)
+    x[LimitFeature.WAVES] = math.log1p(waves)
+    x[LimitFeature.ROUNDING] = math.ceil(waves) - waves

@@ -1,0 +1,407 @@
+"""Decima as a policy object; it decides without PyTorch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.compiled.kernels import row_of
+from parcae.base.errors import ConfigError
+from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Observation
+from parcae.cluster.state import ANY_CLASS, ClusterState
+from parcae.decima.corrector.kernels import LEVEL_PRICES
+from parcae.decima.graph.kernels.decisions import (
+    decide,
+    held_executors,
+    play,
+    roll_out,
+    score_limits,
+    score_stages,
+)
+from parcae.decima.graph.kernels.recording import Record
+from parcae.decima.graph.kernels.tables import Network, Workspace
+from parcae.decima.graph.layout import (
+    EMBEDDING,
+    HIDDEN_1,
+    HIDDEN_2,
+    LIMIT_KINDS,
+    VERSIONS,
+    ClassFeature,
+    DecimaSettings,
+    FeatureSet,
+    Magnitudes,
+    decima_levels,
+    flatten,
+    starts,
+)
+from parcae.policies.compiled import PlaysRuns
+from parcae.policies.networks.kernels import ranked_choices
+from parcae.policies.networks.layout import Weights
+from parcae.policies.solo_curves import SoloCurves, solo_curves
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.workloads.job import Workload
+
+#: Stands in where the features are not relative.
+_TYPICAL = Magnitudes(tasks=1.0, task_ms=1.0, moving_ms=0.0, executors=1)
+#: `most_jobs` of a network without such a bound.
+_ANY_NUMBER = np.iinfo(np.int64).max
+
+
+def check_world(settings: DecimaSettings, config: SimulationConfig, name: str) -> None:
+    """Check that a cluster offers all that a network chooses. `name` is for the error message.
+
+    Raises:
+        ConfigError: the network chooses idle slots, which the world of cores does not have.
+    """
+    if settings.idle_lengths > 0 and config.world is WorldName.CORES:
+        raise ConfigError(
+            f"{name}: a network with idle_lengths={settings.idle_lengths}, but the world of cores "
+            "has no idle slots: choose --world executors, or a network without them"
+        )
+
+
+def magnitudes_of(workload: Workload, config: SimulationConfig) -> Magnitudes:
+    """Return how large the jobs of a workload and a cluster are."""
+    tasks = workload.mean_tasks
+    return Magnitudes(
+        tasks, workload.mean_work_ms / tasks, config.moving_delay_ms, config.total_executors
+    )
+
+
+def curves_for(
+    settings: DecimaSettings, workload: Workload, config: SimulationConfig
+) -> SoloCurves | None:
+    """Return the solo curves of a workload's jobs, or None if the network does not know them."""
+    return solo_curves(workload, config) if settings.has_job_features else None
+
+
+def _suited(curves: SoloCurves) -> npt.NDArray[np.float32]:
+    """The numbers of executors that suit every job at fixed prices / all executors.
+
+    The result is float32[num_profiles + 1, 4]; see `Direct.LEVEL_CHEAP`.
+    """
+    shares = curves.levels / curves.levels[-1]
+    columns = [
+        np.argmin(curves.stretch * (1.0 + math.exp(price) * shares), axis=1)
+        for price in LEVEL_PRICES
+    ]
+    suited: npt.NDArray[np.float32] = shares[np.stack(columns, axis=1)].astype(np.float32)
+    return suited
+
+
+def _tables_of(curves: SoloCurves | None) -> dict[str, npt.NDArray[np.float32]]:
+    """The tables of the Network that are made of solo curves."""
+    if curves is None:
+        nothing = np.zeros((1, 1), np.float32)
+        return {"stretch": nothing, "inflation": nothing, "suited": nothing}
+    log_stretch = np.log(curves.stretch)
+    inflation = log_stretch - log_stretch[:, :1] + np.log(curves.levels)
+    return {
+        "stretch": (log_stretch - log_stretch.min(axis=1, keepdims=True)).astype(np.float32),
+        "inflation": inflation.astype(np.float32),
+        "suited": _suited(curves),
+    }
+
+
+def make_network(
+    weights: Weights,
+    settings: DecimaSettings,
+    num_executors: int,
+    path: str = "weights",
+    magnitudes: Magnitudes | None = None,
+    curves: SoloCurves | None = None,
+) -> Network:
+    """Return the network in the form that the kernels take.
+
+    Args:
+        weights: arrays by name.
+        settings: which parts the network has.
+        num_executors: number of executors of the cluster.
+        path: where the weights come from, for the error message.
+        magnitudes: how large jobs and cluster are; needed for the feature sets `relative` and
+            `jobs` only.
+        curves: see `curves_for`.
+
+    Raises:
+        FormatError: a weight is missing or has another shape.
+    """
+    levels = decima_levels(num_executors, settings)
+    return Network(
+        weights=flatten(weights, settings, len(levels), path),
+        starts=starts(settings, len(levels)),
+        levels=levels,
+        has_code_features=settings.features is FeatureSet.CODE,
+        knows_gap=settings.knows_gap,
+        has_graph=settings.has_graph,
+        has_two_transforms=settings.has_two_transforms,
+        limits=LIMIT_KINDS[settings.limits],
+        has_critical_path=settings.critical_path,
+        has_average_width=settings.average_width,
+        has_classes=settings.executor_classes,
+        idle_lengths=settings.idle_lengths,
+        has_relative_features=settings.features is FeatureSet.RELATIVE,
+        has_job_features=settings.has_job_features,
+        num_direct=settings.num_direct,
+        most_jobs=settings.most_jobs or _ANY_NUMBER,
+        **_tables_of(curves),
+        units=(magnitudes or _TYPICAL).units(settings.features),
+    )
+
+
+def allocate_workspace(
+    num_simulators: int,
+    num_jobs: int,
+    num_stages: int,
+    num_classes: int,
+    num_levels: int,
+    settings: DecimaSettings,
+) -> Workspace:
+    """Allocate a workspace for each of many simulators (the leading axis).
+
+    Args:
+        num_simulators: length of the leading axis.
+        num_jobs: rows of jobs in a simulator's state.
+        num_stages: rows of stages in a simulator's state.
+        num_classes: number of executor classes.
+        num_levels: number of limits to choose from.
+        settings: which parts the network has.
+    """
+    # Where scores have further inputs, the number of offered executors is no feature of a stage.
+    versions = 1 if settings.num_direct > 0 else VERSIONS
+
+    def floats(*shape: int) -> npt.NDArray[np.float32]:
+        return np.zeros((num_simulators, *shape), np.float32)
+
+    def integers(*shape: int) -> npt.NDArray[np.int64]:
+        return np.zeros((num_simulators, *shape), np.int64)
+
+    return Workspace(
+        x=floats(num_stages, settings.num_features),
+        e=floats(versions * num_stages, EMBEDDING),
+        f=floats(versions * num_stages, EMBEDDING),
+        f2=floats(versions * num_stages, EMBEDDING),
+        y=floats(versions * num_jobs, EMBEDDING),
+        f3=floats(versions * num_jobs, EMBEDDING),
+        embedded=np.full((num_simulators, versions * num_jobs), -1, np.int64),
+        embedded_stage=np.full((num_simulators, versions * num_stages), -1, np.int64),
+        version=np.full((num_simulators, versions, 2), -1, np.int64),
+        now=integers(4),
+        stamp=integers(num_jobs),
+        stage_stamp=integers(num_stages),
+        num_waiting=integers(num_stages),
+        twin=integers(num_jobs, 2),
+        height=integers(num_stages),
+        before=np.zeros((num_simulators, num_stages, 3)),
+        changed=integers(num_jobs),
+        copies=integers(num_jobs, 2),
+        stale=integers(num_stages),
+        listed=integers(num_stages),
+        cached_job=np.full((num_simulators, num_jobs, 5), -1, np.int64),
+        cached_work_ms=np.zeros((num_simulators, num_jobs)),
+        z=floats(EMBEDDING),
+        logits=floats(num_stages),
+        stage=integers(num_stages),
+        place=integers(num_stages),
+        direct=floats(num_stages, settings.num_direct),
+        order=integers(num_jobs),
+        remaining_ms=np.zeros((num_simulators, num_jobs)),
+        ahead=np.zeros((num_simulators, num_jobs, 2)),
+        limit_x=floats(num_levels, settings.num_limit_features),
+        recorded=integers(num_jobs, 5),
+        recorded_stage=integers(num_stages, 3),
+        limit_logits=floats(num_levels),
+        cluster_layer=floats(HIDDEN_1),
+        job_layer=floats(HIDDEN_1),
+        layer_1=floats(HIDDEN_1),
+        layer_2=floats(HIDDEN_2),
+        row=floats(64),
+        rows=floats(num_stages, settings.num_features + EMBEDDING),
+        layers_1=floats(max(num_stages, num_levels), HIDDEN_1),
+        layers_2=floats(max(num_stages, num_levels), HIDDEN_2),
+        out=floats(max(num_stages, num_jobs), EMBEDDING),
+        total=floats(max(num_stages, num_jobs), EMBEDDING),
+        chosen=integers(5),
+        waiting=floats(num_classes),
+        class_x=floats(num_classes, len(ClassFeature)),
+        class_logits=floats(num_classes),
+        idle_logits=floats(settings.idle_lengths + 1),
+    )
+
+
+def allocate_record(
+    num_simulators: int,
+    capacity: int,
+    job_capacity: int,
+    row_capacity: int,
+    num_classes: int,
+    num_levels: int,
+    settings: DecimaSettings,
+) -> Record:
+    """Allocate a record of decisions for each of many simulators (the leading axis).
+
+    Args:
+        num_simulators: length of the leading axis.
+        capacity: decisions that a record can hold.
+        job_capacity: jobs that all decisions of a record list together.
+        row_capacity: stages that all states of jobs of a record list together, and stages that all
+            its decisions may choose.
+        num_classes: number of executor classes.
+        num_levels: number of limits to choose from.
+        settings: which parts the network has.
+    """
+    classes = num_classes * settings.executor_classes
+    lengths = (settings.idle_lengths + 1) * (settings.idle_lengths > 0)
+
+    def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
+        return np.zeros((num_simulators, *shape), dtype)
+
+    return Record(
+        count=zeros(np.int64, 1),
+        num_jobs=zeros(np.int64, 1),
+        num_listed=zeros(np.int64, 1),
+        num_rows=zeros(np.int64, 1),
+        num_states=zeros(np.int64, 1),
+        all_options=zeros(np.int64, 1),
+        end_ms=zeros(np.int64, 1),
+        end_cost=zeros(np.float64, 1),
+        clock_ms=zeros(np.int64, capacity + 1),
+        cost=zeros(np.float64, capacity + 1),
+        first_job=zeros(np.int64, capacity + 2),
+        first_option=zeros(np.int64, capacity + 1),
+        num_options=zeros(np.int64, capacity + 1),
+        choice=zeros(np.int64, capacity + 1),
+        level=zeros(np.int64, capacity + 1),
+        held=zeros(np.int64, capacity + 1),
+        last_level=zeros(np.int64, capacity + 1),
+        limit_x=zeros(np.float32, capacity + 1, num_levels, settings.num_limit_features),
+        log_prob=zeros(np.float32, capacity + 1),
+        structure=zeros(np.int64, job_capacity),
+        state=zeros(np.int64, job_capacity),
+        first_listed=zeros(np.int64, job_capacity),
+        num_listed_of=zeros(np.int64, job_capacity),
+        listed=zeros(np.int64, row_capacity),
+        x=zeros(np.float32, row_capacity, settings.num_features),
+        index=zeros(np.int64, row_capacity),
+        option_job=zeros(np.int64, row_capacity),
+        option_stage=zeros(np.int64, row_capacity),
+        option_x=zeros(np.float32, row_capacity, settings.num_direct),
+        class_choice=zeros(np.int64, capacity + 1),
+        can_class=zeros(np.uint8, capacity + 1, classes),
+        class_x=zeros(np.float32, capacity + 1, classes, len(ClassFeature)),
+        idle_choice=zeros(np.int64, capacity + 1),
+        can_idle=zeros(np.uint8, capacity + 1, lengths),
+    )
+
+
+@dataclass
+class DecimaPolicy(PlaysRuns):
+    """Decima with its weights, for a cluster with a fixed number of executors.
+
+    Args:
+        name: name of the policy in reports.
+        weights: arrays by name.
+        settings: which parts the network has.
+        num_executors: number of executors of the cluster.
+        magnitudes: how large jobs and cluster are; needed for the feature sets `relative` and
+            `jobs` only.
+        curves: see `curves_for`.
+
+    Raises:
+        FormatError: a weight is missing or has another shape.
+    """
+
+    name: str
+    weights: Weights
+    settings: DecimaSettings
+    num_executors: int
+    magnitudes: Magnitudes | None = None
+    curves: SoloCurves | None = None
+    network: Network = field(init=False, repr=False)
+    _workspace: Workspace = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.network = make_network(
+            self.weights,
+            self.settings,
+            self.num_executors,
+            self.name,
+            self.magnitudes,
+            self.curves,
+        )
+        self._workspace = self._workspace_for(64, 1024, 1)
+
+    def _workspace_for(self, num_jobs: int, num_stages: int, num_classes: int) -> Workspace:
+        """A new workspace for a cluster of this size."""
+        many = allocate_workspace(
+            1, num_jobs, num_stages, num_classes, len(self.network.levels), self.settings
+        )
+        return row_of(many, 0)
+
+    def _fit(self, view: Observation) -> Workspace:
+        """Return a workspace that is large enough for the view; allocate a new one if needed."""
+        sizes = len(view.jobs), len(view.stages), len(view.classes)
+        room = (
+            len(self._workspace.cached_job),
+            len(self._workspace.height),
+            len(self._workspace.waiting),
+        )
+        if any(needed > allocated for needed, allocated in zip(sizes, room, strict=True)):
+            self._workspace = self._workspace_for(*sizes)
+        return self._workspace
+
+    def decide(self, observation: Observation) -> Decision:
+        """Decide one scheduling event.
+
+        Embeddings are kept between calls: the observations must be those of one run after another,
+        each in order of time.
+        """
+        return Decision(*map(int, decide(observation, self.network, self._fit(observation))))
+
+    def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
+        """Return (stage row, probability) of the last decision's choices, most probable first.
+
+        The observation must be the one that was decided last.
+        """
+        count = int(score_stages(observation, self.network, self._workspace))
+        return ranked_choices(
+            self._workspace.stage[:count].tolist(), self._workspace.logits[:count]
+        )
+
+    def proposals(self, observation: Observation, count: int) -> list[Decision]:
+        """Return the most probable stages, each with its most probable limit.
+
+        The observation must be the one that was decided last. Executor classes are left open.
+
+        Args:
+            observation: the observation.
+            count: most decisions.
+        """
+        offered = int(observation.now.num_source[0])
+        found = list[Decision]()
+        for stage, _ in self.probabilities(observation)[:count]:
+            score_limits(observation, self.network, self._workspace, stage)
+            column = int(np.argmax(self._workspace.limit_logits))
+            held = int(held_executors(observation, self.network, stage))
+            limit = min(int(self.network.levels[column]) - held, offered)
+            found.append(Decision(stage, limit, ANY_CLASS, 0))
+        return found
+
+    @property
+    def kernels(self) -> tuple[Any, Any, Any]:
+        """`decide` and `play` of the network."""
+        return decide, play, None
+
+    @property
+    def roll_out(self) -> Any:
+        """The kernel that plays rollouts."""
+        return roll_out
+
+    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
+        """The network, and a workspace of this run only."""
+        sizes = state.jobs.shape[-1], state.stages.shape[-1], state.classes.shape[-1]
+        return self.network, self._workspace_for(*sizes)

@@ -1,0 +1,1 @@
+"""The hand-made policies of Decima's world."""

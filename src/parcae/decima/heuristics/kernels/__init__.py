@@ -1,0 +1,1 @@
+"""The compiled hand-made policies of Decima's world."""

@@ -1,0 +1,1 @@
+"""Idle slots (Duan and Wu): their theory, and the policy that follows it."""

@@ -1,0 +1,1 @@
+"""Compiled functions of Decima's world that no policy owns."""

@@ -1,0 +1,113 @@
+"""Compiled functions about executor classes: their order by size, and the best fit for a stage."""
+
+from __future__ import annotations
+
+import math
+
+from parcae.base.compiled.kernels import inlined, kernel
+from parcae.cluster.state import ANY_CLASS
+
+#: Bounds of a class's cores and memory, so that unlimited or zero resources give a finite size.
+_SMALLEST = 1e-9
+_LARGEST = 1e9
+
+
+@inlined
+def is_smaller(view, executor_class, other):  # type: ignore[no-untyped-def]
+    """Return whether a class has less memory than another or, with equal memory, fewer cores.
+
+    Args:
+        view: the observation or state.
+        executor_class: the class.
+        other: the class that it is compared with.
+    """
+    memory = view.classes.memory
+    cpu = view.classes.cpu
+    if memory[executor_class] != memory[other]:
+        return memory[executor_class] < memory[other]
+    return cpu[executor_class] < cpu[other]
+
+
+@kernel
+def best_fitting(view, stage):  # type: ignore[no-untyped-def]
+    """Return the smallest offered class that is large enough for the stage, or ANY_CLASS."""
+    best = ANY_CLASS
+    for c in range(view.classes.shape[0]):
+        is_candidate = view.source_count[c] > 0 and (view.stages.fits[stage] >> c) & 1
+        if is_candidate and (best == ANY_CLASS or is_smaller(view, c, best)):
+            best = c
+    return best
+
+
+@inlined
+def of_total(view, amount, total):  # type: ignore[no-untyped-def]
+    """Return an executor's share of the cluster in one resource.
+
+    If the cluster's total is 0 or unlimited, return the executor's share of the number of
+    executors.
+
+    Args:
+        view: the observation or state.
+        amount: the executor's amount of the resource.
+        total: the cluster's amount.
+    """
+    if total > 0.0 and not math.isinf(total):
+        return amount / total
+    return 1.0 / view.now.num_executors[0]
+
+
+@kernel
+def totals(view):  # type: ignore[no-untyped-def]
+    """Return the cluster's cores and memory."""
+    cpu = 0.0
+    memory = 0.0
+    for c in range(view.classes.shape[0]):
+        cpu += view.classes.num_executors[c] * view.classes.cpu[c]
+        memory += view.classes.num_executors[c] * view.classes.memory[c]
+    return cpu, memory
+
+
+@inlined
+def class_size(view, executor_class):  # type: ignore[no-untyped-def]
+    """Return cores x memory of an executor of the class."""
+    cpu = view.classes.cpu[executor_class]
+    memory = view.classes.memory[executor_class]
+    return min(_LARGEST, max(_SMALLEST, cpu)) * min(_LARGEST, max(_SMALLEST, memory))
+
+
+@inlined
+def own_class(view, stage):  # type: ignore[no-untyped-def]
+    """Return the smallest class that fits the stage, offered or not."""
+    best = ANY_CLASS
+    best_size = math.inf
+    for c in range(view.classes.shape[0]):
+        if (view.stages.fits[stage] >> c) & 1 and class_size(view, c) < best_size:
+            best = c
+            best_size = class_size(view, c)
+    return best
+
+
+@inlined
+def oversize(view, stage, executor_class):  # type: ignore[no-untyped-def]
+    """Return log(size of the class / size of the smallest class that fits the stage).
+
+    For ANY_CLASS the result is 0, as if the class were the smallest that fits.
+
+    Args:
+        view: the observation or state.
+        stage: row of the stage.
+        executor_class: a class, or ANY_CLASS.
+    """
+    if view.classes.shape[0] == 1 or executor_class == ANY_CLASS:
+        return 0.0
+    return math.log(class_size(view, executor_class) / class_size(view, own_class(view, stage)))
+
+
+@inlined
+def quarter_of(view, executor_class):  # type: ignore[no-untyped-def]
+    """Return the quarter of the classes, ordered by size, that the class belongs to, 0 to 3."""
+    rank = 0
+    size = class_size(view, executor_class)
+    for c in range(view.classes.shape[0]):
+        rank += class_size(view, c) < size
+    return rank * 4 // view.classes.shape[0]

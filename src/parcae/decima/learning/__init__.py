@@ -1,0 +1,1 @@
+"""Training of the networks of Decima's world by gradients."""

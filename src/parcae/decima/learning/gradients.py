@@ -1,0 +1,498 @@
+"""Training of the cluster's networks by gradients: rollouts, then PPO, REINFORCE or imitation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from parcae.base.errors import ConfigError, DivergedError, PolicyError
+from parcae.base.texts import MS_PER_S
+from parcae.decima.learning.advantages import normalized, reinforce_advantages, window_advantages
+from parcae.decima.learning.family import DataSet, Rollout
+from parcae.decima.learning.ray_workers import RayCluster
+from parcae.decima.learning.recipes import TrainRequest, check_early_gap, make_family, teacher_of
+from parcae.decima.learning.simulators import RolloutWorker, Setup, require_decisions
+from parcae.decima.learning.updates import (
+    CriticScale,
+    Rate,
+    Step,
+    UpdateReport,
+    adam_state,
+    imitate,
+    reinforce,
+    restore_adam,
+    update,
+)
+from parcae.learning.config import Algorithm, TrainConfig
+from parcae.learning.loop import IterationSeeds, Measured, compile_kernels
+from parcae.learning.scenario import Runs, Scenario
+from parcae.policies.checkpoint import Weights
+from parcae.policies.learned import require_durations
+from parcae.policies.networks.kernels import Teacher
+from parcae.workloads.arrivals import SELECTION_SEED_START
+
+FloatArray = npt.NDArray[np.float64]
+Groups = list[list[Rollout]]
+#: Maximum number of successive collections without any decision.
+_QUIET_WINDOWS = 200
+#: Seeds of trainings are below 2^this, so that a setting's number fits above.
+_SETTING_BITS = 8
+#: Selection runs of a setting, at least.
+_FEWEST_RUNS = 8
+
+
+class _Selection:
+    """The selection runs, and fair sharing on them.
+
+    All measurements of a training use the same runs, so that they can be compared.
+    """
+
+    def __init__(self, scenario: Scenario, count: int) -> None:
+        self.runs: Runs = scenario.batch([SELECTION_SEED_START + row for row in range(count)])
+        self.fair_cost = float(self.runs.cost(scenario.fair_policy().play_many).mean())
+        states = self.runs.simulators.states
+        # job_ms is the integral of the number of jobs over time.
+        self.fair_jobs = float(states.now.job_ms.sum() / max(1, states.now.clock_ms.sum()))
+        jct_ms = np.concatenate([self.runs.finished_jobs(row).jct_ms[0] for row in range(count)])
+        self.fair_jct_s = float(jct_ms.mean()) / MS_PER_S
+        # Where the tail of completion times begins, for the objective p95-jct.
+        self.tail_ms = float(np.percentile(jct_ms, 80))
+
+    def ratio(self, policy: Any) -> float:
+        """Objective / that of fair sharing, with most probable decisions."""
+        cost = float(self.runs.cost(policy.play_many).mean())
+        return self.runs.scenario.ratio(cost, self.fair_cost)
+
+
+class _Setting:
+    """A scenario of a training: its selection runs, its rollouts, the scales of its costs.
+
+    Args:
+        request: which network to train, and how.
+        scenario: the scenario.
+        number: number of the setting, from 0.
+        usual_jct_s: average JCT under fair sharing in the first setting; None if it is this one.
+    """
+
+    def __init__(
+        self, request: TrainRequest, scenario: Scenario, number: int, usual_jct_s: float | None
+    ) -> None:
+        self.family = make_family(request, scenario)
+        self.teacher = teacher_of(request, scenario)
+        self.scenario = scenario
+        config = request.config
+        # The settings share the selection runs.
+        num_runs = max(_FEWEST_RUNS, config.num_selection // len(request.scenarios))
+        self.selection = _Selection(scenario, min(config.num_selection, num_runs))
+        scale = 1.0 if usual_jct_s is None else self.selection.fair_jct_s / usual_jct_s
+        self.config = _scaled(config, scale)
+        setup = Setup(scenario, self.family, self.config, self.selection.tail_ms)
+        address = request.ray_address
+        player = None if address is None else RayCluster(address, setup)
+        # The first 16 settings draw different sequences; the 17th draws those of the first.
+        seed = request.seed + (number << _SETTING_BITS)
+        self.worker = RolloutWorker(setup, seed=seed, player=player)
+        # The mean cost per second, for REINFORCE.
+        self.rate = Rate()
+        self.critic_scale = CriticScale()
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed training needs, as plain JSON."""
+        return {
+            "value": [self.critic_scale.mean, self.critic_scale.spread],
+            "rate": self.rate.to_json(),
+            "worker": self.worker.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` returned."""
+        self.critic_scale = CriticScale(*state["value"])
+        self.rate = Rate.from_json(state["rate"])
+        self.worker.restore(state["worker"])
+
+    def check_queues(self, groups: Groups, most: float, iteration: int) -> float:
+        """Return the mean number of jobs in the system at the decisions.
+
+        Args:
+            groups: rollouts of the setting.
+            most: how many times more jobs than under fair sharing there may be.
+            iteration: number of the iteration, for the error message.
+
+        Raises:
+            DivergedError: there are more, so the queues grow without bound. Queues of a batch
+                cannot.
+        """
+        rollouts = [rollout for group in groups for rollout in group]
+        count = sum(rollout.count for rollout in rollouts)
+        mean_jobs = sum(map(self.family.num_jobs, rollouts)) / max(1, count)
+        fair_jobs = self.selection.fair_jobs
+        # At least 2 jobs, so that an almost idle cluster does not trigger the check.
+        if mean_jobs > most * max(fair_jobs, 2.0) and self.scenario.arrivals != "batch":
+            raise DivergedError(
+                f"after {iteration} iterations {mean_jobs:.0f} jobs are in the system on "
+                f"average, under fair sharing {fair_jobs:.0f}: the queues grow without "
+                "bound. The best policy so far is kept. Train with a lower learning rate, shorter "
+                "windows or a stronger prior"
+            )
+        return mean_jobs
+
+
+def _scaled(config: TrainConfig, scale: float) -> TrainConfig:
+    """The settings with all times multiplied, for jobs that take `scale` times as long."""
+    times = ("window_s", "horizon_s", "episode_s", "episode_growth_s", "episode_max_s")
+    values = {name: getattr(config, name) for name in times}
+    return config.model_copy(
+        update={name: one * scale for name, one in values.items() if one is not None}
+    )
+
+
+class GradientLearner:
+    """Trains a network for some scenarios; a learner, see `parcae.learning.loop.Learner`.
+
+    Iterations take turns among the scenarios. What is measured is the mean of the ratios to fair
+    sharing.
+
+    Args:
+        request: which network to train, what for, and how.
+
+    Raises:
+        ConfigError: the network is unknown, a rule is missing, or the device does not exist.
+    """
+
+    measured = "ratio_to_fair"
+    iterations_name = "iterations"
+
+    def __init__(self, request: TrainRequest) -> None:
+        check_device(request.device)
+        self.config = config = request.config
+        first, *others = request.scenarios
+        self._setting = _Setting(request, first, 0, None)
+        usual_jct_s = self._setting.selection.fair_jct_s
+        self._settings = [
+            self._setting,
+            *(_Setting(request, one, row, usual_jct_s) for row, one in enumerate(others, 1)),
+        ]
+        self.family = family = self._setting.family
+        self.kind = family.name
+        self.feature_version = family.feature_version
+        self.seed = seed = request.seed
+        self.select_every = config.select_every
+        self.device = torch.device(request.device)
+        self._is_imitating = config.imitation > 0
+        self._rng = np.random.default_rng(np.random.SeedSequence([0x7472_6169, seed]))
+        torch.manual_seed(seed)
+        weights = request.weights
+        start = family.initial_weights(self._rng) if weights is None else weights
+        network: Any = family.network(start)
+        self.network: Any = network.to(self.device)
+        # All settings must fit; the first one goes last, so that the network is ready for it.
+        for setting in reversed(self._settings):
+            setting.family.fit(self.network)
+        # The networks have many small arrays: one call for all is three times as fast.
+        self.optimizer = torch.optim.Adam(
+            self.network.parameters(), lr=config.learning_rate, foreach=True
+        )
+        self.iteration = 0
+        self.decisions = 0
+        self._mean_weights: Weights = self.network.export()
+
+    def _turn(self, iteration: int) -> None:
+        """Let the setting whose turn it is be the present one."""
+        self._setting = self._settings[iteration % len(self._settings)]
+        self._setting.family.fit(self.network)
+
+    def settings(self) -> dict[str, Any]:
+        """The network's shape and choice of features."""
+        return self.family.settings
+
+    def identity(self) -> dict[str, Any]:
+        """The scenario, the settings of the training, and rules and weights that stay."""
+        fixed = {name: array.tolist() for name, array in self.family.fixed_weights.items()}
+        teacher = self._settings[0].teacher
+        if teacher is not None:
+            fixed["imitated rule"] = teacher.theta.tolist()
+        return {
+            "config": self.config.model_dump(mode="json"),
+            **self._setting_of_all(Scenario.identity),
+            **fixed,
+        }
+
+    def card(self) -> dict[str, Any]:
+        """The scenario and the settings of the training."""
+        training = self.config.model_dump(mode="json")
+        return {**self._setting_of_all(Scenario.card), "training": training}
+
+    def _setting_of_all(self, describe: Callable[[Scenario], dict[str, Any]]) -> dict[str, Any]:
+        """The first scenario, described, and a list of the others if there are any."""
+        first, *others = (describe(setting.scenario) for setting in self._settings)
+        return {**first, "also": others} if others else first
+
+    def counts(self) -> dict[str, int]:
+        """The recorded decisions."""
+        return {"decisions": self.decisions}
+
+    def begin(self) -> Sequence[Measured]:
+        """Compile all kernels, and measure the weights at the start."""
+        # After the imitation, other kernels learn.
+        compile_kernels(self, (0.0, 1.0) if self.config.imitation > 0 else (0.0,))
+        return self._measured()
+
+    def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
+        """Collect rollouts and update the network with them."""
+        self.iteration = seeds.iteration
+        self._turn(seeds.iteration)
+        # Imitation comes first, and ends when its share of the training is over.
+        self._is_imitating = done < self.config.imitation
+        before = self.decisions
+        report, mean_jobs = self.learn(self.collect(done), max(0.0, 1.0 - done))
+        self._average()
+        return {
+            "loss/policy": report.loss,
+            "loss/value": report.value_loss,
+            "policy/entropy": report.entropy,
+            "policy/kl": report.kl,
+            "policy/clipped": report.clipped,
+            "run/jobs_in_system": mean_jobs,
+            "run/decisions": self.decisions - before,
+            "training/learning_rate": self.optimizer.param_groups[0]["lr"],
+        }
+
+    def measure(self) -> Sequence[Measured]:
+        """Measure the present weights and, if there is one, their running mean."""
+        with _diverging():
+            return self._measured()
+
+    def _measured(self) -> Sequence[Measured]:
+        candidates = [self.network.export()]
+        if self.config.averaging > 0:
+            candidates.append(dict(self._mean_weights))
+        fixed = self.family.fixed_weights
+        measured = [(self._ratio(weights), {**weights, **fixed}) for weights in candidates]
+        # Simulators are not saved: the state is exact only where all sequences begin anew.
+        for setting in self._settings:
+            setting.worker.restart()
+        return measured
+
+    def _ratio(self, weights: Weights) -> float:
+        """Mean over the settings of the ratio to fair sharing."""
+        ratios = [one.selection.ratio(one.family.policy(weights)) for one in self._settings]
+        return float(np.mean(ratios))
+
+    def weights(self) -> Weights:
+        """Copies of the network's weights, and those that are not trained."""
+        return {**self.network.export(), **self.family.fixed_weights}
+
+    def state(self) -> dict[str, Any]:
+        """The running mean, Adam's moments, and the state of all draws."""
+        moments = adam_state(self.network, self.optimizer)
+        return {
+            **{f"mean.{name}": array for name, array in self._mean_weights.items()},
+            **{f"adam.{name}": array for name, array in moments.items()},
+            "decisions": self.decisions,
+            "rng": self._rng.bit_generator.state,
+            "settings": [setting.state() for setting in self._settings],
+        }
+
+    def restore(self, weights: Weights, state: dict[str, Any]) -> None:
+        """Continue from what `weights` and `state` returned."""
+        self.network.load_arrays(weights)
+        self._mean_weights = {name: state[f"mean.{name}"] for name in self._mean_weights}
+        moments = {
+            name.removeprefix("adam."): array
+            for name, array in state.items()
+            if name.startswith("adam.")
+        }
+        restore_adam(self.network, self.optimizer, moments)
+        self.decisions = int(state["decisions"])
+        self._rng.bit_generator.state = state["rng"]
+        for setting, of_setting in zip(self._settings, state["settings"], strict=True):
+            setting.restore(of_setting)
+
+    def _average(self) -> None:
+        """Move the running mean towards the present weights; the first ones have equal weights."""
+        if self.config.averaging == 0:
+            return
+        rate = max(1.0 / (self.iteration + 1), 1.0 - self.config.averaging)
+        for name, array in self.network.export().items():
+            mean = self._mean_weights[name] * (1.0 - rate) + array * rate
+            self._mean_weights[name] = mean.astype(array.dtype)
+
+    def collect(self, done: float = 0.0) -> Groups:
+        """Collect rollouts under the present weights or, while imitating, the teacher's choices.
+
+        Windows without any decision (such as quiet hours of a trace) are skipped.
+
+        Args:
+            done: share of the training that is over.
+        """
+        for _ in range(_QUIET_WINDOWS):
+            groups = self._collect(done)
+            if any(rollout.count for group in groups for rollout in group):
+                break
+        return groups
+
+    def _collect(self, done: float) -> Groups:
+        setting = self._setting
+        network = setting.family.policy(self.network.export()).network
+        teacher = None
+        if self._is_imitating and setting.teacher is not None:
+            # The teacher takes all decisions at first, so that the network sees good states, then
+            # fewer and fewer, so that it sees its own (DAgger).
+            teacher = Teacher(setting.teacher, max(0.1, 1.0 - 0.02 * self.iteration))
+        gap = 1.0 + (self.config.early_gap - 1.0) * max(0.0, 1.0 - 2.0 * done)
+        with _diverging():
+            return setting.worker.collect(network, self._episode_s(), teacher, gap)
+
+    def _episode_s(self) -> float | None:
+        """Draw the length of this iteration's episodes.
+
+        It is memoryless, and its mean grows with the iterations (Decima, section 5.3).
+        """
+        config = self._setting.config
+        if config.episode_s is None:
+            return None
+        mean = config.episode_s + config.episode_growth_s * self.iteration
+        if config.episode_max_s is not None:
+            mean = min(mean, config.episode_max_s)
+        return float(self._rng.exponential(mean))
+
+    def learn(self, groups: Groups, left: float) -> tuple[UpdateReport, float]:
+        """Update the network with one collection of rollouts.
+
+        Args:
+            groups: what `collect` returned.
+            left: share of the training that is left.
+
+        Returns:
+            The numbers of the update, and the mean number of jobs in the system.
+
+        Raises:
+            DivergedError: the training diverged.
+        """
+        self.decisions += require_decisions(groups)
+        mean_jobs = self._setting.check_queues(groups, self.config.max_jobs_factor, self.iteration)
+        data = self._setting.family.gather([rollout for group in groups for rollout in group])
+        self.iteration += 1
+        self._set_rate(1.0)
+        if self._is_imitating:
+            report = imitate(
+                self.network, self.optimizer, data, self._step(), self._rng, self.device
+            )
+        elif self.config.algorithm is Algorithm.REINFORCE:
+            report = self._reinforce(data, groups)
+        else:
+            report = self._update(data, groups, left)
+        return report, mean_jobs
+
+    def _set_rate(self, fade: float) -> None:
+        """Set the learning rate to a share of the configured one."""
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = self.config.learning_rate * fade
+
+    def _step(self) -> Step:
+        """The settings of an update, without entropy bonus."""
+        c = self.config
+        return Step(c.epochs, c.minibatch, c.clip, 0.0, c.value_weight, c.max_norm)
+
+    def _update(self, data: DataSet, groups: Groups, left: float) -> UpdateReport:
+        """The update of PPO."""
+        config = self.config
+        advantage, target = self._advantages(groups)
+        # Learning rate and entropy bonus fall together.
+        fade = config.final_share + (1 - config.final_share) * left
+        self._set_rate(fade)
+        step = replace(self._step(), entropy=config.entropy * fade)
+        return update(
+            self.network, self.optimizer, data, advantage, target, step, self._rng, self.device
+        )
+
+    def _reinforce(self, data: DataSet, groups: Groups) -> UpdateReport:
+        """Algorithm 1's update: differential costs, input-dependent baseline, entropy bonus."""
+        config = self.config
+        advantage = reinforce_advantages(groups, config, self._setting.rate)
+        entropy = max(config.entropy_least, config.entropy - config.entropy_decay * self.iteration)
+        return reinforce(
+            self.network, self.optimizer, data, advantage, entropy, config.minibatch, self.device
+        )
+
+    def _advantages(self, groups: Groups) -> tuple[FloatArray, FloatArray | None]:
+        """Normalised advantages (positive: less cost) and, with windows, the critic's targets."""
+        ends = self._end_values([rollout for group in groups for rollout in group])
+        advantage, to_go = window_advantages(groups, ends, self._setting.config.horizon_s)
+        if self.config.window_s is None:
+            return normalized(advantage), None
+        return normalized(advantage), self._setting.critic_scale.targets(to_go)
+
+    def _end_values(self, rollouts: list[Rollout]) -> FloatArray:
+        """The cost to go at each rollout's end.
+
+        It is the critic's value where a window cut the run off, and 0 where the run was complete.
+        Before the critic has its scale, and so has learned anything, it is 0.
+        """
+        setting = self._setting
+        scale = setting.critic_scale
+        if self.config.window_s is None or not scale.is_known:
+            return np.zeros(len(rollouts))
+        data = setting.family.gather(rollouts, ends=True)
+        ends = data.decisions(np.arange(len(rollouts)), self.device)
+        with torch.no_grad():
+            value = self.network.value(ends).cpu().numpy().astype(np.float64)
+        is_over = np.array([rollout.is_complete for rollout in rollouts])
+        return np.where(is_over, 0.0, value * scale.spread + scale.mean)
+
+
+@contextmanager
+def _diverging() -> Iterator[None]:
+    """Within this context, a decision that cannot be carried out means that training diverged.
+
+    Networks choose among what is possible, unless their scores are no longer numbers.
+    """
+    try:
+        yield
+    except PolicyError as error:
+        raise DivergedError(
+            f"the network's scores are no longer numbers ({error}); the best policy so far is "
+            "kept. Train with a lower learning rate"
+        ) from error
+
+
+def check_device(device: str) -> None:
+    """Check that networks can be trained on a device of this machine.
+
+    Args:
+        device: "cpu" or "cuda", or one of several as "cuda:1".
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    match = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
+    if match is None:
+        raise ConfigError(f"--device {device}: write cpu or cuda")
+    if device != "cpu" and int(match[1] or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"--device {device}: PyTorch finds no such CUDA device on this machine; use --device "
+            "cpu"
+        )
+
+
+def gradient_learner(request: TrainRequest) -> GradientLearner:
+    """The learner that the request asks for.
+
+    Raises:
+        ConfigError: the network is unknown or does not fit the world, a rule is missing, a
+            workload has no durations, or a setting would change nothing.
+    """
+    check_early_gap(request)
+    for scenario in request.scenarios:
+        require_durations(scenario.workload)
+    # A second thread makes small minibatches a third faster on an idle machine, and ten times
+    # slower on a busy one.
+    torch.set_num_threads(1)
+    return GradientLearner(request)

@@ -1,0 +1,414 @@
+"""Simulators that play rollouts, on the threads of one process.
+
+A training asks for *shares*: some rollouts of one group in one collection. What comes of a share
+depends on nothing but the share and the network, so that shares can be played anywhere: by threads
+here, or by the workers of a cluster (`parcae.decima.learning.ray_workers`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.errors import ConfigError, PolicyError, saved_by_older_version
+from parcae.base.texts import MS_PER_S
+from parcae.cluster.state import allocate, select
+from parcae.decima.learning.family import Family, Rollout
+from parcae.learning.config import TrainConfig
+from parcae.learning.scenario import Scenario
+from parcae.policies.networks.kernels import Recordings, Teacher
+from parcae.simulation.elastic import with_elastic
+from parcae.simulation.future import NEVER_MS, Future, Status, allocate_future
+from parcae.simulation.kernels.playing import Costing, CostKind, Simulations
+from parcae.simulation.objectives import (
+    DEADLINE_SLOWDOWN,
+    Objective,
+    ObjectiveFunction,
+    objective_name,
+)
+from parcae.simulation.simulator import check_fits, check_status, prepare, prepare_state
+from parcae.simulation.tables import workload_tables
+from parcae.workloads.arrivals import TRAINING_SEED_START
+
+#: One simulator's tables in the middle of a run: those of its state, then those of its future.
+Snapshot = tuple[Any, ...]
+
+
+def accruing(objective: Objective | ObjectiveFunction) -> Objective:
+    """An objective whose cost accrues over time, as training by policy gradients needs it.
+
+    Raises:
+        ConfigError: the objective is a function of the whole run.
+    """
+    if isinstance(objective, Objective):
+        return objective
+    raise ConfigError(
+        f"objective {objective_name(objective)} is a function, whose cost is known at the end of "
+        "a run only. Training by policy gradients needs a cost that accrues: choose one of "
+        f"{', '.join(Objective)}, or tune a rule or train in the cores world"
+    )
+
+
+def costing_for(scenario: Scenario, tail_ms: float) -> Costing:
+    """The scenario's objective as a cost that accrues over time.
+
+    `tail_ms` is the completion time from which the objective p95-jct counts a job.
+
+    Raises:
+        ConfigError: an objective that does not accrue over time, such as a function.
+    """
+    objective = accruing(scenario.objective)
+    executors = scenario.config.total_executors
+    # A lower bound on the time that a job alone needs on the whole cluster.
+    ideal = np.array(
+        [max(job.critical_path_ms, job.work_ms / executors) for job in scenario.workload.jobs]
+    )
+    threshold = tail_ms if objective is Objective.P95_JCT else DEADLINE_SLOWDOWN
+    kind = CostKind[objective.entry.cost]
+    return Costing(np.array([kind], np.int64), np.array([threshold]), ideal)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all rollouts of a training have in common.
+
+    Args:
+        scenario: what to simulate.
+        family: the kind of network.
+        config: settings of the training.
+        tail_ms: see `costing_for`.
+    """
+
+    scenario: Scenario
+    family: Family
+    config: TrainConfig
+    tail_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Share:
+    """Some rollouts of one group in one collection.
+
+    Args:
+        group: the group.
+        seed: seed of the group's job sequence and of its task durations.
+        draw_seeds: seeds of the decisions of each rollout, uint64[rollouts].
+        length_ms: the rollouts end after so much simulated time; None: when all jobs are complete.
+        gap: factor by which the gaps between arrivals of a new sequence are stretched.
+        start: the simulator that the rollouts go on from; None: a new sequence begins.
+    """
+
+    group: int
+    seed: int
+    draw_seeds: npt.NDArray[np.uint64]
+    length_ms: int | None
+    gap: float
+    start: Snapshot | None
+
+    def __len__(self) -> int:
+        """The number of rollouts."""
+        return len(self.draw_seeds)
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of a share.
+
+    Args:
+        rollouts: the rollouts.
+        end: where the first unfinished one of them ended; None: all are complete.
+    """
+
+    rollouts: list[Rollout]
+    end: Snapshot | None
+
+
+class Player(Protocol):
+    """Plays shares."""
+
+    shares_per_group: int
+
+    def play(self, shares: Sequence[Share], network: Any, teacher: Teacher | None) -> list[Played]:
+        """Play shares, in any order, and return what came of them, in theirs.
+
+        Args:
+            shares: the shares.
+            network: the network as the family's kernels take it.
+            teacher: a rule whose choices are recorded instead of the network's, and the share of
+                decisions that the rule takes.
+        """
+
+
+class Simulators:
+    """Tables of some simulators, and how they play a share.
+
+    Args:
+        setup: what to simulate.
+        count: number of simulators.
+    """
+
+    def __init__(self, setup: Setup, count: int) -> None:
+        self._setup = setup
+        self._costing = costing_for(setup.scenario, setup.tail_ms)
+        # Tables have room for any sequence, even if it consists of the largest job only.
+        scenario = setup.scenario
+        config = scenario.config
+        jobs = scenario.workload.jobs
+        num_jobs = scenario.num_jobs
+        num_stages = num_jobs * max(len(job.stages) for job in jobs)
+        most_edges = max(sum(len(s.parents) for s in job.stages) for job in jobs)
+        num_edges = max(1, num_jobs * most_edges)
+        executors = config.total_executors
+        world = config.world.world
+        self._tables = workload_tables(
+            scenario.workload, config.durations, config.interpolation, world
+        )
+        self._states = allocate(count, config.classes, num_jobs, num_stages, num_edges, world)
+        prepare_state(self._states, config, scenario.workload)
+        most_tasks = max(job.num_tasks for job in jobs)
+        fault_tasks = num_jobs * most_tasks if config.faults is not None else 0
+        futures = allocate_future(count, executors, num_jobs, num_stages, 0, 0, world, fault_tasks)
+        self.futures = with_elastic(futures, config.elastic, executors)
+        self._works, self._records = setup.family.allocate(count, setup.config.capacity)
+        self._status = np.zeros(count, np.int64)
+        self._draw_seeds = np.zeros(count, np.uint64)
+
+    def play(self, share: Share, first: int, network: Any, teacher: Teacher | None) -> Played:
+        """Play a share in the simulators from `first` on.
+
+        Args:
+            share: the share.
+            first: the first simulator.
+            network: see `Player.play`.
+            teacher: see `Player.play`.
+
+        Returns:
+            What came of it; its rollouts are views, valid until the simulators play again.
+        """
+        rows = range(first, first + len(share))
+        run_end_ms = self._prepare(share, rows)
+        simulations = Simulations(self._states, self.futures, self._tables, self._status)
+        # Where there is no window, nothing estimates the cost after a record is full.
+        is_whole = self._setup.config.window_s is None
+        recordings = Recordings(
+            self._works, self._records, self._costing, self._draw_seeds, is_whole
+        )
+        is_new = share.start is None
+        family = self._setup.family
+        if teacher is None:
+            family.explore_many(simulations, network, recordings, is_new, rows.start, rows.stop)
+        else:
+            family.demonstrate_many(
+                simulations, network, recordings, teacher, is_new, rows.start, rows.stop
+            )
+        return self._played(rows, run_end_ms)
+
+    def _prepare(self, share: Share, rows: range) -> int:
+        """Give the simulators the share's sequence or start, and set the end of its window.
+
+        Returns when the scenario ends their runs, in ms; NEVER_MS: when all jobs are complete.
+        """
+        now_ms = 0
+        if share.start is None:
+            self._begin(share, rows)
+        else:
+            for table, start in zip((*self._states, *self.futures), share.start, strict=True):
+                table[rows.start : rows.stop] = start
+            now_ms = int(self._states.now.clock_ms[rows.start, 0])
+        ends_ms = self.futures.events.end_ms
+        run_end_ms = int(ends_ms[rows.start, 0])
+        if share.length_ms is not None:
+            # A run stops at this time, as if it ended there.
+            ends_ms[rows.start : rows.stop] = min(run_end_ms, now_ms + share.length_ms)
+        self._draw_seeds[rows.start : rows.stop] = share.draw_seeds
+        return run_end_ms
+
+    def _begin(self, share: Share, rows: range) -> None:
+        """Give all simulators the share's sequence and the same seed of durations."""
+        scenario = self._setup.scenario
+        sequence = scenario.sequence(share.seed)
+        check_fits(sequence, scenario.config)
+        for row in rows:
+            future = Future(*(table[row] for table in self.futures))
+            future.job_profile[:] = sequence.job_index
+            # Longer gaps mean a lower load.
+            future.arrival_ms[:] = np.rint(sequence.arrival_ms * share.gap)
+            future.events.end_ms[0] = NEVER_MS  # unless the scenario has an end
+            prepare(future, sequence, scenario.config, share.seed)
+
+    def _played(self, rows: range, run_end_ms: int) -> Played:
+        """What came of a share in these simulators, whose runs end at `run_end_ms`."""
+        for row in rows:
+            self._check(row)
+        clock_ms = self._states.now.clock_ms
+        rollouts = [
+            Rollout(
+                type(self._records)(*(table[row] for table in self._records)),
+                bool(self._status[row] == Status.COMPLETE or clock_ms[row, 0] >= run_end_ms),
+            )
+            for row in rows
+        ]
+        # The window is over; a run that goes on from here ends where the scenario says.
+        self.futures.events.end_ms[rows.start : rows.stop] = run_end_ms
+        unfinished = [row for row, one in zip(rows, rollouts, strict=True) if not one.is_complete]
+        if not unfinished:
+            return Played(rollouts, None)
+        tables = (*self._states, *self.futures)
+        return Played(rollouts, tuple(table[unfinished[0]].copy() for table in tables))
+
+    def _check(self, row: int) -> None:
+        """Raise an error for a wrong decision, and where a run ended with unfinished jobs."""
+        status = Status(int(self._status[row]))
+        is_stalled = status is Status.COMPLETE and self._states.now.num_active[row, 0] > 0
+        if is_stalled or status in (Status.BAD_DECISION, Status.TIME_OVERFLOW):
+            state = select(self._states, row)
+            check_status(int(status), state, self._setup.scenario.sequence(0))
+
+
+class Threads:
+    """Plays shares on the threads of this process; see `Player`.
+
+    Args:
+        setup: what to simulate.
+    """
+
+    #: Few groups keep more threads busy if each is played in two parts.
+    shares_per_group = 2
+
+    def __init__(self, setup: Setup) -> None:
+        config = setup.config
+        self.simulators = Simulators(setup, config.num_groups * config.group_size)
+
+    def play(self, shares: Sequence[Share], network: Any, teacher: Teacher | None) -> list[Played]:
+        """See `Player.play`. Rollouts are views, valid until the next call."""
+        firsts = np.cumsum([0, *map(len, shares)]).tolist()
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            calls = [
+                pool.submit(self.simulators.play, share, first, network, teacher)
+                for share, first in zip(shares, firsts, strict=False)
+            ]
+            return [call.result() for call in calls]
+
+
+#: Every training has 2^28 seeds for its sequences.
+_SEQUENCE_BITS = 28
+_TAG = 0x726F6C6C
+
+
+class RolloutWorker:
+    """Collects rollouts of a scenario: groups of simulators that share their random bits.
+
+    What it collects depends on the seed, the number of the collection and the network only, not on
+    who plays it.
+
+    Args:
+        setup: what to simulate, number and size of the groups, length of a window and capacity of a
+            record. After a window, each group continues from the state of its first unfinished
+            rollout, so that long streams are simulated window by window.
+        seed: seed of the job sequences and of all draws.
+        player: who plays the rollouts; by default the threads of this process.
+    """
+
+    def __init__(self, setup: Setup, *, seed: int, player: Player | None = None) -> None:
+        config = setup.config
+        self._num_groups = config.num_groups
+        self._group_size = config.group_size
+        self._window_ms = None if config.window_s is None else round(config.window_s * MS_PER_S)
+        self._seed = seed
+        self._player = player or Threads(setup)
+        self._number = 0
+        self._starts: list[Snapshot | None] = [None] * self._num_groups
+
+    def restart(self) -> None:
+        """Let every group begin a new sequence in the next collection."""
+        self._starts = [None] * self._num_groups
+
+    def state(self) -> dict[str, int]:
+        """The number of collections, for `restore`."""
+        return {"collections": self._number}
+
+    def restore(self, state: dict[str, int]) -> None:
+        """Continue from what `state` returned; all groups begin new sequences.
+
+        Raises:
+            FormatError: an older version wrote it.
+        """
+        if "collections" not in state:
+            raise saved_by_older_version()
+        self._number = state["collections"]
+        self.restart()
+
+    def collect(
+        self,
+        network: Any,
+        episode_s: float | None = None,
+        teacher: Teacher | None = None,
+        gap: float = 1.0,
+    ) -> list[list[Rollout]]:
+        """Simulate one window (or whole runs) of all groups.
+
+        Args:
+            network: the network as the family's kernels take it.
+            episode_s: end every run after this many simulated seconds, whatever the window.
+            teacher: a rule whose choices are recorded instead of the network's, and the share of
+                decisions that the rule takes.
+            gap: factor by which the gaps between arrivals of new sequences are stretched.
+
+        Returns:
+            A list of groups, each a list of its rollouts. They are views, valid until the next
+            collection.
+        """
+        shares = [
+            share
+            for group in range(self._num_groups)
+            for share in self._shares(group, episode_s, gap)
+        ]
+        played = self._player.play(shares, network, teacher)
+        self._number += 1
+        self.restart()
+        groups: list[list[Rollout]] = [[] for _ in range(self._num_groups)]
+        for share, one in zip(shares, played, strict=True):
+            groups[share.group] += one.rollouts
+            # The rollouts of a group are alike: the first unfinished one is a random one.
+            if self._window_ms is not None and self._starts[share.group] is None:
+                self._starts[share.group] = one.end
+        return groups
+
+    def _shares(self, group: int, episode_s: float | None, gap: float) -> Iterator[Share]:
+        """The parts of a group in the present collection."""
+        entropy = [_TAG, self._seed, self._number, group]
+        rng = np.random.default_rng(np.random.SeedSequence(entropy))
+        start = self._starts[group]
+        length_ms = self._window_ms
+        if length_ms is not None and start is None:
+            # The first window of a sequence has a random length, so that groups are not in step.
+            length_ms = int(rng.integers(1, length_ms + 1))
+        if episode_s is not None:
+            length_ms = max(1, round(episode_s * MS_PER_S))
+        number = self._number * self._num_groups + group
+        seed = TRAINING_SEED_START + ((self._seed & 0xFFF) << _SEQUENCE_BITS) + number
+        draw_seeds = rng.integers(0, 1 << 63, self._group_size, dtype=np.uint64)
+        count = min(self._player.shares_per_group, self._group_size)
+        for part in np.array_split(draw_seeds, count):
+            yield Share(group, seed, part, length_ms, gap, start)
+
+
+def require_decisions(groups: list[list[Rollout]]) -> int:
+    """The number of recorded decisions of all groups.
+
+    Raises:
+        PolicyError: there were no decisions.
+    """
+    total = sum(rollout.count for group in groups for rollout in group)
+    if total == 0:
+        raise PolicyError(
+            "the runs contain no decision to learn from: use more executors, or arrivals at which "
+            "jobs compete"
+        )
+    return total

@@ -1,0 +1,1 @@
+"""The policy `plan`, which tries decisions in rollouts from the present state."""

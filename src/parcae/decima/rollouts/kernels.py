@@ -1,0 +1,540 @@
+"""Rollouts: runs that start from the present state of a cluster, each with something to try.
+
+In Decima's world a rollout tries a decision; `order_rollouts` has those of the world of cores.
+
+A rollout knows what a scheduler knows. Everything else is drawn anew: the durations of tasks that
+have not started, the remaining times of running tasks (given how long they have run), and the jobs
+to come.
+
+A rollout ends with its last job, or at a horizon. With jobs to come, what is later depends little
+on one decision but much on chance, so that it would hide the difference between two decisions; an
+estimate takes its place.
+
+Source: Bertsekas and Castanon, "Rollout algorithms for stochastic scheduling problems" (1999).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parcae.base.compiled.kernels import inlined, kernel, mix, unit
+from parcae.cluster.kernels.cores import change_pending, init_contender
+from parcae.cluster.kernels.estimates import correction, finished_tasks
+from parcae.cluster.state import COMPLETE_RANK, NO_JOB, NO_PROFILE, NO_STAGE, NOT_YET
+from parcae.simulation.future import NEVER_MS, Followup
+from parcae.simulation.kernels.cores_loop import follow_orders
+from parcae.simulation.kernels.event_loop import resume, step
+from parcae.simulation.kernels.event_queue import clear, follow_up, push
+from parcae.simulation.kernels.firing import job_bits, task_bits, task_duration_ms
+
+_NEVER = np.int64(NEVER_MS)
+_REST = 2
+#: Draws of the duration of a running task, until one is as long as the task has run already.
+_MOST_DRAWS = 24
+#: If no draw is: the remaining time relative to the time that the task has run.
+_BEYOND = 0.1
+#: How far the duration of one finished task is from what it says of the job, as a sigma.
+_TASK_SIGMA = 0.5
+_RUNNING = np.uint64(0x52554E4E494E47)
+_FACTOR = np.uint64(0x464143544F52)
+_ARRIVALS = np.uint64(0x4152524956414C)
+
+
+class Assumptions(NamedTuple):
+    """What rollouts assume besides the observed cluster."""
+
+    horizon_ms: Any  # int64[1], a rollout ends at most so long after the present
+    # The jobs to come are a Poisson process of the workload's recurring jobs.
+    mean_gap_ms: Any  # float64[1]; 0: no job will arrive
+    job_share: Any  # float64[num_profiles], cumulated probability of every recurring job
+    # float64[num_profiles], how far a job's durations are from their estimates: the standard
+    # deviation of the logarithm of their ratio.
+    sigma: Any
+
+
+class Trials(NamedTuple):
+    """What many rollouts try, and what came of it."""
+
+    # The first decision, int64[num_trials] each. World of cores: the stage that comes first
+    # (NO_STAGE: the orders as they are), and how many of its tasks may run.
+    stage: Any
+    limit: Any
+    executor_class: Any
+    hold_ms: Any  # length of the idle slot
+    seed: Any  # uint64[num_trials]; rollouts of one seed draw the same random bits
+    # float64[num_trials], receives the time of all jobs in the system: until the horizon, and an
+    # estimate of what is left then.
+    job_ms: Any
+    status: Any  # int64[num_trials], receives the Status in which the rollout stopped
+
+
+class Rollouts(NamedTuple):
+    """Rollouts that start from one observation."""
+
+    observation: Any  # Observation
+    trials: Any  # Trials; written
+    assumed: Any  # Assumptions
+    # World of cores only, otherwise ():
+    orders: Any  # the orders (Orders) of the base, which trials change
+    memory: Any  # the virtual run (VirtualRun) of the base up to the present
+
+
+@inlined
+def copy_job(view, state, job):  # type: ignore[no-untyped-def]
+    """Copy a job with its stages and edges."""
+    state.jobs[job] = view.jobs[job]
+    start = view.jobs.stage_start[job]
+    for stage in range(start, start + view.jobs.num_stages[job]):
+        state.stages[stage] = view.stages[stage]
+        edge = view.stages.child_start[stage]
+        for row in range(edge, edge + view.stages.num_children[stage]):
+            state.children[row] = view.children[row]
+
+
+@inlined
+def _copy_sources(view, state, job, shift):  # type: ignore[no-untyped-def]
+    """Copy a job's sources and those of its stages, whose rows move by `shift`."""
+    num_classes = view.classes.shape[0]
+    for row in range((job + 1) * num_classes, (job + 2) * num_classes):
+        state.sources[row] = view.sources[row]
+    start = view.jobs.stage_start[job]
+    first = (view.jobs.shape[0] + 1 + start) * num_classes
+    for row in range(first, first + view.jobs.num_stages[job] * num_classes):
+        state.sources[row + shift] = view.sources[row]
+
+
+@kernel
+def _clear_sources(state, first, last):  # type: ignore[no-untyped-def]
+    """Empty the sources from `first` to `last - 1`."""
+    for row in range(first, last):
+        state.sources.num_idle[row] = 0
+        state.sources.num_committed[row] = 0
+
+
+@kernel
+def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
+    """Copy what an observation shows of the executors and the jobs in the system.
+
+    Of jobs that have left it, policies see the arrival and the work, and executors may still move
+    to a stage of theirs.
+
+    Args:
+        view: the observation.
+        state: written; it has room for at least as many jobs.
+    """
+    now = view.now
+    num_classes = view.classes.shape[0]
+    # Sources of stages lie behind those of all jobs, and the copy has room for more jobs.
+    shift = (state.jobs.shape[0] - view.jobs.shape[0]) * num_classes
+    first_source = (view.jobs.shape[0] + 1) * num_classes
+    state.now[0] = view.now[0]
+    state.now.num_commands[0] = 0
+    for job in range(now.num_jobs[0]):
+        state.jobs[job] = view.jobs[job]
+    for position in range(now.num_active[0]):
+        state.active[position] = view.active[position]
+        copy_job(view, state, view.active[position])
+        _copy_sources(view, state, view.active[position], shift)
+    for executor in range(view.executors.shape[0]):
+        state.executors[executor] = view.executors[executor]
+        stage = view.executors.destination[executor]
+        if stage != NO_STAGE:
+            state.stages[stage] = view.stages[stage]
+    for row in range(now.num_holds[0]):
+        state.holds[row] = view.holds[row]
+    for row in range(num_classes):
+        state.classes[row] = view.classes[row]
+        state.source_count[row] = view.source_count[row]
+        state.sources[row] = view.sources[row]
+    for row in range(now.num_commitment_rows[0]):
+        state.commitments[row] = view.commitments[row]
+        if view.commitments.source[row] >= first_source:
+            state.commitments.source[row] += shift
+    if now.source[0] >= first_source:
+        state.now.source[0] += shift
+
+
+@inlined
+def num_stages_of(tables, profile):  # type: ignore[no-untyped-def]
+    """Number of stages of a recurring job."""
+    return tables.job_first_stage[profile + 1] - tables.job_first_stage[profile]
+
+
+@kernel
+def _draw_factor(state, job, sigma, bits):  # type: ignore[no-untyped-def]
+    """Draw by how much the job's durations exceed their estimates, given its finished tasks.
+
+    The logarithm of the factor is normal. A finished task shows it, with some error.
+
+    Args:
+        state: the cluster; read only.
+        job: row of the job.
+        sigma: standard deviation of the logarithm, before anything is known.
+        bits: random bits.
+
+    Returns:
+        The factor. Where estimates are taken to be right, it is the estimator's correction.
+    """
+    if sigma <= 0.0:
+        return correction(state, job)
+    num_finished, executed_ms, expected_ms = finished_tasks(state, job)
+    weight = 0.0
+    shown = 0.0
+    if executed_ms > 0.0 and expected_ms > 0.0:
+        shown = math.log(executed_ms / expected_ms)
+        precision = num_finished * (sigma / _TASK_SIGMA) ** 2
+        weight = precision / (1.0 + precision)
+    # Box and Muller's transform of two uniform numbers.
+    radius = math.sqrt(-2.0 * math.log(1.0 - unit(bits)))
+    normal = radius * math.cos(2.0 * math.pi * unit(mix(bits)))
+    return math.exp(weight * shown + math.sqrt(1.0 - weight) * sigma * normal)
+
+
+@kernel
+def _redraw_stages(state, future, tables, assumed):  # type: ignore[no-untyped-def]
+    """Give every stage of the jobs in the system its row in the tables, and new random bits."""
+    num_rows = np.uint64(tables.specs.shape[0])
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        profile = state.jobs.profile[job]
+        bits = job_bits(future.events.seed[0], job)
+        sigma = assumed.sigma[profile] if profile != NO_PROFILE else 0.0
+        factor = _draw_factor(state, job, sigma, mix(bits ^ _FACTOR))
+        # Estimated durations relative to real ones.
+        future.knowledge[job] = 1.0 / factor
+        for index in range(state.jobs.num_stages[job]):
+            stage = state.jobs.stage_start[job] + index
+            future.stage_bits[stage] = bits + (np.uint64(index) << np.uint64(32))
+            row = np.int64(mix(bits + np.uint64(index)) % num_rows)
+            # A live job may have more stages than its profile. A stage without any data
+            # is like any stage of the workload.
+            if profile != NO_PROFILE and index < num_stages_of(tables, profile):
+                row = tables.job_first_stage[profile] + index
+            future.stage_profile[stage] = row
+            future.run_factor[stage] = 1.0
+            task_ms = state.stages.task_ms[stage]
+            if task_ms > 0.0 and tables.specs.task_ms[row] > 0.0:
+                future.run_factor[stage] = factor * task_ms / tables.specs.task_ms[row]
+
+
+@kernel
+def _remaining_ms(state, future, tables, executor):  # type: ignore[no-untyped-def]
+    """Draw the remaining time of the executor's task, given how long it has run."""
+    stage = state.executors.stage[executor]
+    profile = future.stage_profile[stage]
+    attached = state.jobs.num_attached[state.stages.job[stage]]
+    elapsed_ms = state.now.clock_ms[0] - state.executors.started_ms[executor]
+    bits = mix(future.stage_bits[stage] ^ (_RUNNING + np.uint64(executor)))
+    warmup_ms = future.events.warmup_delay_ms[0]
+    for draw in range(_MOST_DRAWS):
+        random_bits = task_bits(bits, draw)
+        duration_ms = task_duration_ms(
+            tables, profile, draw, attached, _REST, random_bits, warmup_ms
+        )
+        duration_ms = np.int64(math.floor(duration_ms * future.run_factor[stage] + 0.5))
+        if duration_ms >= elapsed_ms:
+            return duration_ms - elapsed_ms
+    return np.int64(1 + _BEYOND * elapsed_ms)
+
+
+@kernel
+def _redraw_running(state, future, tables):  # type: ignore[no-untyped-def]
+    """Push the ends of running tasks and the arrivals of moving executors.
+
+    Returns:
+        False if an event is too far away for an event key.
+    """
+    executors = state.executors
+    clock_ms = state.now.clock_ms[0]
+    in_range = True
+    for executor in range(executors.shape[0]):
+        if executors.destination[executor] != NO_STAGE:
+            arrival_ms = executors.started_ms[executor] + future.events.moving_delay_ms[0]
+            in_range &= push(future, executor, max(clock_ms, arrival_ms))
+        elif executors.stage[executor] != NO_STAGE and executor != state.now.acting_executor[0]:
+            left_ms = _remaining_ms(state, future, tables, executor)
+            in_range &= push(future, executor, clock_ms + left_ms)
+    return in_range
+
+
+@kernel
+def _draw_profile(job_share, bits):  # type: ignore[no-untyped-def]
+    """A recurring job, drawn by its share (bisection)."""
+    last = job_share.shape[0] - 1
+    value = unit(bits) * job_share[last]
+    low = 0
+    high = last
+    while low < high:
+        middle = (low + high) // 2
+        if job_share[middle] > value:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@kernel
+def _redraw_arrivals(state, future, tables, assumed):  # type: ignore[no-untyped-def]
+    """Draw the jobs that arrive until the horizon, as far as the tables have room."""
+    first = state.now.num_jobs[0]
+    num_classes = state.classes.shape[0]
+    future.events.next_arrival[0] = first
+    future.arrival_ms[first:] = _NEVER
+    if assumed.mean_gap_ms[0] <= 0.0:
+        return
+    bits = mix(future.events.seed[0] ^ _ARRIVALS)
+    after_ms = 0.0
+    stage = state.now.num_stages[0]
+    for row in range(first, future.arrival_ms.shape[0]):
+        bits = mix(bits + np.uint64(1))
+        after_ms -= assumed.mean_gap_ms[0] * math.log(1.0 - unit(bits))
+        if after_ms > assumed.horizon_ms[0]:
+            return
+        bits = mix(bits + np.uint64(1))
+        profile = _draw_profile(assumed.job_share, bits)
+        future.job_profile[row] = profile
+        future.knowledge[row] = 1.0
+        future.arrival_ms[row] = state.now.clock_ms[0] + 1 + np.int64(after_ms)
+        _clear_sources(state, (row + 1) * num_classes, (row + 2) * num_classes)
+        num_stages = num_stages_of(tables, profile)
+        source = (state.jobs.shape[0] + 1 + stage) * num_classes
+        _clear_sources(state, source, source + num_stages * num_classes)
+        future.run_factor[stage : stage + num_stages] = 1.0
+        stage += num_stages
+
+
+@kernel
+def begin_trial(simulation, rollouts, row):  # type: ignore[no-untyped-def]
+    """Copy the observed cluster into a run and draw everything unknown.
+
+    Args:
+        simulation: the run (Simulation); overwritten.
+        rollouts: Rollouts; read only.
+        row: the trial.
+    """
+    state, future, tables = simulation
+    events = future.events
+    _copy_cluster(rollouts.observation, state)
+    clear(future, state.now.clock_ms[0])
+    events.seed[0] = rollouts.trials.seed[row]
+    events.end_ms[0] = state.now.clock_ms[0] + rollouts.assumed.horizon_ms[0]
+    events.num_moves[0] = 0
+    events.num_tasks[0] = 0
+    events.stall_count[0] = -1
+    events.next_fault_ms[0] = _NEVER
+    state.now.job_ms[0] = 0
+    _redraw_stages(state, future, tables, rollouts.assumed)
+    _redraw_running(state, future, tables)
+    _redraw_arrivals(state, future, tables, rollouts.assumed)
+
+
+@kernel
+def begin_rollout(simulation, rollouts, row):  # type: ignore[no-untyped-def]
+    """Begin a rollout in Decima's world with its decision.
+
+    Args:
+        simulation: the run (Simulation); overwritten.
+        rollouts: Rollouts; read only.
+        row: the trial.
+
+    Returns:
+        The Status after the decision.
+    """
+    state, future, tables = simulation
+    trials = rollouts.trials
+    begin_trial(simulation, rollouts, row)
+    # Finds the next event besides those of executors. The round that is due stays due.
+    resume(state, future, tables)
+    return step(
+        state,
+        future,
+        tables,
+        trials.stage[row],
+        trials.limit[row],
+        trials.executor_class[row],
+        trials.hold_ms[row],
+    )
+
+
+@kernel
+def end_rollout(simulation, trials, row, status):  # type: ignore[no-untyped-def]
+    """Write what came of a rollout.
+
+    Args:
+        simulation: the run.
+        trials: Trials; written.
+        row: the trial.
+        status: the Status in which the run stopped.
+    """
+    state = simulation.state
+    trials.status[row] = status
+    trials.job_ms[row] = state.now.job_ms[0] + _left_job_ms(simulation.state, simulation.future)
+
+
+@inlined
+def _real_remaining_ms(state, future, job):  # type: ignore[no-untyped-def]
+    """Work of the job's tasks that have not started, as they were drawn."""
+    return state.jobs.remaining_ms[job] / future.knowledge[job]
+
+
+@kernel
+def _left_job_ms(state, future):  # type: ignore[no-untyped-def]
+    """The time that the jobs in the system still need, summed over the jobs.
+
+    It is what they would need if the whole cluster served one after another, the least remaining
+    work first.
+
+    Returns:
+        A time in ms, float64.
+    """
+    now = state.now
+    total_ms = 0.0
+    for position in range(now.num_active[0]):
+        own_ms = _real_remaining_ms(state, future, state.active[position])
+        total_ms += own_ms
+        # Of two jobs, the one with more work waits for the other.
+        for other in range(position):
+            total_ms += min(own_ms, _real_remaining_ms(state, future, state.active[other]))
+    return total_ms / max(1, now.num_executors[0])
+
+
+_REVEAL = int(Followup.REVEAL_STAGE)
+_COMPLETE = int(Followup.COMPLETE_STAGE)
+
+
+@kernel
+def _copy_past(view, state):  # type: ignore[no-untyped-def]
+    """Copy the jobs that have left the system: policies look at their durations."""
+    for job in range(view.now.num_jobs[0]):
+        if view.jobs.completion_ms[job] != NOT_YET:
+            copy_job(view, state, job)
+
+
+@kernel
+def _follow_up_roots(state, future, tables, job):  # type: ignore[no-untyped-def]
+    """Queue the job's stages without parents that have not appeared, in Spark's order."""
+    profile = state.jobs.profile[job]
+    start = state.jobs.stage_start[job]
+    num_stages = state.jobs.num_stages[job]
+    if profile == NO_PROFILE or num_stages_of(tables, profile) != num_stages:
+        for stage in range(start, start + num_stages):
+            _reveal_later(state, future, stage)
+        return
+    for row in range(tables.job_first_root[profile], tables.job_first_root[profile + 1]):
+        _reveal_later(state, future, start + tables.roots[row])
+
+
+@inlined
+def _reveal_later(state, future, stage):  # type: ignore[no-untyped-def]
+    """Queue a stage that may appear but has not."""
+    is_ready = state.stages.num_parents_unfinished[stage] == 0
+    if is_ready and state.stages.num_parents_unsaturated[stage] > 0:
+        follow_up(future, _REVEAL, stage)
+
+
+@kernel
+def _follow_up_pending(state, future, tables):  # type: ignore[no-untyped-def]
+    """Queue what is about to happen at the present time: stages that appear or are complete.
+
+    Tasks whose attempt has just failed, which the scheduler is about to learn, are to start again.
+    """
+    future.events.first_followup[0] = 0
+    future.events.num_followups[0] = 0
+    stages = state.stages
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        _follow_up_roots(state, future, tables, job)
+        start = state.jobs.stage_start[job]
+        for stage in range(start, start + state.jobs.num_stages[job]):
+            known = stages.num_bound[stage] + stages.num_finished[stage]
+            if stages.num_started[stage] > known:
+                change_pending(state, stage, stages.num_started[stage] - known)
+            if (
+                stages.num_finished[stage] == stages.num_tasks[stage]
+                and stages.frontier_rank[stage] != COMPLETE_RANK
+            ):
+                follow_up(future, _COMPLETE, stage)
+
+
+@kernel
+def _bring_forward(state, stage, limit):  # type: ignore[no-untyped-def]
+    """Change the orders in the tables: the stage comes before all others.
+
+    Args:
+        state: its orders are changed.
+        stage: row of the stage.
+        limit: most of its tasks that may run.
+    """
+    least = 0.0
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        start = state.jobs.stage_start[job]
+        for other in range(start, start + state.jobs.num_stages[job]):
+            least = min(least, state.job_orders.tier[job] + state.stage_orders.tier[other])
+    job = state.stages.job[stage]
+    # Twice the smallest tier is smaller than it, however large the numbers are.
+    state.stage_orders.tier[stage] = 2.0 * least - 1.0 - state.job_orders.tier[job]
+    state.stage_orders.limit[stage] = limit
+
+
+@kernel
+def _copy_orders(orders, state):  # type: ignore[no-untyped-def]
+    """Copy orders into the tables, with no job in the contest yet."""
+    state.contest[:] = NO_JOB
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        init_contender(state, job)
+        state.job_orders[job] = orders.jobs[job]
+        start = state.jobs.stage_start[job]
+        for stage in range(start, start + state.jobs.num_stages[job]):
+            state.stage_orders[stage] = orders.stages[stage]
+    for pool in range(orders.pools.shape[0]):
+        state.pools[pool] = orders.pools[pool]
+    state.now.num_pools[0] = orders.pools.shape[0]
+    state.now.wake_ms[0] = orders.wake_ms[0]
+
+
+@kernel
+def _copy_virtual_run(view, source, target):  # type: ignore[no-untyped-def]
+    """Copy a virtual run of the observed jobs; the target may have more room."""
+    target.now[0] = source.now[0]
+    for job in range(min(view.now.num_jobs[0], source.jobs.shape[0])):
+        target.jobs[job] = source.jobs[job]
+    for stage in range(min(view.now.num_stages[0], source.stages.shape[0])):
+        target.stages[stage] = source.stages[stage]
+
+
+@kernel
+def begin_order_rollout(simulation, rollouts, row, virtual):  # type: ignore[no-untyped-def]
+    """Begin a rollout in the world of cores with its orders.
+
+    Args:
+        simulation: the run (Simulation); overwritten.
+        rollouts: Rollouts; read only.
+        row: the trial.
+        virtual: the virtual run (VirtualRun) with which the policy goes on; overwritten.
+
+    Returns:
+        The Status after the orders.
+    """
+    state, future, tables = simulation
+    trials = rollouts.trials
+    begin_trial(simulation, rollouts, row)
+    _copy_past(rollouts.observation, state)
+    _copy_virtual_run(rollouts.observation, rollouts.memory, virtual)
+    # The rollout's cluster keeps its present size, and has no guard: an observation does not show
+    # the guard's virtual run.
+    state.now.is_elastic[0] = 0
+    state.now.guard[0] = 0.0
+    _copy_orders(rollouts.orders, state)
+    if trials.stage[row] != NO_STAGE:
+        _bring_forward(state, trials.stage[row], trials.limit[row])
+    _follow_up_pending(state, future, tables)
+    status = follow_orders(state, future, tables)
+    # The orders in question hold until the next plan, which need not write all of the table.
+    if trials.stage[row] != NO_STAGE:
+        state.stage_orders[trials.stage[row]] = rollouts.orders.stages[trials.stage[row]]
+    return status

@@ -1,0 +1,1 @@
+"""The tuned rule of Decima's world."""

@@ -1,0 +1,652 @@
+"""The compiled rule: a function of the observation, the rule's parameters and the solo curves.
+
+Every job has a price of executors. Its cap is the number p of executors that minimises
+T(p) (1 + price p), where T(p) is its solo duration on p executors. Jobs are served by score,
+smallest first, up to their caps. Executors that are left over may exceed the caps ("spill").
+
+With several executor classes, a stage takes executors of the smallest class that it may use. A
+class that is larger than necessary is borrowed. Whether a stage may borrow depends on its job, on
+the number of jobs in the system and on the demand of other stages for such executors.
+
+The rule can keep some executors idle in reserve for future jobs. It can also withhold executors
+from a stage whose parents still run, because executors that wait there cannot work for other jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from parcae.base.compiled.kernels import inlined, kernel
+from parcae.base.texts import MS_PER_S
+from parcae.cluster.kernels.tables import (
+    demand,
+    first_schedulable,
+    is_runnable,
+    is_schedulable,
+    may_idle,
+    num_held,
+    wait_ms,
+)
+from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_PROFILE, NO_STAGE
+from parcae.decima.kernels.classes import class_size, oversize, own_class, quarter_of
+from parcae.decima.rollouts.kernels import begin_rollout, end_rollout
+from parcae.simulation.future import Status
+from parcae.simulation.kernels.event_loop import start, step
+from parcae.simulation.kernels.playing import simulation_of
+
+
+class RuleParameter(IntEnum):
+    """Indices of the rule's parameters. A parameter of 0 switches its term off.
+
+    The parameters of a group are summed, each multiplied ("x") by its feature. "Mean work" is the
+    mean work of the workload's jobs.
+    """
+
+    # The price of executors, which determines a job's cap: log of the price of the whole cluster.
+    PRICE = 0  # constant
+    PRICE_JOBS = 1  # x log(jobs in the system)
+    PRICE_OPEN = 2  # x log(jobs that want executors)
+    PRICE_REMAINING = 3  # x log(the job's remaining work / mean work)
+    PRICE_WORK = 4  # x log(the job's total work / mean work)
+    PRICE_TOTAL = 5  # x log(remaining work of all jobs / mean work)
+    PRICE_STARTED = 6  # x share of the job's work that has started
+    # The score of a job, added to log(remaining work); the smallest is served first.
+    SCORE_WORK = 7  # x log(total work)
+    SCORE_STRETCH = 8  # x log(solo duration at the cap / mean work)
+    SCORE_CAP = 9  # x log(cap)
+    SCORE_HELD = 10  # x held / cap
+    # Factors on the cap.
+    LOCAL_CAP = 11  # log of (cap for executors that the job already has / cap)
+    JOIN_CAP = 12  # log of (cap for executors from elsewhere / cap)
+    SPILL = 13  # log of (cap for executors that no job below its cap can use / cap)
+    SPILL_JOBS = 14  # the same, x log(jobs in the system)
+    # When executors move to another job.
+    LOCAL_SCORE = 15  # how much smaller another job's score must be to take the job's executors
+    # log of (remaining work per executor that a job must have for an executor to move to it /
+    # (mean work / 1000))
+    WORTH = 16
+    # The score of a stage, added to log(downstream work); the largest is served first.
+    STAGE_RUNNABLE = 17  # added if the stage is runnable
+    STAGE_TASK = 18  # x log(duration of its tasks)
+    STAGE_DEMAND = 19  # x log(executors that it can take)
+    # One more term of the price.
+    PRICE_CLUSTER = 20  # x log(executors of the cluster / 50)
+    # Executor classes: a stage may take an executor larger than it needs if the sum is <= 0.
+    BORROW = 21  # constant
+    BORROW_REMAINING = 22  # x log(the job's remaining work / mean work)
+    BORROW_JOBS = 23  # x log(jobs in the system)
+    # x log(demand of stages that need such a large executor / offered executors of the class)
+    BORROW_WAITING = 24
+    BORROW_SIZE = 25  # x log(size of the executor / size of the smallest that fits)
+    # The choice of a class, added to -log(size): x log(share of the class that is offered).
+    CLASS_OFFERED = 26
+    # The score of a job: x log(size of the class it would get / size of the smallest that fits).
+    SCORE_OVERSIZE = 27
+    STAGE_OVERSIZE = 28  # the same for the score of a stage
+    # The reserve: tenths of the executors that fit a stage which stay idle, if the sum is > 0. Only
+    # executors of the global pool can be reserved.
+    RESERVE = 29  # constant
+    RESERVE_REMAINING = 30  # x log(the job's remaining work / mean work)
+    # A stage whose parents still run gets executors if the sum is <= 0.
+    AHEAD = 31  # constant
+    AHEAD_WAIT = 32  # x log(longest task of its parents that are not complete, in s)
+
+
+NUM_PARAMETERS = len(RuleParameter)
+#: The parameters about executor classes. They have no effect on a cluster with a single class.
+CLASS_PARAMETERS = range(RuleParameter.BORROW, RuleParameter.RESERVE)
+#: Number of parameters of earlier versions: before executor classes, and before the reserve.
+EARLIER_COUNTS = (CLASS_PARAMETERS.start, CLASS_PARAMETERS.stop)
+
+
+@inlined
+def _num_waiting(view, facts, smallest, executor_class):  # type: ignore[no-untyped-def]
+    """Demand of stages that need more than the class `smallest`, but not more than this class."""
+    low = quarter_of(view, smallest)
+    high = quarter_of(view, executor_class)
+    queue = facts.waiting
+    count = queue.medium if low < 1 <= high else 0
+    count += queue.large if low < 2 <= high else 0
+    return count + (queue.largest if low < 3 <= high else 0)
+
+
+@inlined
+def _may_borrow(view, rule, facts, job, smallest, executor_class):  # type: ignore[no-untyped-def]
+    """Whether the job may take an executor of a class larger than the stage's smallest class."""
+    theta = rule.theta
+    offered = view.source_count[executor_class]
+    remaining_ms = max(1.0, view.jobs.remaining_ms[job])
+    reluctance = theta[RuleParameter.BORROW] + theta[RuleParameter.BORROW_JOBS] * facts.log_jobs
+    if theta[RuleParameter.BORROW_REMAINING] != 0.0:
+        reluctance += theta[RuleParameter.BORROW_REMAINING] * math.log(
+            remaining_ms / rule.mean_work_ms[0]
+        )
+    if theta[RuleParameter.BORROW_WAITING] != 0.0:
+        wanted = _num_waiting(view, facts, smallest, executor_class)
+        reluctance += theta[RuleParameter.BORROW_WAITING] * math.log(
+            (1.0 + wanted) / (1.0 + offered)
+        )
+    if theta[RuleParameter.BORROW_SIZE] != 0.0:
+        reluctance += theta[RuleParameter.BORROW_SIZE] * math.log(
+            class_size(view, executor_class) / class_size(view, smallest)
+        )
+    return reluctance <= 0.0
+
+
+@kernel
+def class_for(view, rule, facts, stage):  # type: ignore[no-untyped-def]
+    """Return the offered class that the rule chooses for the stage; ANY_CLASS if it may take none.
+
+    Args:
+        view: the observation.
+        rule: Rule.
+        facts: SystemFacts.
+        stage: row of the stage.
+    """
+    if view.classes.shape[0] == 1:
+        return 0
+    best = ANY_CLASS
+    best_value = -math.inf
+    smallest = own_class(view, stage)
+    theta = rule.theta
+    for c in range(view.classes.shape[0]):
+        offered = view.source_count[c]
+        if offered == 0 or not (view.stages.fits[stage] >> c) & 1:
+            continue
+        if class_size(view, c) > class_size(view, smallest) and not _may_borrow(
+            view, rule, facts, view.stages.job[stage], smallest, c
+        ):
+            continue
+        value = theta[RuleParameter.CLASS_OFFERED] * math.log(
+            offered / view.classes.num_executors[c]
+        ) - math.log(class_size(view, c))
+        if value > best_value:
+            best = c
+            best_value = value
+    return best
+
+
+@inlined
+def command_class(view, rule, facts, stage):  # type: ignore[no-untyped-def]
+    """Return the class for a decision about the stage.
+
+    This is ANY_CLASS (best-fitting executors first) if the parameters restrict no class.
+
+    Args:
+        view: the observation.
+        rule: Rule.
+        facts: SystemFacts.
+        stage: row of the stage.
+    """
+    theta = rule.theta
+    is_plain = view.classes.shape[0] == 1
+    if not is_plain:
+        is_plain = True
+        for parameter in range(RuleParameter.BORROW, RuleParameter.SCORE_OVERSIZE):
+            is_plain = is_plain and theta[parameter] == 0.0
+    return ANY_CLASS if is_plain else class_for(view, rule, facts, stage)
+
+
+@inlined
+def wants_offered(view, job):  # type: ignore[no-untyped-def]
+    """Whether an offered executor is large enough for a schedulable stage of the job."""
+    return view.classes.shape[0] == 1 or first_schedulable(view, job) != NO_STAGE
+
+
+@inlined
+def _may_go_ahead(view, rule, stage):  # type: ignore[no-untyped-def]
+    """Whether executors may go to the stage now: it is runnable, or the wait is short enough.
+
+    The wait lasts until the tasks of the stage's parents finish.
+    """
+    theta = rule.theta
+    if is_runnable(view, stage) or (
+        theta[RuleParameter.AHEAD] <= 0.0 and theta[RuleParameter.AHEAD_WAIT] == 0.0
+    ):
+        return True
+    return (
+        theta[RuleParameter.AHEAD]
+        + theta[RuleParameter.AHEAD_WAIT] * math.log(max(1.0, wait_ms(view, stage)) / MS_PER_S)
+        <= 0.0
+    )
+
+
+@kernel
+def best_stage(view, rule, facts, job, binds):  # type: ignore[no-untyped-def]
+    """Return the job's schedulable stage with the best score, or NO_STAGE.
+
+    Args:
+        view: the observation.
+        rule: Rule.
+        facts: SystemFacts.
+        job: row of the job.
+        binds: whether to skip stages to which the rule would give no executor now.
+    """
+    best = NO_STAGE
+    best_score = -math.inf
+    theta = rule.theta
+    stages = view.stages
+    if view.jobs.num_schedulable[job] == 0:
+        return best
+    first = view.jobs.stage_start[job]
+    for stage in range(first, first + view.jobs.num_stages[job]):
+        if not is_schedulable(view, stage) or (binds and not _may_go_ahead(view, rule, stage)):
+            continue
+        executor_class = class_for(view, rule, facts, stage)
+        if executor_class == ANY_CLASS and binds:
+            continue
+        value = theta[RuleParameter.STAGE_OVERSIZE] * oversize(view, stage, executor_class) + (
+            math.log(1.0 + stages.downstream_ms[stage])
+            + theta[RuleParameter.STAGE_TASK] * math.log(1.0 + stages.task_ms[stage])
+            + theta[RuleParameter.STAGE_DEMAND] * math.log(max(1, demand(view, stage)))
+        )
+        if is_runnable(view, stage):
+            value += theta[RuleParameter.STAGE_RUNNABLE]
+        if value > best_score:
+            best = stage
+            best_score = value
+    return best
+
+
+#: Cluster size for which the term PRICE_CLUSTER is 0.
+_USUAL_CLUSTER = 50.0
+
+
+class Rule(NamedTuple):
+    """What the rule needs besides the observation: parameters, and solo curves (`SoloCurves`)."""
+
+    theta: Any  # float64[NUM_PARAMETERS]
+    levels: Any  # int64[num_levels]
+    stretch: Any  # float64[num_profiles + 1, num_levels]
+    mean_work_ms: Any  # float64[1]
+
+
+class WaitingDemand(NamedTuple):
+    """Number of executors that schedulable stages can take, by the size that the stages need.
+
+    Each field counts stages whose smallest fitting class is in one quarter of the classes by size.
+    """
+
+    small: Any
+    medium: Any
+    large: Any
+    largest: Any
+
+
+class SystemFacts(NamedTuple):
+    """Features that all jobs share at one decision."""
+
+    log_jobs: Any  # log of the number of jobs in the system
+    log_open: Any  # log of the number of jobs that have an unsaturated stage
+    log_total: Any  # log of (remaining work of all jobs / mean work)
+    log_cluster: Any  # log of (number of executors / 50)
+    waiting: Any  # WaitingDemand; zeros if the rule's parameters do not use it
+
+
+@inlined
+def system_facts(view, rule):  # type: ignore[no-untyped-def]
+    """Return the features that all jobs share. Arguments: the observation, and the Rule."""
+    total_ms = 0.0
+    for position in range(view.now.num_active[0]):
+        total_ms += view.jobs.remaining_ms[view.active[position]]
+    return SystemFacts(
+        math.log(max(1, view.now.num_active[0])),
+        math.log(max(1, view.now.num_open[0])),
+        math.log(max(1.0, total_ms) / rule.mean_work_ms[0]),
+        math.log(view.now.num_executors[0] / _USUAL_CLUSTER),
+        waiting_demand(view, rule),
+    )
+
+
+@inlined
+def curve_row(rule, view, job):  # type: ignore[no-untyped-def]
+    """Return the job's row of the solo curves; the last row if the profile does not know the job.
+
+    Args:
+        rule: Rule.
+        view: the observation.
+        job: row of the job in the cluster's tables.
+    """
+    profile = view.jobs.profile[job]
+    if profile == NO_PROFILE or profile >= rule.stretch.shape[0] - 1:
+        return rule.stretch.shape[0] - 1
+    return profile
+
+
+@inlined
+def best_level(rule, row, price):  # type: ignore[no-untyped-def]
+    """Return the column of the level p that minimises T(p) (1 + price p / cluster size).
+
+    Args:
+        rule: Rule.
+        row: the job's row of the solo curves.
+        price: price of the whole cluster (without unit).
+    """
+    best = 0
+    best_cost = math.inf
+    levels = rule.levels
+    scale = price / levels[levels.shape[0] - 1]
+    for column in range(levels.shape[0]):
+        cost = rule.stretch[row, column] * (1.0 + scale * levels[column])
+        if cost < best_cost:
+            best = column
+            best_cost = cost
+    return best
+
+
+@inlined
+def log_price(view, rule, facts, job):  # type: ignore[no-untyped-def]
+    """Return the log of the price of the whole cluster for a job.
+
+    Args:
+        view: the observation.
+        rule: Rule.
+        facts: SystemFacts.
+        job: row of the job.
+    """
+    theta = rule.theta
+    mean_ms = rule.mean_work_ms[0]
+    work_ms = max(1.0, view.jobs.work_ms[job])
+    remaining_ms = max(1.0, view.jobs.remaining_ms[job])
+    return (
+        theta[RuleParameter.PRICE]
+        + theta[RuleParameter.PRICE_JOBS] * facts.log_jobs
+        + theta[RuleParameter.PRICE_OPEN] * facts.log_open
+        + theta[RuleParameter.PRICE_REMAINING] * math.log(remaining_ms / mean_ms)
+        + theta[RuleParameter.PRICE_WORK] * math.log(work_ms / mean_ms)
+        + theta[RuleParameter.PRICE_TOTAL] * facts.log_total
+        + theta[RuleParameter.PRICE_STARTED] * (1.0 - remaining_ms / work_ms)
+        + theta[RuleParameter.PRICE_CLUSTER] * facts.log_cluster
+    )
+
+
+@inlined
+def cap_level(view, rule, facts, job):  # type: ignore[no-untyped-def]
+    """Return the column of the level that is the job's cap.
+
+    Args:
+        view: the observation.
+        rule: Rule.
+        facts: SystemFacts.
+        job: row of the job.
+    """
+    price = math.exp(min(30.0, max(-30.0, log_price(view, rule, facts, job))))
+    return best_level(rule, curve_row(rule, view, job), price)
+
+
+@inlined
+def score(view, rule, job, column, held):  # type: ignore[no-untyped-def]
+    """Return the job's score; the job with the smallest score is served first.
+
+    Args:
+        view: the observation.
+        rule: Rule.
+        job: row of the job.
+        column: column of the job's cap (see `cap_level`).
+        held: number of executors that the job holds.
+    """
+    theta = rule.theta
+    mean_ms = rule.mean_work_ms[0]
+    cap = rule.levels[column]
+    work_ms = max(1.0, view.jobs.work_ms[job])
+    solo_ms = work_ms * rule.stretch[curve_row(rule, view, job), column]
+    return (
+        math.log(max(1.0, view.jobs.remaining_ms[job]) / mean_ms)
+        + theta[RuleParameter.SCORE_WORK] * math.log(work_ms / mean_ms)
+        + theta[RuleParameter.SCORE_STRETCH] * math.log(solo_ms / mean_ms)
+        + theta[RuleParameter.SCORE_CAP] * math.log(cap)
+        + theta[RuleParameter.SCORE_HELD] * held / cap
+    )
+
+
+@kernel
+def waiting_demand(view, rule):  # type: ignore[no-untyped-def]
+    """Return the WaitingDemand of all jobs' schedulable stages.
+
+    Visits all stages of all jobs, so it is computed only if the rule's parameters use it.
+    """
+    small = 0
+    medium = 0
+    large = 0
+    largest = 0
+    if view.classes.shape[0] == 1 or rule.theta[RuleParameter.BORROW_WAITING] == 0.0:
+        return WaitingDemand(small, medium, large, largest)
+    stages = view.stages
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        if view.jobs.num_schedulable[job] == 0:
+            continue
+        for stage in range(
+            view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
+        ):
+            if stages.is_saturated[stage] or stages.num_parents_unsaturated[stage] > 0:
+                continue
+            quarter = quarter_of(view, own_class(view, stage))
+            wanted = demand(view, stage)
+            small += wanted if quarter == 0 else 0
+            medium += wanted if quarter == 1 else 0
+            large += wanted if quarter == 2 else 0
+            largest += wanted if quarter == 3 else 0
+    return WaitingDemand(small, medium, large, largest)
+
+
+#: Largest share of the executors that may be kept in reserve.
+_LARGEST_RESERVE = 0.9
+
+
+@inlined
+def _scaled_cap(cap, log_factor):  # type: ignore[no-untyped-def]
+    """The cap times a factor, rounded, at least 1."""
+    return max(1, math.floor(cap * math.exp(log_factor) + 0.5))
+
+
+@inlined
+def _is_worth_moving(view, rule, stage):  # type: ignore[no-untyped-def]
+    """Whether the stage's job has enough work left for an executor to move to it."""
+    theta = rule.theta
+    job = view.stages.job[stage]
+    work_ms = view.jobs.remaining_ms[job] / (1 + num_held(view, job))
+    return work_ms >= rule.mean_work_ms[0] * 1e-3 * math.exp(theta[RuleParameter.WORTH])
+
+
+@inlined
+def _num_spare(view, rule, stage):  # type: ignore[no-untyped-def]
+    """How many offered executors the stage may take, so that its reserve stays idle.
+
+    The reserve applies to the global pool only. Executors that idle in a job's pool stay there, and
+    no other job could use them.
+    """
+    theta = rule.theta
+    job = view.stages.job[stage]
+    tenths = theta[RuleParameter.RESERVE]
+    if theta[RuleParameter.RESERVE_REMAINING] != 0.0:
+        tenths += theta[RuleParameter.RESERVE_REMAINING] * math.log(
+            max(1.0, view.jobs.remaining_ms[job]) / rule.mean_work_ms[0]
+        )
+    if tenths <= 0.0 or view.now.source_job[0] != NO_JOB:
+        return view.now.num_executors[0]
+    num_fitting = 0
+    num_free = 0
+    for c in range(view.classes.shape[0]):
+        if (view.stages.fits[stage] >> c) & 1:
+            num_fitting += view.classes.num_executors[c]
+            num_free += view.source_count[c]
+    return num_free - math.ceil(num_fitting * min(_LARGEST_RESERVE, 0.1 * tenths))
+
+
+@kernel
+def _first_below(view, rule, facts, log_factor):  # type: ignore[no-untyped-def]
+    """Find the job with the best score among those below their caps, scaled by exp(log_factor).
+
+    Returns (its stage or NO_STAGE, number of executors that it may take, score).
+    """
+    best = NO_STAGE
+    best_room = 0
+    best_score = math.inf
+    can_gain = rule.theta[RuleParameter.SCORE_OVERSIZE] < 0.0
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        if view.jobs.num_schedulable[job] == 0 or not wants_offered(view, job):
+            continue
+        held = num_held(view, job)
+        column = cap_level(view, rule, facts, job)
+        room = _scaled_cap(rule.levels[column], log_factor) - held
+        if room <= 0:
+            continue
+        value = score(view, rule, job, column, held)
+        # The class can improve the score only if its parameter is negative; otherwise a job with a
+        # worse score needs no further computation.
+        if value >= best_score and not can_gain:
+            continue
+        stage = best_stage(view, rule, facts, job, True)
+        if stage != NO_STAGE and (
+            job == view.now.source_job[0] or _is_worth_moving(view, rule, stage)
+        ):
+            room = min(room, _num_spare(view, rule, stage))
+            if room <= 0:
+                continue
+            value += _score_of_class(view, rule, facts, stage)
+            if value < best_score:
+                best = stage
+                best_room = room
+                best_score = value
+    return best, best_room, best_score
+
+
+@inlined
+def _score_of_class(view, rule, facts, stage):  # type: ignore[no-untyped-def]
+    """The term of the job's score that depends on the executor class of its stage."""
+    if view.classes.shape[0] == 1 or rule.theta[RuleParameter.SCORE_OVERSIZE] == 0.0:
+        return 0.0
+    return rule.theta[RuleParameter.SCORE_OVERSIZE] * oversize(
+        view, stage, class_for(view, rule, facts, stage)
+    )
+
+
+@inlined
+def _decision_for(view, rule, facts, stage, room):  # type: ignore[no-untyped-def]
+    """The decision that gives the stage up to `room` executors of the class the rule chooses."""
+    executor_class = command_class(view, rule, facts, stage)
+    num_offered = view.now.num_source[0]
+    if executor_class != ANY_CLASS:
+        num_offered = view.source_count[executor_class]
+    return stage, min(room, num_offered), executor_class, 0
+
+
+@kernel
+def decide(view, rule):  # type: ignore[no-untyped-def]
+    """Return the rule's decision for one scheduling event, as (stage, limit, executor class, hold).
+
+    NO_STAGE lets all offered executors idle. Arguments: the observation, and the Rule.
+    """
+    now = view.now
+    theta = rule.theta
+    source = view.now.source_job[0]
+    if now.num_schedulable[0] == 0:
+        return NO_STAGE, now.num_source[0], ANY_CLASS, 0
+    facts = system_facts(view, rule)
+    stage, room, best = _first_below(view, rule, facts, theta[RuleParameter.JOIN_CAP])
+    # Executors of a job stay with it unless another job's score is smaller by LOCAL_SCORE.
+    if source != NO_JOB and view.jobs.num_schedulable[source] > 0:
+        column = cap_level(view, rule, facts, source)
+        held = num_held(view, source)
+        local_room = _scaled_cap(rule.levels[column], theta[RuleParameter.LOCAL_CAP]) - held
+        local = best_stage(view, rule, facts, source, True) if local_room > 0 else NO_STAGE
+        if local != NO_STAGE:
+            value = score(view, rule, source, column, held) + _score_of_class(
+                view, rule, facts, local
+            )
+            if stage == NO_STAGE or value - theta[RuleParameter.LOCAL_SCORE] <= best:
+                return _decision_for(view, rule, facts, local, local_room)
+    if stage == NO_STAGE:
+        stage, room, best = _first_below(
+            view,
+            rule,
+            facts,
+            theta[RuleParameter.SPILL] + theta[RuleParameter.SPILL_JOBS] * facts.log_jobs,
+        )
+    if stage != NO_STAGE:
+        return _decision_for(view, rule, facts, stage, room)
+    if may_idle(view):
+        return NO_STAGE, now.num_source[0], ANY_CLASS, 0
+    return _ignoring_caps(view, rule, facts), now.num_source[0], ANY_CLASS, 0
+
+
+@kernel
+def _ignoring_caps(view, rule, facts):  # type: ignore[no-untyped-def]
+    """A stage of the job with the least remaining work, ignoring caps and restrictions on classes.
+
+    This keeps the cluster from stalling when no executor would work otherwise.
+    """
+    best = NO_STAGE
+    best_ms = math.inf
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        if view.jobs.remaining_ms[job] < best_ms:
+            stage = best_stage(view, rule, facts, job, False)
+            if stage != NO_STAGE:
+                best = stage
+                best_ms = view.jobs.remaining_ms[job]
+    return best
+
+
+_NEEDS_DECISION = int(Status.NEEDS_DECISION)
+
+
+@kernel
+def play(simulation, rule):  # type: ignore[no-untyped-def]
+    """Simulate a whole run under the rule.
+
+    Args:
+        simulation: the run (Simulation); modified in place.
+        rule: Rule.
+
+    Returns:
+        The Status in which the run stopped.
+    """
+    state, future, tables = simulation
+    return _go_on(simulation, start(state, future, tables), rule)
+
+
+@kernel
+def _go_on(simulation, status, rule):  # type: ignore[no-untyped-def]
+    """Play a run from a Status to its end. Returns the Status in which it stopped."""
+    state, future, tables = simulation
+    while status == _NEEDS_DECISION:
+        stage, limit, executor_class, hold_ms = decide(state, rule)
+        status = step(state, future, tables, stage, limit, executor_class, hold_ms)
+    return status
+
+
+@kernel
+def roll_out(simulation, rollouts, rule, first, last):  # type: ignore[no-untyped-def]
+    """Play rollouts under the policy, one after another, each after what it tries.
+
+    Args:
+        simulation: the run (Simulation) in which they are played; overwritten.
+        rollouts: Rollouts; their trials are written.
+        rule: Rule.
+        first: first trial.
+        last: one past the last trial.
+    """
+    for row in range(first, last):
+        status = begin_rollout(simulation, rollouts, row)
+        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, rule))
+
+
+@kernel
+def play_many(simulations, thetas, rule, first, last):  # type: ignore[no-untyped-def]
+    """Simulate the runs `first` to `last - 1` of many, each with its own parameters.
+
+    Args:
+        simulations: the runs (Simulations); modified in place.
+        thetas: float64[num_simulators, NUM_PARAMETERS].
+        rule: Rule; its solo curves are used for all runs, its parameters are not used.
+        first: first simulator to run.
+        last: one past the last simulator to run.
+    """
+    for row in range(first, last):
+        run_rule = Rule(thetas[row], rule.levels, rule.stretch, rule.mean_work_ms)
+        simulations.status[row] = play(simulation_of(simulations, row), run_rule)

@@ -1,0 +1,454 @@
+"""`parcae/Cluster-v0`: Decima's cluster as a Gymnasium environment on top of the simulator.
+
+An episode is one job sequence, a step is one decision: the stage that the offered executors go to;
+the most executors that go there; their class, if there are several classes; and how long they wait
+for the stage, if there are idle slots. Stage and limit have independent masks: every pair of
+unmasked choices can be carried out. The classes and idle slots that can be chosen depend on the
+stage.
+
+Source: Decima, section 5 (states, actions, rewards) and 7.3 (classes); Duan & Wu, section III (idle
+slots).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from parcae.base.errors import PolicyError
+from parcae.base.texts import s_from_ms
+from parcae.cluster.decision import Decision
+from parcae.cluster.kernels.tables import slot_ms
+from parcae.cluster.observation import Observation, observe
+from parcae.cluster.state import ANY_CLASS, NO_STAGE, ClusterState
+from parcae.cluster.trace import NOT_COMPLETED, Trace
+from parcae.environments.adapters import (
+    Array,
+    Arrays,
+    BoolArray,
+    EpisodeEnv,
+    EpisodeVectorEnv,
+    checked_actions,
+    checked_num_envs,
+)
+from parcae.environments.kernels.stepping import decision_of, start_many, step_many
+from parcae.environments.kernels.views import has_choice, write_view
+from parcae.environments.layout import (
+    BOUND,
+    NO_ROW,
+    ClassFeature,
+    ClusterFeature,
+    ClusterView,
+    EpisodeTables,
+    FitFeature,
+    JobFeature,
+    ShownRows,
+    SlotFeature,
+    StageFeature,
+    allocate_shown,
+    scales_of,
+)
+from parcae.environments.settings import ClusterSettings, read_cluster
+from parcae.simulation.faults import check_elastic, resolve_faults
+from parcae.simulation.future import Status
+from parcae.simulation.many import SimulatorRows
+from parcae.simulation.metrics import (
+    arrived,
+    jct_ms,
+    jct_percentiles_ms,
+    makespan_ms,
+    slowdown,
+    utilization,
+)
+from parcae.simulation.objectives import Objective
+from parcae.simulation.simulator import check_fits
+from parcae.workloads.arrivals import JobSequence
+
+Int64Array = npt.NDArray[np.int64]
+#: The policy's name in the trace of an episode.
+_POLICY = "environment"
+#: Entries of the observation that are shown only with several executor classes or with idle slots.
+_CLASS_ENTRIES = ("classes", "stage_fit", "class_mask")
+_SLOT_ENTRIES = ("stage_slot", "slot_mask")
+
+
+class ClusterEpisodes:
+    """Episodes of the cluster, several side by side.
+
+    Args:
+        count: number of episodes.
+        settings: the settings of all of them.
+        copies: whether every step's observations are new arrays; if not, the next step writes over
+            them.
+
+    Raises:
+        ConfigError: an unknown workload, parallelism model or arrival process, or losses of
+            executors on an elastic cluster.
+        WorkloadError: a stage fits no executor class.
+    """
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+
+    def __init__(self, count: int, settings: ClusterSettings, *, copies: bool = True) -> None:
+        self.count = count
+        self.copies = copies
+        self.settings = settings
+        self.workload = settings.load()
+        settings.sequence(self.workload, 0)  # raises now if the arrivals are invalid
+        # Check the demands of every job of the workload, not only of those that the first seed
+        # draws.
+        every_job = np.arange(len(self.workload.jobs))
+        check_fits(JobSequence(self.workload, every_job, 0 * every_job), settings.cluster)
+        faults = resolve_faults(settings.cluster.faults, self.workload)
+        if settings.cluster.elastic is not None:
+            check_elastic(faults)
+        self.scales = scales_of(self.workload, settings.cluster.classes)
+        jobs = self.workload.jobs
+        largest_job = max(len(job.stages) for job in jobs)
+        most_edges = max(sum(len(stage.parents) for stage in job.stages) for job in jobs)
+        self.max_jobs = min(settings.max_jobs or settings.num_jobs, settings.num_jobs)
+        all_stages = self.max_jobs * largest_job
+        self.max_stages = min(settings.max_stages or all_stages, all_stages)
+        executors = settings.cluster.total_executors
+        num_limits = settings.num_limits or executors
+        # Evenly spaced limits, rounded up; the last one is all executors.
+        self.levels = -(-executors * np.arange(1, num_limits + 1) // num_limits)
+        self.num_classes = len(settings.cluster.classes) if len(settings.cluster.classes) > 1 else 0
+        num_stages = settings.num_jobs * largest_job
+        self._allocate(max(1, self.max_jobs * most_edges), num_stages)
+        self.simulators = SimulatorRows(
+            count,
+            self.workload,
+            settings.cluster,
+            num_jobs=settings.num_jobs,
+            num_stages=num_stages,
+            num_edges=settings.num_jobs * most_edges,
+            num_tasks=settings.num_jobs * max(job.num_tasks for job in jobs),
+        )
+        self.observation_space, self.action_space = self._spaces()
+
+    def _allocate(self, max_edges: int, num_stages: int) -> None:
+        """Allocate the arrays of the observations and find out which choices an action has."""
+        n = self.count
+        num_classes = self.num_classes
+        self._sizes = np.array(
+            [self.max_stages + 1, len(self.levels), num_classes + 1, self.settings.idle_lengths + 1]
+        )
+        is_chosen = [True, True, num_classes > 0, self.settings.idle_lengths > 0]
+        # The choices that an action has.
+        self._columns = np.flatnonzero(is_chosen)
+        hidden = (_CLASS_ENTRIES if num_classes == 0 else ()) + (
+            _SLOT_ENTRIES if self.settings.idle_lengths == 0 else ()
+        )
+        self._entries = [name for name in ClusterView._fields if name not in hidden]
+        self._views = self._allocate_views(max_edges)
+        num_jobs = self.settings.num_jobs
+        self._shown = allocate_shown(n, self.max_jobs, self.max_stages, num_jobs, num_stages)
+        self.seeds = [0] * n
+        # Clusters that are stepped elsewhere and shown in place of an episode's own.
+        self._followed: dict[int, Observation] = {}
+        self._num_masked = np.zeros(n, np.int64)
+        self._rewarded_s = np.zeros(n)
+
+    @property
+    def _tables(self) -> EpisodeTables:
+        """The tables, as kernels take them."""
+        return EpisodeTables(
+            self.simulators.simulations,
+            self._shown,
+            self._views,
+            self._num_masked,
+            self._rewarded_s,
+            self.levels,
+            self.scales,
+            self.settings.objective is Objective.MAKESPAN,
+        )
+
+    def _allocate_views(self, max_edges: int) -> ClusterView:
+        """Allocate the arrays of the observations."""
+        n = self.count
+        num_rows = self.max_stages
+        num_classes = self.num_classes
+        return ClusterView(
+            stages=np.zeros((n, num_rows, len(StageFeature)), np.float32),
+            stage_job=np.full((n, num_rows), NO_ROW, np.int32),
+            edges=np.full((n, max_edges, 2), NO_ROW, np.int32),
+            jobs=np.zeros((n, self.max_jobs, len(JobFeature)), np.float32),
+            cluster=np.zeros((n, len(ClusterFeature)), np.float32),
+            classes=np.zeros((n, num_classes, len(ClassFeature)), np.float32),
+            stage_fit=np.zeros((n, num_rows, len(FitFeature) + num_classes), np.float32),
+            stage_slot=np.zeros((n, num_rows, len(SlotFeature)), np.float32),
+            class_mask=np.zeros((n, num_rows + 1, num_classes + 1), np.bool_),
+            slot_mask=np.zeros((n, num_rows + 1, self.settings.idle_lengths + 1), np.bool_),
+            action_mask=np.zeros((n, self._sizes[self._columns].sum()), np.bool_),
+        )
+
+    def _spaces(self) -> tuple[spaces.Dict, spaces.MultiDiscrete]:
+        """Return the space of the observations and that of the actions."""
+        views = self._views
+        largest_row = {"stage_job": self.max_jobs - 1, "edges": self.max_stages - 1}
+        boxes: dict[str, spaces.Space[Any]] = {}
+        for name in self._entries:
+            array = getattr(views, name)
+            if name in largest_row:  # row numbers, NO_ROW in unused rows
+                boxes[name] = spaces.Box(
+                    NO_ROW, max(0, largest_row[name]), array.shape[1:], np.int32
+                )
+            else:
+                high = 1 if array.dtype == np.bool_ else BOUND
+                boxes[name] = spaces.Box(0, high, array.shape[1:], array.dtype)
+        return spaces.Dict(boxes), spaces.MultiDiscrete(self._sizes[self._columns])
+
+    def state(self, row: int) -> ClusterState:
+        """Return the state of an episode's cluster, as views."""
+        return self.simulators.state(row)
+
+    def observe(self, row: int) -> Observation:
+        """Return what a policy sees of an episode's cluster now."""
+        return observe(self.state(row))
+
+    def sequence(self, row: int) -> JobSequence:
+        """Return the jobs of an episode that was started."""
+        return self.simulators.sequence(row)
+
+    def trace(self, row: int) -> Trace:
+        """Return the trace of an episode so far."""
+        return self.simulators.trace(row, _POLICY)
+
+    def start(self, rows: Int64Array, seeds: Sequence[int]) -> None:
+        """Begin the episodes of seeds: jobs and random draws of `parcae simulate --seed`."""
+        for row, seed in zip(rows.tolist(), seeds, strict=True):
+            self.simulators.put(row, self.settings.sequence(self.workload, seed), seed)
+            self.seeds[row] = seed
+            self._followed.pop(row, None)
+        self._check(start_many(self._tables, rows))
+
+    def step(
+        self, actions: Array, rows: Int64Array
+    ) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
+        """Apply one action in each of the given episodes; see `Episodes.step`.
+
+        The reward of an action is minus the increase of the objective up to the next decision,
+        times `reward_scale`. The first one counts the time before it, too: on an elastic cluster
+        jobs wait for the first executor.
+        """
+        choices = self._all_choices(actions, rows)
+        costs_s = np.zeros(self.count)
+        self._check(step_many(self._tables, choices, rows, costs_s))
+        acted = np.zeros(self.count, np.bool_)
+        acted[rows] = True
+        status = self.simulators.status
+        terminated = acted & (status == Status.COMPLETE)
+        truncated = acted & (status == Status.ENDED)
+        return -self.settings.reward_scale * costs_s, terminated, truncated
+
+    def _check(self, failed: int) -> None:
+        """Raise the error of a run that failed; NO_ROW if none did."""
+        if failed != NO_ROW:
+            self.simulators.check(failed)
+
+    def decision(self, row: int, action: Array) -> Decision:
+        """Return the decision that an action stands for in the present state.
+
+        A masked choice is replaced by the first unmasked one; see `decision_of`.
+
+        Raises:
+            PolicyError: the action is not in the action space.
+        """
+        actions = np.zeros((self.count, len(action)), np.asarray(action).dtype)
+        actions[row] = action
+        chosen = self._all_choices(actions, np.array([row]))[row]
+        state = self._shown_state(row)
+        shown = ShownRows(*(a[row] for a in self._shown))
+        view = ClusterView(*(a[row] for a in self._views))
+        *decision, is_masked = decision_of(state, shown, view, self.levels, chosen)
+        self._num_masked[row] += is_masked
+        return Decision(*decision)
+
+    def _shown_state(self, row: int) -> Any:
+        """Return the state that the observation was read from: its own, or a followed cluster's."""
+        return self._followed[row] if row in self._followed else self.state(row)
+
+    def _all_choices(self, actions: Array, rows: Int64Array) -> Int64Array:
+        """Return the choices of stage, limit, class and idle slot, int64[count, 4].
+
+        A choice that is not part of an action has a single value: any class, no idle slot.
+
+        Args:
+            actions: [count, number of choices].
+            rows: int64[...], the rows whose actions count.
+
+        Raises:
+            PolicyError: an action that counts is not in the action space.
+        """
+        choices = np.zeros((self.count, len(self._sizes)), np.int64)
+        choices[:, self._columns] = checked_actions(actions, rows, self.action_space, self.count)
+        return choices
+
+    def action(self, row: int, decision: Decision) -> npt.NDArray[np.int64]:
+        """Return the action that stands for a decision, e.g. one of a heuristic.
+
+        The limit and the idle slot are the first choices that are at least as large as the
+        decision's.
+
+        Example: `env.step(episodes.action(0, policy.decide(episodes.observe(0))))`.
+
+        Raises:
+            PolicyError: the stage has no row, or there are no idle slots to choose from.
+        """
+        if decision.stage == NO_STAGE:
+            return self._to_action(self.max_stages, 0, self.num_classes, 0)
+        choice = int(self._shown.row_of_stage[row, decision.stage])
+        # The row of a stage that is not shown any more stands for another one.
+        if choice == NO_ROW or int(self._shown.stages[row, choice]) != decision.stage:
+            raise PolicyError(
+                f"stage {decision.stage} is not shown; make max_jobs and max_stages larger"
+            )
+        num_offered = int(self._shown_state(row).now.num_source[0])
+        level = int(np.searchsorted(self.levels, min(decision.limit, num_offered)))
+        executor_class = (
+            self.num_classes if decision.executor_class == ANY_CLASS else decision.executor_class
+        )
+        return self._to_action(
+            choice,
+            level,
+            executor_class,
+            self._slot_length(row, decision, min(int(self.levels[level]), num_offered)),
+        )
+
+    def _to_action(self, *choices: int) -> npt.NDArray[np.int64]:
+        """Return the action with the given choices, without those that no action has."""
+        action: npt.NDArray[np.int64] = np.array(choices, np.int64)[self._columns]
+        return action
+
+    def _slot_length(self, row: int, decision: Decision, limit: int) -> int:
+        """Return the shortest idle slot that is as long as the decision's, or the longest one."""
+        if not decision.hold_ms:
+            return 0
+        num_lengths = self.settings.idle_lengths
+        state = self._shown_state(row)
+        if not num_lengths:
+            raise PolicyError(
+                f"stage {decision.stage} gets an idle slot, but the environment has none to "
+                f"choose from; set idle_lengths"
+            )
+        slots = [
+            int(slot_ms(state, decision.stage, limit, k, num_lengths))
+            for k in range(1, num_lengths + 1)
+        ]
+        return 1 + min(int(np.searchsorted(slots, decision.hold_ms)), num_lengths - 1)
+
+    def observations(self) -> Arrays:
+        """Return the observation of every episode, each [count, ...]; in new arrays if `copies`."""
+        shown = {name: getattr(self._views, name) for name in self._entries}
+        return {name: array.copy() for name, array in shown.items()} if self.copies else shown
+
+    def outcome(self, row: int) -> dict[str, float]:
+        """Return the metrics of an episode that is over.
+
+        For a job that is not complete, the time up to the end of the episode is used.
+        """
+        trace = self.trace(row)
+        has_arrived = arrived(trace)
+        (p95_ms,) = jct_percentiles_ms(trace, (95,))
+        is_unfinished = has_arrived & (trace.completion_ms == NOT_COMPLETED)
+        return {
+            "seed": self.seeds[row],
+            "average_jct_s": s_from_ms(float(jct_ms(trace)[has_arrived].mean())),
+            "p95_jct_s": s_from_ms(p95_ms),
+            "makespan_s": s_from_ms(makespan_ms(trace)),
+            "mean_slowdown": float(slowdown(trace, self.sequence(row))[has_arrived].mean()),
+            "utilization": utilization(trace),
+            "num_unfinished": int(np.count_nonzero(is_unfinished)),
+            "num_decisions": trace.num_decisions,
+            "num_masked_actions": int(self._num_masked[row]),
+        }
+
+    def follow(self, row: int, observation: Observation) -> bool:
+        """Show a cluster that is stepped elsewhere, as a policy does that was trained here.
+
+        `observations` and `decision` of the episode in this row then refer to that cluster.
+
+        Returns:
+            Whether there is a choice; where there is none, nothing is shown.
+
+        Raises:
+            PolicyError: the cluster has another number of executor classes than are shown.
+        """
+        if self.num_classes not in (0, len(observation.classes)):
+            raise PolicyError(
+                f"a cluster with {len(observation.classes)} executor class(es) cannot be shown in "
+                f"an environment with {self.num_classes}; give both the same executor_classes"
+            )
+        self._followed[row] = observation
+        if not has_choice(observation):
+            return False
+        self._make_room(len(observation.jobs), len(observation.stages))
+        shown = ShownRows(*(a[row] for a in self._shown))
+        view = ClusterView(*(a[row] for a in self._views))
+        write_view(observation, shown, view, self.levels, self.scales)
+        return True
+
+    def _make_room(self, num_jobs: int, num_stages: int) -> None:
+        """Make the tables by job and stage large enough for a followed cluster."""
+        jobs = max(num_jobs, self._shown.row_of_job.shape[1])
+        stages = max(num_stages, self._shown.row_of_stage.shape[1])
+        if (jobs, stages) == (self._shown.row_of_job.shape[1], self._shown.row_of_stage.shape[1]):
+            return
+        larger = allocate_shown(self.count, self.max_jobs, self.max_stages, jobs, stages)
+        # The rows that are in use must be known, to be cleared.
+        self._shown = larger._replace(
+            stages=self._shown.stages, jobs=self._shown.jobs, used=self._shown.used
+        )
+
+
+class ClusterEnv(EpisodeEnv):
+    """`parcae/Cluster-v0`; keyword arguments are those of `ClusterSettings` and `SimulationConfig`.
+
+    Example: `gymnasium.make("parcae/Cluster-v0", workload="tpch", num_jobs=10, executors=10,
+    moving_delay_ms=200)`.
+    """
+
+    episodes: ClusterEpisodes
+
+    def __init__(self, *, render_mode: None = None, **settings: Any) -> None:
+        super().__init__(ClusterEpisodes(1, read_cluster(settings)))
+
+
+class ClusterVectorEnv(EpisodeVectorEnv):
+    """Several `parcae/Cluster-v0` side by side.
+
+    Example: `gymnasium.make_vec("parcae/Cluster-v0", num_envs=4,
+    vectorization_mode="vector_entry_point")`.
+    """
+
+    episodes: ClusterEpisodes
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        copy: bool = True,
+        **settings: Any,
+    ) -> None:
+        """Make the environments.
+
+        Args:
+            num_envs: number of environments.
+            autoreset_mode: when the next episode begins; see `EpisodeVectorEnv`.
+            copy: whether every step's observations are new arrays; if not, the next step writes
+                over them.
+            settings: see `parcae.environments.settings.ClusterSettings`.
+
+        Raises:
+            ConfigError: an unknown or invalid setting.
+            WorkloadError: a stage fits no executor class.
+        """
+        episodes = ClusterEpisodes(checked_num_envs(num_envs), read_cluster(settings), copies=copy)
+        super().__init__(episodes, autoreset_mode)

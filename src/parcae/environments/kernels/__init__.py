@@ -1,0 +1,1 @@
+"""Compiled steps and observations of the environments."""

@@ -1,0 +1,450 @@
+"""Compiled kernels that write the observations of the cluster's environment.
+
+If there are more jobs or stages than rows, those that a decision may choose are shown first, then
+the others; within each of the two groups, earlier arrivals go first. The rows themselves are in
+order of arrival, then by stage index.
+
+An observation changes little from one decision to the next. Rows that no longer show anything are
+cleared, and logarithms are computed again only where their arguments changed.
+
+In all kernels `state` is the cluster's state (read only), `shown` a `ShownRows` and `view` a
+`ClusterView`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from parcae.base.compiled.kernels import inlined, kernel
+from parcae.cluster.kernels.tables import (
+    first_schedulable,
+    is_runnable,
+    is_schedulable,
+    may_idle,
+    pool_row,
+    relative,
+    slot_ms,
+)
+from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET
+from parcae.environments.layout import (
+    BOUND,
+    NO_ROW,
+    ClassFeature,
+    ClusterFeature,
+    FitFeature,
+    JobFeature,
+    SlotFeature,
+    StageFeature,
+)
+
+_E_CPU, _E_MEMORY, _E_EXECUTORS, _E_IDLE, _E_OFFERED = map(int, ClassFeature)
+_F_CPU, _F_MEMORY = map(int, FitFeature)
+_NUM_FITS = len(FitFeature)
+_H_HAD, _H_RUNS, _H_LEFT = map(int, SlotFeature)
+
+
+@inlined
+def _log_scaled(value, scale):  # type: ignore[no-untyped-def]
+    """Return log(1 + value / scale), clipped at BOUND."""
+    return min(math.log1p(max(0.0, value) / scale), BOUND)
+
+
+@inlined
+def _share(count, state):  # type: ignore[no-untyped-def]
+    """Return the count as a share of the cluster's executors; there may be no executor."""
+    return min(count / max(1, state.now.num_executors[0]), BOUND)
+
+
+@inlined
+def _may_choose(state, stage):  # type: ignore[no-untyped-def]
+    """Whether a decision may choose the stage now."""
+    return state.now.num_source[0] > 0 and is_schedulable(state, stage)
+
+
+@inlined
+def _is_unfinished(state, stage):  # type: ignore[no-untyped-def]
+    """Whether the stage has tasks that have not finished."""
+    return state.stages.num_finished[stage] < state.stages.num_tasks[stage]
+
+
+@kernel
+def has_choice(state):  # type: ignore[no-untyped-def]
+    """Whether a decision may choose some stage; if not, all offered executors must idle."""
+    for position in range(state.now.num_active[0]):
+        if _job_has_choice(state, state.active[position]):
+            return True
+    return False
+
+
+@inlined
+def _job_has_choice(state, job):  # type: ignore[no-untyped-def]
+    """Whether a decision may choose some stage of the job."""
+    if state.now.num_source[0] == 0 or state.jobs.num_schedulable[job] == 0:
+        return False
+    return first_schedulable(state, job) != NO_STAGE
+
+
+@kernel
+def _spare_job_rows(state, room):  # type: ignore[no-untyped-def]
+    """Return how many of `room` rows are left for jobs without a stage to choose."""
+    num_active = state.now.num_active[0]
+    if num_active <= room:
+        return room
+    num_chosen = 0
+    for position in range(num_active):
+        num_chosen += 1 if _job_has_choice(state, state.active[position]) else 0
+    return max(0, room - num_chosen)
+
+
+@kernel
+def _choose_jobs(state, shown):  # type: ignore[no-untyped-def]
+    """Assign rows to jobs, in order of arrival. Returns the number of used rows."""
+    room = shown.jobs.shape[0]
+    shows_all = state.now.num_active[0] <= room
+    spare = _spare_job_rows(state, room)
+    row = 0
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        shown.row_of_job[job] = NO_ROW
+        takes_spare = not shows_all and not _job_has_choice(state, job)
+        if row < room and (spare > 0 or not takes_spare):
+            spare -= 1 if takes_spare else 0
+            shown.jobs[row] = job
+            shown.row_of_job[job] = row
+            row += 1
+    return row
+
+
+@kernel
+def _show_all_stages(state, shown, num_jobs):  # type: ignore[no-untyped-def]
+    """Assign rows to all unfinished stages of the shown jobs. Returns the number of used rows.
+
+    There is a row for every stage, finished or not. The loop has no branch, because which stages
+    are finished cannot be predicted.
+    """
+    row = 0
+    jobs = state.jobs
+    for job_row in range(num_jobs):
+        first = jobs.stage_start[shown.jobs[job_row]]
+        for stage in range(first, first + jobs.num_stages[shown.jobs[job_row]]):
+            is_shown = int(_is_unfinished(state, stage))
+            shown.stages[row] = stage
+            shown.row_of_stage[stage] = is_shown * row + (1 - is_shown) * NO_ROW
+            row += is_shown
+    return row
+
+
+@kernel
+def _choose_stages(state, shown, num_jobs):  # type: ignore[no-untyped-def]
+    """Assign rows to the unfinished stages of the shown jobs. Returns the number of used rows."""
+    room = shown.stages.shape[0]
+    jobs = state.jobs
+    num_stages = 0
+    for job_row in range(num_jobs):
+        num_stages += jobs.num_stages[shown.jobs[job_row]]
+    if num_stages <= room:
+        return _show_all_stages(state, shown, num_jobs)
+    num_chosen = 0
+    for job_row in range(num_jobs):
+        first = jobs.stage_start[shown.jobs[job_row]]
+        for stage in range(first, first + jobs.num_stages[shown.jobs[job_row]]):
+            num_chosen += 1 if _may_choose(state, stage) else 0
+    # Rows that are left for stages that a decision may not choose.
+    spare = max(0, room - num_chosen)
+    row = 0
+    for job_row in range(num_jobs):
+        first = jobs.stage_start[shown.jobs[job_row]]
+        for stage in range(first, first + jobs.num_stages[shown.jobs[job_row]]):
+            shown.row_of_stage[stage] = NO_ROW
+            takes_spare = not _may_choose(state, stage)
+            if row < room and (spare > 0 or not takes_spare) and _is_unfinished(state, stage):
+                spare -= 1 if takes_spare else 0
+                shown.stages[row] = stage
+                shown.row_of_stage[stage] = row
+                row += 1
+    return row
+
+
+@inlined
+def _log_stage(state, logs, scales, stage, waiting):  # type: ignore[no-untyped-def]
+    """Bring the logarithms of a stage up to date.
+
+    Args:
+        state: the cluster's tables (read only).
+        logs: STAGE_LOGS[num_stages], written.
+        scales: scales of the numbers.
+        stage: row of the stage.
+        waiting: its tasks that have not started.
+    """
+    task_ms = state.stages.task_ms[stage]
+    path_ms = state.stages.downstream_ms[stage]
+    is_same = logs.num_waiting[stage] == waiting and logs.task_ms[stage] == task_ms
+    if is_same and logs.path_ms[stage] == path_ms:
+        return
+    logs.num_waiting[stage] = waiting
+    logs.task_ms[stage] = task_ms
+    logs.path_ms[stage] = path_ms
+    logs.waiting[stage] = _log_scaled(waiting, scales.num_tasks)
+    logs.task_time[stage] = _log_scaled(task_ms, scales.task_ms)
+    logs.work_left[stage] = _log_scaled(waiting * task_ms, scales.work_ms)
+    logs.critical_path[stage] = _log_scaled(path_ms, scales.work_ms)
+
+
+@kernel
+def _write_stages(state, shown, view, scales, num_rows):  # type: ignore[no-untyped-def]
+    """Write `stages` and `stage_job`."""
+    stages = state.stages
+    logs = shown.stage_logs
+    executors = max(1, state.now.num_executors[0])
+    has_offer = state.now.num_source[0] > 0
+    for row in range(num_rows):
+        stage = shown.stages[row]
+        features = view.stages[row]
+        job = stages.job[stage]
+        waiting = stages.num_tasks[stage] - stages.num_started[stage]
+        running = stages.num_started[stage] - stages.num_finished[stage]
+        coming = stages.num_committed[stage] + stages.num_moving[stage]
+        view.stage_job[row] = shown.row_of_job[job]
+        features[StageFeature.IS_SHOWN] = 1.0
+        features[StageFeature.IS_SCHEDULABLE] = has_offer & is_schedulable(state, stage)
+        features[StageFeature.IS_RUNNABLE] = is_runnable(state, stage)
+        features[StageFeature.IS_LOCAL] = job == state.now.source_job[0]
+        features[StageFeature.RUNNING] = min(running / executors, BOUND)
+        features[StageFeature.COMING] = min(coming / executors, BOUND)
+        _log_stage(state, logs, scales, stage, waiting)
+        features[StageFeature.WAITING] = logs.waiting[stage]
+        features[StageFeature.TASK_TIME] = logs.task_time[stage]
+        features[StageFeature.WORK_LEFT] = logs.work_left[stage]
+        features[StageFeature.CRITICAL_PATH] = logs.critical_path[stage]
+
+
+@kernel
+def _write_edges(state, shown, view, num_rows):  # type: ignore[no-untyped-def]
+    """Write the edges between shown stages. Returns their number.
+
+    Jobs of another workload may have more of them than there are rows; these are left out.
+    """
+    room = view.edges.shape[0]
+    count = 0
+    stages = state.stages
+    for row in range(num_rows):
+        stage = shown.stages[row]
+        for edge in range(
+            stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]
+        ):
+            child_row = shown.row_of_stage[state.children[edge]]
+            if child_row != NO_ROW and count < room:
+                view.edges[count, 0] = row
+                view.edges[count, 1] = child_row
+                count += 1
+    return count
+
+
+@inlined
+def _log_job(state, logs, scales, job):  # type: ignore[no-untyped-def]
+    """Bring the logarithms of a job up to date.
+
+    Args:
+        state: the cluster's tables (read only).
+        logs: JOB_LOGS[num_jobs], written.
+        scales: scales of the numbers.
+        job: row of the job.
+    """
+    num_left = state.jobs.num_stages[job] - state.jobs.num_done[job]
+    remaining_ms = state.jobs.remaining_ms[job]
+    if logs.num_left[job] == num_left and logs.remaining_ms[job] == remaining_ms:
+        return
+    logs.num_left[job] = num_left
+    logs.remaining_ms[job] = remaining_ms
+    logs.stages_left[job] = _log_scaled(num_left, scales.num_stages)
+    logs.work_left[job] = _log_scaled(remaining_ms, scales.work_ms)
+
+
+@kernel
+def _write_jobs(state, shown, view, scales, num_rows):  # type: ignore[no-untyped-def]
+    """Write `jobs`."""
+    logs = shown.job_logs
+    age_ms = -1
+    age = 0.0
+    for row in range(num_rows):
+        job = shown.jobs[row]
+        # Jobs of a batch have one age.
+        if state.now.clock_ms[0] - state.jobs.arrival_ms[job] != age_ms:
+            age_ms = state.now.clock_ms[0] - state.jobs.arrival_ms[job]
+            age = _log_scaled(age_ms, scales.work_ms)
+        _log_job(state, logs, scales, job)
+        features = view.jobs[row]
+        features[JobFeature.IS_SHOWN] = 1.0
+        features[JobFeature.IS_LOCAL] = 1.0 if job == state.now.source_job[0] else 0.0
+        features[JobFeature.EXECUTORS] = _share(state.jobs.num_supplied[job], state)
+        features[JobFeature.STAGES_LEFT] = logs.stages_left[job]
+        features[JobFeature.WORK_LEFT] = logs.work_left[job]
+        features[JobFeature.TIME_IN_SYSTEM] = age
+
+
+@kernel
+def _clear_rows(shown, view, num_jobs, num_stages, num_edges):  # type: ignore[no-untyped-def]
+    """Clear the rows that the last observation used and this one does not.
+
+    Args:
+        shown: ShownRows; its counts of used rows become the new ones.
+        view: ClusterView, written.
+        num_jobs: rows for jobs that this observation uses.
+        num_stages: rows for stages.
+        num_edges: rows for edges.
+    """
+    used = shown.used
+    for row in range(num_jobs, used.jobs[0]):
+        shown.jobs[row] = NO_JOB
+        view.jobs[row, :] = 0.0
+    for row in range(num_stages, used.stages[0]):
+        shown.stages[row] = NO_STAGE
+        view.stage_job[row] = NO_ROW
+        view.stages[row, :] = 0.0
+        view.stage_fit[row, :] = 0.0
+        view.stage_slot[row, :] = 0.0
+        view.action_mask[row] = False
+    for row in range(num_edges, used.edges[0]):
+        view.edges[row, :] = NO_ROW
+    used.jobs[0] = num_jobs
+    used.stages[0] = num_stages
+    used.edges[0] = num_edges
+
+
+@kernel
+def _num_idle(state, executor_class):  # type: ignore[no-untyped-def]
+    """Return the number of idle executors of a class, over the global pool and all jobs' pools."""
+    count = state.sources.num_idle[pool_row(state, NO_JOB) + executor_class]
+    for position in range(state.now.num_active[0]):
+        count += state.sources.num_idle[pool_row(state, state.active[position]) + executor_class]
+    return count
+
+
+@kernel
+def _write_classes(state, view, scales):  # type: ignore[no-untyped-def]
+    """Write `classes`."""
+    for executor_class in range(view.classes.shape[0]):
+        features = view.classes[executor_class]
+        features[_E_CPU] = relative(state.classes.cpu[executor_class], scales.cpu)
+        features[_E_MEMORY] = relative(state.classes.memory[executor_class], scales.memory)
+        features[_E_EXECUTORS] = _share(state.classes.num_executors[executor_class], state)
+        features[_E_IDLE] = _share(_num_idle(state, executor_class), state)
+        features[_E_OFFERED] = _share(state.source_count[executor_class], state)
+
+
+@kernel
+def _write_fits(state, shown, view, scales, num_rows):  # type: ignore[no-untyped-def]
+    """Write `stage_fit` (demands, and which classes are large enough) and `class_mask`."""
+    num_classes = view.classes.shape[0]
+    if num_classes == 0:
+        return
+    view.class_mask[:, :] = False
+    view.class_mask[:, num_classes] = True
+    for row in range(num_rows):
+        stage = shown.stages[row]
+        features = view.stage_fit[row]
+        features[_F_CPU] = relative(state.stages.cpu[stage], scales.cpu)
+        features[_F_MEMORY] = relative(state.stages.memory[stage], scales.memory)
+        may_choose = view.stages[row, StageFeature.IS_SCHEDULABLE] > 0.0
+        for executor_class in range(num_classes):
+            fits = (state.stages.fits[stage] >> executor_class) & 1 == 1
+            features[_NUM_FITS + executor_class] = 1.0 if fits else 0.0
+            view.class_mask[row, executor_class] = (
+                may_choose and fits and state.source_count[executor_class] > 0
+            )
+
+
+@kernel
+def _write_slots(state, shown, view, scales, num_rows):  # type: ignore[no-untyped-def]
+    """Write `stage_slot` (idle slots that began) and `slot_mask` (lengths that may be chosen).
+
+    A length may be chosen if some of the slot is left when all offered executors wait, which is
+    when the stage is shortest.
+    """
+    num_lengths = view.slot_mask.shape[1] - 1
+    num_offered = state.now.num_source[0]
+    if num_lengths == 0:
+        return
+    view.slot_mask[:, :] = False
+    view.slot_mask[:, 0] = True
+    for row in range(num_rows):
+        stage = shown.stages[row]
+        features = view.stage_slot[row]
+        features[:] = 0.0
+        if state.stages.hold_from_ms[stage] != NOT_YET:
+            left_ms = state.stages.hold_until_ms[stage] - state.now.clock_ms[0]
+            features[_H_HAD] = 1.0
+            features[_H_RUNS] = 1.0 if left_ms > 0 else 0.0
+            features[_H_LEFT] = _log_scaled(left_ms, scales.task_ms)
+        if view.stages[row, StageFeature.IS_SCHEDULABLE] > 0.0:
+            for length in range(1, num_lengths + 1):
+                view.slot_mask[row, length] = (
+                    slot_ms(state, stage, num_offered, length, num_lengths) > 0
+                )
+
+
+@kernel
+def _write_any(view, mask, start):  # type: ignore[no-untyped-def]
+    """Write into the action's mask which choices are possible with at least one stage.
+
+    The entries start at `start`; returns the position behind them. A mask with a single choice is
+    not part of the action.
+    """
+    if mask.shape[1] == 1:
+        return start
+    for choice in range(mask.shape[1]):
+        may_choose = False
+        for row in range(mask.shape[0]):
+            may_choose = may_choose or mask[row, choice]
+        view.action_mask[start + choice] = may_choose
+    return start + mask.shape[1]
+
+
+@kernel
+def _write_mask(state, shown, view, levels, num_rows):  # type: ignore[no-untyped-def]
+    """Write the mask of the action.
+
+    At the end of an episode it allows only to idle at the first limit.
+    """
+    max_stages = shown.stages.shape[0]
+    num_source = state.now.num_source[0]
+    any_stage = False
+    for row in range(num_rows):
+        view.action_mask[row] = view.stages[row, StageFeature.IS_SCHEDULABLE] > 0.0
+        any_stage = any_stage or view.action_mask[row]
+    view.action_mask[max_stages] = not any_stage or may_idle(state)
+    # A limit is masked if the next smaller one already covers all offered executors.
+    for level in range(levels.shape[0]):
+        view.action_mask[max_stages + 1 + level] = level == 0 or levels[level - 1] < num_source
+    _write_any(
+        view, view.slot_mask, _write_any(view, view.class_mask, max_stages + 1 + levels.shape[0])
+    )
+
+
+@kernel
+def write_view(state, shown, view, levels, scales):  # type: ignore[no-untyped-def]
+    """Write one observation, and the stages and jobs that its rows show.
+
+    Args:
+        state: the cluster's tables (read only).
+        shown: ShownRows, written.
+        view: ClusterView, written.
+        levels: int64[num_limits], the limits that an action can choose, ascending. Limits beyond
+            the first one that covers all offered executors are masked, since they have the same
+            effect.
+        scales: scales of the numbers.
+    """
+    num_jobs = _choose_jobs(state, shown)
+    num_stages = _choose_stages(state, shown, num_jobs)
+    num_edges = _write_edges(state, shown, view, num_stages)
+    _clear_rows(shown, view, num_jobs, num_stages, num_edges)
+    _write_stages(state, shown, view, scales, num_stages)
+    _write_jobs(state, shown, view, scales, num_jobs)
+    view.cluster[ClusterFeature.OFFERED] = _share(state.now.num_source[0], state)
+    view.cluster[ClusterFeature.IDLE] = _share(state.now.num_idle[0], state)
+    view.cluster[ClusterFeature.JOBS] = _log_scaled(state.now.num_active[0], 1.0)
+    view.cluster[ClusterFeature.HIDDEN_JOBS] = _log_scaled(state.now.num_active[0] - num_jobs, 1.0)
+    _write_classes(state, view, scales)
+    _write_fits(state, shown, view, scales, num_stages)
+    _write_slots(state, shown, view, scales, num_stages)
+    _write_mask(state, shown, view, levels, num_stages)

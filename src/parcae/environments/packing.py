@@ -1,0 +1,281 @@
+"""`parcae/Packing-v0`: DeepRM's cluster as a Gymnasium environment.
+
+An episode is one sequence of rigid jobs, a step is one decision: which waiting job is placed next,
+or that time passes. The packing world steps all episodes in one compiled call.
+
+Source: DeepRM, section 3.2 (states, actions, rewards).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from parcae.environments.adapters import (
+    Array,
+    Arrays,
+    BoolArray,
+    EpisodeEnv,
+    EpisodeVectorEnv,
+    checked_actions,
+    checked_num_envs,
+)
+from parcae.environments.layout import BOUND, PackingFeature, WaitingFeature
+from parcae.environments.settings import PackingSettings, read_packing
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.kernels.stepping import begin_many, mask_many, show_many, step_many
+from parcae.rigid.kernels.views import draw_images
+from parcae.rigid.layout import (
+    RULES,
+    SPEC,
+    VOID,
+    Clusters,
+    Packing,
+    SequenceTables,
+    View,
+    allocate,
+    allocate_view,
+    records,
+    select,
+)
+from parcae.rigid.world import ImageSettings, make_sequence_tables
+
+
+class PackingEpisodes:
+    """Episodes of the packing world, several side by side.
+
+    Args:
+        count: number of episodes.
+        settings: the settings of all of them.
+
+    Raises:
+        ConfigError: invalid rates, capacities or numbers of jobs.
+        WorkloadError: a job is longer than the horizon.
+    """
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+
+    def __init__(self, count: int, settings: PackingSettings) -> None:
+        self.count = count
+        self.settings = settings
+        self.source = settings.source()
+        self.config = self.source.config
+        jobs = settings.jobs if settings.jobs is not None else self.source.draw([0])[0]
+        make_sequence_tables([jobs], self.config)  # raises now if a job cannot be placed
+        self.capacity, self.num_slots = jobs.capacity, self.config.num_slots
+        self._allocate(settings.most_jobs, len(jobs.capacity))
+        self.action_space = spaces.Discrete(self.num_slots + 1)
+        shown = self.observations()
+        self.observation_space = spaces.Dict(
+            {name: _box(name, array) for name, array in shown.items()}
+        )
+
+    def _allocate(self, num_jobs: int, num_resources: int) -> None:
+        """Allocate the tables of all clusters, of their job sequences, and of the observations."""
+        n = self.count
+        config = self.config
+        self.sequences: list[RigidJobs | None] = [None] * n
+        self.seeds = [0] * n
+        self._states: Packing = allocate(
+            n, num_jobs, self.num_slots, config.backlog_size, config.horizon, num_resources
+        )
+        self._states.capacity[:] = self.capacity
+        demand = np.zeros((n, num_jobs, num_resources), np.int64)
+        self._sequence_tables = SequenceTables(
+            records((n, num_jobs), SPEC), demand, np.zeros((n, 1), np.int64), records((n, 1), RULES)
+        )
+        self._views: View = allocate_view(n, self.num_slots, 1, num_resources)
+        self._sequence = np.arange(n)
+        shape = ImageSettings().shape(config, self.capacity) if self.settings.has_image else (0, 0)
+        self._images = np.zeros((n, *shape), np.float32)
+
+    @property
+    def _clusters(self) -> Clusters:
+        """The clusters and their sequences, as kernels take them."""
+        return Clusters(self._states, self._sequence_tables, self._sequence)
+
+    def state(self, row: int) -> Packing:
+        """Return the tables of one cluster (views)."""
+        state: Packing = select(self._states, row)
+        return state
+
+    def view(self, row: int) -> View:
+        """Return what a policy observes of one cluster now; the next call overwrites it."""
+        show_many(self._clusters, self._views, row, row + 1)
+        view: View = select(self._views, row)
+        return view
+
+    def start(self, rows: npt.NDArray[np.int64], seeds: Sequence[int]) -> None:
+        """Begin an episode in each of the given rows, which have one seed each."""
+        for row, seed in zip(rows.tolist(), seeds, strict=True):
+            self._start(row, seed)
+
+    def _start(self, row: int, seed: int) -> None:
+        """Begin the episode of a seed in the given row."""
+        jobs = self.source.draw([seed])[0]
+        for table, new in zip(
+            self._sequence_tables, make_sequence_tables([jobs], self.config), strict=True
+        ):
+            # The allocated rows are enough for the longest sequence; this one may be shorter.
+            table[row, : new.shape[1]] = new[0]
+        self.sequences[row] = jobs
+        self.seeds[row] = seed
+        begin_many(self._clusters, row, row + 1)
+
+    def step(
+        self, actions: Array, rows: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
+        """Place a job, or let time pass, in each of the given rows; see `Episodes.step`.
+
+        An action is a job slot; `num_slots` lets time pass. The reward is minus the
+        increase of the objective, times `reward_scale`.
+
+        Raises:
+            PolicyError: an action that counts is not in the action space.
+        """
+        chosen = checked_actions(actions, rows, self.action_space, self.count)[rows, 0]
+        slots = np.full(self.count, VOID, np.int64)
+        slots[rows] = np.where(chosen == self.num_slots, VOID, chosen)
+        accrued = self._states.costs[:, self.settings.cost]
+        before = accrued.copy()
+        step_many(self._clusters, slots, np.zeros(self.count, np.int64), 0, self.count)
+        clock = self._states.clock
+        is_stepped = np.isin(self._sequence, rows)
+        is_over = (clock["is_over"][:, 0] == 1) & is_stepped
+        is_done = (clock["num_finished"] + clock["num_dropped"])[
+            :, 0
+        ] == self._sequence_tables.num_jobs[:, 0]
+        return (
+            -self.settings.reward_scale * (accrued - before),
+            is_over & is_done,
+            is_over & ~is_done,
+        )
+
+    def observations(self) -> Arrays:
+        """Return the observation of every episode in new arrays, each [count, ...]."""
+        states = self._states
+        show = (0, self.count)
+        show_many(self._clusters, self._views, *show)
+        masks = np.zeros((self.count, self.num_slots + 1), np.int8)
+        mask_many(self._clusters, masks, *show)
+        shown: Arrays = {
+            "jobs": self._waiting(),
+            "free": (states.free / self.capacity).astype(np.float32),
+            "cluster": self._cluster(),
+            "action_mask": masks == 1,
+        }
+        if self.settings.has_image:
+            draw_images(self._clusters, self._images, False, False, *show)
+            shown["image"] = self._images.copy()
+        return shown
+
+    def _waiting(self) -> Array:
+        """Return the features of every job slot, float32[count, num_slots, features].
+
+        The rows of the view are the occupied slots.
+        """
+        seen = self._views.jobs
+        head = self._views.head
+        cluster, row = np.nonzero(np.arange(self.num_slots) < head["num_jobs"])
+        slot = seen["slot"][cluster, row]
+        features = np.zeros(
+            (self.count, self.num_slots, len(WaitingFeature) + len(self.capacity)), np.float32
+        )
+        features[cluster, slot, WaitingFeature.IS_SHOWN] = 1.0
+        features[cluster, slot, WaitingFeature.CAN_START] = seen["can_start"][cluster, row]
+        features[cluster, slot, WaitingFeature.DURATION] = (
+            seen["estimate"][cluster, row] / self.config.horizon
+        )
+        features[cluster, slot, WaitingFeature.AGE] = self._log_scaled(seen["age"][cluster, row])
+        features[cluster, slot, len(WaitingFeature) :] = (
+            self._views.demand[cluster, row] / self.capacity
+        )
+        return features
+
+    def _cluster(self) -> Array:
+        """Return the features of every cluster, float32[count, features]."""
+        head = self._views.head
+        features = np.zeros((self.count, len(PackingFeature)), np.float32)
+        features[:, PackingFeature.BACKLOG] = head["num_backlog"][:, 0] / max(
+            1, self.config.backlog_size
+        )
+        features[:, PackingFeature.PAUSE] = self._log_scaled(head["since_arrival"][:, 0])
+        return features
+
+    def _log_scaled(self, steps: Array) -> Array:
+        """Return log(1 + steps / horizon), clipped at BOUND."""
+        return np.minimum(np.log1p(steps / self.config.horizon), BOUND)
+
+    def outcome(self, row: int) -> dict[str, float]:
+        """Return the metrics of an episode that is over, in steps.
+
+        For a job that has not finished, the time up to the end of the episode is used. Lost jobs
+        are left out. The makespan begins with the first arrival.
+        """
+        jobs = self.sequences[row]
+        state = self.state(row)
+        assert jobs is not None, f"episode {row} was not started"
+        table = state.jobs[: len(jobs)]
+        clock = state.clock
+        now = int(clock["now"][0])
+        num_arrived = int(clock["num_arrived"][0])
+        counts = (np.arange(len(jobs)) < num_arrived) & (table["is_dropped"] == 0)
+        end = np.where(table["finish"] < 0, now, np.minimum(table["finish"], now))
+        jct = (end - jobs.arrival)[counts]
+        num_unfinished = len(jobs) - int(clock["num_finished"][0] + clock["num_dropped"][0])
+        first = int(jobs.arrival[0]) if num_arrived else now
+        # An episode goes on to the end of its window, also without jobs.
+        last = now if num_unfinished else int(end[counts].max(initial=first))
+        return {
+            "seed": self.seeds[row],
+            "mean_slowdown": float((jct / jobs.duration[counts]).mean()) if len(jct) else 1.0,
+            "average_jct": float(jct.mean()) if len(jct) else 0.0,
+            "makespan": last - first,
+            "num_jobs": len(jobs),
+            "num_unfinished": num_unfinished,
+            "num_dropped": int(clock["num_dropped"][0]),
+            "num_decisions": int(clock["num_decisions"][0]),
+        }
+
+
+class PackingEnv(EpisodeEnv):
+    """`parcae/Packing-v0`; keyword arguments are those of `PackingSettings` and `PackingConfig`.
+
+    Example: `gymnasium.make("parcae/Packing-v0", num_slots=10, objective="slowdown")`.
+    """
+
+    episodes: PackingEpisodes
+
+    def __init__(self, *, render_mode: None = None, **settings: Any) -> None:
+        super().__init__(PackingEpisodes(1, read_packing(settings)))
+
+
+class PackingVectorEnv(EpisodeVectorEnv):
+    """Several `parcae/Packing-v0` side by side.
+
+    Example: `gymnasium.make_vec("parcae/Packing-v0", num_envs=4,
+    vectorization_mode="vector_entry_point")`.
+    """
+
+    episodes: PackingEpisodes
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        **settings: Any,
+    ) -> None:
+        episodes = PackingEpisodes(checked_num_envs(num_envs), read_packing(settings))
+        super().__init__(episodes, autoreset_mode)
+
+
+def _box(name: str, array: npt.NDArray[Any]) -> spaces.Box:
+    """The space of one entry of the observations; `array` has one more leading axis."""
+    largest = BOUND if name in ("jobs", "cluster") else 1
+    return spaces.Box(0, largest, array.shape[1:], array.dtype)

@@ -1,0 +1,286 @@
+"""The settings of the environments, with strict checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from parcae.base.errors import ConfigError, refuse_unknown, refused_settings
+from parcae.rigid.bernoulli import job_mix
+from parcae.rigid.config import PackingConfig, TimeMode, most_steps
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.layout import Cost
+from parcae.rigid.metrics import parse_cost
+from parcae.rigid.sources import DrawnSource, LogSource, PackingSource
+from parcae.simulation.config import ONLY_EXECUTORS, SimulationConfig, WorldName
+from parcae.simulation.objectives import Objective, parse_objective
+from parcae.workloads.archive import load_workload
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.demands import with_parallelism_model
+from parcae.workloads.job import Workload
+
+#: The objectives that accrue while time passes, so that every decision gets its own share of the
+#: cost.
+ACCRUING = (Objective.AVERAGE_JCT, Objective.MAKESPAN)
+#: What users call fields of `SimulationConfig`, where that is another name.
+_NAMES = {"num_executors": "executors"}
+#: Default of `reward_scale`: the cost of a second (of a job in the system, or of the makespan).
+REWARD_SCALE = 0.01
+#: Settings of the jobs that the packing world draws; a log's jobs have all of this.
+_OF_DRAWN_JOBS = ("rates", "window", "mix", "num_units", "num_resources")
+#: Default of `max_decisions` of the packing world, per job: 2,000 for the 50 steps of DeepRM.
+DECISIONS_PER_JOB = 40
+
+
+class ClusterSettings(BaseModel):
+    """Settings of `parcae/Cluster-v0`: the episodes, the reward and the observation.
+
+    Args:
+        workload: its name or file, or the workload itself.
+        num_jobs: number of jobs in an episode.
+        arrivals: batch, poisson:25s, load:0.85, ...; see `parcae.workloads.arrivals`.
+        parallelism_model: none or decima-cluster; see `parcae.workloads.demands`.
+        objective: average-jct or makespan.
+        reward_scale: cost of a second; the undiscounted return is minus the sum of the job
+            completion times in seconds (or minus the makespan) times this.
+        max_jobs: rows for jobs; None for all jobs. If there are more jobs, those that may be chosen
+            are shown first, then earlier arrivals.
+        max_stages: rows for stages; None for all stages of `max_jobs` jobs; otherwise as for jobs.
+        num_limits: number of limits to choose from, evenly spaced up to all executors; None for
+            every number of executors.
+        idle_lengths: G; idle slots of 0, 1/G, ... 1 of the stage's length can be chosen; 0 for
+            none.
+        cluster: all other settings, e.g. executor_classes, moving_delay_ms; see `SimulationConfig`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    workload: Workload | str | Path = "tpch"
+    num_jobs: int = Field(default=10, ge=1)
+    arrivals: str = "batch"
+    parallelism_model: str = "none"
+    objective: Objective = Objective.AVERAGE_JCT
+    reward_scale: float = Field(default=REWARD_SCALE, gt=0, allow_inf_nan=False)
+    max_jobs: int | None = Field(default=None, ge=1)
+    max_stages: int | None = Field(default=None, ge=1)
+    num_limits: int | None = Field(default=None, ge=1)
+    idle_lengths: int = Field(default=0, ge=0, le=100)
+    cluster: SimulationConfig = SimulationConfig()
+
+    def load(self) -> Workload:
+        """Load the workload and apply the parallelism model."""
+        given = self.workload
+        workload = given if isinstance(given, Workload) else load_workload(str(given))
+        return with_parallelism_model(workload, self.parallelism_model)
+
+    def sequence(self, workload: Workload, seed: int) -> JobSequence:
+        """Draw the jobs of the episode of a seed: those of `parcae simulate --seed`."""
+        return workload.draw(self.num_jobs, self.arrivals, self.cluster, seed=seed)
+
+
+def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
+    """Check the keyword arguments of `parcae/Cluster-v0` and return the settings.
+
+    Settings of the cluster (`executors` and the other fields of `SimulationConfig`) are given next
+    to those of the environment.
+
+    Raises:
+        ConfigError: an unknown key (the message suggests a similar one), a value out of range, or
+            an objective that does not accrue.
+    """
+    cluster_keys = _cluster_keys()
+    own_keys = [key for key in ClusterSettings.model_fields if key != "cluster"]
+    _refuse_unknown(given, [*own_keys, *cluster_keys])
+    values = {key: value for key, value in given.items() if key in own_keys}
+    if "objective" in values:
+        values["objective"] = _accruing(str(values["objective"]))
+    try:
+        cluster = SimulationConfig.model_validate(
+            {cluster_keys[k]: v for k, v in given.items() if k in cluster_keys}
+        )
+        settings = ClusterSettings(**values, cluster=cluster)
+    except ValidationError as error:
+        raise refused_settings(error.errors(), _NAMES) from None
+    _check_choices(settings)
+    return settings
+
+
+def _cluster_keys() -> dict[str, str]:
+    """The fields of `SimulationConfig` by the keys that name them."""
+    return {_NAMES.get(key, key): key for key in SimulationConfig.model_fields}
+
+
+def _check_choices(settings: ClusterSettings) -> None:
+    """Refuse parts of an action that the cluster does not have, and settings of the other world."""
+    cluster = settings.cluster
+    is_cores = cluster.world is WorldName.CORES
+    if settings.idle_lengths > 0 and is_cores:
+        raise ConfigError(
+            "setting idle_lengths: the world of cores has no idle slots; "
+            "leave out idle_lengths, or leave out world"
+        )
+    given = cluster.model_fields_set
+    unused = [key for key in ONLY_EXECUTORS if key in given and getattr(cluster, key) != ()]
+    if settings.parallelism_model != "none":
+        unused.append("parallelism_model")
+    if unused and is_cores:
+        raise ConfigError(
+            f"setting {unused[0]}: it exists in the world of executors only; leave it out, or "
+            "leave out world"
+        )
+    if settings.num_limits is not None and settings.num_limits > settings.cluster.total_executors:
+        raise ConfigError(
+            f"setting num_limits = {settings.num_limits}: there are "
+            f"{settings.cluster.total_executors} executors; ask for at most as many limits"
+        )
+
+
+def _accruing(text: str) -> Objective:
+    """Return the objective with the given name if it accrues while time passes."""
+    objective = parse_objective(text)
+    if not isinstance(objective, Objective) or objective not in ACCRUING:
+        raise ConfigError(
+            f"objective {text!r} does not accrue while time passes; "
+            f"write one of {', '.join(ACCRUING)}"
+        )
+    return objective
+
+
+class PackingSettings(BaseModel):
+    """Settings of `parcae/Packing-v0`: jobs that are drawn at random, or jobs of a log.
+
+    Args:
+        rates: arrivals per step; if there are several rates, each episode has one of them.
+        window: number of steps in which jobs arrive.
+        mix: the mix of jobs, code or paper; see `parcae.rigid.bernoulli`.
+        num_units: capacity of each resource.
+        num_resources: number of resources.
+        jobs: the jobs of a log, in place of random ones.
+        num_jobs: number of consecutive jobs of `jobs` in an episode, from a random one on; None:
+            all of them, in every episode.
+        objective: slowdown, bounded-slowdown, completion, utilization or makespan (DeepRM,
+            sections 3.2 and 3.4), or slowdown+makespan. The rewards of utilization add up to the
+            same return for every policy that starts all jobs, so they need a discount.
+            Bounded slowdown takes `jobs` in seconds as at least 10 s long, unless `bound` says
+            otherwise.
+        reward_scale: cost of a unit of the objective.
+        has_image: whether the observation contains the image that DeepRM's network uses; it is
+            large if the capacities are.
+        world: all other settings, e.g. num_slots; see `PackingConfig`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    rates: tuple[float, ...] = (0.7,)
+    window: int = Field(default=50, ge=1)
+    mix: str = "code"
+    num_units: int = Field(default=10, ge=1)
+    num_resources: int = Field(default=2, ge=1)
+    jobs: RigidJobs | None = None
+    num_jobs: int | None = Field(default=None, ge=1)
+    objective: str = "slowdown"
+    reward_scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    has_image: bool = True
+    world: PackingConfig = PackingConfig()
+
+    @property
+    def cost(self) -> Cost:
+        """The objective as the world's cost."""
+        return parse_cost(self.objective)
+
+    @property
+    def most_jobs(self) -> int:
+        """The largest number of jobs in an episode."""
+        return self.window if self.jobs is None else self.num_jobs or len(self.jobs)
+
+    def source(self) -> PackingSource:
+        """Return the source of the job sequences.
+
+        The number of decisions is bounded, so that an episode ends even if a policy lets time pass
+        for ever.
+        """
+        config = self.world
+        if "max_decisions" not in config.model_fields_set:
+            most = DECISIONS_PER_JOB * self.most_jobs
+            if self.jobs is not None:
+                # Every step without a placement is a decision.
+                most += most_steps(self.jobs, self.num_jobs)
+            config = config.model_copy(update={"max_decisions": most})
+        if self.jobs is not None:
+            if "bound" not in config.model_fields_set:
+                # Jobs in seconds have the bound of a log.
+                bound = PackingConfig.for_log(self.jobs).bound
+                config = config.model_copy(update={"bound": bound})
+            return LogSource(self.jobs, self.num_jobs, config)
+        return DrawnSource(
+            self.rates, self.window, self.mix, self.num_units, self.num_resources, config
+        )
+
+
+def read_packing(given: Mapping[str, Any]) -> PackingSettings:
+    """Check the keyword arguments of `parcae/Packing-v0` and return the settings.
+
+    Settings of the world (the fields of `PackingConfig`) are given next to those of the
+    environment.
+
+    Raises:
+        ConfigError: an unknown key (the message suggests a similar one), a value out of range, an
+            unknown mix or objective, exact times, a setting without effect (one of drawn jobs
+            next to `jobs`, or `num_jobs` without `jobs`), or `ends_early` next to `jobs`.
+    """
+    world_keys = [key for key in PackingConfig.model_fields if key != "window"]
+    own_keys = [key for key in PackingSettings.model_fields if key != "world"]
+    _refuse_unknown(given, [*own_keys, *world_keys])
+    try:
+        world = PackingConfig.model_validate({k: v for k, v in given.items() if k in world_keys})
+        settings = PackingSettings(**{k: v for k, v in given.items() if k in own_keys}, world=world)
+    except ValidationError as error:
+        raise refused_settings(error.errors(), {}) from None
+    parse_cost(settings.objective)  # raises an error if there is no such objective
+    if world.mode is not TimeMode.STEPS:
+        raise ConfigError("setting mode: the environment counts time in steps; leave mode out")
+    _check_jobs(settings)
+    return settings
+
+
+def _check_jobs(settings: PackingSettings) -> None:
+    """Refuse jobs that cannot be played, and settings that do not go with the jobs."""
+    if settings.jobs is None and settings.num_jobs is not None:
+        raise ConfigError(
+            f"setting num_jobs = {settings.num_jobs}: it takes a part of `jobs`, and none are "
+            "given; leave num_jobs out (rates and window say how many jobs are drawn), or give jobs"
+        )
+    unused = [key for key in _OF_DRAWN_JOBS if key in settings.model_fields_set]
+    if settings.jobs is not None and unused:
+        raise ConfigError(
+            f"setting {unused[0]}: it is for jobs that are drawn, but `jobs` are given; leave out "
+            f"{' and '.join(unused)}, or leave out jobs"
+        )
+    if settings.jobs is not None and not len(settings.jobs):
+        raise ConfigError(
+            "setting jobs: the list is empty; give at least one job, or leave jobs out to draw them"
+        )
+    world = settings.world
+    if settings.jobs is not None and world.ends_early:
+        raise ConfigError(
+            "setting ends_early: an episode would end with the window in which jobs are drawn, and "
+            "given `jobs` have none; leave out ends_early, or leave out jobs"
+        )
+    longest = job_mix(settings.mix).long[1]
+    if settings.jobs is None and longest > world.horizon - world.as_coded:
+        raise ConfigError(
+            f"setting horizon = {world.horizon}: jobs last up to {longest} steps; "
+            f"give a longer horizon"
+        )
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: list[str]) -> None:
+    """Raise a ConfigError for a key that is no setting, with a similar one as a hint.
+
+    `render_mode=None`, which Gymnasium's tools pass on, asks for nothing.
+    """
+    asked = [key for key, value in given.items() if key != "render_mode" or value is not None]
+    refuse_unknown(asked, known)

@@ -1,1 +1,0 @@
-"""Comparison of packing policies on drawn sequences or on logs: tuning, tables, JSON, reports."""

@@ -1,1 +1,0 @@
-"""Metrics computed from the record of a run."""

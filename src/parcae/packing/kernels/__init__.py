@@ -1,1 +1,0 @@
-"""Compiled transitions, views and images of packing clusters."""

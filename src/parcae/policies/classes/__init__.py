@@ -1,1 +1,0 @@
-"""Functions about executor classes that several policies share."""

@@ -1,1 +1,0 @@
-"""Compiled training of Decima's network; `passes` begins it."""

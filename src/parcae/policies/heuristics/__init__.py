@@ -1,1 +1,0 @@
-"""Hand-made policies (heuristics) of the executors world, and their compiled kernels."""

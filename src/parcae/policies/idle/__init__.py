@@ -1,1 +1,0 @@
-"""Idle slots: the theory of two jobs on one machine, and a policy that follows it."""

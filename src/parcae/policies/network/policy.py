@@ -1,0 +1,157 @@
+"""`OrderNetworkPolicy`: the network of the world of cores as a policy, and its checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.errors import FormatError, PolicyError
+from parcae.cluster.state import ClusterState
+from parcae.policies.checkpoint import Checkpoint
+from parcae.policies.compiled import CompiledPlanner
+from parcae.policies.network.kernels import (
+    FEATURE_VERSION,
+    KIND,
+    NUM_ORDER_WEIGHTS,
+    OrderNetwork,
+    allocate_order_workspace,
+    plan,
+    play,
+    play_many,
+)
+from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS
+from parcae.policies.rule.policy import order_rule
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.kernels.playing import Simulations
+from parcae.simulation.many import PlayMany
+from parcae.workloads.job import Workload
+
+
+def order_network(
+    weights: npt.ArrayLike,
+    theta: npt.ArrayLike,
+    mean_work_ms: float,
+    num_jobs: int,
+    num_stages: int,
+) -> OrderNetwork:
+    """Return the network's tables, with an empty workspace and virtual run.
+
+    Args:
+        weights: float64[NUM_ORDER_WEIGHTS].
+        theta: parameters of the rule that is corrected, float64[NUM_ORDER_PARAMETERS].
+        mean_work_ms: mean work of the workload's jobs, in ms of one core.
+        num_jobs: most jobs of a run.
+        num_stages: most stages of a run.
+
+    Raises:
+        PolicyError: wrong number of weights or parameters.
+    """
+    values = np.ascontiguousarray(weights, np.float64)
+    if values.shape != (NUM_ORDER_WEIGHTS,):
+        raise PolicyError(
+            f"the network of the world of cores has {NUM_ORDER_WEIGHTS} weights, not {values.size}"
+        )
+    rule = order_rule(theta, mean_work_ms, num_jobs, num_stages)
+    return OrderNetwork(values, rule, allocate_order_workspace(num_jobs))
+
+
+def play_rows(
+    weights: npt.NDArray[np.float64], theta: npt.ArrayLike, mean_work_ms: float
+) -> PlayMany:
+    """Return a function that simulates many runs, each with its own row of weights.
+
+    Every thread simulates its share of the runs in one compiled call.
+
+    Args:
+        weights: float64[num_simulators, NUM_ORDER_WEIGHTS].
+        theta: parameters of the rule that is corrected, float64[NUM_ORDER_PARAMETERS].
+        mean_work_ms: mean work of the workload's jobs, in ms of one core.
+    """
+
+    def run(simulations: Simulations, first: int, last: int) -> None:
+        states = simulations.states
+        sizes = states.jobs.shape[1], states.stages.shape[1]
+        network = order_network(weights[0], theta, mean_work_ms, *sizes)
+        play_many(simulations, weights, network, first, last)
+
+    return run
+
+
+@dataclass
+class OrderNetworkPolicy(CompiledPlanner):
+    """The network with its weights and the rule that it corrects, for one workload.
+
+    Args:
+        name: name in tables and reports.
+        weights: float64[NUM_ORDER_WEIGHTS].
+        parameters: the rule's parameters, one number for each `OrderParameter`.
+        mean_work_ms: mean work of the workload's jobs, in ms of one core.
+    """
+
+    name: str
+    weights: npt.NDArray[np.float64]
+    parameters: tuple[float, ...]
+    mean_work_ms: float
+
+    @property
+    def kernels(self) -> tuple[Any, Any, Any]:
+        """`plan`, `play` and `play_many` of the network."""
+        return plan, play, play_many
+
+    def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
+        """The network's tables, with an empty workspace and virtual run."""
+        tables = order_network(
+            self.weights, self.parameters, self.mean_work_ms, num_jobs, num_stages
+        )
+        return (tables,)
+
+    def arguments_for_many(self, states: ClusterState) -> tuple[Any, ...]:
+        """A row of weights for every run, and the network's tables."""
+        rows = np.tile(np.asarray(self.weights, np.float64), (len(states.jobs), 1))
+        return rows, *self.arguments_for(states)
+
+
+def network_weights(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float64]:
+    """Return the network's weights in a checkpoint, float64[NUM_ORDER_WEIGHTS].
+
+    Raises:
+        FormatError: the checkpoint has another kind or version, or no weights of this shape.
+    """
+    checkpoint.require(KIND, FEATURE_VERSION, name)
+    return _array(checkpoint, "network", NUM_ORDER_WEIGHTS, name)
+
+
+def bind_network(
+    checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
+) -> OrderNetworkPolicy:
+    """Return the policy of a checkpoint, for a workload in the world of cores.
+
+    Args:
+        checkpoint: a checkpoint of kind "order-network".
+        name: name of the policy, also for error messages.
+        workload: the workload whose mean work is the unit of work.
+        config: the simulated cluster (not used).
+
+    Raises:
+        FormatError: the checkpoint has another kind or version, or weights of another shape.
+    """
+    del config  # the cluster's size is in every observation
+    weights = network_weights(checkpoint, name)
+    rule = _array(checkpoint, "rule", NUM_ORDER_PARAMETERS, name)
+    theta = tuple(float(value) for value in rule)
+    return OrderNetworkPolicy(name, weights, theta, workload.mean_work_ms)
+
+
+def _array(checkpoint: Checkpoint, key: str, size: int, name: str) -> npt.NDArray[np.float64]:
+    """The checkpoint's array `key`, after checking its shape. `name` is for the error message."""
+    array = checkpoint.weights.get(key)
+    if array is None or array.shape != (size,):
+        shape = "nothing" if array is None else array.shape
+        raise FormatError(
+            f"{name}: weights {key!r} should have shape {(size,)}, but there is {shape}; "
+            "train the network again with `parcae train --world cores`"
+        )
+    return np.asarray(array, np.float64)

@@ -1,0 +1,246 @@
+"""PyTorch networks whose weights have names, as in their layouts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from parcae.policies.networks.layout import Shapes, Weights, require_shapes
+
+#: Choices with log probabilities below this count as impossible.
+_LEAST = -50.0
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a network returns for a batch of B recorded decisions.
+
+    Args:
+        log_prob: float32[B], log probability of each recorded choice.
+        entropy: float32[B], entropy of the distributions that the choice was drawn from.
+        value: float32[B], the critic's value of the state.
+    """
+
+    log_prob: Tensor
+    entropy: Tensor
+    value: Tensor
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """The loss of a batch of B decisions, for networks that differentiate while they judge.
+
+    The loss is -sum_k weight_k g(log_prob_k) - entropy x sum_k entropy_k, plus terms that do not
+    depend on the policy. With old log probabilities, g is PPO's clipped probability ratio; else it
+    is the log probability, or `least` if that is higher.
+
+    Args:
+        weight: float32[B].
+        old_log_prob: float32[B], log probabilities under the policy that drew the decisions.
+        clip: clipping range of the ratio.
+        least: smallest log probability that differs from smaller ones.
+        entropy: weight of the entropies.
+    """
+
+    weight: npt.NDArray[np.float32]
+    old_log_prob: npt.NDArray[np.float32] | None = None
+    clip: float = 0.0
+    least: float = -np.inf
+    entropy: float = 0.0
+
+
+def ragged_log_softmax(
+    logits: Tensor, owner: Tensor, size: int, extra: Tensor | None = None
+) -> Tensor:
+    """Return the log probabilities within each of `size` sets, float32[R].
+
+    Args:
+        logits: float32[R]; -inf marks an impossible choice.
+        owner: int64[R], the set of each row.
+        size: number of sets.
+        extra: float32[size], one more logit for every set. Its log probabilities are appended to
+            the result.
+    """
+    top = logits.new_full((size,), -1e30) if extra is None else extra.detach().clamp(min=-1e30)
+    top = top.scatter_reduce(0, owner, logits.detach(), "amax").clamp(min=-1e30)
+    total = logits.new_zeros(size).index_add(0, owner, torch.exp(logits - top[owner]))
+    if extra is not None:
+        total = total + torch.exp(extra - top)
+    log_total = top + torch.log(total.clamp(min=1e-30))
+    log_prob = logits - log_total.index_select(0, owner)
+    return log_prob if extra is None else torch.cat([log_prob, extra - log_total])
+
+
+def entropy_terms(log_prob: Tensor) -> Tensor:
+    """Return -p log p for each log probability, 0 for impossible choices."""
+    finite = log_prob.clamp(min=_LEAST)
+    return -torch.exp(finite) * finite * (log_prob > _LEAST)
+
+
+class NamedNetwork(nn.Module, ABC):
+    """A network whose weights have names; matrices are [in, out].
+
+    Args:
+        names: the names in the layout.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__()
+        self.names = tuple(names)
+
+    @abstractmethod
+    def array(self, name: str) -> Tensor:
+        """Return the weights with this name; they share memory with the network."""
+
+    def by_name(self) -> dict[str, Tensor]:
+        """Return all weights by their names in the layout; they share memory with the network."""
+        return {name: self.array(name) for name in self.names}
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        """Return x times the matrix NAME.weight, plus NAME.bias."""
+        return torch.addmm(self.array(f"{name}.bias"), x, self.array(f"{name}.weight"))
+
+    def judge(self, batch: Any, surrogate: Surrogate) -> Judged:
+        """Judge decisions whose loss will be `surrogate`; a network may use that to save time."""
+        del surrogate
+        judged: Judged = self(batch)
+        return judged
+
+    def load_arrays(self, weights: Weights) -> None:
+        """Set all weights."""
+        with torch.no_grad():
+            for name, parameter in self.by_name().items():
+                array = torch.from_numpy(np.array(weights[name], np.float32))
+                parameter.copy_(array.to(parameter.device))
+
+    def export(self) -> Weights:
+        """Return the weights as arrays, by the names of the layout."""
+        return {
+            name: parameter.detach().cpu().numpy().astype(np.float32)
+            for name, parameter in self.by_name().items()
+        }
+
+
+class TableNetwork(NamedNetwork):
+    """A network with a table of parameters.
+
+    Parameters are named as in the layout, with _ for the dot.
+
+    Args:
+        weights: initial values by name; they are copied.
+        shapes: the shapes of the parameters by name.
+
+    Raises:
+        FormatError: a weight is missing or has another shape.
+    """
+
+    def __init__(self, weights: Weights, shapes: Shapes) -> None:
+        super().__init__(shapes)
+        require_shapes(weights, shapes, "the weights to start from")
+        self.table = nn.ParameterDict(
+            {
+                name.replace(".", "_"): nn.Parameter(
+                    torch.from_numpy(np.array(weights[name], np.float32))
+                )
+                for name in self.names
+            }
+        )
+
+    def array(self, name: str) -> Tensor:
+        """Return the parameter with this name."""
+        parameter: Tensor = self.table[name.replace(".", "_")]
+        return parameter
+
+
+@dataclass(frozen=True)
+class JobChoices:
+    """A batch of B recorded choices of a job or hold, over R jobs.
+
+    Args:
+        rows: float32[R, job features]; the jobs of all decisions lie one after another.
+        owner: int64[R], the decision that a job belongs to.
+        first_row: int64[B], the decision's first job.
+        num_jobs: int64[B].
+        shared: float32[B, shared features].
+        choice: int64[B], position of the chosen job, or the number of jobs for hold.
+    """
+
+    rows: Tensor
+    owner: Tensor
+    first_row: Tensor
+    num_jobs: Tensor
+    shared: Tensor
+    choice: Tensor
+
+    def __len__(self) -> int:
+        return len(self.choice)
+
+
+class DeepSetNetwork(TableNetwork):
+    """A network that chooses a job or holds, with a critic. A subclass names sizes and columns."""
+
+    #: Number of hidden units, and the slope of the leaky rectifier below zero.
+    HIDDEN: ClassVar[int]
+    SLOPE: ClassVar[float]
+    #: Columns: the rule chooses the job; the rule holds; a decision may hold.
+    IS_RULE: ClassVar[int]
+    RULE_HOLDS: ClassVar[int]
+    CAN_HOLD: ClassVar[int]
+
+    def _layer(self, name: str, x: Tensor) -> Tensor:
+        """A linear layer with leaky rectifier."""
+        return nn.functional.leaky_relu(self.linear(name, x), self.SLOPE)
+
+    def _contexts(self, batch: JobChoices) -> tuple[Tensor, Tensor]:
+        """h_j of every job [R, H], and g of every decision [B, H]."""
+        hidden = self._layer("job2", self._layer("job1", batch.rows))
+        pooled = hidden.new_zeros(len(batch), self.HIDDEN)
+        pooled = pooled.index_add(0, batch.owner, hidden)
+        pooled = pooled / batch.num_jobs.clamp(min=1).unsqueeze(1)
+        return hidden, self._layer("context", torch.cat([pooled, batch.shared], 1))
+
+    def _value(self, context: Tensor) -> Tensor:
+        # The critic's loss must not change the layers that it shares with the actor, hence detach.
+        layer = self._layer("value1", context.detach())
+        out = layer @ self.table["value2_weight"] + self.table["value2_bias"]
+        value: Tensor = out.squeeze(1)
+        return value
+
+    def _choices(
+        self, batch: JobChoices, hidden: Tensor, context: Tensor, can_choose: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """(logits of jobs [R], logits of hold [B]); those of impossible choices are -inf."""
+        weight = self.table["choice1_weight"]
+        # The product with [h_j, g] is split into its two parts, since all jobs of a decision share
+        # the part of g.
+        base = torch.addmm(self.table["choice1_bias"], context, weight[self.HIDDEN :])
+        layer = nn.functional.leaky_relu(
+            hidden @ weight[: self.HIDDEN] + base.index_select(0, batch.owner), self.SLOPE
+        )
+        prior = self.table["prior"]
+        jobs = (layer @ self.table["choice2_weight"]).squeeze(1)
+        jobs = jobs + prior[0] * batch.rows[:, self.IS_RULE]
+        hold = (context @ self.table["hold_weight"]).squeeze(1) + self.table["hold_bias"]
+        hold = hold + prior[1] * batch.shared[:, self.RULE_HOLDS]
+        hold = hold.masked_fill(batch.shared[:, self.CAN_HOLD] == 0, -torch.inf)
+        return jobs.masked_fill(~can_choose, -torch.inf), hold
+
+    @staticmethod
+    def _judged(batch: JobChoices, jobs: Tensor, hold: Tensor) -> tuple[Tensor, Tensor]:
+        """Log probability of every recorded choice of a job or hold, and entropy, [B] each."""
+        log_probs = ragged_log_softmax(jobs, batch.owner, len(batch), hold)
+        log_jobs = log_probs[: len(jobs)]
+        log_hold = log_probs[len(jobs) :]
+        # A choice to hold is one past the decision's jobs; the clamp keeps its row in bounds.
+        row = (batch.first_row + batch.choice).clamp(max=len(jobs) - 1)
+        is_job = batch.choice < batch.num_jobs
+        log_prob = torch.where(is_job, log_jobs.index_select(0, row), log_hold)
+        entropy = entropy_terms(log_hold).index_add(0, batch.owner, entropy_terms(log_jobs))
+        return log_prob, entropy

@@ -1,1 +1,0 @@
-"""Compiled heuristics for packing rigid jobs."""

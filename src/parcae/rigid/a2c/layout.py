@@ -1,0 +1,233 @@
+"""A2cScheduler's networks: the five architectures, their shapes, and the tables of the kernels.
+
+An image is covered by windows. Each window gives `num_filters` numbers, and one matrix maps those
+of all windows to the next layer's inputs. A window has 1x1 cells in a plain layer, 3x3 in a
+convolution, and 4x4 in a convolution with 2x2 max-pooling.
+
+Source: A2cScheduler, section 4.3 and Table 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from parcae.base.errors import FormatError
+
+Weights = dict[str, npt.NDArray[Any]]
+KIND = "a2c"
+#: Increased whenever the image changes its meaning: older checkpoints are then refused.
+FEATURE_VERSION = 1
+
+
+class Architecture(StrEnum):
+    """The layers between the image and the dense layer (Table 3)."""
+
+    FC = "fc"
+    CONV_16 = "conv3-16"
+    CONV_32 = "conv3-32"
+    CONV_16_POOL = "conv3-16-pool"
+    CONV_32_POOL = "conv3-32-pool"
+
+    @property
+    def num_filters(self) -> int:
+        """How many numbers each window gives."""
+        return 1 if self is Architecture.FC else 32 if "32" in self.value else 16
+
+    @property
+    def window(self) -> int:
+        """Rows and columns of a window."""
+        return 1 if self is Architecture.FC else 4 if self.has_pool else 3
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether 2x2 max-pooling follows; the windows then lie two cells apart."""
+        return self.value.endswith("pool")
+
+
+class A2cSettings(BaseModel):
+    """The shape of the networks; unknown keys are refused.
+
+    Args:
+        architecture: the layers between the image and the dense layer.
+        horizon: rows of the image.
+        width: columns of the image.
+        num_slots: job slots that can be chosen; one more action lets time pass.
+        capacity: units of each resource, which the width alone does not determine. Empty if
+            unknown; then it is not checked.
+        hidden: units of a layer between the flattened image and the outputs; 0 for no such layer.
+        is_masked: slots whose job cannot start now have probability 0, and so has letting time pass
+            in an idle cluster. Without masks, as in the paper, a job may be booked for later, and
+            choosing a job that cannot be placed lets time pass.
+
+    Raises:
+        pydantic.ValidationError: the image is smaller than a window.
+
+    Example: `A2cSettings(horizon=20, width=223, num_slots=10).num_actions` is 11.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    architecture: Architecture = Architecture.CONV_16
+    horizon: int = Field(ge=1)
+    width: int = Field(ge=1)
+    num_slots: int = Field(ge=1)
+    capacity: tuple[int, ...] = ()
+    hidden: int = Field(default=0, ge=0)
+    is_masked: bool = False
+
+    @model_validator(mode="after")
+    def _has_room(self) -> A2cSettings:
+        if min(self.horizon, self.width) < self.architecture.window:
+            raise ValueError(
+                f"an image of {self.horizon}x{self.width} cells is too small for "
+                f"{self.architecture.value}: at least {self.architecture.window} rows and columns "
+                "are needed; give a longer horizon, or use the architecture fc"
+            )
+        return self
+
+    @property
+    def num_actions(self) -> int:
+        """Number of actions: one for each slot, and letting time pass."""
+        return self.num_slots + 1
+
+    @property
+    def grid(self) -> Grid:
+        """Where the windows lie."""
+        size = self.architecture.window
+        stride = 2 if self.architecture.has_pool else 1
+        return Grid(
+            size, stride, (self.horizon - size) // stride + 1, (self.width - size) // stride + 1
+        )
+
+    def shapes(self, num_outputs: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the weights by name, for a network with `num_outputs` outputs.
+
+        Example: `conv.weight` [16, 3, 3], `conv.bias` [16], `dense.weight` [3978, 16, 11] and
+        `dense.bias` [11] for 20x223 cells.
+        """
+        filters = self.architecture.num_filters
+        first = self.hidden or num_outputs
+        grid = self.grid
+        named: dict[str, tuple[int, ...]] = {}
+        if self.architecture is not Architecture.FC:
+            named |= {"conv.weight": (filters, 3, 3), "conv.bias": (filters,)}
+        named |= {
+            "dense.weight": (grid.rows * grid.columns, filters, first),
+            "dense.bias": (first,),
+        }
+        if self.hidden:
+            named |= {"out.weight": (first, num_outputs), "out.bias": (num_outputs,)}
+        return named
+
+
+class Grid(NamedTuple):
+    """The windows of an image: `rows` x `columns` of them, `stride` cells apart.
+
+    Each window has `window` x `window` cells.
+    """
+
+    window: int
+    stride: int
+    rows: int
+    columns: int
+
+
+class Index(NamedTuple):
+    """A hash table that numbers the pairs (place, pattern) that have occurred.
+
+    A window of zeros is not in the table.
+    """
+
+    keys: Any  # int64[2 x capacity], place x 65536 + pattern, or -1
+    numbers: Any  # int64[2 x capacity]
+    place: Any  # int64[capacity], row-major in the grid
+    pattern: Any  # int64[capacity], bit row + window x column for each cell of the window
+    count: Any  # int64[1]
+
+
+class Layer(NamedTuple):
+    """The convolution and the dense layer of one network, with tables of computed rows.
+
+    A row of a table is valid if its `_now` entry equals `now`, which is increased when weights
+    change.
+    """
+
+    conv: Any  # float32[num_filters, 3, 3]
+    bias: Any  # float32[num_filters]
+    dense: Any  # float32[num_places, num_filters, num_units]
+    features: Any  # float32[num_patterns, num_filters], beyond those of a window of zeros
+    features_now: Any  # int64[num_patterns]
+    table: Any  # float32[capacity, num_units]
+    table_now: Any  # int64[capacity]
+    now: Any  # int64[1]
+
+
+class Gradient(NamedTuple):
+    """Buffers for a layer's gradient; `table`, `features` and the marks are zero between uses."""
+
+    conv: Any  # float32[num_filters, 3, 3]
+    bias: Any  # float32[num_filters]
+    dense: Any  # float32[num_places, num_filters, num_units]
+    table: Any  # float32[capacity, num_units]
+    touched: Any  # int64[capacity], the pairs that occur in the batch
+    is_touched: Any  # int8[capacity]
+    features: Any  # float32[num_patterns, num_filters]
+    patterns: Any  # int64[num_patterns], the patterns that occur in the batch
+    is_pattern_touched: Any  # int8[num_patterns]
+
+
+def draw_weights(
+    settings: A2cSettings, num_outputs: int, rng: np.random.Generator, last_scale: float = 0.01
+) -> Weights:
+    """Draw initial weights with a variance of 2 / inputs (He et al.); biases are zero.
+
+    Args:
+        settings: shape of the networks.
+        num_outputs: number of the network's outputs.
+        rng: source of the random numbers.
+        last_scale: factor for the weights of the last layer.
+    """
+    weights: Weights = {}
+    shapes = settings.shapes(num_outputs)
+    last = "out.weight" if settings.hidden else "dense.weight"
+    for name, shape in shapes.items():
+        inputs = 9 if name == "conv.weight" else int(np.prod(shape[:-1]))
+        scale = np.sqrt(2.0 / inputs) * (last_scale if name == last else 1.0)
+        weights[name] = (
+            rng.standard_normal(shape) * (0.0 if name.endswith("bias") else scale)
+        ).astype(np.float32)
+    return weights
+
+
+def check_weights(
+    weights: Mapping[str, npt.NDArray[Any]], settings: A2cSettings, num_outputs: int, path: str
+) -> None:
+    """Check that weights fit the settings.
+
+    Args:
+        weights: arrays by name.
+        settings: shape of the networks.
+        num_outputs: number of the network's outputs.
+        path: where the weights come from, for the error message.
+
+    Raises:
+        FormatError: a weight is missing, unknown or of another shape.
+    """
+    expected = settings.shapes(num_outputs)
+    actual = {name: tuple(array.shape) for name, array in weights.items()}
+    if actual != expected:
+        wrong = sorted(
+            name
+            for name in expected.keys() | actual.keys()
+            if expected.get(name) != actual.get(name)
+        )
+        raise FormatError(
+            f"{path}: weights {', '.join(wrong)} do not fit the settings; the file was changed, "
+            "so train the policy again"
+        )

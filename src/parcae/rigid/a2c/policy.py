@@ -1,0 +1,262 @@
+"""A2cScheduler's actor as a policy; it decides without PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from parcae.base.errors import ConfigError, problem
+from parcae.policies.checkpoint import Checkpoint, read_checkpoint
+from parcae.rigid.a2c.layout import (
+    FEATURE_VERSION,
+    KIND,
+    A2cSettings,
+    Architecture,
+    Weights,
+    check_weights,
+)
+from parcae.rigid.a2c.lookup import FirstLayer, FloatArray, IntArray, PatternEncoder, outputs
+from parcae.rigid.config import PackingConfig
+from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
+from parcae.rigid.layout import VOID, Clusters, Packing, SequenceTables, View
+from parcae.rigid.policies.kernels.scores import LONGEST_PAUSE
+from parcae.rigid.policies.policy import PackingPolicy
+from parcae.rigid.world import ImageSettings
+
+# Deviation: A2cScheduler 3.1 draws every action from the policy, however often it lets time pass.
+# Here an idle cluster starts a job at last, because an unmasked policy could make a run last for
+# ever.
+#: A policy that draws may let time pass so many times in a row in an idle cluster where a job could
+#: be placed; then a job is started.
+_PATIENCE = 20
+
+
+def settings_for(
+    config: PackingConfig,
+    capacity: npt.ArrayLike,
+    architecture: Architecture,
+    hidden: int = 0,
+    is_masked: bool = False,
+) -> A2cSettings:
+    """Return the settings of networks for a cluster.
+
+    Args:
+        config: how the cluster runs.
+        capacity: units of each resource.
+        architecture: the layers between the image and the dense layer.
+        hidden: units of a further layer; 0 for none.
+        is_masked: whether jobs that cannot start now are excluded.
+
+    Raises:
+        ConfigError: the cluster runs with exact times, or its image is smaller than a window.
+    """
+    horizon, width = ImageSettings().shape(config, capacity)
+    try:
+        return A2cSettings(
+            architecture=architecture,
+            horizon=horizon,
+            width=width,
+            num_slots=config.num_slots,
+            capacity=tuple(np.asarray(capacity, np.int64).tolist()),
+            hidden=hidden,
+            is_masked=is_masked,
+        )
+    except ValidationError as error:
+        raise ConfigError(problem(error.errors()[0])) from None
+
+
+def masks_of(views: View) -> npt.NDArray[np.bool_]:
+    """Return which actions are allowed, bool[num_clusters, num_slots + 1].
+
+    These are the slots whose job can start now, and the last action, which lets time pass. The last
+    action is excluded if a job can start and the cluster has been empty for LONGEST_PAUSE steps
+    since the last arrival.
+    """
+    count, num_slots = views.jobs.shape
+    masks = np.zeros((count, num_slots + 1), np.bool_)
+    is_shown = np.arange(num_slots) < views.head["num_jobs"]
+    row, at = np.nonzero(is_shown & (views.jobs["can_start"] == 1))
+    masks[row, views.jobs["slot"][row, at]] = True
+    may_idle = (views.head["num_running"][:, 0] > 0) | (
+        views.head["since_arrival"][:, 0] < LONGEST_PAUSE
+    )
+    masks[:, -1] = may_idle | ~masks[:, :-1].any(axis=1)
+    return masks
+
+
+def draw_actions(logits: FloatArray, draws: npt.NDArray[np.float64]) -> IntArray:
+    """Draw an action for each row of logits, by softmax.
+
+    `logits` is float32[count, num_actions]; `draws` are float64[count], uniform in [0, 1).
+    """
+    odds = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    below = np.cumsum(odds, axis=1)
+    actions: IntArray = (below <= (draws * below[:, -1])[:, None]).sum(axis=1)
+    return actions
+
+
+def slots_of(actions: IntArray, num_slots: int) -> IntArray:
+    """Return the slots that actions stand for; the last action is VOID."""
+    return np.where(actions == num_slots, VOID, actions)
+
+
+class A2cPolicy(PackingPolicy):
+    """The actor with its weights.
+
+    It draws actions, or takes the most probable ones. A masked policy never leaves a cluster empty
+    for long. An unmasked policy could make a run last for ever. To prevent this, it must start the
+    most probable job in an idle cluster in which a job could be placed: at once if the policy is
+    greedy, else after 20 decisions in a row that let time pass.
+
+    Args:
+        name: name of the policy in reports.
+        weights: the actor's arrays by the names of `A2cSettings.shapes`, each with "actor." before
+            it; other names are ignored.
+        settings: shape of the networks.
+        is_greedy: take the most probable action instead of drawing one.
+
+    Raises:
+        FormatError: the weights do not fit the settings.
+    """
+
+    wants_profile = False
+
+    def __init__(
+        self, name: str, weights: Weights, settings: A2cSettings, is_greedy: bool = False
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.is_greedy = is_greedy
+        self.weights = {
+            key.removeprefix("actor."): array
+            for key, array in weights.items()
+            if key.startswith("actor.")
+        }
+        check_weights(self.weights, settings, settings.num_actions, name)
+
+    @classmethod
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, name: str = KIND, is_greedy: bool = False
+    ) -> A2cPolicy:
+        """Return the policy of a checkpoint.
+
+        Args:
+            checkpoint: the checkpoint.
+            name: name of the policy in reports.
+            is_greedy: take the most probable action instead of drawing one.
+
+        Raises:
+            FormatError: the checkpoint is of another policy, or its settings or weights do not fit.
+        """
+        checkpoint.require(KIND, FEATURE_VERSION, name)
+        settings = checkpoint.network_settings(A2cSettings, name)
+        return cls(name, checkpoint.weights, settings, is_greedy)
+
+    @classmethod
+    def read(cls, path: Path | str, name: str = KIND, is_greedy: bool = False) -> A2cPolicy:
+        """Return the policy of a file.
+
+        Args:
+            path: path of the checkpoint.
+            name: name of the policy in reports.
+            is_greedy: take the most probable action instead of drawing one.
+
+        Raises:
+            FormatError, FileNotFoundError: as `read_checkpoint` and `from_checkpoint`.
+        """
+        return cls.from_checkpoint(read_checkpoint(Path(path)), name, is_greedy)
+
+    @property
+    def kernel(self) -> Any:
+        """A loop in Python over the decisions of all clusters, which are taken side by side."""
+        return self._play_side_by_side
+
+    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
+        """No further arguments."""
+        return ()
+
+    def _play_side_by_side(
+        self,
+        clusters: Clusters,
+        views: View,
+        first: int,
+        last: int,
+    ) -> None:
+        states = Packing(*(table[first:last] for table in clusters.states))
+        views = View(*(table[first:last] for table in views))
+        clusters = Clusters(states, clusters.sequences, clusters.sequence_rows[first:last])
+        self._check(states, clusters.sequences)
+        encoder = PatternEncoder(self.settings)
+        layer = FirstLayer(self.weights, encoder)
+        count = len(clusters.sequence_rows)
+        begin_many(clusters, 0, count)
+        is_placed = np.zeros(count, np.int64)
+        held = np.zeros(count, np.int64)
+        while not (is_over := states.clock["is_over"][:, 0] == 1).all():
+            show_many(clusters, views, 0, count)
+            logits = outputs(
+                layer.sums(encoder.encode(clusters, is_over)),
+                layer.blank,
+                self.weights,
+            )
+            actions = self._choose(logits, masks_of(views), states, views, held)
+            slots = slots_of(actions, self.settings.num_slots)
+            step_many(clusters, slots, is_placed, 0, count)
+            held = np.where(is_placed == 1, 0, held + 1)
+
+    def _choose(
+        self,
+        logits: FloatArray,
+        masks: npt.NDArray[np.bool_],
+        states: Packing,
+        views: View,
+        held: IntArray,
+    ) -> IntArray:
+        """Choose an action for each cluster.
+
+        `held` counts the decisions in a row that placed no job.
+        """
+        startable = np.where(masks, logits, np.float32(-np.inf))
+        chosen_from = startable if self.settings.is_masked else logits
+        # The upper 53 bits as a float64 in [0, 1).
+        draws = (views.head["random_bits"][:, 0] >> np.uint64(11)) * 2.0**-53
+        actions = chosen_from.argmax(axis=1) if self.is_greedy else draw_actions(chosen_from, draws)
+        is_stuck = (states.clock["num_running"][:, 0] == 0) & masks[:, :-1].any(axis=1)
+        if self.is_greedy:
+            is_stuck &= ~masks[np.arange(len(actions)), actions] | (
+                actions == self.settings.num_slots
+            )
+        else:
+            is_stuck &= held >= _PATIENCE
+        return np.where(is_stuck, startable[:, :-1].argmax(axis=1), actions)
+
+    def _check(self, states: Packing, sequences: SequenceTables) -> None:
+        """Check that the clusters have the images that the networks were made for."""
+        expected = (self.settings.horizon, self.settings.width, self.settings.num_slots)
+        is_exact = bool(sequences.rules["is_exact"].any())
+        capacity = states.capacity
+        backlog = -(-states.backlog.shape[1] // states.free.shape[1])
+        slots = states.slots.shape[1]
+        actual = (states.free.shape[1], int(capacity[0].sum()) * (1 + slots) + backlog, slots)
+        if is_exact or (capacity != capacity[0]).any() or actual != expected:
+            raise ConfigError(
+                f"{self.name}: the policy was made for images of {expected[0]}x{expected[1]} cells "
+                f"and {expected[2]} slots, not {actual[0]}x{actual[1]} and {actual[2]}"
+                f"{' with exact times' if is_exact else ''}: run it in a cluster like the one that "
+                "it was trained for"
+            )
+        if self.settings.capacity and tuple(capacity[0].tolist()) != self.settings.capacity:
+            raise ConfigError(
+                f"{self.name}: the policy was made for a cluster of {list(self.settings.capacity)} "
+                f"units, not {capacity[0].tolist()}: run it in such a cluster"
+            )
+
+
+def prefixed(weights: Mapping[str, npt.NDArray[Any]], prefix: str) -> Weights:
+    """Return copies of a network's weights, with `prefix` and a dot before their names."""
+    return {f"{prefix}.{name}": np.array(array) for name, array in weights.items()}

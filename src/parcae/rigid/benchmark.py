@@ -1,0 +1,131 @@
+"""Measures the speed of the packing world.
+
+Timed are single steps, whole runs of a heuristic and of DeepRM, and an iteration of DeepRM's
+training.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from parcae.learning.loop import IterationSeeds
+from parcae.rigid.deeprm.learner import DeepRMLearner
+from parcae.rigid.policies.kernels.decisions import PackingKind
+from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
+from parcae.rigid.sources import DrawnSource
+from parcae.rigid.world import PackingBatch
+
+
+@dataclass(frozen=True)
+class PackingBenchmark:
+    """Speed on one core: medians over repetitions, without compilation.
+
+    Args:
+        rate: arrival rate of DeepRM's jobs, in jobs per time step.
+        clusters: number of clusters that run side by side.
+        repetitions: number of repetitions.
+        steps_per_second: decisions per second when the caller decides (`PackingBatch.step`); the
+            time to draw the decisions is not included.
+        sjf_decisions_per_second: decisions per second of whole runs under SJF, including the time
+            to compute what the policy observes.
+        deeprm_decisions_per_second: the same under DeepRM's network.
+        deeprm_to_sjf: `sjf_decisions_per_second` / `deeprm_decisions_per_second`, so what DeepRM's
+            network costs.
+        iteration_seconds: time of a full training iteration: 20 runs of each of 100 fresh
+            sequences, and the update.
+        iteration_decisions: decisions in such an iteration.
+        training_share_of_playing: decisions per second of training / of whole runs under DeepRM.
+    """
+
+    rate: float
+    clusters: int
+    repetitions: int
+    steps_per_second: float
+    sjf_decisions_per_second: float
+    deeprm_decisions_per_second: float
+    deeprm_to_sjf: float
+    iteration_seconds: float
+    iteration_decisions: float
+    training_share_of_playing: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as a JSON object."""
+        return asdict(self)
+
+
+def benchmark_packing(
+    rate: float = 0.7, clusters: int = 500, repetitions: int = 7
+) -> PackingBenchmark:
+    """Time the packing world with DeepRM's jobs.
+
+    Args:
+        rate: arrival rate, in jobs per time step.
+        clusters: number of clusters that run side by side.
+        repetitions: number of repetitions; the results are their medians.
+
+    Raises:
+        ConfigError: the rate is outside 0..1.
+    """
+    source = DrawnSource(rates=(rate,))
+    sequences = source.draw(range(1_000, 1_000 + clusters))
+    learner = DeepRMLearner(source)
+    policy = learner.policy()
+    # Only DeepRM observes which resources become free when (the profile); it costs time.
+    plain, with_profile = (
+        PackingBatch(sequences, source.config, wants_profile=wants) for wants in (False, True)
+    )
+    steps = _median(lambda: _steps(plain), repetitions)
+    sjf = _median(lambda: _decisions(plain, HandMadePolicy("sjf", PackingKind.SJF)), repetitions)
+    deeprm = _median(lambda: _decisions(with_profile, policy), repetitions)
+    counts = list[float]()
+    seconds = list[float]()
+    for iteration in range(-1, repetitions):
+        began = time.perf_counter()
+        numbers = learner.iterate(IterationSeeds(0, iteration + 1), 0.0)
+        if iteration >= 0:  # the first iteration includes compilation
+            seconds.append(time.perf_counter() - began)
+            counts.append(numbers["decisions"])
+    median_seconds = statistics.median(seconds)
+    median_count = statistics.median(counts)
+    return PackingBenchmark(
+        rate,
+        clusters,
+        repetitions,
+        steps,
+        sjf,
+        deeprm,
+        sjf / deeprm,
+        median_seconds,
+        median_count,
+        median_count / median_seconds / deeprm,
+    )
+
+
+def _median(speed: Callable[[], float], repetitions: int) -> float:
+    speed()  # the first call includes compilation
+    return statistics.median(speed() for _ in range(repetitions))
+
+
+def _decisions(batch: PackingBatch, policy: PackingPolicy) -> float:
+    began = time.perf_counter()
+    batch.run(policy.play_many, 1)
+    return float(batch.states.clock["num_decisions"].sum()) / (time.perf_counter() - began)
+
+
+def _steps(batch: PackingBatch) -> float:
+    """Decisions per second of `PackingBatch.step` with random decisions until all runs are over."""
+    rng = np.random.default_rng(0)
+    seconds = 0.0
+    batch.begin()
+    while not batch.is_over.all():
+        slots = rng.integers(-1, batch.states.slots.shape[1], len(batch))
+        began = time.perf_counter()
+        batch.step(slots)
+        seconds += time.perf_counter() - began
+    return float(batch.states.clock["num_decisions"].sum()) / seconds

@@ -1,0 +1,174 @@
+"""DeepRM as a policy object; it decides without PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.errors import ConfigError
+from parcae.policies.checkpoint import Checkpoint
+from parcae.policies.networks.layout import Weights
+from parcae.rigid.deeprm.kernels import decide, play_many
+from parcae.rigid.deeprm.layout import (
+    FEATURE_VERSION,
+    KIND,
+    Actions,
+    DeepRMSettings,
+    Network,
+    allocate_work,
+    checked,
+    starts_of,
+    sums_of,
+)
+from parcae.rigid.layout import Packing, View
+from parcae.rigid.policies.policy import PackingPolicy
+
+#: Values of `Network.allowed`.
+_ALLOWED = {Actions.ALL: 0, Actions.FILLED: 1, Actions.STARTABLE: 2}
+
+
+def make_network(weights: Weights, settings: DeepRMSettings, path: str = "weights") -> Network:
+    """Return the network in the form that the kernels read.
+
+    Args:
+        weights: arrays by name.
+        settings: shape of the network.
+        path: where the weights come from, for the error message.
+
+    Raises:
+        FormatError: a weight is missing or has another shape.
+    """
+    checked_weights = checked(weights, settings, path)
+    return Network(
+        sums=sums_of(checked_weights["hidden.weight"], settings),
+        bias=checked_weights["hidden.bias"],
+        actions=checked_weights["actions.weight"].ravel(),
+        actions_bias=checked_weights["actions.bias"],
+        starts=starts_of(settings),
+        limits=np.array(
+            [settings.horizon, settings.horizon * settings.backlog_columns, settings.has_pause],
+            np.int64,
+        ),
+        allowed=np.array([_ALLOWED[settings.actions]], np.int64),
+    )
+
+
+def check_fits(settings: DeepRMSettings, states: Packing) -> None:
+    """Check that the network fits the clusters.
+
+    Raises:
+        ConfigError: a cluster has another capacity, horizon, number of slots or backlog.
+    """
+    horizon = states.free.shape[-2]
+    slots = states.slots.shape[-1]
+    backlog = states.backlog.shape[-1]
+    for units in np.unique(states.capacity.reshape(-1, states.capacity.shape[-1]), axis=0).tolist():
+        if tuple(units) != settings.capacity:
+            raise ConfigError(
+                f"this DeepRM network was trained for clusters of {list(settings.capacity)} units, "
+                f"not {units}"
+            )
+    if (horizon, slots, backlog) != (settings.horizon, settings.num_slots, settings.backlog_size):
+        raise ConfigError(
+            f"this DeepRM network was trained for a horizon of {settings.horizon}, "
+            f"{settings.num_slots} slots and a backlog of {settings.backlog_size}, not for "
+            f"{horizon}, {slots} and {backlog}: run it with the same values, in steps of time"
+        )
+
+
+def _check_shown(settings: DeepRMSettings, view: View) -> None:
+    """Check that a view has the network's slots and a profile of its horizon."""
+    if view.points.shape[-1] != settings.horizon + 1 or view.jobs.shape[-1] != settings.num_slots:
+        raise ConfigError(
+            f"this DeepRM network needs views of {settings.num_slots} slots and of the free "
+            f"resources in {settings.horizon} steps: use clusters that run in steps, and views "
+            "with a profile (wants_profile)"
+        )
+
+
+@dataclass
+class DeepRMPolicy(PackingPolicy):
+    """DeepRM with its weights.
+
+    Args:
+        name: name of the policy in reports.
+        weights: arrays by name.
+        settings: shape of the network.
+        is_greedy: take the most probable action instead of drawing one, as the paper does. In an
+            empty cluster a greedy policy always starts a job, because it could hold jobs for ever.
+
+    Raises:
+        FormatError: a weight is missing or has another shape.
+    """
+
+    name: str
+    weights: Weights
+    settings: DeepRMSettings
+    is_greedy: bool = False
+    wants_profile: bool = field(default=True, init=False)
+    network: Network = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.network = make_network(self.weights, self.settings, self.name)
+
+    @property
+    def kernel(self) -> Any:
+        """The network's compiled loop."""
+        return play_many
+
+    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
+        """The network, a buffer for one decision, and whether the policy is greedy.
+
+        Raises:
+            ConfigError: the network does not fit the clusters.
+        """
+        check_fits(self.settings, states)
+        _check_shown(self.settings, views)
+        return self.network, allocate_work(self.settings), self.is_greedy
+
+    def decide(self, view: View) -> int:
+        """Return the slot whose job to place now, or VOID, for the view of one cluster.
+
+        The view must have its profile.
+
+        Raises:
+            ConfigError: the view has another shape, or no profile.
+        """
+        _check_shown(self.settings, view)
+        return int(decide(view, self.network, allocate_work(self.settings), self.is_greedy))
+
+    def probabilities(self, view: View) -> npt.NDArray[np.float32]:
+        """Return the probabilities of the actions, float32[num_slots + 1]; the last is VOID.
+
+        Raises:
+            ConfigError: the view has another shape, or no profile.
+        """
+        _check_shown(self.settings, view)
+        work = allocate_work(self.settings)
+        decide(view, self.network, work, self.is_greedy)
+        probabilities: npt.NDArray[np.float32] = work.probabilities
+        return probabilities
+
+
+def deeprm_policy(
+    checkpoint: Checkpoint, path: str, name: str = KIND, is_greedy: bool = False
+) -> DeepRMPolicy:
+    """Return the policy of a checkpoint.
+
+    Args:
+        checkpoint: the checkpoint.
+        path: its path, for error messages.
+        name: name of the policy in reports.
+        is_greedy: take the most probable action instead of drawing one.
+
+    Raises:
+        FormatError: the checkpoint is of another kind, or its settings or weights are not valid.
+
+    Example: `deeprm_policy(read_checkpoint(path), str(path))`
+    """
+    checkpoint.require(KIND, FEATURE_VERSION, path)
+    settings = checkpoint.network_settings(DeepRMSettings, path)
+    return DeepRMPolicy(name, checked(checkpoint.weights, settings, path), settings, is_greedy)

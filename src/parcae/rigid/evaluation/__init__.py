@@ -1,0 +1,1 @@
+"""Comparisons in the world of rigid jobs."""

@@ -1,0 +1,1 @@
+"""The set network, which reads the waiting jobs as a set."""

@@ -1,0 +1,509 @@
+"""The set network's compiled kernels: features, logits, single decisions, and whole runs.
+
+Runs can be recorded to learn from.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.compiled.kernels import inlined, kernel, row_of, unit
+from parcae.policies.networks.kernels import draw, embed_jobs, hold_logit, job_logit, largest
+from parcae.policies.networks.layout import (
+    Weights,
+    critic_shapes,
+    deep_set,
+    deep_set_shapes,
+    flat,
+    glorot,
+)
+from parcae.rigid.kernels.transitions import begin, cluster_of, take
+from parcae.rigid.kernels.views import show
+from parcae.rigid.layout import VOID
+from parcae.rigid.policies.kernels.scores import (
+    LONGEST_PAUSE,
+    WithholdParameter,
+    alignment,
+    free_after_start,
+    largest_share,
+    log_num_waiting,
+    must_start,
+    preference,
+    reserve,
+)
+
+#: Raised whenever a feature changes its meaning: older checkpoints are then refused.
+FEATURE_VERSION = 1
+#: Waiting jobs whose features the network sees, at most.
+MAX_ROWS = 32
+
+
+class JobFeature(IntEnum):
+    """Columns of a waiting job's features; shares are relative to the cluster's resources.
+
+    Sets of columns from *_NOW to *_LAST hold one value for each time of LOOKAHEAD.
+    """
+
+    ESTIMATE = 0  # log of the estimated duration, in steps
+    ESTIMATE_VS_ARRIVED = 1  # ESTIMATE - its mean over all jobs that have arrived
+    ESTIMATE_VS_WAITING = 2  # ESTIMATE - its mean over the waiting jobs
+    AGE = 3  # log1p(age / estimated duration)
+    LEAST_SHARE = 4  # least demand, over resources
+    MEAN_SHARE = 5
+    LARGEST_SHARE = 6
+    LEFT = 7  # least share that stays free if the job starts
+    ALIGNMENT = 8  # dot product of free resources and demand
+    CAN_START = 9
+    FREE_AT_END = 10  # least share that is free after the job's end, if it starts now
+    IS_RULE = 11  # whether the rule starts this job
+    SCORE = 12  # the rule's score - the best score, at least -5
+    RESERVE = 13  # LEFT - the share that the rule wants to keep free
+    # Free share - demand of the dominant resource, which is the one with the largest demand.
+    DOMINANT_NOW = 14
+    DOMINANT_LAST = 19
+    OTHER_NOW = 20  # the same of the other resources, the least of them
+    OTHER_LAST = 25
+
+
+class SharedFeature(IntEnum):
+    """Columns of the features that all jobs share."""
+
+    WAITING = 0  # log1p of the number of visible waiting jobs
+    BACKLOG = 1  # log1p of the number of jobs in the backlog
+    RUNNING = 2  # log1p of the number of placed jobs
+    FREE_NOW = 3  # least free share of a resource, at each time of LOOKAHEAD
+    FREE_LAST = 8
+    FREE_MEAN = 9  # mean free share now
+    LOAD = 10  # log1p of the arrived work per step so far
+    CLOCK = 11  # log1p(time since the start / typical duration)
+    PAUSE = 12  # log1p(time since the last arrival / typical duration)
+    STARTABLE = 13  # share of the waiting jobs that can start
+    TYPICAL = 14  # mean log estimate of all jobs that have arrived
+    WAITING_ESTIMATE = 15  # mean log estimate of the waiting jobs - TYPICAL
+    WAITING_SHARE = 16  # mean largest demand of the waiting jobs
+    RULE_HOLDS = 17  # whether the rule lets time pass
+    CAN_HOLD = 18  # whether the network may let time pass
+
+
+#: Times from now at which the network sees the free resources, in typical durations: exp(TYPICAL).
+LOOKAHEAD = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+NUM_JOB_FEATURES = JobFeature.OTHER_LAST + 1
+NUM_SHARED_FEATURES = SharedFeature.CAN_HOLD + 1
+HIDDEN = 24
+#: Slope of the leaky rectifier below zero.
+SLOPE = 0.1
+#: Initial logits of the rule's choice of a job and of its choice to hold.
+PRIOR = (2.0, 2.0)
+#: Parameters of an untuned rule: shortest first, and long jobs leave about a third of the cluster
+#: free.
+START_RULE = (0.0, 0.05, 0.5, 3.0, 2.0, 0.2, 0.1, 3.0)
+
+#: Weights by name; matrices are [in, out]. The kernels read them from a flat array in this order.
+SHAPES: dict[str, tuple[int, ...]] = {
+    **deep_set_shapes(NUM_JOB_FEATURES, NUM_SHARED_FEATURES, HIDDEN),
+    "prior": (2,),
+}
+#: The critic is used in training only.
+CRITIC_SHAPES = critic_shapes(HIDDEN)
+_ZERO_AT_START = ("choice2.weight", "hold.weight", "value2.weight")
+
+
+def initial_weights(rng: np.random.Generator, prior: tuple[float, float] = PRIOR) -> Weights:
+    """Draw initial weights: Glorot-uniform matrices, zero biases, and last layers of zeros."""
+    weights = glorot(rng, {**SHAPES, **CRITIC_SHAPES}, _ZERO_AT_START)
+    weights["prior"] = np.array(prior, np.float32)
+    return weights
+
+
+def flatten(weights: Weights, path: str = "weights") -> npt.NDArray[np.float32]:
+    """Return the weights as one float32 array, in the order of SHAPES.
+
+    Raises:
+        FormatError: a weight is missing or has another shape.
+    """
+    return flat(weights, SHAPES, path)
+
+
+_C = NUM_SHARED_FEATURES
+_F = NUM_JOB_FEATURES
+_K = MAX_ROWS
+_SLOPE = np.float32(SLOPE)
+_IMPOSSIBLE = np.float32(-np.inf)
+_NET = deep_set(SHAPES)
+_LOOKAHEAD = LOOKAHEAD
+_NUM_LOOKS = len(LOOKAHEAD)
+_PAUSE = LONGEST_PAUSE
+#: Lower bound of the feature SCORE.
+_LOWEST = -5.0
+
+
+class Network(NamedTuple):
+    """The network's weights and the rule that it corrects, read by the kernels."""
+
+    weights: Any  # float32, in the order of the layout's SHAPES
+    rule: Any  # float64[len(WithholdParameter)]
+
+
+class Workspace(NamedTuple):
+    """Buffers for one decision (with a leading axis: of many clusters)."""
+
+    row: Any  # int64[MAX_ROWS], the job's row in the view
+    score: Any  # float64[MAX_ROWS], the rule's score; 1e6 lower for jobs that cannot start
+    look: Any  # int64[len(LOOKAHEAD)], the point of the profile for each time
+    features: Any  # float32[MAX_ROWS, job features]
+    hidden: Any  # float32[MAX_ROWS, HIDDEN]
+    shared: Any  # float32[shared features]
+    context: Any  # float32[HIDDEN]
+    base: Any  # float32[HIDDEN]
+    layer: Any  # float32[HIDDEN]
+    logits: Any  # float32[MAX_ROWS + 1], those of the jobs and, after them, of holding
+
+
+class Record(NamedTuple):
+    """The decisions of one run in which there was a choice (with a leading axis: of many runs)."""
+
+    count: Any  # int64[1], recorded decisions
+    num_rows: Any  # int64[1], recorded jobs of all decisions together
+    now: Any  # int64[capacity]
+    cost: Any  # float64[capacity], accrued before the decision
+    first_row: Any  # int64[capacity + 1], the decision's first row in `rows`
+    choice: Any  # int64[capacity], position of the chosen job, or the number of jobs for hold
+    log_prob: Any  # float32[capacity]
+    shared: Any  # float32[capacity, shared features]
+    rows: Any  # float32[row_capacity, job features]
+
+
+@inlined
+def _select_rows(view, net, work):  # type: ignore[no-untyped-def]
+    """Select the jobs that the network sees: all, or those with the best scores that can start.
+
+    Writes their rows to `work.row`, sorted by score, and returns how many there are.
+    """
+    count = 0
+    for row in range(view.head.num_jobs[0]):
+        score = preference(view, row, net.rule)
+        if view.jobs.can_start[row] == 0:
+            score -= 1e6
+        # Insertion sort; when the list is full, the job replaces the last one if it is better.
+        place = count
+        if count == _K:
+            if score <= work.score[_K - 1]:
+                continue
+            place = _K - 1
+        while place > 0 and work.score[place - 1] < score:
+            work.score[place], work.row[place] = work.score[place - 1], work.row[place - 1]
+            place -= 1
+        work.score[place] = score
+        work.row[place] = row
+        count = min(_K, count + 1)
+    return count
+
+
+@inlined
+def _point(view, time):  # type: ignore[no-untyped-def]
+    """Return the point of the profile that holds at a time (binary search)."""
+    low = 0
+    high = view.head.num_points[0] - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if view.points[middle] <= time:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@inlined
+def _free_share(view, point):  # type: ignore[no-untyped-def]
+    """Return the least share of a resource that is free from a point of the profile on."""
+    share = 1.0
+    for resource in range(view.free.shape[0]):
+        share = min(share, view.free_from[point, resource] / view.capacity[resource])
+    return share
+
+
+@inlined
+def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
+    """Write the shared features that do not depend on the rule.
+
+    Returns the mean log estimate of the waiting jobs.
+    """
+    head = view.head
+    x = work.shared
+    scale = math.exp(typical)
+    num = head.num_jobs[0]
+    estimate = 0.0
+    share = 0.0
+    startable = 0
+    for row in range(num):
+        estimate += view.jobs.log_estimate[row]
+        startable += view.jobs.can_start[row]
+        share += largest_share(view, row)
+    estimate = estimate / max(1, num)
+    share = share / max(1, num)
+    x[SharedFeature.WAITING] = math.log1p(num)
+    x[SharedFeature.BACKLOG] = math.log1p(head.num_backlog[0])
+    x[SharedFeature.RUNNING] = math.log1p(head.num_running[0])
+    mean = 0.0
+    for resource in range(view.free.shape[0]):
+        mean += view.free[resource] / view.capacity[resource] / view.free.shape[0]
+    x[SharedFeature.FREE_MEAN] = mean
+    for k in range(_NUM_LOOKS):
+        work.look[k] = _point(view, head.now[0] + np.int64(scale * _LOOKAHEAD[k] + 0.5))
+        x[SharedFeature.FREE_NOW + k] = _free_share(view, work.look[k])
+    x[SharedFeature.LOAD] = math.log1p(head.arrived_work[0] / (head.now[0] + scale))
+    x[SharedFeature.CLOCK] = math.log1p(head.now[0] / scale)
+    x[SharedFeature.PAUSE] = math.log1p(head.since_arrival[0] / scale)
+    x[SharedFeature.STARTABLE] = startable / max(1, num)
+    x[SharedFeature.TYPICAL] = typical
+    x[SharedFeature.WAITING_ESTIMATE] = estimate - typical
+    x[SharedFeature.WAITING_SHARE] = share
+    return estimate
+
+
+@inlined
+def _look_ahead(view, work, x, row, dominant):  # type: ignore[no-untyped-def]
+    """Write the free share minus the job's demand at each time of LOOKAHEAD.
+
+    The first columns are of the job's dominant resource, the others the least of the other
+    resources.
+    """
+    for k in range(_NUM_LOOKS):
+        other = 1.0
+        for resource in range(view.free.shape[0]):
+            spare = (
+                view.free_from[work.look[k], resource] - view.demand[row, resource]
+            ) / view.capacity[resource]
+            if resource == dominant:
+                x[JobFeature.DOMINANT_NOW + k] = spare
+            else:
+                other = min(other, spare)
+        x[JobFeature.OTHER_NOW + k] = other
+
+
+@inlined
+def _encode_job(  # type: ignore[no-untyped-def]
+    view, net, work, position, typical, waiting_estimate, log_waiting
+):
+    """Write the features of the job at a position, except IS_RULE."""
+    row = work.row[position]
+    x = work.features[position]
+    estimate = view.jobs.log_estimate[row]
+    x[JobFeature.ESTIMATE] = estimate
+    x[JobFeature.ESTIMATE_VS_ARRIVED] = estimate - typical
+    x[JobFeature.ESTIMATE_VS_WAITING] = estimate - waiting_estimate
+    x[JobFeature.AGE] = math.log1p(view.jobs.age[row] / view.jobs.estimate[row])
+    least = 1.0
+    mean = 0.0
+    most = 0.0
+    dominant = 0
+    for resource in range(view.free.shape[0]):
+        share = view.demand[row, resource] / view.capacity[resource]
+        if share > most:
+            most = share
+            dominant = resource
+        least = min(least, share)
+        mean = mean + share / view.free.shape[0]
+    x[JobFeature.LEAST_SHARE] = least
+    x[JobFeature.MEAN_SHARE] = mean
+    x[JobFeature.LARGEST_SHARE] = most
+    _look_ahead(view, work, x, row, dominant)
+    free = free_after_start(view, row)
+    x[JobFeature.LEFT] = free
+    x[JobFeature.ALIGNMENT] = alignment(view, row) * 0.01
+    x[JobFeature.CAN_START] = view.jobs.can_start[row]
+    x[JobFeature.FREE_AT_END] = _free_share(
+        view, _point(view, view.head.now[0] + view.jobs.estimate[row])
+    )
+    x[JobFeature.IS_RULE] = 0.0
+    x[JobFeature.SCORE] = max(
+        _LOWEST, preference(view, row, net.rule) - preference(view, work.row[0], net.rule)
+    )
+    x[JobFeature.RESERVE] = free - reserve(view, row, net.rule, log_waiting)
+
+
+@kernel
+def encode(view, net, work):  # type: ignore[no-untyped-def]
+    """Write the features of a view to the workspace.
+
+    The job at position 0 has the best score of those that can start.
+
+    Args:
+        view: the View of one cluster, with its profile.
+        net: the Network.
+        work: the Workspace; `row`, `score`, `features` and `shared` are written.
+
+    Returns:
+        How many jobs the network sees.
+    """
+    count = _select_rows(view, net, work)
+    typical = view.head.log_estimate[0] / max(1, view.head.num_arrived[0])
+    waiting_estimate = _encode_shared(view, work, typical)
+    log_waiting = log_num_waiting(view)
+    can_any = False
+    chosen = VOID
+    is_forced = must_start(view, min(_PAUSE, net.rule[WithholdParameter.PAUSE]))
+    for position in range(count):
+        _encode_job(view, net, work, position, typical, waiting_estimate, log_waiting)
+        can_start = work.features[position, JobFeature.CAN_START] > 0.0
+        can_any = can_any or can_start
+        if (
+            chosen == VOID
+            and can_start
+            and (is_forced or work.features[position, JobFeature.RESERVE] >= 0.0)
+        ):
+            chosen = position
+    if chosen != VOID:
+        work.features[chosen, JobFeature.IS_RULE] = 1.0
+    work.shared[SharedFeature.RULE_HOLDS] = 1.0 if chosen == VOID else 0.0
+    work.shared[SharedFeature.CAN_HOLD] = 0.0 if can_any and must_start(view, _PAUSE) else 1.0
+    return count
+
+
+@kernel
+def score(net, work, count):  # type: ignore[no-untyped-def]
+    """Write the logits of the jobs and of holding to `work.logits`; -inf marks impossible choices.
+
+    Args:
+        net: the Network.
+        work: the Workspace; its features must be up to date (see `encode`).
+        count: how many jobs the network sees.
+    """
+    embed_jobs(net.weights, _NET, _SLOPE, work, count)
+    for position in range(count):
+        work.logits[position] = _IMPOSSIBLE
+        if work.features[position, JobFeature.CAN_START] > 0.0:
+            is_rule = work.features[position, JobFeature.IS_RULE]
+            logit = job_logit(net.weights, _NET, _SLOPE, work, position, is_rule)
+            work.logits[position] = logit
+    work.logits[count] = _IMPOSSIBLE
+    if work.shared[SharedFeature.CAN_HOLD] > 0.0:
+        rule_holds = work.shared[SharedFeature.RULE_HOLDS]
+        work.logits[count] = hold_logit(net.weights, _NET, work, rule_holds)
+
+
+@inlined
+def _num_startable(view):  # type: ignore[no-untyped-def]
+    """Return how many visible jobs can start now."""
+    count = 0
+    for row in range(view.head.num_jobs[0]):
+        count += view.jobs.can_start[row]
+    return count
+
+
+@kernel
+def decide(view, net, work):  # type: ignore[no-untyped-def]
+    """Return the slot of the most probable decision, or VOID.
+
+    Args:
+        view: the View of one cluster, with its profile.
+        net: the Network.
+        work: the Workspace.
+    """
+    if _num_startable(view) == 0:
+        return VOID
+    count = encode(view, net, work)
+    score(net, work, count)
+    position = largest(work.logits, count + 1)
+    return VOID if position == count else view.jobs.slot[work.row[position]]
+
+
+@kernel
+def play_many(clusters, views, net, work, first, last):  # type: ignore[no-untyped-def]
+    """Run clusters first..last-1 from start to end, taking the most probable decision each time.
+
+    Args:
+        clusters: the Clusters, changed.
+        views: the views of all clusters, written.
+        net: the Network.
+        work: one Workspace, because the clusters run one after another.
+        first: first cluster.
+        last: one past the last cluster.
+    """
+    for row in range(first, last):
+        state, sequence = cluster_of(clusters, row)
+        view = row_of(views, row)
+        begin(state, sequence)
+        while state.clock.is_over[0] == 0:
+            show(state, sequence, view)
+            take(state, sequence, decide(view, net, work))
+
+
+@inlined
+def _write(view, work, record, count, choice, log_prob, cost):  # type: ignore[no-untyped-def]
+    """Add a decision to the record."""
+    at = record.count[0]
+    first = record.num_rows[0]
+    record.now[at] = view.head.now[0]
+    record.cost[at] = cost
+    record.choice[at] = choice
+    record.log_prob[at] = log_prob
+    record.first_row[at] = first
+    record.first_row[at + 1] = first + count
+    for feature in range(_C):
+        record.shared[at, feature] = work.shared[feature]
+    for position in range(count):
+        for feature in range(_F):
+            record.rows[first + position, feature] = work.features[position, feature]
+    record.count[0] = at + 1
+    record.num_rows[0] = first + count
+
+
+@inlined
+def _has_room(record):  # type: ignore[no-untyped-def]
+    """Return whether the record has room for one more decision over the largest view."""
+    return (
+        record.count[0] + 1 < record.now.shape[0]
+        and record.num_rows[0] + _K <= record.rows.shape[0]
+    )
+
+
+@inlined
+def _explore(state, view, net, work, record, cost):  # type: ignore[no-untyped-def]
+    """Draw a decision, and record it if there was a choice and is room. Returns a slot or VOID."""
+    if _num_startable(view) == 0:
+        return VOID
+    count = encode(view, net, work)
+    score(net, work, count)
+    position, log_prob = draw(work.logits, count + 1, unit(view.head.random_bits[0]))
+    choices = 0
+    for k in range(count + 1):
+        choices += work.logits[k] != _IMPOSSIBLE
+    if choices > 1 and _has_room(record):
+        _write(view, work, record, count, position, log_prob, state.costs[cost])
+    return VOID if position == count else view.jobs.slot[work.row[position]]
+
+
+@kernel
+def explore_many(  # type: ignore[no-untyped-def]
+    clusters, views, net, works, records, cost, first, last
+):
+    """Run clusters first..last-1 from start to end with drawn decisions, and record them.
+
+    Decisions after a record is full are not recorded, but count in the run's cost.
+
+    Args:
+        clusters: the Clusters, changed.
+        views: the views of all clusters, written.
+        net: the Network.
+        works: a Workspace for every cluster.
+        records: a Record for every cluster; those of first..last-1 are overwritten.
+        cost: column of the recorded cost, see `parcae.rigid.layout.Cost`.
+        first: first cluster.
+        last: one past the last cluster.
+    """
+    for row in range(first, last):
+        state, sequence = cluster_of(clusters, row)
+        view = row_of(views, row)
+        work = row_of(works, row)
+        record = row_of(records, row)
+        record.count[0] = record.num_rows[0] = 0
+        begin(state, sequence)
+        while state.clock.is_over[0] == 0:
+            show(state, sequence, view)
+            take(state, sequence, _explore(state, view, net, work, record, cost))

@@ -1,0 +1,268 @@
+"""Training of the set network: proximal policy optimisation over groups of runs of one sequence.
+
+A group's mean cost to go at the same time is the baseline. The advantages of each group are divided
+by their standard deviation, so that loads and logs whose slowdowns differ a hundredfold have equal
+weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from parcae.decima.learning.advantages import AccruedCosts, gains
+from parcae.decima.learning.updates import Step, adam_state, restore_adam, update
+from parcae.learning.config import recipe_settings
+from parcae.learning.loop import IterationSeeds
+from parcae.policies.checkpoint import Weights
+from parcae.policies.networks.training import JobChoices
+from parcae.rigid.jobset.kernels import (
+    FEATURE_VERSION,
+    MAX_ROWS,
+    PRIOR,
+    START_RULE,
+    Record,
+    explore_many,
+    initial_weights,
+)
+from parcae.rigid.jobset.network import JobSetNetwork
+from parcae.rigid.jobset.policy import JobSetPolicy, allocate_record, allocate_workspace
+from parcae.rigid.layout import Cost, select
+from parcae.rigid.learner import PackingLearner
+from parcae.rigid.metrics import mean_cost
+from parcae.rigid.sources import PackingSource
+from parcae.rigid.world import PackingBatch, spread
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+class SetConfig(BaseModel):
+    """The settings of the set network's training. Unknown keys are rejected.
+
+    Args:
+        num_groups: groups of runs in an iteration.
+        group_size: runs of a group; they have the same job sequence.
+        capacity: maximum number of decisions that one run records.
+        row_capacity: maximum number of waiting jobs in these decisions together.
+        learning_rate: of Adam.
+        final_share: the learning rate falls linearly to this share of it.
+        epochs: passes over the data in an update.
+        minibatch: decisions in a minibatch.
+        clip: clipping range of the probability ratio.
+        max_norm: maximum norm of the gradient.
+        entropy: weight of the entropy bonus; it falls like the learning rate.
+        horizon: time constant of the discount of later cost, in time units of the source; None for
+            no discount.
+        prior: initial logits of the rule's choices of start and hold.
+        advantage_clip: advantages are clipped at this many standard deviations.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    num_groups: int = Field(default=48, ge=1)
+    group_size: int = Field(default=8, ge=2)
+    capacity: int = Field(default=1024, ge=8)
+    row_capacity: int = Field(default=8192, ge=256)
+    learning_rate: float = Field(default=2e-3, gt=0)
+    final_share: float = Field(default=0.05, ge=0, le=1)
+    epochs: int = Field(default=2, ge=1)
+    minibatch: int = Field(default=2048, ge=1)
+    clip: float = Field(default=0.2, gt=0)
+    max_norm: float = Field(default=0.5, gt=0)
+    entropy: float = Field(default=0.01, ge=0)
+    horizon: float | None = Field(default=None, gt=0)
+    prior: tuple[float, float] = PRIOR
+    advantage_clip: float = Field(default=5.0, gt=0)
+
+
+#: Recipes by name: for runs of a few dozen jobs in steps, and for pieces of logs with hundreds.
+RECIPES = {
+    "steps": SetConfig(),
+    "log": SetConfig(num_groups=8, group_size=8, capacity=4096, row_capacity=65536, minibatch=4096),
+}
+
+
+class SetLearner(PackingLearner):
+    """The learner of the set network.
+
+    Args:
+        source: where job sequences are drawn.
+        cost: the objective to minimise.
+        recipe: "steps" or "log"; None for the one that fits the source.
+        settings: changes of the recipe's settings, each "key=value", see `SetConfig`.
+        seed: seed of the training.
+
+    Raises:
+        ConfigError: the recipe or a setting is unknown.
+    """
+
+    kind = "set"
+    feature_version = FEATURE_VERSION
+
+    def __init__(
+        self,
+        source: PackingSource,
+        cost: Cost = Cost.SLOWDOWN,
+        recipe: str | None = None,
+        settings: Sequence[str] = (),
+        seed: int = 0,
+    ) -> None:
+        super().__init__(source, cost, seed)
+        name = recipe or ("log" if source.config.mode == "exact" else "steps")
+        config = recipe_settings(RECIPES, name, "set", settings)
+        self.config = config
+        # The rule is not trained: the network corrects it.
+        self.rule = np.array(START_RULE, np.float64)
+        rng = np.random.default_rng(np.random.SeedSequence([0x7365_7400, seed]))
+        self.network = JobSetNetwork(initial_weights(rng, config.prior))
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that must not change when a training is resumed, as plain JSON."""
+        return {"config": self.config.model_dump(mode="json")}
+
+    def weights(self) -> Weights:
+        """The weights of the network, and the parameters of the rule."""
+        return {**self.network.export(), "rule": self.rule}
+
+    def policy(self) -> JobSetPolicy:
+        """The policy with the present weights."""
+        return JobSetPolicy("set", self.weights())
+
+    def state(self) -> Weights:
+        """Adam's moments."""
+        return adam_state(self.network, self.optimizer)
+
+    def restore(self, weights: Weights, state: Weights) -> None:
+        """Continue from what `weights` and `state` returned."""
+        self.network.load_arrays(weights)
+        self.rule = np.array(weights["rule"], np.float64)
+        restore_adam(self.network, self.optimizer, state)
+
+    def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
+        """Run one iteration: runs of fresh sequences, then the proximal update."""
+        config = self.config
+        rng = seeds.rng
+        batch = PackingBatch(
+            self.source.draw(seeds.sequences(config.num_groups)),
+            self.source.config,
+            repeats=config.group_size,
+            wants_profile=True,
+            seed=int(rng.integers(1 << 62)),
+        )
+        records = self._explore(batch)
+        fade = config.final_share + (1 - config.final_share) * (1.0 - done)
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.learning_rate * fade
+        data = Recorded(records)
+        advantage = np.concatenate(list(self._advantages(batch, records)))
+        # There is no critic, so the weight of its loss is 0.
+        step = Step(
+            config.epochs,
+            config.minibatch,
+            config.clip,
+            config.entropy * fade,
+            0.0,
+            config.max_norm,
+        )
+        report = update(
+            self.network, self.optimizer, data, advantage, None, step, rng, torch.device("cpu")
+        )
+        return {
+            "cost": mean_cost(batch, self.cost),
+            "decisions": float(len(data)),
+            "entropy": report.entropy,
+            "kl": report.kl,
+            "loss": report.loss,
+            "learning_rate": config.learning_rate * fade,
+        }
+
+    def _explore(self, batch: PackingBatch) -> list[Record]:
+        count = len(batch)
+        config = self.config
+        network = self.policy().network
+        works = allocate_workspace(count)
+        # A record has room for the largest view even if the capacity is small.
+        records = allocate_record(count, config.capacity, max(config.row_capacity, 2 * MAX_ROWS))
+        run = (
+            batch.clusters,
+            batch.views,
+            network,
+            works,
+            records,
+            int(self.cost),
+        )
+        spread(lambda first, last: explore_many(*run, first, last), count, torch.get_num_threads())
+        return [select(records, row) for row in range(count)]
+
+    def _advantages(self, batch: PackingBatch, records: list[Record]) -> Iterator[FloatArray]:
+        """The advantages of all recorded decisions, one run after another.
+
+        An advantage is the group's mean cost to go at that time minus the decision's cost to go.
+        """
+        totals = batch.costs(self.cost)
+        ends = batch.states.clock["now"][:, 0]
+        horizon = self.config.horizon
+        limit = self.config.advantage_clip
+        costs = []
+        for record, end, total in zip(records, ends, totals, strict=True):
+            n = int(record.count[0])
+            now = record.now[:n].astype(np.float64)
+            costs.append(AccruedCosts(now, record.cost[:n], float(end), float(total)))
+        for first in range(0, len(costs), self.config.group_size):
+            group = costs[first : first + self.config.group_size]
+            advantages = gains(group, [one.to_go(0.0, horizon) for one in group])
+            joined = np.concatenate(advantages)
+            deviation = max(float(joined.std()), 1e-6) if len(joined) else 1.0
+            for advantage in advantages:
+                yield np.clip(advantage / deviation, -limit, limit)
+
+
+class Recorded:
+    """Recorded decisions of many runs as one data set (see `DataSet`)."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        counts = [int(r.count[0]) for r in records]
+        rows = [int(r.num_rows[0]) for r in records]
+        # Indices into job rows move as the runs' rows are joined.
+        shift = np.cumsum([0, *rows])[:-1]
+        self._first = np.concatenate(
+            [r.first_row[:n] + s for r, n, s in zip(records, counts, shift, strict=True)]
+        )
+        self._num = np.concatenate(
+            [np.diff(r.first_row[: n + 1]) for r, n in zip(records, counts, strict=True)]
+        )
+        self._rows = np.concatenate([r.rows[:n] for r, n in zip(records, rows, strict=True)])
+        self._shared = np.concatenate([r.shared[:n] for r, n in zip(records, counts, strict=True)])
+        self._choice = np.concatenate([r.choice[:n] for r, n in zip(records, counts, strict=True)])
+        self.log_prob = np.concatenate(
+            [r.log_prob[:n] for r, n in zip(records, counts, strict=True)]
+        )
+
+    def __len__(self) -> int:
+        return len(self._choice)
+
+    def shuffled(self, rng: np.random.Generator) -> IntArray:
+        """All indices, in random order."""
+        return rng.permutation(len(self))
+
+    def decisions(self, index: IntArray, device: torch.device) -> JobChoices:
+        """The decisions with these indices as tensors."""
+        num = self._num[index]
+        first = np.cumsum(num) - num
+        owner = np.repeat(np.arange(len(index)), num)
+        rows = np.arange(int(num.sum())) - first[owner] + self._first[index][owner]
+        return JobChoices(
+            rows=torch.from_numpy(self._rows[rows]),
+            owner=torch.from_numpy(owner),
+            first_row=torch.from_numpy(first),
+            num_jobs=torch.from_numpy(num),
+            shared=torch.from_numpy(self._shared[index]),
+            choice=torch.from_numpy(self._choice[index]),
+        )

@@ -1,0 +1,44 @@
+"""The set network in PyTorch, over ragged batches of decisions: used for training."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from parcae.policies.networks.layout import Weights
+from parcae.policies.networks.training import DeepSetNetwork, JobChoices, Judged
+from parcae.rigid.jobset.kernels import (
+    CRITIC_SHAPES,
+    HIDDEN,
+    SHAPES,
+    SLOPE,
+    JobFeature,
+    SharedFeature,
+)
+
+
+class JobSetNetwork(DeepSetNetwork):
+    """The set network with a critic; `layout` describes the architecture.
+
+    Args:
+        weights: the weights of actor and critic, by name.
+    """
+
+    HIDDEN = HIDDEN
+    SLOPE = SLOPE
+    IS_RULE = JobFeature.IS_RULE
+    RULE_HOLDS = SharedFeature.RULE_HOLDS
+    CAN_HOLD = SharedFeature.CAN_HOLD
+
+    def __init__(self, weights: Weights) -> None:
+        super().__init__(weights, {**SHAPES, **CRITIC_SHAPES})
+
+    def logits(self, batch: JobChoices) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (logits of jobs [R], of hold [B], context [B, HIDDEN]); -inf means impossible."""
+        hidden, context = self._contexts(batch)
+        can_start = batch.rows[:, JobFeature.CAN_START] != 0
+        return *self._choices(batch, hidden, context, can_start), context
+
+    def forward(self, batch: JobChoices) -> Judged:
+        """Evaluate recorded decisions: log probability of each choice, entropy, and state value."""
+        jobs, hold, context = self.logits(batch)
+        return Judged(*self._judged(batch, jobs, hold), self._value(context))

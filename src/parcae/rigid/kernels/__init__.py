@@ -1,0 +1,1 @@
+"""Compiled transitions and views of the world of rigid jobs."""

@@ -1,0 +1,203 @@
+"""Compiled views: what a policy sees of a cluster."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parcae.base.compiled.kernels import inlined, kernel, mix
+from parcae.rigid.kernels.transitions import cluster_of, first_fit
+from parcae.rigid.layout import NO_JOB
+
+#: As in the released code, colours are multiples of 1/40, and the time since the last arrival is
+#: counted in tenths, up to 10 steps = 1.
+_NUM_COLORS = 39
+_LONGEST_PAUSE = 10.0
+#: Prime to the number of colours, so that successive jobs go through all of them.
+_COLOR_STEP = 17
+
+
+@kernel
+def draw_images(  # type: ignore[no-untyped-def]
+    clusters, images, is_colored, has_pause, first, last
+):
+    """Draw the images of clusters first..last-1; see `parcae.rigid.world`.
+
+    Args:
+        clusters: the Clusters.
+        images: array[num_clusters, horizon, width], written: float32, or whole numbers for
+            images of zeros and ones. Columns beyond the image become 0.
+        is_colored: whether each booked job has its own colour.
+        has_pause: whether the last column shows the time since the last arrival.
+        first: first cluster.
+        last: one past the last cluster.
+    """
+    for row in range(first, last):
+        state, sequence = cluster_of(clusters, row)
+        _draw(state, sequence, images[row], is_colored, has_pause)
+
+
+@inlined
+def _draw(state, sequence, image, is_colored, has_pause):  # type: ignore[no-untyped-def]
+    """Draw one cluster's image."""
+    for row in range(image.shape[0]):
+        for column in range(image.shape[1]):
+            image[row, column] = 0.0
+    left = 0
+    for resource in range(state.free.shape[1]):
+        if is_colored:
+            _draw_colors(state, sequence, image, left, resource)
+        else:
+            _draw_used(state, image, left, resource)
+        left += state.capacity[resource]
+        for slot in range(state.slots.shape[0]):
+            if state.slots[slot] != NO_JOB:
+                _draw_job(sequence, state.slots[slot], image, left, resource)
+            left += state.capacity[resource]
+    # One cell for each job of the backlog, row by row.
+    columns = (state.backlog.shape[0] + image.shape[0] - 1) // image.shape[0]
+    for job in range(min(state.clock.num_backlog[0], columns * image.shape[0])):
+        image[job // columns, left + job % columns] = 1.0
+    if has_pause:
+        pause = (
+            min(_LONGEST_PAUSE, float(state.clock.now[0] - max(0, state.clock.last_arrival[0])))
+            / _LONGEST_PAUSE
+        )
+        for row in range(image.shape[0]):
+            image[row, left + columns] = pause
+
+
+@inlined
+def _draw_used(state, image, left, resource):  # type: ignore[no-untyped-def]
+    """Fill each row from the left with the units in use at that moment.
+
+    Bookings never change, so the units of a row need no distinction by job.
+    """
+    for row in range(image.shape[0]):
+        for unit in range(state.capacity[resource] - state.free[row, resource]):
+            image[row, left + unit] = 1.0
+
+
+@inlined
+def _draw_colors(state, sequence, image, left, resource):  # type: ignore[no-untyped-def]
+    """Fill each row from the left with the booked jobs, in order of placing, one colour per job.
+
+    # Deviation: the released code takes the first colour of a shuffled table that is not on screen.
+    Here a job's colour follows from its row and the run's seed, and differs from the colours of the
+    38 jobs before and after it.
+    """
+    shift = np.int64(state.seed[0] % np.uint64(_NUM_COLORS))
+    for row in range(image.shape[0]):
+        then = state.clock.now[0] + row
+        column = left
+        for index in range(state.clock.num_running[0]):
+            job = state.running[index]
+            if state.jobs.start[job] <= then < state.jobs.finish[job]:
+                color = np.float32(1 + (job * _COLOR_STEP + shift) % _NUM_COLORS) / np.float32(
+                    _NUM_COLORS + 1
+                )
+                for _ in range(sequence.demand[job, resource]):
+                    image[row, column] = color
+                    column += 1
+
+
+@inlined
+def _draw_job(sequence, job, image, left, resource):  # type: ignore[no-untyped-def]
+    """Draw a waiting job: its duration in rows, its demand in columns."""
+    for row in range(sequence.specs.estimate[job]):
+        for unit in range(sequence.demand[job, resource]):
+            image[row, left + unit] = 1.0
+
+
+#: 2^64 / golden ratio, the increment of the SplitMix64 generator.
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+@inlined
+def show(state, sequence, view):  # type: ignore[no-untyped-def]
+    """Fill a view with everything that a policy may know now.
+
+    Args:
+        state: the cluster's state.
+        sequence: the cluster's job sequence.
+        view: the View, written; the profile only if `head.wants_profile` is 1.
+    """
+    clock = state.clock
+    head = view.head
+    head.now[0] = clock.now[0]
+    head.num_backlog[0] = clock.num_backlog[0]
+    head.is_exact[0] = sequence.rules.is_exact[0]
+    head.num_running[0] = clock.num_running[0]
+    head.num_arrived[0] = clock.num_arrived[0]
+    head.arrived_work[0] = clock.arrived_work[0]
+    head.log_estimate[0] = clock.log_estimate[0]
+    head.random_bits[0] = mix(
+        mix(state.seed[0] + _STEP) + np.uint64(clock.num_decisions[0]) * _STEP
+    )
+    head.since_arrival[0] = clock.now[0] - max(0, clock.last_arrival[0])
+    for resource in range(state.free.shape[1]):
+        view.free[resource] = state.free[0, resource]
+        view.capacity[resource] = state.capacity[resource]
+    count = 0
+    slots = clock.num_waiting[0] if sequence.rules.is_exact[0] == 1 else state.slots.shape[0]
+    for slot in range(slots):
+        if state.slots[slot] != NO_JOB:
+            _show_job(state, sequence, view, slot, count)
+            count += 1
+    head.num_jobs[0] = count
+    if head.wants_profile[0] == 1:
+        _show_profile(state, sequence, view)
+
+
+@inlined
+def _show_job(state, sequence, view, slot, row):  # type: ignore[no-untyped-def]
+    """Write the job of a slot to one row of the view."""
+    job = state.slots[slot]
+    visible = view.jobs
+    visible.slot[row] = slot
+    visible.estimate[row] = sequence.specs.estimate[job]
+    visible.log_estimate[row] = sequence.specs.log_estimate[job]
+    visible.age[row] = state.clock.now[0] - sequence.specs.arrival[job]
+    fits = True
+    for resource in range(state.free.shape[1]):
+        view.demand[row, resource] = sequence.demand[job, resource]
+        fits = fits and state.free[0, resource] >= sequence.demand[job, resource]
+    visible.can_start[row] = int(fits and first_fit(state, sequence, job) == 0)
+
+
+@inlined
+def _show_profile(state, sequence, view):  # type: ignore[no-untyped-def]
+    """Write the resources that are free from each point in time on."""
+    if sequence.rules.is_exact[0] == 1:
+        _profile_of_running(state, sequence, view)
+        return
+    horizon = state.free.shape[0]
+    for row in range(horizon + 1):
+        view.points[row] = state.clock.now[0] + row
+        for resource in range(state.free.shape[1]):
+            view.free_from[row, resource] = (
+                state.free[row, resource] if row < horizon else state.capacity[resource]
+            )
+    view.head.num_points[0] = horizon + 1
+
+
+@inlined
+def _profile_of_running(state, sequence, view):  # type: ignore[no-untyped-def]
+    """Write the profile with exact times, in which running jobs end at their expected finish.
+
+    A job that is late is expected to finish in the next unit of time.
+    """
+    count = 0
+    view.points[0] = state.clock.now[0]
+    for resource in range(state.free.shape[1]):
+        view.free_from[0, resource] = state.free[0, resource]
+    for row in range(state.clock.num_running[0]):
+        job = state.running[row]
+        then = max(state.clock.now[0] + 1, state.jobs.expected[job])
+        if then > view.points[count]:
+            count += 1
+            view.points[count] = then
+            for resource in range(state.free.shape[1]):
+                view.free_from[count, resource] = view.free_from[count - 1, resource]
+        for resource in range(state.free.shape[1]):
+            view.free_from[count, resource] += sequence.demand[job, resource]
+    view.head.num_points[0] = count + 1

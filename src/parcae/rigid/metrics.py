@@ -1,0 +1,497 @@
+"""Metrics of a run of rigid jobs, for its jobs and for the cluster.
+
+Jobs that never started have no slowdown: means are taken over the other jobs. The jobs that never
+started are counted as `unallocated` (waiting until the end) or `dropped` (lost because job slots
+and backlog were full).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.errors import ConfigError
+from parcae.rigid.config import BOUND_S, TimeMode
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.layout import NOT_YET, Cost
+from parcae.rigid.world import Outcome, PackingBatch, work_of
+from parcae.simulation.metrics import mean_over_spans, steps
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+#: Costs that are sums over jobs; the others are one number per run.
+BY_JOB = (Cost.SLOWDOWN, Cost.BOUNDED_SLOWDOWN, Cost.COMPLETION, Cost.SLOWDOWN_MAKESPAN)
+#: Objectives whose cost of a whole run is the same for every policy.
+_SAME_FOR_ALL = (Cost.UTILIZATION,)
+#: The start of a job that never starts.
+_NEVER = np.iinfo(np.int64).max
+
+
+def parse_cost(text: str, is_of_run: bool = False) -> Cost:
+    """Return the cost with the given objective's name.
+
+    Args:
+        text: the name.
+        is_of_run: whether the objective is to rank policies by whole runs, so that the error names
+            only objectives that do (see `require_ranking`).
+
+    Raises:
+        ConfigError: no objective has this name.
+
+    Example: `parse_cost("bounded-slowdown")` is `Cost.BOUNDED_SLOWDOWN`.
+    """
+    names = {cost.objective: cost for cost in Cost}
+    if text not in names:
+        known = [name for name, cost in names.items() if not (is_of_run and cost in _SAME_FOR_ALL)]
+        raise ConfigError(f"objective {text!r} does not exist: write one of {', '.join(known)}")
+    return names[text]
+
+
+def require_ranking(cost: Cost) -> None:
+    """Check that an objective tells policies apart by the cost of whole runs.
+
+    Raises:
+        ConfigError: it does not. Utilization adds up to the work of the jobs, which is the same for
+            every policy that starts them all.
+    """
+    if cost in _SAME_FOR_ALL:
+        raise ConfigError(
+            f"objective {cost.objective!r} adds up to the work of the jobs, which is the same for "
+            "every policy that starts them all: use makespan"
+        )
+
+
+def num_never_started(batch: PackingBatch) -> IntArray:
+    """Return how many jobs of each run were lost or never started, int64[num_clusters]."""
+    jobs = batch.sequence_tables.num_jobs[batch.sequence_rows, 0]
+    return np.asarray(jobs - batch.states.clock["num_placed"][:, 0], np.int64)
+
+
+def comparable_costs(batch: PackingBatch, cost: Cost) -> FloatArray:
+    """Return the costs by which policies are ranked, float64[num_clusters].
+
+    Jobs that were lost or never started are charged as if they ran after the end of the run, one
+    after another in order of arrival. So the cost is always that of a schedule of all jobs: a
+    policy gains nothing from losing them. Without such jobs it is the cost that accrued. For
+    utilization, whose sum says nothing about a policy that starts every job, nothing is charged.
+
+    Example: a job of 2 steps arrives at step 1 and is lost; the run ends at step 5. The job would
+    finish at step 7, so its slowdown is charged with (7 - 1) / 2 = 3.
+    """
+    costs = batch.costs(cost)
+    # Deviation: DeepRM's cost (section 3.2) counts jobs in the system only, so that a policy that
+    # lets the backlog overflow has the smaller cost.
+    for row in np.flatnonzero(num_never_started(batch)):
+        costs[row] += _charge(batch, int(row), cost)
+    return costs
+
+
+def _charge(batch: PackingBatch, row: int, cost: Cost) -> float:
+    """Return the cost of running the jobs that never started after the end of their run."""
+    outcome = batch.outcome(row)
+    is_left = ~has_started(outcome)
+    arrival = outcome.jobs.arrival[is_left]
+    duration = outcome.jobs.duration[is_left]
+    finish = np.maximum(outcome.end + np.cumsum(duration), arrival + duration)
+    # The costs of jobs that wait at the end have accrued until then.
+    is_waiting = ~outcome.is_dropped[is_left] & (arrival <= outcome.end)
+    time = finish - np.where(is_waiting, outcome.end, arrival)
+    rules = batch.sequence_tables.rules[batch.sequence_rows[row], 0]
+    bounded = float((time / np.maximum(rules["bound"], duration)).sum())
+    longer = float(duration.sum())
+    charges = {
+        Cost.SLOWDOWN: float((time / duration).sum()),
+        Cost.BOUNDED_SLOWDOWN: bounded,
+        Cost.COMPLETION: float(time.sum()),
+        Cost.UTILIZATION: 0.0,
+        Cost.MAKESPAN: longer,
+        Cost.SLOWDOWN_MAKESPAN: bounded + float(rules["makespan_weight"]) * longer,
+    }
+    return charges[cost]
+
+
+def mean_cost(batch: PackingBatch, cost: Cost) -> float:
+    """Return the mean of `comparable_costs`: per job for costs in BY_JOB, otherwise per run."""
+    costs = comparable_costs(batch, cost)
+    if cost not in BY_JOB:
+        return float(costs.mean())
+    return float(
+        costs.sum() / max(1, int(batch.sequence_tables.num_jobs[batch.sequence_rows].sum()))
+    )
+
+
+def mean_cost_of_started(batch: PackingBatch, cost: Cost) -> float:
+    """Return the mean cost that accrued, per job that was not lost, or per run.
+
+    For `Cost.SLOWDOWN`, this is the mean slowdown that comparisons report if no job waits at the
+    end.
+    """
+    costs = batch.costs(cost)
+    if cost not in BY_JOB:
+        return float(costs.mean())
+    jobs = int(batch.sequence_tables.num_jobs[batch.sequence_rows].sum())
+    return float(costs.sum() / max(1, jobs - int(batch.states.clock["num_dropped"].sum())))
+
+
+def typical_cost(batch: PackingBatch, cost: Cost, log_of: npt.ArrayLike) -> float:
+    """Return the number that tuning and training minimize.
+
+    This is `mean_cost` or, for runs of several logs, the geometric mean of the logs' mean costs.
+    The slowdowns or makespans of one log may be a hundred times those of another, so that a plain
+    mean would depend on that log only.
+
+    Args:
+        batch: simulated runs.
+        cost: the cost.
+        log_of: int64[num_sequences], the log of each sequence, see
+            `parcae.rigid.sources.origins`.
+    """
+    # Utilization is a negative cost, and has no geometric mean.
+    if cost is Cost.UTILIZATION or batch.config.mode is not TimeMode.EXACT:
+        return mean_cost(batch, cost)
+    _, log = np.unique(np.asarray(log_of)[batch.sequence_rows], return_inverse=True)
+    costs = np.bincount(log, comparable_costs(batch, cost))
+    jobs = batch.sequence_tables.num_jobs[batch.sequence_rows, 0]
+    counts = np.bincount(log, jobs if cost in BY_JOB else None)
+    # The floor keeps a log without cost from making the geometric mean 0.
+    return float(np.exp(np.log(np.maximum(costs, 1e-9) / np.maximum(1, counts)).mean()))
+
+
+def has_started(outcome: Outcome) -> npt.NDArray[np.bool_]:
+    """Return which jobs were started, bool[num_jobs]."""
+    return np.asarray(outcome.start != NOT_YET)
+
+
+def completion(outcome: Outcome) -> FloatArray:
+    """Return finish - arrival, float64[num_jobs]; NaN for a job that never started."""
+    return np.where(has_started(outcome), outcome.finish - outcome.jobs.arrival, np.nan)
+
+
+def waiting(outcome: Outcome) -> FloatArray:
+    """Return start - arrival, float64[num_jobs]; NaN for a job that never started."""
+    return np.where(has_started(outcome), outcome.start - outcome.jobs.arrival, np.nan)
+
+
+def slowdown(outcome: Outcome) -> FloatArray:
+    """Return (finish - arrival) / duration, float64[num_jobs]; NaN for a job that never started.
+
+    Example: a job of 3 steps that waits for 2 has slowdown 5/3.
+    """
+    return np.asarray(completion(outcome) / outcome.jobs.duration)
+
+
+def bound_of(jobs: RigidJobs) -> float:
+    """Return the lower bound of durations in bounded slowdown: 10 s in logs, else 1 time step."""
+    return float(BOUND_S) if jobs.step == "s" else 1.0
+
+
+def bounded_slowdown(outcome: Outcome) -> FloatArray:
+    """Return max(1, (finish - arrival) / max(bound, duration)), float64[num_jobs].
+
+    NaN for a job that never started.
+
+    Source: Feitelson and Rudolph, "Metrics and benchmarking for parallel job scheduling" (bound of
+    10 s).
+    Example: a job of 1 s that waits for 19 s has slowdown 20 and bounded slowdown 2.
+    """
+    return np.maximum(
+        1.0, completion(outcome) / np.maximum(bound_of(outcome.jobs), outcome.jobs.duration)
+    )
+
+
+#: The metrics of every job, by name.
+MEASURES = {
+    "slowdown": slowdown,
+    "bounded_slowdown": bounded_slowdown,
+    "completion": completion,
+    "waiting": waiting,
+}
+#: The least value of the measures that have one above 0, by name: a job takes its own duration.
+LEAST = {"slowdown": 1.0, "bounded_slowdown": 1.0}
+
+
+def makespan(outcome: Outcome) -> int:
+    """Return last finish - first arrival, or 0 if no job started."""
+    done = has_started(outcome)
+    return int(outcome.finish[done].max() - outcome.jobs.arrival[0]) if done.any() else 0
+
+
+def usage(outcome: Outcome, resource: int) -> tuple[IntArray, IntArray]:
+    """Return a resource's units in use over time: (times, units from that time on)."""
+    done = has_started(outcome)
+    units = outcome.jobs.demand[done, resource]
+    return steps(outcome.start[done], outcome.finish[done], units)
+
+
+def jobs_waiting(outcome: Outcome) -> tuple[IntArray, IntArray]:
+    """Return the number of waiting jobs over time: (times, jobs from that time on).
+
+    Lost jobs do not count.
+    """
+    is_kept = ~outcome.is_dropped
+    # A job that never started waits until the end of the run.
+    end = np.where(
+        has_started(outcome), outcome.start, np.maximum(outcome.end, outcome.jobs.arrival)
+    )
+    return steps(outcome.jobs.arrival[is_kept], end[is_kept])
+
+
+def utilization(outcome: Outcome) -> FloatArray:
+    """Return the share of each resource in use, float64[num_resources].
+
+    The time is that from the first arrival to the last finish.
+    """
+    done = has_started(outcome)
+    span = makespan(outcome)
+    if span == 0:
+        return np.zeros(len(outcome.jobs.capacity))
+    jobs = outcome.jobs
+    work = work_of(jobs.demand[done], jobs.duration[done])
+    return np.asarray(work / (jobs.capacity * float(span)))
+
+
+def utilization_over_time(outcome: Outcome, resource: int, edges: FloatArray) -> FloatArray:
+    """Return the share of a resource in use, averaged over the spans between edges.
+
+    Args:
+        outcome: the run.
+        resource: index of the resource.
+        edges: float64[num_edges], ascending times.
+
+    Returns:
+        float64[num_edges - 1].
+    """
+    return mean_over_spans(*usage(outcome, resource), edges) / float(
+        outcome.jobs.capacity[resource]
+    )
+
+
+def withheld_share(outcome: Outcome, num_visible: int | None = None) -> float:
+    """Return the share of the waiting time in which a job that fits was not started.
+
+    The waiting time is the time in which at least one job waits. A job that is planned for a later
+    start waits until it starts.
+
+    Args:
+        outcome: the run.
+        num_visible: number of jobs that a policy could choose from, those that wait longest; None:
+            all.
+
+    Example: of two jobs that fit side by side, one starts at 0 and one at 1: a job that fits was
+    withheld for the whole waiting time (1 step), so the share is 1.0.
+    """
+    held = total = 0
+    for span, fits in _waiting_spans(outcome, num_visible):
+        total += span
+        held += span * fits
+    return held / total if total else 0.0
+
+
+def _waiting_spans(outcome: Outcome, num_visible: int | None) -> Iterator[tuple[int, bool]]:
+    """Yield (length, whether a visible waiting job fits) of every span with waiting jobs.
+
+    Spans lie between two consecutive events.
+    """
+    jobs = outcome.jobs
+    done = has_started(outcome)
+    # A lost job leaves at once (its start counts as past); a job that never starts waits for ever.
+    start = np.where(done, outcome.start, np.where(outcome.is_dropped, NOT_YET, _NEVER))
+    times = _event_times(outcome, done)
+    free = _free_units(outcome, times)
+    arrived = np.searchsorted(jobs.arrival, times, side="right")
+    first = 0
+    for row in range(len(times) - 1):
+        # Jobs are in order of arrival: skip the leading ones that have started.
+        while first < len(jobs) and start[first] <= times[row]:
+            first += 1
+        is_waiting = start[first : arrived[row]] > times[row]
+        visible = np.flatnonzero(is_waiting)[:num_visible] + first
+        if len(visible):
+            fits = (jobs.demand[visible] <= free[row]).all(axis=1)
+            yield int(times[row + 1] - times[row]), bool(fits.any())
+
+
+def _event_times(outcome: Outcome, done: npt.NDArray[np.bool_]) -> IntArray:
+    """Return the times at which something happens, ascending, up to the run's end.
+
+    `done` are the jobs that started, bool[num_jobs].
+    """
+    starts = outcome.start[done]
+    finishes = outcome.finish[done]
+    times = np.unique(np.concatenate([outcome.jobs.arrival, starts, finishes, [outcome.end]]))
+    return np.asarray(times[times <= outcome.end], np.int64)
+
+
+def _free_units(outcome: Outcome, times: IntArray) -> IntArray:
+    """Return the free units of each resource from each time on, int64[num_times, num_resources]."""
+    capacity = outcome.jobs.capacity
+    used = [_at(usage(outcome, resource), times) for resource in range(len(capacity))]
+    return np.asarray(capacity - np.stack(used, axis=1), np.int64)
+
+
+def _at(level: tuple[IntArray, IntArray], times: IntArray) -> IntArray:
+    """Return the values of a step function at the given times; 0 before its first time."""
+    at, value = level
+    row = np.searchsorted(at, times, side="right") - 1
+    return (
+        np.where(row >= 0, value[np.maximum(row, 0)], 0)
+        if len(at)
+        else np.zeros(len(times), np.int64)
+    )
+
+
+@dataclass(frozen=True)
+class SizeGroups:
+    """Groups of jobs by size, to compare what a policy does for small and for large jobs.
+
+    Args:
+        what: description of the size.
+        names: names of the groups, in ascending order of size.
+        edges: the largest size of each group but the last.
+        by_area: true: size is duration x the largest share of a resource; false: the duration.
+    """
+
+    what: str
+    names: tuple[str, ...]
+    edges: tuple[float, ...]
+    by_area: bool
+
+    def of(self, jobs: RigidJobs) -> IntArray:
+        """Return the group of each job, int64[num_jobs]."""
+        return np.searchsorted(np.array(self.edges), _size(jobs, self.by_area), side="left").astype(
+            np.int64
+        )
+
+
+def _size(jobs: RigidJobs, by_area: bool) -> FloatArray:
+    """Return the size of each job, float64[num_jobs]."""
+    return (
+        jobs.duration * (jobs.demand / jobs.capacity).max(axis=1)
+        if by_area
+        else jobs.duration.astype(np.float64)
+    )
+
+
+def size_groups(sequences: Sequence[RigidJobs]) -> SizeGroups:
+    """Return the groups for the given runs: quartiles by area for logs, else short and long jobs.
+
+    Short jobs last at most half the longest duration.
+
+    Example: of DeepRM's jobs those of 1 to 3 steps are short, those of 10 to 15 long.
+    """
+    if sequences[0].step == "s":
+        areas = np.concatenate([_size(jobs, True) for jobs in sequences])
+        edges = tuple(float(edge) for edge in np.quantile(areas, (0.25, 0.5, 0.75)))
+        what = "quarters of the jobs by area (duration x largest share of a resource)"
+        return SizeGroups(what, ("smallest", "small", "large", "largest"), edges, True)
+    # Sequences without jobs are possible: the default of 1 gives them a valid edge.
+    half = max((int(jobs.duration.max()) for jobs in sequences if len(jobs)), default=1) / 2
+    return SizeGroups(f"duration, short up to {half:g} steps", ("short", "long"), (half,), False)
+
+
+@dataclass(frozen=True)
+class PackingSummary:
+    """The metrics of one run; see the module for jobs that never started.
+
+    Args:
+        jobs: number of jobs.
+        unallocated: number of jobs that waited until the end.
+        dropped: number of jobs that were lost.
+        mean_slowdown: mean over jobs that started; NaN if none did.
+        mean_bounded_slowdown: likewise.
+        mean_completion: likewise, in steps or s.
+        mean_waiting: likewise, in steps or s.
+        quantiles: of slowdown and bounded slowdown, by name ("p50_slowdown").
+        makespan: last finish - first arrival, in steps or s.
+        utilization: share of each resource in use, by name.
+        slowdown_by_size: mean bounded slowdown (logs) or slowdown (steps) of each group; NaN for an
+            empty group.
+        withheld_share: see `withheld_share`.
+        decisions: number of decisions, including those that let time pass.
+    """
+
+    jobs: int
+    unallocated: int
+    dropped: int
+    mean_slowdown: float
+    mean_bounded_slowdown: float
+    mean_completion: float
+    mean_waiting: float
+    quantiles: Mapping[str, float]
+    makespan: int
+    utilization: Mapping[str, float]
+    slowdown_by_size: Mapping[str, float]
+    withheld_share: float
+    decisions: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every job started."""
+        return self.unallocated + self.dropped == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the metrics by name, with null for numbers that are not defined."""
+        json: dict[str, Any] = plain(asdict(self))
+        return json
+
+
+def plain(value: Any) -> Any:
+    """Return the value with null in place of NaN and infinity, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def mean_of_started(values: FloatArray) -> float:
+    """Return the mean of the values that are not NaN, or NaN if all are."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def summarize_packing(
+    outcome: Outcome, groups: SizeGroups | None = None, num_visible: int | None = None
+) -> PackingSummary:
+    """Compute the metrics of a run.
+
+    Args:
+        outcome: the run.
+        groups: groups by size; None: those of the run's jobs.
+        num_visible: number of job slots, see `withheld_share`.
+
+    Example: jobs of 1 and 3 steps that take 2 and 3 have mean slowdown 1.5.
+    """
+    jobs = outcome.jobs
+    groups = groups or size_groups([outcome.jobs])
+    values = {name: measure(outcome) for name, measure in MEASURES.items()}
+    by_size = values["bounded_slowdown" if jobs.step == "s" else "slowdown"]
+    group = groups.of(jobs)
+    return PackingSummary(
+        jobs=len(jobs),
+        unallocated=int((~has_started(outcome) & ~outcome.is_dropped).sum()),
+        dropped=int(outcome.is_dropped.sum()),
+        mean_slowdown=mean_of_started(values["slowdown"]),
+        mean_bounded_slowdown=mean_of_started(values["bounded_slowdown"]),
+        mean_completion=mean_of_started(values["completion"]),
+        mean_waiting=mean_of_started(values["waiting"]),
+        quantiles=dict(_quantiles(values)),
+        makespan=makespan(outcome),
+        utilization=dict(zip(jobs.resources, utilization(outcome).tolist(), strict=True)),
+        slowdown_by_size={
+            name: mean_of_started(by_size[group == row]) for row, name in enumerate(groups.names)
+        },
+        withheld_share=withheld_share(outcome, num_visible),
+        decisions=outcome.num_decisions,
+    )
+
+
+def _quantiles(values: Mapping[str, FloatArray]) -> Iterator[tuple[str, float]]:
+    """Yield the name and the value of every quantile."""
+    for name in ("slowdown", "bounded_slowdown"):
+        known = values[name][~np.isnan(values[name])]
+        for share in (50, 95, 99):
+            yield f"p{share}_{name}", float(np.percentile(known, share)) if len(known) else math.nan

@@ -1,0 +1,1 @@
+"""The hand-made policies of the world of rigid jobs."""

@@ -1,0 +1,1 @@
+"""The compiled hand-made policies of the world of rigid jobs."""

@@ -1,0 +1,171 @@
+"""Compiled decisions of the packing heuristics.
+
+A heuristic of a score starts the waiting job with the best score, as long as any job fits.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from parcae.base.compiled.kernels import inlined, kernel, row_of, unit
+from parcae.rigid.kernels.transitions import begin, cluster_of, take
+from parcae.rigid.kernels.views import show
+from parcae.rigid.layout import VOID
+from parcae.rigid.policies.kernels.backfilling import conservative, easy, first_come
+from parcae.rigid.policies.kernels.scores import dot_product, largest_share, withholding
+
+
+class PackingKind(IntEnum):
+    """A packing heuristic; the comments name its parameters."""
+
+    SJF = 0  # shortest job first
+    PACKER = 1  # best alignment of free resources and demand
+    TETRIS = 2  # knob: weight of alignment, 0 to 1; 1 - knob is the weight of 1 / duration
+    RANDOM = 3  # is_greedy: only jobs that can start now
+    FCFS = 4  # first come, first served, without overtaking
+    EASY = 5  # two Orders: of the jobs, and of backfilling
+    CONSERVATIVE = 6  # depth: number of oldest jobs that are considered
+    WITHHOLD = 7  # the WithholdParameter
+    AREA = 8  # least duration x share of the resources first
+
+
+@inlined
+def score(view, row, kind, params):  # type: ignore[no-untyped-def]
+    """Return a job's score; the job with the largest score starts first.
+
+    Args:
+        view: the View of one cluster.
+        row: the job's row in the view.
+        kind: SJF, PACKER, TETRIS or AREA.
+        params: float64 array, the heuristic's parameters.
+    """
+    estimate = view.jobs.estimate[row]
+    if kind == PackingKind.SJF:
+        return 1.0 / estimate
+    if kind == PackingKind.PACKER:
+        return dot_product(view, row)
+    if kind == PackingKind.AREA:
+        return -estimate * largest_share(view, row)
+    return float(params[0] * dot_product(view, row) + (1.0 - params[0]) / estimate)
+
+
+@inlined
+def best_score(view, kind, params):  # type: ignore[no-untyped-def]
+    """Return the slot of the job with the best score that can start now, or VOID.
+
+    Of equal scores the first row wins.
+
+    Args:
+        view: the View of one cluster.
+        kind: SJF, PACKER, TETRIS or AREA.
+        params: float64 array, the heuristic's parameters.
+    """
+    best = VOID
+    best_score = 0.0
+    for row in range(view.head.num_jobs[0]):
+        if view.jobs.can_start[row] == 1:
+            job_score = score(view, row, kind, params)
+            if best == VOID or job_score > best_score:
+                best = view.jobs.slot[row]
+                best_score = job_score
+    return best
+
+
+@inlined
+def _random(view, is_greedy):  # type: ignore[no-untyped-def]
+    """Return a random slot or VOID, with equal probability.
+
+    If `is_greedy`, return a random job that can start now.
+    """
+    uniform_draw = unit(view.head.random_bits[0])
+    if not is_greedy:
+        # With exact times, there are as many slots as waiting jobs.
+        num_slots = view.jobs.shape[0]
+        if view.head.is_exact[0] == 1:
+            num_slots = view.head.num_jobs[0]
+        slot = np.int64(uniform_draw * (num_slots + 1))
+        return VOID if slot == num_slots else slot
+    count = 0
+    for row in range(view.head.num_jobs[0]):
+        count += view.jobs.can_start[row]
+    remaining = np.int64(uniform_draw * count)
+    for row in range(view.head.num_jobs[0]):
+        if view.jobs.can_start[row] == 1:
+            if remaining == 0:
+                return int(view.jobs.slot[row])
+            remaining -= 1
+    return VOID
+
+
+@inlined
+def choose(view, plan, kind, params):  # type: ignore[no-untyped-def]
+    """Return the slot whose job to place, or VOID.
+
+    Args:
+        view: the View of one cluster.
+        plan: the Plan, a buffer; used by conservative backfilling only.
+        kind: a PackingKind.
+        params: float64 array, the heuristic's parameters.
+    """
+    if kind == PackingKind.RANDOM:
+        return _random(view, params[0] > 0)
+    if kind == PackingKind.FCFS:
+        return first_come(view)
+    if kind == PackingKind.EASY:
+        return easy(view, np.int64(params[0]), np.int64(params[1]))
+    if kind == PackingKind.CONSERVATIVE:
+        return conservative(view, plan, np.int64(params[0]))
+    if kind == PackingKind.WITHHOLD:
+        return withholding(view, params)
+    return best_score(view, kind, params)
+
+
+@kernel
+def decide(view, plan, kind, params):  # type: ignore[no-untyped-def]
+    """Return the slot whose job to place, or VOID; callable from Python.
+
+    Args:
+        view: the View of one cluster.
+        plan: the Plan, a buffer.
+        kind: a PackingKind.
+        params: float64 array, the heuristic's parameters.
+    """
+    return choose(view, plan, kind, params)
+
+
+@kernel
+def play(state, sequence, view, plan, kind, params):  # type: ignore[no-untyped-def]
+    """Run one cluster from start to end.
+
+    Args:
+        state: the cluster's state, changed.
+        sequence: the cluster's job sequence.
+        view: the View, written.
+        plan: the Plan, a buffer.
+        kind: a PackingKind.
+        params: float64 array, the heuristic's parameters.
+    """
+    begin(state, sequence)
+    while state.clock.is_over[0] == 0:
+        show(state, sequence, view)
+        take(state, sequence, choose(view, plan, kind, params))
+
+
+@kernel
+def play_many(clusters, views, plan, kind, params, first, last):  # type: ignore[no-untyped-def]
+    """Run clusters first..last-1 from start to end, one after another.
+
+    Args:
+        clusters: the Clusters, changed.
+        views: the views of all clusters, written.
+        plan: one Plan, a buffer for all of these clusters.
+        kind: a PackingKind.
+        params: float64 array, the heuristic's parameters.
+        first: first cluster.
+        last: one past the last cluster.
+    """
+    for row in range(first, last):
+        state, sequence = cluster_of(clusters, row)
+        play(state, sequence, row_of(views, row), plan, kind, params)

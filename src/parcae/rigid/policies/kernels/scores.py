@@ -1,0 +1,207 @@
+"""What packing heuristics know about a job: alignment, shares, and the withholding rule."""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parcae.base.compiled.kernels import inlined
+from parcae.rigid.layout import VOID
+
+
+class WithholdParameter(IntEnum):
+    """Parameters of the withholding rule (see `kernels.scores.withholding`)."""
+
+    ALIGNMENT = 0  # weight of alignment in a job's score
+    AGE = 1  # weight of log(1 + age / duration) in a job's score
+    RESERVE = 2  # share that the longest jobs must leave free
+    STEEPNESS = 3  # how fast the reserve grows with the log duration
+    LENGTH = 4  # log duration at which half the reserve is required
+    PATIENCE = 5  # how fast the reserve shrinks with log(1 + age / duration)
+    CROWD = 6  # how fast the reserve shrinks with log(1 + jobs waiting)
+    PAUSE = 7  # steps for which an empty cluster may stay empty after the last arrival
+
+
+#: Steps after the last arrival for which a network may leave an empty cluster empty. It does not
+#: apply to DeepRM, which may always do so.
+LONGEST_PAUSE = 10
+
+
+class Plan(NamedTuple):
+    """Buffers for a profile of free resources with reservations.
+
+    With a leading axis, they are for many clusters.
+
+    `free_from[k]` units are free from `points[k]` until `points[k + 1]`; the last row holds for
+    ever.
+    """
+
+    points: Any  # int64[num_points]
+    free_from: Any  # int64[num_points, num_resources]
+    num_points: Any  # int64[1]
+
+
+def allocate_plan(count: int, num_points: int, num_resources: int) -> Plan:
+    """Allocate plans for `count` clusters.
+
+    Args:
+        count: length of the leading axis.
+        num_points: points of a plan at most.
+        num_resources: number of resources.
+    """
+    points = np.zeros((count, num_points), np.int64)
+    free_from = np.zeros((count, num_points, num_resources), np.int64)
+    return Plan(points, free_from, np.zeros((count, 1), np.int64))
+
+
+#: Alignment is scaled to a cluster with 10 units of each resource, like DeepRM's.
+_UNITS = 100.0
+
+
+@inlined
+def alignment(view, row):  # type: ignore[no-untyped-def]
+    """Return the dot product of free resources and demand, as shares of the capacities.
+
+    Source: Tetris; DeepRM, section 4.1.
+    """
+    total = 0.0
+    for resource in range(view.free.shape[0]):
+        capacity = float(view.capacity[resource])
+        total += _product(view, row, resource) * (_UNITS / (capacity * capacity))
+    return total
+
+
+@inlined
+def _product(view, row, resource):  # type: ignore[no-untyped-def]
+    """Return free units x demanded units of a resource, which may exceed the largest int64."""
+    return float(view.free[resource]) * float(view.demand[row, resource])
+
+
+@inlined
+def dot_product(view, row):  # type: ignore[no-untyped-def]
+    """Return the dot product of free and demanded units, as in DeepRM's code.
+
+    With exact times it is `alignment`, because the units of a log's resources differ widely.
+    """
+    if view.head.is_exact[0] == 1:
+        return alignment(view, row)
+    total = 0.0
+    for resource in range(view.free.shape[0]):
+        total += _product(view, row, resource)
+    return total
+
+
+@inlined
+def largest_share(view, row):  # type: ignore[no-untyped-def]
+    """Return the largest share of a resource that a job demands."""
+    share = 0.0
+    for resource in range(view.free.shape[0]):
+        share = max(share, view.demand[row, resource] / view.capacity[resource])
+    return share
+
+
+@inlined
+def reserve(view, row, params, waiting):  # type: ignore[no-untyped-def]
+    """Return the share of every resource that should stay free when the job starts.
+
+    See `withholding`.
+
+    Args:
+        view: the View of one cluster.
+        row: the job's row in the view.
+        params: float64[len(WithholdParameter)].
+        waiting: log(1 + jobs waiting), see `log_num_waiting`.
+    """
+    need = params[WithholdParameter.RESERVE] / (
+        1.0
+        + math.exp(
+            -params[WithholdParameter.STEEPNESS]
+            * (view.jobs.log_estimate[row] - params[WithholdParameter.LENGTH])
+        )
+    )
+    return (
+        need
+        - params[WithholdParameter.PATIENCE]
+        * math.log1p(view.jobs.age[row] / view.jobs.estimate[row])
+        - params[WithholdParameter.CROWD] * waiting
+    )
+
+
+@inlined
+def preference(view, row, params):  # type: ignore[no-untyped-def]
+    """Return the withholding rule's score of a job; the job with the largest score starts first.
+
+    Args:
+        view: the View of one cluster.
+        row: the job's row in the view.
+        params: float64[len(WithholdParameter)].
+    """
+    patience = params[WithholdParameter.AGE] * math.log1p(
+        view.jobs.age[row] / view.jobs.estimate[row]
+    )
+    return (
+        params[WithholdParameter.ALIGNMENT] * alignment(view, row) / _UNITS
+        + patience
+        - view.jobs.log_estimate[row]
+    )
+
+
+@inlined
+def withholding(view, params):  # type: ignore[no-untyped-def]
+    """Return the slot that the withholding rule chooses, or VOID.
+
+    Short jobs go first, corrected by alignment and age. A long job waits while starting it would
+    leave too little free. A job is withheld while the least share of a resource that would stay
+    free is below its reserve
+
+        RESERVE / (1 + exp(-STEEPNESS (log duration - LENGTH)))
+            - PATIENCE log(1 + age / duration) - CROWD log(1 + jobs waiting)
+
+    An empty cluster stays empty for at most PAUSE steps after the last arrival.
+
+    Source: the behaviour that DeepRM was observed to learn (section 4.3), as a rule.
+    """
+    best = VOID
+    best_score = 0.0
+    waiting = log_num_waiting(view)
+    is_forced = must_start(view, params[WithholdParameter.PAUSE])
+    for row in range(view.head.num_jobs[0]):
+        if view.jobs.can_start[row] == 1 and (
+            is_forced or free_after_start(view, row) >= reserve(view, row, params, waiting)
+        ):
+            job_score = preference(view, row, params)
+            if best == VOID or job_score > best_score:
+                best = view.jobs.slot[row]
+                best_score = job_score
+    return best
+
+
+@inlined
+def must_start(view, pause):  # type: ignore[no-untyped-def]
+    """Return whether the cluster is empty and no more time may pass without starting a job.
+
+    With exact times this holds at once, because no further event need ever happen.
+    """
+    return view.head.num_running[0] == 0 and (
+        view.head.is_exact[0] == 1 or view.head.since_arrival[0] >= pause
+    )
+
+
+@inlined
+def log_num_waiting(view):  # type: ignore[no-untyped-def]
+    """Return log(1 + jobs waiting)."""
+    return math.log1p(view.head.num_jobs[0] + view.head.num_backlog[0])
+
+
+@inlined
+def free_after_start(view, row):  # type: ignore[no-untyped-def]
+    """Return the least share of a resource that stays free if the job starts."""
+    share = 1.0
+    for resource in range(view.free.shape[0]):
+        share = min(
+            share, (view.free[resource] - view.demand[row, resource]) / view.capacity[resource]
+        )
+    return share

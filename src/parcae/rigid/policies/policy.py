@@ -1,0 +1,133 @@
+"""The interface of all packing policies, and the heuristics as policy objects."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.compiled.kernels import row_of
+from parcae.base.errors import ConfigError, PolicyError
+from parcae.rigid.layout import Clusters, Packing, View
+from parcae.rigid.policies.kernels.decisions import PackingKind, decide, play_many
+from parcae.rigid.policies.kernels.scores import Plan, WithholdParameter, allocate_plan
+from parcae.workloads.import_report import counted
+
+IntArray = npt.NDArray[np.int64]
+
+
+class PackingPolicy(ABC):
+    """Decides which waiting job to place next, or to let time pass.
+
+    A subclass provides its kernel and the kernel's further arguments. It is called as
+    `kernel(clusters, views, *arguments_for(clusters.states, views), first, last)`.
+    """
+
+    #: Name of the policy in reports.
+    name: str
+    #: Whether the policy needs to see when resources become free.
+    wants_profile: bool
+
+    @property
+    @abstractmethod
+    def kernel(self) -> Any:
+        """The function that plays whole runs."""
+
+    @abstractmethod
+    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
+        """Return the kernel's further arguments, with buffers for clusters played in turn.
+
+        Raises:
+            ConfigError: the policy was made for other clusters.
+        """
+
+    def play_many(self, clusters: Clusters, views: View, first: int, last: int) -> None:
+        """Run clusters first..last-1 from start to end; see `PackingBatch.run`.
+
+        Args:
+            clusters: the clusters and their sequences; the states are changed.
+            views: the views of all clusters, written.
+            first: first cluster.
+            last: one past the last cluster.
+
+        Raises:
+            ConfigError: the policy was made for other clusters, or needs views with a profile.
+        """
+        self.check_view(views)
+        arguments = self.arguments_for(clusters.states, views)
+        self.kernel(clusters, views, *arguments, first, last)
+
+    def check_view(self, views: View) -> None:
+        """Check that views, of one cluster or of many, have their profile if the policy needs it.
+
+        Raises:
+            ConfigError: they have none.
+        """
+        # The kernels would read profiles that were never written, and write beyond their buffers.
+        if self.wants_profile and not views.head["wants_profile"].all():
+            raise ConfigError(
+                f"policy {self.name!r} needs to see when resources become free: use clusters whose "
+                "views have a profile (wants_profile=True)"
+            )
+
+
+class HandMadePolicy(PackingPolicy):
+    """A packing heuristic.
+
+    Args:
+        name: name of the policy in reports.
+        kind: which heuristic.
+        params: its parameters, see `PackingKind`.
+
+    Raises:
+        PolicyError: there is no such heuristic, or it takes another number of parameters.
+
+    Example: `HandMadePolicy("sjf", PackingKind.SJF)`
+    """
+
+    def __init__(self, name: str, kind: PackingKind, params: npt.ArrayLike = (0.0,)) -> None:
+        # The kernels would take an unknown kind for a score.
+        if kind not in set(PackingKind):
+            raise PolicyError(f"policy {name!r}: there is no packing heuristic of kind {kind!r}")
+        self.name = name
+        self.kind = kind
+        self.params = np.array(params, np.float64)
+        needed = {PackingKind.WITHHOLD: len(WithholdParameter), PackingKind.EASY: 2}.get(kind, 1)
+        # The kernels would read beyond fewer parameters.
+        if self.params.shape != (needed,):
+            raise PolicyError(
+                f"policy {name!r}: the parameters must be a list of {counted(needed, 'number')}, "
+                f"not of shape {self.params.shape}"
+            )
+        self.wants_profile = kind in (PackingKind.EASY, PackingKind.CONSERVATIVE)
+
+    @property
+    def kernel(self) -> Any:
+        """The heuristics' compiled loop."""
+        return play_many
+
+    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
+        """A buffer for one plan, the kind, and its parameters."""
+        return self._plan(views), int(self.kind), self.params
+
+    def decide(self, view: View) -> int:
+        """Return the slot whose job to place now, or VOID; `view` is of one cluster.
+
+        Raises:
+            ConfigError: the policy needs a view with a profile.
+        """
+        self.check_view(view)
+        plan = self._plan(View(*(table[None] for table in view)))
+        return int(decide(view, plan, int(self.kind), self.params))
+
+    def _plan(self, views: View) -> Plan:
+        """Return buffers for one plan, which clusters use one after another.
+
+        Each reservation may add a point to the profile.
+        """
+        most = views.jobs.shape[1]
+        depth = min(int(self.params[0]), most) if self.kind is PackingKind.CONSERVATIVE else 0
+        points = views.points.shape[1] + depth
+        return row_of(allocate_plan(1, points, views.free.shape[1]), 0)

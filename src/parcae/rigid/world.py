@@ -1,0 +1,361 @@
+"""Batches of packing clusters; compiled calls run each cluster, spread over threads."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.errors import ConfigError, WorkloadError
+from parcae.rigid.config import PackingConfig, TimeMode
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.kernels.stepping import begin_many, mask_many, show_many, step_many
+from parcae.rigid.kernels.views import draw_images
+from parcae.rigid.layout import (
+    RULES,
+    SPEC,
+    Clusters,
+    Cost,
+    Packing,
+    SequenceTables,
+    View,
+    allocate,
+    allocate_view,
+    records,
+    select,
+)
+
+#: play_many(clusters, views, first, last) runs clusters first..last-1 from start to end.
+PlayMany = Callable[[Clusters, View, int, int], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one run of a job sequence.
+
+    Args:
+        jobs: the sequence.
+        start: int64[num_jobs], -1 where a job never started.
+        finish: int64[num_jobs], -1 where a job never started.
+        is_dropped: bool[num_jobs], whether the job was dropped because slots and backlog were full.
+        costs: float64[len(Cost)], accrued until the end.
+        num_decisions: number of decisions, including those that let time pass.
+        end: time of the end.
+    """
+
+    jobs: RigidJobs
+    start: npt.NDArray[np.int64]
+    finish: npt.NDArray[np.int64]
+    is_dropped: npt.NDArray[np.bool_]
+    costs: npt.NDArray[np.float64]
+    num_decisions: int
+    end: int
+
+
+def make_sequence_tables(sequences: Sequence[RigidJobs], config: PackingConfig) -> SequenceTables:
+    """Return job sequences as tables with a leading axis.
+
+    Raises:
+        WorkloadError: there is no sequence, they have different resources, or a job is longer than
+            the horizon.
+    """
+    if not sequences or any((s.capacity.shape != sequences[0].capacity.shape) for s in sequences):
+        raise WorkloadError(
+            "a batch needs at least one job sequence, and all must have the same number of "
+            "resources"
+        )
+    num_jobs = max(1, max(len(s) for s in sequences))
+    specs = records((len(sequences), num_jobs), SPEC)
+    demand = np.zeros((len(sequences), num_jobs, len(sequences[0].capacity)), np.int64)
+    counts = np.zeros((len(sequences), 1), np.int64)
+    rules = records((len(sequences), 1), RULES)
+    for row, jobs in enumerate(sequences):
+        _check_fits(jobs, config)
+        n = len(jobs)
+        specs["arrival"][row, :n] = jobs.arrival
+        specs["estimate"][row, :n] = jobs.estimate
+        specs["duration"][row, :n] = jobs.duration
+        specs["log_estimate"][row, :n] = np.log(jobs.estimate)
+        demand[row, :n] = jobs.demand
+        counts[row] = n
+    for key in ("window", "ends_early", "as_coded", "bound"):
+        rules[key] = getattr(config, key)
+    rules["max_decisions"][:, 0] = [config.most_decisions(jobs) for jobs in sequences]
+    rules["makespan_weight"][:, 0] = [len(jobs) / shortest_makespan(jobs) for jobs in sequences]
+    rules["is_exact"] = config.mode is TimeMode.EXACT
+    return SequenceTables(specs, demand, counts, rules)
+
+
+def shortest_makespan(jobs: RigidJobs) -> float:
+    """Return a makespan that no schedule can be below: by arrivals and by work; at least 1."""
+    if len(jobs) == 0:
+        return 1.0
+    ends = jobs.arrival - jobs.arrival[0] + jobs.duration
+    work = work_of(jobs.demand, jobs.duration) / jobs.capacity
+    return max(1.0, float(ends.max()), float(work.max()))
+
+
+def work_of(
+    demand: npt.NDArray[np.int64], duration: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Return the work of jobs together: float64[num_resources], units x time.
+
+    In KB of memory x seconds it may exceed the largest int64.
+    """
+    return np.asarray((demand * duration[:, None].astype(np.float64)).sum(axis=0))
+
+
+def _check_fits(jobs: RigidJobs, config: PackingConfig) -> None:
+    """Check that a sequence fits the config; time steps limit the durations."""
+    if config.mode is TimeMode.EXACT:
+        return
+    longest = config.horizon - config.as_coded
+    if len(jobs) and int(jobs.duration.max()) > longest:
+        row = int(jobs.duration.argmax())
+        raise WorkloadError(
+            f"{jobs.name}: job {jobs.ids[row]} lasts {jobs.duration[row]} steps, longer than the "
+            f"horizon allows ({longest}); give a longer horizon, or run it with exact times"
+        )
+    if (jobs.estimate != jobs.duration).any():
+        raise WorkloadError(
+            f"{jobs.name}: the estimated durations differ from the real ones, which works only "
+            "with exact times (mode 'exact')"
+        )
+
+
+class PackingBatch:
+    """Clusters that run job sequences side by side: cluster e runs sequence sequence_rows[e].
+
+    Args:
+        sequences: sequences of rigid jobs with the same resources; capacities may differ.
+        config: the settings of all clusters.
+        repeats: clusters per sequence, next to each other.
+        wants_profile: whether views show when resources become free.
+        seed: seed of the random numbers of policies that draw; each cluster gets its own stream.
+
+    Raises:
+        WorkloadError: a sequence does not fit the config.
+    """
+
+    def __init__(
+        self,
+        sequences: Sequence[RigidJobs],
+        config: PackingConfig,
+        *,
+        repeats: int = 1,
+        wants_profile: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.sequences = tuple(sequences)
+        self.config = config
+        self.sequence_tables = make_sequence_tables(sequences, config)
+        self.sequence_rows = np.repeat(np.arange(len(sequences), dtype=np.int64), repeats)
+        num_jobs = self.sequence_tables.specs.shape[1]
+        num_resources = self.sequence_tables.demand.shape[2]
+        is_exact = config.mode is TimeMode.EXACT
+        slots, horizon = (num_jobs, 1) if is_exact else (config.num_slots, config.horizon)
+        points = num_jobs + 1 if is_exact else horizon + 1
+        count = len(self.sequence_rows)
+        self.states = allocate(
+            count, num_jobs, slots, 0 if is_exact else config.backlog_size, horizon, num_resources
+        )
+        self.views = allocate_view(
+            count, slots, points if wants_profile else 1, num_resources, wants_profile
+        )
+        self.states.seed[:, 0] = np.random.SeedSequence([0x7061_636B, seed]).generate_state(
+            count, np.uint64
+        )
+        self.states.capacity[:] = np.stack([s.capacity for s in sequences])[self.sequence_rows]
+
+    def __len__(self) -> int:
+        return len(self.sequence_rows)
+
+    @property
+    def clusters(self) -> Clusters:
+        """The clusters and their sequences, as kernels take them."""
+        return Clusters(self.states, self.sequence_tables, self.sequence_rows)
+
+    def run(self, play_many: PlayMany, num_threads: int | None = None) -> None:
+        """Run every cluster from start to end, spread over threads.
+
+        Compiled policies release the interpreter's lock, so the threads run in parallel.
+
+        Args:
+            play_many: runs a range of clusters, see `PlayMany`.
+            num_threads: number of threads; by default, the number of CPU cores.
+        """
+        clusters = self.clusters
+        spread(lambda a, b: play_many(clusters, self.views, a, b), len(self), num_threads)
+
+    def begin(self) -> None:
+        """Reset every cluster to empty, at the start of its sequence."""
+        begin_many(self.clusters, 0, len(self))
+
+    def show(self) -> View:
+        """Return what a policy sees of every cluster now; the next call overwrites it."""
+        show_many(self.clusters, self.views, 0, len(self))
+        return self.views
+
+    def step(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Take one decision in every cluster that is not over.
+
+        Args:
+            slots: int64[num_clusters], a slot whose job is placed, or VOID to let time pass. Time
+                passes too if the job cannot be placed.
+
+        Returns:
+            int64[num_clusters], 1 where a job was placed.
+
+        Raises:
+            ValueError: there is not one slot for each cluster.
+        """
+        is_placed = np.zeros(len(self), np.int64)
+        chosen = np.ascontiguousarray(slots, np.int64)
+        if chosen.shape != is_placed.shape:
+            raise ValueError(
+                f"slots has shape {chosen.shape}; "
+                f"give one slot for each of the {len(self)} clusters"
+            )
+        step_many(self.clusters, chosen, is_placed, 0, len(self))
+        return is_placed
+
+    def masks(self) -> npt.NDArray[np.int8]:
+        """Return which decisions do something, int8[num_clusters, num_slots + 1].
+
+        The last column is VOID, which always does something.
+        """
+        masks = np.zeros((len(self), self.states.slots.shape[1] + 1), np.int8)
+        mask_many(self.clusters, masks, 0, len(self))
+        return masks
+
+    @property
+    def is_over(self) -> npt.NDArray[np.bool_]:
+        """bool[num_clusters], whether each run is over."""
+        over: npt.NDArray[np.bool_] = self.states.clock["is_over"][:, 0] == 1
+        return over
+
+    def state(self, row: int) -> Packing:
+        """Return one cluster's state (views)."""
+        state: Packing = select(self.states, row)
+        return state
+
+    def costs(self, cost: Cost = Cost.SLOWDOWN) -> npt.NDArray[np.float64]:
+        """Return the cost accrued so far, float64[num_clusters]."""
+        return np.array(self.states.costs[:, cost])
+
+    def outcome(self, row: int) -> Outcome:
+        """Return the result of one cluster's run."""
+        jobs = self.sequences[self.sequence_rows[row]]
+        state = self.state(row)
+        n = len(jobs)
+        table = state.jobs[:n]
+        return Outcome(
+            jobs,
+            np.array(table["start"]),
+            np.array(table["finish"]),
+            np.array(table["is_dropped"] == 1),
+            np.array(state.costs),
+            int(state.clock["num_decisions"][0]),
+            int(state.clock["now"][0]),
+        )
+
+    def outcomes(self) -> list[Outcome]:
+        """Return the results of all clusters' runs."""
+        return [self.outcome(row) for row in range(len(self))]
+
+
+def spread(run: Callable[[int, int], Any], count: int, num_threads: int | None = None) -> None:
+    """Call run(first, last) on slices of 0..count-1 in threads.
+
+    With a single thread, `run` is called in the calling thread.
+
+    Args:
+        run: called once per slice.
+        count: number of clusters.
+        num_threads: number of threads; by default, the number of CPU cores.
+    """
+    threads = max(1, min(num_threads or os.cpu_count() or 1, count))
+    if threads == 1:
+        run(0, count)
+        return
+    bounds = np.linspace(0, count, threads + 1).astype(int)
+    with ThreadPoolExecutor(threads) as pool:
+        for job in [pool.submit(run, int(a), int(b)) for a, b in itertools.pairwise(bounds)]:
+            job.result()
+
+
+@dataclass(frozen=True)
+class ImageSettings:
+    """How images are drawn.
+
+    Args:
+        is_colored: each booked job has its own colour, as the papers draw it; else cells are 0 or
+            1.
+        has_pause: adds a last column with the time since the last arrival, which the released code
+            has and the paper has not.
+    """
+
+    is_colored: bool = False
+    has_pause: bool = False
+
+    def shape(self, config: PackingConfig, capacity: npt.ArrayLike) -> tuple[int, int]:
+        """Return the image's rows and columns.
+
+        Raises:
+            ConfigError: the cluster runs with exact times, for which there are no images.
+
+        Example: DeepRM's 10 slots, 2 resources of 10 units and backlog of 60 in 20 steps: (20,
+        223).
+        """
+        if config.mode is TimeMode.EXACT:
+            raise ConfigError(
+                "images need time in steps, not the exact times of logs: use a policy that needs "
+                "no image (set)"
+            )
+        backlog = -(-config.backlog_size // config.horizon)
+        width = int(np.sum(capacity)) * (1 + config.num_slots) + backlog + self.has_pause
+        return config.horizon, width
+
+
+class Images:
+    """Draws images of the clusters of a batch.
+
+    Args:
+        batch: the clusters.
+        settings: how images are drawn.
+
+    Raises:
+        ConfigError: the clusters run with exact times, or have different capacities.
+    """
+
+    def __init__(self, batch: PackingBatch, settings: ImageSettings | None = None) -> None:
+        self.batch = batch
+        self.settings = settings or ImageSettings()
+        capacity = batch.states.capacity
+        if (capacity != capacity[0]).any():
+            raise ConfigError("images need clusters of the same capacity")
+        self.array = np.zeros(
+            (len(batch), *self.settings.shape(batch.config, capacity[0])), np.float32
+        )
+
+    def draw(self, num_threads: int | None = 1) -> npt.NDArray[np.float32]:
+        """Return images of the present states, float32[num_clusters, horizon, width].
+
+        The next call overwrites them.
+        """
+        clusters = self.batch.clusters
+        s = self.settings
+        spread(
+            lambda first, last: draw_images(
+                clusters, self.array, s.is_colored, s.has_pause, first, last
+            ),
+            len(self.batch),
+            num_threads,
+        )
+        return self.array

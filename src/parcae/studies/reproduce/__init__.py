@@ -1,1 +1,0 @@
-"""The studies of the Decima paper, one function each; `catalog` lists them."""

@@ -1,1 +1,0 @@
-"""Parts of the Spark event log reader: files, events, applications, DAGs, durations, profiles."""

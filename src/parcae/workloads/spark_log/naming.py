@@ -1,0 +1,305 @@
+"""Names recurring jobs and their stages: readable names that are the same in every run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from parcae.workloads.spark_log.application import ApplicationLog, SqlRecord, StageRecord
+from parcae.workloads.spark_log.events import JobStart, StageInfo
+from parcae.workloads.spark_log.plan import NAME_PROPERTY, PLAN_KEY, SHAPE_KEY
+
+
+@dataclass(eq=False)
+class JobGroup:
+    """The Spark jobs of one job, and its SQL executions."""
+
+    jobs: list[JobStart]
+    executions: list[SqlRecord] = field(default_factory=list)
+
+    def is_ended(self, log: ApplicationLog) -> bool:
+        """Whether the log contains the ends of all its Spark jobs and SQL executions."""
+        return all(job.job_id in log.job_results for job in self.jobs) and all(
+            e.is_ended for e in self.executions
+        )
+
+    def is_successful(self, log: ApplicationLog) -> bool:
+        """Whether the job succeeded; only for a group that has ended.
+
+        The SQL executions decide if they have a result: an execution may cancel Spark jobs and
+        succeed. Otherwise the Spark jobs decide.
+        """
+        results = [execution.is_success for execution in self.executions]
+        if results and all(is_success is not None for is_success in results):
+            return all(results)
+        return all(log.job_results[job.job_id] for job in self.jobs)
+
+
+def first_listing_job(log: ApplicationLog) -> dict[int, int]:
+    """For every stage the first Spark job that lists it.
+
+    Later jobs that share the stage skip it.
+    """
+    owner: dict[int, int] = {}
+    for job_id in sorted(log.jobs):
+        for info in log.jobs[job_id].stages:
+            owner.setdefault(info.stage_id, job_id)
+    return owner
+
+
+def own_stages(group: JobGroup, owner: dict[int, int]) -> list[int]:
+    """The stages of a group, each with the Spark job that lists it first."""
+    return [
+        info.stage_id
+        for job in group.jobs
+        for info in job.stages
+        if owner[info.stage_id] == job.job_id
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class LostStarts:
+    """What belongs to Spark jobs whose start is missing in a log (Spark drops events under load).
+
+    Args:
+        num_jobs: number of Spark jobs that end without having started.
+        num_tasks: number of ends of task attempts whose stage belongs to no Spark job.
+        accumulators: the SQL metrics that these stages updated.
+    """
+
+    num_jobs: int
+    num_tasks: int
+    accumulators: frozenset[int]
+
+    def touch(self, group: JobGroup) -> bool:
+        """Whether such stages ran operators of the group's queries.
+
+        Operators and stages are connected by the SQL metrics that tasks updated.
+        """
+        plans = (execution.plan.operators for execution in group.executions)
+        return any(metric in self.accumulators for plan in plans for metric, _ in plan)
+
+
+def lost_starts(log: ApplicationLog) -> LostStarts:
+    """Find the Spark jobs of a log whose start is missing, and what is left of them."""
+    listed = {info.stage_id for job in log.jobs.values() for info in job.stages}
+    num_tasks = log.count_tasks()
+    records = (record for stage_id, record in log.stages.items() if stage_id not in listed)
+    return LostStarts(
+        len(log.job_results.keys() - log.jobs.keys()),
+        sum(num_tasks[stage_id] for stage_id in num_tasks.keys() - listed),
+        frozenset().union(*(record.accumulators for record in records)),
+    )
+
+
+def job_groups(log: ApplicationLog) -> Iterator[JobGroup]:
+    """The Spark jobs grouped by root SQL execution.
+
+    A Spark job without a SQL execution is a group by itself.
+    """
+    by_root: dict[int, JobGroup] = {}
+    for job_id in sorted(log.jobs):
+        job = log.jobs[job_id]
+        root = _root_execution(job, log)
+        if root is None:
+            yield JobGroup([job])
+        else:
+            by_root.setdefault(root, JobGroup([])).jobs.append(job)
+    # Subqueries are separate executions; they belong to the group of their root.
+    for execution in log.sql.values():
+        root = execution.root_id if execution.root_id in log.sql else execution.execution_id
+        if root in by_root:
+            by_root[root].executions.append(execution)
+    yield from by_root.values()
+
+
+def _root_execution(job: JobStart, log: ApplicationLog) -> int | None:
+    for name in ("spark.sql.execution.root.id", "spark.sql.execution.id"):
+        value = job.properties.get(name, "")
+        # At most 18 digits: the id fits an int64.
+        if value.isdecimal() and len(value) < 19:
+            execution = log.sql.get(int(value))
+            return execution.root_id if execution and execution.root_id in log.sql else int(value)
+    return None
+
+
+def queries_without_plan(log: ApplicationLog, key: str | None) -> int:
+    """The number of SQL queries that a key names by their plans, but whose plans are not logged."""
+    if key not in (PLAN_KEY, SHAPE_KEY):
+        return 0
+    return sum(
+        bool(group.executions)
+        and not any(execution.plan_names for execution in group.executions)
+        and not any(job.properties.get(NAME_PROPERTY) for job in group.jobs)
+        for group in job_groups(log)
+    )
+
+
+def submission_ms(group: JobGroup, stages: Iterable[StageRecord]) -> int | None:
+    """When a group was submitted, in wall-clock ms; None if the log does not contain it.
+
+    The stages of the group that ran are used if the jobs have no submission times (Spark 1.x).
+    """
+    times = [job.submission_ms for job in group.jobs] + [
+        execution.time_ms for execution in group.executions
+    ]
+    # -1 stands for a time that the log does not contain.
+    known = [ms for ms in times if ms >= 0] or [
+        stage.submission_ms for stage in stages if stage.submission_ms >= 0
+    ]
+    return min(known, default=None)
+
+
+def completion_ms(
+    group: JobGroup, log: ApplicationLog, stages: Iterable[StageRecord]
+) -> int | None:
+    """When the last of a group's Spark jobs and SQL executions ended, in wall-clock ms.
+
+    Args:
+        group: the group.
+        log: the application's log.
+        stages: the stages of the group that ran; used if the jobs have no completion times.
+
+    Returns:
+        The time, or None if it is not known.
+    """
+    times = [log.job_end_ms.get(job.job_id, -1) for job in group.jobs] + [
+        execution.end_ms for execution in group.executions
+    ]
+    # A job that has not ended has no end time (-1).
+    known = [ms for ms in times if ms > 0] or [
+        stage.completion_ms for stage in stages if stage.completion_ms > 0
+    ]
+    return max(known, default=None)
+
+
+MAX_NAME = 80
+#: Job groups that a thrift server or a notebook generates for every statement: hexadecimal, 16
+#: digits or more.
+_GENERATED = re.compile(r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}")
+#: What Spark adds to the name of a streaming query for every micro-batch. Each part alone may be in
+#: a name that a user chose.
+_BATCH = re.compile(
+    r"\bid = [0-9a-fA-F-]+(?:[ \r\n]|<br/>)+runId = [0-9a-fA-F-]+(?:[ \r\n]|<br/>)+"
+    r"batch = (?:[0-9]+|init)"
+)
+#: How Spark describes the jobs of a batch of a DStream.
+_DSTREAM_BATCH = re.compile(
+    r'<a href="/streaming/batch/\?id=[0-9]+">(\[output operation [0-9]+), batch time [0-9:.]+\]</a>'
+)
+#: Descriptions that Spark generates for a part of a query.
+_INNER = re.compile(r"broadcast exchange \(runId", re.IGNORECASE)
+#: Properties that Spark 3.3 and 3.4 replace, with that description, for a part of a query.
+_REPLACED = frozenset({"spark.jobGroup.id", "spark.job.description"})
+_SPACES = re.compile(r"\s+")
+#: Ids that Spark adds to the names of columns, tables and expressions: "price#12", "sum(x)#7L". A
+#: number after a space, as in "tenant #1", is the user's.
+_EXPRESSION_ID = re.compile(r"(?<=[A-Za-z0-9_)\x80-\U0010ffff])#[0-9]+L?")
+#: Nodes of a plan that do not describe an operation.
+_WRAPPERS = ("WholeStageCodegen", "AQEShuffleRead", "ColumnarToRow", "InputAdapter")
+#: Operators that only pass on data; the name of a stage omits them if it has other operators.
+_PLUMBING = frozenset(
+    {"Exchange", "AQEShuffleRead", "mapPartitionsInternal", "collect", "DeserializeToObject"}
+)
+
+
+def job_name(
+    jobs: Sequence[JobStart],
+    executions: Sequence[SqlRecord],
+    settings: Mapping[str, str],
+    key: str | None,
+) -> str | None:
+    """The name of a recurring job, the same in every run; None if it lacks the property `key`.
+
+    Without a key the name is the first of these: the job group (unless a server generated it), the
+    SQL execution's description (the user's, if given), the Spark job's description, the call site.
+
+    Args:
+        jobs: the Spark jobs of the job.
+        executions: its SQL executions.
+        settings: the application's settings.
+        key: a property of the Spark jobs or a setting of the application (such as
+            "spark.app.name"); or "plan" or "shape": the property `spark.parcae.jobKey` if it is
+            set, else a hash of the SQL query's physical plan with or without its literals, as in
+            the Spark plugin, and outside SQL the name without a key; or None.
+
+    Example: a job run after `sc.setJobGroup("nightly", "...")` is called "nightly".
+    """
+    if key in (PLAN_KEY, SHAPE_KEY):
+        named = _first(job.properties.get(NAME_PROPERTY, "") for job in jobs) or _name_of_plan(
+            executions, key
+        )
+        return named or _default_name(jobs, executions)
+    if key is not None:
+        # The setting of this name says which property names jobs; it names none itself.
+        setting = "" if key == NAME_PROPERTY else settings.get(key, "")
+        return _first(_given(job, key) or setting for job in jobs) or None
+    return _default_name(jobs, executions)
+
+
+def _given(job: JobStart, key: str) -> str:
+    """A property of a Spark job; "" if it is not the user's but Spark's."""
+    is_inner = _INNER.match(job.properties.get("spark.job.description", ""))
+    return "" if is_inner and key in _REPLACED else job.properties.get(key, "")
+
+
+def _default_name(jobs: Sequence[JobStart], executions: Sequence[SqlRecord]) -> str:
+    """The name without a key, see `job_name`."""
+    groups = (job.properties.get("spark.jobGroup.id", "") for job in jobs)
+    described = (_given(job, "spark.job.description") for job in jobs)
+    roots = sorted(executions, key=lambda execution: execution.execution_id)
+    return (
+        _first(group for group in groups if not _GENERATED.search(group))
+        or _first(execution.description for execution in roots)
+        or _first(described)
+        or _first(job.properties.get("callSite.short", "") for job in jobs)
+        or _first(info.name for job in reversed(jobs) for info in job.stages[-1:])
+        or "unnamed"
+    )
+
+
+def _name_of_plan(executions: Sequence[SqlRecord], key: str) -> str:
+    """The name of the root execution's plan; "" if there is none."""
+    roots = (execution for execution in executions if execution.execution_id == execution.root_id)
+    names = next((execution.plan_names for execution in roots if execution.plan_names), None)
+    if names is None:
+        return ""
+    return names.plan if key == PLAN_KEY else names.shape
+
+
+def _first(texts: Iterable[str]) -> str:
+    """The first text that is not empty after cleaning, cut to MAX_NAME characters."""
+    for text in texts:
+        stable = _DSTREAM_BATCH.sub(r"\1]", _BATCH.sub("", _EXPRESSION_ID.sub("", text)))
+        tidy = _SPACES.sub(" ", stable).strip(" ,")
+        if tidy:
+            return tidy if len(tidy) <= MAX_NAME else tidy[: MAX_NAME - 1] + "…"
+    return ""
+
+
+def stage_kind(info: StageInfo) -> str:
+    """What a stage does, the same in every run.
+
+    It consists of the operators of the stage's RDDs, or is the call site if there are none.
+    """
+    informative = [scope for scope in info.scopes if scope not in _PLUMBING]
+    return " > ".join(informative or info.scopes) or info.name or "stage"
+
+
+def stage_name(record: StageRecord, executions: Sequence[SqlRecord]) -> str:
+    """The name of a stage.
+
+    It consists of the operators of the SQL plan from input to output, or is the stage's kind if
+    there are none.
+
+    Example: "Scan parquet > Filter > HashAggregate".
+    """
+    plans = (execution.plan.operators for execution in executions)
+    ran = dict.fromkeys(
+        name for plan in plans for accumulator, name in plan if accumulator in record.accumulators
+    )
+    text = " > ".join(name for name in ran if not name.startswith(_WRAPPERS)) or stage_kind(
+        record.info
+    )
+    return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"

@@ -1,0 +1,209 @@
+"""Reads from a SQL plan its operators, and the broadcasts and subqueries for which operators wait.
+
+These are dependencies between stages that the stages' parents do not show.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+#: Values of the importer's `--key` that name queries by `plan_name` and by `shape_name`.
+PLAN_KEY = "plan"
+SHAPE_KEY = "shape"
+#: Local property of Spark by which a user can name the jobs of a thread.
+NAME_PROPERTY = "spark.parcae.jobKey"
+
+_DIGITS = 16
+#: Patterns of text that differs between runs of one query, with their replacements, in this order.
+_VARYING = (
+    # Without brackets behind a location there are none behind later ones of its line: the rest of
+    # the line is kept and read once. So the time is linear, however long the line is.
+    (
+        re.compile(r"Location: ([A-Za-z]++)(?:[^\[\n]*+\[[^\]\n]*+\]|([^\n]*+))"),
+        r"Location: \1\2",
+    ),
+    (re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}:/[^ ,)\]\n]*"), ""),
+    (re.compile(r"path=[^ ,)\]\n]*"), "path="),
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), ""),
+    (re.compile(r"\$\$Lambda[^ ,)\]\n]*"), "Lambda"),
+    (re.compile(r"@[0-9a-f]{4,16}"), ""),
+    (re.compile(r"RDD\[[0-9]+\]"), "RDD"),
+    (re.compile(r"\[(?:plan_)?id=#?[0-9]+\]"), ""),
+)
+_EXPRESSION_ID = re.compile(r"#[0-9]+L?")
+#: A line of Spark's formatted plans without literals: an operator of the tree, or a paragraph's
+#: title.
+_OPERATOR = re.compile(r"[ :+*-]*[A-Za-z][^:\n]*\([0-9]+\)|\([0-9]+\) [^\n]*")
+_FIRST_WORD = re.compile(r"[ :+*()0-9-]*[A-Za-z]*")
+#: A word, and what follows a column (its id) or a function (its arguments). The quantifier keeps
+#: all it took, so that a word is read once, however long a literal is.
+_WORD = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*+)(#[0-9]|\()?")
+
+
+class PlanNames(NamedTuple):
+    """The two names of a plan: with literals and without."""
+
+    plan: str
+    shape: str
+
+
+def plan_names(description: str) -> PlanNames:
+    """Both names of a query.
+
+    Args:
+        description: `physicalPlanDescription` of the event `SparkListenerSQLExecutionStart`.
+
+    Example: `plan_names(event["physicalPlanDescription"]).plan` is like "plan-0f3a...", with 16
+    digits.
+    """
+    return PlanNames(plan_name(description), shape_name(description))
+
+
+def plan_name(description: str) -> str:
+    """The query's name by its whole plan, including literals but not ids and paths."""
+    return "plan-" + _hash(_EXPRESSION_ID.sub("", _without_varying_parts(description)))
+
+
+def shape_name(description: str) -> str:
+    """The query's name by its operators, columns and functions; literals do not matter."""
+    lines = _without_varying_parts(description).split("\n")
+    shape_lines = (line if _OPERATOR.fullmatch(line) else _without_literals(line) for line in lines)
+    return "shape-" + _hash("\n".join(shape_lines))
+
+
+def _without_varying_parts(description: str) -> str:
+    """The description without the parts that differ between runs of one query."""
+    for pattern, replacement in _VARYING:
+        description = pattern.sub(replacement, description)
+    return description
+
+
+def _without_literals(line: str) -> str:
+    """The first word of a line, and the columns and functions in the line."""
+    first = _FIRST_WORD.match(line)
+    end = first.end() if first else 0
+    references = [word for word, follower in _WORD.findall(line, end) if follower]
+    return " ".join([line[:end], *references])
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:_DIGITS]
+
+
+#: Operators whose input is computed by another stage and passed on by a shuffle (visible in Parent
+#: IDs).
+_SHUFFLES = ("Exchange", "ShuffleExchange", "ReusedExchange")
+#: Operators whose input is computed by another stage and passed on by the driver.
+_LINKS = ("BroadcastExchange", "Subquery", "SubqueryBroadcast", "SubqueryAdaptiveBroadcast")
+_PLAN_ID = re.compile(r"\[(?:plan_)?id=#?(\d+)\]")
+#: Deeper levels of a plan are ignored, because of Python's recursion limit.
+_MAX_DEPTH = 400
+
+
+class PlanLink(NamedTuple):
+    """A broadcast or a subquery.
+
+    `producer` are the accumulators (metrics) of its operators, `consumers` those of the operators
+    above it, nearest first.
+    """
+
+    producer: frozenset[int]
+    consumers: tuple[frozenset[int], ...]
+
+
+class Plan(NamedTuple):
+    """The relevant content of a SQL plan.
+
+    `links` are its broadcasts and subqueries; `operators` are pairs (accumulator, operator), inputs
+    first.
+    """
+
+    links: tuple[PlanLink, ...] = ()
+    operators: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(eq=False)
+class _Segment:
+    """Operators that run in one stage: the part of the plan between exchanges."""
+
+    above: _Segment | None
+    is_link: bool = False
+    accumulators: set[int] = field(default_factory=set)
+
+    def consumers(self) -> tuple[frozenset[int], ...]:
+        """The accumulators of the segments above, nearest first; empty segments are left out."""
+        accumulators_above = []
+        segment = self.above
+        while segment is not None:
+            if segment.accumulators:
+                accumulators_above.append(frozenset(segment.accumulators))
+            segment = segment.above
+        return tuple(accumulators_above)
+
+
+@dataclass(eq=False)
+class _Segments:
+    """The segments of a plan.
+
+    `by_plan_id` has the segments of exchanges, `reused` the places where an exchange is reused.
+    """
+
+    segments: list[_Segment] = field(default_factory=list)
+    by_plan_id: dict[str, _Segment] = field(default_factory=dict)
+    reused: list[tuple[str, _Segment]] = field(default_factory=list)
+    operators: list[tuple[int, str]] = field(default_factory=list)
+
+
+def read_plan(plan: Any) -> Plan:
+    """Read the operators, broadcasts and subqueries of a `sparkPlanInfo`.
+
+    Example: a join with a broadcast side gives one link, from the metrics below the
+    BroadcastExchange to the join's metrics.
+    """
+    if not plan:
+        return Plan()
+    parts = _Segments()
+    root = _Segment(None)
+    parts.segments.append(root)
+    _walk(plan, root, parts, 0)
+    links = [
+        PlanLink(frozenset(s.accumulators), s.consumers()) for s in parts.segments if s.is_link
+    ]
+    # The tree contains the plan of a reused exchange only once; the other places refer to its id.
+    for plan_id, consumer in parts.reused:
+        producer = parts.by_plan_id.get(plan_id)
+        if producer is not None and producer.is_link:
+            above = _Segment(consumer).consumers()
+            links.append(PlanLink(frozenset(producer.accumulators), above))
+    complete = tuple(link for link in links if link.producer and link.consumers)
+    return Plan(complete, tuple(reversed(parts.operators)))
+
+
+def _walk(node: Any, segment: _Segment, parts: _Segments, depth: int) -> None:
+    """Add a node of the plan and everything below it to `parts`."""
+    name = str(node.get("nodeName", ""))
+    below = segment
+    if name in _LINKS or name in _SHUFFLES:
+        below = _new_segment(node, name, segment, parts)
+    else:
+        ids = [int(metric["accumulatorId"]) for metric in node.get("metrics") or ()]
+        segment.accumulators.update(ids)
+        parts.operators += [(accumulator, name.strip()) for accumulator in ids]
+    if depth < _MAX_DEPTH:
+        for child in node.get("children") or ():
+            _walk(child, below, parts, depth + 1)
+
+
+def _new_segment(node: Any, name: str, segment: _Segment, parts: _Segments) -> _Segment:
+    """The segment below an exchange, which ends the segment above it."""
+    plan_ids = _PLAN_ID.findall(str(node.get("simpleString", "")))
+    below = _Segment(segment, is_link=name in _LINKS)
+    parts.segments.append(below)
+    if plan_ids and name == "ReusedExchange":
+        parts.reused.append((plan_ids[-1], segment))
+    elif plan_ids:
+        parts.by_plan_id[plan_ids[-1]] = below
+    return below

@@ -1,0 +1,372 @@
+"""Merges the runs of a recurring job into one profile; stages are matched by recursive signatures.
+
+The profile is that of the median run. How much the runs differ is stored with it
+(`parcae.workloads.spark_log.profile`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.workloads.dag import refined_classes
+from parcae.workloads.durations import NUM_WAVES, Samples, TaskDurations, Wave
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.spark_log.dag import JobRun, StageRun
+from parcae.workloads.spark_log.durations import StageSamples
+
+Float64Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class RunSpread:
+    """The spread of the runs of one recurring job.
+
+    Args:
+        work_sigma: standard deviation of log(total work of a run) around the median.
+        duration_sigma: float64[num_stages], the same for each stage's mean task duration after
+            division by the run's factor (its total work / the median of all runs).
+        scale: float64[num_runs, num_stages], factors for a run's task durations. After scaling,
+            their mean is the median over the runs of the same parallelism, each relative to its
+            run's factor.
+    """
+
+    work_sigma: float
+    duration_sigma: Float64Array
+    scale: Float64Array
+
+
+def log_sigma(values: Float64Array) -> float:
+    """Standard deviation of the logarithms around their median.
+
+    Values of 0 are ignored; fewer than two values above 0 give 0. The sum of squares is divided by
+    the number of values minus one, as for a sample.
+
+    Example: `log_sigma(np.array([1.0, 2.0, 4.0]))` is log 2 = 0.693: the squares of two deviations
+    of log 2, divided by 2.
+    """
+    logs = np.log(values[values > 0])
+    if logs.size < 2:
+        return 0.0
+    return float(np.sqrt(np.square(logs - np.median(logs)).sum() / (logs.size - 1)))
+
+
+def _log_median(values: Float64Array) -> float:
+    """The median of the logarithms, as a value; 0 if no value is above 0.
+
+    Values of 0 are ignored. Between two values it is their geometric mean.
+    """
+    positive = values[values > 0]
+    return float(np.exp(np.median(np.log(positive)))) if positive.size else 0.0
+
+
+def spread_of_runs(
+    mean_ms: Float64Array, num_tasks: npt.NDArray[np.int64], level: npt.NDArray[np.int64]
+) -> RunSpread:
+    """The spread of the runs of one recurring job.
+
+    Args:
+        mean_ms: float64[num_runs, num_stages], mean task durations in ms.
+        num_tasks: int64[num_runs, num_stages].
+        level: int64[num_runs, num_stages], the parallelism at which the stage ran.
+
+    Example: three runs of 100, 110 and 130 ms per task, with one stage and equal task counts.
+    `work_sigma` is the spread of the three numbers, `duration_sigma` is [0] (the runs' factors
+    explain all), and `scale` is [[1.1], [1], [0.846]].
+    """
+    work_ms = (mean_ms * num_tasks).sum(axis=1)
+    median_ms = _log_median(work_ms)
+    factor = (
+        np.where(work_ms > 0, work_ms / median_ms, 1.0) if median_ms > 0 else np.ones(len(work_ms))
+    )
+    relative_ms = mean_ms / factor[:, None]
+    scale = np.ones_like(mean_ms)
+    for stage in range(mean_ms.shape[1]):
+        # Durations are only comparable at the same parallelism.
+        for stage_level in np.unique(level[:, stage]):
+            rows = np.flatnonzero((level[:, stage] == stage_level) & (mean_ms[:, stage] > 0))
+            scale[rows, stage] = _log_median(relative_ms[rows, stage]) / mean_ms[rows, stage]
+    duration_sigma = np.array([log_sigma(column) for column in relative_ms.T])
+    return RunSpread(log_sigma(work_ms), duration_sigma, scale)
+
+
+def scaled(samples: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
+    """Durations times `scale` in whole ms (int64).
+
+    They are rounded so that their sum is correct to half a ms. Rounding each value separately would
+    change the mean of short tasks: 1 ms times 1.4 would stay 1 ms.
+
+    Example: `scaled(np.array([1, 1, 1, 1, 1]), 1.4)` is [1, 2, 1, 2, 1].
+    """
+    ends = np.rint(np.cumsum(samples * scale)).astype(np.int64)
+    return np.asarray(np.diff(ends, prepend=0), np.int64)
+
+
+#: Runs are the same job if their task counts differ by at most this factor, or by at most
+#: SAME_TASKS_SLACK tasks, in every stage.
+SAME_TASKS_FACTOR = 1.5
+SAME_TASKS_SLACK = 2
+
+Edges = frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """A recurring job and its number of runs.
+
+    `variant` numbers the different DAGs of one name, from 1. `num_runs` counts all runs, including
+    the `num_left_out` runs that were left out of the profile.
+    """
+
+    job: JobSpec
+    num_runs: int
+    variant: int = 1
+    num_left_out: int = 0
+
+
+@dataclass(eq=False)
+class _OrderedRun:
+    """A run with its stages in canonical order.
+
+    `shape` is equal for runs with the same operators and edges.
+    """
+
+    run: JobRun
+    order: list[int]
+    shape: tuple[tuple[int, ...], tuple[str, ...], Edges]
+
+    @property
+    def stages(self) -> list[StageRun]:
+        return [self.run.stages[index] for index in self.order]
+
+    @property
+    def task_counts(self) -> tuple[int, ...]:
+        return tuple(stage.num_tasks for stage in self.stages)
+
+
+def merge_runs(runs: Sequence[JobRun], *, keep_first_runs: bool = False) -> list[Profile]:
+    """Merge runs into one profile for each recurring job, in order of first run.
+
+    Runs are the same job if they have the same name, the same operators and edges, and similar task
+    counts. Other jobs of the same name are called "name (2)", "name (3)", ...
+
+    Args:
+        runs: the runs of all applications.
+        keep_first_runs: use a job's first run in an application like any other. By default it is
+            left out if the job ran again in the same application, since uncompiled code and cold
+            caches make it slow.
+    """
+    count_of_name: dict[str, int] = defaultdict(int)
+    names = {run.name for run in runs}
+    profiles = []
+    for cluster in _recurring(runs):
+        name = cluster[0].run.name
+        number = count_of_name[name] + 1
+        # A job may itself be called "name (2)".
+        while number > 1 and f"{name} ({number})" in names:
+            number += 1
+        count_of_name[name] = number
+        kept = cluster if keep_first_runs else _without_first_runs(cluster)
+        job = _merged(name if number == 1 else f"{name} ({number})", kept)
+        profiles.append(Profile(job, len(cluster), number, len(cluster) - len(kept)))
+    return profiles
+
+
+def _recurring(runs: Sequence[JobRun]) -> list[list[_OrderedRun]]:
+    """The runs of every recurring job, jobs in order of their first run."""
+    by_shape: dict[tuple[str, object], list[_OrderedRun]] = defaultdict(list)
+    # Neither the jobs nor the numbers in their names depend on the order of the logs.
+    for run in sorted(runs, key=lambda run: run.submission_ms):
+        ordered = _in_canonical_order(run)
+        by_shape[run.name, ordered.shape].append(ordered)
+    clusters = [
+        cluster for same_shape in by_shape.values() for cluster in _with_similar_tasks(same_shape)
+    ]
+    clusters.sort(key=lambda cluster: min(ordered.run.submission_ms for ordered in cluster))
+    return clusters
+
+
+def job_of_run(run: JobRun, arrival_ms: int | None) -> JobSpec:
+    """A job that consists of this single run."""
+    stages = tuple(_merged_stage([stage], stage, 0.0) for stage in run.stages)
+    return JobSpec(run.name, stages, arrival_ms, pool=run.pool)
+
+
+def _parents(stage: StageRun) -> tuple[int, ...]:
+    """Data parents and control parents of a stage."""
+    return tuple(stage.parents | stage.control_parents)
+
+
+def _in_canonical_order(run: JobRun) -> _OrderedRun:
+    """Order the stages by signature, so that runs can be compared stage by stage."""
+    stages = run.stages
+    parents = [stage.parents for stage in stages]
+    signature = refined_classes(parents, [stage.kind for stage in stages])
+    order = _order(parents, signature, [stage.num_tasks for stage in stages])
+    signatures = tuple(signature[i] for i in order)
+    kinds = tuple(stages[i].kind for i in order)
+    return _OrderedRun(run, order, (signatures, kinds, _renumbered_edges(parents, order)))
+
+
+def _order(
+    parents: Sequence[frozenset[int]], signature: Sequence[int], num_tasks: Sequence[int]
+) -> list[int]:
+    """The indices of the stages by signature.
+
+    Stages of equal kind, ancestors and descendants are ordered by their task counts and those of
+    the stages around them, then by submission.
+    """
+    stages = range(len(parents))
+    # Zero-padded numbers sort like numbers.
+    by_count = refined_classes(parents, [f"{signature[i]:09d} {num_tasks[i]:09d}" for i in stages])
+    numbers = list(signature)
+    while tied := [alike for alike in _alike(numbers) if len(alike) > 1]:
+        # The order of one group decides that of the stages around it: otherwise equal chains of
+        # stages would cross. The group whose counts differ most is the least likely to change.
+        first = max(tied, key=lambda alike: _ratio([num_tasks[i] for i in alike]))
+        place = {i: n for n, i in enumerate(sorted(first, key=lambda i: (by_count[i], i)))}
+        labels = [f"{numbers[i]:09d} {place.get(i, 0):09d}" for i in stages]
+        numbers = refined_classes(parents, labels)
+    return sorted(stages, key=numbers.__getitem__)
+
+
+def _alike(numbers: Sequence[int]) -> list[list[int]]:
+    """The indices of each number."""
+    found = defaultdict[int, list[int]](list)
+    for index, number in enumerate(numbers):
+        found[number].append(index)
+    return list(found.values())
+
+
+def _ratio(counts: Sequence[int]) -> float:
+    return max(counts) / max(1, min(counts))
+
+
+def _renumbered_edges(
+    parents: Sequence[frozenset[int]], order: list[int]
+) -> frozenset[tuple[int, int]]:
+    """The edges (parent, child), by positions in the order."""
+    rank = {index: position for position, index in enumerate(order)}
+    return frozenset(
+        (rank[parent], rank[child])
+        for child, stage_parents in enumerate(parents)
+        for parent in stage_parents
+    )
+
+
+def _with_similar_tasks(runs: list[_OrderedRun]) -> list[list[_OrderedRun]]:
+    """Split runs of one shape by task counts.
+
+    The most frequent counts attract those close to them; of equally frequent ones the earliest.
+    """
+    by_counts: dict[tuple[int, ...], list[_OrderedRun]] = defaultdict(list)
+    for run in runs:
+        by_counts[run.task_counts].append(run)
+    clusters: list[list[_OrderedRun]] = []
+    for counts, equal_runs in sorted(by_counts.items(), key=lambda item: -len(item[1])):
+        similar = next((c for c in clusters if _are_close(c[0].task_counts, counts)), None)
+        if similar is None:
+            clusters.append(list(equal_runs))
+        else:
+            similar.extend(equal_runs)
+    return clusters
+
+
+def _are_close(counts: tuple[int, ...], others: tuple[int, ...]) -> bool:
+    return all(
+        max(a, b) <= SAME_TASKS_FACTOR * min(a, b) or abs(a - b) <= SAME_TASKS_SLACK
+        for a, b in zip(counts, others, strict=True)
+    )
+
+
+def _without_first_runs(cluster: list[_OrderedRun]) -> list[_OrderedRun]:
+    """The runs without the first run of each application that has another run."""
+    in_order = sorted(cluster, key=lambda ordered: ordered.run.submission_ms)
+    num_runs = Counter(ordered.run.application for ordered in in_order)
+    first: dict[str, _OrderedRun] = {}
+    for ordered in in_order:
+        first.setdefault(ordered.run.application, ordered)
+    left_out = [ordered for application, ordered in first.items() if num_runs[application] > 1]
+    return [ordered for ordered in cluster if not any(ordered is other for other in left_out)]
+
+
+def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
+    """The job of a cluster.
+
+    DAG, order and task counts are those of its first run; the samples are those of all runs.
+    """
+    first = cluster[0]
+    canonical = {index: position for position, index in enumerate(first.order)}
+    in_order = [
+        [ordered.stages[canonical[i]] for ordered in cluster] for i in range(len(first.order))
+    ]
+    spread = _spread(in_order)
+    stages = tuple(
+        _merged_stage(
+            _at_median(runs, spread.scale[:, i]),
+            first.run.stages[i],
+            float(spread.duration_sigma[i]),
+        )
+        for i, runs in enumerate(in_order)
+    )
+    # The most frequent pool of the runs.
+    (pool, _), *_ = Counter(ordered.run.pool for ordered in cluster).most_common(1)
+    return JobSpec(name, stages, work_sigma=spread.work_sigma, num_runs=len(cluster), pool=pool)
+
+
+def _spread(stages: list[list[StageRun]]) -> RunSpread:
+    """The spread of the runs, which are given stage by stage."""
+    mean_ms = np.array([[_mean_ms(run.samples) for run in runs] for runs in stages], np.float64).T
+    num_tasks = np.array([[run.num_tasks for run in runs] for runs in stages], np.int64).T
+    level = np.array([[run.samples.level for run in runs] for runs in stages], np.int64).T
+    return spread_of_runs(mean_ms, num_tasks, level)
+
+
+def _mean_ms(samples: StageSamples) -> float:
+    """Mean duration without the tasks of fresh executors, if there are others.
+
+    The extra time of fresh executors is not a difference between runs.
+    """
+    warm = np.concatenate([samples.by_wave[Wave.FIRST], samples.by_wave[Wave.REST]])
+    return float((warm if warm.size else samples.by_wave[Wave.FRESH]).mean())
+
+
+def _at_median(runs: Sequence[StageRun], scale: npt.NDArray[np.float64]) -> list[StageRun]:
+    """The runs of a stage with durations scaled to the median run.
+
+    Durations of fresh executors are not scaled.
+    """
+    scaled_runs = []
+    for run, factor in zip(runs, scale.tolist(), strict=True):
+        fresh, first, rest = run.samples.by_wave
+        by_wave = (fresh, scaled(first, factor), scaled(rest, factor))
+        scaled_runs.append(replace(run, samples=replace(run.samples, by_wave=by_wave)))
+    return scaled_runs
+
+
+def _merged_stage(runs: Sequence[StageRun], like: StageRun, duration_sigma: float) -> StageSpec:
+    """A stage with the DAG and the task count of the run `like`, and the samples of all runs."""
+    levels = sorted({run.samples.level for run in runs})
+    waves = [tuple(_pooled(runs, level, wave) for level in levels) for wave in range(NUM_WAVES)]
+    durations = TaskDurations(tuple(levels), *waves)
+    warm = np.concatenate([*durations.first, *durations.rest])
+    # Durations of fresh executors are not scaled to the median run, so they do not enter its mean.
+    is_median = len(runs) > 1 and warm.size > 0
+    return StageSpec(
+        like.num_tasks,
+        durations,
+        _parents(like),
+        name=runs[0].name,
+        mean_task_ms=float(warm.mean()) if is_median else durations.mean_ms,
+        duration_sigma=duration_sigma,
+        input_bytes=float(np.mean([run.samples.input_bytes for run in runs])),
+    )
+
+
+def _pooled(runs: Sequence[StageRun], level: int, wave: int) -> Samples:
+    samples = [run.samples.by_wave[wave] for run in runs if run.samples.level == level]
+    return np.concatenate(samples) if samples else np.zeros(0, np.int64)

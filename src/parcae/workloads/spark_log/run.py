@@ -1,0 +1,265 @@
+"""Reads Spark event logs as a recorded run: arrivals and completions of jobs, and work of cores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.errors import FormatError
+from parcae.workloads.formats import saying_what_reads
+from parcae.workloads.import_report import BadRows, counted
+from parcae.workloads.recorded_run import (
+    CORE_TASK,
+    NO_JOB,
+    NOT_COMPLETED,
+    JobOutcome,
+    RecordedJob,
+    RecordedRun,
+)
+from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog
+from parcae.workloads.spark_log.durations import place_tasks
+from parcae.workloads.spark_log.files import find_logs
+from parcae.workloads.spark_log.naming import (
+    JobGroup,
+    completion_ms,
+    first_listing_job,
+    job_groups,
+    job_name,
+    own_stages,
+    submission_ms,
+)
+from parcae.workloads.spark_log.reading import LineTally, Progress, read_applications
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class _Job(NamedTuple):
+    """A job of a log; times are wall-clock times in ms."""
+
+    name: str
+    submission_ms: int
+    completion_ms: int
+    outcome: JobOutcome
+
+
+class _Presence(NamedTuple):
+    """The interval in which an executor existed, in wall-clock ms, and its number of cores."""
+
+    start_ms: int
+    end_ms: int
+    num_cores: int
+
+
+@dataclass(eq=False)
+class _Collected:
+    """Jobs, tasks and executors of the applications read so far; times are wall-clock ms."""
+
+    jobs: list[_Job] = field(default_factory=list)
+    tasks: list[npt.NDArray[np.void]] = field(default_factory=list)
+    applications: list[str] = field(default_factory=list)
+    presence: list[_Presence] = field(default_factory=list)
+    num_cores: int = 0
+    is_cores_known: bool = True
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+@saying_what_reads("spark-events")
+def read_spark_run(
+    paths: Sequence[Path],
+    *,
+    key: str | None = None,
+    max_bad_share: float = 0.01,
+    progress: Progress | None = None,
+) -> RecordedRun:
+    """Read event logs as one run.
+
+    Jobs are those of `read_spark_event_logs`: a SQL query with all the Spark jobs that it starts is
+    one job, named by `key`, job group, description or call site; outside SQL every Spark job is one
+    job. A job completes when its SQL execution and the last of its Spark jobs have ended. Jobs that
+    ran no stage, because everything was cached, are included.
+
+    Args:
+        paths: event logs, as for `read_spark_event_logs`; several are read as one run.
+        key: the Spark property that names recurring jobs; jobs without it are left out.
+        max_bad_share: largest share of unreadable lines that is tolerated, 0..1.
+        progress: called with (bytes read, bytes in total).
+
+    Raises:
+        FormatError: no event log; a damaged, compacted or incomplete log; too many unreadable
+            lines; or no completed job in any of the logs.
+
+    Example: a log of one job from 1,000 to 3,500 ms gives one job with `jct_ms` 2500 and a makespan
+    of 2500.
+    """
+    logs = find_logs([Path(path) for path in paths])
+    lines = LineTally(BadRows(max_bad_share))
+    collected = _Collected()
+    for log in read_applications(logs.sources, lines, progress):
+        _collect(log, key, collected)
+        lines.count_missing(log, key)
+    lines.bad.finish(lines.num_rows)
+    label = ", ".join(str(path) for path in paths)
+    if not any(job.outcome is JobOutcome.COMPLETED for job in collected.jobs):
+        raise FormatError(_no_jobs_message(label, collected, key))
+    return _run(label, collected, (*logs.notes, *_notes(lines, collected)))
+
+
+def _no_jobs_message(label: str, collected: _Collected, key: str | None) -> str:
+    outcomes = Counter(job.outcome for job in collected.jobs)
+    reasons = [f"{count} {outcome}" for outcome, count in outcomes.items()]
+    reasons += [f"{count} that {why}" for why, count in collected.left_out.items()]
+    what = f"jobs: {', '.join(reasons)}" if reasons else "the log contains no job at all"
+    check = "; check the property given as the key" if key else ""
+    return (
+        f"{label}: no completed job ({what}); "
+        f"give logs of batch jobs or queries that finished{check}"
+    )
+
+
+def _notes(lines: LineTally, collected: _Collected) -> list[str]:
+    notes = [
+        f"Left out {counted(count, 'job')} that {why}."
+        for why, count in sorted(collected.left_out.items())
+    ]
+    notes += lines.notes()
+    if lines.bad.count:
+        notes.append(
+            f"Left out {counted(lines.bad.count, 'unreadable line')}, "
+            f"such as {lines.bad.samples[0]}."
+        )
+    return notes
+
+
+def _collect(log: ApplicationLog, key: str | None, into: _Collected) -> None:
+    """Add one application to what was collected."""
+    # A stage that several Spark jobs list belongs to the first one; the others skip it.
+    owner = first_listing_job(log)
+    job_of_stage = dict[int, int]()
+    into.applications.append(log.label)
+    for group in job_groups(log):
+        name = job_name(group.jobs, group.executions, log.settings, key)
+        stages = own_stages(group, owner)
+        job = None if name is None else _job(name, group, log, stages)
+        if name is None:
+            into.left_out[f"did not carry the property {key!r}"] += 1
+        elif job is None:
+            into.left_out["began at a time that the log does not contain"] += 1
+        else:
+            job_of_stage.update(dict.fromkeys(stages, len(into.jobs)))
+            into.jobs.append(job)
+    _collect_tasks(log, job_of_stage, into)
+    _collect_executors(log, into)
+
+
+def _job(name: str, group: JobGroup, log: ApplicationLog, stages: Sequence[int]) -> _Job | None:
+    """The job of a group; None if the log does not contain its submission time."""
+    records = [log.stages[stage_id] for stage_id in stages if stage_id in log.stages]
+    start_ms = submission_ms(group, records)
+    end_ms = completion_ms(group, log, records)
+    if start_ms is None:
+        return None
+    if end_ms is None or not group.is_ended(log):
+        return _Job(name, start_ms, NOT_COMPLETED, JobOutcome.UNFINISHED)
+    outcome = JobOutcome.COMPLETED if group.is_successful(log) else JobOutcome.FAILED
+    return _Job(name, start_ms, max(start_ms, end_ms), outcome)
+
+
+def _collect_tasks(log: ApplicationLog, job_of_stage: dict[int, int], into: _Collected) -> None:
+    """Place every attempt on a core.
+
+    The core is busy from the launch on while it deserializes and runs the attempt. The log's finish
+    time is not used: it is when the driver processed the end of the task, often after the core's
+    next task was launched.
+    """
+    tasks = log.tasks()
+    # Slots are assigned by the time in which a core works, not by the driver's finish time.
+    tasks = tasks._replace(finish_ms=tasks.launch_ms + tasks.busy_ms)
+    core, num_cores = _core_rows(
+        log, place_tasks(tasks, log.slots_of_executor()).slot, tasks.executor
+    )
+    rows = np.zeros(len(core), CORE_TASK)
+    rows["job"] = [job_of_stage.get(stage_id, NO_JOB) for stage_id in tasks.stage_id.tolist()]
+    rows["core"] = into.num_cores + core
+    rows["start_ms"] = tasks.launch_ms
+    rows["finish_ms"] = tasks.finish_ms
+    into.tasks.append(rows)
+    into.num_cores += num_cores
+
+
+def _core_rows(
+    log: ApplicationLog, slot: Int64Array, executor: Int64Array
+) -> tuple[Int64Array, int]:
+    """The row of the core of every attempt, and the number of rows.
+
+    Rows are sorted by executor number.
+
+    Args:
+        log: one application.
+        slot: int64[num_attempts], task slots numbered over all executors in order of first use.
+        executor: int64[num_attempts], codes of executors.
+    """
+    used = {name: np.unique(slot[executor == code]) for name, code in log.executor_codes.items()}
+    row_of_slot = np.zeros(int(slot.max(initial=-1)) + 1, np.int64)
+    next_row = 0
+    # Executor names are usually numbers as text: sorting by length first gives numeric order.
+    for name in sorted({*log.executors, *used}, key=lambda name: (len(name), name)):
+        slots = used.get(name, np.zeros(0, np.int64))
+        row_of_slot[slots] = next_row + np.arange(len(slots))
+        next_row += max(len(slots), log.slots_of(name))
+    return row_of_slot[slot], next_row
+
+
+def _collect_executors(log: ApplicationLog, into: _Collected) -> None:
+    """Record when the executors existed: until their removal, or until the application's end."""
+    finish_ms = into.tasks[-1]["finish_ms"]
+    last_ms = max([log.end_ms, *log.job_end_ms.values(), int(finish_ms.max(initial=-1))])
+    # Without every executor's cores and start the available core time is unknown for the whole run.
+    into.is_cores_known &= UNKNOWN_SLOTS not in log.slots_of_executor()
+    for name, added in log.executors.items():
+        into.is_cores_known &= added.time_ms >= 0 and added.cores > 0
+        removed = log.removed.get(name)
+        until_ms = last_ms if removed is None else removed.time_ms
+        into.presence.append(_Presence(added.time_ms, until_ms, log.slots_of(name)))
+
+
+def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedRun:
+    """Put all applications on one time axis, which begins with the first submission."""
+    order = sorted(
+        range(len(collected.jobs)), key=lambda row: (collected.jobs[row].submission_ms, row)
+    )
+    zero_ms = collected.jobs[order[0]].submission_ms
+    end_ms = max(job.completion_ms for job in collected.jobs)
+    # The extra last entry maps NO_JOB (-1, so the last index) to itself.
+    new_row = np.full(len(order) + 1, NO_JOB)
+    new_row[order] = np.arange(len(order))
+    count_of_name = Counter[str]()
+    jobs = []
+    for name, submission, completion, outcome in (collected.jobs[row] for row in order):
+        count_of_name[name] += 1
+        ended = completion - zero_ms if outcome is not JobOutcome.UNFINISHED else NOT_COMPLETED
+        jobs.append(RecordedJob(name, count_of_name[name], submission - zero_ms, ended, outcome))
+    tasks = np.concatenate(collected.tasks)
+    tasks["job"] = new_row[tasks["job"]]
+    tasks["start_ms"] -= zero_ms
+    tasks["finish_ms"] -= zero_ms
+    # Sorted by core, then by start.
+    tasks = tasks[np.lexsort((tasks["start_ms"], tasks["core"]))]
+    available_ms = [
+        (min(p.end_ms, end_ms) - max(p.start_ms, zero_ms)) * p.num_cores for p in collected.presence
+    ]
+    core_ms = sum(max(0, ms) for ms in available_ms) if collected.is_cores_known else None
+    return RecordedRun(
+        label,
+        tuple(collected.applications),
+        tuple(jobs),
+        tasks,
+        collected.num_cores,
+        core_ms,
+        notes,
+    )
