@@ -55,17 +55,7 @@ class ByteStream(Protocol):
 def decompressed_chunks(
     stream: ByteStream, label: str, *, may_be_cut: bool = True
 ) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a file in pieces of a few MiB.
-
-    Args:
-        stream: the stored bytes.
-        label: the file, for error messages.
-        may_be_cut: whether a stream that ends early yields what it contains (logs of applications
-            that were killed), or is refused.
-
-    Raises:
-        FormatError: damaged compressed data, or a compression that is not supported (snappy, lzf).
-    """
+    """Yield the decompressed bytes of a file in pieces of a few MiB."""
     head = stream.read(16)
     for magic, name in REFUSED_MAGIC.items():
         if head.startswith(magic):
@@ -120,7 +110,6 @@ def _zstd_chunks(stream: ByteStream, head: bytes, label: str, may_be_cut: bool) 
 
 
 def _pieces(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """Yield chunks in pieces of at most this size."""
     for chunk in chunks:
         for start in range(0, len(chunk), size):
             yield chunk[start : start + size]

@@ -78,13 +78,7 @@ class InvariantError(ParcaeError):
 
 
 def suggestion(name: str, known: Iterable[str], otherwise: str = "known are") -> str:
-    """Return the end of a message about a name that does not exist: "did you mean 'fair'?".
-
-    Args:
-        name: the name that was given.
-        known: the names that exist.
-        otherwise: what to say before the list of all names, if none is similar.
-    """
+    """Return the end of a message about a name that does not exist: "did you mean 'fair'?"."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"{otherwise} {', '.join(names) or 'none'}"
@@ -99,11 +93,7 @@ def no_cluster(value: object) -> ConfigError:
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse settings that do not exist, with a similar one as a hint.
-
-    Raises:
-        ConfigError: one of the given settings is not known.
-    """
+    """Refuse settings that do not exist, with a similar one as a hint."""
     names = list(known)
     for key in given:
         if key not in names:
@@ -111,12 +101,7 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def refused_settings(details: Iterable[Mapping[str, Any]], names: Mapping[str, str]) -> ConfigError:
-    """The error for settings that pydantic refused, in one line.
-
-    Args:
-        details: the errors that pydantic lists.
-        names: what users call a field, where that is another name than the field's.
-    """
+    """The error for settings that pydantic refused, in one line."""
     problems = []
     for detail in details:
         key = ".".join(names.get(str(part), str(part)) for part in detail["loc"])

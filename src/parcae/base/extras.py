@@ -41,14 +41,7 @@ def _missing(module: str) -> MissingExtraError:
 
 
 def require(*modules: str) -> None:
-    """Check that libraries are installed, before long work that ends with their use.
-
-    Args:
-        modules: names of modules in `EXTRA_OF`. None of them is imported.
-
-    Raises:
-        MissingExtraError: one of them is not installed.
-    """
+    """Check that libraries are installed, before long work that ends with their use."""
     for module in modules:
         if importlib.util.find_spec(module) is None:
             raise _missing(module)
@@ -56,11 +49,7 @@ def require(*modules: str) -> None:
 
 @contextmanager
 def naming_extras() -> Iterator[None]:
-    """Within this context, a missing library is reported with the extra that brings it.
-
-    Raises:
-        MissingExtraError: a library of an extra is not installed.
-    """
+    """Within this context, a missing library is reported with the extra that brings it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -63,10 +63,8 @@ _KINDS = (
 
 
 def user_caches() -> Path:
-    """The folder of the user's caches: $XDG_CACHE_HOME if it is set and not empty, else ~/.cache.
-
-    Raises:
-        ConfigError: it is not set, and the account has no home folder.
+    """The folder of the user's caches: $XDG_CACHE_HOME if it is set and not empty, else
+    ~/.cache.
     """
     given = os.environ.get("XDG_CACHE_HOME")
     if given:
@@ -81,12 +79,7 @@ def user_caches() -> Path:
 
 
 def check_place(path: Path) -> None:
-    """Check that a file can be written at `path`. Long commands call it before they start.
-
-    Raises:
-        OSError: its folder does not exist or is not writable, or `path` is a folder, or a link that
-            leads back to itself.
-    """
+    """Check that a file can be written at `path`. Long commands call it before they start."""
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(
@@ -106,11 +99,7 @@ def check_place(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Check that files can be written in the folder `path`, which may have to be made first.
-
-    Raises:
-        OSError: it, or the nearest folder above it that exists, is no folder or is not writable.
-    """
+    """Check that files can be written in the folder `path`, which may have to be made first."""
     folder = _resolved(Path(path))
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -121,11 +110,7 @@ def check_folder(path: Path) -> None:
 
 
 def _resolved(path: Path) -> Path:
-    """The path without links.
-
-    Raises:
-        OSError: a link leads back to itself.
-    """
+    """The path without links."""
     try:
         return path.resolve()
     except RuntimeError:
@@ -151,9 +136,6 @@ def check_regular(path: Path, *, may_be_pipe: bool = False) -> None:
     """Check that `path` is no pipe, device or socket: reading one may never end.
 
     A path that does not exist passes: opening it says so. A pipe passes with `may_be_pipe`.
-
-    Raises:
-        FormatError: it is one.
     """
     try:
         mode = Path(path).stat().st_mode
@@ -170,9 +152,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
     After an exception the temporary file is deleted and `path` is unchanged. Where `path` is a
     link, its target is replaced. A device or a pipe (`/dev/stdout`) is written to.
-
-    Raises:
-        OSError: the folder does not exist or is not writable, or `path` is a folder.
     """
     check_place(path)
     # `/dev/stdout` is a link to a pipe or a terminal that has no path of its own.
@@ -206,9 +185,6 @@ def remove_unfinished(path: Path) -> None:
     """Remove temporary files that processes left which were killed while they wrote `path`.
 
     No other process may be writing it.
-
-    Raises:
-        OSError: such a file cannot be removed.
     """
     path = _resolved(Path(path))
     # `mkstemp` adds eight characters.
@@ -263,11 +239,8 @@ def _new_mode(path: Path) -> int:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path, use: str) -> Iterator[None]:
-    """Hold the lock of a folder, which the system releases when the process ends, however it ends.
-
-    Raises:
-        ConfigError: another process holds it.
-        OSError: the folder cannot be opened.
+    """Hold the lock of a folder, which the system releases when the process ends, however it
+    ends.
     """
     if fcntl is None or not hasattr(fcntl, "flock"):
         yield

@@ -50,27 +50,13 @@ _DAMAGED_ZIP = (
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file.
-
-    Raises:
-        FormatError: it is a pipe, a device or a socket, which may never end.
-        OSError: it cannot be opened.
-    """
+    """Open a regular file."""
     check_regular(path)
     return Path(path).open("rb")
 
 
 def chunks(path: Path, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
-    """Yield the content of a file in pieces, decompressed by its first bytes.
-
-    Args:
-        path: the file. A name that ends in .gz has to be that of gzip data.
-        progress: called with the number of stored bytes since the last call.
-
-    Raises:
-        FormatError: it is no regular file, or damaged or truncated compressed data.
-        OSError: it cannot be read.
-    """
+    """Yield the content of a file in pieces, decompressed by its first bytes."""
     with open_file(path) as stream:
         if Path(path).suffix == ".gz" and stream.read(len(GZIP_MAGIC)) != GZIP_MAGIC:
             raise FormatError(f"{path}: truncated or not gzip data; download the file again")
@@ -83,10 +69,6 @@ def read_file(path: Path, max_bytes: int | None = None) -> bytes:
     """Read a whole file, decompressed by its first bytes.
 
     It may have at most `max_bytes` decompressed (default: `MAX_FILE_BYTES`).
-
-    Raises:
-        FormatError: it is no regular file, is damaged, or larger.
-        OSError: it cannot be read.
     """
     read = []
     num_bytes = 0
@@ -100,13 +82,7 @@ def read_file(path: Path, max_bytes: int | None = None) -> bytes:
 
 
 def read_short(path: Path) -> bytes:
-    """Read a secret, from a file or a pipe: a shell's `<(command)` keeps it off the disk.
-
-    Raises:
-        FormatError: it is a device or a socket, has more than 64 KiB, or is a pipe through which
-            nothing comes for ten seconds.
-        OSError: it cannot be read.
-    """
+    """Read a secret, from a file or a pipe: a shell's `<(command)` keeps it off the disk."""
     path = Path(path)
     check_regular(path, may_be_pipe=True)
     if path.is_dir():  # `os.fdopen` would name the number of the file
@@ -130,10 +106,6 @@ def lines(
     """Yield the lines of a file as `split_lines` does; the file may be larger than the memory.
 
     Editors of some systems begin a text with a byte order mark; it is left out.
-
-    Raises:
-        FormatError: as `chunks`, or a line of more than `MAX_LINE_BYTES`.
-        OSError: it cannot be read.
     """
     found = split_lines(chunks(path, progress), str(path))
     for line, is_whole in islice(found, 1):
@@ -145,9 +117,6 @@ def split_lines(pieces: Iterable[bytes], label: str) -> Iterator[tuple[bytes, bo
     """Yield lines without their ends, each with whether its end was there.
 
     Only the last line can lack its end; it may be truncated.
-
-    Raises:
-        FormatError: a line of more than `MAX_LINE_BYTES`. `label` is for its message.
     """
     rest: list[bytes] = []
     num_bytes = 0
@@ -199,12 +168,7 @@ def archive_errors(label: str) -> Iterator[None]:
 
 
 def members(path: Path) -> list[zipfile.ZipInfo]:
-    """The files of a zip archive.
-
-    Raises:
-        FormatError: the archive is damaged, or has more than `MAX_MEMBERS`.
-        OSError: it cannot be opened.
-    """
+    """The files of a zip archive."""
     check_regular(path)
     with archive_errors(str(path)), zipfile.ZipFile(path) as archive:
         found = [info for info in archive.infolist() if not info.is_dir()]
@@ -214,29 +178,14 @@ def members(path: Path) -> list[zipfile.ZipInfo]:
 
 
 def open_member(path: Path, name: str) -> BinaryIO:
-    """Open a file of a zip archive; errors in its content are those of `archive_errors`.
-
-    Raises:
-        FormatError: the archive is damaged, or the member is not there or is encrypted.
-        OSError: the archive cannot be opened.
-    """
+    """Open a file of a zip archive; errors in its content are those of `archive_errors`."""
     check_regular(path)
     with archive_errors(f"{path}!{name}"):
         return cast("BinaryIO", zipfile.ZipFile(path).open(name))
 
 
 def read_member(path: Path, name: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Read a whole file of a zip archive.
-
-    Args:
-        path: the archive.
-        name: the member's name.
-        max_bytes: the largest size, decompressed.
-
-    Raises:
-        FormatError: as `open_member`, damaged content, or more than `max_bytes`.
-        OSError: the archive cannot be read.
-    """
+    """Read a whole file of a zip archive."""
     with archive_errors(f"{path}!{name}"), open_member(path, name) as stream:
         content = stream.read(max_bytes + 1)
     if len(content) > max_bytes:
@@ -255,18 +204,7 @@ def parsed_json(
     layout: str,
     of_pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
 ) -> Any:
-    """Parse the content of a JSON file.
-
-    Args:
-        path: the file, for messages.
-        data: its content.
-        layout: the expected layout, for messages.
-        of_pairs: makes an object from its pairs; None: a dict.
-
-    Raises:
-        FormatError: the content is not JSON, is nested too deeply, or has a number of thousands of
-            digits. NaN and Infinity pass: `number`, which says where they are, refuses them.
-    """
+    """Parse the content of a JSON file."""
     try:
         return json.loads(data, object_pairs_hook=of_pairs)
     except json.JSONDecodeError as error:
@@ -293,15 +231,6 @@ def shown(value: object) -> str:
 def number(what: str, value: Any, least: float, most: float) -> float:
     """Check the range of a number.
 
-    Args:
-        what: where it is and what it is, for messages.
-        value: an integer, a float, or the text of one (a cell of a table).
-        least: the smallest valid number.
-        most: the largest valid number.
-
-    Raises:
-        FormatError: it is none (nor is a truth value), or out of range.
-
     Example: `number("jobs.json: load", "0.5", 0, 1)` is 0.5.
     """
     try:
@@ -319,15 +248,6 @@ def number(what: str, value: Any, least: float, most: float) -> float:
 
 def whole_number(what: str, value: Any, least: int, most: int) -> int:
     """Check the range of a whole number; 5.0 is accepted as 5.
-
-    Args:
-        what: where it is and what it is, for messages.
-        value: an integer or a float; neither a text nor a truth value.
-        least: the smallest valid number.
-        most: the largest valid number.
-
-    Raises:
-        FormatError: it is none, or out of range.
 
     Example: `whole_number("sets.json: cores", 8, 1, 1_000_000)` is 8.
     """

@@ -36,10 +36,6 @@ def s_from_ms(milliseconds: float) -> float:
 def ms_from_text(text: str, default_unit: str = "") -> float | None:
     """Return the time in a text that a user wrote, in ms; None for any other text.
 
-    Args:
-        text: a number with one of UNITS_MS, as in 90s, 1.5h or "500 ms".
-        default_unit: the unit of a number without one; "": it must have one.
-
     Example: `ms_from_text("5m")` is 300000.
     """
     found = _TIME.fullmatch(text)

@@ -35,12 +35,7 @@ class _Named:
 def file_to_write(
     context: typer.Context, option: typer.CallbackParam, path: Path | None
 ) -> Path | None:
-    """Check that an option's file can be written; the callback of such options.
-
-    Raises:
-        ConfigError: the command also writes or reads this file in another place.
-        OSError: the file cannot be written.
-    """
+    """Check that an option's file can be written; the callback of such options."""
     from parcae.base.files import check_place
 
     if path is not None:
@@ -51,17 +46,7 @@ def file_to_write(
 
 
 def file_to_read(context: typer.Context, option: typer.CallbackParam, given: Any) -> Any:
-    """Check that no option of the command replaces a file that it reads; as a callback.
-
-    Args:
-        context: the context of the command.
-        option: the argument or option.
-        given: a path or several, some of which may name no file, such as built-in workloads, or
-            the file of a mixture.
-
-    Raises:
-        ConfigError: an option of the command writes one of these files.
-    """
+    """Check that no option of the command replaces a file that it reads; as a callback."""
     several = given if isinstance(given, list | tuple) else [] if given is None else [given]
     for path in (Path(_MIXTURE.sub("", str(one))) for one in several):
         if path.exists():
@@ -72,10 +57,8 @@ def file_to_read(context: typer.Context, option: typer.CallbackParam, given: Any
 def _refuse_replacing(
     context: typer.Context, option: typer.CallbackParam, path: Path, *, is_written: bool
 ) -> None:
-    """Note that an argument or option names a file, and refuse it if that would replace the file.
-
-    Raises:
-        ConfigError: another one names the same file, and one of the two writes it.
+    """Note that an argument or option names a file, and refuse it if that would replace the
+    file.
     """
     from parcae.base.errors import ConfigError
     from parcae.base.files import is_written_to
@@ -96,11 +79,7 @@ def _refuse_replacing(
 
 
 def finite(option: typer.CallbackParam, number: float | None) -> float | None:
-    """Check that an option is a finite number; the callback of options with numbers.
-
-    Raises:
-        ConfigError: it is infinite, or nan, which passes limits in some versions of Typer.
-    """
+    """Check that an option is a finite number; the callback of options with numbers."""
     from parcae.base.errors import ConfigError
 
     if number is not None and not math.isfinite(number):
@@ -112,12 +91,7 @@ def finite(option: typer.CallbackParam, number: float | None) -> float | None:
 def report_to_write(
     context: typer.Context, option: typer.CallbackParam, path: Path | None
 ) -> Path | None:
-    """Check that an option's page with charts can be written; the callback of such options.
-
-    Raises:
-        ConfigError, OSError: see `file_to_write`.
-        MissingExtraError: the library that draws the charts is not installed.
-    """
+    """Check that an option's page with charts can be written; the callback of such options."""
     return _drawn_to_write(context, option, path, "plotly")
 
 
@@ -135,26 +109,14 @@ def _drawn_to_write(
 def picture_to_write(
     context: typer.Context, option: typer.CallbackParam, path: Path | None
 ) -> Path | None:
-    """Check that an option's picture can be written; the callback of such options.
-
-    Raises:
-        ConfigError, OSError: see `file_to_write`.
-        MissingExtraError: the library that draws it is not installed.
-    """
+    """Check that an option's picture can be written; the callback of such options."""
     return _drawn_to_write(context, option, path, "matplotlib")
 
 
 def chart_to_write(
     context: typer.Context, option: typer.CallbackParam, path: Path | None
 ) -> Path | None:
-    """Check that an option's Gantt chart, page or picture, can be written; as a callback.
-
-    Raises:
-        ConfigError: charts are not written in the format of the file's name; and see
-            `file_to_write`.
-        MissingExtraError: the library that draws this format is not installed.
-        OSError: the file cannot be written.
-    """
+    """Check that an option's Gantt chart, page or picture, can be written; as a callback."""
     from parcae.evaluation.gantt import chart_format
 
     if path is None:
@@ -164,11 +126,7 @@ def chart_to_write(
 
 
 def folder_to_write(path: Path | None) -> Path | None:
-    """Check that files can be written in an option's folder, which may not exist yet.
-
-    Raises:
-        OSError: they cannot.
-    """
+    """Check that files can be written in an option's folder, which may not exist yet."""
     from parcae.base.files import check_folder
 
     if path is not None:
@@ -178,12 +136,7 @@ def folder_to_write(path: Path | None) -> Path | None:
 
 
 def checkpoint_to_write(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
-    """Check that an option's checkpoint can be written and then named; as a callback.
-
-    Raises:
-        ConfigError: its path could not be the name of its policy; and see `file_to_write`.
-        OSError: the file cannot be written.
-    """
+    """Check that an option's checkpoint can be written and then named; as a callback."""
     from parcae.evaluation.policies import check_named
 
     file_to_write(context, option, path)
@@ -192,12 +145,7 @@ def checkpoint_to_write(context: typer.Context, option: typer.CallbackParam, pat
 
 
 def policies_to_write(path: Path) -> Path:
-    """Check that policies can be written in an option's folder and then named; as a callback.
-
-    Raises:
-        ConfigError: the paths of policies in it could not be their names.
-        OSError: the folder cannot be written.
-    """
+    """Check that policies can be written in an option's folder and then named; as a callback."""
     from parcae.evaluation.policies import check_named
     from parcae.learning.loop import BEST_FILE
 
@@ -207,13 +155,7 @@ def policies_to_write(path: Path) -> Path:
 
 
 def training_to_write(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
-    """Check that a training can be written into a folder; the callback of such options.
-
-    Raises:
-        ConfigError: the command reads the best policy's file; and see `policies_to_write`.
-        OSError: the folder cannot be written.
-        MissingExtraError: a library that every training needs for its log is not installed.
-    """
+    """Check that a training can be written into a folder; the callback of such options."""
     from parcae.base.extras import require
     from parcae.learning.loop import BEST_FILE
 
@@ -225,13 +167,7 @@ def training_to_write(context: typer.Context, option: typer.CallbackParam, path:
 
 @dataclass(frozen=True)
 class Only:
-    """Options that have an effect only together with certain other choices.
-
-    Args:
-        options: names of the command's parameters.
-        applies: whether they have an effect, by the values of all parameters.
-        when: the choices, in words that follow "it applies only".
-    """
+    """Options that have an effect only together with certain other choices."""
 
     options: tuple[str, ...]
     applies: Callable[[Values], bool]
@@ -242,9 +178,6 @@ def refusing(*rules: Only) -> Callable[[Callable[..., None]], Callable[..., None
     """A decorator of commands: options that were given but would have no effect are refused.
 
     An option that keeps its default is never refused. It is the outermost decorator of a command.
-
-    Raises:
-        ConfigError: (the command) such an option was given.
 
     Example: with `Only(("set_id",), lambda given: given["job_set"] is not None, "with --job-set")`,
     `parcae simulate toy --set a` ends with "--set has no effect here: it applies only with
@@ -274,16 +207,7 @@ def refusing(*rules: Only) -> Callable[[Callable[..., None]], Callable[..., None
 
 
 def check_options(context: typer.Context, values: Values, rules: tuple[Only, ...]) -> None:
-    """Check a command line against rules.
-
-    Args:
-        context: the context of the command; it knows which options were given.
-        values: the values of all parameters.
-        rules: which options apply when.
-
-    Raises:
-        ConfigError: an option was given that would have no effect.
-    """
+    """Check a command line against rules."""
     from parcae.base.errors import ConfigError
 
     flags = {one.name: max(one.opts, key=len) for one in context.command.params}

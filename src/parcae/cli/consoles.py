@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 
 
 def new_console(**options: Any) -> Console:
-    """A console that prints names as they are, but no control characters in them.
-
-    Args:
-        options: further arguments of `rich.console.Console`.
-    """
+    """A console that prints names as they are, but no control characters in them."""
     from rich.console import Console
     from rich.text import Text
 

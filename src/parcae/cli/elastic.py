@@ -50,11 +50,7 @@ def core_range(text: str) -> CoreRange | None:
 
 
 def parse_cores(text: str) -> int:
-    """A number of cores, or the `CoreRange` of a text such as "8..64".
-
-    Raises:
-        ConfigError: the text is neither.
-    """
+    """A number of cores, or the `CoreRange` of a text such as "8..64"."""
     from parcae.base.errors import ConfigError
 
     found = core_range(str(text))
@@ -107,15 +103,7 @@ class ElasticOptions:
     ] = None
 
     def applied(self, config: SimulationConfig, cores: int | None) -> SimulationConfig:
-        """The config of the elastic cluster that `--cores MIN..MAX` asks for.
-
-        Args:
-            config: the config by all other options; returned as it is for a fixed size.
-            cores: value of `--cores`: a `CoreRange` for an elastic cluster.
-
-        Raises:
-            ConfigError: values contradict each other.
-        """
+        """The config of the elastic cluster that `--cores MIN..MAX` asks for."""
         from pydantic import ValidationError
 
         from parcae.base.errors import ConfigError, problem
@@ -138,12 +126,7 @@ class ElasticOptions:
             raise ConfigError(f"{setting}: {message}") from None
 
     def elastic(self, cores: CoreRange) -> Elastic:
-        """The settings of an elastic cluster.
-
-        Raises:
-            ConfigError: a time cannot be parsed.
-            pydantic.ValidationError: the values contradict each other.
-        """
+        """The settings of an elastic cluster."""
         from parcae.simulation.elastic import Elastic
 
         given: dict[str, Any] = {
@@ -165,11 +148,7 @@ FOR_ELASTIC = Only(
 
 
 def _ms(option: str, text: str | None) -> int | None:
-    """The time in a text such as "30s", in ms; None for no text.
-
-    Raises:
-        ConfigError: the text has another form.
-    """
+    """The time in a text such as "30s", in ms; None for no text."""
     from parcae.base.errors import ConfigError
     from parcae.base.texts import ms_from_text
 

@@ -24,11 +24,7 @@ from typing import Any, get_type_hints
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for every field of the groups among its parameters.
-
-    Raises:
-        TypeError: two options of one name.
-    """
+    """Give a command an option for every field of the groups among its parameters."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, list[str]] = {}
     options: list[inspect.Parameter] = []
@@ -53,11 +49,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _by_name(options: list[inspect.Parameter], command: str) -> dict[str, inspect.Parameter]:
-    """The options by name; all keyword-only, so that those with a default may come first.
-
-    Raises:
-        TypeError: two options of one name.
-    """
+    """The options by name; all keyword-only, so that those with a default may come first."""
     parameters: dict[str, inspect.Parameter] = {}
     for option in options:
         if option.name in parameters:

@@ -149,14 +149,7 @@ def learn_command(
 
 
 def _check(search: SearchOptions, setting: SettingOptions, config: SimulationConfig) -> None:
-    """Check what can be checked before the logs are read, which may take minutes.
-
-    Raises:
-        ConfigError: an option has an invalid value, the device does not exist, or a network cannot
-            be trained for the objective.
-        FormatError, OSError: the file of deadlines cannot be read.
-        MissingExtraError: a library for tuning or for the report is not installed.
-    """
+    """Check what can be checked before the logs are read, which may take minutes."""
     from parcae.base.errors import ConfigError
     from parcae.base.extras import require
     from parcae.simulation.config import WorldName
@@ -185,14 +178,7 @@ def _scenario(
     config: SimulationConfig,
     setting: SettingOptions,
 ) -> Scenario:
-    """The scenario to learn for.
-
-    Args:
-        modelled: the recurring jobs.
-        recorded: their recorded runs, whose rate is the default.
-        config: the cluster.
-        setting: the options about the runs.
-    """
+    """The scenario to learn for."""
     from parcae.api.study import default_arrivals
     from parcae.learning.scenario import Scenario
 

@@ -92,15 +92,7 @@ class SearchOptions:
         return self.budget * 60
 
     def run(self, search: Callable[[Callable[[Found], None]], Found]) -> None:
-        """Search, and print the result. The checkpoint always contains the best policy so far.
-
-        Args:
-            search: returns the tuned policy. It calls its argument with the best one so far, so
-                that a killed search leaves that one behind.
-
-        Raises:
-            ConfigError: the name of the checkpoint has another ending.
-        """
+        """Search, and print the result. The checkpoint always contains the best policy so far."""
         from parcae.base.errors import ConfigError
         from parcae.policies.checkpoint import SUFFIX, write_checkpoint
 
@@ -148,17 +140,7 @@ class TrainingOptions:
 
 
 def run_training(learner: Learner, plan: Plan, objective: str, as_json: bool) -> None:
-    """Train, print the result, and end the command as scripts expect.
-
-    Args:
-        learner: what is trained.
-        plan: for how long, and in which folder.
-        objective: name of the objective.
-        as_json: print the result as JSON.
-
-    Raises:
-        typer.Exit: the training was interrupted (130) or diverged (1).
-    """
+    """Train, print the result, and end the command as scripts expect."""
     from parcae.learning.loop import train
 
     line = ProgressLine(plan.budget_s)

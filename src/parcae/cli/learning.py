@@ -171,16 +171,7 @@ class NetworkOptions:
 
 
 def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions) -> Scenario:
-    """The scenario that the options describe.
-
-    Args:
-        workload: name or file of the workload.
-        cluster: the cluster and how it is simulated.
-        setting: the runs, and the objective.
-
-    Raises:
-        ConfigError: the objective or the arrivals are unknown, or the arrivals are recorded.
-    """
+    """The scenario that the options describe."""
     from parcae.learning.scenario import Scenario
 
     objective = objective_of(setting.objective, setting.deadlines)
@@ -194,15 +185,7 @@ def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions
 
 
 def objective_of(text: str, deadlines: Path | None) -> Objective | ObjectiveFunction:
-    """The objective that an option names.
-
-    Args:
-        text: the name of the objective.
-        deadlines: the file of deadlines; None without one.
-
-    Raises:
-        ConfigError: there is no such objective, or it needs a file of deadlines.
-    """
+    """The objective that an option names."""
     from parcae.base.errors import ConfigError
     from parcae.simulation.objectives import NEEDS_DEADLINES, missed_and_tardy, parse_objective
 
@@ -305,11 +288,7 @@ def _also(
 
 
 def _changed_cluster(config: SimulationConfig, changes: Mapping[str, str]) -> SimulationConfig:
-    """The cluster with the changes that one value of `--also` describes.
-
-    Raises:
-        ConfigError: the cluster of cores has no delays of executors.
-    """
+    """The cluster with the changes that one value of `--also` describes."""
     from parcae.base.errors import ConfigError
     from parcae.simulation.config import WorldName
     from parcae.simulation.tables import parse_estimate_error
@@ -336,11 +315,7 @@ def _settings_of(
 
 
 def _changes(text: str) -> dict[str, str]:
-    """The changes that one value of `--also` describes, by name.
-
-    Raises:
-        ConfigError: a name is unknown or given twice, or a number is none or out of range.
-    """
+    """The changes that one value of `--also` describes, by name."""
     from parcae.base.errors import ConfigError
 
     changes = dict[str, str]()

@@ -120,7 +120,6 @@ def _root(
 
 
 def _one_line(error: Exception) -> str:
-    """The error's message in one line."""
     # An error of pydantic lists every invalid field of a config.
     if type(error).__name__ == "ValidationError" and hasattr(error, "errors"):
         from parcae.base.errors import problem

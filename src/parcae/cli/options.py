@@ -214,16 +214,7 @@ NO_MODEL = "none"
 
 
 def world_of(world: str | None, executors_only: Mapping[str, object]) -> WorldName:
-    """The world that `--world` names or that the other options imply; the default is cores.
-
-    Args:
-        world: value of `--world`, or None.
-        executors_only: options that exist only in the world of executors, each with its value. A
-            true value implies that world.
-
-    Raises:
-        ConfigError: there is no such world, or it is cores although such an option is given.
-    """
+    """The world that `--world` names or that the other options imply; the default is cores."""
     from parcae.base.errors import ConfigError
     from parcae.simulation.config import WorldName
 
@@ -250,11 +241,7 @@ def in_cores(given: Mapping[str, Any]) -> bool:
 
 
 def one_size(executors: int | None, cores: int | None) -> int | None:
-    """The number that `--executors` or `--cores` gives, or None.
-
-    Raises:
-        ConfigError: both are given, and they differ.
-    """
+    """The number that `--executors` or `--cores` gives, or None."""
     from parcae.base.errors import ConfigError
 
     if None not in (executors, cores) and executors != cores:
@@ -274,11 +261,7 @@ class SizeOptions:
 
     @property
     def size(self) -> int | None:
-        """The number of executors or cores, or None for the default.
-
-        Raises:
-            ConfigError: `--executors` and `--cores` differ.
-        """
+        """The number of executors or cores, or None for the default."""
         return one_size(self.executors, self.cores)
 
 
@@ -308,15 +291,7 @@ class ClusterOptions(SizeOptions):
         return load(source, self.parallelism_model)
 
     def config(self, executors_only: Mapping[str, object] | None = None) -> SimulationConfig:
-        """The simulation config that the options describe.
-
-        Args:
-            executors_only: further options that exist only in the world of executors, each with
-                its value.
-
-        Raises:
-            ConfigError: an option has an invalid value, or options belong to different worlds.
-        """
+        """The simulation config that the options describe."""
         from parcae.simulation.config import SimulationConfig
 
         given = self._given()
@@ -357,11 +332,7 @@ class ClassClusterOptions(ClusterOptions):
     executor_classes: ClassesOption = None
 
     def config(self, executors_only: Mapping[str, object] | None = None) -> SimulationConfig:
-        """As `ClusterOptions.config`.
-
-        Raises:
-            ConfigError: also if the classes have another number of executors than `--executors`.
-        """
+        """As `ClusterOptions.config`."""
         from parcae.base.errors import ConfigError
 
         config = super().config(executors_only)
@@ -390,11 +361,7 @@ class SimulatedClusterOptions(ClassClusterOptions):
     faults: FaultsOption = "none"
 
     def config(self, executors_only: Mapping[str, object] | None = None) -> SimulationConfig:
-        """As `ClusterOptions.config`.
-
-        Raises:
-            ConfigError: also for faults in the world of executors.
-        """
+        """As `ClusterOptions.config`."""
         from parcae.base.errors import ConfigError
         from parcae.simulation.faults import parse_faults
 
@@ -427,11 +394,7 @@ def load(source: str, parallelism_model: str) -> Workload:
 
 
 def check_deadlines(path: Path | None) -> None:
-    """Read a file of deadlines before work that takes time.
-
-    Raises:
-        FormatError, OSError: the file cannot be read.
-    """
+    """Read a file of deadlines before work that takes time."""
     if path is not None:
         from parcae.workloads.tables import read_deadlines
 
@@ -446,11 +409,8 @@ def number_of_jobs(jobs: int | None, arrivals: str, workload: Workload) -> int:
 
 
 def with_deadlines(workload: Workload, path: Path | None) -> Workload:
-    """The workload with the deadlines of a file, which is described on the standard error output.
-
-    Raises:
-        ConfigError: no deadline matches any job.
-        FormatError, OSError: the file cannot be read.
+    """The workload with the deadlines of a file, which is described on the standard error
+    output.
     """
     if path is None:
         return workload
@@ -464,11 +424,7 @@ def with_deadlines(workload: Workload, path: Path | None) -> Workload:
 
 
 def numbers(option: str, text: str) -> tuple[float, ...]:
-    """The numbers that an option gives, separated by commas.
-
-    Raises:
-        ConfigError: one is not a number.
-    """
+    """The numbers that an option gives, separated by commas."""
     from parcae.base.errors import ConfigError
 
     try:

@@ -267,11 +267,7 @@ def _chart(run: PlayedRun) -> Chart:
 
 
 def _require_readable_chart(jobs: RigidJobs) -> None:
-    """Raise an error if a chart of these jobs could not be read.
-
-    Raises:
-        ConfigError: there are too many jobs or units.
-    """
+    """Raise an error if a chart of these jobs could not be read."""
     from parcae.base.errors import ConfigError
     from parcae.rigid.evaluation.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn
 

@@ -77,12 +77,7 @@ class ReadingOptions:
         return {one.name: getattr(self, one.name) for one in fields(ReadingOptions)}
 
     def read(self, path: Path) -> SwfLog:
-        """Read a log.
-
-        Raises:
-            ConfigError: `partitions` are not numbers.
-            FormatError, OSError: the log cannot be read.
-        """
+        """Read a log."""
         from parcae.base.errors import ConfigError
         from parcae.rigid.swf import read_swf
 
@@ -211,11 +206,7 @@ class DrawnOptions:
         return self.load is not None or self.rate is not None
 
     def source(self) -> DrawnSource:
-        """The source of job sequences.
-
-        Raises:
-            ConfigError: a value is invalid, or not exactly one of `load` and `rate` is given.
-        """
+        """The source of job sequences."""
         from parcae.base.errors import ConfigError
         from parcae.rigid.bernoulli import job_mix, parse_load, rate_of_load
         from parcae.rigid.config import PackingConfig
@@ -272,11 +263,7 @@ def cost_of(objective: str | None, is_log: bool) -> Cost:
 
 
 def reject_both(swf: Path | None, drawn: DrawnOptions) -> None:
-    """Raise an error if both a log and drawn jobs are requested.
-
-    Raises:
-        ConfigError: a log and a load or rate are given.
-    """
+    """Raise an error if both a log and drawn jobs are requested."""
     from parcae.base.errors import ConfigError
 
     if swf is not None and drawn.is_given:

@@ -12,11 +12,7 @@ from parcae.cli.checks import file_to_read
 
 
 def names_in(text: str) -> list[str]:
-    """The names that an option gives, separated by commas, and perhaps by spaces too.
-
-    Raises:
-        ConfigError: a name is empty.
-    """
+    """The names that an option gives, separated by commas, and perhaps by spaces too."""
     from parcae.base.errors import ConfigError
 
     names = [word.strip() for word in text.split(",")]
@@ -31,11 +27,8 @@ def names_in(text: str) -> list[str]:
 def policies_to_read(
     context: typer.Context, option: typer.CallbackParam, text: str | None
 ) -> str | None:
-    """Check that no option replaces a file of an option's policies; the callback of such options.
-
-    Raises:
-        ConfigError: an option of the command writes one of these files, or a name is empty.
-        OSError: a file of pools cannot be read.
+    """Check that no option replaces a file of an option's policies; the callback of such
+    options.
     """
     if text is not None:
         _check_files(context, option, names_in(text))
@@ -66,11 +59,7 @@ def policy_to_read(
 def start_to_read(
     context: typer.Context, option: typer.CallbackParam, name: str | None
 ) -> str | None:
-    """The same for what a search starts from, but it may go on in the file of a tuned rule.
-
-    Raises:
-        FormatError: the checkpoint is damaged.
-    """
+    """The same for what a search starts from, but it may go on in the file of a tuned rule."""
     if name is not None and not _is_tuned_rule(Path(name)):
         _check_files(context, option, [name])
     return name

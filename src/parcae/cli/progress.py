@@ -30,12 +30,7 @@ SECONDS_BETWEEN_LINES = 60.0
 
 
 def print_reading(report: ImportReport, err: bool = True) -> None:
-    """Print what a reader left out or changed.
-
-    Args:
-        report: the report of the reader.
-        err: on standard error.
-    """
+    """Print what a reader left out or changed."""
     for note in report.notes:
         typer.echo(printable(f"note: {note}"), err=err)
     for sample in report.bad_samples:
@@ -124,10 +119,6 @@ class _EachCounts:
 def counting(task: str, has_counts: bool = False) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that shows how much of a task is done.
 
-    Args:
-        task: what is done, e.g. "simulating".
-        has_counts: the bar on a terminal shows counts instead of percent.
-
     The function takes what is done and the total, which is 0 if it is unknown.
     """
     with counting_each((task,), has_counts) as show:
@@ -160,15 +151,7 @@ class _Say(Protocol):
 
 @contextlib.contextmanager
 def telling(first: str = "", is_often: bool = False) -> Iterator[_Say]:
-    """Show the step that a command is at, and for how long it has run; a log has every step.
-
-    Args:
-        first: the first step, which a log has not.
-        is_often: there are many steps; a log has one from time to time.
-
-    Yields:
-        A function that takes the next step.
-    """
+    """Show the step that a command is at, and for how long it has run; a log has every step."""
     if not sys.stderr.isatty():
         lines = LogLines()
         yield (lambda step, share=None: lines.show(step)) if is_often else _print_step
@@ -190,7 +173,6 @@ def telling(first: str = "", is_often: bool = False) -> Iterator[_Say]:
 
 
 def _print_step(step: str, share: float | None = None) -> None:
-    """Print a step for a log."""
     typer.echo(step if share is None else f"{share:4.0%} {step}", err=True)
 
 

@@ -442,10 +442,8 @@ def _packing_request(given: _Given, say: Callable[[str], None]) -> PackingReques
 
 
 def _packing_recipe(given: _Given) -> str:
-    """The recipe of a packing study, checked here because one with given policies never reads it.
-
-    Raises:
-        ConfigError: there is no such recipe.
+    """The recipe of a packing study, checked here because one with given policies never reads
+    it.
     """
     from parcae.learning.config import recipe_settings
     from parcae.rigid.a2c import learner as a2c

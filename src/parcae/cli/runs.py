@@ -52,13 +52,7 @@ class JobSetOptions:
 
 
 class PlayedRun(NamedTuple):
-    """A run to show.
-
-    Args:
-        sequence: number of the job sequence; runs of one sequence follow each other.
-        result: the run as JSON.
-        run: whatever else the command needs to print or draw it.
-    """
+    """A run to show."""
 
     sequence: int
     result: dict[str, Any]
@@ -88,14 +82,7 @@ class ShowOptions:
         chart: Callable[[PlayedRun], Chart],
         title: str = "",
     ) -> None:
-        """Print runs as they come, and draw those of the first sequence.
-
-        Args:
-            runs: the runs.
-            print_runs: prints the runs of one sequence for people; it takes them one by one.
-            chart: makes the chart of a run.
-            title: title of the charts.
-        """
+        """Print runs as they come, and draw those of the first sequence."""
         charts: list[Chart] = []
 
         def noted(group: Iterator[PlayedRun]) -> Iterator[PlayedRun]:

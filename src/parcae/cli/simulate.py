@@ -140,10 +140,6 @@ def _contains_jobs(workload: str | None, path: Path) -> bool:
     """Whether a file of job sets contains the jobs themselves (these are for the world of cores).
 
     Otherwise it only names jobs, and a workload must describe them.
-
-    Raises:
-        ConfigError: a workload is given although the file contains the jobs, or it is missing.
-        FormatError, OSError: the file cannot be read.
     """
     from parcae.base.errors import ConfigError, FormatError
     from parcae.workloads.job_sets import holds_spark_world_sets, read_job_sets
@@ -242,7 +238,6 @@ def _run_job_sets(
     cluster: SimulatedClusterOptions,
     seed: int,
 ) -> Iterator[PlayedRun]:
-    """Run job sets that name the jobs of a workload."""
     from parcae.evaluation.policies import resolve_policies
     from parcae.workloads.job_sets import read_job_sets
 

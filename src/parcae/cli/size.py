@@ -238,11 +238,7 @@ def size_command(
 def _sizes(
     text: str, options: ElasticOptions, config: SimulationConfig
 ) -> tuple[tuple[int, ...], tuple[ElasticSize, ...]]:
-    """The fixed sizes and the elastic clusters of a text such as "8,64,8..64".
-
-    Raises:
-        ConfigError: a size cannot be parsed or is out of bounds, or there is no fixed one.
-    """
+    """The fixed sizes and the elastic clusters of a text such as "8,64,8..64"."""
     from parcae.base.errors import ConfigError
     from parcae.cli.elastic import core_range
     from parcae.evaluation.sizing import ElasticSize, parse_cores

@@ -66,21 +66,13 @@ class PluginOptions:
     ] = None
 
     def check_files(self) -> None:
-        """Check that the files can be read on this machine.
-
-        Raises:
-            ConfigError: one cannot; an application would run without the plugin's orders.
-        """
+        """Check that the files can be read on this machine."""
         _check_readable("--policy", self.policy, "`parcae export` writes policy files")
         _check_readable("--secret-file", self.secret_file, "give the file of the service's secret")
         _check_readable("--tls-ca", self.tls_ca, "give a file of certificates (PEM)")
 
     def settings(self, jar: Path) -> PluginSettings:
-        """The plugin's settings.
-
-        Raises:
-            ConfigError: neither a policy nor a service is given, or the service is not HOST:PORT.
-        """
+        """The plugin's settings."""
         from parcae.spark.launch import PluginSettings
 
         return PluginSettings(

@@ -96,7 +96,6 @@ def doctor_command(
 
 
 def _line(check: Check) -> Text:
-    """A check as a line for the terminal."""
     from rich.text import Text
 
     line = Text.assemble((f"{check.state:<8}", _STYLES[check.state]), f"{check.name}: ")

@@ -83,14 +83,7 @@ def _jobs_table(described: dict[str, Any]) -> Table:
 def print_catalog(
     title: str, entries: Iterable[tuple[str, ...]], as_json: bool, more: tuple[str, ...] = ()
 ) -> None:
-    """Print a catalogue of policies as a table or as JSON.
-
-    Args:
-        title: title of the table.
-        entries: of each policy, its usage, summary, source and the values of `more`.
-        as_json: print JSON.
-        more: names of further columns.
-    """
+    """Print a catalogue of policies as a table or as JSON."""
     import json
 
     from rich.markup import escape
@@ -113,15 +106,7 @@ def print_rows(
     width: int = 0,
     caption: str = "",
 ) -> None:
-    """Print a table of texts. The first column is left-aligned, all others right-aligned.
-
-    Args:
-        title: title of the table.
-        columns: headings.
-        rows: the cells of each row.
-        width: the table may be this wide, in characters, even if the terminal is narrower.
-        caption: a text below the table.
-    """
+    """Print a table of texts. The first column is left-aligned, all others right-aligned."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -134,12 +119,7 @@ def print_rows(
 
 
 def print_fitted(table: Table, width: int = 0) -> None:
-    """Print a table in the terminal's width; where the output is no terminal, without any cut.
-
-    Args:
-        table: the table.
-        width: the table may be this wide, in characters, even if the terminal is narrower.
-    """
+    """Print a table in the terminal's width; where the output is no terminal, without any cut."""
     console = new_console()
     if not console.is_terminal:
         # A file or a pipe has no width, but rich would cut words at 80 characters.

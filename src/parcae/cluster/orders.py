@@ -88,11 +88,7 @@ def one_pool() -> Any:
 
 
 def put(orders: Orders, state: ClusterState) -> None:
-    """Write orders into the state's tables; `accept_orders` then puts them into force.
-
-    Raises:
-        PolicyError: no orders, too few rows, or a number of pools that is out of range.
-    """
+    """Write orders into the state's tables; `accept_orders` then puts them into force."""
     if not isinstance(orders, Orders):
         raise PolicyError(f"plan() returned {orders!r}; return Orders")
     num_jobs = int(state.now.num_jobs[0])

@@ -57,22 +57,13 @@ _ROWS_A_REPORT = 100_000
 
 
 class InstanceDurations:
-    """The number of completed instances of tasks, and the sum of their durations.
-
-    Args:
-        tasks: the tasks whose instances count.
-    """
+    """The number of completed instances of tasks, and the sum of their durations."""
 
     def __init__(self, tasks: Iterable[TaskName]) -> None:
         self._count_and_sum_s = {task: [0.0, 0.0] for task in tasks}
 
     def add(self, cells: list[str]) -> None:
-        """Count a row of the file.
-
-        Raises:
-            FormatError: a time is no number.
-            ValueError: it has other columns, or ends before it starts.
-        """
+        """Count a row of the file."""
         if len(cells) != len(COLUMNS):
             raise ValueError(f"{len(cells)} columns, expected {len(COLUMNS)}: {', '.join(COLUMNS)}")
         task = self._count_and_sum_s.get((cells[_JOB], cells[_TASK]))
@@ -100,17 +91,7 @@ def mean_durations_s(
     bad: BadRows,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[dict[TaskName, float], int]:
-    """The mean duration of the completed instances of tasks, and the number of rows of the file.
-
-    Args:
-        path: batch_instance.csv, with or without a header, plain or compressed.
-        tasks: the tasks that are asked for.
-        bad: collects rows that cannot be used.
-        progress: called with (bytes read, size of the file) every 100,000 rows.
-
-    Raises:
-        FormatError: too many bad rows, damaged compressed data, or no instance of these tasks.
-    """
+    """The mean duration of the completed instances of tasks, and the number of rows of the file."""
     durations = InstanceDurations(tasks)
     num_rows = 0
     for line_number, cells in _rows(path, progress):
@@ -247,7 +228,6 @@ def read_alibaba(
 def _tasks_by_job(
     rows: Iterable[tuple[int, str, _Task]], path: Path, bad: BadRows, reading: _Reading
 ) -> dict[str, dict[str, _Task]]:
-    """The tasks of every job, by the names of the jobs and of the tasks."""
     tasks: dict[str, dict[str, _Task]] = {}
     num_rows = 0
     try:
@@ -272,14 +252,8 @@ def _with_instances(
     max_bad_share: float,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[Workload, ImportReport]:
-    """The workload with the mean durations of its tasks' instances, and the report on both files.
-
-    Args:
-        workload: the workload, with the spans of tasks as durations.
-        report: the report on its file.
-        path: batch_instance.csv.
-        max_bad_share: largest share of its bad rows that is tolerated, 0..1.
-        progress: called with (bytes read, size of the file).
+    """The workload with the mean durations of its tasks' instances, and the report on both
+    files.
     """
     bad = BadRows(max_bad_share)
     names = [(job.name, stage.name) for job in workload.jobs for stage in job.stages]
@@ -567,7 +541,6 @@ def _parsed(name: str) -> tuple[int | None, list[int], bool]:
 
 
 def _constant_durations(duration_s: float, tables: dict[int, TaskDurations]) -> TaskDurations:
-    """The duration table of a constant duration, from the cache `tables` (by duration in ms)."""
     duration_ms = max(SHORTEST_TASK_MS, round(duration_s * MS_PER_S))
     if duration_ms not in tables:
         tables[duration_ms] = TaskDurations.constant(duration_ms)

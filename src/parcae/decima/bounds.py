@@ -174,15 +174,6 @@ def best_job_order(
     poor rule, and other policies may beat the best order. The bound ignores delays, so it then
     rules out fewer prefixes. In the simplified setting, ten TPC-H jobs take one second; trying all
     3.6 million orders would take about an hour.
-
-    Args:
-        sequence: the jobs.
-        config: the cluster.
-        seed: seed of the task durations.
-        progress: called regularly with (number of prefixes simulated, best average JCT in ms).
-
-    Raises:
-        ConfigError: there are too many jobs, or the run has an end time.
     """
     check_orders(sequence.num_jobs, config)
     num_jobs = sequence.num_jobs
@@ -213,11 +204,7 @@ def best_job_order(
 
 
 def check_orders(num_jobs: int, config: SimulationConfig) -> None:
-    """Check that all orders of so many jobs can be searched.
-
-    Raises:
-        ConfigError: there are too many jobs, or the run has an end time.
-    """
+    """Check that all orders of so many jobs can be searched."""
     if config.end_ms is not None or config.mean_episode_ms is not None:
         raise ConfigError(
             "the exhaustive search compares completed runs: leave out end_ms and mean_episode_ms"
@@ -261,9 +248,7 @@ def _begin(sequence: JobSequence, config: SimulationConfig) -> OrderSearch:
 
 def _least_ms(sequence: JobSequence, num_executors: int) -> tuple[FloatArray, FloatArray]:
     """For every stage of every job, its shortest task and its shortest path to the job's end.
-
-    Returns:
-        float64[num_stages], ms of the shortest task; float64[num_stages], ms of the path.
+    Returns float64[num_stages], ms of the shortest task; float64[num_stages], ms of the path.
     """
     task_ms = list[float]()
     path_ms = list[float]()

@@ -262,9 +262,6 @@ CATALOG: Catalogue[int] = Catalogue(
 def make_policy(text: str, num_executors: int) -> HeuristicPolicy:
     """Return the policy that `text` names: NAME or NAME:ARGUMENT.
 
-    Raises:
-        PolicyError: there is no such policy (the message suggests one), or the argument is wrong.
-
     Example: `make_policy("weighted-fair:-1", num_executors=50)`.
     """
     policy: HeuristicPolicy = CATALOG.make(text, num_executors)

@@ -162,13 +162,8 @@ class _Machine:
 
 
 def read_plain_pickle(data: bytes, where: str) -> Any:
-    """Read the dicts, lists and numbers in a pickle. `where` is for error messages.
-
-    Returns:
-        The data; a numpy object array becomes the list of its items.
-
-    Raises:
-        FormatError: the pickle contains anything else (nothing is executed), or is truncated.
+    """Read the dicts, lists and numbers in a pickle. `where` is for error messages. Returns the
+    data; a numpy object array becomes the list of its items.
     """
     machine = _Machine(where)
     try:
@@ -188,9 +183,6 @@ def read_object_array(data: bytes, where: str) -> Any:
     """Read a `.npy` file: numbers with numpy, a pickled object with `read_plain_pickle`.
 
     `where` is for error messages.
-
-    Raises:
-        FormatError: not a npy file, or one with other than plain data.
     """
     import io
 

@@ -35,9 +35,6 @@ _MAX_FILE_BYTES = 32 * BYTES_PER_MIB
 class NpyFolder:
     """The files `2g/NAME.npy` and so on, wherever they are in a folder or a zip archive.
 
-    Args:
-        path: the folder that contains `2g`, a folder above it, or a zip archive of either.
-
     Raises:
         FormatError: several folders have such files.
         OSError: the path cannot be read.
@@ -60,11 +57,7 @@ class NpyFolder:
         return name in self._files
 
     def read(self, name: str) -> tuple[bytes, str]:
-        """The content of a file, and what it is called in messages.
-
-        Raises:
-            FormatError: the file is not there, damaged, or larger than 32 MiB.
-        """
+        """The content of a file, and what it is called in messages."""
         label = f"{self.path}{'!' if self._is_zip else '/'}{self._prefix}{name}"
         if name not in self:
             raise FormatError(f"{label}: no such file")
@@ -100,13 +93,7 @@ Edges = list[tuple[int, int]]
 
 def dags_beside(folder: Path) -> dict[int, Edges] | None:
     """The edges (parent, child) of every query, from a file in or beside a folder of profiles.
-
-    Returns:
-        The edges by the number of the query; None if there is no such file.
-
-    Raises:
-        FormatError: a file of another layout.
-        OSError: the file cannot be read.
+    Returns the edges by the number of the query; None if there is no such file.
     """
     places = [folder / place / name for place in _FOLDERS for name in FILES]
     path = next((place for place in places if place.is_file()), None)
@@ -116,11 +103,7 @@ def dags_beside(folder: Path) -> dict[int, Edges] | None:
 
 
 def parents_by_stage(where: str, edges: Edges) -> list[tuple[int, ...]]:
-    """The parents of every stage; the stages are those that the edges name.
-
-    Raises:
-        FormatError: more stages than any query has. `where` is for its message.
-    """
+    """The parents of every stage; the stages are those that the edges name."""
     num_stages = 1 + max((max(edge) for edge in edges), default=0)
     if num_stages > MAX_STAGES:
         raise FormatError(
@@ -183,13 +166,6 @@ def cloudlab_jobs(path: Path, data: dict[str, Any]) -> tuple[list[JobSpec], tupl
 
     Profiles of one query that were measured with another number of cores are jobs of their own,
     since they have other task counts.
-
-    Args:
-        path: the file of the profiles; its DAGs are found by `dags_beside`.
-        data: its parsed content.
-
-    Raises:
-        FormatError: no file of DAGs, one that has other stages, or stages without the fields.
     """
     dags = dags_beside(path.parent)
     if dags is None:
@@ -261,17 +237,7 @@ _MOST_NAMES = 6
 def read_tpch_profiles(
     path: Path, *, name: str = "tpch-decima", progress: Callable[[int, int], None] | None = None
 ) -> tuple[Workload, ImportReport]:
-    """Read the profiles of up to 22 queries x 7 input sizes; jobs are called "q9-100g".
-
-    Args:
-        path: the npy folder of Decima's authors (also a folder above it, or a zip archive), the
-            same as JSON, or profiles of the ERDOS simulator (`parcae.decima.tpch`).
-        name: name of the workload.
-        progress: called with (jobs read, jobs in total) at the end.
-
-    Raises:
-        FormatError: not such a folder or file; the message names the query and the stage.
-    """
+    """Read the profiles of up to 22 queries x 7 input sizes; jobs are called "q9-100g"."""
     found = _found_in(path)
     jobs = found.jobs
     if not jobs:

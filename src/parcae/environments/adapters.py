@@ -61,17 +61,7 @@ class Episodes(Protocol):
 def checked_actions(
     actions: Array, rows: npt.NDArray[np.int64], space: gymnasium.Space[Any], count: int
 ) -> npt.NDArray[np.int64]:
-    """Return the choices of every action, int64[count, number of choices].
-
-    Args:
-        actions: [count, ...], one action in each row.
-        rows: int64[...], the rows whose actions count.
-        space: the space of one action, Discrete or MultiDiscrete.
-        count: number of episodes.
-
-    Raises:
-        PolicyError: an action that counts is not in the space.
-    """
+    """Return the choices of every action, int64[count, number of choices]."""
     assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
     # How many values each choice has, in the shape of one action.
     sizes = np.asarray(space.n if isinstance(space, spaces.Discrete) else space.nvec)
@@ -90,11 +80,7 @@ def checked_actions(
 
 
 def checked_num_envs(num_envs: int) -> int:
-    """Return the number of environments.
-
-    Raises:
-        ConfigError: it is not a whole number above 0.
-    """
+    """Return the number of environments."""
     if not isinstance(num_envs, int | np.integer) or num_envs < 1:
         raise ConfigError(f"num_envs = {num_envs!r}: give a whole number of at least 1")
     return int(num_envs)
@@ -124,15 +110,7 @@ class EpisodeEnv(gymnasium.Env[Arrays, Array]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Arrays, dict[str, Any]]:
-        """Begin an episode.
-
-        Args:
-            seed: the episode's seed; None: draw a training seed.
-            options: ignored.
-
-        Returns:
-            The first observation, and an empty info.
-        """
+        """Begin an episode. Returns the first observation, and an empty info."""
         super().reset(seed=seed)
         episode_seed = _drawn_seed(self.np_random) if seed is None else seed
         self.episodes.start(np.zeros(1, np.int64), [episode_seed])
@@ -143,9 +121,6 @@ class EpisodeEnv(gymnasium.Env[Arrays, Array]):
         """Apply an action and advance to the next decision.
 
         At the end of the episode the info contains its metrics.
-
-        Raises:
-            gymnasium.error.ResetNeeded: the episode is over.
         """
         if self._is_over:
             raise ResetNeeded("the episode is over: call reset() before step()")
@@ -179,15 +154,7 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
     def __init__(
         self, episodes: Episodes, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP
     ) -> None:
-        """Make an environment of each episode.
-
-        Args:
-            episodes: the episodes.
-            autoreset_mode: when the next episode begins.
-
-        Raises:
-            ConfigError: another mode.
-        """
+        """Make an environment of each episode."""
         self.metadata = {"render_modes": [], "autoreset_mode": _known_mode(autoreset_mode)}
         self._begins_at_once = self.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
         self.episodes = episodes
@@ -206,17 +173,7 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Arrays, dict[str, Any]]:
-        """Begin an episode in every environment.
-
-        Args:
-            seed: one seed s: environment i gets s + i; a sequence: one seed each; None: draw
-                training seeds.
-            options: ignored.
-
-        Raises:
-            ConfigError: the number of seeds differs from that of environments, or a seed is not a
-                whole number from 0 to 2^63 - 1.
-        """
+        """Begin an episode in every environment."""
         seeds = self._seeds(seed)
         super().reset(seed=int(seed) if isinstance(seed, int | np.integer) else None)
         episode_seeds = []
@@ -244,20 +201,11 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
         return [None if row_seed is None else _checked_seed(row_seed) for row_seed in seed]
 
     def step(self, actions: Array) -> tuple[Arrays, Array, Array, Array, dict[str, Any]]:
-        """Apply one action in every environment.
+        """Apply one action in every environment. Returns observations, rewards, terminated,
+        truncated and infos; the info of an episode that ended contains its metrics.
 
         With NEXT_STEP, an environment whose episode was over begins the next one instead, with
         reward 0.
-
-        Args:
-            actions: [num_envs, ...].
-
-        Returns:
-            observations, rewards, terminated, truncated and infos; the info of an episode that
-            ended contains its metrics.
-
-        Raises:
-            gymnasium.error.ResetNeeded: `reset` was not called yet.
         """
         if not self._has_begun:
             raise ResetNeeded("no episode has begun: call reset() before step()")

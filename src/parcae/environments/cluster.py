@@ -80,12 +80,6 @@ _SLOT_ENTRIES = ("stage_slot", "slot_mask")
 class ClusterEpisodes:
     """Episodes of the cluster, several side by side.
 
-    Args:
-        count: number of episodes.
-        settings: the settings of all of them.
-        copies: whether every step's observations are new arrays; if not, the next step writes over
-            them.
-
     Raises:
         ConfigError: an unknown workload, parallelism model or arrival process, or losses of
             executors on an elastic cluster.
@@ -257,9 +251,6 @@ class ClusterEpisodes:
         """Return the decision that an action stands for in the present state.
 
         A masked choice is replaced by the first unmasked one; see `decision_of`.
-
-        Raises:
-            PolicyError: the action is not in the action space.
         """
         actions = np.zeros((self.count, len(action)), np.asarray(action).dtype)
         actions[row] = action
@@ -279,13 +270,6 @@ class ClusterEpisodes:
         """Return the choices of stage, limit, class and idle slot, int64[count, 4].
 
         A choice that is not part of an action has a single value: any class, no idle slot.
-
-        Args:
-            actions: [count, number of choices].
-            rows: int64[...], the rows whose actions count.
-
-        Raises:
-            PolicyError: an action that counts is not in the action space.
         """
         choices = np.zeros((self.count, len(self._sizes)), np.int64)
         choices[:, self._columns] = checked_actions(actions, rows, self.action_space, self.count)
@@ -298,9 +282,6 @@ class ClusterEpisodes:
         decision's.
 
         Example: `env.step(episodes.action(0, policy.decide(episodes.observe(0))))`.
-
-        Raises:
-            PolicyError: the stage has no row, or there are no idle slots to choose from.
         """
         if decision.stage == NO_STAGE:
             return self._to_action(self.max_stages, 0, self.num_classes, 0)
@@ -371,15 +352,10 @@ class ClusterEpisodes:
         }
 
     def follow(self, row: int, observation: Observation) -> bool:
-        """Show a cluster that is stepped elsewhere, as a policy does that was trained here.
+        """Show a cluster that is stepped elsewhere, as a policy does that was trained here. Returns
+        whether there is a choice; where there is none, nothing is shown.
 
         `observations` and `decision` of the episode in this row then refer to that cluster.
-
-        Returns:
-            Whether there is a choice; where there is none, nothing is shown.
-
-        Raises:
-            PolicyError: the cluster has another number of executor classes than are shown.
         """
         if self.num_classes not in (0, len(observation.classes)):
             raise PolicyError(
@@ -437,18 +413,6 @@ class ClusterVectorEnv(EpisodeVectorEnv):
         copy: bool = True,
         **settings: Any,
     ) -> None:
-        """Make the environments.
-
-        Args:
-            num_envs: number of environments.
-            autoreset_mode: when the next episode begins; see `EpisodeVectorEnv`.
-            copy: whether every step's observations are new arrays; if not, the next step writes
-                over them.
-            settings: see `parcae.environments.settings.ClusterSettings`.
-
-        Raises:
-            ConfigError: an unknown or invalid setting.
-            WorkloadError: a stage fits no executor class.
-        """
+        """Make the environments."""
         episodes = ClusterEpisodes(checked_num_envs(num_envs), read_cluster(settings), copies=copy)
         super().__init__(episodes, autoreset_mode)

@@ -190,15 +190,7 @@ class EpisodeTables(NamedTuple):
 def allocate_shown(
     count: int, max_jobs: int, max_stages: int, num_jobs: int, num_stages: int
 ) -> ShownRows:
-    """Allocate the rows of many observations, which show nothing yet.
-
-    Args:
-        count: number of observations.
-        max_jobs: rows for jobs.
-        max_stages: rows for stages.
-        num_jobs: jobs of the cluster.
-        num_stages: stages of all these jobs.
-    """
+    """Allocate the rows of many observations, which show nothing yet."""
     stage_logs = np.zeros((count, num_stages), STAGE_LOGS).view(np.recarray)
     job_logs = np.zeros((count, num_jobs), JOB_LOGS).view(np.recarray)
     # No number of tasks or stages is negative: all logarithms are still to be computed.

@@ -62,12 +62,7 @@ class ModelPolicy:
         self._keys = _keys(model, self._episodes)
 
     def decide(self, observation: Observation) -> Decision:
-        """The decision that the model's action means.
-
-        Raises:
-            PolicyError: the cluster has another number of executor classes than the model knows, or
-                the model is recurrent.
-        """
+        """The decision that the model's action means."""
         episodes = self._episodes
         if not episodes.follow(0, observation):
             return Decision()

@@ -49,10 +49,6 @@ from parcae.rigid.world import ImageSettings, make_sequence_tables
 class PackingEpisodes:
     """Episodes of the packing world, several side by side.
 
-    Args:
-        count: number of episodes.
-        settings: the settings of all of them.
-
     Raises:
         ConfigError: invalid rates, capacities or numbers of jobs.
         WorkloadError: a job is longer than the horizon.
@@ -135,9 +131,6 @@ class PackingEpisodes:
 
         An action is a job slot; `num_slots` lets time pass. The reward is minus the
         increase of the objective, times `reward_scale`.
-
-        Raises:
-            PolicyError: an action that counts is not in the action space.
         """
         chosen = checked_actions(actions, rows, self.action_space, self.count)[rows, 0]
         slots = np.full(self.count, VOID, np.int64)

@@ -36,25 +36,7 @@ DECISIONS_PER_JOB = 40
 
 
 class ClusterSettings(BaseModel):
-    """Settings of `parcae/Cluster-v0`: the episodes, the reward and the observation.
-
-    Args:
-        workload: its name or file, or the workload itself.
-        num_jobs: number of jobs in an episode.
-        arrivals: batch, poisson:25s, load:0.85, ...; see `parcae.workloads.arrivals`.
-        parallelism_model: none or decima-cluster; see `parcae.workloads.demands`.
-        objective: average-jct or makespan.
-        reward_scale: cost of a second; the undiscounted return is minus the sum of the job
-            completion times in seconds (or minus the makespan) times this.
-        max_jobs: rows for jobs; None for all jobs. If there are more jobs, those that may be chosen
-            are shown first, then earlier arrivals.
-        max_stages: rows for stages; None for all stages of `max_jobs` jobs; otherwise as for jobs.
-        num_limits: number of limits to choose from, evenly spaced up to all executors; None for
-            every number of executors.
-        idle_lengths: G; idle slots of 0, 1/G, ... 1 of the stage's length can be chosen; 0 for
-            none.
-        cluster: all other settings, e.g. executor_classes, moving_delay_ms; see `SimulationConfig`.
-    """
+    """Settings of `parcae/Cluster-v0`: the episodes, the reward and the observation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -86,10 +68,6 @@ def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
 
     Settings of the cluster (`executors` and the other fields of `SimulationConfig`) are given next
     to those of the environment.
-
-    Raises:
-        ConfigError: an unknown key (the message suggests a similar one), a value out of range, or
-            an objective that does not accrue.
     """
     cluster_keys = _cluster_keys()
     own_keys = [key for key in ClusterSettings.model_fields if key != "cluster"]
@@ -150,27 +128,7 @@ def _accruing(text: str) -> Objective:
 
 
 class PackingSettings(BaseModel):
-    """Settings of `parcae/Packing-v0`: jobs that are drawn at random, or jobs of a log.
-
-    Args:
-        rates: arrivals per step; if there are several rates, each episode has one of them.
-        window: number of steps in which jobs arrive.
-        mix: the mix of jobs, code or paper; see `parcae.rigid.bernoulli`.
-        num_units: capacity of each resource.
-        num_resources: number of resources.
-        jobs: the jobs of a log, in place of random ones.
-        num_jobs: number of consecutive jobs of `jobs` in an episode, from a random one on; None:
-            all of them, in every episode.
-        objective: slowdown, bounded-slowdown, completion, utilization or makespan (DeepRM,
-            sections 3.2 and 3.4), or slowdown+makespan. The rewards of utilization add up to the
-            same return for every policy that starts all jobs, so they need a discount.
-            Bounded slowdown takes `jobs` in seconds as at least 10 s long, unless `bound` says
-            otherwise.
-        reward_scale: cost of a unit of the objective.
-        has_image: whether the observation contains the image that DeepRM's network uses; it is
-            large if the capacities are.
-        world: all other settings, e.g. num_slots; see `PackingConfig`.
-    """
+    """Settings of `parcae/Packing-v0`: jobs that are drawn at random, or jobs of a log."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -225,11 +183,6 @@ def read_packing(given: Mapping[str, Any]) -> PackingSettings:
 
     Settings of the world (the fields of `PackingConfig`) are given next to those of the
     environment.
-
-    Raises:
-        ConfigError: an unknown key (the message suggests a similar one), a value out of range, an
-            unknown mix or objective, exact times, a setting without effect (one of drawn jobs
-            next to `jobs`, or `num_jobs` without `jobs`), or `ends_early` next to `jobs`.
     """
     world_keys = [key for key in PackingConfig.model_fields if key != "window"]
     own_keys = [key for key in PackingSettings.model_fields if key != "world"]

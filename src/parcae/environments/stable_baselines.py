@@ -24,17 +24,7 @@ class StableBaselinesEnv(VecEnv):
     def __init__(
         self, env: EpisodeVectorEnv, inputs: Callable[[Arrays], Array], input_space: spaces.Box
     ) -> None:
-        """Wrap a vector environment.
-
-        Args:
-            env: made with autoreset_mode="SAME_STEP".
-            inputs: function of observations, each [num_envs, ...], that returns what the network
-                sees, [num_envs, ...].
-            input_space: the space of one environment's inputs.
-
-        Raises:
-            ConfigError: the environment has another autoreset mode.
-        """
+        """Wrap a vector environment."""
         if env.metadata["autoreset_mode"] is not AutoresetMode.SAME_STEP:
             raise ConfigError("Stable-Baselines3 needs environments with autoreset_mode=SAME_STEP")
         self.env = env
@@ -56,10 +46,8 @@ class StableBaselinesEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        """Apply the remembered actions.
-
-        Returns:
-            inputs, rewards, whether the episode ended, and infos.
+        """Apply the remembered actions. Returns inputs, rewards, whether the episode ended, and
+        infos.
         """
         observations, rewards, terminated, truncated, infos = self.env.step(self._actions)
         is_over = terminated | truncated
@@ -100,17 +88,7 @@ class StableBaselinesEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Return the masks of the environments; there is no other method.
-
-        Args:
-            method_name: action_masks.
-            method_args: none.
-            indices: the environments; None for all.
-            method_kwargs: none.
-
-        Raises:
-            AttributeError: another method.
-        """
+        """Return the masks of the environments; there is no other method."""
         if method_name != "action_masks":
             raise AttributeError(f"environments side by side have no method {method_name}")
         return [self._masks[row] for row in self._get_indices(indices)]

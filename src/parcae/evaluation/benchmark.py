@@ -50,16 +50,6 @@ class DecisionBenchmark:
     """Times of one policy's decisions (or plans) in one case.
 
     A time covers building the observation and deciding.
-
-    Args:
-        policy: the policy's name.
-        case: "small", "large" or "wide".
-        jobs: number of jobs.
-        stages: number of stages of all jobs.
-        executors: number of executors (or cores).
-        decisions: number of timed decisions; in the cores world, of plans.
-        p50_ms, p99_ms, max_ms: median, 99th percentile and maximum.
-        ratio_to_fair: median / median of the policy `fair` in the same process.
     """
 
     policy: str
@@ -183,10 +173,8 @@ def _times_ms(
     num_jobs: int,
     num_decisions: int,
 ) -> tuple[np.ndarray[Any, np.dtype[np.float64]], int]:
-    """Time decisions or plans in consecutive runs until there are enough.
-
-    Returns:
-        float64[decisions], milliseconds of each; and the largest number of stages of a run's jobs.
+    """Time decisions or plans in consecutive runs until there are enough. Returns
+    float64[decisions], milliseconds of each; and the largest number of stages of a run's jobs.
     """
     if not isinstance(policy, Planner) and not hasattr(policy, "decide"):
         raise PolicyError(
@@ -326,20 +314,7 @@ def _oracle_tasks_per_second(workload: Workload, arrivals: str, num_executors: i
 
 @dataclass(frozen=True)
 class CoresSpeed:
-    """Speed of one policy on one core: medians over whole simulated runs, including planning.
-
-    Args:
-        policy: the policy's name as the caller gave it.
-        variant: the policy that the name was resolved to.
-        tasks: number of tasks in the last run.
-        tasks_per_second: median over runs.
-        best_tasks_per_second: largest over runs.
-        plans_per_second: median over runs.
-        long_tasks: number of tasks in the last run with 1,000 jobs.
-        long_tasks_per_second: median over runs with 1,000 jobs.
-        linearity: speed with 1,000 jobs / speed with fewer jobs; near 1 if the time of a run is
-            proportional to its number of tasks.
-    """
+    """Speed of one policy on one core: medians over whole simulated runs, including planning."""
 
     policy: str
     variant: str
@@ -420,14 +395,7 @@ def benchmark_cores(
 def _cores_speed(
     name: str, variant: str, short: Sequence[_TimedRun], long: Sequence[_TimedRun]
 ) -> CoresSpeed:
-    """The speed of one policy.
-
-    Args:
-        name: the policy's name as the caller gave it.
-        variant: the policy that the name was resolved to.
-        short: timed runs.
-        long: timed runs with more jobs.
-    """
+    """The speed of one policy."""
     speeds = [trace.num_tasks / elapsed_s for trace, elapsed_s in short]
     plans = [trace.num_decisions / elapsed_s for trace, elapsed_s in short]
     speed = statistics.median(speeds)
@@ -453,11 +421,7 @@ def _timed_runs(
     num_jobs: int,
     runs: int,
 ) -> Iterator[_TimedRun]:
-    """Time the runs of one policy, after an untimed run that compiles the kernels.
-
-    Yields:
-        The trace of every run and its wall-clock seconds.
-    """
+    """Time the runs of one policy, after an untimed run that compiles the kernels."""
     # Seed -1 stands for the untimed run.
     for seed in range(-1, runs):
         streams = RandomStreams(max(0, seed))

@@ -239,12 +239,7 @@ class ClusterWorld:
     def resolve(
         self, policies: Sequence[str | AnyPolicy], say: Say | None = None
     ) -> ResolvedPolicies:
-        """Make the policies with the given names; those with `:tuned` are tuned here.
-
-        Raises:
-            ConfigError: the workload has no work.
-            PolicyError: a policy is unknown.
-        """
+        """Make the policies with the given names; those with `:tuned` are tuned here."""
         if self.workload.mean_work_ms == 0:
             raise ConfigError(
                 f"all task durations of workload {self.workload.name!r} are 0 ms, so there is "
@@ -298,13 +293,7 @@ class ClusterWorld:
         return settings
 
     def kept_runs(self, resolved: ResolvedPolicies, path: Path) -> KeptRuns:
-        """The file with the runs of a comparison that is to go on; see `KeptRuns`.
-
-        Raises:
-            ConfigError: the runs in it have other settings, or a policy is an object: nothing
-                tells whether two objects are the same policy.
-            FormatError, OSError: it is no such file, or cannot be read or written.
-        """
+        """The file with the runs of a comparison that is to go on; see `KeptRuns`."""
         unnamed = set(resolved.names) - set(resolved.texts)
         if unnamed:
             raise ConfigError(
@@ -325,11 +314,7 @@ class ClusterWorld:
         rows: Sequence[SeedRuns],
         method: Method = DEFAULT_METHOD,
     ) -> Comparison:
-        """The comparison of the policies on these seeds.
-
-        Raises:
-            ConfigError: a run under the first policy takes no time.
-        """
+        """The comparison of the policies on these seeds."""
         for seed, row in zip(runs, rows, strict=True):
             if row.summaries[0].average_jct_ms == 0:
                 raise ConfigError(

@@ -70,16 +70,7 @@ class LogSummary:
 
 @dataclass(frozen=True)
 class NameComparison:
-    """The comparison of the jobs that share one recurring name.
-
-    Args:
-        name: the recurring name.
-        num_jobs: number of jobs in log A and in log B.
-        num_pairs: number of pairs that completed in both logs.
-        average_jct_s: average JCT of the pairs in A and in B; NaN without pairs.
-        ratio: average JCT in B / in A; None without pairs. With fewer than five pairs its interval
-            is unknown.
-    """
+    """The comparison of the jobs that share one recurring name."""
 
     name: str
     num_jobs: tuple[int, int]

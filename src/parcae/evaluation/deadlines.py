@@ -26,15 +26,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class DeadlineResult:
-    """How one policy did against the deadlines of the jobs that have one.
-
-    Args:
-        missed_share: share of these jobs that complete after their deadline.
-        missed_minus_first: that share less the share under the first policy, paired by seed.
-        tardiness_s: mean over these jobs of the time beyond the deadline, in seconds; 0 for a job
-            that meets it.
-        tardiness_minus_first_s: that mean less the mean under the first policy, paired by seed.
-    """
+    """How one policy did against the deadlines of the jobs that have one."""
 
     missed_share: Estimate
     missed_minus_first: Estimate
@@ -65,14 +57,7 @@ def deadline_result(
     method: Method = DEFAULT_METHOD,
     rng: np.random.Generator | None = None,
 ) -> DeadlineResult | None:
-    """Count missed deadlines and tardiness under a policy; None if the runs have no deadlines.
-
-    Args:
-        runs: the paired runs, one per seed.
-        policy: position of the policy in the runs.
-        method: method of the confidence intervals.
-        rng: random generator of the resamples; "bootstrap" needs one.
-    """
+    """Count missed deadlines and tardiness under a policy; None if the runs have no deadlines."""
     counted = _Counted.of(runs, policy)
     first = _Counted.of(runs, 0)
     if counted is None or first is None:
@@ -114,10 +99,6 @@ class _Counted(NamedTuple):
 
 def fewest_missed(results: Mapping[str, DeadlineResult | None], first: str) -> str:
     """Which policies miss the fewest deadlines, in one sentence; no text without deadlines.
-
-    Args:
-        results: by name of the policy, those that may be the best.
-        first: name of the first policy.
 
     Example: "edf misses the fewest deadlines: 3.1% (95% interval 2.0% to 4.2%), 5.0 percentage
     points fewer than fair (95% interval 3.0 to 7.0)."

@@ -36,16 +36,7 @@ _MANY_ENDED = 0.01
 
 
 def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str) -> list[str]:
-    """What makes conclusions about this setting wrong, in sentences.
-
-    Args:
-        workload: the jobs.
-        config: the cluster.
-        arrivals: when jobs arrive.
-
-    Raises:
-        ConfigError: the arrivals cannot be parsed.
-    """
+    """What makes conclusions about this setting wrong, in sentences."""
     found = (
         delay_warning(workload, config),
         _load_warning(workload, config, arrivals),
@@ -56,13 +47,7 @@ def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str
 
 
 def packing_warnings(sequences: Sequence[RigidJobs], load: float) -> list[str]:
-    """What makes conclusions from runs of rigid jobs wrong, in sentences.
-
-    Args:
-        sequences: the job sequences of the runs.
-        load: work that arrives / work that the cluster can do, of its busiest resource; infinite
-            if all jobs arrive at once.
-    """
+    """What makes conclusions from runs of rigid jobs wrong, in sentences."""
     found = (_packing_overload(load), _repeated_sequences(sequences), _shared_jobs(sequences))
     return [text for text in found if text]
 
@@ -70,12 +55,7 @@ def packing_warnings(sequences: Sequence[RigidJobs], load: float) -> list[str]:
 def learned_warnings(
     sources: Mapping[str, Mapping[str, Any]], sequences: Sequence[RigidJobs]
 ) -> list[str]:
-    """Which policies learned from a log's jobs on which they are compared, in sentences.
-
-    Args:
-        sources: by policy, where it learned, as `parcae.rigid.sources` describes it.
-        sequences: the job sequences of the runs.
-    """
+    """Which policies learned from a log's jobs on which they are compared, in sentences."""
     found = []
     for name, source in sources.items():
         known = [_learned_jobs(source, jobs) for jobs in sequences]

@@ -182,11 +182,7 @@ def job_color(job: int) -> str:
 
 
 def chart_format(path: Path) -> str:
-    """The format of a chart by the ending of the file's name: one of FORMATS.
-
-    Raises:
-        ConfigError: the ending is not in FORMATS.
-    """
+    """The format of a chart by the ending of the file's name: one of FORMATS."""
     ending = Path(path).suffix.lstrip(".").lower()
     if ending not in FORMATS:
         raise ConfigError(
@@ -197,11 +193,7 @@ def chart_format(path: Path) -> str:
 
 
 def merged(bars: Bars) -> Bars:
-    """The bars, where those of one job on one row without a visible gap are one.
-
-    Args:
-        bars: bars by row and start, each of one row.
-    """
+    """The bars, where those of one job on one row without a visible gap are one."""
     if bars.height is not None or not len(bars.row):
         return bars
     gap = bars.start[1:] - bars.finish[:-1]
@@ -213,19 +205,11 @@ def merged(bars: Bars) -> Bars:
 
 
 def raster(bars: Bars, shown: Int64Array, num_columns: int, end: float) -> Int64Array:
-    """Sample which job has each row, once in each of `num_columns` equal intervals.
+    """Sample which job has each row, once in each of `num_columns` equal intervals. Returns
+    int64[num_shown, num_columns], the job, or IDLE.
 
     The position of the sample within its interval follows a golden-ratio sequence. So idle time has
     its correct share of the raster, even if the bars' lengths are a multiple of the interval.
-
-    Args:
-        bars: bars by row and start, each of one row.
-        shown: int64[num_shown], the rows to sample.
-        num_columns: number of intervals.
-        end: end of the last interval; the first one starts at 0.
-
-    Returns:
-        int64[num_shown, num_columns], the job, or IDLE.
     """
     columns = np.arange(num_columns)
     grid = np.full((len(shown), num_columns), IDLE, np.int64)
@@ -242,13 +226,7 @@ def raster(bars: Bars, shown: Int64Array, num_columns: int, end: float) -> Int64
 
 
 def gantt_figure(chart: Chart, end: float | None = None) -> Figure:
-    """A chart as a plotly figure, its panels one below the other.
-
-    Args:
-        chart: the chart.
-        end: end of the time axis, in its unit, so that several charts can share it; None for the
-            end of the run.
-    """
+    """A chart as a plotly figure, its panels one below the other."""
     from plotly.subplots import make_subplots
 
     count = len(chart.panels)
@@ -283,7 +261,6 @@ def _margin(chart: Chart) -> float:
 
 
 def _bars(chart: Chart, panel: Panel, bars: Bars) -> Any:
-    """The bars of a panel, one by one."""
     import plotly.graph_objects as go
 
     height = np.ones(len(bars.row), np.int64) if bars.height is None else bars.height
@@ -372,17 +349,6 @@ def write_gantt(
     """Write charts, one below the other on a common time axis; in a picture, panels side by side.
 
     The file appears only when it is complete.
-
-    Args:
-        charts: at least one chart. All have the same number of panels.
-        path: the file. Its ending determines the format: a page that loads nothing from the
-            network, or a picture (see FORMATS).
-        title: title of a picture.
-        legend: by job, its name in the legend of a picture.
-
-    Raises:
-        ConfigError: the ending is not in FORMATS.
-        OSError: the file cannot be written.
     """
     ending = chart_format(path)
     if ending == "html":
@@ -511,15 +477,6 @@ def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str =
     are completions. Grey is work for jobs that are not part of the run because they lack its key.
     The time axis begins at each run's first submission. The file appears only when it is complete.
 
-    Args:
-        charts: a title and a run (`read_spark_run`) for each chart, from top to bottom.
-        path: the file; its ending determines the format (see `parcae.evaluation.gantt.FORMATS`).
-        title: title of the whole picture.
-
-    Raises:
-        ConfigError: there is no chart, or the ending is not in FORMATS.
-        OSError: the file cannot be written.
-
     Example: `gantt([("fair", before), ("parcae", after)], Path("gantt.png"))`.
     """
     if not charts:
@@ -548,7 +505,6 @@ def _names(keys: Sequence[JobKey]) -> list[str]:
 
 
 def _chart(name: str, run: RecordedRun, keys: Sequence[JobKey], names: Sequence[str]) -> Chart:
-    """The chart of one run, with the jobs of all runs and their names."""
     tasks = run.tasks
     place = {key: row for row, key in enumerate(keys)}
     # The last entry stands for tasks of no job.
@@ -585,15 +541,7 @@ def _heading(name: str, run: RecordedRun) -> str:
 
 
 def cluster_chart(trace: Trace, name: str = "") -> Chart:
-    """The chart of one run: which job each executor or core ran. Red lines are job completions.
-
-    Args:
-        trace: the run.
-        name: the policy's name in the title; by default that of the run.
-
-    Raises:
-        ConfigError: the tasks were not recorded.
-    """
+    """The chart of one run: which job each executor or core ran. Red lines are job completions."""
     if trace.tasks is None:
         raise ConfigError("a Gantt chart needs recorded tasks: simulate with record=True")
     tasks = np.asarray(trace.tasks, TASK_RECORD)

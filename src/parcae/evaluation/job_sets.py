@@ -46,11 +46,6 @@ def set_config(
     """The simulation settings of a job set.
 
     Every task has the duration that the set lists, and estimates are not corrected.
-
-    Args:
-        job_set: the set.
-        config: all other settings.
-        cores: number of cores; None takes the set's number.
     """
     return config.model_copy(
         update={
@@ -63,12 +58,7 @@ def set_config(
 
 
 def set_policy(name: str, job_set: SparkWorldSet) -> OrderPolicy:
-    """The policy `fair-pools` (with the set's pools) or `orders` (with its tiers and limits).
-
-    Raises:
-        PolicyError: the name is neither of the two.
-        ConfigError: the set has more pools than the simulator supports.
-    """
+    """The policy `fair-pools` (with the set's pools) or `orders` (with its tiers and limits)."""
     if name == "fair-pools":
         tables = pool_tables(job_set.pools, job_set.job_pools, f"set {job_set.name!r}")
         return OrderPolicy(name, OrderKind.POOLS, tables)

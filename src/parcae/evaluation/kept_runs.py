@@ -62,11 +62,6 @@ class _Line(BaseModel, extra="forbid"):
 class KeptRuns:
     """A file with the finished runs of a comparison.
 
-    Args:
-        path: the file; it is made if it does not exist.
-        settings: what must be the same for all runs in the file, as plain JSON.
-        num_policies: number of policies of each run.
-
     Raises:
         ConfigError: the runs in the file have other settings.
         FormatError: the file has something else in it, or is damaged.
@@ -86,11 +81,7 @@ class KeptRuns:
         write_bytes(self._path, b"".join(line + b"\n" for line in lines))
 
     def keep(self, seed: int, row: SeedRuns) -> None:
-        """Add a finished run to the file.
-
-        Raises:
-            OSError: the disk is full, or the file cannot be written.
-        """
+        """Add a finished run to the file."""
         jobs = {
             key: value.tolist() if isinstance(value, np.ndarray) else value
             for key, value in vars(row.jobs).items()
@@ -137,11 +128,6 @@ class KeptRuns:
             )
 
     def _add(self, number: int, line: bytes) -> None:
-        """Add the run of a line.
-
-        Raises:
-            FormatError: it is no run of these policies.
-        """
         try:
             run = _Line.model_validate(json.loads(line))
             jobs = PairedRuns(
@@ -205,10 +191,6 @@ def files_in_names(names: Iterable[str]) -> dict[str, str]:
 
 def mentioned_files(names: Iterable[str]) -> list[Path]:
     """The files that names of policies mention.
-
-    Raises:
-        OSError: a JSON file of pools cannot be read.
-        PolicyError: a name is wrong.
 
     Example: `plan:net.safetensors:20ms` mentions `net.safetensors`, `fair+pools:p.xml` `p.xml`.
     """

@@ -54,9 +54,6 @@ def tasks_frame(trace: Trace) -> pl.DataFrame:
     Columns:
         job: the job's row; stage: its index within the job; task: its index within the stage;
         executor: the core (or executor) that ran it; start_ms; finish_ms.
-
-    Raises:
-        ConfigError: the run's tasks were not recorded.
     """
     if trace.tasks is None:
         raise ConfigError("the run's tasks were not recorded; simulate with record=True")
@@ -70,9 +67,6 @@ def decisions_frame(trace: Trace) -> pl.DataFrame:
         clock_ms; source_job: the job whose executors were given away, -1 for idle ones of no job;
         num_source: how many they were; num_schedulable: stages to choose from;
         job, stage: what was chosen, -1 where nothing was; num_executors: how many it got.
-
-    Raises:
-        ConfigError: the run's decisions were not recorded, or its policy planned orders.
     """
     if trace.decisions is None:
         raise ConfigError(
@@ -127,12 +121,7 @@ DEADLINE_COLUMNS = ("deadline_s", "missed_share", "tardiness_s")
 
 
 def check_per_job(path: Path, formats: Sequence[str] = FORMATS) -> None:
-    """Check that a table of jobs can be written to this file. Call it before a long run.
-
-    Raises:
-        ConfigError: the file's ending is not one of `formats`.
-        OSError: the folder does not exist or cannot be written, or the path is a folder.
-    """
+    """Check that a table of jobs can be written to this file. Call it before a long run."""
     if Path(path).suffix.lower() not in formats:
         raise ConfigError(
             f"{path}: jobs are written as {' or '.join(formats)}; "
@@ -256,10 +245,6 @@ def write_recurring(comparison: Comparison, path: Path) -> None:
     """Write `recurring_table` as CSV, JSON or Parquet, depending on the file's ending.
 
     The file appears only when it is complete.
-
-    Raises:
-        ConfigError: the file's ending is not in RECURRING_FORMATS.
-        OSError: as in `check_per_job`.
     """
     check_per_job(path, RECURRING_FORMATS)
     _write(recurring_table(comparison), path)
@@ -269,10 +254,6 @@ def write_per_job(comparison: Comparison, path: Path) -> None:
     """Write `per_job_table` as CSV or Parquet, depending on the file's ending.
 
     The file appears only when it is complete.
-
-    Raises:
-        ConfigError: as in `check_per_job`.
-        OSError: as in `check_per_job`.
     """
     check_per_job(path)
     _write(per_job_table(comparison), path)

@@ -62,17 +62,7 @@ def shortened(name: str, most: int) -> str:
 
 
 def write_picture(picture: Figure, path: Path, title: str = "", file_format: str = "png") -> None:
-    """Write a picture. The file appears only when it is complete.
-
-    Args:
-        picture: the picture.
-        path: the file to write.
-        title: title of the whole picture.
-        file_format: "png", "svg" or "pdf".
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a picture. The file appears only when it is complete."""
     if title:
         picture.suptitle(as_label(title))
     with replacing(path) as stream:
@@ -80,13 +70,7 @@ def write_picture(picture: Figure, path: Path, title: str = "", file_format: str
 
 
 def save_picture(picture: Figure, stream: BinaryIO, file_format: str) -> None:
-    """Write a picture to a stream; log one warning if its font lacks characters of the labels.
-
-    Args:
-        picture: the picture.
-        stream: the open file.
-        file_format: "png", "svg" or "pdf".
-    """
+    """Write a picture to a stream; log one warning if its font lacks characters of the labels."""
     with warnings.catch_warnings(record=True) as found:
         # matplotlib repeats its warning for every drawing of a character.
         warnings.filterwarnings("always", _LACKS.pattern)
@@ -109,14 +93,7 @@ def save_picture(picture: Figure, stream: BinaryIO, file_format: str) -> None:
 
 
 def tidy(axis: Any, labels: tuple[str, str], title: str = "", has_legend: bool = True) -> None:
-    """Give a panel axis labels, a light grid and, if it has labelled items, a legend.
-
-    Args:
-        axis: the matplotlib axes.
-        labels: labels of the x and the y axis.
-        title: title of the panel.
-        has_legend: whether to draw a legend. All texts are shown unchanged (`as_label`).
-    """
+    """Give a panel axis labels, a light grid and, if it has labelled items, a legend."""
     axis.set(xlabel=as_label(labels[0]), ylabel=as_label(labels[1]))
     if title:
         axis.set_title(as_label(title), fontsize=9, loc="left")

@@ -68,13 +68,7 @@ def line_style(row: int) -> dict[str, Any]:
 
 
 def new_figure(title: str, x: str, y: str) -> Any:
-    """An empty chart in the style of the reports.
-
-    Args:
-        title: title of the chart.
-        x: label of the x axis.
-        y: label of the y axis.
-    """
+    """An empty chart in the style of the reports."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -89,13 +83,7 @@ def new_figure(title: str, x: str, y: str) -> Any:
 
 
 def set_style(figure: Figure, title: str, height_px: int) -> None:
-    """Give a chart the style of the reports.
-
-    Args:
-        figure: the chart.
-        title: its title.
-        height_px: its height in pixels.
-    """
+    """Give a chart the style of the reports."""
     figure.update_layout(
         title={"text": title, "font": {"size": 15}, "x": 0, "xref": "paper"},
         template="plotly_white",
@@ -108,14 +96,7 @@ def set_style(figure: Figure, title: str, height_px: int) -> None:
 def interval_bars(
     title: str, axis: str, names: Sequence[str], estimates: Sequence[Estimate]
 ) -> Figure:
-    """A bar chart of one number per policy with its interval; the first policy is on top.
-
-    Args:
-        title: title of the chart.
-        axis: label of the number's axis.
-        names: the policies.
-        estimates: the number of each policy; bars have no interval where it is unknown.
-    """
+    """A bar chart of one number per policy with its interval; the first policy is on top."""
     means, low, high = (
         np.array([getattr(estimate, key) for estimate in estimates])
         for key in ("mean", "low", "high")
@@ -153,11 +134,6 @@ def ratio_dots(title: str, names: Sequence[str], ratios: Sequence[Estimate]) -> 
     """Ratios of jobs with their intervals, below each other, and a line at 1.
 
     The axis ends at twice the largest ratio; wider intervals are cut off there.
-
-    Args:
-        title: title of the chart.
-        names: the jobs, the first on top.
-        ratios: the ratio of each job; dots have no interval where it is unknown.
     """
     figure = new_figure(title, "ratio, with 95% interval", "")
     means, low, high = (
@@ -193,10 +169,8 @@ def ratio_dots(title: str, names: Sequence[str], ratios: Sequence[Estimate]) -> 
 
 
 def cdf(trace: Trace) -> tuple[FloatArray, FloatArray]:
-    """The distribution of JCTs over all jobs that arrived.
-
-    Returns:
-        JCTs in seconds, ascending from 0, and for each the share of jobs that took at most as long.
+    """The distribution of JCTs over all jobs that arrived. Returns JCTs in seconds, ascending from
+    0, and for each the share of jobs that took at most as long.
 
     Example: for two jobs, one of 3 s and one unfinished at the end: ([0, 3], [0, 0.5]).
     """
@@ -214,14 +188,7 @@ def line_chart(
     *,
     is_stepped: bool = False,
 ) -> Figure:
-    """A chart with one curve per policy.
-
-    Args:
-        title: title of the chart.
-        axes: labels of the x and the y axis.
-        curves: x and y of each policy; None for a policy without a curve.
-        is_stepped: whether y keeps its value until the next x.
-    """
+    """A chart with one curve per policy."""
     figure = new_figure(title, *axes)
     shape = {"shape": "hv"} if is_stepped else {}
     for row, (name, curve) in enumerate(curves.items()):
@@ -256,11 +223,7 @@ def concurrency_over_time(traces: Mapping[str, Trace]) -> Figure:
 
 
 def busy_over_time(traces: Mapping[str, Trace]) -> Figure:
-    """Busy executors or cores over time, as means over 240 intervals.
-
-    Raises:
-        ConfigError: the tasks were not recorded.
-    """
+    """Busy executors or cores over time, as means over 240 intervals."""
     end_ms = max(last_completion_ms(trace) for trace in traces.values())
     edges = np.linspace(0, max(1, end_ms), NUM_SPANS + 1)
     curves = {}
@@ -336,14 +299,7 @@ def scatter_of_pairs(
     *,
     scale: float = 1.0,
 ) -> None:
-    """Write a PNG with one scatter plot per group, and in each the line x = y.
-
-    Args:
-        groups: the values (x, y) of every group, by its title.
-        path: the picture file.
-        axes: labels of the x and the y axis.
-        scale: factor for all values.
-    """
+    """Write a PNG with one scatter plot per group, and in each the line x = y."""
     import matplotlib as mpl
 
     with mpl.rc_context({"font.size": 9}):

@@ -189,11 +189,7 @@ def _resolve_names(names: Sequence[str], setting: _Setting) -> ResolvedPolicies:
 
 
 def _split_names(names: Sequence[str], config: SimulationConfig) -> dict[str, PolicyText]:
-    """By name, the policy and what the name adds to it.
-
-    Raises:
-        PolicyError: a policy plans, and the config's world has decisions.
-    """
+    """By name, the policy and what the name adds to it."""
     if config.world is WorldName.EXECUTORS:
         for name in names:
             refuse_planners(name)
@@ -243,14 +239,7 @@ class _Setting:
 
 @dataclass(frozen=True)
 class _Resolved:
-    """The result of resolving one name.
-
-    Args:
-        policy: None for the best in hindsight for each sequence.
-        variant: what the name was resolved to, in words.
-        tuning_text: the result of tuning, in words.
-        edge: a warning if a tuned value is at the edge of its grid.
-    """
+    """The result of resolving one name."""
 
     policy: AnyPolicy | None
     variant: str
@@ -321,10 +310,6 @@ def _through_adapter(variant: str, config: SimulationConfig) -> str:
 def check_named(checkpoint: Path) -> None:
     """Check that the path of a checkpoint can be used as the name of its policy.
 
-    Raises:
-        ConfigError: it has a comma, begins with a space, or reads as another policy or as one with
-            additions.
-
     Example: `plan:a/best.safetensors` is a name of the policy `plan`.
     """
     text = str(checkpoint)
@@ -344,15 +329,7 @@ def check_named(checkpoint: Path) -> None:
 def with_additions(
     name: str, policy: AnyPolicy, guard: float | None, tenants: Tenants | None
 ) -> AnyPolicy:
-    """Return the policy with a guard, pools and priorities, as far as they are given.
-
-    Args:
-        name: name of the policy with its additions.
-        policy: the policy.
-        guard: factor of the guard: a job that is about to need more than this many times its time
-            under fair sharing goes first; None: no guard.
-        tenants: the pools and priorities; None: none are kept.
-    """
+    """Return the policy with a guard, pools and priorities, as far as they are given."""
     from parcae.policies.additions import Guarded
 
     made: AnyPolicy = policy

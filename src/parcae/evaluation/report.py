@@ -59,20 +59,7 @@ def write_page(
     parts: Sequence[str],
     headline: str = "",
 ) -> None:
-    """Write a page.
-
-    Args:
-        path: the HTML file to write.
-        name: name of the page, for its title.
-        heading: the heading, as text.
-        setting: one line about the setting, as text.
-        sentence: the result in a sentence, as text.
-        parts: the rest of the page, each part as HTML.
-        headline: the result in plain words, as text, above the sentence; or no text.
-
-    Raises:
-        OSError: the folder does not exist or cannot be written.
-    """
+    """Write a page."""
     # Texts are escaped here; parts are HTML already.
     first = f"<p class=headline>{html.escape(headline)}</p>" if headline else ""
     head = [
@@ -92,14 +79,7 @@ def html_table(
     best: int | None = None,
     notes: Sequence[str] = (),
 ) -> str:
-    """An HTML table with notes below it.
-
-    Args:
-        head: the column headings, as HTML.
-        rows: the cells of every row, as HTML.
-        best: the row to highlight, if any.
-        notes: sentences below the table, as text.
-    """
+    """An HTML table with notes below it."""
     lines = (
         f"<tr{' class=best' if row == best else ''}>"
         f"{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
@@ -288,16 +268,7 @@ def _in_parentheses(
 
 
 def write_report(comparison: PairedComparison[Any], path: Path, *, command: str = "") -> None:
-    """Write the HTML report. Its charts show the first run in detail.
-
-    Args:
-        comparison: the comparison.
-        path: the HTML file to write.
-        command: the command line that repeats the comparison.
-
-    Raises:
-        OSError: the folder does not exist or cannot be written.
-    """
+    """Write the HTML report. Its charts show the first run in detail."""
     parts = [
         policies_table(comparison),
         *comparison.sections(),

@@ -54,11 +54,7 @@ MOST_SIZES = 50
 
 
 def parse_cores(text: str) -> tuple[int, ...]:
-    """The sizes in a list such as "8,16,32".
-
-    Raises:
-        ConfigError: an entry is not a whole number, or `check_cores` refuses the sizes.
-    """
+    """The sizes in a list such as "8,16,32"."""
     words = [word.strip() for word in text.split(",")]
     if not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words):
         raise ConfigError(f"--cores {text}: write whole numbers with commas between, as in 8,16,32")
@@ -68,11 +64,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
 
 
 def check_cores(cores: Sequence[int]) -> None:
-    """Check the sizes of clusters.
-
-    Raises:
-        ConfigError: none or too many, not ascending, repeated, or out of bounds.
-    """
+    """Check the sizes of clusters."""
     if not 1 <= len(cores) <= MOST_SIZES:
         raise ConfigError(f"--cores: give 1 to {MOST_SIZES} sizes, not {len(cores)}")
     if any(low >= high for low, high in itertools.pairwise(cores)):
@@ -128,12 +120,7 @@ class SizeTarget(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """A completion time that jobs should stay below.
-
-    Args:
-        measure: "average", "p95" or "p99".
-        limit_ms: the limit in ms.
-    """
+    """A completion time that jobs should stay below."""
 
     measure: str
     limit_ms: float
@@ -162,11 +149,7 @@ class Target:
 
 @dataclass(frozen=True)
 class DeadlineTarget:
-    """A share of the deadlines that should be met.
-
-    Args:
-        share: the least share, above 0 and at most 1.
-    """
+    """A share of the deadlines that should be met."""
 
     share: float
     field = "deadlines_met"
@@ -189,11 +172,7 @@ class DeadlineTarget:
 
 
 def parse_target(text: str) -> SizeTarget:
-    """Parse a target such as "p95 < 60s", "average < 2min", "p99 < 500ms" or "deadlines 99%".
-
-    Raises:
-        ConfigError: any other text; the message lists the accepted forms.
-    """
+    """Parse a target such as "p95 < 60s", "average < 2min", "p99 < 500ms" or "deadlines 99%"."""
     share = re.fullmatch(r"\s*deadlines\s+(\d{1,3}(?:\.\d{1,6})?)\s*%\s*", text)
     if share is not None and 0 < float(share[1]) <= 100:
         return DeadlineTarget(float(share[1]) / 100)
@@ -249,11 +228,7 @@ class Question:
     elastic: tuple[ElasticSize, ...] = ()
 
     def check(self) -> None:
-        """Check everything that can be checked before a run.
-
-        Raises:
-            ConfigError: a value is out of range, or values contradict each other.
-        """
+        """Check everything that can be checked before a run."""
         check_cores(self.cores)
         check_seeds(self.seed_start, self.num_seeds)
         if self.num_seeds < 2:
@@ -495,14 +470,6 @@ class Sizing:
 def size_cluster(question: Question, progress: Progress | None = None) -> Sizing:
     """Play every policy at every size on the same runs.
 
-    Args:
-        question: the jobs, the sizes, the policies and the target.
-        progress: called with (runs done, all runs); a search adds runs to all runs.
-
-    Raises:
-        ConfigError: a value is invalid.
-        PolicyError: a policy is unknown or does not fit the world of cores.
-
     Example: `size_cluster(Question(workload, (8, 16), arrivals="poisson:5s"))`.
     """
     question.check()
@@ -581,17 +548,7 @@ def play_at(
     elastic: Elastic | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Play every policy at one size, on the runs that `size_cluster` plays.
-
-    Args:
-        question: the jobs, the policies and the runs.
-        cores: the size; the largest one of an elastic cluster.
-        elastic: how an elastic cluster grows and shrinks; None for a fixed size.
-        progress: called with (runs done, all runs).
-
-    Raises:
-        PolicyError: a policy is unknown or does not fit the world of cores.
-    """
+    """Play every policy at one size, on the runs that `size_cluster` plays."""
     config = question.config.model_copy(update={"num_executors": cores, "elastic": elastic})
     world = _SizedWorld(
         question.workload, config, question.drawn_arrivals, question.jobs_per_run, question
@@ -607,19 +564,12 @@ def play_at(
 
 
 def results_at(question: Question, comparison: Comparison, cores: int) -> list[SizeResult]:
-    """The results of all policies at one size.
-
-    Args:
-        question: what was asked.
-        comparison: the runs, as `play_at` returns them.
-        cores: the size.
-    """
+    """The results of all policies at one size."""
     columns = range(len(comparison.policies))
     return [_result(question, comparison, column, cores) for column in columns]
 
 
 def _result(question: Question, comparison: Comparison, column: int, cores: int) -> SizeResult:
-    """The results of the policy in a column of a comparison."""
     policy = comparison.policies[column]
     runs = policy.summaries
     is_elastic = runs[0].cores_held is not None

@@ -198,7 +198,6 @@ def _has_deadlines(sizing: Sizing) -> bool:
 
 
 def _load_text(load: float) -> str:
-    """A load of `Sizing.load` as text."""
     if math.isnan(load):
         return UNKNOWN_TEXT
     return "batch" if math.isinf(load) else f"{load:.2f}"
@@ -259,11 +258,7 @@ def sizing_frame(sizing: Sizing) -> pl.DataFrame:
 
 
 def picture_format(path: Path) -> str:
-    """The format of a picture by the ending of the file's name.
-
-    Raises:
-        ConfigError: the ending is not in PICTURES.
-    """
+    """The format of a picture by the ending of the file's name."""
     ending = path.suffix.lstrip(".").lower()
     if ending not in PICTURES:
         raise ConfigError(f"{path}: give the picture one of the endings .{', .'.join(PICTURES)}")
@@ -282,12 +277,7 @@ def write_csv(sizing: Sizing, path: Path) -> None:
 
 
 def write_plot(sizing: Sizing, path: Path) -> None:
-    """Draw completion times and costs by size, as a picture or a page of one file.
-
-    Raises:
-        ConfigError: the ending is not in PICTURES.
-        OSError: the file cannot be written.
-    """
+    """Draw completion times and costs by size, as a picture or a page of one file."""
     from parcae.evaluation.pictures import save_picture, write_picture
 
     file_format = picture_format(path)

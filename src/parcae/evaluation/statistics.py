@@ -181,13 +181,6 @@ def _interval(
 ) -> tuple[float, float]:
     """Interval of a number by Student's t or by the bootstrap-t.
 
-    Args:
-        above: float64[num_seeds], the values of one policy.
-        below: float64[num_seeds], those of the other.
-        measured: function (above, below) -> the number and its standard error.
-        method: "t" or "bootstrap-t".
-        rng: random generator of the resamples; without one, they are those of a fixed seed.
-
     Source: Efron and Tibshirani, An Introduction to the Bootstrap, section 12.5.
     """
     number, error = (float(value) for value in measured(above, below))
@@ -235,14 +228,6 @@ def mean_estimate(
     t(0.975, n - 1) by quantiles of resampled (mean* - mean) / (s* / sqrt(n)), one for each side,
     so that it extends further to the side of the long tail.
 
-    Args:
-        values: float64[num_seeds].
-        method: one of METHODS.
-        rng: random generator of the resamples; "bootstrap" needs one.
-
-    Raises:
-        ConfigError: there are no values, a value is NaN, or "bootstrap" has no generator.
-
     Example: with Student's t, for 1, 2, 3 it is 2 +- 4.303 x 1 / sqrt(3) = 2 +- 2.484.
     """
     above, below = _seeds(values)
@@ -266,16 +251,6 @@ def ratio_estimate(
     se = sd(a / mean(a) - b / mean(b)) / sqrt(n). With Student's t, the interval is
     r exp(+- t(0.975, n - 1) se); the bootstrap-t replaces t(0.975, n - 1) as in `mean_estimate`.
     Both are always above 0.
-
-    Args:
-        values: float64[num_seeds], a.
-        baseline: float64[num_seeds], b, with the same seeds in the same order.
-        method: one of METHODS.
-        rng: random generator of the resamples; "bootstrap" needs one.
-
-    Raises:
-        ConfigError: the lengths differ, a value is NaN, a baseline value is not above 0, or
-            "bootstrap" has no generator.
 
     Example: equal values give exactly 1 with the interval [1, 1].
     """
@@ -302,15 +277,6 @@ def mean_of_ratios(
 
     Every seed has the same weight. The ratio of means gives more weight to long runs.
 
-    Args:
-        values: float64[num_seeds], a.
-        baseline: float64[num_seeds], b, with the same seeds in the same order.
-        method: one of METHODS.
-        rng: random generator of the resamples; "bootstrap" needs one.
-
-    Raises:
-        ConfigError: as in `ratio_estimate`.
-
     Example: for a = (1, 4) and b = (1, 2) it is 1.5; the ratio of means is 5/3.
     """
     above, below = _seeds(values, baseline)
@@ -329,15 +295,6 @@ def mean_over_jobs(
     interval is mean +- t(0.975, n - 1) se with
     se = sd(sums - mean x totals) / (mean(totals) sqrt(n)); the bootstrap-t replaces t(0.975, n - 1)
     as in `mean_estimate`.
-
-    Args:
-        sums: [num_seeds], the sum of a value over a seed's jobs.
-        totals: [num_seeds], the number of its jobs, above 0.
-        method: one of METHODS.
-        rng: random generator of the resamples; "bootstrap" needs one.
-
-    Raises:
-        ConfigError: as in `ratio_estimate`.
 
     Source: Cochran, Sampling Techniques (3rd ed.), chapter 3 (means in cluster sampling).
     Example: sums of 1, 2 and 3 over 10 jobs each: 0.2 +- 4.303 x 0.1 / sqrt(3).
@@ -361,15 +318,6 @@ def share_estimate(
 
     The interval is that of `mean_over_jobs`, clipped to [0, 1]. If no seed has such a job, it is
     [0, 0]. That means that none was observed, not that none exists.
-
-    Args:
-        counts: [num_seeds], the number of jobs with the property.
-        totals: [num_seeds], the number of all jobs, above 0.
-        method: one of METHODS.
-        rng: random generator of the resamples; "bootstrap" needs one.
-
-    Raises:
-        ConfigError: as in `ratio_estimate`.
 
     Example: 1, 2 and 3 of 10 jobs each: 0.2 +- 4.303 x 0.1 / sqrt(3), clipped to 0 below.
     """

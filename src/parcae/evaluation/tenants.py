@@ -31,11 +31,6 @@ def by_pool(
 ) -> list[RecurringJob]:
     """The completion times of every pool's jobs, sorted by the pool's name.
 
-    Args:
-        runs: the paired runs, one per seed.
-        pools: the pool of every job, in the order of the runs' jobs; one per seed.
-        method: the method of the intervals.
-
     Example: two jobs of the pool `etl` in each of three seeds are six occurrences of `etl`.
     """
     named = [replace(run, names=tuple(of)) for run, of in zip(runs, pools, strict=True)]

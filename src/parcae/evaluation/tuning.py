@@ -53,15 +53,7 @@ _FINALISTS = 25
 
 @dataclass(frozen=True)
 class Knobs:
-    """The tunable parameters of a policy.
-
-    Args:
-        names: names of the parameters.
-        grid: function (number of executors) -> the values to try first.
-        around: function (best values of the grid) -> the values to try after that.
-        open_ended: names of the parameters for which values beyond the grid make sense. All others
-            end by their nature, such as a cap at the number of executors; so does 0.
-    """
+    """The tunable parameters of a policy."""
 
     names: tuple[str, ...]
     grid: Callable[[int], Iterable[Values]]
@@ -110,11 +102,7 @@ SWEEPS: Mapping[str, Knobs] = {
 
 
 def check_seeds(seed_start: int, num_seeds: int) -> None:
-    """Check that seeds are not negative and not reserved for tuning.
-
-    Raises:
-        ConfigError: a seed is out of range.
-    """
+    """Check that seeds are not negative and not reserved for tuning."""
     if seed_start < 0 or seed_start + num_seeds > TUNING_SEED_START:
         raise ConfigError(
             f"seeds {seed_start} to {seed_start + num_seeds - 1} are not all in "
@@ -132,14 +120,7 @@ def family_of(name: str) -> tuple[str, str]:
 def with_values(
     family: str, values: Values, config: SimulationConfig, name: str
 ) -> HeuristicPolicy:
-    """A policy of SWEEPS with these parameters.
-
-    Args:
-        family: the policy; a name of SWEEPS.
-        values: its parameters.
-        config: the cluster.
-        name: name of the made policy.
-    """
+    """A policy of SWEEPS with these parameters."""
     policy = make_policy(
         ":".join([family, *(f"{value:g}" for value in values)]), config.total_executors
     )
@@ -162,13 +143,7 @@ def describe(sweep: Sweep) -> str:
 
 
 def edge_warning(family: str, sweep: Sweep, config: SimulationConfig) -> str:
-    """A sentence that warns of a best value at the edge of its grid; no text where none is.
-
-    Args:
-        family: the policy; a name of SWEEPS.
-        sweep: the result of its sweep.
-        config: the cluster, on whose size the grid depends.
-    """
+    """A sentence that warns of a best value at the edge of its grid; no text where none is."""
     knobs = SWEEPS[family]
     grid = tuple(knobs.grid(config.total_executors))
     for column, (name, best) in enumerate(zip(sweep.names, sweep.best, strict=True)):
@@ -179,13 +154,7 @@ def edge_warning(family: str, sweep: Sweep, config: SimulationConfig) -> str:
 
 
 def edge_text(name: str, best: float, ends: tuple[float, float]) -> str:
-    """The warning of a best value at the edge of its grid.
-
-    Args:
-        name: of the tuned parameter.
-        best: its best value.
-        ends: the smallest and the largest value that were tried.
-    """
+    """The warning of a best value at the edge of its grid."""
     return (
         f"{name} {best:g} is at the edge of the values that were tried "
         f"({ends[0]:g} to {ends[1]:g}): a better one may lie beyond it"
@@ -198,14 +167,7 @@ def average_jct_ms(
     config: SimulationConfig,
     seeds: Sequence[int],
 ) -> float:
-    """Mean over job sequences of the average JCT under a policy, in ms.
-
-    Args:
-        policy: the policy.
-        sequences: the job sequences.
-        config: the cluster.
-        seeds: the seed of each sequence's task durations.
-    """
+    """Mean over job sequences of the average JCT under a policy, in ms."""
     batch = SimulatorBatch(sequences, config, seeds)
     batch.run(policy.play_many)
     traces = [batch.trace(row, policy.name) for row in range(len(batch))]
@@ -215,16 +177,8 @@ def average_jct_ms(
 def sweep_values(
     family: str, sequences: Sequence[JobSequence], config: SimulationConfig, seeds: Sequence[int]
 ) -> Sweep:
-    """Try all values of a policy's parameters on the same job sequences and task durations.
-
-    Args:
-        family: the policy; a name of SWEEPS.
-        sequences: the job sequences.
-        config: the cluster.
-        seeds: the seed of each sequence's task durations.
-
-    Returns:
-        The mean over the sequences of the average JCT by the values, in ms.
+    """Try all values of a policy's parameters on the same job sequences and task durations. Returns
+    the mean over the sequences of the average JCT by the values, in ms.
     """
 
     def measured(tried: Iterable[Values], count: int) -> dict[Values, float]:
@@ -281,12 +235,6 @@ def best_in_hindsight(
     """The policy with the best parameters for this sequence and seed.
 
     The paper calls this the optimum per batch.
-
-    Args:
-        sequence: the jobs.
-        config: the cluster.
-        seed: the seed of the task durations.
-        name: a policy's name with `:oracle`.
     """
     family = family_of(name)[0]
     return with_values(family, sweep_values(family, [sequence], config, [seed]).best, config, name)

@@ -41,17 +41,7 @@ PROMISE = 1.10
 
 @dataclass(frozen=True, eq=False)
 class PairedRuns:
-    """The jobs of one sequence under several policies with the same random draws; simulated ms.
-
-    Args:
-        names: name of every job's recurring job, in order of arrival.
-        arrival_ms: int64[num_jobs].
-        completion_ms: int64[num_policies, num_jobs]; NOT_COMPLETED if the run ended first.
-        clock_ms: int64[num_policies], when each run ended.
-        ideal_ms: float64[num_jobs], ideal durations; None if they are not needed.
-        deadline_ms: float64[num_jobs], deadlines after arrival, infinite for a job without one;
-            None if there are no deadlines.
-    """
+    """The jobs of one sequence under several policies with the same random draws; simulated ms."""
 
     names: tuple[str, ...]
     arrival_ms: Int64Array
@@ -138,14 +128,6 @@ def paired_runs(
     """Pair the runs of one job sequence; the first trace is that of the first policy.
 
     Only arrays are kept, not the traces.
-
-    Args:
-        traces: one run per policy.
-        ideal_ms: float64[num_jobs], ideal durations; None if they are not needed.
-        deadline_ms: float64[num_jobs], deadlines after arrival (infinite: none), or None.
-
-    Raises:
-        ConfigError: no run, or runs of different jobs.
     """
     if not traces:
         raise ConfigError("paired runs need at least one run")
@@ -236,12 +218,6 @@ def who_pays(
 ) -> WhoPays:
     """Estimate how many jobs end later under one policy than under the first.
 
-    Args:
-        ratio_by_seed: for every seed float64[num_jobs], each job's JCT / that under the first
-            policy; NaN where unknown.
-        method: how the intervals are made; see `parcae.evaluation.statistics`.
-        rng: random generator of the resamples.
-
     Example: two seeds with the ratios (1.0, 1.2) and (0.5, 1.07): half of the jobs are later, a
     quarter later than promised, the worst 1.2 times.
     """
@@ -267,16 +243,7 @@ def _share_above(
 
 @dataclass(frozen=True, eq=False)
 class RecurringJob:
-    """The completion times of one recurring job under every policy.
-
-    Args:
-        name: the recurring job's name.
-        jct_ms: int64[num_policies, num_runs], the JCTs in ms of its occurrences that completed
-            under every policy, in the comparison's order of policies.
-        seeds: int64[num_runs], the seed's position of every occurrence.
-        deadline_s: its deadline after arrival, in seconds; None if it has none.
-        method: the method of the intervals.
-    """
+    """The completion times of one recurring job under every policy."""
 
     name: str
     jct_ms: IntArray
@@ -347,12 +314,6 @@ def recurring_jobs(
     runs: Sequence[PairedRuns], policy: int, method: Method = DEFAULT_METHOD
 ) -> list[RecurringJob]:
     """Every recurring job that completed under all policies, sorted by loss, largest first.
-
-    Args:
-        runs: the paired runs, one per seed.
-        policy: position of the policy whose ratio to the first is the sort key; ties are sorted by
-            name.
-        method: the method of the intervals.
 
     Example: a job of 4 and 6 s under the first policy and of 2 and 4 s under the second gains: its
     ratio is 0.6.

@@ -101,12 +101,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def override(config: Model, settings: Sequence[str]) -> Model:
-    """A copy of the config with changed values, each given as "key=value".
-
-    Raises:
-        ConfigError: a key is unknown (the message suggests one), or a text is not key=value.
-        pydantic.ValidationError: a value is out of range.
-    """
+    """A copy of the config with changed values, each given as "key=value"."""
     values: dict[str, Any] = config.model_dump()
     for setting in settings:
         key, separator, value = setting.partition("=")
@@ -129,18 +124,7 @@ def override(config: Model, settings: Sequence[str]) -> Model:
 def recipe_settings(
     recipes: Mapping[str, Model], name: str, kind: str, changes: Sequence[str]
 ) -> Model:
-    """The settings of a recipe, with changes that are given as "key=value".
-
-    Args:
-        recipes: the settings of each recipe.
-        name: name of the recipe.
-        kind: kind of learner, for the error message.
-        changes: changes of the settings.
-
-    Raises:
-        ConfigError: there is no such recipe or no such key.
-        pydantic.ValidationError: a value is out of range.
-    """
+    """The settings of a recipe, with changes that are given as "key=value"."""
     if name not in recipes:
         raise ConfigError(f"no recipe {name!r} of {kind}; {suggestion(name, recipes)}")
     return override(recipes[name], changes)

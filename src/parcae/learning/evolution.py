@@ -52,20 +52,7 @@ _JOBS_PER_CANDIDATE = 120
 
 @dataclass(frozen=True)
 class EvolutionSettings:
-    """The settings of the search.
-
-    Args:
-        num_pairs: pairs of opposite candidates in a generation.
-        spread: standard deviation of the perturbations.
-        learning_rate: learning rate of Adam.
-        weight_decay: share of the weights that each step subtracts, times the learning rate.
-        averaging: share by which the moving average of the weights moves in each generation.
-        runs_per_scenario: runs on which each candidate is measured; None for about 120 jobs over
-            all scenarios together.
-        num_selection: number of selection runs, over all scenarios together.
-        select_every: generations between measurements on the selection runs, after which the state
-            of the search is written.
-    """
+    """The settings of the search."""
 
     num_pairs: int = 16
     spread: float = 0.25

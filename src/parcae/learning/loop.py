@@ -62,11 +62,6 @@ class ScalarLog:
 
     TensorBoard's own writer has a thread, which shows a traceback where the disk is full.
 
-    Args:
-        folder: the folder.
-        first: number of the next iteration. What a training that crashed logged of this one and of
-            later ones is not shown any more.
-
     Raises:
         OSError: the disk is full, or the folder cannot be written.
     """
@@ -305,10 +300,6 @@ def compile_kernels(learner: Learner, moments: Sequence[float] = (0.0,)) -> None
     """Run iterations whose results are thrown away, so that compiling costs no training time.
 
     Only the first training of its kind in a process does so.
-
-    Args:
-        learner: a learner that has not begun; in the end it is as before.
-        moments: shares of the training that are over, at which other kernels run.
     """
     config = learner.identity().get("config")
     key = json.dumps([learner.kind, learner.settings(), config], sort_keys=True, default=str)
@@ -325,18 +316,8 @@ def compile_kernels(learner: Learner, moments: Sequence[float] = (0.0,)) -> None
 
 
 def train(learner: Learner, plan: Plan, progress: Progress | None = None) -> TrainResult:
-    """Train until the time or the iterations are used up, or Ctrl-C.
-
-    Args:
-        learner: the kind of policy, which also fixes what and how it learns.
-        plan: for how long, and where.
-        progress: called after every iteration.
-
-    Returns:
-        The best policy on the selection runs, also after an interruption.
-
-    Raises:
-        ConfigError, FormatError: the training cannot start or resume.
+    """Train until the time or the iterations are used up, or Ctrl-C. Returns the best policy on the
+    selection runs, also after an interruption.
     """
     if plan.folder is None or (plan.is_resumed and not plan.folder.is_dir()):
         return _Loop(learner, plan).run(progress)  # says that there is nothing to resume

@@ -41,11 +41,7 @@ NUM_SEARCH_SEEDS = 256
 
 
 def check_arrivals(text: str) -> None:
-    """Check that a policy can be learned for these arrivals.
-
-    Raises:
-        ConfigError: the arrivals cannot be parsed, or are recorded.
-    """
+    """Check that a policy can be learned for these arrivals."""
     # Every training run needs other arrivals.
     if ArrivalProcess.parse(text).kind == "recorded":
         raise ConfigError(
@@ -55,11 +51,7 @@ def check_arrivals(text: str) -> None:
 
 
 def check_search_seed(seed: object) -> None:
-    """Check the seed of a search or a training.
-
-    Raises:
-        ConfigError: it is not a whole number from 0 to 255.
-    """
+    """Check the seed of a search or a training."""
     if not isinstance(seed, int | np.integer) or not 0 <= seed < NUM_SEARCH_SEEDS:
         raise ConfigError(f"seed is {seed!r}: give 0 to {NUM_SEARCH_SEEDS - 1}, as a whole number")
 
@@ -162,12 +154,7 @@ class Runs:
         self._deadline_ms = [deadlines_ms(s) for s in self.sequences]
 
     def cost(self, play_many: PlayMany) -> npt.NDArray[np.float64]:
-        """Run a policy, and return the objective of every run, float64[num_runs].
-
-        Raises:
-            PolicyError: the policy idles for ever.
-            ConfigError: the objective does not return one number for every run.
-        """
+        """Run a policy, and return the objective of every run, float64[num_runs]."""
         self.simulators.run(play_many)
         costs = [
             objective_cost(self.scenario.objective, self.finished_jobs(run))
@@ -192,13 +179,7 @@ class Runs:
 
 
 def search_seeds(seed: int, generation: int, count: int) -> list[int]:
-    """The seeds of the runs of one generation of a search, which no other generation uses.
-
-    Args:
-        seed: seed of the search, 0 to 255.
-        generation: number of the generation, from 0.
-        count: number of runs.
-    """
+    """The seeds of the runs of one generation of a search, which no other generation uses."""
     # Every seed of the search has 2^30 seeds for runs, so that searches share none.
     first = TUNING_SEED_START + ((seed & 0xFF) << 30) + (generation + 1) * count
     return list(range(first, first + count))

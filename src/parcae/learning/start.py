@@ -30,9 +30,6 @@ def start_rule(text: str, scenario: Scenario) -> Parameters:
     """Load the parameters of a rule of the scenario's world, or of the rule within a network.
 
     `text` is the name of a shipped policy, or the path of a checkpoint.
-
-    Raises:
-        PolicyError, FormatError, FileNotFoundError: there is no such rule.
     """
     checkpoint = _find(text, scenario)
     world = scenario.config.world
@@ -47,12 +44,7 @@ def start_rule(text: str, scenario: Scenario) -> Parameters:
 
 
 def start_deciding_rule(text: str, scenario: Scenario) -> Parameters:
-    """Load the parameters of a rule that decides, to correct or to imitate, in either world.
-
-    Raises:
-        PolicyError, FileNotFoundError: there is no such rule.
-        FormatError: it is a rule of the world of cores, which plans.
-    """
+    """Load the parameters of a rule that decides, to correct or to imitate, in either world."""
     checkpoint = _find(text, scenario)
     if checkpoint.kind in PLANNING_KINDS:
         raise FormatError(
@@ -77,18 +69,7 @@ def start_order_rule(text: str, scenario: Scenario) -> Parameters:
 def start_weights(
     text: str, network: str, scenario: Scenario, decima: DecimaSettings | None = None
 ) -> Weights:
-    """Load the weights of a network, without those of the rule within it.
-
-    Args:
-        text: name of a shipped policy, or path of a checkpoint.
-        network: kind of network that the checkpoint must be of.
-        scenario: gives the workload, the cluster and the arrivals.
-        decima: which parts Decima's network has that starts from the weights.
-
-    Raises:
-        PolicyError, FormatError, FileNotFoundError: there is no such network, it is of another
-            kind, or its inputs mean something else.
-    """
+    """Load the weights of a network, without those of the rule within it."""
     checkpoint = _find(text, scenario)
     if checkpoint.kind != network:
         raise FormatError(

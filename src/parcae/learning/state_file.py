@@ -25,14 +25,7 @@ _PROGRESS = frozenset({"iteration", "seconds", "best", "curve"})
 
 @dataclass(frozen=True)
 class TrainingState:
-    """All that a resumed training needs.
-
-    Args:
-        weights: the present weights.
-        best_weights: the best weights so far.
-        learner: what else the learner needs: arrays, and plain JSON.
-        progress: iterations, seconds and measurements so far, as plain JSON.
-    """
+    """All that a resumed training needs."""
 
     weights: Weights
     best_weights: Weights
@@ -40,16 +33,7 @@ class TrainingState:
     progress: Mapping[str, Any]
 
     def require_like(self, weights: Weights, learner: Mapping[str, Any], folder: Path) -> None:
-        """Check that a new learner of the training can continue from this state.
-
-        Args:
-            weights: the weights of the new learner.
-            learner: its state, which may have fewer entries than that of a learner that has begun.
-            folder: folder of the training, for the error message.
-
-        Raises:
-            FormatError: something is missing, or an array has another shape.
-        """
+        """Check that a new learner of the training can continue from this state."""
         parts = ((self.weights, weights), (self.best_weights, weights), (self.learner, learner))
         for saved, fresh in parts:
             for name, value in fresh.items():
@@ -61,17 +45,7 @@ class TrainingState:
 def write_state(
     state: TrainingState, identity: Mapping[str, Any], feature_version: int, folder: Path
 ) -> None:
-    """Write the state of a training into `folder`, atomically.
-
-    Args:
-        state: the state.
-        identity: the settings that must not change when the training is resumed.
-        feature_version: version of the features that the weights are learned with.
-        folder: folder of the training.
-
-    Raises:
-        OSError: the disk is full, or the folder cannot be written.
-    """
+    """Write the state of a training into `folder`, atomically."""
     arrays = {key: one for key, one in state.learner.items() if isinstance(one, np.ndarray)}
     numbers = {key: one for key, one in state.learner.items() if key not in arrays}
     parts = {"now": state.weights, "best": state.best_weights, "state": arrays}
@@ -84,17 +58,7 @@ def write_state(
 
 
 def read_state(identity: Mapping[str, Any], feature_version: int, folder: Path) -> TrainingState:
-    """Read the state of the training in `folder`.
-
-    Args:
-        identity: the settings of the training that is to be resumed.
-        feature_version: version of the features that its weights are learned with.
-        folder: folder of the training.
-
-    Raises:
-        FormatError: the file is damaged, or of another version.
-        ConfigError: the training in the folder has other settings, or there is none.
-    """
+    """Read the state of the training in `folder`."""
     path = folder / STATE_FILE
     if not path.exists():
         raise ConfigError(

@@ -66,16 +66,7 @@ def is_planned(scenario: Scenario) -> bool:
 def rule_policy(
     name: str, theta: npt.ArrayLike, scenario: Scenario
 ) -> RulePolicy | OrderRulePolicy:
-    """The rule of the scenario's world with these parameters.
-
-    Args:
-        name: name of the policy.
-        theta: parameters of the rule, float64[number of parameters in the scenario's world].
-        scenario: gives the world, the workload and the cluster.
-
-    Raises:
-        PolicyError: the number of parameters is wrong.
-    """
+    """The rule of the scenario's world with these parameters."""
     values = tuple(float(value) for value in np.asarray(theta, np.float64))
     if is_planned(scenario):
         return OrderRulePolicy(name, values, scenario.workload.mean_work_ms)
@@ -83,13 +74,7 @@ def rule_policy(
 
 
 def tuned_checkpoint(theta: npt.ArrayLike, scenario: Scenario, card: dict[str, Any]) -> Checkpoint:
-    """The tuned rule of the scenario's world as a checkpoint.
-
-    Args:
-        theta: parameters of the rule.
-        scenario: gives the world.
-        card: the model card, which is saved with the parameters.
-    """
+    """The tuned rule of the scenario's world as a checkpoint."""
     return (
         order_rule_checkpoint(theta, card) if is_planned(scenario) else rule_checkpoint(theta, card)
     )
@@ -98,11 +83,7 @@ def tuned_checkpoint(theta: npt.ArrayLike, scenario: Scenario, card: dict[str, A
 def _start_of(
     start: Parameters | None, scenarios: Sequence[Scenario]
 ) -> tuple[Parameters, npt.NDArray[np.int64]]:
-    """The parameters to start from, and the indices of those that are searched.
-
-    Raises:
-        ConfigError: the scenarios are of both worlds.
-    """
+    """The parameters to start from, and the indices of those that are searched."""
     if len({one.config.world for one in scenarios}) > 1:
         raise ConfigError(
             "one rule cannot serve both worlds: tune for --world cores and --world executors "
@@ -152,15 +133,7 @@ class _Measurement:
 
 
 class _RuleProblem:
-    """The mean ratio to fair sharing over all scenarios, of the parameters that are searched.
-
-    Args:
-        measurements: one per scenario.
-        first: all parameters of the rule; those that are not searched keep these values.
-        searched: int64[num_searched], indices of the parameters that are searched.
-        seed: seed of the search.
-        runs: runs of each candidate in each scenario.
-    """
+    """The mean ratio to fair sharing over all scenarios, of the parameters that are searched."""
 
     def __init__(
         self,

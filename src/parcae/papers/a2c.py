@@ -57,12 +57,7 @@ from parcae.rigid.swf import read_swf
 
 @dataclass(frozen=True)
 class LearnedA2c:
-    """A policy that was read or trained.
-
-    Args:
-        checkpoint: its checkpoint.
-        words: a note on its origin.
-    """
+    """A policy that was read or trained."""
 
     checkpoint: Checkpoint
     words: str
@@ -97,22 +92,7 @@ def learned_a2c(
     num_selection: int = 200,
     settings: Sequence[str] = (),
 ) -> LearnedA2c:
-    """A2cScheduler for a source: one of the given or shipped checkpoints, or newly trained.
-
-    Args:
-        request: the study's request; its policies come first.
-        source: the source of job sequences.
-        where: name of the setting, for notes and file names.
-        share_s: seconds of training.
-        architecture: the network's architecture, if it is trained.
-        num_selection: number of selection runs, if it is trained.
-        settings: changes of the recipe's settings, each "key=value", if it is trained.
-
-    Raises:
-        FormatError: a given checkpoint is damaged or of another kind.
-        FileNotFoundError: a given checkpoint does not exist.
-        KeyboardInterrupt: the user stopped the training, which stops the study.
-    """
+    """A2cScheduler for a source: one of the given or shipped checkpoints, or newly trained."""
     # Deviation: A2cScheduler 4.3 decides against pooling. The shipped policy of tables 1 and 2 has
     # it, because with it a training plays twice as many decisions in the same time.
     found = given_or_shipped(request, KIND, "A2cScheduler", partial(is_for, source))
@@ -187,21 +167,7 @@ def train_a2c(
     num_selection: int = 200,
     settings: Sequence[str] = (),
 ) -> TrainResult:
-    """Train A2cScheduler and write the checkpoint to the study's folder.
-
-    Args:
-        request: the study's request.
-        source: the source of job sequences.
-        where: name of the setting, for notes and file names.
-        share_s: seconds of training.
-        architecture: the network's architecture.
-        select_every: number of iterations between two selections.
-        num_selection: number of selection runs.
-        settings: changes of the recipe's settings, each "key=value".
-
-    Raises:
-        KeyboardInterrupt: the user stopped the training, which stops the study.
-    """
+    """Train A2cScheduler and write the checkpoint to the study's folder."""
     request.say(f"training A2cScheduler ({architecture.value}) at {where}, {share_s:.0f} s")
     settings = [f"architecture={architecture.value}", *settings]
     learner = A2cLearner(
@@ -241,14 +207,7 @@ _EVERY = 10
 
 @dataclass(frozen=True)
 class Curve:
-    """The progress of a training.
-
-    Args:
-        iterations: iteration of each measurement.
-        seconds: seconds of training until each measurement.
-        slowdowns: slowdown on the selection runs at each measurement.
-        first: slowdown of the first iteration.
-    """
+    """The progress of a training."""
 
     iterations: Sequence[float]
     seconds: Sequence[float]
@@ -293,14 +252,7 @@ def convergence(curve: Curve) -> int | None:
 
 @dataclass(frozen=True)
 class _Trained:
-    """The training of one architecture.
-
-    Args:
-        curve: its progress.
-        played: runs of its best policy on other sequences.
-        speed: decisions per second of the training.
-        size: number of parameters.
-    """
+    """The training of one architecture."""
 
     curve: Curve
     played: Played
@@ -470,13 +422,7 @@ PUBLISHED_LOG = {
 
 @dataclass(frozen=True)
 class Measured:
-    """What every policy did on the job sequences.
-
-    Args:
-        values: the three metrics of every sequence by policy, float64[3, num_sequences].
-        num_unfinished: unfinished jobs by policy.
-        names: the policies' own names, with their parameters, by policy.
-    """
+    """What every policy did on the job sequences."""
 
     values: Mapping[str, FloatArray]
     num_unfinished: Mapping[str, int]
@@ -650,13 +596,7 @@ def unfinished_notes(measured: Mapping[str, Measured]) -> list[str]:
 def rows_of(
     place: str, measured: Measured, published: Mapping[str, tuple[float, float, float]]
 ) -> list[list[str]]:
-    """The table's rows for one setting.
-
-    Args:
-        place: name of the setting.
-        measured: the results.
-        published: the paper's values by policy.
-    """
+    """The table's rows for one setting."""
     rows = []
     for label in measured.values:
         entry = [
@@ -671,13 +611,7 @@ def rows_of(
 def orderings(
     place: str, measured: Measured, published: Mapping[str, tuple[float, float, float]]
 ) -> list[str]:
-    """Notes, one per metric, on the pairs of policies whose order in the paper also holds here.
-
-    Args:
-        place: name of the setting.
-        measured: the results.
-        published: the paper's values by policy.
-    """
+    """Notes, one per metric, on the pairs of policies whose order in the paper also holds here."""
     notes = []
     for row, metric in enumerate(METRICS):
         agree: list[str] = []
@@ -701,13 +635,7 @@ def orderings(
 def slowdown_findings(
     place: str, measured: Measured, published: Mapping[str, tuple[float, float, float]]
 ) -> list[Finding]:
-    """Of every two policies that differ in the paper: the one with the smaller slowdown there.
-
-    Args:
-        place: name of the setting.
-        measured: the results.
-        published: the paper's values by policy.
-    """
+    """Of every two policies that differ in the paper: the one with the smaller slowdown there."""
     findings = []
     for pair in itertools.combinations(published, 2):
         better, worse = sorted(pair, key=lambda one: published[one][0])
@@ -742,21 +670,7 @@ def draw_slowdowns(measured: Mapping[str, Measured], figure: Any) -> None:
 
 @dataclass(frozen=True)
 class LogSetting:
-    """How a log is converted to a packing world.
-
-    Args:
-        num_jobs: number of jobs in a piece for evaluation.
-        train_jobs: number of jobs in a piece for training.
-        processors: number of processors of the cluster; None for the log's number.
-        num_units: number of units of the resource; see `to_steps`.
-        backlog: size of the backlog.
-        architecture: the network's architecture.
-        actor_rate: the actor's learning rate under the recipe "fast".
-        quick: largest number of pieces that are evaluated.
-        full: largest number of pieces that are evaluated with --full.
-        step_s: length of a time step in seconds.
-        horizon: number of time steps that a cluster's schedule covers.
-    """
+    """How a log is converted to a packing world."""
 
     num_jobs: int
     train_jobs: int
@@ -838,9 +752,6 @@ SETTINGS: Mapping[str, LogSetting] = {
 def table4(request: PackingRequest) -> StudyResult:
     """Evaluation on a log's second half; training and tuning use its first half.
 
-    Raises:
-        ConfigError: the request has no log.
-
     Source: A2cScheduler, Table 4.
     """
     log = _log_of(request)
@@ -899,11 +810,6 @@ def table4(request: PackingRequest) -> StudyResult:
 
 
 def _log_of(request: PackingRequest) -> Path:
-    """The request's log.
-
-    Raises:
-        ConfigError: it has none.
-    """
     if request.log is None:
         raise ConfigError(
             "a2c-table4 needs a log of a batch cluster: give --workload LOG.swf. The paper's log "
@@ -916,15 +822,7 @@ def _log_of(request: PackingRequest) -> Path:
 def _measure(
     request: PackingRequest, name: str, first: SteppedJobs, second: SteppedJobs, learned: LearnedA2c
 ) -> Measured:
-    """Run all policies on pieces of the log's second half.
-
-    Args:
-        request: the study's request.
-        name: name of the setting.
-        first: the log's first half; Tetris is tuned on it, like the learned policy.
-        second: the log's second half.
-        learned: the learned policy.
-    """
+    """Run all policies on pieces of the log's second half."""
     setting = SETTINGS[name]
     source = setting.source(second, setting.num_jobs)
     num_runs = request.runs(setting.quick, setting.full)

@@ -27,13 +27,7 @@ _BATCH_JOBS = 20
 
 @dataclass(frozen=True)
 class Ablation:
-    """Decima without one of its parts.
-
-    Args:
-        label: name of the variant in tables.
-        variant: the parts of the network, and its training.
-        is_on_batches: whether the variant is trained on batches.
-    """
+    """Decima without one of its parts."""
 
     label: str
     variant: DecimaVariant = field(default_factory=DecimaVariant)
@@ -177,7 +171,6 @@ def num_parameters(learned: Learned) -> int:
 
 
 def _encoding_row(label: str, policy: Learned, curve: Curve) -> list[str]:
-    """The row of one encoding."""
     # The last ratio shows whether the training still improved after its best checkpoint. A training
     # that diverged before its first measurement has none.
     last = f"{curve.ratio[-1]:.3f}" if curve.ratio else "-"

@@ -176,11 +176,7 @@ def training_minutes(name: str, is_full: bool) -> float:
 
 
 def find_study(name: str) -> Study | PackingStudy:
-    """The study with a name.
-
-    Raises:
-        ConfigError: there is no such study; the message suggests one.
-    """
+    """The study with a name."""
     known: dict[str, Study | PackingStudy] = {**STUDIES, **PACKING_STUDIES}
     if name in known:
         return known[name]
@@ -213,18 +209,6 @@ def reproduce(
     """Run a study and write its table, picture and numbers into the request's folder.
 
     Trained policies are written to the subfolder NAME-policies.
-
-    Args:
-        name: the study's name.
-        request: a `PackingRequest` for packing studies, a `StudyRequest` for all others.
-        command: the command line, for the result's page.
-
-    Raises:
-        ConfigError: the study is unknown, or its settings are invalid; or it trains, and the seed
-            is none from 0 to 255.
-        PolicyError: a policy is unknown or does not fit.
-        WorkloadError: the workload does not fit the study.
-        OSError: the folder cannot be written.
 
     Example: `reproduce("decima-fig16", request)` writes decima-fig16.md, .png and .json.
     """

@@ -20,12 +20,7 @@ from parcae.workloads.import_report import counted
 
 @dataclass(frozen=True)
 class Contender:
-    """A policy and its label in a study.
-
-    Args:
-        label: the name in tables and pictures.
-        name: the name in the catalogue, or the path of a checkpoint.
-    """
+    """A policy and its label in a study."""
 
     label: str
     name: str
@@ -53,13 +48,7 @@ def named(*names: str) -> list[Contender]:
 
 @dataclass(frozen=True)
 class Contest:
-    """The result of a comparison, by label.
-
-    Args:
-        scenario: the setting.
-        labels: by policy name, its label.
-        comparison: the comparison.
-    """
+    """The result of a comparison, by label."""
 
     scenario: Scenario
     labels: Mapping[str, str]
@@ -150,14 +139,7 @@ class Contest:
 def contest(
     request: StudyRequest, scenario: Scenario, contenders: Sequence[Contender], num_runs: int
 ) -> Contest:
-    """Run all contenders on the same evaluation seeds.
-
-    Args:
-        request: the study's request: first seed and number of processes.
-        scenario: the setting.
-        contenders: the policies; ratios are relative to the first.
-        num_runs: number of seeds.
-    """
+    """Run all contenders on the same evaluation seeds."""
     labels = labels_of(contenders)
     request.say(f"comparing {', '.join(labels.values())} on {num_runs} runs")
     comparison = compare(
@@ -182,13 +164,5 @@ def less(
     most: float = 1.0,
     paper: float | None = None,
 ) -> Finding:
-    """A finding about the average JCT of two policies on the same runs.
-
-    Args:
-        claim: the paper's finding: the first has the smaller average JCT.
-        first: the results of the policy that the paper found better.
-        second: the results of the other policy.
-        most: see `Finding`.
-        paper: see `Finding`.
-    """
+    """A finding about the average JCT of two policies on the same runs."""
     return Finding(claim, ratio_estimate(averages_s(first), averages_s(second)), most, paper)

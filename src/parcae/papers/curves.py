@@ -35,14 +35,7 @@ _SHARES = {"rule": 0.08, "parcae": 0.17, "imitation": 0.2, "alone": 0.2, "2019":
 
 @dataclass
 class Curve:
-    """The progress of a training, by checkpoint.
-
-    Args:
-        iterations: iteration of each checkpoint.
-        seconds: seconds until each checkpoint, including `offset_s`.
-        ratio: objective / that of fair sharing on the selection runs.
-        offset_s: seconds of earlier trainings that this one builds on.
-    """
+    """The progress of a training, by checkpoint."""
 
     iterations: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)

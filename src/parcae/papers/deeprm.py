@@ -56,14 +56,7 @@ _LARGE = 10
 
 @dataclass(frozen=True, eq=False)
 class Withholding:
-    """How often a policy let time pass although a job in its job slots could have started.
-
-    Args:
-        num_steps: number of time steps.
-        num_waiting: steps with a job in the job slots when time passed.
-        num_withheld: steps with a job that could have started when time passed.
-        durations: durations of the jobs that could have started, once for each step.
-    """
+    """How often a policy let time pass although a job in its job slots could have started."""
 
     num_steps: int
     num_waiting: int
@@ -102,10 +95,8 @@ def _waiting_jobs(views: View, row: int) -> Any:
 
 
 def slowdowns_by_size(outcomes: Sequence[Outcome]) -> tuple[FloatArray, FloatArray]:
-    """Mean slowdown of the small and of the large jobs of every sequence.
-
-    Returns:
-        Two arrays float64[num_sequences]; NaN if a sequence has no such job.
+    """Mean slowdown of the small and of the large jobs of every sequence. Returns two arrays
+    float64[num_sequences]; NaN if a sequence has no such job.
     """
 
     def mean(outcome: Outcome, is_chosen: npt.NDArray[np.bool_]) -> float:
@@ -236,13 +227,7 @@ _RATE_130 = 0.7
 
 @dataclass(frozen=True)
 class _Load:
-    """The results at one load.
-
-    Args:
-        learned: the policy that was trained for this load.
-        knob: name of the Tetris* that was tuned for it.
-        played: the runs of every policy.
-    """
+    """The results at one load."""
 
     learned: LearnedPacking
     knob: str

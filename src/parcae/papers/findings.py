@@ -24,14 +24,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence of a paper that says that one quantity is smaller than another.
-
-    Args:
-        claim: the sentence.
-        ratio: the first quantity / the second, in the results.
-        most: the ratio below which the sentence holds; above 1 where it allows some loss.
-        paper: the ratio of the paper's numbers; None where it gives none.
-    """
+    """A sentence of a paper that says that one quantity is smaller than another."""
 
     claim: str
     ratio: Estimate
@@ -90,17 +83,9 @@ class Finding:
 
 
 def over_trainings(findings: Sequence[Finding], *, are_on_same_jobs: bool = False) -> Finding:
-    """One finding over several trainings, with the interval over them.
-
-    Args:
-        findings: the finding in every training, at least one.
-        are_on_same_jobs: whether the trainings were compared on nearly the same runs. What their
-            own intervals are about (which runs these are) then is no part of how the trainings
-            differ, and is added to the interval. Else each training has other evaluation runs.
-
-    Returns:
-        The finding with the geometric mean of the ratios; the interval is Student's t on their
-        logarithms. With one training, or a ratio that is unknown, the interval is unknown.
+    """One finding over several trainings, with the interval over them. Returns the finding with the
+    geometric mean of the ratios; the interval is Student's t on their logarithms. With one
+    training, or a ratio that is unknown, the interval is unknown.
     """
     first = findings[0]
     ratios = np.array([finding.ratio.mean for finding in findings])

@@ -114,13 +114,7 @@ def real_scenario(request: StudyRequest, busy: float | None = None) -> Scenario:
 def mixed_scenario(
     request: StudyRequest, busy: float | None = None, alpha: float = 0.5
 ) -> Scenario:
-    """A mix of two data sets on the cluster of the real-world data set.
-
-    Args:
-        request: the study's request.
-        busy: share of the executors that arrivals keep busy; default 75%.
-        alpha: probability of a job from the synthetic data set.
-    """
+    """A mix of two data sets on the cluster of the real-world data set."""
     real = real_scenario(request, busy)
     return at_busy(replace(real, workload=mixed(request.workload, alpha)), busy or _BUSY)
 
@@ -143,7 +137,6 @@ def at_busy(scenario: Scenario, busy: float) -> Scenario:
 def _train_agent(
     request: StudyRequest, scenario: Scenario, label: str, kind: str, share_s: float
 ) -> Learned:
-    """Train one agent on one kind of jobs, for `share_s` seconds."""
     # The load grows during training, as in the paper.
     changes = {"early_gap": _EARLY_GAP}
     name = f"{label} {kind}"
@@ -153,18 +146,7 @@ def _train_agent(
 
 
 def require_agents(request: StudyRequest, kinds: Collection[str], labels: Collection[str]) -> None:
-    """Check that every policy of the request is an agent of the study, before any is trained.
-
-    Args:
-        request: the study's request.
-        kinds: names of the study's data sets.
-        labels: labels of its agents; keys of AGENTS.
-
-    Raises:
-        ConfigError: one is not, or two are the same agent; the file name of a checkpoint says whose
-            it is.
-        FormatError, FileNotFoundError: a checkpoint cannot be read.
-    """
+    """Check that every policy of the request is an agent of the study, before any is trained."""
     names = [checkpoint_path(request, f"{label} {kind}").name for kind in kinds for label in labels]
     first: dict[str, str] = {}
     for text in request.policies:
@@ -185,20 +167,11 @@ def require_agents(request: StudyRequest, kinds: Collection[str], labels: Collec
 def train_agents(
     request: StudyRequest, scenario: Scenario, kind: str, labels: Sequence[str], share_s: float
 ) -> tuple[list[Contender], list[str]]:
-    """Train the agents, each for the same time, or take them from the request's policies.
+    """Train the agents, each for the same time, or take them from the request's policies. Returns
+    the agents, and a note on the origin of each.
 
     A checkpoint that an earlier run of the study wrote is used again if it is among the request's
     policies; its file name says which agent and data set it belongs to.
-
-    Args:
-        request: the study's request.
-        scenario: the setting.
-        kind: name of the data set.
-        labels: labels of the agents; keys of AGENTS.
-        share_s: seconds of training per agent.
-
-    Returns:
-        The agents, and a note on the origin of each.
     """
     known = {Path(text).name: text for text in request.policies}
     contenders = list[Contender]()

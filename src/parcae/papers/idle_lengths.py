@@ -67,13 +67,7 @@ _PAIRS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Slot:
-    """An idle slot when it began or when its length was decided again.
-
-    Args:
-        job: position of the job in the sequence.
-        length_s: duration of its stage on one executor, in seconds.
-        slot_s: length of the slot from that time on, in seconds.
-    """
+    """An idle slot when it began or when its length was decided again."""
 
     job: int
     length_s: float
@@ -83,14 +77,7 @@ class Slot:
 def slots_of(
     sequence: JobSequence, policy: Policy, config: SimulationConfig, seed: int
 ) -> list[Slot]:
-    """Simulate one run and list the idle slots that a policy inserts.
-
-    Args:
-        sequence: the jobs.
-        policy: the policy.
-        config: the cluster.
-        seed: seed of the task durations.
-    """
+    """Simulate one run and list the idle slots that a policy inserts."""
     simulator = Simulator(sequence, config, seed)
     slots = list[Slot]()
     simulator.start()
@@ -142,13 +129,7 @@ def pairs() -> Pairs:
 
 
 def first_slot_s(policy: Policy, scenario: Scenario, job: int) -> float:
-    """The idle slot in seconds that a policy inserts before the first of two jobs.
-
-    Args:
-        policy: the policy.
-        scenario: the setting.
-        job: position of the first job in the workload.
-    """
+    """The idle slot in seconds that a policy inserts before the first of two jobs."""
     # The second job arrives late enough not to matter.
     sequence = JobSequence(
         scenario.workload, np.array([job, 0]), np.array([0, 10 * round(max(_FIRST_S)) * MS_PER_S])
@@ -215,11 +196,8 @@ def bins_of(workload: Workload, sequence: JobSequence) -> list[npt.NDArray[np.in
 def shares_by_length(
     outcome: Contest, seeds: range
 ) -> tuple[list[float], dict[str, list[Estimate]]]:
-    """Machines per job by bin.
-
-    Returns:
-        The mean work of each bin in seconds; and by policy the machines per job in each bin, with
-        intervals over the runs that have such jobs.
+    """Machines per job by bin. Returns the mean work of each bin in seconds; and by policy the
+    machines per job in each bin, with intervals over the runs that have such jobs.
     """
     runs = [(outcome.scenario.sequence(seed), outcome.traces(seed, record=False)) for seed in seeds]
     bins = [bins_of(outcome.scenario.workload, sequence) for sequence, _ in runs]

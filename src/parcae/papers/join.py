@@ -99,13 +99,7 @@ class Scripted:
 
 @dataclass(frozen=True)
 class BestSchedule:
-    """The best schedule of the search.
-
-    Args:
-        decisions: its decisions.
-        makespan_ms: its makespan.
-        num_schedules: number of complete schedules that were tried.
-    """
+    """The best schedule of the search."""
 
     decisions: tuple[Decision, ...]
     makespan_ms: int
@@ -135,14 +129,6 @@ def best_schedule(
     The first schedules tried differ least from "all executors to the first stage". The search ends
     when a schedule reaches a lower bound on the makespan, which proves that it is the best, or when
     all schedules were tried.
-
-    Args:
-        sequence: the jobs.
-        config: the cluster.
-        max_schedules: largest number of schedules to try.
-
-    Raises:
-        ConfigError: the search tried `max_schedules` schedules and none reached the bound.
     """
     # A schedule that reaches this bound is optimal.
     bound = lower_bounds(sequence, config.total_executors).makespan_ms
@@ -170,10 +156,8 @@ def best_schedule(
 def _completed(
     prefix: tuple[Decision, ...], sequence: JobSequence, config: SimulationConfig
 ) -> tuple[tuple[Decision, ...], int, list[tuple[Decision, ...]]]:
-    """Go on from a prefix with the first choice every time.
-
-    Returns:
-        the whole schedule, its makespan in ms, and the prefixes that end with another choice.
+    """Go on from a prefix with the first choice every time. Returns the whole schedule, its
+    makespan in ms, and the prefixes that end with another choice.
     """
     simulator = Simulator(sequence, config, 0)
     simulator.start()

@@ -30,12 +30,7 @@ _WARM_UP = 5
 
 @dataclass(frozen=True)
 class Latencies:
-    """The measurements of one run.
-
-    Args:
-        decision_ms: wall time of every decision.
-        interval_ms: simulated time between consecutive scheduling events.
-    """
+    """The measurements of one run."""
 
     decision_ms: FloatArray
     interval_ms: FloatArray
@@ -47,12 +42,6 @@ def measure_latencies(
     """Step one run and time the policy's decisions.
 
     Scheduling events are the simulated times at which the policy has to decide.
-
-    Args:
-        sequence: the jobs.
-        policy: the policy.
-        config: the cluster.
-        seed: seed of the task durations.
     """
     simulator = Simulator(sequence, config, seed)
     simulator.start()

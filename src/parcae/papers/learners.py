@@ -50,18 +50,7 @@ _SHORT_TUNING: dict[str, Any] = {"runs_per_generation": 16, "num_selection": 32}
 
 @dataclass(frozen=True)
 class Learned:
-    """A policy that a study trained.
-
-    Args:
-        label: name in tables.
-        path: its checkpoint.
-        ratio_to_fair: its objective / that of fair sharing on the selection runs.
-        iterations: iterations of the training, or generations of the search.
-        decisions: decisions of the training, or runs of the search.
-        seconds: wall-clock time of the training.
-        words: a note on the training.
-        weights: its weights.
-    """
+    """A policy that a study trained."""
 
     label: str
     path: Path
@@ -85,24 +74,14 @@ class Learned:
 
 @dataclass(frozen=True)
 class DecimaVariant:
-    """Which parts Decima's network has, and how it is trained.
-
-    Args:
-        settings: settings of the network; those that are not set are the request's.
-        recipe: training recipe; None for the request's.
-        changes: changed settings of the recipe.
-    """
+    """Which parts Decima's network has, and how it is trained."""
 
     settings: DecimaSettings = field(default_factory=DecimaSettings)
     recipe: Recipe | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def settings_for(self, request: StudyRequest) -> DecimaSettings:
-        """The settings of the network in a study: those of the request, with the variant's.
-
-        Raises:
-            pydantic.ValidationError: they cannot be combined.
-        """
+        """The settings of the network in a study: those of the request, with the variant's."""
         changes = self.settings.model_dump(exclude_unset=True)
         return DecimaSettings.model_validate({**request.decima.model_dump(), **changes})
 
@@ -118,15 +97,7 @@ def short_config(
     network: str = "decima",
     decima: DecimaSettings | None = None,
 ) -> TrainConfig:
-    """The training settings of a recipe, reduced for short trainings.
-
-    Args:
-        recipe: the recipe.
-        scenario: the scenario.
-        share_s: seconds of training.
-        network: "decima" or "parcae".
-        decima: features and parts of Decima's network; None: the paper's.
-    """
+    """The training settings of a recipe, reduced for short trainings."""
     config = recipe_config(recipe, scenario, network, decima)
     # Long trainings use the recipe unchanged.
     if share_s >= _SHORT_S:
@@ -145,22 +116,7 @@ def train_decima(
     teacher: Learned | None = None,
     progress: Callable[[Iteration], None] | None = None,
 ) -> Learned:
-    """Train Decima's network for a scenario and write the checkpoint to the study's folder.
-
-    Args:
-        request: the study's request.
-        scenario: the scenario.
-        label: the policy's label; the file is named after it.
-        share_s: seconds of training.
-        variant: which parts the network has, and how it is trained.
-        weights: weights to start from.
-        teacher: the rule to imitate first; None for the shipped one.
-        progress: called after each iteration.
-
-    Raises:
-        ConfigError: the workload does not allow training.
-        KeyboardInterrupt: the user stopped the training, which stops the study.
-    """
+    """Train Decima's network for a scenario and write the checkpoint to the study's folder."""
     from parcae.decima.learning.recipes import TrainRequest
     from parcae.learning.start import start_rule
 
@@ -220,16 +176,7 @@ def train_parcae(
     *,
     progress: Callable[[Iteration], None] | None = None,
 ) -> Learned:
-    """Train the network "parcae", which corrects a rule, from new weights.
-
-    Args:
-        request: the study's request.
-        scenario: the scenario.
-        label: the policy's label; the file is named after it.
-        share_s: seconds of training.
-        rule: the rule to correct.
-        progress: called after each iteration.
-    """
+    """Train the network "parcae", which corrects a rule, from new weights."""
     from parcae.decima.learning.recipes import TrainRequest
 
     config = short_config(Recipe.FAST, scenario, share_s, "parcae")
@@ -285,16 +232,7 @@ def tune(
     progress: Callable[[Tuning], None] | None = None,
     start: Learned | None = None,
 ) -> Learned:
-    """Tune the parametric rule for a scenario by CMA-ES.
-
-    Args:
-        request: the study's request.
-        scenario: the scenario.
-        label: the policy's label; the file is named after it.
-        share_s: seconds of tuning.
-        progress: called after each generation that is measured.
-        start: the rule to start from; None for the usual start.
-    """
+    """Tune the parametric rule for a scenario by CMA-ES."""
     from parcae.learning.tune import tune_rule
 
     require_durations(scenario.workload)
@@ -340,22 +278,11 @@ def learned_contenders(
     scenario: Scenario,
     kinds: tuple[str, ...] = ("decima", "parcae", "tuned"),
 ) -> tuple[list[Contender], list[str]]:
-    """Learned policies for a scenario, and a note on each.
+    """Learned policies for a scenario, and a note on each. Returns the policies, and the notes.
 
     The policies of the request are taken if there are any, otherwise the shipped ones, "decima"
     with the paper's features. If the request wants new ones, or none are shipped, they are trained
     within the budget: "parcae" over the rule "tuned", and not without it.
-
-    Args:
-        request: the study's request.
-        scenario: the scenario.
-        kinds: the kinds of policies.
-
-    Returns:
-        The policies, and the notes.
-
-    Raises:
-        ConfigError: `kinds` is empty.
     """
     if not kinds:
         raise ConfigError("a study of learned policies needs at least one kind of policy")

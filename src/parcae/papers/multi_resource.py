@@ -67,14 +67,7 @@ _KINDS = 3
 
 @dataclass(frozen=True)
 class World:
-    """A workload on executors of several classes.
-
-    Args:
-        name: name in tables, e.g. "TPC-H".
-        test: the setting in which policies are compared.
-        train: the setting in which learned policies are trained.
-        notes: notes on both.
-    """
+    """A workload on executors of several classes."""
 
     name: str
     test: Scenario
@@ -92,13 +85,7 @@ class World:
 
 @dataclass(frozen=True)
 class Lineup:
-    """The policies that are compared in a world.
-
-    Args:
-        contenders: all policies.
-        notes: notes on their origin.
-        learned: the policies that were trained for this world.
-    """
+    """The policies that are compared in a world."""
 
     contenders: Sequence[Contender]
     notes: Sequence[str]
@@ -119,11 +106,6 @@ def in_classes(config: SimulationConfig, num_executors: int) -> SimulationConfig
 
 def usable_arrivals(arrivals: str, workload: Workload, config: SimulationConfig) -> str:
     """Convert a load relative to what the classes can serve into a load relative to all executors.
-
-    Args:
-        arrivals: the arrivals; only "load" and "trace" arrivals are changed.
-        workload: the jobs.
-        config: the cluster.
 
     Example: if the classes can serve a load of at most 0.75, "load:0.8" becomes "load:0.6000".
     """
@@ -209,17 +191,7 @@ def heuristics(
     request: StudyRequest, world: World, names: Sequence[str] = BASELINES
 ) -> tuple[list[Contender], list[str]]:
     """Make the heuristics; `:tuned` ones get the best values of a sweep on the test workload.
-
-    Args:
-        request: the study's request.
-        world: the world.
-        names: names of the heuristics.
-
-    Returns:
-        The heuristics, and a note on each sweep.
-
-    Raises:
-        FormatError: the file of earlier sweeps is damaged or is not such a file.
+    Returns the heuristics, and a note on each sweep.
     """
     contenders = list[Contender]()
     notes = list[str]()
@@ -281,16 +253,6 @@ def gather(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> 
     """The heuristics and the learned policies of a world.
 
     Learned policies are those of the request; without any, they are trained here.
-
-    Args:
-        request: the study's request.
-        world: the world.
-        all_worlds: all worlds of the study; they share the training budget.
-
-    Raises:
-        ConfigError: a world has too few jobs for its runs.
-        PolicyError: a policy of the request is unknown.
-            Both are raised before the first world's sweeps and trainings.
     """
     for each in all_worlds:
         test = each.test
@@ -317,13 +279,7 @@ def gather(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> 
 
 
 def asked_for(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> list[str]:
-    """The request's policies without checkpoints for another workload of the study.
-
-    Args:
-        request: the study's request.
-        world: the world to choose policies for.
-        all_worlds: all worlds of the study.
-    """
+    """The request's policies without checkpoints for another workload of the study."""
     # Checkpoints for an unknown workload stay: the user asked for them.
     others = {other.train.workload.name for other in all_worlds} - {world.train.workload.name}
     return [text for text in request.policies if _made_for(text, world) not in others]
@@ -343,11 +299,6 @@ def make_learned(request: StudyRequest, world: World, share_s: float) -> list[Le
 
     They are the tuned rule, the network parcae that corrects it, and Decima's network with its
     class head, which first imitates the rule.
-
-    Args:
-        request: the study's request.
-        world: the world.
-        share_s: seconds of training for each policy.
     """
     rule = tune(request, world.train, f"tuned ({world.name})", share_s)
     parcae = train_parcae(request, world.train, f"parcae ({world.name})", share_s, rule)
@@ -362,16 +313,8 @@ def make_learned(request: StudyRequest, world: World, share_s: float) -> list[Le
 def recorded_runs(
     request: StudyRequest, world: World, contenders: Sequence[Contender], num_runs: int
 ) -> Iterator[tuple[JobSequence, dict[str, Trace]]]:
-    """Run all policies on one evaluation seed after another, with recorded tasks.
-
-    Args:
-        request: the study's request.
-        world: the world.
-        contenders: the policies.
-        num_runs: number of seeds.
-
-    Returns:
-        For every seed, the jobs and the trace of every policy by label.
+    """Run all policies on one evaluation seed after another, with recorded tasks. Returns for every
+    seed, the jobs and the trace of every policy by label.
     """
     scenario = world.test
     labels = labels_of(contenders)

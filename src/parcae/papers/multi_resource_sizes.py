@@ -41,13 +41,7 @@ _ALL = "all"
 
 @dataclass(frozen=True)
 class Profile:
-    """Means by size of the jobs, for every run of one policy.
-
-    Args:
-        jct_ms: float64[num_runs, num_bins], average JCT; NaN if a run has no job of that size.
-        executors: float64[num_runs, num_bins, num_classes + 1], number of different executors that
-            worked for a job, for each class and for all classes together (last column).
-    """
+    """Means by size of the jobs, for every run of one policy."""
 
     jct_ms: FloatArray
     executors: FloatArray
@@ -80,14 +74,7 @@ def mean_by_bin(values: npt.ArrayLike, bins: npt.NDArray[np.int64]) -> FloatArra
 def profiles(
     request: StudyRequest, world: World, lineup: Lineup, num_runs: int
 ) -> dict[str, Profile]:
-    """Run all policies and compute the profile of each.
-
-    Args:
-        request: the study's request.
-        world: the world.
-        lineup: the policies.
-        num_runs: number of runs.
-    """
+    """Run all policies and compute the profile of each."""
     edges_ms = bin_edges_ms(world.test.workload)
     jct: dict[str, list[FloatArray]] = {}
     used: dict[str, list[FloatArray]] = {}

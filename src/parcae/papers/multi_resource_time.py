@@ -43,13 +43,6 @@ class Series:
     """One policy's run over time.
 
     Intervals have equal length and end at the last completion of the slowest policy.
-
-    Args:
-        time_s: start of each interval.
-        jobs: average number of jobs in the system in each interval.
-        executors: average number of busy executors per job in the system, in each interval.
-        done_s: float64[num_jobs], time of completion of each job.
-        jct_s: float64[num_jobs], JCT of each job.
     """
 
     time_s: FloatArray

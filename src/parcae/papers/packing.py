@@ -76,12 +76,7 @@ class Played:
 
 
 def unfinished_note(counts: Mapping[str, int], all_finished: str) -> str:
-    """A note on jobs that never started or were lost.
-
-    Args:
-        counts: number of such jobs by policy, or by setting and policy.
-        all_finished: the note if there are none.
-    """
+    """A note on jobs that never started or were lost."""
     lost = ", ".join(f"{label} {count}" for label, count in counts.items() if count)
     if not lost:
         return all_finished
@@ -127,13 +122,7 @@ def stage_of(request: PackingRequest, rate: float) -> Stage:
 def tuned_tetris(
     source: PackingSource, cost: Cost, num_threads: int | None = None
 ) -> HandMadePolicy:
-    """Tetris* with the knob that is best on tuning sequences.
-
-    Args:
-        source: source of the tuning sequences.
-        cost: the cost to minimise.
-        num_threads: number of threads that simulate; None for the default.
-    """
+    """Tetris* with the knob that is best on tuning sequences."""
     tuned = tune_knob(source, cost, num_threads=num_threads).policy
     return HandMadePolicy(f"tetris* ({tuned.params[0]:g})", PackingKind.TETRIS, tuned.params)
 
@@ -141,13 +130,7 @@ def tuned_tetris(
 def heuristics(
     source: PackingSource, cost: Cost = Cost.SLOWDOWN, num_threads: int | None = None
 ) -> dict[str, HandMadePolicy]:
-    """The paper's heuristics, and uniformly random actions, by name.
-
-    Args:
-        source: source of the sequences for tuning Tetris*.
-        cost: the cost to minimise.
-        num_threads: number of threads that simulate; None for the default.
-    """
+    """The paper's heuristics, and uniformly random actions, by name."""
     return {
         "tetris*": tuned_tetris(source, cost, num_threads),
         "sjf": HandMadePolicy("sjf", PackingKind.SJF),
@@ -162,17 +145,6 @@ def given_or_shipped(
     """The fitting checkpoint of the request, or else of the package; None if none fits.
 
     Those of the package are left out if the request wants new ones.
-
-    Args:
-        request: the study's request.
-        kind: kind of the checkpoint.
-        paper: name of the paper's policy, for error messages.
-        is_for: whether a checkpoint was trained for the study's setting.
-
-    Raises:
-        ConfigError: several given checkpoints fit.
-        FormatError: a given checkpoint is damaged or of another kind.
-        FileNotFoundError: a given checkpoint does not exist.
     """
     given = _fitting(map(Path, request.policies), kind, paper, is_for)
     if len(given) > 1:
@@ -210,18 +182,7 @@ def require_fitting(
     paper: str,
     are_for: Sequence[Callable[[Checkpoint], bool]],
 ) -> None:
-    """Check that a study uses one of the request's checkpoints, if there are any.
-
-    Args:
-        request: the study's request.
-        kind: kind of the checkpoints.
-        paper: name of the paper's policy, for error messages.
-        are_for: for each of the study's settings, whether a checkpoint was trained for it.
-
-    Raises:
-        ConfigError: it uses none.
-        FormatError, FileNotFoundError: as `given_or_shipped`.
-    """
+    """Check that a study uses one of the request's checkpoints, if there are any."""
     given = [_read_of_kind(path, kind, paper) for path in map(Path, request.policies)]
     if given and not any(is_for(checkpoint) for checkpoint in given for is_for in are_for):
         raise ConfigError(
@@ -231,11 +192,7 @@ def require_fitting(
 
 
 def keep_trained(request: PackingRequest, result: TrainResult, name: str) -> None:
-    """Write the checkpoint of a training to the study's folder.
-
-    Raises:
-        KeyboardInterrupt: the user stopped the training, which stops the study.
-    """
+    """Write the checkpoint of a training to the study's folder."""
     # An interrupted training would make the whole study worthless.
     if result.ending == "interrupted":
         raise KeyboardInterrupt
@@ -245,13 +202,7 @@ def keep_trained(request: PackingRequest, result: TrainResult, name: str) -> Non
 
 @dataclass(frozen=True)
 class LearnedPacking:
-    """A policy that was read or trained.
-
-    Args:
-        policy: the policy.
-        words: a note on its origin.
-        card: its model card.
-    """
+    """A policy that was read or trained."""
 
     policy: DeepRMPolicy
     words: str
@@ -289,19 +240,7 @@ def require_fitting_deeprm(
 def learned_deeprm(
     request: PackingRequest, rate: float, cost: Cost, share_s: float
 ) -> LearnedPacking:
-    """DeepRM for a rate and an objective: a given or shipped checkpoint, or newly trained.
-
-    Args:
-        request: the study's request; its policies come first.
-        rate: arrival rate.
-        cost: the objective.
-        share_s: seconds of training.
-
-    Raises:
-        FormatError: a given checkpoint is damaged or of another kind.
-        FileNotFoundError: a given checkpoint does not exist.
-        KeyboardInterrupt: the user stopped the training, which stops the study.
-    """
+    """DeepRM for a rate and an objective: a given or shipped checkpoint, or newly trained."""
     found = given_or_shipped(request, KIND, "DeepRM", partial(_is_for, rate, cost))
     if found is not None:
         path, checkpoint = found
@@ -333,21 +272,7 @@ def train_deeprm(
     progress: Callable[[Iteration, Callable[[], DeepRMPolicy]], None] | None = None,
     select_every: int = 10,
 ) -> LearnedPacking:
-    """Train DeepRM and write the checkpoint to the study's folder.
-
-    Args:
-        request: the study's request.
-        rate: arrival rate.
-        cost: the objective.
-        share_s: seconds of training; it ends after 1,000 iterations if these take less time.
-        recipe: the training recipe; None for the request's.
-        progress: called after each iteration with the iteration and a function that returns the
-            policy after it.
-        select_every: number of iterations between two selections.
-
-    Raises:
-        KeyboardInterrupt: the user stopped the training, which stops the study.
-    """
+    """Train DeepRM and write the checkpoint to the study's folder."""
     chosen = recipe or request.recipe
     source = source_at(rate)
     request.say(

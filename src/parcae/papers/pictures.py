@@ -18,13 +18,7 @@ Draw = Callable[[Any], None]
 
 
 def save(draw: Draw, size: tuple[float, float], path: Path) -> None:
-    """Write a picture as PNG. The file appears only when it is complete.
-
-    Args:
-        draw: function that draws into the figure.
-        size: width and height in inches.
-        path: the picture file.
-    """
+    """Write a picture as PNG. The file appears only when it is complete."""
     picture = new_picture(*size)
     draw(picture)
     write_picture(picture, path)
@@ -41,14 +35,7 @@ def line_panel(
     labels: tuple[str, str],
     title: str = "",
 ) -> None:
-    """Draw lines; the y axis starts at 0.
-
-    Args:
-        axis: the matplotlib axes.
-        lines: the points (x, y) of every line, by its name.
-        labels: labels of the x and the y axis.
-        title: title of the panel.
-    """
+    """Draw lines; the y axis starts at 0."""
     for row, (name, (x, y)) in enumerate(lines.items()):
         axis.plot(
             x,
@@ -65,14 +52,7 @@ def line_panel(
 def cdf_panel(
     axis: Any, samples: Mapping[str, npt.ArrayLike], labels: tuple[str, str], title: str = ""
 ) -> None:
-    """Draw cumulative distributions.
-
-    Args:
-        axis: the matplotlib axes.
-        samples: the values of every distribution, by its name.
-        labels: labels of the x and the y axis.
-        title: title of the panel.
-    """
+    """Draw cumulative distributions."""
     for row, (name, values) in enumerate(samples.items()):
         ordered = np.sort(np.asarray(values, np.float64))
         # The curve starts at a share of 0 at the smallest value.
@@ -91,13 +71,7 @@ def cdf_panel(
 
 
 def save_bars(estimates: Mapping[str, Estimate], label: str, path: Path) -> None:
-    """Write a PNG with one horizontal bar per estimate, the first on top.
-
-    Args:
-        estimates: the estimates by name; intervals are drawn where known.
-        label: label of the value axis.
-        path: the picture file.
-    """
+    """Write a PNG with one horizontal bar per estimate, the first on top."""
     save(
         lambda figure: bar_panel(figure.subplots(), estimates, label),
         (8.0, 0.9 + 0.5 * len(estimates)),
@@ -106,13 +80,7 @@ def save_bars(estimates: Mapping[str, Estimate], label: str, path: Path) -> None
 
 
 def bar_panels(figure: Any, panels: Mapping[str, Mapping[str, Estimate]], label: str) -> None:
-    """Draw bar panels side by side.
-
-    Args:
-        figure: the matplotlib figure.
-        panels: the estimates of each panel by name, by the panel's title.
-        label: label of the value axes.
-    """
+    """Draw bar panels side by side."""
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, estimates) in zip(axes, panels.items(), strict=True):
         bar_panel(axis, estimates, label)
@@ -120,13 +88,7 @@ def bar_panels(figure: Any, panels: Mapping[str, Mapping[str, Estimate]], label:
 
 
 def interval_lines(axis: Any, x: Sequence[float], lines: Mapping[str, Sequence[Estimate]]) -> None:
-    """Draw lines through estimates, with their intervals where known.
-
-    Args:
-        axis: the matplotlib axes.
-        x: the place of every estimate of a line.
-        lines: the estimates of every line, by its name.
-    """
+    """Draw lines through estimates, with their intervals where known."""
     for row, (name, estimates) in enumerate(lines.items()):
         errors = [[e.mean - e.low for e in estimates], [e.high - e.mean for e in estimates]]
         axis.errorbar(
@@ -142,13 +104,7 @@ def interval_lines(axis: Any, x: Sequence[float], lines: Mapping[str, Sequence[E
 
 
 def bar_panel(axis: Any, estimates: Mapping[str, Estimate], label: str) -> None:
-    """Draw one horizontal bar per estimate, the first on top.
-
-    Args:
-        axis: the matplotlib axes.
-        estimates: the estimates by name; intervals are drawn where known.
-        label: label of the value axis.
-    """
+    """Draw one horizontal bar per estimate, the first on top."""
     rows = np.arange(len(estimates))
     mean = np.array([e.mean for e in estimates.values()])
     ends = np.array([[e.low for e in estimates.values()], [e.high for e in estimates.values()]])

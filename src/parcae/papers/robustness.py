@@ -82,10 +82,8 @@ def fig23(request: StudyRequest) -> StudyResult:
 
 
 def _with_and_without_durations(request: StudyRequest) -> tuple[Contest, Contest, list[Learned]]:
-    """Compare policies with known durations, and with unknown ones.
-
-    Returns:
-        The contest with known durations, the one with unknown durations, and the trained policies.
+    """Compare policies with known durations, and with unknown ones. Returns the contest with known
+    durations, the one with unknown durations, and the trained policies.
     """
     known = Scenario(request.workload, request.config, "batch", request.jobs(20, 20))
     unknown = replace(known, config=request.config.model_copy(update={"unknown_share": 1.0}))
@@ -126,14 +124,6 @@ def train_on_mix(
 
     A scenario has only one arrival process, so a mix of arrivals is alternated. Every turn starts
     Adam anew and keeps the policy that is best on the selection runs with its gap.
-
-    Args:
-        request: the study's request.
-        scenario: the setting.
-        label: the policy's label.
-        gaps_s: the mean gaps in seconds.
-        share_s: seconds of training for all turns.
-        decima: settings of the network.
     """
     # The order of the turns: all gaps, then all gaps again.
     turns = [gap for _ in range(_NUM_ROUNDS) for gap in gaps_s]

@@ -106,17 +106,7 @@ def _gap_note(scenario: Scenario) -> str:
 
 @dataclass(frozen=True)
 class SeriesFacts:
-    """Figures of one stream under one policy.
-
-    Args:
-        average_jct_s: average JCT of all jobs.
-        mean_jobs: average number of jobs in the system.
-        most_jobs: largest number of jobs in the system.
-        busiest_jct_s: average JCT of the jobs that arrive in the busiest eighth of the stream.
-        small_jct_s: average JCT of the smallest fifth of the jobs.
-        small_share: average number of executors of these jobs.
-        inflation: executor time of all tasks / that under the first policy.
-    """
+    """Figures of one stream under one policy."""
 
     average_jct_s: float
     mean_jobs: float

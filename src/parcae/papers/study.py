@@ -55,11 +55,6 @@ class _Amounts:
 
     @property
     def training_seed(self) -> int:
-        """The seed of the trainings, 0 to 255.
-
-        Raises:
-            ConfigError: the seed is another one, as it may be where nothing is trained.
-        """
         check_search_seed(self.seed)
         return self.seed
 
@@ -162,18 +157,7 @@ class PackingRequest(_Amounts):
 
 @dataclass(frozen=True)
 class StudyResult:
-    """The result of a study.
-
-    Args:
-        title: the topic of the study in one line.
-        paper: the paper's result, with its place in the paper.
-        columns: the table's column headings.
-        rows: the table's cells, as text.
-        numbers: the table's numbers and further ones, as plain JSON.
-        notes: remarks for the reader: budgets, deviations, trained policies.
-        draw: function that writes the picture to a path.
-        findings: what the paper found, and whether the results show it.
-    """
+    """The result of a study."""
 
     title: str
     paper: str
@@ -200,14 +184,7 @@ class StudyFiles:
 
 @dataclass(frozen=True)
 class Origin:
-    """How a result was made, for repeating it.
-
-    Args:
-        name: the study's name.
-        seconds: wall time of the study.
-        command: the command line, if there was one.
-        settings: everything that is needed to run the study again.
-    """
+    """How a result was made, for repeating it."""
 
     name: str
     seconds: float
@@ -216,11 +193,7 @@ class Origin:
 
 
 def settings_of(request: StudyRequest | PackingRequest) -> dict[str, Any]:
-    """Everything that is needed to run the study again.
-
-    Raises:
-        OSError: the log cannot be read.
-    """
+    """Everything that is needed to run the study again."""
     amounts = {
         "full": request.is_full,
         "training_budget_s": request.budget_s,
@@ -276,13 +249,7 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
 
 
 def page(result: StudyResult, origin: Origin, picture: str) -> str:
-    """The page of a study in Markdown.
-
-    Args:
-        result: the study's result.
-        origin: how it was made.
-        picture: file name of the picture.
-    """
+    """The page of a study in Markdown."""
     parts = [
         f"# {origin.name}: {result.title}",
         f"The paper: {result.paper}",
@@ -300,16 +267,7 @@ def page(result: StudyResult, origin: Origin, picture: str) -> str:
 
 
 def write_study(result: StudyResult, origin: Origin, folder: Path) -> StudyFiles:
-    """Write NAME.md, NAME.png and NAME.json. Each file appears only when it is complete.
-
-    Args:
-        result: the study's result.
-        origin: how it was made.
-        folder: the folder; it is created if necessary.
-
-    Raises:
-        OSError: the folder cannot be created or written.
-    """
+    """Write NAME.md, NAME.png and NAME.json. Each file appears only when it is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     files = StudyFiles(*(folder / f"{origin.name}.{kind}" for kind in ("md", "png", "json")))
     result.draw(files.picture)

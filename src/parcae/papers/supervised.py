@@ -44,16 +44,7 @@ _TEST_STREAM = 2
 
 @dataclass(frozen=True)
 class GraphBatch:
-    """Several DAGs, concatenated into tensors of S stages.
-
-    Args:
-        x: float32[S, features]; the first column is the work of the stage.
-        edges: for every height from 1 on, (parents, children).
-        target: float32[S], critical path from the stage on, in the unit of x.
-        owner: int64[S], index of the stage's DAG.
-        is_choice: bool[DAGs], whether the DAG has several stages without parents. With only one,
-            the answer is trivial.
-    """
+    """Several DAGs, concatenated into tensors of S stages."""
 
     x: torch.Tensor
     edges: list[tuple[torch.Tensor, torch.Tensor]]
@@ -158,25 +149,14 @@ class Examples:
 
     @classmethod
     def draw(cls, seed: int, num_batches: int = _POOL, num_test: int = _TEST_GRAPHS) -> Examples:
-        """Draw random DAGs. Training and test DAGs come from separate random streams.
-
-        Args:
-            seed: the seed.
-            num_batches: number of training batches.
-            num_test: number of test DAGs.
-        """
+        """Draw random DAGs. Training and test DAGs come from separate random streams."""
         num_features = DecimaSettings().num_features
         test = _draw_batches(_TEST_STREAM, seed, 1, num_test, num_features)[0]
         return cls(_draw_batches(_TRAIN_STREAM, seed, num_batches, _BATCH, num_features), test)
 
 
 class _Learner:
-    """Decima's stage embedding and a linear readout that predicts every stage's critical path.
-
-    Args:
-        has_two_transforms: whether the embedding has two transforms (Decima) or one.
-        seed: seed of the initial weights.
-    """
+    """Decima's stage embedding and a linear readout that predicts every stage's critical path."""
 
     def __init__(self, has_two_transforms: bool, seed: int) -> None:
         import torch
@@ -254,15 +234,8 @@ def learn_critical_path(
     seed: int,
     every: int = 10,
 ) -> Curve:
-    """Train Decima's stage embedding and a linear readout to predict every stage's critical path.
-
-    Args:
-        has_two_transforms: whether the embedding has two transforms (Decima) or one.
-        examples: the DAGs.
-        iterations: largest number of Adam steps, on 64 DAGs each.
-        budget_s: largest duration in seconds.
-        seed: seed of the initial weights.
-        every: number of steps between two tests.
+    """Train Decima's stage embedding and a linear readout to predict every stage's critical
+    path.
     """
     learner = _Learner(has_two_transforms, seed)
     began = time.perf_counter()

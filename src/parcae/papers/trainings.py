@@ -54,17 +54,6 @@ def reproduce_often(
     Every run has a folder of its own, NAME-seed-N. A run whose result is there already is not
     repeated.
 
-    Args:
-        name: the study's name.
-        request: the request of the first run; each further run has the next seed.
-        num_trainings: number of runs.
-        command: the command line, for the page.
-
-    Raises:
-        ConfigError: the study has no findings about policies that it trains, the request names
-            policies, a training would have a seed above 255, trainings would share evaluation
-            seeds, or a folder has the result of other settings.
-
     See `reproduce` for further errors.
     """
     if name not in STUDIES_WITH_FINDINGS:
@@ -122,11 +111,7 @@ def _card(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The numbers of a run.
-
-    Raises:
-        ConfigError: the file is not the result of a study.
-    """
+    """The numbers of a run."""
     try:
         card: dict[str, Any] = json.loads(path.read_text())
         missing = {"settings", "findings", "seconds"} - card.keys()
@@ -170,12 +155,7 @@ def _summary(name: str, seeds: Sequence[int], cards: Sequence[dict[str, Any]]) -
 
 
 class _Row:
-    """A finding in every training, and over all of them.
-
-    Args:
-        of_trainings: the finding in every training.
-        are_on_same_jobs: see `over_trainings`.
-    """
+    """A finding in every training, and over all of them."""
 
     def __init__(self, of_trainings: Sequence[Finding], are_on_same_jobs: bool) -> None:
         self.of_trainings = of_trainings

@@ -110,17 +110,7 @@ def tenants(
     pool_of: Sequence[str] = (),
     priorities: Sequence[int] = (),
 ) -> Tenants:
-    """Return the tables of tenants.
-
-    Args:
-        workload: the recurring jobs.
-        pools: the pools; only their weights and minimum shares count.
-        pool_of: the pool of every recurring job; empty: the first pool for all.
-        priorities: the priority of every recurring job; empty: 0 for all.
-
-    Raises:
-        ConfigError: there are more pools than can be simulated.
-    """
+    """Return the tables of tenants."""
     names = pool_of or [pools[0].name] * len(workload.jobs)
     table, row_of = pool_rows([replace(pool, mode="FIFO") for pool in pools], "pools")
     return Tenants(
@@ -131,17 +121,7 @@ def tenants(
 
 
 def read_tenants(workload: Workload, pools: str, priorities: str) -> Tenants:
-    """Read the pools of an allocation file and a file of priorities, for a workload's jobs.
-
-    Args:
-        workload: the recurring jobs.
-        pools: path of the allocation file (see `parcae.workloads.pools`); "": one pool.
-        priorities: path of the file of priorities; "": all jobs have priority 0.
-
-    Raises:
-        ConfigError: a pool or a pattern of priorities has no job, or there are too many pools.
-        FormatError, OSError: a file cannot be read.
-    """
+    """Read the pools of an allocation file and a file of priorities, for a workload's jobs."""
     names = [job.name for job in workload.jobs]
     numbers = priorities_of(read_priorities(priorities), names) if priorities else ()
     if not pools:
@@ -252,9 +232,6 @@ class PolicyText:
 def split_policy(text: str) -> PolicyText:
     """Split a text into the policy and its additions.
 
-    Raises:
-        PolicyError: an addition is not complete, or is there twice; or there is no policy.
-
     Example: `split_policy("srpt+guard:1.1")` is `PolicyText("srpt", guard=1.1)`.
     """
     name, *parts = _MARK.split(text)
@@ -288,12 +265,7 @@ def own_pools(name: str) -> str:
 
 def split_guard(text: str) -> tuple[str, float | None]:
     """Split the text of a policy for a live cluster, where Spark keeps pools and priorities.
-
-    Returns:
-        The policy, and the factor of its guard (None without a guard).
-
-    Raises:
-        PolicyError: the text has pools or priorities, or as in `split_policy`.
+    Returns the policy, and the factor of its guard (None without a guard).
     """
     parts = split_policy(text)
     if parts.has_tenants:

@@ -51,16 +51,7 @@ class Checkpoint:
     card: Mapping[str, Any] = field(default_factory=dict)
 
     def require(self, kind: str, feature_version: int, path: str) -> None:
-        """Check kind and feature version.
-
-        Args:
-            kind: required kind.
-            feature_version: required version of the features.
-            path: name of the checkpoint, for error messages.
-
-        Raises:
-            FormatError: the checkpoint has another kind or feature version.
-        """
+        """Check kind and feature version."""
         if self.kind != kind:
             raise FormatError(
                 f"{path}: this is a checkpoint of a {self.kind!r} policy, not of {kind!r}"
@@ -74,11 +65,7 @@ class Checkpoint:
             )
 
     def network_settings(self, model: type[Model], path: str) -> Model:
-        """Return the checked settings of the checkpoint's network. `path` is for error messages.
-
-        Raises:
-            FormatError: the checkpoint has no settings, or invalid ones.
-        """
+        """Return the checked settings of the checkpoint's network. `path` is for error messages."""
         try:
             return model.model_validate(self.settings["network"])
         except (KeyError, ValidationError):
@@ -88,11 +75,7 @@ class Checkpoint:
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Write the checkpoint atomically: if writing fails, an older file at `path` is unchanged.
-
-    Raises:
-        OSError: the folder does not exist, or the disk is full.
-    """
+    """Write the checkpoint atomically: if writing fails, an older file at `path` is unchanged."""
     head = {
         "format": FORMAT,
         "version": VERSION,
@@ -106,13 +89,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint.
-
-    Raises:
-        FormatError: the file is incomplete, not a checkpoint, of another version, or has weights
-            that are not finite.
-        FileNotFoundError: there is no such file.
-    """
+    """Read a checkpoint."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(2, "no such checkpoint", str(path))
@@ -180,11 +157,7 @@ class ShippedCheckpoints:
         return sorted(stem.removeprefix(f"{name}-") for stem in stems)
 
     def path(self, name: str, variant: str) -> Path:
-        """Return the path of a variant.
-
-        Raises:
-            PolicyError: there is no such variant, or none is named; the message suggests some.
-        """
+        """Return the path of a variant."""
         variants = self.variants(name)
         if not variant and variants:
             raise PolicyError(
@@ -197,11 +170,7 @@ class ShippedCheckpoints:
         return self.folder / f"{name}-{variant}{SUFFIX}"
 
     def nearest(self, name: str, distance: Callable[[Checkpoint], Any]) -> str:
-        """Return the variant whose checkpoint has the smallest distance.
-
-        Raises:
-            PolicyError: there is no variant.
-        """
+        """Return the variant whose checkpoint has the smallest distance."""
         variants = self.variants(name)
         if not variants:
             raise PolicyError(

@@ -40,21 +40,11 @@ class PlaysRuns(ABC):
         return self.arguments_for(states)
 
     def play(self, simulation: Simulation) -> int:
-        """Simulate a whole run in one compiled call. Returns the `Status` in which it stopped.
-
-        Args:
-            simulation: the run; modified in place.
-        """
+        """Simulate a whole run in one compiled call. Returns the `Status` in which it stopped."""
         return int(self.kernels[1](simulation, *self.arguments_for(simulation.state)))
 
     def play_many(self, simulations: Simulations, first: int, last: int) -> None:
-        """Simulate the runs `first` to `last - 1` of many, one after another.
-
-        Args:
-            simulations: the runs; modified in place.
-            first: first simulator to run.
-            last: one past the last simulator to run.
-        """
+        """Simulate the runs `first` to `last - 1` of many, one after another."""
         play_many = self.kernels[2]
         if play_many is not None:
             play_many(simulations, *self.arguments_for_many(simulations.states), first, last)

@@ -98,19 +98,7 @@ def learned_policy(
 def deciding_policy(
     text: str, workload: Workload, config: SimulationConfig, arrivals: str = "batch"
 ) -> RulePolicy | ParcaePolicy | DecimaPolicy:
-    """Return a learned policy of the executors world: one that makes decisions, not plans.
-
-    Args:
-        text: NAME, NAME:VARIANT, or the path of a checkpoint.
-        workload: the workload that the policy schedules.
-        config: the cluster.
-        arrivals: the arrival process, e.g. "batch"; used to choose the nearest shipped variant.
-
-    Raises:
-        PolicyError: the policy plans orders, or there is no such name or variant.
-        FormatError: the checkpoint is incomplete or does not fit.
-        FileNotFoundError: there is no such file.
-    """
+    """Return a learned policy of the executors world: one that makes decisions, not plans."""
     policy = learned_policy(text, workload, config, arrivals)
     if isinstance(policy, OrderRulePolicy | OrderNetworkPolicy):
         raise PolicyError(
@@ -152,15 +140,7 @@ def find_checkpoint(
 
 
 def require_version(checkpoint: Checkpoint, name: str) -> None:
-    """Check that this version of Parcae knows what a checkpoint's weights mean.
-
-    Args:
-        checkpoint: the checkpoint.
-        name: name of the policy, for the error message.
-
-    Raises:
-        FormatError: its kind or the version of its features is unknown.
-    """
+    """Check that this version of Parcae knows what a checkpoint's weights mean."""
     if checkpoint.kind not in _VERSIONS:
         raise FormatError(
             f"{name}: this is a checkpoint of a {checkpoint.kind!r} policy, not of one of "
@@ -172,19 +152,7 @@ def require_version(checkpoint: Checkpoint, name: str) -> None:
 def bind(
     checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
 ) -> LearnedPolicy:
-    """Return the policy of a checkpoint, for a workload and a cluster.
-
-    Args:
-        checkpoint: the checkpoint.
-        name: name of the policy, also for error messages.
-        workload: the workload that the policy schedules.
-        config: the cluster.
-
-    Raises:
-        PolicyError: the policy exists in the world of cores only, and `config` has another world.
-        ConfigError: the policy chooses idle slots, which the world of cores does not have.
-        FormatError: the weights have another version or shape.
-    """
+    """Return the policy of a checkpoint, for a workload and a cluster."""
     require_version(checkpoint, name)
     if checkpoint.kind in PLANNING_KINDS:
         return _bind_planner(checkpoint, name, workload, config)
@@ -210,11 +178,7 @@ def _bind_planner(
 
 
 def rule_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
-    """Return the parameters of the rule in a checkpoint. `path` is for error messages.
-
-    Raises:
-        FormatError: the checkpoint has no parameters, or the wrong number of them.
-    """
+    """Return the parameters of the rule in a checkpoint. `path` is for error messages."""
     return _parameters(checkpoint, path, padded, "`parcae tune` or `parcae train`")
 
 
@@ -222,9 +186,6 @@ def order_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
     """Return the parameters of the rule of the world of cores in a checkpoint.
 
     `path` is for error messages.
-
-    Raises:
-        FormatError: the checkpoint has no parameters, or the wrong number of them.
     """
     return _parameters(checkpoint, path, checked_parameters, "`parcae tune`")
 
@@ -254,11 +215,7 @@ def order_rule_checkpoint(parameters: Any, card: dict[str, Any]) -> Checkpoint:
 
 
 def decima_settings(checkpoint: Checkpoint, name: str) -> decima_layout.DecimaSettings:
-    """Return which parts Decima's network in a checkpoint has. `name` is for the error message.
-
-    Raises:
-        FormatError: there are no such parts.
-    """
+    """Return which parts Decima's network in a checkpoint has. `name` is for the error message."""
     settings = {key: value for key, value in checkpoint.settings.items() if key != "num_levels"}
     try:
         return decima_layout.DecimaSettings.model_validate(settings)
@@ -297,15 +254,6 @@ def variant_name(text: str, workload: Workload, config: SimulationConfig, arriva
     """Return NAME:VARIANT of the shipped checkpoint that is chosen for a plain NAME.
 
     A path, or a name with a variant, is returned unchanged.
-
-    Args:
-        text: NAME, NAME:VARIANT, or the path of a checkpoint.
-        workload: the workload that the policy schedules.
-        config: the cluster.
-        arrivals: the arrival process.
-
-    Raises:
-        PolicyError, FormatError, FileNotFoundError: see `learned_policy`.
     """
     return text if text not in NAMES else f"{text}:{_nearest(text, workload, config, arrivals)}"
 
@@ -313,17 +261,7 @@ def variant_name(text: str, workload: Workload, config: SimulationConfig, arriva
 def variant_as_in_paper(
     name: str, workload: Workload, config: SimulationConfig, arrivals: str
 ) -> str:
-    """Return NAME:VARIANT of the nearest shipped checkpoint with the features of its paper.
-
-    Args:
-        name: NAME.
-        workload: the workload.
-        config: the cluster.
-        arrivals: the arrival process.
-
-    Raises:
-        PolicyError, FormatError, FileNotFoundError: see `learned_policy`.
-    """
+    """Return NAME:VARIANT of the nearest shipped checkpoint with the features of its paper."""
     return f"{name}:{_nearest(name, workload, config, arrivals, _PAPER_FEATURES)}"
 
 
@@ -388,17 +326,7 @@ def delay_of_work(workload: Workload, config: SimulationConfig) -> float:
 def setting_card(
     workload: Workload, config: SimulationConfig, arrivals: str, num_jobs: int
 ) -> dict[str, Any]:
-    """Return the part of a model card that describes the setting a policy was made for.
-
-    Args:
-        workload: the workload.
-        config: the cluster.
-        arrivals: the arrival process.
-        num_jobs: number of jobs of a run.
-
-    Raises:
-        ConfigError: `arrivals` is not understood.
-    """
+    """Return the part of a model card that describes the setting a policy was made for."""
     load = offered_load(workload, config, arrivals)
     return {
         "workload": workload.name,
@@ -413,11 +341,7 @@ def setting_card(
 
 
 def require_durations(workload: Workload) -> None:
-    """Check that the workload has task durations; nothing can be learned without them.
-
-    Raises:
-        ConfigError: all tasks have duration 0.
-    """
+    """Check that the workload has task durations; nothing can be learned without them."""
     if not any(job.work_ms > 0 for job in workload.jobs):
         raise ConfigError(
             f"workload {workload.name!r} has no durations: all tasks take 0 ms, so there is "

@@ -47,13 +47,7 @@ class _Strict(BaseModel):
 
 
 class PolicyStage(_Strict):
-    """A stage of a recurring job.
-
-    Args:
-        tasks: number of tasks.
-        task_ms: mean duration of a task, in ms.
-        parents: indices, within the job, of the stages that it depends on.
-    """
+    """A stage of a recurring job."""
 
     tasks: int = Field(ge=1)
     task_ms: _Amount
@@ -61,12 +55,7 @@ class PolicyStage(_Strict):
 
 
 class PolicyJob(_Strict):
-    """The estimates for a recurring job.
-
-    Args:
-        work_ms: total work, in ms of one core.
-        stages: its stages, in order of submission.
-    """
+    """The estimates for a recurring job."""
 
     work_ms: _Amount
     stages: tuple[PolicyStage, ...] = Field(min_length=1)
@@ -74,19 +63,6 @@ class PolicyJob(_Strict):
 
 class PolicyFile(_Strict):
     """A policy with its parameters, and the estimates of the jobs that it schedules.
-
-    Args:
-        format: `parcae-policy`.
-        version: version of the format.
-        policy: name of the policy.
-        kind: how it plans: `srpt` (least remaining work first), or `order-rule` (the rule of the
-            world of cores).
-        parameters: the rule's parameters, by name of `OrderParameter`; empty for `srpt`.
-        guard: upper bound of (a job's time in the system / its time under fair sharing); None: no
-            guard.
-        mean_work_ms: mean work of a job, in ms of one core.
-        guess_ms: estimated duration of a task of a job that is not in `jobs`, in ms.
-        jobs: estimates of the recurring jobs, by name.
 
     Example: `export_policy("tuned", load_workload("tpch")).kind` is "order-rule".
     """
@@ -116,16 +92,6 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
     The importer calls jobs with the same name but different DAGs "name", "name (2)" and so on. The
     job that ran most often is kept as "name"; of several such jobs, the one with the median work.
     Every variant is kept under its own name, too: replays of the workload submit it so.
-
-    Args:
-        policy: `srpt`, `tuned`, or another tuned rule of the world of cores by its name or path;
-            each may have a guard.
-        workload: the recurring jobs, with the estimated durations that a scheduler knows.
-
-    Raises:
-        PolicyError: the policy cannot be exported.
-        FormatError: the checkpoint has the wrong format.
-        FileNotFoundError: the checkpoint does not exist.
 
     Example: `write_policy(export_policy("srpt", workload), Path("policy.json"))`.
     """
@@ -168,23 +134,13 @@ def _policy_job(job: JobSpec) -> PolicyJob:
 
 
 def write_policy(policy: PolicyFile, path: Path) -> None:
-    """Write a policy file atomically: if writing fails, an older file at `path` is unchanged.
-
-    Raises:
-        OSError: the folder does not exist or cannot be written.
-    """
+    """Write a policy file atomically: if writing fails, an older file at `path` is unchanged."""
     text = json.dumps(policy.model_dump(mode="json"), ensure_ascii=False, indent=1)
     write_text(path, text + "\n")
 
 
 def read_policy(path: Path) -> PolicyFile:
-    """Read a policy file.
-
-    Raises:
-        FormatError: the file is not a policy file, has another version, or has missing or unknown
-            fields.
-        OSError: the file cannot be read.
-    """
+    """Read a policy file."""
     try:
         return PolicyFile.model_validate_json(read_file(path))
     except ValidationError as error:

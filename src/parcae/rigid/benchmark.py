@@ -24,24 +24,7 @@ from parcae.rigid.world import PackingBatch
 
 @dataclass(frozen=True)
 class PackingBenchmark:
-    """Speed on one core: medians over repetitions, without compilation.
-
-    Args:
-        rate: arrival rate of DeepRM's jobs, in jobs per time step.
-        clusters: number of clusters that run side by side.
-        repetitions: number of repetitions.
-        steps_per_second: decisions per second when the caller decides (`PackingBatch.step`); the
-            time to draw the decisions is not included.
-        sjf_decisions_per_second: decisions per second of whole runs under SJF, including the time
-            to compute what the policy observes.
-        deeprm_decisions_per_second: the same under DeepRM's network.
-        deeprm_to_sjf: `sjf_decisions_per_second` / `deeprm_decisions_per_second`, so what DeepRM's
-            network costs.
-        iteration_seconds: time of a full training iteration: 20 runs of each of 100 fresh
-            sequences, and the update.
-        iteration_decisions: decisions in such an iteration.
-        training_share_of_playing: decisions per second of training / of whole runs under DeepRM.
-    """
+    """Speed on one core: medians over repetitions, without compilation."""
 
     rate: float
     clusters: int
@@ -62,16 +45,7 @@ class PackingBenchmark:
 def benchmark_packing(
     rate: float = 0.7, clusters: int = 500, repetitions: int = 7
 ) -> PackingBenchmark:
-    """Time the packing world with DeepRM's jobs.
-
-    Args:
-        rate: arrival rate, in jobs per time step.
-        clusters: number of clusters that run side by side.
-        repetitions: number of repetitions; the results are their medians.
-
-    Raises:
-        ConfigError: the rate is outside 0..1.
-    """
+    """Time the packing world with DeepRM's jobs."""
     source = DrawnSource(rates=(rate,))
     sequences = source.draw(range(1_000, 1_000 + clusters))
     learner = DeepRMLearner(source)

@@ -32,13 +32,6 @@ class JobMix:
 
     Demands are drawn uniformly from the whole numbers of units within the range.
 
-    Args:
-        name: name of the mix.
-        dominant, other: smallest and largest share of the capacity that a job needs of its dominant
-            resource and of every other resource. Each resource is the dominant one equally often.
-        share_short: share of short jobs.
-        short, long: shortest and longest duration of short and of long jobs, in steps.
-
     Raises:
         ConfigError: a range that is empty or out of bounds.
 
@@ -72,10 +65,8 @@ class JobMix:
                 )
 
     def units(self, share: tuple[float, float], capacity: int) -> tuple[int, int]:
-        """The smallest and largest whole number of units, at least 1, within shares of a capacity.
-
-        Raises:
-            ConfigError: there is no whole number in the range.
+        """The smallest and largest whole number of units, at least 1, within shares of a
+        capacity.
         """
         low = max(1, math.ceil(share[0] * capacity - _ROUNDING))
         high = math.floor(share[1] * capacity + _ROUNDING)
@@ -118,11 +109,7 @@ MIXES = {mix.name: mix for mix in (CODE, PAPER)}
 
 
 def job_mix(name: str) -> JobMix:
-    """The mix of a name: code or paper.
-
-    Raises:
-        ConfigError: no such mix.
-    """
+    """The mix of a name: code or paper."""
     if name in MIXES:
         return MIXES[name]
     raise ConfigError(f"no mix of jobs {name!r}; {suggestion(name, MIXES)}")
@@ -130,14 +117,6 @@ def job_mix(name: str) -> JobMix:
 
 def load_of_rate(mix: JobMix, rate: float, capacity: Sequence[int] = CAPACITY) -> float:
     """Load of the busiest resource: rate x mean duration x mean demand / capacity.
-
-    Args:
-        mix: distribution of the jobs.
-        rate: jobs per step, 0..1.
-        capacity: units of each resource.
-
-    Raises:
-        ConfigError: a rate outside 0..1.
 
     Example: `load_of_rate(CODE, 0.7)` is 1.2915.
     """
@@ -147,14 +126,6 @@ def load_of_rate(mix: JobMix, rate: float, capacity: Sequence[int] = CAPACITY) -
 
 def rate_of_load(mix: JobMix, load: float, capacity: Sequence[int] = CAPACITY) -> float:
     """The arrival rate, in jobs per step, that gives a load.
-
-    Args:
-        mix: distribution of the jobs.
-        load: load of the busiest resource, > 0.
-        capacity: units of each resource.
-
-    Raises:
-        ConfigError: a load that is not above 0, or that needs more than one job per step.
 
     Example: `rate_of_load(CODE, 1.845)` is 1.
     """
@@ -173,14 +144,6 @@ def rate_of_load(mix: JobMix, load: float, capacity: Sequence[int] = CAPACITY) -
 
 def parse_load(text: str, mix: JobMix = CODE, capacity: Sequence[int] = CAPACITY) -> float:
     """Parse a load, as in 1.3 or 130%, or the load of an arrival rate, as in rate:0.7.
-
-    Args:
-        text: the load.
-        mix: distribution of the jobs.
-        capacity: units of each resource.
-
-    Raises:
-        ConfigError: any other text, or a load or rate that is not possible.
 
     Example: `parse_load("rate:0.7")` is 1.2915.
     """
@@ -208,13 +171,7 @@ class JobArrays(NamedTuple):
     demand: IntArray  # [num_sequences, window, num_resources]
 
     def sequence(self, row: int, capacity: Sequence[int], name: str = "bernoulli") -> RigidJobs:
-        """One of the sequences as `RigidJobs`.
-
-        Args:
-            row: index of the sequence.
-            capacity: units of each resource.
-            name: name of the result.
-        """
+        """One of the sequences as `RigidJobs`."""
         jobs = (row, slice(0, int(self.num_jobs[row])))
         return RigidJobs(
             name,
@@ -233,19 +190,7 @@ def draw_bernoulli(
     rng: np.random.Generator,
     name: str = "bernoulli",
 ) -> RigidJobs:
-    """Draw one sequence: in each of the steps 0..window-1 a job arrives with probability `rate`.
-
-    Args:
-        mix: distribution of the jobs.
-        rate: probability of an arrival per step, 0..1.
-        window: number of steps in which jobs can arrive.
-        capacity: units of each resource.
-        rng: source of the random numbers.
-        name: name of the sequence.
-
-    Raises:
-        ConfigError: a rate outside 0..1, no steps, or a capacity that the mix's demands do not fit.
-    """
+    """Draw one sequence: in each of the steps 0..window-1 a job arrives with probability `rate`."""
     return draw_many(mix, rate, window, capacity, rng, 1).sequence(0, capacity, name)
 
 
@@ -257,19 +202,7 @@ def draw_many(
     rng: np.random.Generator,
     count: int,
 ) -> JobArrays:
-    """Draw `count` sequences at once, with the distribution of `draw_bernoulli`.
-
-    Args:
-        mix: distribution of the jobs.
-        rate: probability of an arrival per step, one for all sequences or float64[count].
-        window: number of steps in which jobs can arrive.
-        capacity: units of each resource.
-        rng: source of the random numbers.
-        count: number of sequences.
-
-    Raises:
-        ConfigError: as `draw_bernoulli`, or rates that are not one for each sequence.
-    """
+    """Draw `count` sequences at once, with the distribution of `draw_bernoulli`."""
     rates = np.asarray(rate, np.float64)
     _check_rates(rates, count)
     if window < 1 or count < 1:

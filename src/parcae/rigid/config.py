@@ -93,11 +93,6 @@ class PackingConfig(BaseModel):
 def most_steps(jobs: RigidJobs, num_jobs: int | None = None) -> int:
     """Return the most steps in which jobs of an episode arrive and then run one after another.
 
-    Args:
-        jobs: the jobs; 0 steps if there are none, or fewer than `num_jobs`.
-        num_jobs: episodes are pieces of so many consecutive jobs, which begin with the arrival of
-            their first job; None: one episode of all jobs, which begins at step 0.
-
     Example: jobs of 3 and 1 steps that arrive at 2 and 5 take at most 5 + 4 = 9 steps.
     """
     count = len(jobs) if num_jobs is None else num_jobs

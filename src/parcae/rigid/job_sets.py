@@ -68,17 +68,6 @@ def read_packing_sets(path: Path | str, which: str = "all") -> tuple[PackingSet,
     `capacity` is one number for all resources, or a list. Unknown keys of the file or of a sequence
     are ignored, unless they look like a misspelt key. `params` must not have unknown keys.
 
-    Args:
-        path: the JSON file.
-        which: "all", the name of one sequence, or its position from 0.
-
-    Raises:
-        FormatError: not such a file; the message says where, as in "sets.json: sequences[2] ('a')
-            jobs[4]: ...".
-        WorkloadError: a job that does not fit the cluster or the horizon, or arrives out of order
-            or after the window.
-        ConfigError: no sequence of that name or position.
-
     Example: `read_packing_sets("deeprm.json", "single job")[0].jobs.arrival` is [1].
     """
     path = Path(path)
@@ -98,16 +87,7 @@ def read_packing_sets(path: Path | str, which: str = "all") -> tuple[PackingSet,
 def select_sets(
     sets: Sequence[PackingSet], which: str, source: Path | str = "job sets"
 ) -> tuple[PackingSet, ...]:
-    """Select all sets ("all"), the set of a name, or the set at a position from 0.
-
-    Args:
-        sets: the sets to select from.
-        which: "all", a name, or a position.
-        source: where the sets are from, for messages.
-
-    Raises:
-        ConfigError: no such set, or several sets have that name.
-    """
+    """Select all sets ("all"), the set of a name, or the set at a position from 0."""
     names = [item.name for item in sets]
     rows = [row for row, name in enumerate(names) if name == which]
     if len(rows) > 1:

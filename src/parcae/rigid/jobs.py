@@ -208,9 +208,6 @@ class RigidJobs:
         """The first half of the jobs (for training) and the second half (for evaluation).
 
         In each half time is counted from its first job.
-
-        Raises:
-            WorkloadError: fewer than two jobs.
         """
         if len(self) < 2:
             raise WorkloadError(f"{self.name}: {len(self)} jobs cannot be split into two halves")

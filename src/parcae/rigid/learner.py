@@ -78,15 +78,6 @@ def start_from(learner: PackingLearner, checkpoint: Checkpoint, path: str) -> No
     """Let a learner that has not begun start from a checkpoint instead of random weights.
 
     The set network can also start from a tuned withholding rule, which it then corrects.
-
-    Args:
-        learner: the learner; its network's weights are replaced.
-        checkpoint: where the weights are taken from.
-        path: path of the checkpoint, for the error message.
-
-    Raises:
-        FormatError: the checkpoint is of another kind or version, damaged, or of a network with
-            other inputs.
     """
     kind = learner.kind
     is_rule = checkpoint.kind == RULE_KIND and checkpoint.settings.get("kind") == "withhold"
@@ -134,11 +125,6 @@ class PackingLearner(Learner):
 
     All packing learners are made with the same arguments, see
     `parcae.rigid.learner.make_learner`.
-
-    Args:
-        source: where job sequences are drawn.
-        cost: the objective to minimise.
-        seed: seed of the training.
     """
 
     measured = "cost"

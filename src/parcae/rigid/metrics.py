@@ -35,14 +35,6 @@ _NEVER = np.iinfo(np.int64).max
 def parse_cost(text: str, is_of_run: bool = False) -> Cost:
     """Return the cost with the given objective's name.
 
-    Args:
-        text: the name.
-        is_of_run: whether the objective is to rank policies by whole runs, so that the error names
-            only objectives that do (see `require_ranking`).
-
-    Raises:
-        ConfigError: no objective has this name.
-
     Example: `parse_cost("bounded-slowdown")` is `Cost.BOUNDED_SLOWDOWN`.
     """
     names = {cost.objective: cost for cost in Cost}
@@ -53,12 +45,7 @@ def parse_cost(text: str, is_of_run: bool = False) -> Cost:
 
 
 def require_ranking(cost: Cost) -> None:
-    """Check that an objective tells policies apart by the cost of whole runs.
-
-    Raises:
-        ConfigError: it does not. Utilization adds up to the work of the jobs, which is the same for
-            every policy that starts them all.
-    """
+    """Check that an objective tells policies apart by the cost of whole runs."""
     if cost in _SAME_FOR_ALL:
         raise ConfigError(
             f"objective {cost.objective!r} adds up to the work of the jobs, which is the same for "
@@ -144,12 +131,6 @@ def typical_cost(batch: PackingBatch, cost: Cost, log_of: npt.ArrayLike) -> floa
     This is `mean_cost` or, for runs of several logs, the geometric mean of the logs' mean costs.
     The slowdowns or makespans of one log may be a hundred times those of another, so that a plain
     mean would depend on that log only.
-
-    Args:
-        batch: simulated runs.
-        cost: the cost.
-        log_of: int64[num_sequences], the log of each sequence, see
-            `parcae.rigid.sources.origins`.
     """
     # Utilization is a negative cost, and has no geometric mean.
     if cost is Cost.UTILIZATION or batch.config.mode is not TimeMode.EXACT:
@@ -256,16 +237,7 @@ def utilization(outcome: Outcome) -> FloatArray:
 
 
 def utilization_over_time(outcome: Outcome, resource: int, edges: FloatArray) -> FloatArray:
-    """Return the share of a resource in use, averaged over the spans between edges.
-
-    Args:
-        outcome: the run.
-        resource: index of the resource.
-        edges: float64[num_edges], ascending times.
-
-    Returns:
-        float64[num_edges - 1].
-    """
+    """Return the share of a resource in use, averaged over the spans between edges."""
     return mean_over_spans(*usage(outcome, resource), edges) / float(
         outcome.jobs.capacity[resource]
     )
@@ -276,11 +248,6 @@ def withheld_share(outcome: Outcome, num_visible: int | None = None) -> float:
 
     The waiting time is the time in which at least one job waits. A job that is planned for a later
     start waits until it starts.
-
-    Args:
-        outcome: the run.
-        num_visible: number of jobs that a policy could choose from, those that wait longest; None:
-            all.
 
     Example: of two jobs that fit side by side, one starts at 0 and one at 1: a job that fits was
     withheld for the whole waiting time (1 step), so the share is 1.0.
@@ -347,14 +314,7 @@ def _at(level: tuple[IntArray, IntArray], times: IntArray) -> IntArray:
 
 @dataclass(frozen=True)
 class SizeGroups:
-    """Groups of jobs by size, to compare what a policy does for small and for large jobs.
-
-    Args:
-        what: description of the size.
-        names: names of the groups, in ascending order of size.
-        edges: the largest size of each group but the last.
-        by_area: true: size is duration x the largest share of a resource; false: the duration.
-    """
+    """Groups of jobs by size, to compare what a policy does for small and for large jobs."""
 
     what: str
     names: tuple[str, ...]
@@ -369,7 +329,6 @@ class SizeGroups:
 
 
 def _size(jobs: RigidJobs, by_area: bool) -> FloatArray:
-    """Return the size of each job, float64[num_jobs]."""
     return (
         jobs.duration * (jobs.demand / jobs.capacity).max(axis=1)
         if by_area
@@ -396,24 +355,7 @@ def size_groups(sequences: Sequence[RigidJobs]) -> SizeGroups:
 
 @dataclass(frozen=True)
 class PackingSummary:
-    """The metrics of one run; see the module for jobs that never started.
-
-    Args:
-        jobs: number of jobs.
-        unallocated: number of jobs that waited until the end.
-        dropped: number of jobs that were lost.
-        mean_slowdown: mean over jobs that started; NaN if none did.
-        mean_bounded_slowdown: likewise.
-        mean_completion: likewise, in steps or s.
-        mean_waiting: likewise, in steps or s.
-        quantiles: of slowdown and bounded slowdown, by name ("p50_slowdown").
-        makespan: last finish - first arrival, in steps or s.
-        utilization: share of each resource in use, by name.
-        slowdown_by_size: mean bounded slowdown (logs) or slowdown (steps) of each group; NaN for an
-            empty group.
-        withheld_share: see `withheld_share`.
-        decisions: number of decisions, including those that let time pass.
-    """
+    """The metrics of one run; see the module for jobs that never started."""
 
     jobs: int
     unallocated: int
@@ -457,11 +399,6 @@ def summarize_packing(
     outcome: Outcome, groups: SizeGroups | None = None, num_visible: int | None = None
 ) -> PackingSummary:
     """Compute the metrics of a run.
-
-    Args:
-        outcome: the run.
-        groups: groups by size; None: those of the run's jobs.
-        num_visible: number of job slots, see `withheld_share`.
 
     Example: jobs of 1 and 3 steps that take 2 and 3 have mean slowdown 1.5.
     """

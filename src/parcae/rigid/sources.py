@@ -134,7 +134,6 @@ class LogSource:
         return [self._piece(seed) for seed in seeds]
 
     def _piece(self, seed: int) -> RigidJobs:
-        """Cut the piece of one seed."""
         rng = np.random.default_rng(np.random.SeedSequence([0x6C6F_6773, seed]))
         piece = self.jobs
         if self.num_jobs is not None:
@@ -214,11 +213,7 @@ class MixedSource:
 
 
 def origins(source: PackingSource, seeds: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return which of a mixed source's sources each seed draws from; 0 for other sources.
-
-    Returns:
-        int64[num_seeds], indices of sources.
-    """
+    """Return which of a mixed source's sources each seed draws from; 0 for other sources."""
     count = len(source.sources) if isinstance(source, MixedSource) else 1
     return np.array(seeds, np.int64) % count
 
@@ -227,9 +222,6 @@ def require_waiting(source: PackingSource) -> None:
     """Check that jobs have to wait somewhere in the logs of a source, so that order matters.
 
     Drawn jobs pass: even at a small load, some sequences have jobs that wait.
-
-    Raises:
-        ConfigError: all sources are logs, and in none of them a job has to wait.
     """
     logs = source.sources if isinstance(source, MixedSource) else (source,)
     names = []

@@ -105,12 +105,7 @@ class Lines(NamedTuple):
 
 
 def read_lines(path: Path, bad: BadRows) -> Lines:
-    """Read a log, plain or compressed; lines that are no numbers are added to `bad`.
-
-    Raises:
-        FormatError: truncated or damaged compressed data, or a line of more than 256 MiB.
-        FileNotFoundError: no such file.
-    """
+    """Read a log, plain or compressed; lines that are no numbers are added to `bad`."""
     values = array("d")
     numbers = array("q")
     truncated = ""
@@ -141,11 +136,6 @@ def read_lines(path: Path, bad: BadRows) -> Lines:
 
 
 def _numbers(line: bytes) -> list[float]:
-    """The fields of a line as numbers.
-
-    Raises:
-        ValueError: a wrong number of fields, or a field that is not a number.
-    """
     words = line.split()
     if len(words) != NUM_FIELDS:
         raise ValueError(f"{len(words)} fields, expected {NUM_FIELDS}")
@@ -197,14 +187,7 @@ _LARGEST = 2.0**53
 
 @dataclass(frozen=True)
 class Finding:
-    """A group of jobs of a log that were left out or changed for one reason.
-
-    Args:
-        what: the reason, worded to follow a number of jobs.
-        count: number of jobs.
-        first: "path:line" of the first job.
-        is_dropped: whether the jobs were left out.
-    """
+    """A group of jobs of a log that were left out or changed for one reason."""
 
     what: str
     count: int

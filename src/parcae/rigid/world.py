@@ -59,12 +59,7 @@ class Outcome:
 
 
 def make_sequence_tables(sequences: Sequence[RigidJobs], config: PackingConfig) -> SequenceTables:
-    """Return job sequences as tables with a leading axis.
-
-    Raises:
-        WorkloadError: there is no sequence, they have different resources, or a job is longer than
-            the horizon.
-    """
+    """Return job sequences as tables with a leading axis."""
     if not sequences or any((s.capacity.shape != sequences[0].capacity.shape) for s in sequences):
         raise WorkloadError(
             "a batch needs at least one job sequence, and all must have the same number of "
@@ -185,10 +180,6 @@ class PackingBatch:
         """Run every cluster from start to end, spread over threads.
 
         Compiled policies release the interpreter's lock, so the threads run in parallel.
-
-        Args:
-            play_many: runs a range of clusters, see `PlayMany`.
-            num_threads: number of threads; by default, the number of CPU cores.
         """
         clusters = self.clusters
         spread(lambda a, b: play_many(clusters, self.views, a, b), len(self), num_threads)
@@ -203,17 +194,8 @@ class PackingBatch:
         return self.views
 
     def step(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Take one decision in every cluster that is not over.
-
-        Args:
-            slots: int64[num_clusters], a slot whose job is placed, or VOID to let time pass. Time
-                passes too if the job cannot be placed.
-
-        Returns:
-            int64[num_clusters], 1 where a job was placed.
-
-        Raises:
-            ValueError: there is not one slot for each cluster.
+        """Take one decision in every cluster that is not over. Returns int64[num_clusters], 1 where
+        a job was placed.
         """
         is_placed = np.zeros(len(self), np.int64)
         chosen = np.ascontiguousarray(slots, np.int64)
@@ -274,11 +256,6 @@ def spread(run: Callable[[int, int], Any], count: int, num_threads: int | None =
     """Call run(first, last) on slices of 0..count-1 in threads.
 
     With a single thread, `run` is called in the calling thread.
-
-    Args:
-        run: called once per slice.
-        count: number of clusters.
-        num_threads: number of threads; by default, the number of CPU cores.
     """
     threads = max(1, min(num_threads or os.cpu_count() or 1, count))
     if threads == 1:
@@ -307,9 +284,6 @@ class ImageSettings:
     def shape(self, config: PackingConfig, capacity: npt.ArrayLike) -> tuple[int, int]:
         """Return the image's rows and columns.
 
-        Raises:
-            ConfigError: the cluster runs with exact times, for which there are no images.
-
         Example: DeepRM's 10 slots, 2 resources of 10 units and backlog of 60 in 20 steps: (20,
         223).
         """
@@ -325,10 +299,6 @@ class ImageSettings:
 
 class Images:
     """Draws images of the clusters of a batch.
-
-    Args:
-        batch: the clusters.
-        settings: how images are drawn.
 
     Raises:
         ConfigError: the clusters run with exact times, or have different capacities.

@@ -105,13 +105,7 @@ class Board(Watcher):
         )
 
     def answered(self, session: Session, message: State | Events, took_ms: float) -> None:
-        """Record the latency, and sample the clusters once a second.
-
-        Args:
-            session: the session that sent the request.
-            message: the request.
-            took_ms: time from the decoded request to its reply.
-        """
+        """Record the latency, and sample the clusters once a second."""
         self.version += 1
         self._request_s.labels(message.type).observe(took_ms / MS_PER_S)
         now_s = time.monotonic()
@@ -125,11 +119,8 @@ class Board(Watcher):
     def _look(
         self, seen: dict[str, _Seen], look: Callable[[str, Mirror], _Seen]
     ) -> dict[str, _Seen]:
-        """What there is to see of all clusters now; of a cluster that is being changed, the last.
-
-        Args:
-            seen: what was seen before, by cluster; updated.
-            look: looks at a cluster of a name.
+        """What there is to see of all clusters now; of a cluster that is being changed, the
+        last.
         """
         mirrors = dict(self.service.mirrors)
         # The event loop and the thread for heavy messages may look at the same time.
@@ -285,13 +276,7 @@ async def _only_here(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 class Admin:
-    """The HTTP server beside a `Server`.
-
-    Args:
-        server: the server whose service is shown.
-        board: source of the figures; must be a watcher of that service.
-        port: port on the loopback address; 0 takes a free one.
-    """
+    """The HTTP server beside a `Server`."""
 
     def __init__(self, server: Server, board: Board, port: int) -> None:
         self.server = server
@@ -310,11 +295,7 @@ class Admin:
         return int(self._runner.addresses[0][1])
 
     async def start(self) -> None:
-        """Start to listen.
-
-        Raises:
-            OSError: the port is in use.
-        """
+        """Start to listen."""
         app = web.Application(middlewares=[_only_here])
         app.router.add_get("/", self._show)
         app.router.add_get("/health", self._health)

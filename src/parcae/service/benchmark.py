@@ -27,14 +27,7 @@ _NUM_PINGS = 3_000
 
 @dataclass(frozen=True)
 class ServiceBenchmark:
-    """Latencies with one policy over loopback TCP: from the client's message to decoded orders.
-
-    Args:
-        messages, message_p50_ms, message_p99_ms: all messages; most only report tasks.
-        ping_p50_ms, ping_p99_ms: `ping` messages, which need no planning: the round trip alone.
-        plans, p50_ms, p99_ms, max_ms: messages after which the service plans: arrivals of jobs and
-            ends of stages.
-    """
+    """Latencies with one policy over loopback TCP: from the client's message to decoded orders."""
 
     policy: str
     jobs: int

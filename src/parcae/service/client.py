@@ -47,12 +47,7 @@ _START = "start one with `parcae serve`"
 
 @dataclass(frozen=True)
 class Greeting:
-    """The reply of a service that accepts the application.
-
-    Args:
-        policy: name of the service's policy.
-        has_secret: the service required a proof of the secret, and proved its own knowledge.
-    """
+    """The reply of a service that accepts the application."""
 
     policy: str
     has_secret: bool
@@ -60,9 +55,6 @@ class Greeting:
 
 def host_and_port(service: str) -> tuple[str, int]:
     """The host and the port in the address of a service.
-
-    Raises:
-        ConfigError: it is not HOST:PORT.
 
     Example: `host_and_port("[::1]:7177")` is ("::1", 7177).
     """
@@ -75,18 +67,7 @@ def host_and_port(service: str) -> tuple[str, int]:
 def greet(
     service: str, secret: bytes | None = None, tls_ca: Path | None = None, timeout_s: float = 5.0
 ) -> Greeting:
-    """Open a session with the service as an application would, and close it at once.
-
-    Args:
-        service: address as HOST:PORT.
-        secret: the shared secret, without a line end; None if there is none.
-        tls_ca: file of CA certificates (PEM) that sign the service's certificate; None without TLS.
-        timeout_s: how long to wait for each reply.
-
-    Raises:
-        ConfigError: the service cannot be reached, is not a Parcae service, has another protocol
-            version, or refuses the application; the message says which.
-    """
+    """Open a session with the service as an application would, and close it at once."""
     name, port = host_and_port(service)
     tls = _trusting(tls_ca) if tls_ca is not None else None
     try:
@@ -105,11 +86,7 @@ def greet(
 
 
 def _trusting(tls_ca: Path) -> ssl.SSLContext:
-    """The TLS settings that trust the certificates in a file.
-
-    Raises:
-        ConfigError: the file cannot be read, or has no certificates.
-    """
+    """The TLS settings that trust the certificates in a file."""
     try:
         return ssl.create_default_context(cafile=str(tls_ca))
     except OSError as error:  # an SSLError is one, too
@@ -141,14 +118,7 @@ def _introduce(stream: socket.socket, service: str, secret: bytes | None) -> Gre
 def _prove(
     stream: socket.socket, service: str, secret: bytes | None, names: tuple[str, str, str]
 ) -> dict[str, Any]:
-    """Prove that we know the secret, and check the service's own proof. Returns its reply.
-
-    Args:
-        stream: the connection.
-        service: the service's address, for messages.
-        secret: the shared secret, if there is one.
-        names: both nonces and the application's id, which the proofs sign.
-    """
+    """Prove that we know the secret, and check the service's own proof. Returns its reply."""
     if not secret:
         raise ConfigError(f"{service} requires a secret: give its file with --secret-file")
     _send(stream, type="proof", mac=_mac(secret, "client", *names))
@@ -183,11 +153,7 @@ def _send(stream: socket.socket, **message: object) -> None:
 
 
 def _receive(stream: socket.socket, service: str) -> dict[str, Any]:
-    """Wait for the next message.
-
-    Raises:
-        ConfigError: the service sent an error, or bytes that are not a message.
-    """
+    """Wait for the next message."""
     (length,) = _HEADER.unpack(_take(stream, _HEADER.size, service))
     if length > _LARGEST_REPLY:
         raise ConfigError(f"{service} is not a Parcae service: its reply is not a valid frame")
@@ -254,12 +220,7 @@ class Client:
         self.socket.sendall(frame(encode(message)))
 
     def receive(self) -> ServerMessage:
-        """Wait for the next message of the service.
-
-        Raises:
-            ConnectionError: the service closed the connection.
-            TimeoutError: no message came in time.
-        """
+        """Wait for the next message of the service."""
         while not self._ready:
             data = self.socket.recv(_CHUNK)
             if not data:
@@ -276,9 +237,6 @@ class Client:
         """Send `state` or `events` and return the orders in the reply.
 
         Orders that another application caused may come before it; they are out of date then.
-
-        Raises:
-            ProtocolError: the service refused the request.
         """
         orders = _expected(self.ask(message), Orders)
         while orders.seq != message.seq:
@@ -286,11 +244,7 @@ class Client:
         return orders
 
     def greet(self, hello: Hello, secret: bytes | None = None) -> Welcome:
-        """Open the session; if the service has a secret, prove it and check the service's proof.
-
-        Raises:
-            ProtocolError: the service refused, or does not know the secret.
-        """
+        """Open the session; if the service has a secret, prove it and check the service's proof."""
         reply = self.ask(hello)
         if isinstance(reply, Challenge):
             names = (hello.nonce or "", reply.nonce, hello.application_id)

@@ -59,13 +59,7 @@ _REMEMBERED = 4_096
 
 
 class JobEvents(LiveTables):
-    """The tables of one cluster, changed by events.
-
-    Args:
-        policy_for, duration_model, settings: as in `LiveTables`.
-        counts: counters to increase; new ones by default.
-        on_end: called for every job that ended successfully.
-    """
+    """The tables of one cluster, changed by events."""
 
     def __init__(
         self,
@@ -87,11 +81,7 @@ class JobEvents(LiveTables):
         self._underived: dict[tuple[str, str], LiveJob] = {}
 
     def fire(self, application: str, event: Event) -> None:
-        """Apply one event; `derive` must follow the last one.
-
-        Raises:
-            ProtocolError: the event contradicts the state, which is unchanged then.
-        """
+        """Apply one event; `derive` must follow the last one."""
         if not isinstance(event, StageEnded | StageChanged):
             self.derive()
         self.counts.events += 1
@@ -163,11 +153,6 @@ class JobEvents(LiveTables):
         return self._offsets.get(application, 0)
 
     def _claim(self, application: str, num_jobs: int, stages: tuple[StageMessage, ...]) -> None:
-        """Count more jobs and stages of an application.
-
-        Raises:
-            ProtocolError: it has too many.
-        """
         used = self._used.get(application, Room(0, 0, 0))
         used = Room(
             used.jobs + num_jobs,
@@ -222,13 +207,7 @@ class JobEvents(LiveTables):
     def _catch_up(
         self, job: LiveJob, stages: tuple[StageMessage, ...], order: Iterable[int]
     ) -> None:
-        """Apply the progress that new stages already had when they were reported.
-
-        Args:
-            job: their job.
-            stages: the new stages.
-            order: indices into `stages`, parents before children.
-        """
+        """Apply the progress that new stages already had when they were reported."""
         for index in order:
             stage = stages[index]
             if stage.started or stage.is_ended:

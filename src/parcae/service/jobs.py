@@ -43,18 +43,7 @@ _OUTLIVED = 1.001
 
 @dataclass(frozen=True)
 class RecurringJob:
-    """By which names, and where, the durations of a job are looked up.
-
-    Args:
-        names: all of the job's names.
-        rows: rows in the profile of the jobs with the first name that the profile has; empty if it
-            has none.
-        keys: under which its durations are learned, the most exact first: its names and, before the
-            last one, that name with the stages that the job began with. Unlike jobs may share the
-            last name, such as a call site.
-        learned: the first key with learned durations; "" if there is none.
-        guess_ms: guessed duration of a task for which there is no other estimate.
-    """
+    """By which names, and where, the durations of a job are looked up."""
 
     names: tuple[str, ...]
     rows: tuple[int, ...]
@@ -70,14 +59,7 @@ class RecurringJob:
 
 @dataclass(frozen=True)
 class JobRows:
-    """A job in the form that the transition `job_arrived` takes.
-
-    Args:
-        specs: STAGE_SPEC[num_stages]; the first stage of an open job is its hidden stage.
-        children: int64[number of edges], indices of child stages, grouped by parent.
-        profile: row of the recurring job in the workload, or NO_PROFILE.
-        roots: indices of the stages without parents, in Spark's submission order.
-    """
+    """A job in the form that the transition `job_arrived` takes."""
 
     specs: Any
     children: npt.NDArray[np.int64]
@@ -89,18 +71,7 @@ def parents_by_index(
     job_id: str, ids: Sequence[int], stages: Sequence[StageMessage]
 ) -> list[tuple[int, ...]]:
     """The parents of each stage as positions in `ids`, ascending; checks the stages on the way.
-
-    Args:
-        job_id: the job, for error messages.
-        ids: ids of all stages of the job.
-        stages: some stages of the job.
-
-    Returns:
-        a tuple of positions for each of `stages`.
-
-    Raises:
-        ProtocolError: a stage id occurs twice, a parent does not exist, or the numbers of tasks
-            contradict each other.
+    Returns a tuple of positions for each of `stages`.
     """
     index = {stage_id: position for position, stage_id in enumerate(ids)}
     if len(index) < len(ids):
@@ -125,11 +96,7 @@ def parents_by_index(
 
 
 def check_executed(where: str, num_finished: int, executed_ms: int) -> None:
-    """Refuse a sum of task durations that no cluster can have.
-
-    Raises:
-        ProtocolError: the tasks took more than 115 days each.
-    """
+    """Refuse a sum of task durations that no cluster can have."""
     if executed_ms > max(1, num_finished) * LONGEST_TASK_MS:
         raise ProtocolError(
             Code.BAD_JOB,
@@ -138,11 +105,7 @@ def check_executed(where: str, num_finished: int, executed_ms: int) -> None:
 
 
 def checked_order(job_id: str, parents: Sequence[tuple[int, ...]]) -> list[int]:
-    """The indices of all stages, parents before children.
-
-    Raises:
-        ProtocolError: the stages form a cycle.
-    """
+    """The indices of all stages, parents before children."""
     order, stuck = topological_order(parents)
     if stuck:
         raise ProtocolError(
@@ -154,11 +117,6 @@ def checked_order(job_id: str, parents: Sequence[tuple[int, ...]]) -> list[int]:
 
 class DurationModel:
     """Estimates of task durations by recurring job: from the profile, learned, or guessed.
-
-    Args:
-        workload: the profile, or None.
-        is_learning: learn the durations of jobs that are not in the profile, as their tasks end.
-        learned: durations that were learned before.
 
     Example: a job named "q9-100g" with the same stages as in the TPC-H profile gets the durations
     of that profile.
@@ -215,11 +173,7 @@ class DurationModel:
         return self._guess(sum(stage.input_bytes or 0 for stage in roots) / max(1, num_tasks))
 
     def rows(self, job: JobMessage, recurring: RecurringJob) -> JobRows:
-        """Make the table rows of a job.
-
-        Raises:
-            ProtocolError: the job contradicts itself; the message says how.
-        """
+        """Make the table rows of a job."""
         parents = parents_by_index(job.job_id, [stage.stage_id for stage in job.stages], job.stages)
         order = checked_order(job.job_id, parents)
         roots = spark_roots(parents)
@@ -298,13 +252,7 @@ class DurationModel:
     def durations(
         self, recurring: RecurringJob, stages: Sequence[StageMessage], first: int = 0
     ) -> list[float]:
-        """Mean task durations of some stages of a job, in ms; > 0 unless the profile has 0.
-
-        Args:
-            recurring: where the job's durations are looked up.
-            stages: consecutive stages of the job.
-            first: position in the job of the first of them.
-        """
+        """Mean task durations of some stages of a job, in ms; > 0 unless the profile has 0."""
         return [
             self._stage_ms(recurring, position, stage.tasks)
             for position, stage in enumerate(stages, first)
@@ -325,14 +273,12 @@ class DurationModel:
         return profiled.task_ms(position, num_tasks)
 
     def hidden_stage(self, recurring: RecurringJob, known_ms: float) -> tuple[int, float]:
-        """Estimate the stages of an open job that are not known yet, as one stage.
+        """Estimate the stages of an open job that are not known yet, as one stage. Returns (number
+        of tasks, at least 1; mean duration in ms).
 
         The estimate is the work of jobs of that name in the profile, or of their last runs, minus
         the known work (tasks x mean durations). For a job without estimate, or one that
         exceeds it, a share of the known work is assumed.
-
-        Returns:
-            (number of tasks, at least 1; mean duration in ms).
         """
         total_ms = self._total_ms(recurring)
         task_ms = recurring.guess_ms
@@ -361,14 +307,7 @@ class DurationModel:
     def tasks_finished(
         self, recurring: RecurringJob, position: int, count: int, executed_ms: int
     ) -> None:
-        """Learn from finished tasks.
-
-        Args:
-            recurring: the job.
-            position: position of the stage in the job.
-            count: number of tasks that finished.
-            executed_ms: sum of their durations.
-        """
+        """Learn from finished tasks."""
         if not self.is_learning:
             return
         self.learned.add_any_tasks(count, executed_ms)

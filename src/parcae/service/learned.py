@@ -70,14 +70,7 @@ class Learned:
         return sum(runs) / len(runs) if runs else 0.0
 
     def add_tasks(self, name: str, position: int, count: int, executed_ms: int) -> None:
-        """Add finished tasks of a stage.
-
-        Args:
-            name: name of the recurring job.
-            position: position of the stage in the job.
-            count: number of tasks.
-            executed_ms: sum of their durations.
-        """
+        """Add finished tasks of a stage."""
         # Removed and inserted again: the dictionary stays in order of the last update.
         self._tasks[name, position] = _averaged(
             self._tasks.pop((name, position), (0, 0.0)), count, executed_ms
@@ -114,13 +107,7 @@ class Learned:
         return other
 
     def dump(self) -> dict[str, list[Any]]:
-        """Everything as plain lists for JSON.
-
-        Returns:
-            `tasks`: [name, position, number of tasks, mean in ms] for every stage;
-            `runs`: [name, task times in ms] for every job;
-            `any_task`: number of tasks of all jobs, and their mean in ms.
-        """
+        """Everything as plain lists for JSON."""
         return {
             "tasks": [
                 [name, position, count, mean]
@@ -151,9 +138,6 @@ class Learned:
         """Add what another object's `dump` returned.
 
         Older files have no `any_task`: the mean of their stages stands for it.
-
-        Raises:
-            TypeError, ValueError: the arguments do not have the form that `dump` returns.
         """
         new_tasks = {(str(n), int(p)): (int(count), float(mean)) for n, p, count, mean in tasks}
         new_runs = {
@@ -192,12 +176,7 @@ def _averaged(before: tuple[int, float], num_tasks: int, executed_ms: int) -> tu
 
 
 def read_learned(path: Path) -> Learned:
-    """Read a file that `write_learned` wrote.
-
-    Raises:
-        FormatError: the file has another format or version; the message says what to do.
-        OSError: the file cannot be read.
-    """
+    """Read a file that `write_learned` wrote."""
     remedy = "move it away to learn afresh, or name another file"
     try:
         data: Any = parsed_json(path, read_file(path), "durations")
@@ -225,11 +204,7 @@ def read_learned(path: Path) -> Learned:
 
 
 def write_learned(path: Path, learned: Learned) -> None:
-    """Write a temporary file and rename it, so that a crash leaves the old file.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a temporary file and rename it, so that a crash leaves the old file."""
     with replacing(path) as stream:
         stream.write(orjson.dumps({_FORMAT: FORMAT_VERSION, **learned.dump()}))
         stream.flush()

@@ -54,23 +54,7 @@ class Counts:
 
 @dataclass(eq=False)
 class LiveJob:
-    """A job in the system.
-
-    Args:
-        application: id of its application.
-        job_id: the client's id of the job.
-        row: row in the cluster's tables.
-        arrival_ms: when it arrived.
-        is_open: the client may still add stages.
-        recurring: where its durations are looked up.
-        stage_ids: the client's stage ids, by position.
-        parents: positions of the parents, by position.
-        worked_ms: sum of the durations of its finished tasks.
-        is_seen_whole: the service has seen all of its tasks end so far.
-        is_late: the run of fair sharing was past its arrival before the service knew the job.
-        positions: position by stage id.
-        ended: positions of the stages that have ended.
-    """
+    """A job in the system."""
 
     application: str
     job_id: str
@@ -113,13 +97,7 @@ class LiveJob:
 
 @dataclass(frozen=True)
 class EndedJob:
-    """A job that ended successfully.
-
-    Args:
-        clock_ms: when it ended.
-        took_ms: its completion time.
-        fair_ms: its estimated completion time under fair sharing, or None without an estimate.
-    """
+    """A job that ended successfully."""
 
     application: str
     job_id: str
@@ -131,17 +109,7 @@ class EndedJob:
 
 @dataclass(frozen=True)
 class LiveSettings:
-    """How the state of a live cluster is kept.
-
-    Args:
-        num_cores: cores of a shared cluster; None if the application reports them.
-        predicts_fair: keep a virtual run of fair sharing, to which ended jobs are compared.
-        follows_simulator: plan and reveal stages at exactly the moments at which the simulator
-            does, for tests. The simulator plans only if a core is idle, because it starts no task
-            before the plan. A live cluster does not wait, so by default a plan is made as soon as
-            it is due.
-        room: size of the first tables.
-    """
+    """How the state of a live cluster is kept."""
 
     num_cores: int | None = None
     predicts_fair: bool = False
@@ -154,13 +122,7 @@ ALONE = LiveSettings()
 
 
 class LiveTables:
-    """The tables of one cluster, with room for the jobs that its applications report.
-
-    Args:
-        policy_for: makes the policy for a number of cores.
-        duration_model: estimates of task durations.
-        settings: how the state is kept.
-    """
+    """The tables of one cluster, with room for the jobs that its applications report."""
 
     def __init__(
         self, policy_for: PolicyFor, duration_model: DurationModel, settings: LiveSettings

@@ -34,17 +34,7 @@ _MOST_SKEW_MS = 60_000
 
 
 class Mirror(JobEvents):
-    """The state of one cluster, built from the messages of one or several applications.
-
-    Args:
-        policy_for: makes the policy for a number of cores.
-        duration_model: estimates of task durations.
-        settings: how the state is kept.
-        counts: counters to increase; new ones by default.
-        on_plan: called after every plan.
-        on_end: called for every job that ended successfully.
-        now_s: the time at which a message comes, in s; only differences count.
-    """
+    """The state of one cluster, built from the messages of one or several applications."""
 
     def __init__(
         self,
@@ -71,12 +61,7 @@ class Mirror(JobEvents):
     # -- requests ----------------------------------------------------------------------------------
 
     def take_state(self, application: str, message: State) -> None:
-        """Replace everything about the application by the contents of the message.
-
-        Raises:
-            ProtocolError: the message contradicts itself; the caller must then `forget` the
-                application.
-        """
+        """Replace everything about the application by the contents of the message."""
         self.forget(application)
         if self._settings.num_cores is not None and self._clocks:
             ahead_ms = message.clock_ms - self.clock_ms
@@ -109,12 +94,7 @@ class Mirror(JobEvents):
         self._set_clock(application)
 
     def take_events(self, application: str, message: Events) -> None:
-        """Apply the events of a message in order, then plan if a plan is due.
-
-        Raises:
-            ProtocolError: an event contradicts the state; the message has its position. The events
-                before it were applied.
-        """
+        """Apply the events of a message in order, then plan if a plan is due."""
         self._advance(application, message.clock_ms)
         if message.cores is not None and self._settings.num_cores is None:
             self._resize(max(1, message.cores))

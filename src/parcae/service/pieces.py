@@ -80,14 +80,7 @@ _LARGEST = 200_000
 
 @dataclass(frozen=True)
 class Shape:
-    """An object that is read key by key.
-
-    Args:
-        adapter: validates the object.
-        inner: the shapes of the values that are read by themselves, by key.
-        lists: the keys of those values that are lists, with the largest number of elements.
-        stand_in: a valid value for this object where it is not looked into.
-    """
+    """An object that is read key by key."""
 
     adapter: TypeAdapter[Any]
     inner: Mapping[str, Shape] = field(default_factory=dict)
@@ -95,11 +88,7 @@ class Shape:
     stand_in: Mapping[str, Any] = field(default_factory=dict)
 
     def read(self, text: str) -> Any:
-        """Read the text of an object.
-
-        Raises:
-            ValueError, IndexError, TypeError, RecursionError: it is not the text of such an object.
-        """
+        """Read the text of an object."""
         value, at = self._read_at(text, _skip(text, 0))
         if text[at:].strip():
             raise ValueError("text behind the object")

@@ -66,15 +66,6 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
     """A function that makes the named policy of the world of cores.
 
     The expensive part of a policy is made once for each number of cores.
-
-    Args:
-        text: name of the policy, optionally with a guard.
-        workload: the profile that learned policies are bound to.
-        arrivals: the expected arrival process; chooses the nearest shipped variant.
-
-    Raises:
-        PolicyError, ConfigError, FormatError, OSError: raised when the function is called, if the
-            policy does not exist or cannot be used for a live cluster.
     """
     bare, factor = split_guard(text)
     # Once: a file that is replaced or removed must not change or end a service that runs.
@@ -119,13 +110,7 @@ class Plan:
 
 
 class Planning:
-    """Plans for one cluster with its policy or, if that fails, with fair sharing.
-
-    Args:
-        policy_for: makes the policy for a number of cores.
-        num_cores: present number of cores.
-        room: present size of the cluster's tables.
-    """
+    """Plans for one cluster with its policy or, if that fails, with fair sharing."""
 
     def __init__(self, policy_for: PolicyFor, num_cores: int, room: Room) -> None:
         self._policy_for = policy_for
@@ -231,11 +216,7 @@ class Planning:
 
     @staticmethod
     def _accept(state: ClusterState) -> None:
-        """Put the written orders into force.
-
-        Raises:
-            PolicyError: the orders are invalid, or with them the cluster would stand still forever.
-        """
+        """Put the written orders into force."""
         if not accept_orders(state):
             raise PolicyError(f"its orders are invalid: {objection_to_orders(state)}")
         if is_stalled(state) and state.now["wake_ms"][0] == NOT_YET:
@@ -243,11 +224,7 @@ class Planning:
 
 
 def _decide(policy: Policy, state: ClusterState) -> None:
-    """Call a policy that decides until all cores are assigned.
-
-    Raises:
-        PolicyError: a decision cannot be carried out.
-    """
+    """Call a policy that decides until all cores are assigned."""
     num_left = int(state.now["num_source"][0])
     while num_left > 0:
         observation = observe(state)

@@ -90,18 +90,7 @@ class _Message(BaseModel):
 
 
 class StageMessage(_Message):
-    """A stage: `tasks` similar tasks that can run when the stages `parents` have ended.
-
-    Args:
-        stage_id: id of the stage, unique in the application.
-        tasks: number of its tasks.
-        parents: ids of its parent stages, in the same job.
-        input_bytes: bytes that the stage reads, or None if unknown.
-        started: tasks that started so far, without those that failed and will be retried.
-        finished: those of the started tasks that ended successfully.
-        executed_ms: sum of the durations of the finished tasks.
-        is_ended: no more tasks of the stage will run.
-    """
+    """A stage: `tasks` similar tasks that can run when the stages `parents` have ended."""
 
     stage_id: StageId
     tasks: Annotated[int, Field(ge=1, le=_MOST_TASKS)]
@@ -114,16 +103,7 @@ class StageMessage(_Message):
 
 
 class JobMessage(_Message):
-    """A job: the work whose end a user waits for.
-
-    Args:
-        job_id: id of the job, unique in the application.
-        names: names of the recurring job, the preferred one first; durations are looked up and
-            learned by them.
-        arrival_ms: when it was submitted.
-        is_open: more stages may be added at any time; only `job_ended` ends the job.
-        stages: the stages known so far.
-    """
+    """A job: the work whose end a user waits for."""
 
     job_id: Text
     names: Annotated[tuple[JobName, ...], Field(max_length=16)]
@@ -227,14 +207,7 @@ class Proof(_Message):
 
 
 class State(_Message):
-    """The whole state of the application; replaces all that the service has of it.
-
-    Args:
-        seq: number of the request, larger than the last one.
-        clock_ms: the client's clock.
-        cores: number of tasks that the application can run at once.
-        jobs: its jobs in the system.
-    """
+    """The whole state of the application; replaces all that the service has of it."""
 
     type: Literal["state"] = "state"
     seq: Seq
@@ -244,14 +217,7 @@ class State(_Message):
 
 
 class Events(_Message):
-    """Events in the order in which they happened; an empty list reports that time passed.
-
-    Args:
-        seq: number of the request, larger than the last one.
-        clock_ms: the client's clock.
-        cores: number of tasks that the application can run at once; None if it did not change.
-        events: the events.
-    """
+    """Events in the order in which they happened; an empty list reports that time passed."""
 
     type: Literal["events"] = "events"
     seq: Seq
@@ -291,15 +257,7 @@ class Welcome(_Message):
 
 
 class JobOrder(_Message):
-    """The order of one job.
-
-    Args:
-        job_id: the job.
-        tier: jobs with a smaller tier are served first.
-        weight: within a tier, the job with the smallest running tasks / weight is first; with
-            weight 0 that ratio counts as 0.
-        limit: most tasks of the job at once; None: no limit.
-    """
+    """The order of one job."""
 
     job_id: Text
     tier: float
@@ -322,14 +280,6 @@ class Orders(_Message):
 
     Task sets are sorted by (job tier + stage tier, running tasks of the job / weight, order of the
     job's arrival, rank, stage_id), and the smallest is served first.
-
-    Args:
-        seq: number of the request that this answers; None if it answers none.
-        jobs: the orders of all jobs of the application.
-        stages: the orders of stages that differ from the default.
-        other_tier: tier of jobs that the service does not know yet.
-        wake_ms: when the client must send `events`, empty if nothing happened; or None.
-        executors: if applications share a cluster: how many executors this one should have.
     """
 
     type: Literal["orders"] = "orders"
@@ -397,11 +347,7 @@ def _refused(error: ValidationError) -> ProtocolError:
 
 
 def _check_version(payload: bytes) -> None:
-    """Check the version of a hello, even if the rest of it does not fit this version.
-
-    Raises:
-        ProtocolError: bad_protocol.
-    """
+    """Check the version of a hello, even if the rest of it does not fit this version."""
     try:
         message: Any = json.loads(payload)
     except (ValueError, RecursionError):
@@ -422,9 +368,6 @@ def _check_version(payload: bytes) -> None:
 
 def decode_client_message(payload: bytes) -> ClientMessage:
     """Decode a message of a client.
-
-    Raises:
-        ProtocolError: bad_message, which names the field, or bad_protocol.
 
     Example: `decode_client_message(b'{"type":"ping","seq":7}')` is `Ping(seq=7)`.
     """
@@ -447,11 +390,7 @@ def decode_client_message(payload: bytes) -> ClientMessage:
 
 
 def decode_server_message(payload: bytes) -> ServerMessage:
-    """Decode a message of the service.
-
-    Raises:
-        ProtocolError: bad_message.
-    """
+    """Decode a message of the service."""
     try:
         return _FROM_SERVER.validate_json(payload)
     except ValidationError as error:
@@ -479,13 +418,6 @@ def proof_mac(
 
     It is computed over "parcae 2", the side, both nonces and the application id, each followed by a
     zero byte.
-
-    Args:
-        secret: the shared secret.
-        side: the side that proves; makes the proofs of both sides different.
-        client_nonce: the nonce of `hello`.
-        service_nonce: the nonce of `challenge`.
-        application_id: the application of `hello`.
     """
     parts = ("parcae 2", side, client_nonce, service_nonce, application_id)
     return hmac.new(secret, b"".join(part.encode() + b"\0" for part in parts), "sha256").hexdigest()
@@ -503,9 +435,6 @@ _HEADER = struct.Struct(">I")
 
 def frame(payload: bytes, max_bytes: int = MAX_FRAME_BYTES) -> bytes:
     """The frame of a payload: its length, then the payload.
-
-    Raises:
-        ProtocolError: too_large.
 
     Example: `frame(b"{}")` is `b"\\x00\\x00\\x00\\x02{}"`.
     """
@@ -535,9 +464,6 @@ class FrameReader:
         """Add bytes and yield the payloads that are complete now.
 
         `max_bytes` may change between two payloads.
-
-        Raises:
-            ProtocolError: too_large, as soon as the length of the frame is known.
         """
         self._buffer += data
         start = 0

@@ -182,11 +182,6 @@ class Recorder(Watcher):
 
 
 def _write_whole(stream: BinaryIO, line: bytes) -> None:
-    """Write a line to an unbuffered stream.
-
-    Raises:
-        OSError: the disk is full, also if a part of the line was written.
-    """
     if stream.write(line) < len(line):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -208,11 +203,7 @@ def _head(service: Service, key: str, number: int) -> dict[str, Any]:
 
 
 def find_recordings(paths: Sequence[Path]) -> list[Path]:
-    """The given files of a recording, or those of the newest recording in a folder, in order.
-
-    Raises:
-        FormatError: the folder has no recording.
-    """
+    """The given files of a recording, or those of the newest recording in a folder, in order."""
     if len(paths) != 1 or not paths[0].is_dir():
         return list(paths)
     files = [path for path in paths[0].iterdir() if path.name.removesuffix(PART).endswith(".jsonl")]
@@ -259,13 +250,7 @@ class Recording:
 
 
 def read_recording(*paths: Path) -> Recording:
-    """Read a recording from its files, given in order; an incomplete last line is left out.
-
-    Raises:
-        FormatError: a file is not a recording, has another version, or has an incomplete line
-            before its last.
-        OSError: a file does not exist.
-    """
+    """Read a recording from its files, given in order; an incomplete last line is left out."""
     heads = []
     lines = []
     for path in paths:

@@ -113,14 +113,7 @@ class Comparison:
         other: Orders,
         stages_of: Mapping[str, Collection[int]],
     ) -> None:
-        """Compare two orders; orders without jobs, or of different jobs, are ignored.
-
-        Args:
-            clock_ms: the cluster's clock.
-            recorded: the recorded order.
-            other: the other policy's order.
-            stages_of: by job id, the stages that have not ended.
-        """
+        """Compare two orders; orders without jobs, or of different jobs, are ignored."""
         meanings = meaning_of(recorded), meaning_of(other)
         if not meanings[0].jobs or meanings[0].jobs.keys() != meanings[1].jobs.keys():
             return
@@ -249,17 +242,7 @@ class Replay:
 
 
 def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Replay:
-    """Apply the requests of a recording to a mirror, and let another policy plan each time.
-
-    Args:
-        paths: the files of a recording in order, or a folder, whose newest recording is used.
-        policy: name of the other policy, see `parcae policies`.
-        workload: the profile with the durations, to which learned policies are bound.
-
-    Raises:
-        FormatError: the files are not a recording.
-        PolicyError: there is no such policy.
-    """
+    """Apply the requests of a recording to a mirror, and let another policy plan each time."""
     recording = read_recording(*find_recordings(paths))
     policy_for = policies_for(policy, workload)
     policy_for(1)  # raises an error now if the policy does not exist
@@ -282,7 +265,6 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
 
 
 def _restore(duration_model: DurationModel, recording: Recording, learned: Any) -> None:
-    """Restore durations that the service had learned."""
     try:
         duration_model.learned.restore(**learned)
     except (TypeError, ValueError, OverflowError):
@@ -494,16 +476,8 @@ class _RecordedJobs:
         return found
 
     def estimate(self, recorded: str, other: str, num_cores: int) -> Estimate | None:
-        """Simulate the recorded jobs under both policies.
-
-        Args:
-            recorded: name of the recorded policy.
-            other: name of the other policy.
-            num_cores: cores of the cluster.
-
-        Returns:
-            None if no job was recorded completely, or a policy or so many cores cannot be
-            simulated.
+        """Simulate the recorded jobs under both policies. Returns none if no job was recorded
+        completely, or a policy or so many cores cannot be simulated.
         """
         specs = [self._spec(application, job) for (application, _), job in self.jobs.items()]
         whole = [spec for spec in specs if spec is not None]

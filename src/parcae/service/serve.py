@@ -62,14 +62,6 @@ def simulated_client(
     """Make a client with drawn jobs and with the task durations of a simulated run.
 
     It reports the stages of a job only when they become runnable, as Spark does.
-
-    Args:
-        workload: the jobs to draw from.
-        num_jobs: number of jobs.
-        num_cores: cores of the application.
-        arrivals: the arrival process, e.g. "load:0.9" or "batch".
-        seed: seed of arrivals and task durations.
-        name: id of the application.
     """
     config = SimulationConfig(world=WorldName.CORES, num_executors=num_cores)
     sequence = draw_sequence(workload, arrivals, num_jobs, num_cores, RandomStreams(seed))
@@ -85,14 +77,7 @@ def simulated_client(
 def demonstrate(
     port: int, client: SimulatedClient, times_faster: float, secret: bytes | None = None
 ) -> threading.Thread:
-    """Run the client against the service on this machine, in a daemon thread.
-
-    Args:
-        port: port of the service on 127.0.0.1.
-        client: the simulated application.
-        times_faster: simulated time / real time.
-        secret: the service's secret, or None.
-    """
+    """Run the client against the service on this machine, in a daemon thread."""
     thread = threading.Thread(target=_play, args=(port, client, times_faster, secret), daemon=True)
     thread.start()
     return thread
@@ -169,16 +154,7 @@ class ServeSettings:
 
 
 def settings_of(policy: str, num_cores: int, given: Mapping[str, Any]) -> ServeSettings:
-    """Make settings of Python's arguments; paths and the scope may be text.
-
-    Args:
-        policy: name of the policy.
-        num_cores: number of cores.
-        given: the other settings, by name.
-
-    Raises:
-        ConfigError: a setting or a scope that does not exist.
-    """
+    """Make settings of Python's arguments; paths and the scope may be text."""
     apart = ("policy", "num_cores")
     refuse_unknown(given, [one.name for one in fields(ServeSettings) if one.name not in apart])
     settings = dict(given)
@@ -191,11 +167,7 @@ def settings_of(policy: str, num_cores: int, given: Mapping[str, Any]) -> ServeS
 
 
 def parse_scope(text: str) -> Scope:
-    """Parse the name of a scope.
-
-    Raises:
-        ConfigError: there is no such scope.
-    """
+    """Parse the name of a scope."""
     if text not in set(Scope):
         raise ConfigError(f"--scope {text}: write one of {', '.join(Scope)}")
     return Scope(text)
@@ -207,19 +179,7 @@ def make_service(
     learned: Learned | None = None,
     policy_for: PolicyFor | None = None,
 ) -> Service:
-    """Make the service and compile all code that its policy needs.
-
-    Args:
-        settings: the settings.
-        workload: the profile of the recurring jobs.
-        learned: durations that were learned before.
-        policy_for: makes the policy for a number of cores, if it is not to be found by its name.
-
-    Raises:
-        PolicyError, FormatError, FileNotFoundError: the policy does not exist or cannot be used for
-            a live cluster.
-        ConfigError: the cluster is too small for one executor, or the arrivals are unknown.
-    """
+    """Make the service and compile all code that its policy needs."""
     # Most policies have no variants, so that they would not look at it.
     ArrivalProcess.parse(settings.arrivals)
     policy_for = policy_for or policies_for(settings.policy, workload, settings.arrivals)
@@ -248,9 +208,6 @@ def warm_up(service: Service) -> None:
 
     Sends every kind of event once to a service, which the caller then throws away, and looks at it
     as the live page does. Lets fair sharing plan once, as after a failure of the policy.
-
-    Raises:
-        ConfigError: the service answers with an error.
     """
     board = Board(service)
     service.watchers.append(board)
@@ -313,18 +270,7 @@ def serve(
     on_ready: Callable[[int, int | None], None],
     policy_for: PolicyFor | None = None,
 ) -> None:
-    """Serve until SIGTERM, Ctrl-C or the end of `for_s`.
-
-    Args:
-        settings: the settings.
-        workload: the profile of the recurring jobs.
-        on_ready: called with the port and the admin port (or None) when clients can connect.
-        policy_for: makes the policy for a number of cores, if it is not to be found by its name.
-
-    Raises:
-        ConfigError, PolicyError, FormatError, OSError: a setting cannot be used.
-        ConfigError: this thread runs an event loop, as that of a notebook does.
-    """
+    """Serve until SIGTERM, Ctrl-C or the end of `for_s`."""
     _check_no_loop()
     for what, port in (("port", settings.port), ("admin_port", settings.admin_port)):
         is_port = isinstance(port, int) and 0 <= port <= _LAST_PORT
@@ -373,11 +319,7 @@ def _check_no_loop() -> None:
 def _demonstration(
     settings: ServeSettings, workload: Workload, config: ServerConfig
 ) -> Callable[[int], None]:
-    """A function that starts the demonstration on a port; it does nothing without `demo_jobs`.
-
-    Raises:
-        ConfigError: a demonstration with TLS or on another address than 127.0.0.1.
-    """
+    """A function that starts the demonstration on a port; it does nothing without `demo_jobs`."""
     if not settings.demo_jobs:
         return lambda port: None
     if settings.tls_cert is not None or settings.host != "127.0.0.1":

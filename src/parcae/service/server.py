@@ -62,20 +62,6 @@ _MIN_SECRET_BYTES = 16
 class ServerConfig:
     """Address and limits of the server.
 
-    Args:
-        host: address to listen on; without a secret it must be a loopback address.
-        port: port to listen on; 0 takes a free one.
-        secret: the secret that clients must prove to know, or None.
-        tls_cert, tls_key: PEM files; both or none.
-        max_frame_bytes: largest frame that a welcomed client may send.
-        max_connections: number of connections; more are refused with `busy`.
-        max_strangers: number of connections that were not welcomed yet; if there are more, the
-            oldest of them is dropped.
-        max_waiting_bytes: a client with more unread bytes of replies is dropped.
-        hello_timeout_s: time from the connection until the session must be open.
-        idle_timeout_s: a client that is silent for longer is dropped.
-        write_timeout_s: a client that does not read a reply for longer is dropped.
-
     Raises:
         ConfigError: the host is not a loopback address and there is no secret, or only one of
             `tls_cert` and `tls_key` is given.
@@ -104,12 +90,7 @@ class ServerConfig:
             raise ConfigError("--tls-cert and --tls-key belong together; give both or none")
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """The TLS settings with the certificate, or None without TLS.
-
-        Raises:
-            ConfigError: the files are not a certificate and its key.
-            OSError: a file cannot be read.
-        """
+        """The TLS settings with the certificate, or None without TLS."""
         if self.tls_cert is None or self.tls_key is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -137,12 +118,7 @@ def is_loopback(host: str) -> bool:
 
 
 def read_secret(path: Path) -> bytes:
-    """Read the secret in a file, without white space at its end.
-
-    Raises:
-        ConfigError: the secret is shorter than 16 bytes.
-        OSError: the file cannot be read.
-    """
+    """Read the secret in a file, without white space at its end."""
     secret = read_short(path).rstrip()
     if len(secret) < _MIN_SECRET_BYTES:
         raise ConfigError(
@@ -154,14 +130,7 @@ def read_secret(path: Path) -> bytes:
 
 @dataclass
 class _Connection:
-    """One connection: its streams, its session, and how much work it causes.
-
-    Args:
-        session: its session.
-        reader, writer: its streams.
-        config: the server's limits.
-        lock: held while a message is handled; sessions that share a mirror share the lock.
-    """
+    """One connection: its streams, its session, and how much work it causes."""
 
     session: Session
     reader: asyncio.StreamReader
@@ -200,11 +169,7 @@ class _Connection:
             self.writer.close()  # `close` first writes what is queued
 
     async def flush(self) -> None:
-        """Wait until the client has read most of its replies.
-
-        Raises:
-            TimeoutError: it does not read them in time.
-        """
+        """Wait until the client has read most of its replies."""
         async with asyncio.timeout(self.config.write_timeout_s):
             await self.writer.drain()
 
@@ -284,12 +249,7 @@ class Server:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Start to listen; from now on SIGTERM and Ctrl-C end `run_until_stopped`.
-
-        Raises:
-            ConfigError: the host has no address.
-            OSError: the address is in use or does not belong to this machine.
-        """
+        """Start to listen; from now on SIGTERM and Ctrl-C end `run_until_stopped`."""
         context = self.config.ssl_context()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -342,11 +302,7 @@ class Server:
             self._connections.pop(strangers[0]).writer.transport.abort()
 
     async def _converse(self, connection: _Connection) -> None:
-        """Read and answer messages until the session or the connection is closed.
-
-        Raises:
-            TimeoutError: the client does not read its replies.
-        """
+        """Read and answer messages until the session or the connection is closed."""
         frames = FrameReader(_FIRST_FRAME_BYTES)
         session = connection.session
         begun_s = time.monotonic()
@@ -375,12 +331,7 @@ class Server:
             connection.send(connection.session.refuse(error))
 
     async def _answer(self, connection: _Connection, frames: FrameReader, data: bytes) -> None:
-        """Answer all messages that are complete with the new data.
-
-        Raises:
-            ProtocolError: a frame is too large.
-            TimeoutError: the client does not read its replies.
-        """
+        """Answer all messages that are complete with the new data."""
         session = connection.session
         for payload in frames.feed(data):
             for reply in await self._receive(connection, payload):

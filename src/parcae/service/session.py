@@ -64,14 +64,7 @@ class StageMeaning(NamedTuple):
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a client does under its orders.
-
-    Args:
-        jobs: by job id, in the order of arrival.
-        stages: by job id and stage id, the stages whose orders differ from the default.
-        other_place: place of the jobs that the service does not know yet.
-        executors: how many executors the application should have, if applications share a cluster.
-    """
+    """What a client does under its orders."""
 
     jobs: dict[str, JobMeaning]
     stages: dict[tuple[str, int], StageMeaning]
@@ -84,9 +77,6 @@ class Meaning:
         A job is served when the first of its stages is. Jobs of the same tier share if they have
         weights. Those with weight 0 are served in the order of their arrival, which is that of
         `jobs`.
-
-        Args:
-            stages_of: by job id, the stages that have not ended.
         """
         sharing: dict[int, list[str]] = {}
         groups: list[tuple[int, list[str]]] = []
@@ -170,29 +160,12 @@ class Watcher:
         """A job ended successfully."""
 
     def answered(self, session: Session, message: State | Events, took_ms: float) -> None:
-        """A request was carried out.
-
-        Args:
-            session: the session that sent it.
-            message: the request.
-            took_ms: time from the decoded request to its reply.
-        """
+        """A request was carried out."""
 
 
 @dataclass
 class Service:
-    """All sessions, and the mirrors of their clusters.
-
-    Args:
-        policy_for: makes the policy for a cluster with a given number of cores.
-        policy_name: name of the policy that clients receive.
-        duration_model: estimates of task durations, shared by all mirrors.
-        secret: the secret that clients must prove to know, or None.
-        sharing: how applications share one cluster, or None if each has its own.
-        predicts_fair: let mirrors keep a virtual run of fair sharing, to which ended jobs are
-            compared.
-        watchers: observers; add them before the first session opens.
-    """
+    """All sessions, and the mirrors of their clusters."""
 
     policy_for: PolicyFor
     policy_name: str
@@ -213,11 +186,7 @@ class Service:
         return Scope.APPLICATION if self.sharing is None else Scope.CLUSTER
 
     def open(self, push: Callable[[ServerMessage], None] | None = None) -> Session:
-        """Make a session for a new connection.
-
-        Args:
-            push: called with messages that are not replies; None keeps them in `Session.pushed`.
-        """
+        """Make a session for a new connection."""
         self._num_opened += 1
         return Session(self, f"s{self._num_opened}", push)
 
@@ -442,11 +411,7 @@ class Session:
         return Error(code=code, message=str(error), then=then, seq=seq)
 
     def _handle(self, message: ClientMessage) -> list[ServerMessage]:
-        """Handle a decoded message by the stage of the session.
-
-        Raises:
-            ProtocolError: the message is not allowed now, or its contents are wrong.
-        """
+        """Handle a decoded message by the stage of the session."""
         if self._stage is _Stage.NEW and isinstance(message, Hello):
             return self._greet(message)
         if self._stage is _Stage.CHALLENGED and isinstance(message, Proof):
@@ -527,11 +492,7 @@ class Session:
         return orders.model_copy(update={"seq": message.seq})
 
     def _orders_after(self, mirror: Mirror, message: State | Events) -> Orders:
-        """Apply a request to the mirror; returns the new orders of the application.
-
-        Raises:
-            ProtocolError: the request is wrong; the mirror has forgotten the application.
-        """
+        """Apply a request to the mirror; returns the new orders of the application."""
         service = self.service
         application = self.application
         try:

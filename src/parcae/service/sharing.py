@@ -20,11 +20,6 @@ from parcae.service.protocol import Orders
 class Sharing:
     """Divides the executors of one cluster among all applications.
 
-    Args:
-        num_cores: cores of the cluster.
-        executor_cores: cores of one executor.
-        moving_delay_ms: shortest time between two executors taken from one application.
-
     Raises:
         ConfigError: the cluster is too small for one executor.
 
@@ -102,9 +97,7 @@ class Sharing:
 
     def _cut_excess(self, names: list[str], given: dict[str, int], goal: dict[str, int]) -> int:
         """Take back what applications report beyond the cluster's size, from the last ones first.
-
-        Returns:
-            the number of free executors.
+        Returns the number of free executors.
         """
         free = self.num_executors - sum(given.values())
         for name in reversed(names):
@@ -114,11 +107,9 @@ class Sharing:
         return free
 
     def _wanted(self, mirror: Mirror) -> tuple[dict[str, int], dict[str, int], set[str]]:
-        """What the order in force means for the applications.
-
-        Returns:
-            executors that each application could use; the rank of each, by its first job in the
-            order; the applications that must get at least one executor.
+        """What the order in force means for the applications. Returns executors that each
+        application could use; the rank of each, by its first job in the order; the applications
+        that must get at least one executor.
         """
         state = mirror.state
         cores = np.zeros(len(state.jobs), np.int64)
@@ -161,10 +152,8 @@ class Sharing:
         taker: str,
         clock_ms: int,
     ) -> bool:
-        """Take an executor from the last application that has more than its goal.
-
-        Returns:
-            whether one could be taken. If not, `_wake_ms` says when one may be.
+        """Take an executor from the last application that has more than its goal. Returns whether
+        one could be taken. If not, `_wake_ms` says when one may be.
         """
         refused = list[int]()
         for name in reversed(names):

@@ -39,11 +39,7 @@ TaskTimes = Mapping[tuple[int, int, int], int]
 
 
 def task_times(trace: Trace) -> dict[tuple[int, int, int], int]:
-    """The duration of every task of a run that was simulated with `record=True`.
-
-    Raises:
-        ConfigError: the trace has no tasks.
-    """
+    """The duration of every task of a run that was simulated with `record=True`."""
     if trace.tasks is None:
         raise ConfigError("the run was not recorded; pass record=True to simulate")
     names = ("job", "stage", "task", "start_ms", "finish_ms")
@@ -81,17 +77,6 @@ class _TaskSet:
 @dataclass
 class SimulatedClient:
     """A simulated application and the messages that it sends.
-
-    Args:
-        sequence: the jobs of the application.
-        times: the duration of every task.
-        num_cores: number of tasks that it runs at once.
-        application_id: id that it sends to the service.
-        is_open: send all jobs as open, and report a stage only when it becomes runnable.
-        follows_simulator: report ends of stages, and reveal stages, at exactly the moments of the
-            simulator (see `Mirror`).
-        names: a name for every job of the sequence; None: the names in the workload.
-        first_ms: its clock when the sequence begins.
 
     Example: `client.run(ask)`, where `ask` sends a message and returns the orders.
     """
@@ -132,11 +117,7 @@ class SimulatedClient:
         )
 
     def run(self, ask: Callable[[State | Events], Orders]) -> None:
-        """Run to the end of the sequence.
-
-        Args:
-            ask: sends a message to the service, to which it has said hello; returns the orders.
-        """
+        """Run to the end of the sequence."""
         self.apply_orders(ask(self.state()))
         while (message := self.next_message()) is not None:
             self.apply_orders(ask(message))

@@ -79,13 +79,7 @@ class Repacked(NamedTuple):
 def kept_jobs(
     state: ClusterState, runs: list[VirtualRun], is_dropped: Callable[[int], bool]
 ) -> Rows:
-    """The rows of the jobs that must stay, ascending.
-
-    Args:
-        state: the cluster.
-        runs: all virtual runs; jobs that have not ended in one of them stay.
-        is_dropped: whether the job in a row is removed in any case.
-    """
+    """The rows of the jobs that must stay, ascending."""
     num_jobs = int(state.now.num_jobs[0])
     keeps = np.asarray(state.jobs["completion_ms"][:num_jobs]) == NOT_YET
     is_member = np.zeros(num_jobs, bool)
@@ -100,14 +94,7 @@ def kept_jobs(
 
 
 def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: Room) -> Repacked:
-    """Copy the cluster with some of its jobs into new tables.
-
-    Args:
-        state: the cluster; read only.
-        kept: rows of the jobs that stay, ascending.
-        spare: number of free stage rows behind the job of an old row.
-        room: size of the new tables.
-    """
+    """Copy the cluster with some of its jobs into new tables."""
     new = empty_state(len(state.executors), room)
     job_map, stage_map, num_stages = _new_rows(state, kept, spare)
     _copy_rows(state, new, job_map, stage_map)
@@ -145,7 +132,6 @@ def _new_rows(
 
 
 def _copy_executors(state: ClusterState, new: ClusterState, job_map: Rows, stage_map: Rows) -> None:
-    """Copy the executors, and translate the job and the stage that each one works for."""
     new.executors[:] = state.executors
     for name, mapping in (("job", job_map), ("stage", stage_map)):
         column = new.executors[name]  # -1: no job, no stage
@@ -153,7 +139,6 @@ def _copy_executors(state: ClusterState, new: ClusterState, job_map: Rows, stage
 
 
 def _copy_guard_run(state: ClusterState, new: ClusterState, job_map: Rows, stage_map: Rows) -> None:
-    """Copy the guard's virtual run."""
     for table in ("virtual_now", "virtual_jobs", "virtual_stages"):
         getattr(new, table)[:] = 0
     run = VirtualRun(new.virtual_now, new.virtual_jobs, new.virtual_stages)
@@ -175,7 +160,6 @@ def _copy_active(state: ClusterState, new: ClusterState, job_map: Rows) -> None:
 
 
 def _copy_rows(state: ClusterState, new: ClusterState, job_map: Rows, stage_map: Rows) -> None:
-    """Copy the rows of jobs and stages, and translate the rows that they refer to."""
     jobs = np.flatnonzero(job_map >= 0)
     stages = np.flatnonzero(stage_map >= 0)
     for name in ("jobs", "job_orders", "contenders"):
@@ -207,14 +191,7 @@ def _copy_edges(state: ClusterState, new: ClusterState, stage_map: Rows) -> int:
 
 
 def copy_virtual(old: VirtualRun, new: VirtualRun, job_map: Rows, stage_map: Rows) -> None:
-    """Copy a virtual run into new tables; jobs whose row was released leave it.
-
-    Args:
-        old: the virtual run in the old tables; read only.
-        new: the new tables; written.
-        job_map: new row of every old job row, or NO_JOB.
-        stage_map: new row of every old stage row, or NO_STAGE.
-    """
+    """Copy a virtual run into new tables; jobs whose row was released leave it."""
     num_jobs = int(old.now.num_jobs[0])
     jobs = np.flatnonzero(job_map[:num_jobs] >= 0)
     stages = np.flatnonzero(stage_map >= 0)

@@ -41,9 +41,6 @@ def decima_classes(num_executors: int) -> tuple[ExecutorClass, ...]:
     Every executor has 1 core; the classes have 0.25, 0.5, 0.75 and 1 unit of memory. If the number
     of executors is not a multiple of four, the classes with the most memory get the rest.
 
-    Raises:
-        ConfigError: fewer than four executors.
-
     Source: Decima, section 7.3. Example: of 6 executors the classes have 1, 1, 2 and 2.
     """
     if num_executors < len(DECIMA_MEMORY):
@@ -71,9 +68,6 @@ def parse_executor_classes(text: str, num_executors: int) -> tuple[ExecutorClass
     """Parse "decima", or EXECUTORSxCPUxMEMORY for each class, separated by commas.
 
     `num_executors` is the total number of executors; it is used for "decima" only.
-
-    Raises:
-        ConfigError: the text has another form; the message shows the valid ones.
 
     Example: "50x1x0.25,50x1x1" is two classes of 50 executors.
     """
@@ -238,9 +232,6 @@ class SimulationConfig(BaseModel):
 
         Classes keep their shares of the total and at least one executor each.
 
-        Raises:
-            ConfigError: there are fewer executors than classes, or the cluster cannot have so many.
-
         Example: two classes of 30 and 10 executors, resized to 20, have 15 and 5.
         """
         if num_executors < max(1, len(self.executor_classes)):
@@ -272,11 +263,6 @@ def offered_load(workload: Workload, config: SimulationConfig, arrivals: str) ->
 
     It is infinite if all jobs arrive at once (a batch).
 
-    Args:
-        workload: the jobs.
-        config: the cluster.
-        arrivals: the arrival process; "recorded" uses the arrival times of the workload's jobs.
-
     Example: a job of 40 s of work every 10 s on 10 executors is a load of 0.4.
     """
     gap_ms = mean_gap_ms(workload, config, arrivals)
@@ -290,13 +276,7 @@ def offered_load(workload: Workload, config: SimulationConfig, arrivals: str) ->
 
 
 def mean_gap_ms(workload: Workload, config: SimulationConfig, arrivals: str) -> float:
-    """Return the mean time between arrivals in ms; 0 if all jobs arrive at once.
-
-    Args:
-        workload: the jobs.
-        config: the cluster.
-        arrivals: the arrival process; "recorded" uses the arrival times of the workload's jobs.
-    """
+    """Return the mean time between arrivals in ms; 0 if all jobs arrive at once."""
     process = ArrivalProcess.parse(arrivals)
     if process.kind != "recorded":
         return process.mean_gap_ms(workload, config.total_executors, config.runs_vary)

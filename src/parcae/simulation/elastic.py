@@ -60,11 +60,7 @@ class Elastic(BaseModel):
 
 
 def check_whole(cores: int, cores_per_executor: int) -> None:
-    """Check that cores are whole executors.
-
-    Raises:
-        ValueError: they are not.
-    """
+    """Check that cores are whole executors."""
     if cores % cores_per_executor:
         raise ValueError(
             f"{cores} cores are not whole executors of {cores_per_executor} cores: choose a "
@@ -73,12 +69,8 @@ def check_whole(cores: int, cores_per_executor: int) -> None:
 
 
 def with_elastic(futures: Future, elastic: Elastic | None, max_cores: int) -> Future:
-    """Return the tables of simulators with those for an elastic cluster; as they are without one.
-
-    Args:
-        futures: the tables of many simulators.
-        elastic: the settings, or None for a fixed cluster.
-        max_cores: most cores of each cluster.
+    """Return the tables of simulators with those for an elastic cluster; as they are without
+    one.
     """
     if elastic is None:
         return futures
@@ -102,12 +94,7 @@ def with_elastic(futures: Future, elastic: Elastic | None, max_cores: int) -> Fu
 
 
 def held_core_ms(future: Future, clock_ms: int) -> int | None:
-    """The integral of cores up and starting over time, in core ms; None for a fixed cluster.
-
-    Args:
-        future: the tables of one simulator.
-        clock_ms: the end of the run.
-    """
+    """The integral of cores up and starting over time, in core ms; None for a fixed cluster."""
     if len(future.elastic) == 0:
         return None
     table = future.elastic[0]

@@ -50,33 +50,6 @@ _HELP = (
 class Faults(BaseModel):
     """What goes wrong in the world of cores. The defaults of the rates are 0.
 
-    Args:
-        from_log: take `failure_rate`, `lost_per_hour`, `executor_cores` and `restart_s` from the
-            counts of the workload's event logs, and speculate if its applications did.
-        failure_rate: probability that an attempt of a task fails. It then runs for a uniformly
-            drawn share of its duration, and the task starts again.
-        max_failures: Spark's `spark.task.maxFailures`. Spark ends a job one of whose tasks failed
-            so often. Here the last attempt succeeds instead, since logs and profiles have jobs that
-            succeeded only.
-        lost_per_hour: losses of an executor per hour in which it is up. Its running tasks start
-            again; this does not count as their failure.
-        executor_cores: cores of an executor, which are lost together.
-        restart_s: time until a lost executor's cores are back.
-        redraws: every attempt of a task samples a duration of its own: slowness is chance. If
-            false, all attempts take as long as the first one: slowness lies in the task's data, and
-            a copy wins only against a straggler.
-        straggler_share: probability that an attempt is a straggler, beyond the durations that were
-            measured, which have stragglers of their own.
-        straggler_factor: factor on the duration of a straggler.
-        speculation: Spark's `spark.speculation`: tasks that run long get a copy; the first of the
-            two to finish ends the other.
-        speculation_multiplier: a task runs long if it takes more than this many medians of the
-            finished tasks of its stage (Spark 4: 3, Spark 3: 1.5).
-        speculation_quantile: share of a stage's tasks that have to finish first (Spark 4: 0.9,
-            Spark 3: 0.75).
-        speculation_interval_ms: tasks are checked every so often.
-        speculation_least_ms: Spark's `spark.speculation.minTaskRuntime`.
-
     Raises:
         pydantic.ValidationError: a key is unknown or a value is out of range.
 
@@ -128,9 +101,6 @@ class Faults(BaseModel):
 def parse_faults(text: str) -> Faults | None:
     """Parse "none", "log", or KEY=VALUE,... with the keys of `KEYS`; "log" may come first.
 
-    Raises:
-        ConfigError: the text has another form, or a value is out of range.
-
     Example: `parse_faults("failures=0.01,speculation=on")` lets one attempt in a hundred fail.
     """
     if text.strip() == "none":
@@ -162,9 +132,6 @@ def resolve_faults(faults: Faults | None, workload: Workload) -> Faults | None:
 
     A restart takes at least 1 ms, the resolution of the simulation: a log may have a new executor
     in the millisecond of a loss.
-
-    Raises:
-        WorkloadError: the workload has no counts of faults, or one of its rates is out of range.
     """
     if faults is None or not faults.from_log:
         return faults
@@ -206,11 +173,7 @@ def _check_range(resolved: Faults, workload: Workload) -> None:
 
 
 def check_elastic(faults: Faults | None) -> None:
-    """Refuse what cannot be simulated on an elastic cluster.
-
-    Raises:
-        ConfigError: executors are lost.
-    """
+    """Refuse what cannot be simulated on an elastic cluster."""
     if faults is not None and faults.lost_per_hour > 0:
         raise ConfigError(
             "losses of executors are simulated on clusters of a fixed size only: give --faults "
@@ -225,15 +188,6 @@ def check_losses(
 
     A task whose executor is lost runs again, about exp(losses during the task) times. Where each
     attempt samples a duration of its own, that of a mean task counts, else the longest one.
-
-    Args:
-        faults: the settings.
-        jobs: the jobs of a run.
-        factors: float64[at least the number of stages], what the durations of the run are
-            multiplied by; None for 1.
-
-    Raises:
-        ConfigError: a task takes longer than that many losses, on average.
     """
     if faults.lost_per_hour == 0:
         return
@@ -278,12 +232,7 @@ def put_faults(faults: Faults, future: Future) -> None:
 
 
 def read_counts(future: Future, clock_ms: int) -> FaultCounts | None:
-    """What went wrong in the run of one simulator; None if its settings have no faults.
-
-    Args:
-        future: the tables of one simulator.
-        clock_ms: the end of the run; executors that were lost and not back lacked until then.
-    """
+    """What went wrong in the run of one simulator; None if its settings have no faults."""
     if len(future.faults) == 0:
         return None
     table = future.faults

@@ -121,11 +121,7 @@ class SimulatorRows:
         return self._futures[row]
 
     def check(self, row: int) -> Status:
-        """Return the status of one simulator, and raise the error that it stands for.
-
-        Raises:
-            PolicyError, WorkloadError: the run failed; see `check_status`.
-        """
+        """Return the status of one simulator, and raise the error that it stands for."""
         return check_status(int(self.status[row]), self.state(row), self.sequence(row))
 
     def trace(self, row: int, policy: str) -> Trace:
@@ -178,9 +174,6 @@ class SimulatorBatch(SimulatorRows):
         """Run every simulator from start to end by a compiled function that runs a range of them.
 
         By default there is a thread for each CPU: the kernels release the interpreter's lock.
-
-        Raises:
-            PolicyError, WorkloadError: a run failed; see `check_status`.
         """
         simulations = self.simulations
         threads = max(1, min(num_threads or os.cpu_count() or 1, len(self)))

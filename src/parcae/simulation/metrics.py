@@ -44,9 +44,6 @@ def jct_percentiles_ms(trace: Trace, percentiles: Sequence[float]) -> tuple[floa
 
     Percentiles are interpolated linearly between ranks.
 
-    Raises:
-        ConfigError: no job arrived before the run ended.
-
     Example: the 50th percentile of completion times of 1, 2 and 9 seconds is 2000.
     """
     ordered = np.sort(jct_ms(trace)[arrived(trace)])
@@ -94,11 +91,6 @@ def bounded_slowdown(trace: Trace, sequence: JobSequence, bound_ms: float = 10_0
     """Return the slowdown with ideal durations of at least `bound_ms`, float64[num_jobs].
 
     The bound keeps very short jobs from dominating the mean.
-
-    Args:
-        trace: the run.
-        sequence: its jobs.
-        bound_ms: lower bound of the ideal durations, in ms.
     """
     ideal = np.maximum(bound_ms, ideal_ms(sequence, trace.num_executors))
     return np.maximum(1.0, jct_ms(trace) / ideal)
@@ -119,10 +111,6 @@ def missed_and_tardiness(trace: Trace, sequence: JobSequence) -> dict[str, float
     """Return how a run did against its deadlines; empty if the workload has none.
 
     A job that was not complete at the end of the run counts with the time up to the end.
-
-    Returns:
-        "deadlines": number of jobs with a deadline that arrived; "missed_deadline_share": share of
-        them that missed it; "mean_tardiness_ms": mean over them. Both are 0 without such a job.
 
     Example: of two jobs with deadlines of 5 s that take 4 and 8 s, half miss theirs; the mean
     tardiness is 1500 ms.
@@ -206,14 +194,6 @@ def steps(
 ) -> tuple[Int64Array, Int64Array]:
     """Return a step function that rises by `amount` at `up` and falls by it at `down`.
 
-    Args:
-        up: int64[num_steps], times at which it rises.
-        down: int64[num_steps], times at which it falls; any number without `amount`.
-        amount: int64[num_steps]; 1 by default.
-
-    Returns:
-        (times, ascending; value from each of these times on).
-
     Example: `steps([0, 5], [7, 9])` is ([0, 5, 7, 9], [1, 2, 1, 0]).
     """
     times = np.concatenate([np.asarray(up, np.int64), np.asarray(down, np.int64)])
@@ -228,14 +208,6 @@ def steps(
 
 def mean_over_spans(times_ms: Int64Array, count: Int64Array, edges_ms: FloatArray) -> FloatArray:
     """Return time averages of a step function over the spans between edges.
-
-    Args:
-        times_ms: int64[num_times], as from `steps`.
-        count: int64[num_times], as from `steps`; the function is 0 before the first time.
-        edges_ms: float64[num_edges], ascending.
-
-    Returns:
-        float64[num_edges - 1].
 
     Example: a count of 2 from 0 to 5 and 0 afterwards averages 1 over the span 0 to 10.
     """
@@ -258,14 +230,7 @@ def concurrency(trace: Trace) -> tuple[Int64Array, Int64Array]:
 
 
 def busy_executors(trace: Trace, job: int | None = None) -> tuple[Int64Array, Int64Array]:
-    """Return the number of executors that run tasks over time, of one job or of all jobs.
-
-    Returns:
-        (times in ms, executors from that time on).
-
-    Raises:
-        ConfigError: the tasks were not recorded.
-    """
+    """Return the number of executors that run tasks over time, of one job or of all jobs."""
     if trace.tasks is None:
         raise ConfigError("executors over time need recorded tasks: simulate with record=True")
     tasks = trace.tasks if job is None else trace.tasks[trace.tasks["job"] == job]
@@ -273,14 +238,7 @@ def busy_executors(trace: Trace, job: int | None = None) -> tuple[Int64Array, In
 
 
 def executors_per_job(trace: Trace, edges_ms: FloatArray) -> FloatArray:
-    """Return the mean number of executors that run tasks per job in the system, by spans.
-
-    Returns:
-        float64[num_edges - 1]; 0 for spans without jobs.
-
-    Raises:
-        ConfigError: the tasks were not recorded.
-    """
+    """Return the mean number of executors that run tasks per job in the system, by spans."""
     busy = mean_over_spans(*busy_executors(trace), edges_ms)
     jobs = mean_over_spans(*concurrency(trace), edges_ms)
     return np.asarray(np.divide(busy, jobs, out=np.zeros_like(busy), where=jobs > 0))
@@ -290,9 +248,6 @@ def executor_share(trace: Trace) -> FloatArray:
     """Return the mean number of executors that ran each job's tasks while it was in the system.
 
     Tasks that the end of the run cut off do not count.
-
-    Returns:
-        float64[num_jobs].
     """
     end = np.where(trace.completion_ms == NOT_COMPLETED, trace.clock_ms, trace.completion_ms)
     return np.asarray(trace.executed_ms / np.maximum(1, end - trace.arrival_ms), np.float64)
@@ -308,11 +263,7 @@ def _tasks(trace: Trace) -> npt.NDArray[np.void]:
 
 
 def class_time_ms(trace: Trace) -> Int64Array:
-    """Return the executor time that every job used of every class, int64[num_jobs, num_classes].
-
-    Raises:
-        ConfigError: the tasks were not recorded.
-    """
+    """Return the executor time that every job used of every class, int64[num_jobs, num_classes]."""
     tasks = _tasks(trace)
     time_ms = np.zeros((len(trace.arrival_ms), max(1, len(trace.classes))), np.int64)
     # Unlike indexed addition, `np.add.at` adds every task even if a (job, class) pair repeats.
@@ -327,12 +278,6 @@ def class_time_ms(trace: Trace) -> Int64Array:
 def executors_used(trace: Trace) -> Int64Array:
     """Return how many different executors of every class ran tasks of every job.
 
-    Returns:
-        int64[num_jobs, num_classes].
-
-    Raises:
-        ConfigError: the tasks were not recorded.
-
     Example: a job that ran three tasks on one executor of class 1 used [0, 1].
     """
     tasks = _tasks(trace)
@@ -346,9 +291,6 @@ def class_utilization(trace: Trace) -> FloatArray:
     """Return the share of time in which each class's executors ran tasks, float64[num_classes].
 
     The time is that from the first arrival to the last completion.
-
-    Raises:
-        ConfigError: the tasks were not recorded.
     """
     executors = np.array([c.num_executors for c in trace.classes] or [trace.num_executors])
     return np.asarray(
@@ -361,10 +303,6 @@ def memory_fragmentation(trace: Trace, sequence: JobSequence) -> float | None:
 
     1 - (sum over tasks of demanded memory x duration) / (sum over tasks of the executor's memory x
     duration).
-
-    Returns:
-        None if the tasks were not recorded or the executors have no finite memory; 0 if no task
-        took time.
 
     Example: a task of 0.3 for 10 s on an executor of 0.5 leaves 40% of the memory unused.
     Source: Decima, section 7.3 (memory fragmentation).
@@ -389,9 +327,6 @@ def usable_share(workload: Workload, classes: Sequence[ExecutorClass]) -> float:
     classes, the work that fits only these classes cannot exceed their executor time (Hall's
     condition). The load is below 1 if much of the work needs large executors and there are few of
     them.
-
-    Raises:
-        WorkloadError: a stage fits no class.
 
     Example: if half of the work fits only the larger of two classes with equally many executors,
     the load can be 1; if all of the work does, 0.5.
@@ -501,9 +436,6 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
     For a job that was not complete at the end of the run, its time in the system up to the end is
     used, so that averages over such runs are lower bounds; `unfinished` is the number of these
     jobs. Jobs that had not arrived yet are left out.
-
-    Raises:
-        ConfigError: no job arrived before the run ended.
 
     Example: jobs of 4 and 8 seconds that arrive together average 6000 ms with a makespan of 8000
     ms.

@@ -141,15 +141,7 @@ def _missed_deadlines(jobs: FinishedJobs) -> FloatArray:
 
 @dataclass(frozen=True)
 class ObjectiveEntry:
-    """What is known of a named objective.
-
-    Args:
-        function: the objective of every run.
-        column: the field of a run's summary (`parcae.simulation.metrics`) that equals it.
-        cost: name of the `CostKind` that accrues to it while a run goes on, which training by
-            policy gradients needs.
-        needs_ideal: whether it compares completion times with the ideal ones.
-    """
+    """What is known of a named objective."""
 
     function: ObjectiveFunction
     column: str
@@ -184,9 +176,6 @@ def missed_and_tardy(jobs: FinishedJobs) -> FloatArray:
     with a deadline adds 1 if it misses it, and its time beyond the deadline / the deadline, at most
     1. The sum is divided by the number of these jobs; 0 for a run without any.
 
-    Raises:
-        ConfigError: the jobs have no deadlines.
-
     Example: of two jobs with deadlines of 10 s that take 8 s and 15 s, the second adds 1 + 0.5; the
     objective is 0.75.
     """
@@ -210,9 +199,6 @@ def register_objective(name: str, function: ObjectiveFunction) -> None:
     0, because policies are measured by the ratio to another one.
     Tuning takes it, and training in the world of cores. Training by policy gradients needs a cost
     that accrues while a run goes on, and refuses it.
-
-    Raises:
-        ConfigError: there is an objective of this name.
     """
     if name in (*Objective, *_REGISTERED):
         raise ConfigError(f"there is an objective {name!r} already; choose another name")
@@ -220,11 +206,7 @@ def register_objective(name: str, function: ObjectiveFunction) -> None:
 
 
 def parse_objective(text: str) -> Objective | ObjectiveFunction:
-    """Return the objective with the given name.
-
-    Raises:
-        ConfigError: no objective has this name.
-    """
+    """Return the objective with the given name."""
     if text in _REGISTERED:
         return _REGISTERED[text]
     try:
@@ -248,14 +230,6 @@ def objective_cost(objective: Objective | ObjectiveFunction, jobs: FinishedJobs)
     """Return the objective of each of several runs, float64[num_runs].
 
     The unit of a named objective is ms; slowdown and the share of missed deadlines have no unit.
-
-    Args:
-        objective: a named objective, or a function of the finished jobs.
-        jobs: the jobs of the runs.
-
-    Raises:
-        ConfigError: neither a named objective nor a function, or a function that does not return
-            one finite number from 0 on for each run.
 
     Example: jobs of ideal duration 2 s that take 4 s and 10 s have mean slowdown 3.5; the second
     misses its deadline.

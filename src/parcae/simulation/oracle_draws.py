@@ -28,14 +28,7 @@ def _mix(z: int) -> int:
 
 
 def task_bits(seed: int, job: int, stage: int, task: int) -> int:
-    """The 64 random bits of one task, the same as in the kernels.
-
-    Args:
-        seed: seed of the run.
-        job: row of the job, in order of arrival.
-        stage: index of the stage within the job.
-        task: number of the task within the stage.
-    """
+    """The 64 random bits of one task, the same as in the kernels."""
     start = _mix((_mix((seed ^ 0x9E3779B97F4A7C15) & _MASK) + job * 0xD1342543DE82EF95 + 1) & _MASK)
     return _mix((start + (stage << 32) + task) & _MASK)
 
@@ -64,10 +57,6 @@ class Draws(Protocol):
 class RandomBitDraws:
     """Draws by a task's random bits: the upper 32 choose the level, the lower 32 the sample.
 
-    Args:
-        random_bits: random_bits(job, stage, task) -> 64 bits.
-        durations, interpolation: which sample, and which level, as in `SimulationConfig`.
-
     Example: `RandomBitDraws(lambda job, stage, task: 0)` always takes the first sample, and the
     upper level if its probability is not 0.
     """
@@ -77,14 +66,7 @@ class RandomBitDraws:
     interpolation: Interpolation = Interpolation.LINEAR
 
     def takes_upper(self, task: TaskKey, n: int, low: int, high: int) -> bool:
-        """See `Draws.takes_upper`.
-
-        Args:
-            task: the task that starts.
-            n: executors of its job; low < n < high.
-            low: the next smaller measured level.
-            high: the next larger measured level.
-        """
+        """See `Draws.takes_upper`."""
         weight = {
             Interpolation.LINEAR: n - low,
             Interpolation.INVERTED: high - n,

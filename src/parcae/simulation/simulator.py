@@ -138,11 +138,7 @@ class Simulator:
         return observe(self.state)
 
     def step(self, decision: Decision) -> Status:
-        """Apply a decision and run until the next one is due.
-
-        Raises:
-            PolicyError: the decision cannot be carried out; the message says why.
-        """
+        """Apply a decision and run until the next one is due."""
         why = objection(self.observe(), decision)
         if why is not None:
             raise PolicyError(why)
@@ -150,11 +146,7 @@ class Simulator:
         return self.status
 
     def follow(self, orders: Orders) -> Status:
-        """Put orders into force and run until the next plan is due (world of cores).
-
-        Raises:
-            PolicyError: the orders are invalid, or they hold every core back forever.
-        """
+        """Put orders into force and run until the next plan is due (world of cores)."""
         if self.config.world.world is not World.CORES:
             raise PolicyError(NO_ORDERS)
         put(orders, self.state)
@@ -170,12 +162,8 @@ class Simulator:
 
 
 def prepare_state(states: ClusterState, config: SimulationConfig, workload: Workload) -> None:
-    """Set the scheduler's assumptions about durations in a state; only the world of cores has any.
-
-    Args:
-        states: the state of one cluster, or of many; written.
-        config: the cluster settings.
-        workload: its typical task duration is the guess for unknown tasks.
+    """Set the scheduler's assumptions about durations in a state; only the world of cores has
+    any.
     """
     if config.world is WorldName.EXECUTORS:
         return
@@ -188,12 +176,6 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
 
     They are the delays, the seed, the end of the episode, the scheduler's knowledge of durations
     and the factors of the real durations.
-
-    Args:
-        future: written; it may have rows for more stages than the sequence has.
-        sequence: the jobs of the run.
-        config: the cluster settings.
-        seed: any integer; its low 64 bits are used.
     """
     events = future.events
     events.moving_delay_ms[0] = config.moving_delay_ms
@@ -229,11 +211,7 @@ def _draw(future: Future, sequence: JobSequence, config: SimulationConfig, seed:
 
 
 def check_fits(sequence: JobSequence, config: SimulationConfig) -> None:
-    """Check that every stage fits at least one executor class.
-
-    Raises:
-        WorkloadError: a stage fits none.
-    """
+    """Check that every stage fits at least one executor class."""
     if not config.executor_classes:
         return
     for index in np.unique(sequence.job_index):
@@ -247,17 +225,7 @@ def check_fits(sequence: JobSequence, config: SimulationConfig) -> None:
 
 
 def check_status(status: int, state: ClusterState, sequence: JobSequence) -> Status:
-    """Convert the status of a kernel, and raise the error that it stands for.
-
-    Args:
-        status: what the kernel returned.
-        state: the cluster after the call.
-        sequence: the jobs of the run.
-
-    Raises:
-        PolicyError: the decision or the orders were invalid, or the policy leaves everything idle.
-        WorkloadError: two pending events are too far apart.
-    """
+    """Convert the status of a kernel, and raise the error that it stands for."""
     clock_ms = state.now.clock_ms[0]
     if status == Status.BAD_DECISION:
         why = " (the world of cores has no idle slots)" if state.now.world[0] == World.CORES else ""
@@ -293,17 +261,7 @@ def _stalled(state: ClusterState) -> PolicyError:
 
 
 def build_trace(state: ClusterState, future: Future, sequence: JobSequence, policy: str) -> Trace:
-    """Build the trace of one simulator.
-
-    Args:
-        state: the cluster after the run.
-        future: its event counters and recorded tasks and decisions.
-        sequence: the jobs of the run.
-        policy: name of the policy, for reports.
-
-    Raises:
-        PolicyError: there were more decisions than rows to record them.
-    """
+    """Build the trace of one simulator."""
     jobs = state.jobs
     stages = state.stages
     now = _first_row(state.now)
@@ -420,12 +378,7 @@ def simulate(
 
 
 def _ask(policy: Policy | Planner, simulator: Simulator) -> None:
-    """Let a policy decide or plan, and run until it is due again.
-
-    Raises:
-        PolicyError: the decision or the orders cannot be carried out; the message says whose they
-            are, and of what time.
-    """
+    """Let a policy decide or plan, and run until it is due again."""
     observation = simulator.observe()
     clock_ms = int(observation.now.clock_ms[0])
     proceed: Callable[[], Status]

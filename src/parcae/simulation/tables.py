@@ -32,9 +32,6 @@ _LARGEST_FACTOR = 2.0**31
 def parse_estimate_error(text: str) -> EstimateError:
     """Parse an estimate error: "log" (the workload's spread) or the sigma of a log-normal factor.
 
-    Raises:
-        ConfigError: the text is neither "log" nor a number from 0 to LARGEST_SIGMA.
-
     Example: `parse_estimate_error("0.5")` is 0.5.
     """
     if text.strip() == "log":
@@ -58,16 +55,7 @@ def draw_knowledge(
     rng: np.random.Generator,
 ) -> Float64Array:
     """Draw, for each job, the task duration that the scheduler sees / the profiled task duration.
-
-    Args:
-        sequence: the jobs of the run.
-        estimate_error: sigma of that factor; with "log" the scheduler sees the profile itself.
-        unknown_share: share of the jobs, 0..1, that the scheduler knows nothing of (Decima,
-            Appendix J).
-        rng: used only if something is uncertain.
-
-    Returns:
-        float64[num_jobs]: 1 means known exactly, 0 means unknown.
+    Returns float64[num_jobs]: 1 means known exactly, 0 means unknown.
     """
     knowledge = np.ones(sequence.num_jobs, np.float64)
     if estimate_error != "log" and estimate_error > 0:
@@ -81,18 +69,12 @@ def draw_run_factors(
     sequence: JobSequence, estimate_error: EstimateError, rng: np.random.Generator
 ) -> Float64Array:
     """Draw, for each stage of each job in the sequence, the real task duration / the profiled one.
+    Returns float64[number of stages of all jobs]: in order of arrival, stages in the order of the
+    job.
 
     With "log", a run's factor is lognormal(0, work_sigma), and each of its stages has that factor
     times lognormal(0, duration_sigma). The median is the profile. The mean factor is
     exp(sigma ** 2 / 2) > 1, so the load is higher by that factor.
-
-    Args:
-        sequence: the jobs of the run.
-        estimate_error: with a sigma all factors are 1: only the scheduler's estimates are wrong.
-        rng: a generator is spawned from it, so that its other draws stay the same.
-
-    Returns:
-        float64[number of stages of all jobs]: in order of arrival, stages in the order of the job.
 
     Example: a workload without any spread has factors of 1, whatever the error.
     """
@@ -333,17 +315,7 @@ def workload_tables(
     interpolation: Interpolation,
     world: World = World.EXECUTORS,
 ) -> WorkloadTables:
-    """The workload's tables, built once for each duration mode, interpolation and world.
-
-    Args:
-        workload: the jobs to draw from.
-        mode: which sample is the duration of a task.
-        interpolation: which level is used between measured levels of parallelism.
-        world: in the world of cores the samples of a stage are pooled.
-
-    Raises:
-        WorkloadError: a task is longer than 24 days.
-    """
+    """The workload's tables, built once for each duration mode, interpolation and world."""
     tables = _CACHE.setdefault(workload, {})
     key = (mode, interpolation, world)
     if key not in tables:

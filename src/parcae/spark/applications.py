@@ -32,13 +32,7 @@ REPLAY_CLASS = "parcae.spark.Replay"
 
 @dataclass(frozen=True)
 class RunningService:
-    """A service in a separate process.
-
-    Args:
-        port: for clients.
-        admin_port: of the live page; None without one.
-        process: the service's process.
-    """
+    """A service in a separate process."""
 
     port: int
     admin_port: int | None
@@ -60,19 +54,7 @@ def running_service(
     extra: Sequence[str] = (),
     log: Path | None = None,
 ) -> Iterator[RunningService]:
-    """Run `parcae serve` in another process, which ends with the `with` block.
-
-    Args:
-        policy: a policy of `parcae policies`.
-        workload: as for `parcae serve --workload`.
-        port: for clients; 0 for a free one.
-        admin_port: of the live page; -1 for none, 0 for a free one.
-        extra: more arguments of `parcae serve`.
-        log: file for the service's standard error; None to keep it in memory.
-
-    Raises:
-        ConfigError: the service did not start; the message quotes its standard error.
-    """
+    """Run `parcae serve` in another process, which ends with the `with` block."""
     command = [
         sys.executable,
         "-m",
@@ -130,12 +112,7 @@ class SparkFailedError(ParcaeError):
 
 
 def event_log_folder(work: Path, name: str) -> Path:
-    """The folder of an application's event log.
-
-    Args:
-        work: folder for the files of all applications.
-        name: of the application.
-    """
+    """The folder of an application's event log."""
     return work / f"{name}-events"
 
 
@@ -144,17 +121,6 @@ class ReplayRequest:
     """One Spark application that replays mixes.
 
     A run with the plugin is valid only if the plugin gave orders from the start to the end.
-
-    Args:
-        spark: which Spark.
-        jar: the plugin's jar, which also holds the replaying application.
-        cores: of the local cluster. Since tasks sleep, it may be more than the machine has.
-        mode: FIFO or FAIR, Spark's scheduler mode.
-        plugin: the plugin's settings; None for a stock Spark.
-        work: folder for mixes, results and logs.
-        name: prefix of the application's files in `work`.
-        conf: more Spark settings, by name.
-        master: of a standalone cluster, e.g. spark://127.0.0.1:7077; None for a local cluster.
     """
 
     spark: SparkHome
@@ -217,20 +183,8 @@ class ReplayRequest:
 def replay(
     request: ReplayRequest, mixes: Sequence[dict[str, Any]], *, timeout_s: float = 3600.0
 ) -> list[ReplayedMix]:
-    """Run mixes on a real Spark, one after the other in one application.
-
-    Args:
-        request: the application.
-        mixes: as `mix_json` makes them.
-        timeout_s: the application is killed after this time.
-
-    Returns:
-        One entry for every mix, in the same order.
-
-    Raises:
-        SparkFailedError: Spark ended with an error or not in time; the message quotes the last
-            lines of its log. Or the plugin was off, or without its service, for a part of the run.
-        WorkloadError: a job failed.
+    """Run mixes on a real Spark, one after the other in one application. Returns one entry for
+    every mix, in the same order.
     """
     request.work.mkdir(parents=True, exist_ok=True)
     request.event_logs.mkdir(exist_ok=True)

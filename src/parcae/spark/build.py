@@ -39,16 +39,7 @@ _PRIVATE = re.compile(r'\b(\w+)\s*\.class\s*(?:,|\.\s*getDeclared\w+\()\s*"(\w+)
 
 @dataclass(frozen=True)
 class JarNote:
-    """The description of a jar of the plugin, from its manifest.
-
-    Args:
-        version: of Parcae.
-        scala: the Scala line of the jar, e.g. "2.13".
-        spark: version of the Spark against which the jar was compiled.
-        java: the oldest Java that can run it.
-        sources: hash of the sources, see `sources_hash`.
-        private_members: members that the plugin accesses by reflection, as "package.Class#member".
-    """
+    """The description of a jar of the plugin, from its manifest."""
 
     version: str
     scala: str
@@ -71,11 +62,7 @@ class JarNote:
 
 
 def plugin_folder() -> Path:
-    """The folder of the plugin's sources: in the repository, or in an installed package.
-
-    Raises:
-        ConfigError: there are no sources.
-    """
+    """The folder of the plugin's sources: in the repository, or in an installed package."""
     places = [
         Path(__file__).parents[3] / "spark-plugin",
         Path(sysconfig.get_path("data")) / "share/parcae/spark-plugin",
@@ -128,16 +115,7 @@ def private_members(folder: Path) -> tuple[str, ...]:
 
 
 def compile_java(sources: list[Path], target: Path, class_path: str) -> None:
-    """Compile Java sources with javac.
-
-    Args:
-        sources: the Java files.
-        target: folder for the class files.
-        class_path: as javac's option -cp.
-
-    Raises:
-        ConfigError: there is no JDK, or the compiler failed; the message quotes its first lines.
-    """
+    """Compile Java sources with javac."""
     options = ["-nowarn", "-Xlint:-options", "-encoding", "UTF-8", "--release", str(JAVA_RELEASE)]
     command = [str(find_jdk_tool("javac")), *options, "-d", str(target), "-cp", class_path]
     command += map(str, sources)
@@ -151,9 +129,6 @@ def compile_plugin(spark: SparkHome, jar: Path) -> None:
     """Compile the plugin against a Spark and write its jar, completely or not at all.
 
     The jar's bytes depend only on the sources, the Spark and the compiler.
-
-    Raises:
-        ConfigError: there is no JDK, or the plugin cannot be compiled against this Spark.
     """
     folder = plugin_folder()
     note = JarNote(
@@ -203,11 +178,7 @@ def _manifest_line(name: str, value: str) -> str:
 
 
 def read_jar_note(jar: Path) -> JarNote:
-    """Read the description of a jar of the plugin.
-
-    Raises:
-        ConfigError: the file is not a jar, or not one of this plugin.
-    """
+    """Read the description of a jar of the plugin."""
     try:
         with zipfile.ZipFile(jar) as archive:
             text = archive.read(_MANIFEST).decode()
@@ -235,10 +206,8 @@ def _kept_jar(scala: str) -> Path:
 
 
 def find_jar(spark: SparkHome) -> Path | None:
-    """The jar for this Spark's Scala line: the packaged one, else the one in the cache, else None.
-
-    Raises:
-        ConfigError: the plugin does not support this Spark.
+    """The jar for this Spark's Scala line: the packaged one, else the one in the cache, else
+    None.
     """
     spark.check_supported()
     # The packaged jar comes first: it needs neither sources nor a JDK.
@@ -258,9 +227,6 @@ def build_plugin(spark: SparkHome, *, is_fresh: bool = False) -> Path:
     With `is_fresh` it is compiled even if there is a jar.
 
     One jar works with all Sparks of a Scala line.
-
-    Raises:
-        ConfigError: there is no JDK and one is needed, or the plugin does not fit this Spark.
     """
     # A jar in the cache is found by the hash of the sources, so it is never out of date.
     if not is_fresh and (found := find_jar(spark)):
@@ -283,11 +249,7 @@ _WHEEL_EPOCH = "315532800"
 
 
 def fetch_spark(version: str) -> SparkHome:
-    """A Spark from PyPI, e.g. "3.5.9", in the cache; it is downloaded at the first call.
-
-    Raises:
-        ConfigError: the Spark is not in the cache and cannot be downloaded.
-    """
+    """A Spark from PyPI, e.g. "3.5.9", in the cache; it is downloaded at the first call."""
     folder = cache_folder() / "sparks" / version
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -301,11 +263,7 @@ def fetch_spark(version: str) -> SparkHome:
 
 
 def spark_of_line(scala: str) -> SparkHome:
-    """The Spark for compiling the jar of a Scala line: installed, or downloaded from PyPI.
-
-    Raises:
-        ConfigError: the Spark cannot be downloaded.
-    """
+    """The Spark for compiling the jar of a Scala line: installed, or downloaded from PyPI."""
     version = COMPILED_AGAINST[scala]
     try:
         installed = find_spark()
@@ -315,11 +273,7 @@ def spark_of_line(scala: str) -> SparkHome:
 
 
 def build_jars(folder: Path) -> list[Path]:
-    """Compile the plugin's jar for every Scala line into a folder.
-
-    Raises:
-        ConfigError: there is no JDK, or a Spark cannot be downloaded.
-    """
+    """Compile the plugin's jar for every Scala line into a folder."""
     find_jdk_tool("javac")  # fails before anything is downloaded
     jars = []
     for scala in COMPILED_AGAINST:
@@ -330,11 +284,7 @@ def build_jars(folder: Path) -> list[Path]:
 
 
 def build_wheel(target: Path) -> Path:
-    """Build the wheel with the plugin's jars into a folder, from a copy of the checkout.
-
-    Raises:
-        ConfigError: there is no JDK or no checkout, or a Spark or setuptools cannot be downloaded.
-    """
+    """Build the wheel with the plugin's jars into a folder, from a copy of the checkout."""
     # A copy, since the build writes into its source folder.
     checkout = plugin_folder().parent
     if not (checkout / "pyproject.toml").exists():

@@ -90,13 +90,7 @@ class DemoConfig:
 
 @dataclass(frozen=True)
 class PolicyRun:
-    """The results of all mixes under one policy.
-
-    Args:
-        average_jct_s: of every mix.
-        makespan_s: of every mix.
-        jct_ms: of every job, one list per mix.
-    """
+    """The results of all mixes under one policy."""
 
     average_jct_s: list[float]
     makespan_s: list[float]
@@ -263,11 +257,7 @@ def _run_policy(
 
 
 def check_planned(policy: str, workload: Workload) -> None:
-    """Refuse a policy that neither the plugin nor a service can plan by.
-
-    Raises:
-        InputError: the policy cannot be exported, or `parcae serve` does not know it.
-    """
+    """Refuse a policy that neither the plugin nor a service can plan by."""
     if not policy.startswith(THROUGH_SERVICE):
         export_policy(policy, workload)
         return
@@ -278,17 +268,7 @@ def check_planned(policy: str, workload: Workload) -> None:
 
 @contextlib.contextmanager
 def planned_by(policy: str, profile: Path, jar: Path, notes: Path) -> Iterator[PluginSettings]:
-    """The plugin's settings for a policy; a service for it runs as long as the `with` block.
-
-    Args:
-        policy: as in `DemoConfig.policies`, but not one of Spark's own.
-        profile: file of the profile of the jobs that will run.
-        jar: the plugin's jar, see `build_plugin`.
-        notes: path from which the names of the policy file and of the service's log are made.
-
-    Raises:
-        InputError: the policy cannot be exported, or `parcae serve` does not know it.
-    """
+    """The plugin's settings for a policy; a service for it runs as long as the `with` block."""
     if not policy.startswith(THROUGH_SERVICE):
         file = notes.with_name(f"{notes.name}-policy.json")
         write_policy(export_policy(policy, load_workload(str(profile))), file)

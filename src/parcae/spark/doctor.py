@@ -262,14 +262,7 @@ def _check_settings(spark: SparkHome, settings: SparkDefaults, jar: Path | None)
 
 
 def _check_named(where: str, settings: SparkDefaults, jars: list[Path], jar: Path | None) -> Check:
-    """Whether the settings name the plugin, and one of the jars that Spark loads has it.
-
-    Args:
-        where: path of the settings, for messages.
-        settings: Spark's settings.
-        jars: the plugin's jars that Spark loads.
-        jar: the plugin's jar for this Spark.
-    """
+    """Whether the settings name the plugin, and one of the jars that Spark loads has it."""
     is_named = PLUGIN_CLASS in settings.plugins
     if is_named and not jars:
         text = f"{where} names the plugin and no jar: every application fails as it starts"

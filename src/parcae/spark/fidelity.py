@@ -86,14 +86,7 @@ class FidelityConfig:
 
 @dataclass(frozen=True)
 class ClusterCosts:
-    """The overheads of the cluster, in ms.
-
-    Args:
-        task: of every task, for its launch and the report of its end.
-        stage: additional time from the end of a stage to the first task of the next one.
-        job: additional time from a job's submission to its first task and from its last task to
-            the job's end.
-    """
+    """The overheads of the cluster, in ms."""
 
     task: float
     stage: float
@@ -102,13 +95,7 @@ class ClusterCosts:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Completion times of the same jobs in the simulator and on Spark.
-
-    Args:
-        names: of the jobs.
-        simulated_ms: float64[num_jobs], completion times in the simulator.
-        real_ms: float64[num_jobs], completion times on Spark.
-    """
+    """Completion times of the same jobs in the simulator and on Spark."""
 
     names: list[str]
     simulated_ms: list[float]
@@ -136,16 +123,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class FidelityResult:
-    """The comparison of jobs that run alone and of jobs that share the cluster.
-
-    Args:
-        config: the settings.
-        costs: the measured overheads of the cluster.
-        alone: of jobs that run alone.
-        shared: of jobs that share the cluster, by policy.
-        spark_version: of the real Spark.
-        picture: the scatter plot.
-    """
+    """The comparison of jobs that run alone and of jobs that share the cluster."""
 
     config: FidelityConfig
     costs: ClusterCosts
@@ -244,17 +222,8 @@ class MeasuredCluster:
         mixes: Sequence[dict[str, Any]],
         cores: int,
     ) -> list[tuple[FloatArray, FloatArray]]:
-        """Run mixes on a real Spark.
-
-        Args:
-            name: prefix of the files; characters that do not belong in file names are replaced.
-            policy: see `FidelityConfig.policies`.
-            workload: the workload for which the policy is exported.
-            mixes: as `mix_json` makes them.
-            cores: of the local Spark.
-
-        Returns:
-            For every mix the times of submission and of the end of its jobs.
+        """Run mixes on a real Spark. Returns for every mix the times of submission and of the end
+        of its jobs.
         """
         name = policy_file_name(name)
         mode = _STOCK.get(policy, "FAIR")
@@ -299,15 +268,7 @@ class MeasuredCluster:
         costs: ClusterCosts,
         progress: Progress,
     ) -> Comparison:
-        """Simulate job sequences, then run them on Spark.
-
-        Args:
-            name: prefix of the files.
-            policy: see `FidelityConfig.policies`.
-            sequences: the job sequences; each is a mix on Spark.
-            costs: the overheads of the cluster.
-            progress: called with a line of text at every step.
-        """
+        """Simulate job sequences, then run them on Spark."""
         resolved = self.resolved(policy, sequences[0].workload)
         traces = [
             _simulated(resolved, sequence, seed)
@@ -336,22 +297,14 @@ class MeasuredCluster:
         return result
 
     def check_policies(self, workload: Workload) -> None:
-        """Refuse policies that Spark or the simulator would refuse after minutes of runs.
-
-        Raises:
-            InputError: one of them lacks a policy.
-        """
+        """Refuse policies that Spark or the simulator would refuse after minutes of runs."""
         for policy in self.config.policies:
             self.resolved(policy, workload)
             if policy not in _STOCK:
                 check_planned(policy, workload)
 
     def resolved(self, policy: str, workload: Workload) -> ResolvedPolicies:
-        """The policy in the simulator's world of cores.
-
-        Raises:
-            InputError: there is no such policy.
-        """
+        """The policy in the simulator's world of cores."""
         cluster = SimulationConfig(
             world=WorldName.CORES,
             num_executors=self.config.cores,
@@ -398,11 +351,7 @@ def costly_workload(workload: Workload, costs: ClusterCosts) -> Workload:
 
 
 def slept(trace: Trace, costs: ClusterCosts) -> Sleeps:
-    """How long the tasks of a simulated run worked, without the overhead of a task.
-
-    Raises:
-        InvariantError: the trace has no tasks, since the run was not recorded.
-    """
+    """How long the tasks of a simulated run worked, without the overhead of a task."""
     if trace.tasks is None:
         raise InvariantError("the trace holds no tasks: simulate with record=True")
     task = round(costs.task)

@@ -27,13 +27,7 @@ _INSTALL_JAVA = f"{_DEBIAN.format(kind='jre')} or set JAVA_HOME to one"
 
 @dataclass(frozen=True)
 class SparkHome:
-    """A Spark distribution or the PySpark package; both have folders `bin` and `jars`.
-
-    Args:
-        path: the folder of the Spark.
-        version: e.g. "4.3.0".
-        scala: the Scala line of its jars, e.g. "2.13".
-    """
+    """A Spark distribution or the PySpark package; both have folders `bin` and `jars`."""
 
     path: Path
     version: str
@@ -53,9 +47,6 @@ class SparkHome:
     def command(self, name: str) -> Path:
         """The path of one of its commands.
 
-        Raises:
-            ConfigError: the command does not exist.
-
         Example: `find_spark().command("spark-submit")`.
         """
         path = self.path / "bin" / name
@@ -64,11 +55,7 @@ class SparkHome:
         return path
 
     def check_supported(self) -> None:
-        """Refuse a Spark that the plugin does not support.
-
-        Raises:
-            ConfigError: it is older than 3.3, or of a Scala line that there is no jar for.
-        """
+        """Refuse a Spark that the plugin does not support."""
         this = f"Spark {self.version} in {self.path}"
         if self.release < OLDEST_SPARK:
             oldest = ".".join(map(str, OLDEST_SPARK))
@@ -83,11 +70,7 @@ class SparkHome:
 
 
 def find_spark(home: Path | None = None) -> SparkHome:
-    """Find a Spark: the given one, else that of SPARK_HOME, this Python's PySpark, or the PATH.
-
-    Raises:
-        ConfigError: there is no Spark.
-    """
+    """Find a Spark: the given one, else that of SPARK_HOME, this Python's PySpark, or the PATH."""
     path = home or _spark_folder()
     if path is None:
         raise ConfigError(f"no Spark was found: {_INSTALL_SPARK}")
@@ -122,11 +105,7 @@ def _spark_on_path() -> Path | None:
 
 
 def find_jdk_tool(name: str) -> Path:
-    """The path of a tool of the JDK: from JAVA_HOME, else from the PATH.
-
-    Raises:
-        ConfigError: there is no such tool. A JRE has `java` but no `javac`.
-    """
+    """The path of a tool of the JDK: from JAVA_HOME, else from the PATH."""
     tool = _java_tool(name)
     if tool is None:
         raise ConfigError(f"no JDK was found: no `{name}`{_places()}; {_INSTALL_JDK}")
@@ -134,11 +113,7 @@ def find_jdk_tool(name: str) -> Path:
 
 
 def find_java() -> Path:
-    """The Java that Spark's commands start: from JAVA_HOME, else from the PATH.
-
-    Raises:
-        ConfigError: there is no Java.
-    """
+    """The Java that Spark's commands start: from JAVA_HOME, else from the PATH."""
     if home := os.environ.get("JAVA_HOME"):
         java = Path(home) / "bin" / "java"
         if not java.exists():  # with JAVA_HOME set, Spark's commands look nowhere else
@@ -151,11 +126,7 @@ def find_java() -> Path:
 
 
 def java_release(java: Path) -> int:
-    """The release number of a Java, e.g. 17, or 8 for "1.8.0".
-
-    Raises:
-        ConfigError: its output names no version.
-    """
+    """The release number of a Java, e.g. 17, or 8 for "1.8.0"."""
     done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     version = _JAVA_VERSION.search(done.stderr + done.stdout)
     if version is None:

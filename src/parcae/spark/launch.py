@@ -49,12 +49,7 @@ def _plain(value: str) -> str:
 
 @dataclass(frozen=True)
 class SparkDefaults:
-    """The settings with which every application starts: those in `spark-defaults.conf`.
-
-    Args:
-        path: of the file; None if there is no file.
-        values: settings by name.
-    """
+    """The settings with which every application starts: those in `spark-defaults.conf`."""
 
     path: Path | None = None
     values: Mapping[str, str] = field(default_factory=dict)
@@ -174,14 +169,6 @@ def spark_arguments(
     Where both set the same, the user's setting is kept. Class paths and lists of plugins are
     joined, also with those of the installation's `spark-defaults.conf` or of `--properties-file`.
 
-    Args:
-        settings: the plugin's settings.
-        arguments: the user's arguments.
-        spark: the installation whose defaults apply.
-
-    Raises:
-        ConfigError: the driver would not run on this machine, or an option lacks its value.
-
     Example: `spark_arguments(settings, ["--master", "local[4]", "app.py"], find_spark())` ends with
     these three.
     """
@@ -209,11 +196,7 @@ def spark_arguments(
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
-    """The options, each with its value or None, and the application with its own arguments.
-
-    Raises:
-        ConfigError: an option lacks its value.
-    """
+    """The options, each with its value or None, and the application with its own arguments."""
     left = list(arguments)
     options: list[tuple[str, str | None]] = []
     # The first argument that is no option is the application; what follows are its arguments.
@@ -245,12 +228,7 @@ def _defaults(options: Sequence[tuple[str, str | None]], spark: SparkHome) -> Sp
 def _refuse_cluster_mode(
     options: Sequence[tuple[str, str | None]], defaults: Mapping[str, str]
 ) -> None:
-    """Refuse the deploy mode cluster: an option, else a setting, else one of the defaults.
-
-    Args:
-        options: the user's options.
-        defaults: the settings that Spark reads from files.
-    """
+    """Refuse the deploy mode cluster: an option, else a setting, else one of the defaults."""
     settings = [value.partition("=") for option, value in options if option in _SETTINGS and value]
     modes = [defaults.get(_DEPLOY_MODE, "")]
     modes += [value for name, _, value in settings if name == _DEPLOY_MODE]

@@ -63,20 +63,7 @@ Member = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class ClassFile:
-    """What a class file declares and uses. Class names are written as "java/lang/Object".
-
-    Args:
-        name: of the class.
-        parents: its superclass, then its interfaces.
-        is_abstract: whether it is an abstract class or an interface.
-        is_interface: whether it is an interface.
-        fields: (name, descriptor) of every field.
-        methods: access flags of every method, by (name, descriptor).
-        classes: classes that it uses.
-        used_fields: fields that its code uses.
-        used_methods: methods that its code calls.
-        texts: all texts of the constant pool: names, descriptors and string literals.
-    """
+    """What a class file declares and uses. Class names are written as "java/lang/Object"."""
 
     name: str
     parents: tuple[str, ...]
@@ -102,11 +89,7 @@ class _Reader:
         return int.from_bytes(self.take(size), "big")
 
     def take(self, size: int) -> bytes:
-        """The next so many bytes.
-
-        Raises:
-            ConfigError: there are fewer.
-        """
+        """The next so many bytes."""
         self._at += size
         if self._at > len(self._content):
             raise ConfigError("a class file ends too early")
@@ -145,11 +128,7 @@ class _Pool:
 
 
 def read_class(content: bytes) -> ClassFile:
-    """Read a class file.
-
-    Raises:
-        ConfigError: it is not a class file.
-    """
+    """Read a class file."""
     reader = _Reader(content)
     if reader.number(4) != _MAGIC:
         raise ConfigError("not a class file: it does not begin with CAFEBABE")
@@ -206,9 +185,6 @@ def _read_members(reader: _Reader, pool: _Pool) -> dict[tuple[str, str], int]:
 class ClassPath:
     """The classes of several jars. A class is read when it is needed for the first time.
 
-    Args:
-        jars: the jars; if two have the same class, that of the first jar counts.
-
     Raises:
         ConfigError: a file is not a jar.
 
@@ -263,11 +239,6 @@ class ClassPath:
         """Whether a class declares or inherits a method.
 
         Classes of Java itself are in no jar. They count as having every method.
-
-        Args:
-            owner: name of the class.
-            name: of the method.
-            descriptor: of the method.
         """
         for current, declared in self.family(owner):
             if declared is None:
@@ -281,11 +252,6 @@ class ClassPath:
         """Whether a class declares or inherits a field.
 
         Classes of Java itself are in no jar. They count as having every field.
-
-        Args:
-            owner: name of the class.
-            name: of the field.
-            descriptor: of the field.
         """
         for current, declared in self.family(owner):
             if declared is None:
@@ -312,11 +278,6 @@ class ClassPath:
 
 
 def _read_from(jar: Path, name: str) -> ClassFile:
-    """Read a class of a jar.
-
-    Raises:
-        ConfigError: the jar or its class file is damaged.
-    """
     try:
         return read_class(read_member(jar, f"{name}.class"))
     except InputError as error:
@@ -327,23 +288,14 @@ def _read_from(jar: Path, name: str) -> ClassFile:
 
 @dataclass(frozen=True)
 class Fit:
-    """How a jar of the plugin fits a Spark.
-
-    Args:
-        num_checked: number of classes and members that were looked up.
-        missing: descriptions of those that do not exist.
-    """
+    """How a jar of the plugin fits a Spark."""
 
     num_checked: int
     missing: tuple[str, ...]
 
 
 def check_fit(jar: Path, spark_jars: Path) -> Fit:
-    """Look up everything that the plugin's classes use in the folder of Spark's jars.
-
-    Raises:
-        ConfigError: a jar cannot be read, or `jar` is not a jar of the plugin.
-    """
+    """Look up everything that the plugin's classes use in the folder of Spark's jars."""
     # Reflective accesses are not in class files as members; the manifest lists them.
     private = read_jar_note(jar).private_members
     classes = ClassPath([jar, *sorted(spark_jars.glob("*.jar"))])
@@ -363,11 +315,7 @@ def check_fit(jar: Path, spark_jars: Path) -> Fit:
 
 
 def known_settings(jar: Path) -> frozenset[str]:
-    """The settings `spark.parcae...` that the classes of a jar read.
-
-    Raises:
-        ConfigError: the file is not a jar.
-    """
+    """The settings `spark.parcae...` that the classes of a jar read."""
     classes = ClassPath([jar])
     # The names of settings are string literals of the classes.
     read = [classes.find(name) for name in sorted(classes.names_in(jar))]

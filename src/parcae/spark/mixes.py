@@ -59,9 +59,6 @@ def mix_json(sequence: JobSequence, sleeps: Sleeps) -> dict[str, Any]:
     """The mix as the replaying application reads it; tasks sleep for the given times in ms.
 
     Stages come after their parents. The last stage of a job is its only one without children.
-
-    Raises:
-        WorkloadError: a job has several last stages. A job of Spark has only one.
     """
     jobs = []
     for job, (spec, arrival_ms) in enumerate(zip(sequence.jobs, sequence.arrival_ms, strict=True)):
@@ -82,10 +79,8 @@ def mix_json(sequence: JobSequence, sleeps: Sleeps) -> dict[str, Any]:
 
 
 def parents_first(spec: JobSpec) -> list[int]:
-    """The indices of the stages, every stage after its parents and the job's last stage at the end.
-
-    Raises:
-        WorkloadError: the job has several last stages. A job of Spark has only one.
+    """The indices of the stages, every stage after its parents and the job's last stage at the
+    end.
     """
     with_children = {parent for stage in spec.stages for parent in stage.parents}
     last = [index for index in range(len(spec.stages)) if index not in with_children]
@@ -125,11 +120,7 @@ class ReplayedMix:
 
 
 def read_replayed(path: Path) -> list[ReplayedMix]:
-    """Read the results of the replaying application, one entry per mix.
-
-    Raises:
-        WorkloadError: a job failed; the message quotes its error.
-    """
+    """Read the results of the replaying application, one entry per mix."""
     replayed = []
     for number, mix in enumerate(json.loads(path.read_text())["mixes"]):
         # A job that failed has an error in place of the time of its end.

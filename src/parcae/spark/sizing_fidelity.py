@@ -63,14 +63,6 @@ class SizeError:
     """What `parcae size` says about a policy at a size, beside what a real Spark took.
 
     A relative error is simulated / real - 1: negative where Spark took longer.
-
-    Args:
-        predicted: what `parcae size` says.
-        real_average_s: mean completion time on Spark, over the mixes.
-        real_p95_s: the mixes' 95th percentile on Spark.
-        average_error: relative error of the average, paired by mix.
-        p95_error: relative error of the 95th percentile, paired by mix.
-        job_error: |relative error| of one job, mean over jobs, then over mixes.
     """
 
     predicted: SizeResult
@@ -87,16 +79,7 @@ class SizeError:
 
 @dataclass(frozen=True)
 class SizingFidelity:
-    """The errors of `parcae size` at every size and policy.
-
-    Args:
-        config: the settings; `cores` is the smallest size.
-        question: what `parcae size` was asked.
-        profile: the file of the profile that the question is about.
-        costs: the measured overheads of the cluster.
-        errors: one for every size and policy, by size, then in the order of the policies.
-        spark_version: of the real Spark.
-    """
+    """The errors of `parcae size` at every size and policy."""
 
     config: FidelityConfig
     question: Question
@@ -213,10 +196,6 @@ def sleeping_mixes(question: Question, costs: ClusterCosts) -> list[dict[str, An
 
     A task takes equally long under all policies and at all sizes, so one simulated run of a seed
     gives the durations of all.
-
-    Args:
-        question: what `parcae size` is asked.
-        costs: the overheads of the cluster.
     """
     config = question.config.model_copy(update={"num_executors": question.cores[0]})
     policy = make_cores_policy("fair", question.workload, config)
@@ -289,14 +268,7 @@ def _seconds(mixes: Sequence[dict[str, Any]], cores: int) -> float:
 def _error(
     predicted: Comparison, column: int, result: SizeResult, real_ms: Sequence[FloatArray]
 ) -> SizeError:
-    """The errors of a policy at a size.
-
-    Args:
-        predicted: the simulated runs at this size.
-        column: the policy's place among them.
-        result: what `parcae size` says.
-        real_ms: completion times of the jobs of every run on Spark, in order of arrival.
-    """
+    """The errors of a policy at a size."""
     simulated_ms = [run.jct_ms[column].astype(np.float64) for run in predicted.runs]
     average_ms = _means(simulated_ms), _means(real_ms)
     p95_ms = _p95s(simulated_ms), _p95s(real_ms)

@@ -43,12 +43,7 @@ def _row(result: SizingFidelity, error: SizeError) -> tuple[str, ...]:
 
 
 def page_text(result: SizingFidelity, command: str) -> str:
-    """The page in Markdown.
-
-    Args:
-        result: the errors.
-        command: the command that made them.
-    """
+    """The page in Markdown."""
     config = result.config
     costs = result.costs
     last = config.seed_start + config.seeds - 1

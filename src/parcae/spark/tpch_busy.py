@@ -13,24 +13,14 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class TaskTimes(NamedTuple):
-    """When attempts of tasks ran; float64[num_attempts] each, ms of one clock.
-
-    Args:
-        start: when the driver launched the attempt.
-        finish: when the attempt ended.
-    """
+    """When attempts of tasks ran; float64[num_attempts] each, ms of one clock."""
 
     start: FloatArray
     finish: FloatArray
 
 
 class Waits(NamedTuple):
-    """When tasks waited for a core; float64[num_tasks] each, ms of one clock.
-
-    Args:
-        start: when the task's stage was submitted.
-        finish: when the task was launched for the first time.
-    """
+    """When tasks waited for a core; float64[num_tasks] each, ms of one clock."""
 
     start: FloatArray
     finish: FloatArray
@@ -75,11 +65,6 @@ def waits(log: ApplicationLog) -> Waits:
 def busy_ms(tasks: TaskTimes, begin_ms: float, end_ms: float) -> float:
     """Core time that tasks used between two times, in ms.
 
-    Args:
-        tasks: the attempts of tasks.
-        begin_ms: the first of the two times.
-        end_ms: the second of the two times.
-
     Example: a task from 0 to 10 ms and one from 5 to 20 ms took 6 + 3 ms between 2 and 8 ms.
     """
     start = np.clip(tasks.start, begin_ms, end_ms)
@@ -88,16 +73,8 @@ def busy_ms(tasks: TaskTimes, begin_ms: float, end_ms: float) -> float:
 
 
 def busy_share(tasks: TaskTimes, cores: int, begin_ms: float, end_ms: float) -> float:
-    """Share of the time of all cores between two times that tasks used.
-
-    Args:
-        tasks: the attempts of tasks.
-        cores: number of cores.
-        begin_ms: the first of the two times.
-        end_ms: the second of the two times.
-
-    Returns:
-        A share, 0..1; 0 if no time lies between the two.
+    """Share of the time of all cores between two times that tasks used. Returns a share, 0..1; 0 if
+    no time lies between the two.
     """
     time_ms = cores * (end_ms - begin_ms)
     return busy_ms(tasks, begin_ms, end_ms) / time_ms if time_ms > 0 else 0.0
@@ -109,13 +86,6 @@ def idle_while_waiting_share(
     """Share of the cores' time, between two times, in which a core was idle while a task waited.
 
     At any moment, the smaller of the number of idle cores and the number of waiting tasks counts.
-
-    Args:
-        tasks: the attempts of tasks; a core is busy while one runs.
-        waiting: when tasks waited.
-        cores: number of cores.
-        begin_ms: the first of the two times.
-        end_ms: the second of the two times.
 
     Example: two cores, one busy from 0 to 10 ms; a task waits from 4 to 6 ms: 2 of 20 ms.
     """

@@ -22,13 +22,7 @@ _MAX_STEP = 2.0
 
 @dataclass(frozen=True)
 class Calibrated:
-    """The calibrated arrival rate.
-
-    Args:
-        gap_s: mean time between arrivals, in s.
-        points: for every run of the calibration (mean time between arrivals in s, share of the
-            cores' time that was busy under FAIR).
-    """
+    """The calibrated arrival rate."""
 
     gap_s: float
     points: tuple[tuple[float, float], ...]

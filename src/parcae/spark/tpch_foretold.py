@@ -40,14 +40,6 @@ def foretell_all(config: TpchConfig, work: Path, progress: Callable[[str], None]
     """Simulate every judged seed under every policy, and write the means to the work folder.
 
     Simulated runs deviate from the profile as much as the earlier runs did.
-
-    Args:
-        config: gives the seeds and policies.
-        work: the work folder, whose earlier runs are complete.
-        progress: called with a line of text for every policy.
-
-    Raises:
-        PolicyError: the simulator does not know a policy.
     """
     profile = profile_of(work)
     calibrated = calibration_of(work)

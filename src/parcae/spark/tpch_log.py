@@ -43,20 +43,7 @@ _NS_PER_S = 1e9
 
 @dataclass(frozen=True)
 class CoreUse:
-    """How the cores were used during a run.
-
-    Args:
-        busy_share: share of the cores' time that was busy from the first to the last arrival, 0..1.
-        makespan_busy_share: the same from the first arrival to the last result.
-        idle_while_waiting_share: share of the cores' time from the first arrival to the last
-            result in which a core was idle while a task waited. Here a core is busy until the
-            driver has noted the end of its task.
-        unused_while_waiting_share: the same, but a core is busy only while it works for the task.
-            So the time that Spark needs between two tasks counts as idle.
-        task_s: core time of tasks from the first arrival to the last result, in s.
-        task_cpu_s: processor time of the tasks that were launched after the first arrival, in s.
-        num_tasks: number of these tasks.
-    """
+    """How the cores were used during a run."""
 
     busy_share: float
     makespan_busy_share: float
@@ -70,18 +57,7 @@ class CoreUse:
 def core_use(
     folder: Path, cores: int, first_ms: float, arrivals_s: float, makespan_s: float
 ) -> CoreUse:
-    """Measure how the cores were used, from the event log of one run.
-
-    Args:
-        folder: folder with the event log of one application.
-        cores: number of cores of the application.
-        first_ms: when the first query arrived, in ms of the wall clock.
-        arrivals_s: time from the first to the last arrival.
-        makespan_s: time from the first arrival to the last result.
-
-    Raises:
-        FormatError: the folder does not hold exactly one event log, or the log is damaged.
-    """
+    """Measure how the cores were used, from the event log of one run."""
     log = read_log(folder)
     tasks = task_times(log)
     last_ms = first_ms + arrivals_s * MS_PER_S
@@ -101,11 +77,7 @@ def core_use(
 
 
 def read_log(folder: Path) -> ApplicationLog:
-    """Read the event log of the only application of a folder.
-
-    Raises:
-        FormatError: the folder does not hold exactly one event log, or the log is damaged.
-    """
+    """Read the event log of the only application of a folder."""
     logs = list(_applications([folder]))
     if len(logs) != 1:
         problem = f"{folder} holds {len(logs)} event logs, not one"
@@ -142,12 +114,7 @@ def plans_of_queries(logs: Iterable[ApplicationLog]) -> dict[int, Counter[str]]:
 
 @dataclass(frozen=True)
 class QueryProfile:
-    """The profile of the queries, and the job of each query in it.
-
-    Args:
-        workload: as the importer makes it, reduced to the TPC-H queries.
-        job_of_query: row of the query's job in the workload, by number of the query.
-    """
+    """The profile of the queries, and the job of each query in it."""
 
     workload: Workload
     job_of_query: Mapping[int, int]
@@ -188,9 +155,6 @@ def query_profile(folders: Sequence[Path]) -> QueryProfile:
     """Make a profile from the event logs in some folders.
 
     The first runs in an application are kept, since earlier applications have warmed the JVM up.
-
-    Raises:
-        FormatError: a folder holds no log, a log is damaged, or no run of a query was read.
     """
     # Jobs that are no TPC-H query, such as the warm-up, are left out below.
     called = "tpch-queries"

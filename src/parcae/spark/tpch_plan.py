@@ -165,12 +165,7 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True)
 class Arrival:
-    """The arrival of a query.
-
-    Args:
-        query: the TPC-H number of the query.
-        at_s: seconds after the first arrival.
-    """
+    """The arrival of a query."""
 
     query: int
     at_s: float
@@ -182,11 +177,6 @@ def draw_arrivals(config: TpchConfig, seed: int, gap_s: float) -> tuple[Arrival,
     The times between arrivals are exponential and scaled so that their mean is exactly `gap_s`.
     This is a Poisson process with given first and last arrivals. So every seed brings the same work
     in the same time.
-
-    Args:
-        config: gives the queries.
-        seed: of the order of the queries and of the times.
-        gap_s: mean time between arrivals, in s.
 
     Example: with 3 queries and a gap of 10 s the first arrives at 0 s and the last at 20 s.
     """
@@ -207,13 +197,7 @@ def policy_file_name(policy: str) -> str:
 
 @dataclass(frozen=True, order=True)
 class RunKey:
-    """The key of a judged run.
-
-    Args:
-        seed: of the arrivals.
-        policy: as in `TpchConfig.policies`.
-        repeat: 0; repeats of FAIR are numbered from 1.
-    """
+    """The key of a judged run."""
 
     seed: int
     policy: str

@@ -22,27 +22,7 @@ SETTINGS = "settings.json"
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The record of a complete run.
-
-    Args:
-        key: which run.
-        gap_s: mean time between arrivals, in s.
-        endings: of every query, in order of arrival.
-        use: how the cores were used.
-        wrong: queries whose result differed from that of their first run.
-        known_share: share of the queries whose plan is in the profile, 0..1.
-        setup_s: time to start Spark, open the tables and warm up, in s.
-        wall_s: time of the run with setup and evaluation, in s.
-        driver_cpu_s: processor time of the driver's JVM from the first arrival to the last result,
-            without that of tasks, in s.
-        python_cpu_s: processor time of this program in the same time, in s.
-        service_cpu_s: processor time of the service, in s; 0 without a service.
-        other_cores: average number of cores that other processes used in the same time.
-        load: the machine's load averages over one minute, before and after the run.
-        plugin_lines: the plugin's lines in Spark's log.
-        spark: version of Spark.
-        at: when the run ended (UTC).
-    """
+    """The record of a complete run."""
 
     key: RunKey
     gap_s: float
@@ -88,11 +68,7 @@ def makespan_s(endings: tuple[Ending, ...]) -> float:
 
 
 def read_record(path: Path) -> RunRecord:
-    """Read a record.
-
-    Raises:
-        FormatError: the file is not a record of this version.
-    """
+    """Read a record."""
     try:
         fields = parsed_json(path, read_file(path), "a record of a run")
         fields["key"] = RunKey(**fields["key"])
@@ -117,11 +93,7 @@ def read_records(work: Path) -> list[RunRecord]:
 
 
 def check_settings(config: TpchConfig, work: Path) -> None:
-    """Write the settings into a new work folder, or compare them with those of an old one.
-
-    Raises:
-        ConfigError: the settings of the old folder differ.
-    """
+    """Write the settings into a new work folder, or compare them with those of an old one."""
     work.mkdir(parents=True, exist_ok=True)
     path = work / SETTINGS
     # Through JSON, so that both sides of the comparison hold the same types.
@@ -133,11 +105,7 @@ def check_settings(config: TpchConfig, work: Path) -> None:
 
 
 def check_policy_files(config: TpchConfig, work: Path) -> None:
-    """Note what is in the files that names of policies mention, or compare it with the note.
-
-    Raises:
-        ConfigError: a file has changed, so that the runs in the folder are of another policy.
-    """
+    """Note what is in the files that names of policies mention, or compare it with the note."""
     path = work / "policy-files.json"
     noted: dict[str, str] = parsed_json(path, read_file(path), "hashes") if path.exists() else {}
     files = files_in_names(config.policies)
@@ -152,11 +120,7 @@ def check_policy_files(config: TpchConfig, work: Path) -> None:
 
 
 def read_settings(work: Path) -> dict[str, Any]:
-    """Read the settings of a work folder.
-
-    Raises:
-        ConfigError: the folder is not a work folder.
-    """
+    """Read the settings of a work folder."""
     try:
         path = work / SETTINGS
         settings: dict[str, Any] = parsed_json(path, read_file(path), "settings")
@@ -167,16 +131,7 @@ def read_settings(work: Path) -> dict[str, Any]:
 
 
 def check_same(one: Mapping[str, Any], other: Mapping[str, Any], where: str) -> None:
-    """Refuse settings that differ.
-
-    Args:
-        one: settings by name.
-        other: settings by name.
-        where: names the two sources, for the message.
-
-    Raises:
-        ConfigError: a setting differs; the message names the first one.
-    """
+    """Refuse settings that differ."""
     for name in one:
         if one[name] != other.get(name):
             values = f"{one[name]} and {other.get(name)}"

@@ -133,10 +133,6 @@ def read_result(works: Sequence[Path]) -> TpchResult:
     """Read the judged runs of one or several work folders.
 
     The folders must have the same settings and no runs in common.
-
-    Raises:
-        ConfigError: no seed is complete under FAIR, settings differ, or a run is in two folders.
-        FormatError: a record is damaged.
     """
     settings = read_settings(works[0])
     records: dict[tuple[str, int], dict[int, RunRecord]] = defaultdict(dict)
@@ -225,11 +221,7 @@ def _means(records: Sequence[RunRecord]) -> FloatArray:
 
 
 def _check_pair(one: RunRecord, other: RunRecord) -> None:
-    """Refuse two runs of one seed whose queries or arrival times differ.
-
-    Raises:
-        ConfigError: they differ.
-    """
+    """Refuse two runs of one seed whose queries or arrival times differ."""
     if _arrivals(one) != _arrivals(other):
         raise ConfigError(
             f"seed {one.key.seed}: {one.key.policy} and {other.key.policy} were not given the same "

@@ -54,16 +54,7 @@ logger.parcae.level = info
 
 @dataclass(frozen=True)
 class Ending:
-    """How a query ended.
-
-    Args:
-        query: the TPC-H number of the query.
-        arrival_s: planned arrival, in s after the first one.
-        late_s: delay in s from the planned arrival to the start of the query's thread.
-        seconds: from the arrival to the collected result.
-        rows: number of rows of the result.
-        digest: hash of the result's rows that does not depend on their order.
-    """
+    """How a query ended."""
 
     query: int
     arrival_s: float
@@ -75,19 +66,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class Finished:
-    """The driver's measurements of a complete run.
-
-    Args:
-        endings: of every query, in order of arrival.
-        first_ms: when the first query arrived, in ms of the wall clock.
-        setup_s: time to start Spark, open the tables and warm up, in s.
-        jvm_cpu_s: processor time of the JVM, including tasks, from the first arrival to the last
-            result, in s.
-        python_cpu_s: processor time of this process in the same time, in s.
-        other_cores: average number of cores that other processes used in the same time.
-        load: the machine's load averages over one minute, before and after the run.
-        plugin_lines: the plugin's lines in Spark's log.
-    """
+    """The driver's measurements of a complete run."""
 
     endings: tuple[Ending, ...]
     first_ms: float
@@ -101,13 +80,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Application:
-    """The settings of one Spark context.
-
-    Args:
-        mode: FIFO or FAIR, Spark's scheduler mode.
-        event_log: folder for the event log, which is emptied before; None for no event log.
-        plugin: the plugin's settings; None for stock Spark without the plugin.
-    """
+    """The settings of one Spark context."""
 
     mode: str
     event_log: Path | None
@@ -116,16 +89,6 @@ class Application:
 
 class TpchSpark:
     """A JVM in which Spark contexts run TPC-H queries, one context after the other.
-
-    Args:
-        spark: which Spark.
-        jar: the plugin's jar; None if no policy needs it.
-        work: folder for logs and Spark's scratch files.
-        data: folder of the tables' parquet files.
-        texts: the texts of the queries, by number.
-        cores: of the local master.
-        memory: of the JVM.
-        conf: more Spark settings, by name.
 
     Raises:
         SparkFailedError: the JVM does not start.
@@ -202,9 +165,6 @@ class TpchSpark:
         """Start a context, run queries at their arrival times, and stop the context.
 
         Every query has its own thread and its own pool.
-
-        Raises:
-            SparkFailedError: a query failed, Spark refuses a setting, or the plugin was off.
         """
         begun = time.monotonic()
         log_start = self._log_size()
@@ -308,11 +268,7 @@ def _why_off(lines: Iterable[str]) -> str | None:
 
 @contextmanager
 def _spark_errors() -> Iterator[None]:
-    """Turn errors of PySpark into one line, while the JVM is there: it has their texts.
-
-    Raises:
-        SparkFailedError: in their place.
-    """
+    """Turn errors of PySpark into one line, while the JVM is there: it has their texts."""
     try:
         yield
     except Exception as error:
@@ -330,11 +286,7 @@ def _reasons(error: Exception | None) -> Iterator[str]:
 
 
 def _offer_pyspark(spark: SparkHome) -> None:
-    """Make `import pyspark` load a PySpark of the given Spark's version.
-
-    Raises:
-        ConfigError: this Python has a PySpark of another version.
-    """
+    """Make `import pyspark` load a PySpark of the given Spark's version."""
     if importlib.util.find_spec("pyspark") is None:
         sources = sorted((spark.path / "python" / "lib").glob("py4j-*-src.zip"))
         sys.path[:0] = [str(spark.path / "python"), *map(str, sources)]

@@ -74,11 +74,7 @@ _UNREADABLE = (
 
 
 def write_workload(workload: Workload, path: Path) -> None:
-    """Write the workload to `path` atomically: the file is complete or unchanged.
-
-    Raises:
-        OSError: the folder does not exist or cannot be written.
-    """
+    """Write the workload to `path` atomically: the file is complete or unchanged."""
     arrays = _flatten(workload)
     manifest = {
         "format": FORMAT,
@@ -152,12 +148,7 @@ def _flatten_durations(of_stages: list[TaskDurations]) -> dict[str, npt.NDArray[
 
 @saying_what_reads("parcae")
 def read_workload(path: Path) -> Workload:
-    """Read a workload file.
-
-    Raises:
-        FormatError: the file is truncated, of another format, or of a newer version of the format.
-        FileNotFoundError: no such file.
-    """
+    """Read a workload file."""
     path = Path(path)
     try:
         _check_size(path)
@@ -182,10 +173,6 @@ def _check_size(path: Path) -> None:
     """Refuse an archive with arrays that would fill the memory.
 
     A member never has more content than the archive says.
-
-    Raises:
-        ValueError: it is no zip archive.
-        FormatError: its members are too large, or it is damaged.
     """
     with open_file(path) as stream:
         if not zipfile.is_zipfile(stream):
@@ -249,11 +236,7 @@ def _stages(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> li
 
 
 def _check_rows(arrays: dict[str, npt.NDArray[Any]], num_tables: int) -> None:
-    """Refuse negative counts, and rows of tables that do not exist.
-
-    Raises:
-        ValueError: a number is out of range.
-    """
+    """Refuse negative counts, and rows of tables that do not exist."""
     limits = {"num_parents": len(arrays["parents"]), "job_stages": len(arrays["num_tasks"])}
     for name, most in {**limits, "law": num_tables - 1}.items():
         values = arrays[name]
@@ -324,16 +307,7 @@ BUILT_IN: dict[str, Callable[[], Workload]] = {
 
 
 def load_workload(source: str) -> Workload:
-    """Load a workload by name or file.
-
-    Args:
-        source: a built-in name (tpch, synthetic, one-stage, toy), mixed:ALPHA:WORKLOAD, or the path
-            of a workload file.
-
-    Raises:
-        ConfigError: no such name or file; the message suggests a name.
-        FormatError: the file is truncated or of another format.
-    """
+    """Load a workload by name or file."""
     if source in BUILT_IN:
         return BUILT_IN[source]()
     if source.startswith("mixed:"):

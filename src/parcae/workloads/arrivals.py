@@ -29,11 +29,7 @@ STREAMS = ("arrivals", "jobs", "durations", "actions")
 
 
 def check_seed(seed: object) -> None:
-    """Check the seed of a run.
-
-    Raises:
-        ConfigError: it is not a whole number of at least 0.
-    """
+    """Check the seed of a run."""
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise ConfigError(f"seed is {seed!r}: give 0 or more, as a whole number")
 
@@ -201,11 +197,7 @@ class ArrivalProcess:
 
     @classmethod
     def parse(cls, text: str) -> ArrivalProcess:
-        """Parse batch | poisson:25s | bursts:25s | load:0.85 | trace:0.85 | recorded.
-
-        Raises:
-            ConfigError: anything else; the message lists the accepted forms.
-        """
+        """Parse batch | poisson:25s | bursts:25s | load:0.85 | trace:0.85 | recorded."""
         if not isinstance(text, str):
             raise ConfigError(f"arrivals {text!r} are not understood: {_ARRIVALS_HELP}")
         if text in ("batch", "recorded"):
@@ -224,11 +216,6 @@ class ArrivalProcess:
         For "load" and "trace" it is the mean work of a drawn job / (load x executors), with mean
         task durations. Work inflation and moving delays come on top, so that executors are busier
         than the target where parallelism inflates the work.
-
-        Args:
-            workload: the job profiles.
-            num_executors: executors of the cluster; a target load refers to them.
-            runs_vary: runs deviate from their profiles as in the log, which adds to the mean work.
         """
         if self.kind in ("poisson", "bursts"):
             return self.value
@@ -239,18 +226,8 @@ class ArrivalProcess:
         return 0.0
 
     def draw_gaps_ms(self, count: int, mean_gap_ms: float, rng: np.random.Generator) -> Int64Array:
-        """Draw the times between jobs.
-
-        Args:
-            count: number of gaps.
-            mean_gap_ms: mean gap in ms.
-            rng: source of the random numbers.
-
-        Returns:
-            int64[count], in whole ms, rounded down; short gaps so that their sum stays right.
-
-        Raises:
-            ConfigError: the gaps are too long for times of arrival.
+        """Draw the times between jobs. Returns int64[count], in whole ms, rounded down; short gaps
+        so that their sum stays right.
         """
         if self.kind != "bursts":
             gaps_ms = rng.exponential(mean_gap_ms, count)
@@ -267,11 +244,7 @@ class ArrivalProcess:
 
 
 def _check_last(last_ms: float, count: int, mean_gap_ms: float) -> None:
-    """Check that the last arrival, behind `count` gaps, is a time.
-
-    Raises:
-        ConfigError: it is too late.
-    """
+    """Check that the last arrival, behind `count` gaps, is a time."""
     # NaN, where an infinite gap is multiplied by 0, is no time either.
     if not last_ms <= LARGEST_ARRIVAL_MS:
         raise ConfigError(
@@ -335,11 +308,7 @@ def _draw_jobs(workload: Workload, num_jobs: int, streams: RandomStreams) -> Int
 
 
 def recorded_sequence(workload: Workload, num_jobs: int | None = None) -> JobSequence:
-    """The `num_jobs` earliest recorded arrivals, or all, in order, with the first at 0.
-
-    Raises:
-        ConfigError: a job without a recorded arrival, or fewer recorded jobs than requested.
-    """
+    """The `num_jobs` earliest recorded arrivals, or all, in order, with the first at 0."""
     order, recorded = _recorded(workload, 1 if num_jobs is None else num_jobs)
     return JobSequence(workload, order[:num_jobs], recorded[:num_jobs] - recorded[0])
 
@@ -402,11 +371,7 @@ def default_block(num_jobs: int) -> int:
 
 
 def check_block(block: int, num_recorded: int) -> None:
-    """Check that blocks of this many jobs can be drawn from a record.
-
-    Raises:
-        ConfigError: they cannot, or every draw would repeat the whole record.
-    """
+    """Check that blocks of this many jobs can be drawn from a record."""
     if not 1 <= block < max(2, num_recorded):
         raise ConfigError(
             f"blocks of {block} jobs cannot be drawn from {num_recorded} recorded jobs: give "
@@ -415,25 +380,14 @@ def check_block(block: int, num_recorded: int) -> None:
 
 
 def resampled(recorded: JobSequence, num_jobs: int, block: int, *, seed: int) -> JobSequence:
-    """Draw a sequence from a recorded one, in blocks of consecutive (gap, job) pairs.
+    """Draw a sequence from a recorded one, in blocks of consecutive (gap, job) pairs. Returns the
+    sequence; its first job arrives at 0.
 
     Each job keeps the gap that was recorded before it. Blocks begin at random places, and within a
     block jobs and gaps keep their order, so that bursts of up to `block` jobs stay as they were.
     The record is closed to a circle: after its last job comes its first, whose gap is the mean gap.
     So every pair is drawn with the same probability, and the means of gaps and of work are those of
     the record. (Without the circle, the ends of the record would be drawn less often.)
-
-    Args:
-        recorded: the recorded jobs and their arrivals.
-        num_jobs: number of jobs to draw, >= 1.
-        block: number of jobs in a block.
-        seed: the seed; equal seeds draw equal sequences.
-
-    Returns:
-        The sequence; its first job arrives at 0.
-
-    Raises:
-        ConfigError: there is no job to draw, or the block is not shorter than the record.
 
     Source: Kuensch, The jackknife and the bootstrap for general stationary observations (1989), for
     moving blocks; Politis & Romano, A circular block-resampling procedure (1992), for the circle.
@@ -453,11 +407,7 @@ def resampled(recorded: JobSequence, num_jobs: int, block: int, *, seed: int) ->
 
 
 def check_growth(growth: float) -> None:
-    """Check that arrivals can be divided by this number.
-
-    Raises:
-        ConfigError: it is not a number from `LEAST_GROWTH` to `MOST_GROWTH`.
-    """
+    """Check that arrivals can be divided by this number."""
     if not LEAST_GROWTH <= growth <= MOST_GROWTH:
         raise ConfigError(
             f"--growth {growth:g}: write a number from {LEAST_GROWTH:g} to {MOST_GROWTH:g}, as in "
@@ -466,11 +416,7 @@ def check_growth(growth: float) -> None:
 
 
 def grown(sequence: JobSequence, growth: float) -> JobSequence:
-    """The same jobs in a shorter time: every arrival divided by `growth`, in whole ms.
-
-    Raises:
-        ConfigError: `growth` is out of range.
-    """
+    """The same jobs in a shorter time: every arrival divided by `growth`, in whole ms."""
     check_growth(growth)
     arrival_ms = np.floor(sequence.arrival_ms / growth).astype(np.int64)
     return replace(sequence, arrival_ms=arrival_ms)

@@ -22,10 +22,8 @@ def children_of(parents: Parents) -> list[list[int]]:
 
 
 def topological_order(parents: Parents) -> tuple[list[int], list[int]]:
-    """The nodes, parents before children (Kahn's algorithm).
-
-    Returns:
-        The order, and the nodes that are missing in it: those on a cycle or behind one.
+    """The nodes, parents before children (Kahn's algorithm). Returns the order, and the nodes that
+    are missing in it: those on a cycle or behind one.
     """
     children = children_of(parents)
     missing = [len(node_parents) for node_parents in parents]
@@ -65,11 +63,6 @@ def longest_paths(
     """For every node the largest sum of weights over the paths that start there.
 
     The weight of the node itself is included.
-
-    Args:
-        children: the children of each node.
-        order: a topological order.
-        weights: the weight of each node.
     """
     longest = [0.0] * len(children)
     for node in reversed(order):
@@ -112,11 +105,6 @@ def signatures(parents: Parents, order: Sequence[int], labels: Sequence[str]) ->
     """A text per node, equal for nodes with equal label, ancestors and descendants.
 
     Unlike the numbers of `refined_classes`, the texts can be compared between any DAGs.
-
-    Args:
-        parents: the parents of each node.
-        order: a topological order.
-        labels: the label of each node.
     """
     children = children_of(parents)
     # First pass, from the roots: the signature of a node and its ancestors.

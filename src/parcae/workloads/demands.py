@@ -37,9 +37,6 @@ def with_parallelism_model(workload: Workload, name: str) -> Workload:
     """Apply a parallelism model to a workload; the model's name is added to the provenance.
 
     The mean task duration that a scheduler knows stays the measured one.
-
-    Raises:
-        ConfigError: no such model.
     """
     if name not in PARALLELISM_MODELS:
         raise ConfigError(
@@ -84,7 +81,6 @@ def _inflated(durations: TaskDurations) -> TaskDurations:
 
 
 def _ratios_to(measured: int, levels: Sequence[int], ratios: Sequence[float]) -> list[float]:
-    """The model's ratios at some levels to that at a measured one."""
     at_measured, *at_levels = np.interp([measured, *levels], _LEVELS, ratios).tolist()
     return [ratio / at_measured for ratio in at_levels]
 
@@ -98,11 +94,8 @@ Step = Callable[[Workload], tuple[Workload, str]]
 
 
 def prepare(workload: Workload, steps: Sequence[Step]) -> tuple[Workload, tuple[str, ...]]:
-    """Apply the steps one after another.
-
-    Returns:
-        The workload and a note for each step; the notes are also added to the workload's
-        provenance.
+    """Apply the steps one after another. Returns the workload and a note for each step; the notes
+    are also added to the workload's provenance.
 
     Example: `prepare(trace, [without_largest(0.99), in_memory_units(0.999)])`.
     """
@@ -128,9 +121,6 @@ def without_largest(quantile: float) -> Step:
 
     Some records of a trace are implausible (Alibaba's public sample has a job of a thousand years
     of work), and a few very large jobs would dominate every average.
-
-    Raises:
-        ConfigError: the quantile is not a share above 0 and at limit 1.
 
     Example: of jobs of 1, 2, 3 and 100 s, `without_largest(0.9)` leaves out the last.
     """
@@ -163,9 +153,6 @@ def with_work(factor: float) -> Step:
 
     The numbers of tasks stay as they are.
 
-    Raises:
-        ConfigError: the factor is not positive and finite, or makes a task too long.
-
     Example: `with_work(10.0)` makes tasks of 2 s take 20 s.
     """
     if not 0 < factor < math.inf:
@@ -193,14 +180,12 @@ def with_work(factor: float) -> Step:
 
 
 def _longest_ms(table: TaskDurations) -> int:
-    """The longest sample of a table."""
     waves = (table.fresh, table.first, table.rest)
     samples = [one for wave in waves for one in wave if len(one)]
     return max((int(one.max()) for one in samples), default=0)
 
 
 def _multiplied(table: TaskDurations, factor: float) -> TaskDurations:
-    """The table with all samples multiplied."""
 
     def wave(samples: tuple[Samples, ...]) -> tuple[Samples, ...]:
         return tuple(scaled(one, factor) for one in samples)
@@ -212,10 +197,6 @@ def in_memory_units(quantile: float) -> Step:
     """Express memory in units of this quantile of the stages' demands.
 
     Larger demands are cut to 1 unit.
-
-    Raises:
-        ConfigError: the quantile is not a share above 0 and at most 1, or the workload's stages
-            need no memory.
 
     Example: demands of 0.2, 0.4 and 0.5 become 0.4, 0.8 and 1 at the quantile 1.
     """
@@ -245,11 +226,7 @@ def in_memory_units(quantile: float) -> Step:
 
 
 def with_cpu_at_most(most: float) -> Step:
-    """Cut the stages' CPU demands, so that their tasks fit an executor of `most` cores.
-
-    Raises:
-        ConfigError: `most` is not above 0.
-    """
+    """Cut the stages' CPU demands, so that their tasks fit an executor of `most` cores."""
     if not most > 0:
         raise ConfigError(f"the most cpu is {most:g}; write a number of cores above 0, e.g. 1")
 
@@ -267,9 +244,6 @@ def with_cpu_at_most(most: float) -> Step:
 
 def with_drawn_memory(text: str) -> Step:
     """Draw every stage's memory uniformly from (0, 1]; `text` is "uniform" or "uniform:SEED".
-
-    Raises:
-        ConfigError: any other text.
 
     Source: Decima, section 7.3 (the TPC-H workload of Figure 11b).
     """
@@ -294,10 +268,6 @@ def with_drawn_memory(text: str) -> Step:
 
 def half(which: str) -> Step:
     """The half of the jobs that arrived first ("first"), or the half that arrived later ("second").
-
-    Raises:
-        ConfigError: another word, or a workload without recorded arrivals or with fewer than two
-            jobs.
 
     Source: Decima, section 7.3: the first half of the trace trains, the second tests.
     """

@@ -52,14 +52,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class SpreadOfRuns:
-    """How much the runs of recurring jobs differ, as standard deviations of logarithms.
-
-    Args:
-        num_jobs: number of recurring jobs that were profiled from two runs or more.
-        num_runs: number of runs of those jobs.
-        work_sigma: distribution of `JobSpec.work_sigma` over those jobs.
-        duration_sigma: distribution of `StageSpec.duration_sigma` over their stages.
-    """
+    """How much the runs of recurring jobs differ, as standard deviations of logarithms."""
 
     num_jobs: int
     num_runs: int
@@ -257,22 +250,12 @@ def _row(job: JobSpec) -> dict[str, Any]:
 
 
 def sample_workload(workload: Workload, num_jobs: int, rng: np.random.Generator) -> Workload:
-    """Draw `num_jobs` jobs by weight into a workload of equally likely jobs.
+    """Draw `num_jobs` jobs by weight into a workload of equally likely jobs. Returns a workload of
+    the drawn jobs, in the order of the original workload. Unless arrivals are recorded, a job can
+    occur several times.
 
     Jobs are drawn with replacement. Those with recorded arrivals are drawn without, since each of
     them arrived once; they keep their arrivals.
-
-    Args:
-        workload: the jobs to draw from.
-        num_jobs: number of jobs to draw, >= 1.
-        rng: source of the random numbers.
-
-    Returns:
-        A workload of the drawn jobs, in the order of the original workload. Unless arrivals are
-        recorded, a job can occur several times.
-
-    Raises:
-        ConfigError: fewer than one job, or more than were recorded.
     """
     if num_jobs < 1:
         raise ConfigError(f"draw at least one job, not {num_jobs}")

@@ -71,7 +71,6 @@ def _as_samples(values: npt.ArrayLike, what: str) -> Samples:
 def _wave_samples(
     wave: str, levels: tuple[int, ...], lists: Sequence[npt.ArrayLike]
 ) -> tuple[Samples, ...]:
-    """The checked samples of one wave, one array for each level."""
     if len(lists) != len(levels):
         raise WorkloadError(
             f"{wave}: {len(lists)} sample lists for {len(levels)} parallelism levels"

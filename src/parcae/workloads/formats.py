@@ -27,13 +27,7 @@ _ALIBABA_ROW = re.compile(rb"[^,]+,\d*,[^,]*,[^,]*,(Terminated|Failed|Running|Wa
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file.
-
-    Args:
-        format: its name in `parcae workload import`; for other kinds, a name of its own.
-        called: what it is called in a message, with its article.
-        reads: the command that reads it; PATH stands for the file.
-    """
+    """A kind of file."""
 
     format: str
     called: str
@@ -93,12 +87,7 @@ def guess_format(path: Path) -> FileKind | None:
 
 
 def first_bytes(path: Path) -> bytes:
-    """The first 64 KiB of a file, decompressed if it is gzip, zstd or Spark's lz4.
-
-    Raises:
-        FormatError: damaged compressed data, or a pipe, which may never end.
-        OSError: the file cannot be read.
-    """
+    """The first 64 KiB of a file, decompressed if it is gzip, zstd or Spark's lz4."""
     head = b""
     for chunk in chunks(path):
         head += chunk[:_HEAD_BYTES]
@@ -168,9 +157,6 @@ def saying_what_reads(
     """A decorator of readers: errors about the format of a file say what reads the file.
 
     The reader's first argument is a path or a list of paths.
-
-    Args:
-        format_name: the format that the reader expects, as `FileKind.format`.
 
     Example: after `@saying_what_reads("swf")`, a reader of SWF that refuses an event log adds "it
     looks like a Spark event log: parcae workload import spark-events ...".

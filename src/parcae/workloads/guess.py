@@ -69,11 +69,9 @@ def _predict_from_others(x: Float64Array, y: Float64Array) -> Float64Array:
 
 
 def guess_new_task_ms(workload: Workload) -> Callable[[float], float]:
-    """The same estimate for a job that does not belong to the workload.
-
-    Returns:
-        A function from the bytes that a task of the job's first stages reads (0: not known) to the
-        estimated task duration in ms.
+    """The same estimate for a job that does not belong to the workload. Returns a function from the
+    bytes that a task of the job's first stages reads (0: not known) to the estimated task duration
+    in ms.
     """
     typical_ms = float(np.exp(mean_log_task_ms(workload)))
     bytes_per_task = np.array([_bytes_per_task(job) for job in workload.jobs])
@@ -96,10 +94,8 @@ def guess_new_task_ms(workload: Workload) -> Callable[[float], float]:
 
 def extra_tail(workload: Workload) -> float:
     """How much longer than a mean task the slowest task of a stage of many takes, in mean tasks.
-
-    Returns:
-        The mean over the stages of several tasks, weighted by their mean durations; 0 if the tasks
-        of a stage take equally long.
+    Returns the mean over the stages of several tasks, weighted by their mean durations; 0 if the
+    tasks of a stage take equally long.
 
     Example: 2 if the slowest of many tasks takes three times as long as the mean.
     """

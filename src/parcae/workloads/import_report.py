@@ -67,13 +67,7 @@ class BadRows:
         self._samples: list[str] = []
 
     def add(self, path: Path | str, line: int, what: str) -> None:
-        """Count one bad row.
-
-        Args:
-            path: the file.
-            line: number of the line, from 1.
-            what: what is wrong with the row.
-        """
+        """Count one bad row."""
         self.count += 1
         if len(self._samples) < NUM_SAMPLES:
             shown = what if len(what) <= _MOST_SHOWN else f"{what[:_MOST_SHOWN]}..."
@@ -85,12 +79,7 @@ class BadRows:
         return tuple(self._samples)
 
     def finish(self, num_rows: int) -> None:
-        """Check the share of bad rows among `num_rows` rows that were read.
-
-        Raises:
-            TooManyBadRowsError: more than `max_share` of the rows are bad; the message quotes the
-                first few bad rows.
-        """
+        """Check the share of bad rows among `num_rows` rows that were read."""
         if self.count > self.max_share * num_rows:
             share = self.count / max(num_rows, 1)
             raise TooManyBadRowsError(

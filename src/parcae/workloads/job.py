@@ -32,17 +32,6 @@ if TYPE_CHECKING:
 class LoggedFaults:
     """Counts over all event logs of a workload; `parcae ... --faults log` simulates their rates.
 
-    Args:
-        num_attempts: attempts of tasks that succeeded or failed. Those that were killed, whose
-            executor was lost or whose input was lost do not count.
-        num_failed: those of them that failed.
-        num_speculative: copies of running tasks that Spark started.
-        num_lost_executors: executors that were lost, not removed because they were idle.
-        executor_ms: time that all executors were up, together.
-        executor_cores: cores of most executors; 0 if unknown.
-        num_restarts: losses after which a new executor came.
-        restarts_ms: time from those losses to the new executors, together.
-
     Raises:
         WorkloadError: a count is negative or not finite, or more attempts failed than there were.
     """
@@ -431,11 +420,7 @@ class Workload:
         return self.expected_work_ms(runs_vary=False)
 
     def expected_work_ms(self, runs_vary: bool) -> float:
-        """Expected work of one drawn job, in ms of one executor.
-
-        Args:
-            runs_vary: runs deviate from their profiles as in the log, see `varying_work_ms`.
-        """
+        """Expected work of one drawn job, in ms of one executor."""
         work_ms = [job.expected_work_ms(runs_vary) for job in self.jobs]
         return float(np.average(work_ms, weights=self.weights))
 
@@ -447,19 +432,7 @@ class Workload:
     def draw(
         self, num_jobs: int, arrivals: str, cluster: HasExecutors, *, seed: int
     ) -> JobSequence:
-        """Draw the jobs of one run, and when they arrive.
-
-        Args:
-            num_jobs: number of jobs.
-            arrivals: "batch", "poisson:25s", "bursts:25s", "load:0.85", "trace:0.85" or "recorded"
-                (see `parcae.workloads.arrivals`).
-            cluster: the cluster whose size a target load refers to.
-            seed: the seed; equal seeds draw equal jobs and arrivals.
-
-        Raises:
-            ConfigError: arrivals that cannot be parsed or drawn, something else than a cluster, or
-                a number of jobs or a seed that is negative or not whole.
-        """
+        """Draw the jobs of one run, and when they arrive."""
         from parcae.workloads.arrivals import (
             ArrivalProcess,
             RandomStreams,
@@ -496,16 +469,6 @@ class Workload:
 
     def with_deadlines(self, deadlines: str | Path | Mapping[str, float | str]) -> Workload:
         """The same jobs with deadlines, which replace those that they had.
-
-        Args:
-            deadlines: the path of a file (`parcae.workloads.tables.read_deadlines`), or
-                deadlines after arrival by name or pattern of names: seconds, or a text such as
-                "5m". The first one that matches a job's name is the job's.
-
-        Raises:
-            ConfigError: a deadline is invalid, or none matches any job.
-            FormatError: the file is no table of deadlines.
-            OSError: the file cannot be read.
 
         Example: `workload.with_deadlines({"etl-*": "5m", "*": "1h"})`.
         """

@@ -49,11 +49,7 @@ class JobSet:
         return np.argsort(self.arrival_ms, kind="stable")
 
     def sequence(self, workload: Workload) -> JobSequence:
-        """The job sequence in order of arrival (ties: by position in the file).
-
-        Raises:
-            WorkloadError: the workload lacks one of the jobs.
-        """
+        """The job sequence in order of arrival (ties: by position in the file)."""
         index = {job.name: row for row, job in enumerate(workload.jobs)}
         # Name all missing jobs in one message.
         missing = sorted({name for name in self.job_names if name not in index})
@@ -77,9 +73,6 @@ def read_job_sets(path: Path) -> dict[str, JobSet]:
 
     The layout is {"sets": {id: {"exec": E, "jobs": [[query, size, arrival ms], ...]}}}. A set may
     also have `moving_delay` and `warmup_delay` in ms; the defaults are 2000 and 1000.
-
-    Raises:
-        FormatError: not a file of job sets; the message names the set and the entry.
     """
     data = parsed_json(path, read_file(path), _JOB_SET_LAYOUT)
     sets = data.get("sets") if isinstance(data, dict) else None
@@ -169,9 +162,6 @@ def holds_spark_world_sets(path: Path | str) -> bool:
     """Whether a file declares this format; False for any other file.
 
     Files that are not JSON also give False.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     try:
         data = parsed_json(path, read_file(Path(path)), _LAYOUT)
@@ -186,13 +176,6 @@ def read_spark_world_sets(path: Path | str) -> dict[str, SparkWorldSet]:
     Durations, arrivals, limits and cores are whole numbers (ms, tasks). The optional keys `edges`,
     `pools`, `pool`, `tier` and `limits` default to no edges, no pools, the pool `default`, tier 0
     and no limits.
-
-    Raises:
-        FormatError: not such a file, or an invalid value; the message says where ("sets.json: set
-            'a', job 3, stage 1: ...").
-        WorkloadError: an invalid job: a cycle, an edge to a stage that does not exist, no stages, a
-            stage without tasks, a missing duration, or a limit that would stall the job.
-        OSError: the file cannot be read.
 
     Example: `read_spark_world_sets("spark-world.json")["set-4001"].cores` is 8.
     """

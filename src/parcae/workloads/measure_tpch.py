@@ -169,10 +169,6 @@ def measure_tpch(config: MeasureConfig, progress: Progress = lambda line: None) 
     Queries that were finished before in the same `work_dir` are not run again: when a measurement
     is stopped or crashes, only the running query is lost.
 
-    Raises:
-        ConfigError: a tool is missing, or Spark or the data generator failed (the message names the
-            log).
-
     Example: `measure_tpch(MeasureConfig(scale_factors=(1.0,), work_dir=Path("work")), print)` has
     the jobs q1-sf1 to q22-sf1.
     """
@@ -335,10 +331,6 @@ def profile(config: MeasureConfig) -> Workload:
 
     Samples of the first and later waves are from the warm applications; fresh samples are the first
     tasks of the new executors.
-
-    Raises:
-        ConfigError: nothing was measured yet.
-        FormatError: an event log is damaged.
     """
     applications = [a for a in plan(config) if _is_measured(config, a)]
     warm = [a for a in applications if not a.is_cold]

@@ -136,10 +136,6 @@ class Allocation:
 
         The first of these that applies: the pool of the first pattern that matches; the recorded
         pool, if it is defined here; the pool with the same name as the job; `default`.
-
-        Args:
-            job_name: name of the recurring job; patterns are case-sensitive.
-            recorded_pool: the pool that a log names for the job, if any.
         """
         for pattern, pool in self.job_pools:
             if job_name == pattern or fnmatchcase(job_name, pattern):
@@ -164,13 +160,6 @@ class Allocation:
 
         Such a pool is most likely a misspelt name. In Spark's own file, one pool beside
         `default` with a job is enough.
-
-        Args:
-            job_names: names of the jobs.
-            recorded_pools: the pool that a log names for each job, or None.
-
-        Raises:
-            ConfigError: a pool is not used; the message names the first such pool.
         """
         used = {DEFAULT_POOL, *self.pools_of(job_names, recorded_pools)}
         unused = [pool.name for pool in self.pools if pool.name not in used]
@@ -195,12 +184,6 @@ def read_allocation(path: Path | str) -> Allocation:
     1 and 0. JSON has the layout `{"pools": {"etl": {"weight": 2, "min_share": 4, "mode": "FAIR"}},
     "jobs": {"q1*": "etl"}}`, where "jobs" assigns the recurring jobs that match a glob pattern to a
     pool. "pools" may be the path of Spark's XML file, relative to the JSON file's folder.
-
-    Raises:
-        FormatError: not an allocation file, an unknown key, an invalid value, a pool that is
-            defined twice, or an XML document type (which could define entities).
-        ConfigError: a pattern names a pool that is not defined.
-        OSError: the file cannot be read.
     """
     path = Path(path)
     data = read_file(path)
@@ -214,14 +197,7 @@ def read_allocation(path: Path | str) -> Allocation:
 
 
 def sparks_file(path: Path) -> Path | None:
-    """Spark's file that a JSON file names for its pools; None if the file names none.
-
-    Args:
-        path: any file.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Spark's file that a JSON file names for its pools; None if the file names none."""
     if path.suffix.lower() != ".json":
         return None
     try:

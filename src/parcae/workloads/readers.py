@@ -137,7 +137,6 @@ _TABLE_OPTIONS = (
 
 
 def _table_reader(format_name: str, called: str, ending: str) -> Reader:
-    """The reader of a table of stages in one file format."""
     return Reader(
         format_name,
         f"Import a table of stages, as {called}: one row for each stage of each run.",
@@ -216,22 +215,14 @@ def readers() -> tuple[Reader, ...]:
 
 
 def register_reader(reader: Reader) -> None:
-    """Add a reader from outside the package, for as long as the program runs.
-
-    Raises:
-        ConfigError: there is a reader of this format.
-    """
+    """Add a reader from outside the package, for as long as the program runs."""
     if any(other.format == reader.format for other in _READERS):
         raise ConfigError(f"there is a reader of {reader.format!r} already; choose another name")
     _READERS.append(reader)
 
 
 def find_reader(format_name: str) -> Reader:
-    """Return the reader of a format.
-
-    Raises:
-        ConfigError: there is none; the message suggests one.
-    """
+    """Return the reader of a format."""
     for reader in _READERS:
         if reader.format == format_name:
             return reader
@@ -248,18 +239,6 @@ def read_workload(
     **options: Any,
 ) -> tuple[Workload, ImportReport]:
     """Read a workload from files of another format.
-
-    Args:
-        format_name: the format, e.g. "alibaba".
-        paths: the files or folders; one of them, unless the reader takes many. A web address for a
-            reader that takes one.
-        name: name of the workload; by default the reader's.
-        progress: called with (amount read, amount in total, or 0 if it is unknown).
-        options: the reader's further options.
-
-    Raises:
-        ConfigError: there is no such reader, or it has no such option or takes one path only.
-        FormatError: the files are not of this format, or damaged.
 
     Example: `read_workload("alibaba", [Path("batch_task.csv")], max_bad_share=0.1)`
     """

@@ -21,16 +21,7 @@ from parcae.workloads.spark_log.profile import Profile, job_of_run, merge_runs
 def workload_of_runs(
     name: str, runs: Sequence[JobRun], provenance: Mapping[str, str]
 ) -> tuple[Workload, list[str]]:
-    """A workload with every run as a separate job in order of arrival, and a note.
-
-    Args:
-        name: name of the workload.
-        runs: the runs, at least one.
-        provenance: where they come from.
-
-    Raises:
-        WorkloadError: a run whose stages are no DAG.
-    """
+    """A workload with every run as a separate job in order of arrival, and a note."""
     in_order = sorted(runs, key=lambda run: run.submission_ms)
     # Arrivals count from the first submission over all runs.
     start_ms = in_order[0].submission_ms
@@ -47,17 +38,7 @@ def workload_of_jobs(
     *,
     keep_first_runs: bool = False,
 ) -> tuple[Workload, list[str]]:
-    """A workload of the recurring jobs, weighted by their number of runs, and notes.
-
-    Args:
-        name: name of the workload.
-        runs: the runs, at least one.
-        provenance: where they come from.
-        keep_first_runs: use a job's first run in an application like any other.
-
-    Raises:
-        WorkloadError: a run whose stages are no DAG.
-    """
+    """A workload of the recurring jobs, weighted by their number of runs, and notes."""
     profiles = merge_runs(runs, keep_first_runs=keep_first_runs)
     # Left-out first runs count for the weights, but not for the profile.
     num_left_out = str(sum(profile.num_left_out for profile in profiles))

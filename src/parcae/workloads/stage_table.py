@@ -59,13 +59,7 @@ except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as err
 
 
 def read_parquet_frame(path: Path) -> pl.DataFrame:
-    """The table of a Parquet file.
-
-    Raises:
-        FormatError: the file is none, damaged, has more than `MAX_ROWS` rows, or its name is not
-            UTF-8, which polars cannot open.
-        FileNotFoundError: no such file.
-    """
+    """The table of a Parquet file."""
     import polars as pl
 
     if not path.exists():
@@ -95,16 +89,7 @@ _JSON_LAYOUT = '[{"job": "a", "stage": 0, ...}, ...] or one such object a line'
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a file.
-
-    Args:
-        path: the file, for messages.
-        columns: the cells of every column, by its name.
-        numbers: the number of every row in messages: its line in a text file, else counted from 1.
-        repeated: names that several columns of the file have; `columns` has the first of them.
-        has_decimal_commas: whether a comma in a number is a decimal comma: in CSV whose columns are
-            separated by semicolons.
-    """
+    """A table of a file."""
 
     path: Path
     columns: dict[str, list[Any]]
@@ -114,12 +99,7 @@ class Table:
 
 
 def open_csv(path: Path) -> Table:
-    """Open a CSV table with a header; columns are separated by commas, semicolons or tabs.
-
-    Raises:
-        FormatError: the file is no such table.
-        OSError: the file cannot be read.
-    """
+    """Open a CSV table with a header; columns are separated by commas, semicolons or tabs."""
     import polars as pl
 
     _check_is_file(path)
@@ -147,11 +127,8 @@ def open_csv(path: Path) -> Table:
 
 
 def _line_numbers(names: Sequence[str | None], frame: Any) -> list[int]:
-    """The line at which each row of a CSV file begins: cells between quotes may have line breaks.
-
-    Args:
-        names: the cells of the header.
-        frame: the polars frame of the rows, all cells as text.
+    """The line at which each row of a CSV file begins: cells between quotes may have line
+    breaks.
     """
     number = 2 + sum(name.count("\n") for name in names if name)
     numbers = []
@@ -162,12 +139,7 @@ def _line_numbers(names: Sequence[str | None], frame: Any) -> list[int]:
 
 
 def open_parquet(path: Path) -> Table:
-    """Open a Parquet file.
-
-    Raises:
-        FormatError: the file is no such table.
-        OSError: the file cannot be read.
-    """
+    """Open a Parquet file."""
     import polars as pl
 
     _check_is_file(path)
@@ -202,12 +174,7 @@ def _of_frame(path: Path, frame: Any, first: int) -> Table:
 
 
 def open_json(path: Path) -> Table:
-    """Open a JSON array of objects, or JSON lines; also compressed (gzip, zstd).
-
-    Raises:
-        FormatError: the file is no such table, or larger than 1 GiB.
-        OSError: the file cannot be read.
-    """
+    """Open a JSON array of objects, or JSON lines; also compressed (gzip, zstd)."""
     _check_is_file(path)
     content = read_file(path).removeprefix(BOM_UTF8)
     if content.lstrip()[:1] == b"[":
@@ -255,11 +222,7 @@ def is_empty(cell: Any) -> bool:
 
 
 def as_name(cell: Any) -> str:
-    """The text that identifies a job or a stage; 3, 3.0 and "3" are the same.
-
-    Raises:
-        ValueError: the cell is neither text nor a number.
-    """
+    """The text that identifies a job or a stage; 3, 3.0 and "3" are the same."""
     if isinstance(cell, float) and cell.is_integer():
         cell = int(cell)
     if isinstance(cell, bool | list | dict) or (isinstance(cell, float) and math.isnan(cell)):
@@ -274,12 +237,7 @@ def as_name(cell: Any) -> str:
 
 
 def as_list(cell: Any, *, at_commas: bool = True) -> list[Any]:
-    """The entries of a list, or of a text in which `;`, `,` or spaces separate them.
-
-    Args:
-        cell: the cell.
-        at_commas: whether commas separate, too; otherwise they are decimal commas.
-    """
+    """The entries of a list, or of a text in which `;`, `,` or spaces separate them."""
     inner = cell.strip().strip("[](){}") if isinstance(cell, str) else cell
     return _entries(inner, _SEPARATORS[-1] if at_commas else _NO_COMMAS)
 
@@ -288,9 +246,6 @@ def as_name_lists(cell: Any) -> list[tuple[str, ...]]:
     """The names in a cell, in every way to read it; the likeliest one is the first that fits.
 
     Example: "Stage 1; Stage 2" is one name, or "Stage 1" and "Stage 2", or four names.
-
-    Raises:
-        ValueError: an entry is not a name.
     """
     if not isinstance(cell, str):
         return [tuple(map(as_name, _entries(cell, _SEPARATORS[-1])))]
@@ -313,11 +268,7 @@ def _entries(cell: Any, separators: re.Pattern[str]) -> list[Any]:
 
 
 def as_number(cell: Any) -> float:
-    """A finite number >= 0.
-
-    Raises:
-        ValueError: the cell is none.
-    """
+    """A finite number >= 0."""
     try:
         if isinstance(cell, bool):
             raise TypeError
@@ -334,11 +285,7 @@ def as_number(cell: Any) -> float:
 
 
 def as_count(cell: Any) -> int:
-    """A number of tasks.
-
-    Raises:
-        ValueError: the cell is no whole number from 1 to `MOST_TASKS`.
-    """
+    """A number of tasks."""
     number = as_number(cell)
     if number != int(number) or not 1 <= number <= MOST_TASKS:
         raise ValueError(f"{_shown(cell)} tasks: expected a whole number from 1 to {MOST_TASKS:,}")
@@ -346,15 +293,7 @@ def as_count(cell: Any) -> int:
 
 
 def as_duration(cell: Any, unit_ms: Callable[[], float]) -> float:
-    """A duration in ms.
-
-    Args:
-        cell: a number, or a duration of a typed column.
-        unit_ms: gives the unit of numbers; it raises an error if the table does not say it.
-
-    Raises:
-        ValueError: the cell is no duration, or one of more than `MAX_DURATION_MS`.
-    """
+    """A duration in ms."""
     if isinstance(cell, timedelta):
         ms = as_number(cell / timedelta(milliseconds=1))
     else:
@@ -365,15 +304,7 @@ def as_duration(cell: Any, unit_ms: Callable[[], float]) -> float:
 
 
 def as_time(cell: Any, unit_ms: Callable[[], float]) -> int:
-    """A point in time in ms; only differences between times count.
-
-    Args:
-        cell: a number, a date with a time, or the same as text (ISO 8601; UTC unless it says).
-        unit_ms: gives the unit of numbers; it raises an error if the table does not say it.
-
-    Raises:
-        ValueError: the cell is no time.
-    """
+    """A point in time in ms; only differences between times count."""
     # Digits alone are a number, also where they could be a date.
     if isinstance(cell, str) and not _NUMBER.match(cell):
         with suppress(ValueError):
@@ -392,9 +323,6 @@ def as_time(cell: Any, unit_ms: Callable[[], float]) -> int:
 
 def samples_of_spread(mean_ms: float, spread_ms: float) -> Samples:
     """Durations with a mean and a standard deviation, as quantiles of a lognormal distribution.
-
-    Raises:
-        ValueError: the spread is more than `MAX_RELATIVE_SPREAD` times the mean.
 
     Example: `samples_of_spread(2_000, 0)` is one duration of 2,000 ms.
     """
@@ -461,11 +389,7 @@ class Column:
     unit: float | None = None
 
     def unit_ms(self) -> float:
-        """The unit of the numbers.
-
-        Raises:
-            FormatError: neither the column's name nor an option says it.
-        """
+        """The unit of the numbers."""
         if self.unit is None:
             raise FormatError(
                 f"the column {self.name!r} does not say its unit: call it {self.name}_ms or "
@@ -476,11 +400,6 @@ class Column:
 
 class Columns:
     """The columns of a table by their meaning.
-
-    Args:
-        table: the table.
-        called: by meaning, the name that a column has in the file.
-        unit: the unit of numbers in columns whose names have no unit: ms, s or min; "" for none.
 
     Raises:
         ConfigError: a meaning, a column or a unit that does not exist, or a unit that no column
@@ -551,12 +470,7 @@ class Columns:
 
 
 def parsed_names(text: str | None) -> dict[str, str]:
-    """The names of columns by meaning, from a text such as "job=run_id,name=query".
-
-    Raises:
-        ConfigError: the text is not of this form, there is no such meaning, or a meaning or a
-            column is there twice.
-    """
+    """The names of columns by meaning, from a text such as "job=run_id,name=query"."""
     called: dict[str, str] = {}
     for part in (text or "").split(",") if text else []:
         meaning, _, name = (word.strip() for word in part.partition("="))
@@ -591,7 +505,6 @@ def _meaning(name: str) -> tuple[str | None, str | None]:
 
 
 def _unit_at_end(name: str) -> str | None:
-    """The unit that a name ends in, such as "s" in "durations_s"."""
     end = name.strip().lower().rpartition("_")[2]
     return end if "_" in name and end in UNITS else None
 
@@ -604,13 +517,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, eq=False)
 class _Row:
-    """One stage of one run.
-
-    Args:
-        number: the row in messages. None in the other fields stands for an empty cell.
-        parents: the names of its parents, in every way to read them (`as_name_lists`).
-        num_lost: number of durations above 0 that are 0 in whole ms.
-    """
+    """One stage of one run."""
 
     number: int
     job: str
@@ -642,27 +549,7 @@ def workload_of_table(
     recorded: bool = False,
     max_bad_share: float = 0.01,
 ) -> tuple[Workload, ImportReport]:
-    """Make a workload of a table of stages.
-
-    Args:
-        table: one row for each stage of each run; `parcae.workloads.stage_table.MEANINGS` has
-            its columns.
-        name: name of the workload.
-        progress: called with (rows read, rows of the table).
-        unit: ms, s or min: the unit of columns whose names do not end in one.
-        columns: names of the columns, where they differ: "job=run_id,name=query".
-        recorded: keep every run as a separate job with its arrival, instead of recurring jobs.
-        max_bad_share: largest share of bad rows that is tolerated, 0..1. A job with a bad row is
-            left out as a whole.
-
-    Returns:
-        The workload and the import report.
-
-    Raises:
-        ConfigError: a unit, or a name of a column, that does not exist.
-        FormatError: columns that are missing, contradict each other or do not say their unit; too
-            many bad rows; or no complete job.
-    """
+    """Make a workload of a table of stages. Returns the workload and the import report."""
     found = Columns(table, parsed_names(columns), unit or "")
     if recorded and "arrival" not in found:
         raise FormatError(f"{table.path}: no column arrival, which --recorded needs")
@@ -731,7 +618,6 @@ def _notes(found: Columns, bad_jobs: set[str], of_job: dict[str, list[_Row]]) ->
 def _rows_by_job(
     table: Table, found: Columns, bad: BadRows, progress: Progress | None
 ) -> tuple[dict[str, list[_Row]], set[str]]:
-    """The rows of every job, and the jobs that have a bad row."""
     of_job: dict[str, list[_Row]] = defaultdict(list)
     bad_jobs: set[str] = set()
     for index, number in enumerate(table.numbers):
@@ -839,7 +725,6 @@ def _runs(
 
 
 def _run(job: str, rows: list[_Row], *, needs_arrival: bool) -> JobRun:
-    """The run of a job's rows."""
     parents = _parents_of(rows)
     arrival_ms = _agreed(rows, "arrival", [row.arrival_ms for row in rows])
     if needs_arrival and arrival_ms is None:
@@ -868,7 +753,6 @@ def _parents_of(rows: list[_Row]) -> list[frozenset[int]]:
 
 
 def _parents(row: _Row, index_of: dict[str, int]) -> frozenset[int]:
-    """The indices of a row's parents."""
     for names in row.parents:
         # A column of whole numbers with empty cells is written as 0.0, 1.0, ...
         stages = [name if name in index_of else name.removesuffix(".0") for name in names]

@@ -44,9 +44,6 @@ def synthetic_jobs() -> Workload:
 def mixed(workload: Workload, alpha: float) -> Workload:
     """Draw jobs from the synthetic data set with probability `alpha` (0..1), else from `workload`.
 
-    Raises:
-        ConfigError: an alpha outside 0..1.
-
     Source: Duan & Wu, section V-A.
     """
     if not 0 <= alpha <= 1:
@@ -77,9 +74,6 @@ def _probabilities(workload: Workload) -> list[float]:
 
 def load_mixed(text: str, load: Callable[[str], Workload]) -> Workload:
     """Load the mixture that the text `ALPHA:WORKLOAD` names; `load` loads a workload by name.
-
-    Raises:
-        ConfigError: ALPHA is not a number, or an error of `load` or `mixed`.
 
     Example: `load_mixed("0.5:tpch", load_workload)`.
     """
@@ -142,13 +136,7 @@ class RandomDags:
 
 
 def random_dags(shape: RandomDags, rng: np.random.Generator, name: str = "synthetic") -> Workload:
-    """Draw random layered DAGs with log-normal durations.
-
-    Args:
-        shape: parameters of the DAGs.
-        rng: source of the random numbers.
-        name: name of the workload.
-    """
+    """Draw random layered DAGs with log-normal durations."""
     jobs = tuple(JobSpec(f"dag-{row}", _random_stages(shape, rng)) for row in range(shape.num_jobs))
     return Workload(name, jobs, provenance={"source": f"random layered DAGs, {shape}"})
 
@@ -183,12 +171,6 @@ def chain(num_stages: int, num_tasks: int, task_ms: int, name: str = "chain") ->
     """A job whose stages run one after the other.
 
     On n executors without delays it takes num_stages x ceil(num_tasks / n) x task_ms.
-
-    Args:
-        num_stages: number of stages.
-        num_tasks: tasks of each stage.
-        task_ms: duration of every task in ms.
-        name: name of the job.
     """
     durations = TaskDurations.constant(task_ms)
     return JobSpec(

@@ -36,13 +36,7 @@ MOST_NAMED = 6
 
 @dataclass(frozen=True)
 class JobLine(Generic[Value]):
-    """What a table says about the jobs whose name matches.
-
-    Args:
-        pattern: a name, or a pattern of names; patterns are case-sensitive.
-        value: what is said.
-        where: where the line stands, for messages.
-    """
+    """What a table says about the jobs whose name matches."""
 
     pattern: str
     value: Value
@@ -60,12 +54,7 @@ class JobLine(Generic[Value]):
 
 @dataclass(frozen=True)
 class JobTable(Generic[Value]):
-    """What is said about jobs by their names.
-
-    Args:
-        lines: the first one that matches a job's name counts.
-        source: where they come from, for messages.
-    """
+    """What is said about jobs by their names."""
 
     lines: tuple[JobLine[Value], ...]
     source: str
@@ -107,18 +96,7 @@ def listed(names: Sequence[str]) -> str:
 def read_job_table(
     path: Path, column: str, parse: Callable[[str], Value], example: str
 ) -> JobTable[Value]:
-    """Read a table of two columns, `job` and another.
-
-    Args:
-        path: the file.
-        column: name of the second column.
-        parse: reads a cell of that column; raises ConfigError.
-        example: lines that the table may have, for messages.
-
-    Raises:
-        FormatError: the file is no such table; the message names the line.
-        OSError: the file cannot be read.
-    """
+    """Read a table of two columns, `job` and another."""
     layout = f"expected lines such as `{_JOB},{column}` (the first), {example}"
     try:
         # Spreadsheets begin their files with a byte order mark.
@@ -164,11 +142,7 @@ _LARGEST = (1 << 31) - 1
 
 
 def priorities_of(table: JobTable[int], job_names: Sequence[str]) -> tuple[int, ...]:
-    """The priority of every job; 0 for a job that no line matches.
-
-    Raises:
-        ConfigError: a line matches none of the jobs: it is most likely misspelt.
-    """
+    """The priority of every job; 0 for a job that no line matches."""
     for line in table.lines:
         if not any(map(line.matches, job_names)):
             known = sorted(set(job_names))
@@ -180,12 +154,7 @@ def priorities_of(table: JobTable[int], job_names: Sequence[str]) -> tuple[int, 
 
 
 def read_priorities(path: Path | str) -> JobTable[int]:
-    """Read a table of priorities.
-
-    Raises:
-        FormatError: the file is no such table, or a priority is no whole number of 32 bits.
-        OSError: the file cannot be read.
-    """
+    """Read a table of priorities."""
     return read_job_table(Path(path), "priority", _parse_priority, "`dashboard*,10` and `etl,-5`")
 
 
@@ -208,9 +177,6 @@ _DEADLINE_HELP = (
 def parse_deadline_ms(value: float | str) -> int:
     """A deadline in ms: seconds, or a text such as "90s", "5m", "1.5h" or "500ms".
 
-    Raises:
-        ConfigError: any other value, or one that is not from 1 ms to MAX_DEADLINE_MS.
-
     Example: `parse_deadline_ms("5m")` is 300000.
     """
     found_ms = ms_from_text(str(value), "s")
@@ -220,11 +186,7 @@ def parse_deadline_ms(value: float | str) -> int:
 
 
 def with_deadlines(workload: Workload, deadlines: JobTable[int]) -> Workload:
-    """The workload's jobs with their deadlines.
-
-    Raises:
-        ConfigError: no line matches any job.
-    """
+    """The workload's jobs with their deadlines."""
     jobs = tuple(replace(job, deadline_ms=deadlines.of(job.name)) for job in workload.jobs)
     if all(job.deadline_ms is None for job in jobs):
         names = listed([job.name for job in workload.jobs])
@@ -240,10 +202,6 @@ def deadline_notes(workload: Workload, deadlines: JobTable[int]) -> list[str]:
 
     These are lines that are no job's, jobs without a deadline, and deadlines that no cluster can
     meet.
-
-    Args:
-        workload: the jobs, with the deadlines.
-        deadlines: the table that they come from.
     """
     names = list(dict.fromkeys(job.name for job in workload.jobs))
     notes = _unused(deadlines, names)
@@ -290,12 +248,7 @@ def _why_unused(line: JobLine[int], names: Sequence[str]) -> str:
 
 
 def as_deadlines(deadlines: str | Path | Mapping[str, float | str]) -> JobTable[int]:
-    """Deadlines in ms from a file, or from a mapping of names and patterns to deadlines.
-
-    Raises:
-        ConfigError: a deadline is invalid, or there is none.
-        FormatError, OSError: as in `read_deadlines`.
-    """
+    """Deadlines in ms from a file, or from a mapping of names and patterns to deadlines."""
     if not isinstance(deadlines, Mapping):
         return read_deadlines(Path(deadlines))
     if not deadlines:
@@ -307,12 +260,7 @@ def as_deadlines(deadlines: str | Path | Mapping[str, float | str]) -> JobTable[
 
 
 def read_deadlines(path: Path) -> JobTable[int]:
-    """Read a table of deadlines, in ms.
-
-    Raises:
-        FormatError: the file is no such table; the message names the line.
-        OSError: the file cannot be read.
-    """
+    """Read a table of deadlines, in ms."""
     return read_job_table(path, "deadline", parse_deadline_ms, "`etl-*,5m` and `*,1h`")
 
 

@@ -38,16 +38,7 @@ class QueryRun:
 
 @dataclass(frozen=True)
 class ApplicationRequest:
-    """The task of one Spark application.
-
-    Args:
-        name: the application's name.
-        master: Spark's master URL, e.g. "local[2]".
-        data_dir: folder of the tables' parquet files.
-        runs: the queries, in order.
-        conf: Spark's configuration.
-        finished: the file to which a line is appended for every finished query.
-    """
+    """The task of one Spark application."""
 
     name: str
     master: str

@@ -20,11 +20,7 @@ PACKAGES = ("pyspark", "duckdb", "tpchgen-cli")
 
 
 def check_tools() -> None:
-    """Check that all tools for a measurement are installed.
-
-    Raises:
-        ConfigError: a tool is missing; the message says how to install it.
-    """
+    """Check that all tools for a measurement are installed."""
     missing = missing_tools(PACKAGES)
     if missing:
         raise ConfigError(f"measuring needs {', '.join(missing)}: pip install 'parcae[measure]'")
@@ -79,11 +75,7 @@ def describe_machine() -> dict[str, str]:
 
 
 def generate_tables(target: Path, scale_factor: float) -> None:
-    """Write the eight TPC-H tables as parquet files into the new folder `target`, atomically.
-
-    Raises:
-        ConfigError: the generator failed; the message ends with the generator's output.
-    """
+    """Write the eight TPC-H tables as parquet files into the new folder `target`, atomically."""
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     command = [

@@ -90,11 +90,7 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 
 def deferred(returns: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function once for all kernels that call it, when one of them calls it first.
-
-    Args:
-        returns: Numba's type of what the function returns.
-    """
+    """Compile a function once for all kernels that call it, when one of them calls it first."""
     return functools.partial(_compiled, returns=returns)
 
 
@@ -125,11 +121,6 @@ def sort_rows(rows, key, count):  # type: ignore[no-untyped-def]
     """Sort `rows[:count]` by `key[row]`, ascending, in place; the order of equal keys is undefined.
 
     This is Shell's sort: it allocates nothing, and it is fast if the rows are almost sorted.
-
-    Args:
-        rows: int64[...], row numbers; the first `count` are sorted.
-        key: float64[...], the key of every row (read only).
-        count: number of entries to sort.
     """
     gap = 1
     while gap < count // 3:
@@ -146,12 +137,7 @@ def sort_rows(rows, key, count):  # type: ignore[no-untyped-def]
 
 
 def row_of(many: Tables, row: int) -> Tables:
-    """Return the tables of one simulator out of many, or those of one row, as views.
-
-    Args:
-        many: a named tuple of tables whose leading axis is the simulator.
-        row: the simulator.
-    """
+    """Return the tables of one simulator out of many, or those of one row, as views."""
     return type(many)(*(table[row] for table in many))
 
 

@@ -83,14 +83,7 @@ def _finished(builder: Any, product: _Product, total: Any, pointer_to_gate: Any)
 
 
 def _emit_tile(builder: Any, product: _Product, at: tuple[Any, Any], size: tuple[int, ...]) -> None:
-    """Write code for one tile of the result.
-
-    Args:
-        builder: writes the code.
-        product: the operands.
-        at: first row and first column, LLVM values.
-        size: rows, lanes of a vector, and vectors in a row.
-    """
+    """Write code for one tile of the result."""
     num_rows, lanes, num_vectors = size
     vector = ir.VectorType(FLOAT, lanes)
     rows = [builder.add(at[0], word(row)) for row in range(num_rows)]
@@ -120,14 +113,7 @@ def _emit_tile(builder: Any, product: _Product, at: tuple[Any, Any], size: tuple
 
 
 def _emit(builder: Any, product: _Product, height: Any, width: Any) -> None:
-    """Write code for all tiles of a result.
-
-    Args:
-        builder: writes the code.
-        product: the operands.
-        height: number of rows, an LLVM value; or None for a single row.
-        width: number of columns, an LLVM value.
-    """
+    """Write code for all tiles of a result."""
     heights = [(word(0), 1)] if height is None else spans(builder, height, _TILE_ROWS)
     for row, num_rows in heights:
         for column, step in spans(builder, width, tuple(_TILES)):
@@ -217,7 +203,6 @@ def _require_matrix(
 
 
 def _layer_code(_, x, weights, at, y, slope):  # type: ignore[no-untyped-def]
-    """The code of `apply_layer`."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         left = _matrix(context, builder, x, arguments[0])
@@ -275,12 +260,7 @@ def _compiled_apply_layer(x, weights, at, y, slope):  # type: ignore[no-untyped-
 
 
 def _product_of(finish: str, is_transposed: bool = False) -> Any:
-    """The code of a product of matrices.
-
-    Args:
-        finish: how it ends; see `_finished`.
-        is_transposed: whether the left matrix is given with rows and columns exchanged.
-    """
+    """The code of a product of matrices."""
 
     @intrinsic
     def multiply(_, left, right, base, out, gate, slope):  # type: ignore[no-untyped-def]
@@ -387,25 +367,12 @@ def _multiply_gated(left, right, base, out, gate, slope):  # type: ignore[no-unt
 
 
 def multiply(left: Any, right: Any, base: Any, out: Any) -> None:
-    """Set out to base + left right. The columns of all matrices lie without gaps.
-
-    Args:
-        left: float32[m, k].
-        right: float32[k, n].
-        base: float32[m, n], or float32[n], which is added to every row. It may be `out`.
-        out: float32[m, n], or float32[n] if m is 1.
-    """
+    """Set out to base + left right. The columns of all matrices lie without gaps."""
     out[:] = base + left @ right
 
 
 def add_outer(left: Any, right: Any, out: Any) -> None:
-    """Add the product of the transposed left matrix and the right one to out.
-
-    Args:
-        left: float32[k, m].
-        right: float32[k, n].
-        out: float32[m, n], changed.
-    """
+    """Add the product of the transposed left matrix and the right one to out."""
     out += left.T @ right
 
 
@@ -439,12 +406,7 @@ def multiply_gated(left: Any, right: Any, base: Any, out: Any, gate: Any, slope:
 
 
 def add_rows(rows: Any, out: Any) -> None:
-    """Add the sum of all rows to out.
-
-    Args:
-        rows: float32[m, n]; its columns lie without gaps.
-        out: float32[n], changed.
-    """
+    """Add the sum of all rows to out."""
     out += rows.sum(axis=0)
 
 

@@ -136,13 +136,7 @@ _rectifier: Any = intrinsic(_rectifier_code)
 
 
 def rectify(y: Any, size: int, slope: Any) -> None:
-    """Apply the leaky rectifier to the first `size` numbers of y, in place.
-
-    Args:
-        y: float32 array, changed.
-        size: how many numbers.
-        slope: factor for numbers below zero, 0 to 1.
-    """
+    """Apply the leaky rectifier to the first `size` numbers of y, in place."""
     y[:size] = np.maximum(y[:size], slope * y[:size])
 
 

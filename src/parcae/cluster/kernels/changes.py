@@ -40,13 +40,7 @@ def _change_cores(state, change):  # type: ignore[no-untyped-def]
 
 @kernel
 def add_cores(state, first, count):  # type: ignore[no-untyped-def]
-    """Add cores to the cluster, behind the other idle cores.
-
-    Args:
-        state: the cluster's tables; `now`, `executors` and `sources` are written.
-        first: row of the first core; none of the cores may be in use.
-        count: number of cores.
-    """
+    """Add cores to the cluster, behind the other idle cores."""
     _change_cores(state, count)
     for core in range(first, first + count):
         push_idle(state, 0, core)
@@ -54,13 +48,7 @@ def add_cores(state, first, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def remove_cores(state, first, count):  # type: ignore[no-untyped-def]
-    """Remove cores that run no task from the cluster; the idle cores that stay keep their order.
-
-    Args:
-        state: the cluster's tables; `now`, `executors` and `sources` are written.
-        first: row of the first core; all of the cores must be idle or in no pool.
-        count: number of cores.
-    """
+    """Remove cores that run no task from the cluster; the idle cores that stay keep their order."""
     _change_cores(state, -count)
     for _ in range(state.now.num_idle[0]):
         core = pop_idle(state, 0)

@@ -137,15 +137,7 @@ def complete_stage(state, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def set_counts(state, stage, num_tasks, num_started, num_finished):  # type: ignore[no-untyped-def]
-    """Correct the stage's numbers of tasks; the number of running tasks must not change.
-
-    Args:
-        state: the cluster's tables; `stages`, `jobs` and `now` are written.
-        stage: row of the stage.
-        num_tasks: number of its tasks.
-        num_started: number of tasks that have started.
-        num_finished: number of tasks that have finished.
-    """
+    """Correct the stage's numbers of tasks; the number of running tasks must not change."""
     stages = state.stages
     now = state.now
     job = state.stages.job[stage]
@@ -166,10 +158,8 @@ def set_counts(state, stage, num_tasks, num_started, num_finished):  # type: ign
 
 @kernel
 def end_task(state, executor):  # type: ignore[no-untyped-def]
-    """Handle the end of a task.
-
-    Returns:
-        The task's stage if the task was its last one (`complete_stage` is due then), else NO_STAGE.
+    """Handle the end of a task. Returns the task's stage if the task was its last one
+    (`complete_stage` is due then), else NO_STAGE.
     """
     stage = state.executors.stage[executor]
     return stage if free_core(state, executor) else NO_STAGE
@@ -185,31 +175,14 @@ def is_stalled(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def note_stall(state, has_moved_on):  # type: ignore[no-untyped-def]
-    """Make a plan due if the cluster is stalled and no end of a task could change that.
-
-    Args:
-        state: the cluster's tables; `is_plan_due` is written.
-        has_moved_on: whether the policy may see something new since its last plan; otherwise it
-            would be asked for ever. In the simulator an event has to end something, since time
-            passes only with events. In a live cluster it is enough that time has passed.
-    """
+    """Make a plan due if the cluster is stalled and no end of a task could change that."""
     if has_moved_on and is_stalled(state):
         state.now.is_plan_due[0] = 1
 
 
 @inlined
 def can_plan(state, least_idle, least_schedulable):  # type: ignore[no-untyped-def]
-    """Whether a plan is due and now is the time to make it.
-
-    Args:
-        state: the cluster's tables (read only).
-        least_idle: the number of cores that must be idle. It is 1 in the simulator, which starts no
-            task before a due plan: the plan waits for a core that can use it. It is 0 in a live
-            cluster, which does not wait for a plan.
-        least_schedulable: the number of stages that must be schedulable. It is 1 in the simulator,
-            for the same reason, and for policies that decide, because they choose such a stage. It
-            is 0 for policies that plan in a live cluster.
-    """
+    """Whether a plan is due and now is the time to make it."""
     now = state.now
     has_work = now.num_schedulable[0] >= least_schedulable and now.num_active[0] > 0
     return now.is_plan_due[0] != 0 and now.num_idle[0] >= least_idle and has_work
@@ -258,10 +231,8 @@ def _check_job(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def accept_orders(state):  # type: ignore[no-untyped-def]
-    """Apply the guard, put the orders in the tables into force, and end the planning round.
-
-    Returns:
-        False if the orders are invalid; `parcae.cluster.orders.objection_to_orders` says why.
+    """Apply the guard, put the orders in the tables into force, and end the planning round. Returns
+    false if the orders are invalid; `parcae.cluster.orders.objection_to_orders` says why.
     """
     now = state.now
     pools = state.pools
@@ -334,18 +305,11 @@ def settle_round(state, is_idle):  # type: ignore[no-untyped-def]
 @kernel
 def plan_stage(state, stage, limit):  # type: ignore[no-untyped-def]
     """Apply one decision of a planning round: `stage` gets the next tier and up to `limit` cores.
+    Returns the number of cores that are left to decide about: 0 ends the planning round. -1 if the
+    decision cannot be carried out.
 
     This is how a policy that decides also plans: it is asked until all cores are given away, and
     the sequence of its decisions becomes the order.
-
-    Args:
-        state: the cluster's tables; the orders and the counts of commitments are written.
-        stage: row of the stage, or NO_STAGE to leave the remaining cores idle.
-        limit: most cores that the stage may use, >= 1.
-
-    Returns:
-        The number of cores that are left to decide about: 0 ends the planning round. -1 if the
-        decision cannot be carried out.
     """
     now = state.now
     now.num_decisions[0] += 1
@@ -391,14 +355,7 @@ def drop_task(state, executor):  # type: ignore[no-untyped-def]
 
 @kernel
 def change_pending(state, stage, step):  # type: ignore[no-untyped-def]
-    """Change the number of the stage's tasks that are to start. A plan is due.
-
-    Args:
-        state: the cluster's tables; `stages`, `jobs` and `now` are written.
-        stage: row of the stage.
-        step: how many of its started tasks have to start once more, -1 if that is no longer so of
-            one.
-    """
+    """Change the number of the stage's tasks that are to start. A plan is due."""
     stages = state.stages
     state.jobs.remaining_ms[stages.job[stage]] += step * stages.task_ms[stage]
     set_counts(

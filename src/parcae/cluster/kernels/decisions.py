@@ -35,7 +35,6 @@ def _fulfil(state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _commit_class(state, stage, executor_class, count):  # type: ignore[no-untyped-def]
-    """Commit `count` offered executors of one class to a stage (NO_STAGE: to idle)."""
     now = state.now
     source_job = now.source_job[0]
     # The job completed during the round: its executors belong to the global pool now.
@@ -173,7 +172,9 @@ def _give(state, stage, limit, executor_class):  # type: ignore[no-untyped-def]
 
 @inlined
 def apply_decision(state, stage, limit, executor_class, hold_ms):  # type: ignore[no-untyped-def]
-    """Apply a decision: commit up to `limit` of the offered executors to `stage`.
+    """Apply a decision: commit up to `limit` of the offered executors to `stage`. Returns the
+    number of committed executors, or -1 if the decision cannot be carried out: a limit below 1, a
+    class that does not fit or has no offered executor left, a second idle slot.
 
     Executors that are not committed stay offered, and the policy decides again. When all are
     committed, those that are free now start or move, and the next round may open.
@@ -183,17 +184,6 @@ def apply_decision(state, stage, limit, executor_class, hold_ms):  # type: ignor
       executors are offered again when it ends.
     - A stage that got executors of any class, or that executors wait for, cannot be chosen again in
       this round. A stage that got executors of one given class can get those of others.
-
-    Args:
-        state: the cluster's tables; all of them may be written.
-        stage: row of a schedulable stage, or NO_STAGE.
-        limit: most executors to commit, >= 1.
-        executor_class: class to take them from, or ANY_CLASS for the smallest that fit.
-        hold_ms: length of the idle slot in ms; 0 for none.
-
-    Returns:
-        The number of committed executors, or -1 if the decision cannot be carried out: a limit
-        below 1, a class that does not fit or has no offered executor left, a second idle slot.
     """
     now = state.now
     now.num_decisions[0] += 1

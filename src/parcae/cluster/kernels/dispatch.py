@@ -134,12 +134,8 @@ def uses_pools(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def count_running(state, job, step):  # type: ignore[no-untyped-def]
-    """Add `step` (1 or -1) to the job's running tasks and, if pools are used, to those of its pool.
-
-    Args:
-        state: the cluster's tables; `jobs` and `pools` are written.
-        job: row of the job.
-        step: 1 if a task started, -1 if one ended.
+    """Add `step` (1 or -1) to the job's running tasks and, if pools are used, to those of its
+    pool.
     """
     state.jobs.num_attached[job] += step
     if uses_pools(state):
@@ -148,13 +144,7 @@ def count_running(state, job, step):  # type: ignore[no-untyped-def]
 
 @inlined
 def begin_task(state, executor, stage):  # type: ignore[no-untyped-def]
-    """Start the stage's next task on a free core that is in no pool. Returns the task's index.
-
-    Args:
-        state: the cluster's tables; `executors`, `stages` and `jobs` are written.
-        executor: row of the core.
-        stage: row of the stage, which must have a task left to start.
-    """
+    """Start the stage's next task on a free core that is in no pool. Returns the task's index."""
     stages = state.stages
     executors = state.executors
     job = stages.job[stage]
@@ -400,10 +390,8 @@ def release_core(state, executor):  # type: ignore[no-untyped-def]
 
 @kernel
 def free_core(state, executor):  # type: ignore[no-untyped-def]
-    """Count the task that ended on the core and release the core.
-
-    Returns:
-        Whether the task was the last of its stage.
+    """Count the task that ended on the core and release the core. Returns whether the task was the
+    last of its stage.
     """
     stage = finish_task(state, executor)
     release_core(state, executor)
@@ -425,12 +413,7 @@ def is_plain(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def next_stage(state, job):  # type: ignore[no-untyped-def]
-    """Return the stage that takes the single free core, or NO_STAGE (fast path, see `is_plain`).
-
-    Args:
-        state: the cluster's tables; `contenders` and the winner tree are written.
-        job: job whose task just left the core.
-    """
+    """Return the stage that takes the single free core, or NO_STAGE (fast path, see `is_plain`)."""
     contenders = state.contenders
     winner = state.contest[1]
     # The job runs one task less, so its share fell. If it now beats the winner, it takes the core
@@ -448,13 +431,7 @@ def next_stage(state, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def task_begun(state, stage, previous_job):  # type: ignore[no-untyped-def]
-    """Update the dispatcher after a start on the fast path (see `is_plain`).
-
-    Args:
-        state: the cluster's tables; `contenders` and the winner tree are written.
-        stage: stage whose task started on the core.
-        previous_job: job whose task left the core.
-    """
+    """Update the dispatcher after a start on the fast path (see `is_plain`)."""
     job = state.stages.job[stage]
     if state.stages.frontier_rank[stage] < 0:
         refresh_contender(state, job)

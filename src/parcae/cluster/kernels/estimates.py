@@ -31,9 +31,7 @@ def correction(state, job):  # type: ignore[no-untyped-def]
 @kernel
 def finished_tasks(state, job):  # type: ignore[no-untyped-def]
     """The job's finished tasks: their number, how long they took, and how long by the estimates.
-
-    Returns:
-        An int64, and two float64 in ms.
+    Returns an int64, and two float64 in ms.
     """
     stages = state.stages
     first = state.jobs.stage_start[job]

@@ -87,13 +87,7 @@ def offer_to_newcomers(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def offer_stage(state, executor, stage):  # type: ignore[no-untyped-def]
-    """Open a round for an executor that finished a task, together with all bound to its stage.
-
-    Args:
-        state: the cluster's tables; `now` and `source_count` are written.
-        executor: row of the executor.
-        stage: row of the stage of the finished task.
-    """
+    """Open a round for an executor that finished a task, together with all bound to its stage."""
     now = state.now
     job = state.stages.job[stage]
     executor_class = state.executors.executor_class[executor]
@@ -180,13 +174,7 @@ def unbind(state, executor):  # type: ignore[no-untyped-def]
 
 @kernel
 def park(state, executor, job):  # type: ignore[no-untyped-def]
-    """Make the executor idle in the pool of its job, or in the global pool for NO_JOB.
-
-    Args:
-        state: the cluster's tables; pools, `executors` and `stages` are written.
-        executor: row of the executor.
-        job: row of its job, or NO_JOB.
-    """
+    """Make the executor idle in the pool of its job, or in the global pool for NO_JOB."""
     unbind(state, executor)
     if job == NO_JOB:
         detach(state, executor)
@@ -241,11 +229,6 @@ def work_on(state, executor, stage):  # type: ignore[no-untyped-def]
     """Let an executor that is attached to the stage's job work on the stage.
 
     It waits in the job's pool if the stage is not runnable yet.
-
-    Args:
-        state: the cluster's tables; pools, `executors`, `stages` and `commands` are written.
-        executor: row of the executor.
-        stage: row of the stage.
     """
     if not has_unstarted(state, stage):
         backup(state, executor)
@@ -298,13 +281,7 @@ def _may_serve(state, job, executor_class):  # type: ignore[no-untyped-def]
 
 @inlined
 def carry_out(state, executor, stage):  # type: ignore[no-untyped-def]
-    """Carry out one commitment: the executor goes to the stage, or becomes idle.
-
-    Args:
-        state: the cluster's tables; pools, `executors`, `stages` and `commands` are written.
-        executor: row of the executor, which is in no pool.
-        stage: row of the stage, or NO_STAGE to become idle.
-    """
+    """Carry out one commitment: the executor goes to the stage, or becomes idle."""
     job = state.executors.job[executor]
     if stage == NO_STAGE:
         stays = (
@@ -323,13 +300,7 @@ def carry_out(state, executor, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def fulfil_one(state, executor, source):  # type: ignore[no-untyped-def]
-    """Carry out the source's oldest commitment with an executor that is in no pool.
-
-    Args:
-        state: the cluster's tables; commitments, pools, `executors` and `commands` are written.
-        executor: row of the executor.
-        source: row of the source, for class 0.
-    """
+    """Carry out the source's oldest commitment with an executor that is in no pool."""
     carry_out(state, executor, take_commitment(state, source + class_of(state, executor)))
 
 

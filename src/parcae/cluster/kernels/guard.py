@@ -37,11 +37,6 @@ def remaining_work(state, virtual, job):  # type: ignore[no-untyped-def]
     """Estimate (core time that the job still needs, its remaining critical path), in ms.
 
     A running task counts as half done.
-
-    Args:
-        state: the cluster's tables (read only).
-        virtual: tables of the virtual run (read only), for the critical paths.
-        job: row of the job.
     """
     stages = state.stages
     first = state.jobs.stage_start[job]

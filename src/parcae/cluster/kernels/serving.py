@@ -69,16 +69,8 @@ def resize(state, num_cores):  # type: ignore[no-untyped-def]
 
 @kernel
 def tasks_started(state, stage, count):  # type: ignore[no-untyped-def]
-    """Record that tasks of the stage started on the cluster.
-
-    Args:
-        state: the cluster's tables; `executors`, `stages` and `jobs` are written.
-        stage: row of the stage.
-        count: number of started tasks.
-
-    Returns:
-        The number of recorded tasks. If it is less than `count`, the executor table has no free row
-        left and has to grow.
+    """Record that tasks of the stage started on the cluster. Returns the number of recorded tasks.
+    If it is less than `count`, the executor table has no free row left and has to grow.
     """
     executors = state.executors
     num_recorded = 0
@@ -103,15 +95,7 @@ def tasks_started(state, stage, count):  # type: ignore[no-untyped-def]
 def tasks_ended(  # type: ignore[no-untyped-def]
     state, stage, num_finished, num_failed, executed_ms
 ):
-    """Record that tasks of the stage ended, successfully or not. Failed tasks will run again.
-
-    Args:
-        state: the cluster's tables; `executors`, `stages` and `jobs` are written.
-        stage: row of the stage.
-        num_finished: number of tasks that ended successfully.
-        num_failed: number of tasks that will run again.
-        executed_ms: total duration of the successful tasks.
-    """
+    """Record that tasks of the stage ended, successfully or not. Failed tasks will run again."""
     stages = state.stages
     executors = state.executors
     job = state.stages.job[stage]
@@ -157,13 +141,6 @@ def add_stage(state, job, num_tasks, task_ms, num_unfinished):  # type: ignore[n
 
     The row must be free. The caller then links the stage to its parents, calls `durations_changed`,
     and reveals the stage if it waits for no parent.
-
-    Args:
-        state: the cluster's tables; `stages`, `stage_orders`, `jobs` and `now` are written.
-        job: row of the job.
-        num_tasks: number of the stage's tasks.
-        task_ms: estimated mean duration of a task.
-        num_unfinished: number of parents that are not complete.
     """
     stages = state.stages
     jobs = state.jobs
@@ -206,16 +183,7 @@ def add_stage(state, job, num_tasks, task_ms, num_unfinished):  # type: ignore[n
 
 @kernel
 def stages_added(state, virtual, job, first_new, hidden):  # type: ignore[no-untyped-def]
-    """Add a job's new stages to a virtual run; their edges must be in the state's tables.
-
-    Args:
-        state: the cluster's tables (read only).
-        virtual: tables of the virtual run; rows of `stages` and `jobs` are written.
-        job: row of the job.
-        first_new: row of the first new stage; the job's later stages are new as well.
-        hidden: row of the stage that stood for them before, NO_STAGE without one. What the virtual
-            run has done of it counts for the new stages, or it would do that work twice.
-    """
+    """Add a job's new stages to a virtual run; their edges must be in the state's tables."""
     # The job has not arrived in the virtual run; it will join with all of its stages.
     if job >= virtual.now.num_jobs[0]:
         return
@@ -250,11 +218,6 @@ def rerun_tasks(state, stage, num_tasks):  # type: ignore[no-untyped-def]
     """Record that finished tasks of the stage have to run again because their output was lost.
 
     Children that have not started wait for the stage again.
-
-    Args:
-        state: the cluster's tables; `stages`, `jobs` and `now` are written.
-        stage: row of the stage.
-        num_tasks: number of tasks to run again.
     """
     stages = state.stages
     job = state.stages.job[stage]
@@ -406,12 +369,6 @@ def share_out_cores(state, num_cores, cores, taken):  # type: ignore[no-untyped-
     """Assign cores, one by one, by the order in force, as if none were busy.
 
     All tasks that run or could start take part.
-
-    Args:
-        state: the cluster's tables (read only).
-        num_cores: number of cores to assign.
-        cores: int64[num_jobs], written: cores of every job in the system.
-        taken: int64[num_stages], scratch space: cores of every stage.
     """
     stages = state.stages
     for position in range(state.now.num_active[0]):

@@ -67,13 +67,6 @@ def slot_ms(state, stage, limit, length, num_lengths):  # type: ignore[no-untype
     A stage has at most one idle slot. Its length is measured from the time it began, so that
     deciding again never makes the slot longer than the stage.
 
-    Args:
-        state: the cluster's tables (read only).
-        stage: row of the stage that executors would wait for.
-        limit: number of executors that would work on the stage, >= 1.
-        length: length of the slot in units of 1 / `num_lengths` of the stage's length.
-        num_lengths: number of lengths that a policy can choose from.
-
     # Deviation: Duan & Wu, section III measure a stage's length on a single executor. Here it is
     the stage's remaining work divided by the number of executors.
     """
@@ -205,15 +198,7 @@ def first_schedulable(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def first_for_class(state, job, executor_class, runnable_only):  # type: ignore[no-untyped-def]
-    """Return the job's first unsaturated stage that fits the executor class, or NO_STAGE.
-
-    Args:
-        state: the cluster's tables (read only).
-        job: row of the job.
-        executor_class: row of the class that must be large enough.
-        runnable_only: true: consider runnable stages, the one that became runnable first wins;
-            false: consider schedulable stages, the smallest index wins.
-    """
+    """Return the job's first unsaturated stage that fits the executor class, or NO_STAGE."""
     best = NO_STAGE
     best_rank = 0
     stages = state.stages
@@ -236,13 +221,7 @@ def first_for_class(state, job, executor_class, runnable_only):  # type: ignore[
 
 @inlined
 def count_schedulable_stage(state, stage, step):  # type: ignore[no-untyped-def]
-    """Update the counts of schedulable stages: of the job, the cluster and every executor class.
-
-    Args:
-        state: the cluster's tables; `jobs`, `now` and `classes` are written.
-        stage: row of the stage whose status changed.
-        step: 1 if the stage became schedulable, -1 if it is no longer schedulable.
-    """
+    """Update the counts of schedulable stages: of the job, the cluster and every executor class."""
     now = state.now
     job = state.stages.job[stage]
     classes = state.classes
@@ -301,13 +280,7 @@ def refresh_saturation(state, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def push_idle(state, row, executor):  # type: ignore[no-untyped-def]
-    """Append an executor to the pool at a source row.
-
-    Args:
-        state: the cluster's tables; `sources`, `executors` and `now` are written.
-        row: source row of the pool, for the executor's class.
-        executor: row of the executor, which must not be in a pool.
-    """
+    """Append an executor to the pool at a source row."""
     sources = state.sources
     state.executors.next_idle[executor] = NO_EXECUTOR
     if sources.num_idle[row] == 0:
@@ -354,14 +327,7 @@ def free_commitment(state, record):  # type: ignore[no-untyped-def]
 
 @inlined
 def count_commitment(state, source_job, stage, count):  # type: ignore[no-untyped-def]
-    """Update the counts for `count` more (if negative: fewer) executors committed to a stage.
-
-    Args:
-        state: the cluster's tables; `now`, `jobs` and `stages` are written.
-        source_job: job that the executors come from, or NO_JOB for the global pool.
-        stage: stage that they are committed to, or NO_STAGE for idle.
-        count: change of the number of executors.
-    """
+    """Update the counts for `count` more (if negative: fewer) executors committed to a stage."""
     if stage == NO_STAGE:
         state.now.num_idle_to_be[0] += count
         return
@@ -376,15 +342,7 @@ def count_commitment(state, source_job, stage, count):  # type: ignore[no-untype
 
 @kernel
 def commit(state, source, source_job, stage, count):  # type: ignore[no-untyped-def]
-    """Commit executors of one source to a stage, behind the source's earlier commitments.
-
-    Args:
-        state: the cluster's tables; `commitments`, `sources` and the counts are written.
-        source: source row, for one executor class.
-        source_job: job that the executors come from, or NO_JOB for the global pool.
-        stage: stage to commit to, or NO_STAGE to let them idle.
-        count: number of executors.
-    """
+    """Commit executors of one source to a stage, behind the source's earlier commitments."""
     sources = state.sources
     commitments = state.commitments
     # A source's commitments form a linked list with at most one record per destination.

@@ -212,15 +212,8 @@ def _join_frontier(state, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def continue_stage(state, executor, stage):  # type: ignore[no-untyped-def]
-    """Count a finished task, and start the stage's next task on the same executor.
-
-    Args:
-        state: the cluster's tables; `stages`, `executors` and `jobs` are written.
-        executor: row of the executor.
-        stage: row of the stage of the finished task.
-
-    Returns:
-        False if the stage has no task left to start; `stage_exhausted` handles that case.
+    """Count a finished task, and start the stage's next task on the same executor. Returns false if
+    the stage has no task left to start; `stage_exhausted` handles that case.
     """
     stages = state.stages
     executors = state.executors

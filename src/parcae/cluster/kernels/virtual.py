@@ -77,12 +77,8 @@ def _join(state, virtual, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def find_critical_paths(state, virtual, job):  # type: ignore[no-untyped-def]
-    """Compute the critical path from every stage of the job to a leaf (`virtual.stages.path_ms`).
-
-    Args:
-        state: the cluster's tables (read only).
-        virtual: tables of the virtual run; `stages.path_ms` is written.
-        job: row of the job.
+    """Compute the critical path from every stage of the job to a leaf
+    (`virtual.stages.path_ms`).
     """
     first = state.jobs.stage_start[job]
     stages = virtual.stages
@@ -106,14 +102,7 @@ def find_critical_paths(state, virtual, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def estimate_need(state, virtual, stage, factor):  # type: ignore[no-untyped-def]
-    """Estimate the work of a stage in the virtual run, in ms, from what is known now.
-
-    Args:
-        state: the cluster's tables (read only).
-        virtual: tables of the virtual run (read only).
-        stage: row of the stage.
-        factor: by how much the estimated durations of the job's tasks are corrected.
-    """
+    """Estimate the work of a stage in the virtual run, in ms, from what is known now."""
     stages = state.stages
     left = stages.num_tasks[stage] - stages.num_finished[stage]
     work_ms = max(1.0, stages.executed_ms[stage] + left * stages.task_ms[stage] * factor)
@@ -135,7 +124,6 @@ def _estimate_needs(state, virtual, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def _end_stage(state, virtual, job, stage):  # type: ignore[no-untyped-def]
-    """End a stage in the virtual run, for its job and its children."""
     virtual.stages.is_ended[stage] = 1
     virtual.jobs.num_left[job] -= 1
     start = state.stages.child_start[stage]

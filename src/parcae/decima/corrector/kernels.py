@@ -156,9 +156,6 @@ def flatten(weights: Weights, path: str = "weights") -> npt.NDArray[np.float32]:
     """Return the weights as one float32 array, in the order of SHAPES.
 
     `path` names the weights' file in error messages.
-
-    Raises:
-        FormatError: a weight is missing or has another shape.
     """
     return flat(weights, SHAPES, path)
 
@@ -331,15 +328,8 @@ def _encode_shared(view, work, facts, can_hold):  # type: ignore[no-untyped-def]
 
 @kernel
 def encode(view, net, work):  # type: ignore[no-untyped-def]
-    """Write the features of all jobs and the shared features to the workspace.
-
-    Args:
-        view: the observation.
-        net: Network.
-        work: Workspace; `choices[0]` and `choices[1]` receive the rule's decision.
-
-    Returns:
-        The number of jobs in the system.
+    """Write the features of all jobs and the shared features to the workspace. Returns the number
+    of jobs in the system.
     """
     now = view.now
     facts = system_facts(view, net.rule)
@@ -460,16 +450,7 @@ def _class_of(view, net, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def decide(view, net, work):  # type: ignore[no-untyped-def]
-    """Return the network's most probable decision for one scheduling event.
-
-    Args:
-        view: the observation.
-        net: Network.
-        work: Workspace; written.
-
-    Returns:
-        (stage, limit, executor class, hold); NO_STAGE lets all offered executors idle.
-    """
+    """Return the network's most probable decision for one scheduling event."""
     num_jobs = encode(view, net, work)
     _score_jobs(net, work, num_jobs)
     position = largest(work.logits, num_jobs + 1)
@@ -492,15 +473,8 @@ _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
 @kernel
 def play(simulation, net, work):  # type: ignore[no-untyped-def]
-    """Simulate a whole run with the most probable decisions.
-
-    Args:
-        simulation: the run (Simulation); modified in place.
-        net: Network.
-        work: Workspace; written.
-
-    Returns:
-        The Status in which the run stopped.
+    """Simulate a whole run with the most probable decisions. Returns the Status in which the run
+    stopped.
     """
     state, future, tables = simulation
     return _go_on(simulation, start(state, future, tables), net, work)
@@ -518,16 +492,7 @@ def _go_on(simulation, status, net, work):  # type: ignore[no-untyped-def]
 
 @kernel
 def roll_out(simulation, rollouts, net, work, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts under the policy, one after another, each after what it tries.
-
-    Args:
-        simulation: the run (Simulation) in which they are played; overwritten.
-        rollouts: Rollouts; their trials are written.
-        net: Network.
-        work: Workspace; written.
-        first: first trial.
-        last: one past the last trial.
-    """
+    """Play rollouts under the policy, one after another, each after what it tries."""
     for row in range(first, last):
         status = begin_rollout(simulation, rollouts, row)
         end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, net, work))
@@ -614,20 +579,12 @@ def _has_room(view, record):  # type: ignore[no-untyped-def]
 
 @kernel
 def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
-    """Simulate a run with decisions drawn at random, and record every real choice.
+    """Simulate a run with decisions drawn at random, and record every real choice. Returns the
+    Status in which the run stopped.
 
     A decision with a single possibility is carried out, but not recorded. The recording ends with
     the run, at the episode's end time, or when the record is full. The run goes on after that if
     the recording is to know the cost of the whole run (`is_whole`).
-
-    Args:
-        simulation: the run (Simulation); modified in place.
-        net: Network.
-        recording: Recording; its workspace and record are written.
-        is_new: true: start the run; false: continue the run where it stopped.
-
-    Returns:
-        The Status in which the run stopped.
     """
     state, future, tables = simulation
     work = recording.work
@@ -663,16 +620,7 @@ def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
 
 @kernel
 def explore_many(simulations, net, recordings, is_new, first, last):  # type: ignore[no-untyped-def]
-    """Call `explore` for the simulators `first` to `last - 1` of many, one after another.
-
-    Args:
-        simulations: the runs (Simulations); modified in place.
-        net: Network.
-        recordings: a recording of every run (Recordings); written.
-        is_new: true: start the runs; false: continue them.
-        first: first simulator to run.
-        last: one past the last simulator to run.
-    """
+    """Call `explore` for the simulators `first` to `last - 1` of many, one after another."""
     for row in range(first, last):
         simulations.status[row] = explore(
             simulation_of(simulations, row), net, recording_of(recordings, row), is_new

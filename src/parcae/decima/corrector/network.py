@@ -25,14 +25,7 @@ from parcae.policies.networks.training import DeepSetNetwork, JobChoices, Judged
 
 @dataclass(frozen=True)
 class Decisions(JobChoices):
-    """A batch of B decisions with K levels each, over R jobs.
-
-    Args:
-        can_choose: bool[R], whether the decision could choose the job.
-        level: int64[B], column of the chosen level; -1 for hold.
-        limits: float32[B, K, NUM_LIMIT_FEATURES], features of the levels for the chosen job.
-        can_limit: bool[B, K], whether the level could be chosen.
-    """
+    """A batch of B decisions with K levels each, over R jobs."""
 
     can_choose: Tensor
     level: Tensor
@@ -41,11 +34,7 @@ class Decisions(JobChoices):
 
 
 class ParcaeNetwork(DeepSetNetwork):
-    """The network; `layout` describes the architecture and names the parameters.
-
-    Args:
-        weights: the weights of actor and critic, by name.
-    """
+    """The network; `layout` describes the architecture and names the parameters."""
 
     HIDDEN = HIDDEN
     SLOPE = SLOPE
@@ -69,17 +58,7 @@ class ParcaeNetwork(DeepSetNetwork):
         return hidden, context, *self._choices(batch, hidden, context, batch.can_choose)
 
     def limit_logits(self, batch: Decisions, hidden: Tensor, context: Tensor, at: Tensor) -> Tensor:
-        """Return the logits of the levels for the chosen jobs; -inf for impossible levels.
-
-        Args:
-            batch: the decisions.
-            hidden: float32[R, H], from `job_logits`.
-            context: float32[B, H], from `job_logits`.
-            at: int64[N], indices of the decisions to compute; each must have chosen a job.
-
-        Returns:
-            float32[N, K].
-        """
+        """Return the logits of the levels for the chosen jobs; -inf for impossible levels."""
         weight = self.table["limit1_weight"]
         row = batch.first_row[at] + batch.choice[at]
         base = torch.addmm(self.table["limit1_bias"], hidden.index_select(0, row), weight[:HIDDEN])

@@ -33,13 +33,7 @@ from parcae.policies.solo_curves import SoloCurves
 
 
 def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> Workspace:
-    """Return the workspaces of many simulators, which are the leading axis.
-
-    Args:
-        num_simulators: number of simulators.
-        num_jobs: most jobs in the system.
-        num_levels: number of levels of the limit.
-    """
+    """Return the workspaces of many simulators, which are the leading axis."""
 
     def floats(*shape: int) -> npt.NDArray[np.float32]:
         return np.zeros((num_simulators, *shape), np.float32)
@@ -70,14 +64,7 @@ def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> W
 def allocate_record(
     num_simulators: int, capacity: int, row_capacity: int, num_levels: int
 ) -> Record:
-    """Return empty records for the decisions of many simulators, which are the leading axis.
-
-    Args:
-        num_simulators: number of simulators.
-        capacity: most decisions of a record.
-        row_capacity: most jobs of all decisions of a record together.
-        num_levels: number of levels of the limit.
-    """
+    """Return empty records for the decisions of many simulators, which are the leading axis."""
 
     def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
         return np.zeros((num_simulators, *shape), dtype)

@@ -60,14 +60,7 @@ def edges_of(workload: Workload) -> Edges:
 
 @dataclass(frozen=True)
 class GraphDecisions:
-    """N recorded decisions.
-
-    Args:
-        table: the decisions.
-        edges: the DAGs of the workload.
-        room: what the kernels' buffers must have room for.
-        log_prob: float32[N], see `DataSet`.
-    """
+    """N recorded decisions."""
 
     table: Decisions
     edges: Edges
@@ -108,12 +101,7 @@ def _room(table: Decisions, edges: Edges, num_stages: int) -> Room:
 
 
 class _Pieces:
-    """Rows of several records, which are joined.
-
-    Args:
-        rollouts: what was recorded.
-        ends: whether the rows are the states in which the rollouts ended, instead of decisions.
-    """
+    """Rows of several records, which are joined."""
 
     def __init__(self, rollouts: list[Rollout], ends: bool) -> None:
         # Row `count` of a record is the state in which the rollout ended.
@@ -238,11 +226,7 @@ class DecimaFamily:
         return DecimaNetwork(weights, self.decima, self.levels)
 
     def fit(self, network: DecimaNetwork) -> None:
-        """Let a network judge decisions of this scenario.
-
-        Raises:
-            ConfigError: the network has one output for each limit of another cluster.
-        """
+        """Let a network judge decisions of this scenario."""
         if self.decima.limits is Limits.OUTPUTS and len(network.limits) != len(self.levels):
             raise ConfigError(
                 "limits=outputs has one output for each limit, so all settings need clusters of "

@@ -298,14 +298,7 @@ _RELEASED_UNITS = (200.0, 1e4, 1e5, 1e5, 20.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Magnitudes:
-    """How large the jobs of a workload and a cluster are.
-
-    Args:
-        tasks: mean number of tasks of a drawn job.
-        task_ms: mean duration of a task.
-        moving_ms: time that an executor needs to move between jobs.
-        executors: number of executors of the cluster.
-    """
+    """How large the jobs of a workload and a cluster are."""
 
     tasks: float
     task_ms: float
@@ -410,11 +403,6 @@ def initial_weights(rng: np.random.Generator, settings: DecimaSettings, num_leve
     """Draw the weights of an untrained network: Glorot-uniform matrices and zero biases.
 
     The idle head starts with a bias against idle slots.
-
-    Args:
-        rng: source of the random numbers.
-        settings: which parts the network has.
-        num_levels: number of limits to choose from.
     """
     weights = glorot(rng, shapes(settings, num_levels))
     if settings.idle_lengths:
@@ -425,15 +413,5 @@ def initial_weights(rng: np.random.Generator, settings: DecimaSettings, num_leve
 def flatten(
     weights: Weights, settings: DecimaSettings, num_levels: int, path: str = "weights"
 ) -> npt.NDArray[np.float32]:
-    """Return the weights as one float32 array.
-
-    Args:
-        weights: arrays by name.
-        settings: which parts the network has.
-        num_levels: number of limits to choose from.
-        path: where the weights come from, for the error message.
-
-    Raises:
-        FormatError: a weight is missing or has another shape.
-    """
+    """Return the weights as one float32 array."""
     return flat(weights, shapes(settings, num_levels), path)

@@ -170,14 +170,7 @@ class DecimaNetwork(NamedNetwork):
         return Judged(log_prob, entropy, self.value_of(z))
 
     def differentiate(self, batch: Batch, parts: Parts, loss: Loss, results: Results) -> FloatArray:
-        """Judge decisions, and return the gradient of their loss, in the order of the weights.
-
-        Args:
-            batch: the decisions.
-            parts: the weights.
-            loss: the loss of the decisions.
-            results: written; given slopes are read.
-        """
+        """Judge decisions, and return the gradient of their loss, in the order of the weights."""
         gradient = self._gradient.parts(self.limits)
         work = self.passes(batch.room)
         differentiate(

@@ -46,17 +46,7 @@ _NO_LAYERS = Layers(*[_NO_MATRIX, _NO_VECTOR] * 3, *[_NO_MATRIX] * 3)
 
 @dataclass(frozen=True)
 class Room:
-    """What the buffers must have room for.
-
-    Args:
-        rows: most stage rows of a decision.
-        jobs: most job rows of a decision.
-        edges: most edges among the unfinished stages of a decision.
-        stages: most stages of a job.
-        options: most classes or lengths of idle slots.
-        states: number of states of jobs of all decisions.
-        recorded: number of recorded stages of all decisions.
-    """
+    """What the buffers must have room for."""
 
     rows: int
     jobs: int
@@ -72,14 +62,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Batch:
-    """B recorded decisions.
-
-    Args:
-        decisions: the table that they are in.
-        edges: the DAGs of their jobs.
-        index: int64[B], their rows.
-        room: what the decisions of the table need.
-    """
+    """B recorded decisions."""
 
     decisions: Decisions
     edges: Edges
@@ -108,12 +91,7 @@ def _limit_width(settings: DecimaSettings) -> int:
 
 
 class FlatParts:
-    """The network or its gradient in the form that the kernels take.
-
-    Args:
-        size: number of weights.
-        settings: which parts the network has.
-    """
+    """The network or its gradient in the form that the kernels take."""
 
     def __init__(self, size: int, settings: DecimaSettings) -> None:
         #: float32[size], in the order of `layout.shapes`; the parts are views of it, except for the
@@ -126,12 +104,7 @@ class FlatParts:
     def parts(
         self, levels: npt.NDArray[np.int64], weights: npt.NDArray[np.float32] | None = None
     ) -> Parts:
-        """Set all numbers, and return the parts; what was returned before changes too.
-
-        Args:
-            levels: int64[num_levels], the limits to choose from.
-            weights: float32[size], copied; None sets all to zero, and transposes nothing.
-        """
+        """Set all numbers, and return the parts; what was returned before changes too."""
         if self._parts is None or self._parts.levels is not levels:
             self._transposed.clear()
             self._parts = self._make(levels)
@@ -237,13 +210,7 @@ def _lists(room: Room, rows: int, jobs: int) -> dict[str, npt.NDArray[np.int64]]
 
 
 def allocate_passes(room: Room, settings: DecimaSettings, num_levels: int) -> Passes:
-    """Allocate the buffers of the training kernels.
-
-    Args:
-        room: what they must have room for.
-        settings: which parts the network has.
-        num_levels: number of limits to choose from.
-    """
+    """Allocate the buffers of the training kernels."""
     d = EMBEDDING
     rows = max(room.rows, _GROUP_ROWS)
     jobs = max(room.jobs, _GROUP_ROWS)

@@ -53,11 +53,7 @@ _ANY_NUMBER = np.iinfo(np.int64).max
 
 
 def check_world(settings: DecimaSettings, config: SimulationConfig, name: str) -> None:
-    """Check that a cluster offers all that a network chooses. `name` is for the error message.
-
-    Raises:
-        ConfigError: the network chooses idle slots, which the world of cores does not have.
-    """
+    """Check that a cluster offers all that a network chooses. `name` is for the error message."""
     if settings.idle_lengths > 0 and config.world is WorldName.CORES:
         raise ConfigError(
             f"{name}: a network with idle_lengths={settings.idle_lengths}, but the world of cores "
@@ -116,20 +112,7 @@ def make_network(
     magnitudes: Magnitudes | None = None,
     curves: SoloCurves | None = None,
 ) -> Network:
-    """Return the network in the form that the kernels take.
-
-    Args:
-        weights: arrays by name.
-        settings: which parts the network has.
-        num_executors: number of executors of the cluster.
-        path: where the weights come from, for the error message.
-        magnitudes: how large jobs and cluster are; needed for the feature sets `relative` and
-            `jobs` only.
-        curves: see `curves_for`.
-
-    Raises:
-        FormatError: a weight is missing or has another shape.
-    """
+    """Return the network in the form that the kernels take."""
     levels = decima_levels(num_executors, settings)
     return Network(
         weights=flatten(weights, settings, len(levels), path),
@@ -161,16 +144,7 @@ def allocate_workspace(
     num_levels: int,
     settings: DecimaSettings,
 ) -> Workspace:
-    """Allocate a workspace for each of many simulators (the leading axis).
-
-    Args:
-        num_simulators: length of the leading axis.
-        num_jobs: rows of jobs in a simulator's state.
-        num_stages: rows of stages in a simulator's state.
-        num_classes: number of executor classes.
-        num_levels: number of limits to choose from.
-        settings: which parts the network has.
-    """
+    """Allocate a workspace for each of many simulators (the leading axis)."""
     # Where scores have further inputs, the number of offered executors is no feature of a stage.
     versions = 1 if settings.num_direct > 0 else VERSIONS
 
@@ -242,18 +216,7 @@ def allocate_record(
     num_levels: int,
     settings: DecimaSettings,
 ) -> Record:
-    """Allocate a record of decisions for each of many simulators (the leading axis).
-
-    Args:
-        num_simulators: length of the leading axis.
-        capacity: decisions that a record can hold.
-        job_capacity: jobs that all decisions of a record list together.
-        row_capacity: stages that all states of jobs of a record list together, and stages that all
-            its decisions may choose.
-        num_classes: number of executor classes.
-        num_levels: number of limits to choose from.
-        settings: which parts the network has.
-    """
+    """Allocate a record of decisions for each of many simulators (the leading axis)."""
     classes = num_classes * settings.executor_classes
     lengths = (settings.idle_lengths + 1) * (settings.idle_lengths > 0)
 
@@ -376,10 +339,6 @@ class DecimaPolicy(PlaysRuns):
         """Return the most probable stages, each with its most probable limit.
 
         The observation must be the one that was decided last. Executor classes are left open.
-
-        Args:
-            observation: the observation.
-            count: most decisions.
         """
         offered = int(observation.now.num_source[0])
         found = list[Decision]()

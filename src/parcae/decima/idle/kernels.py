@@ -117,12 +117,6 @@ def slot_among_ms(view, rate, length_ms, free_ms):  # type: ignore[no-untyped-de
     `rate` times what such a job saves. If no other executor works, the balance stays the same until
     the next arrival (see `theory.waiting_gain`). Otherwise it holds until the other executor is so
     close to being free that waiting does not pay any more.
-
-    Args:
-        view: the observation.
-        rate: arrivals per ms.
-        length_ms: time for which the stage would keep the executor.
-        free_ms: expected time until another executor is free; may be infinite.
     """
     shared = 1.0 - math.exp(-rate * length_ms) if length_ms <= free_ms else 0.0
     if rate * _spared_ms(view, length_ms, free_ms) <= 1.0 + shared:
@@ -159,12 +153,8 @@ def _slope(view, rate, length_ms, slot_ms):  # type: ignore[no-untyped-def]
 
 @kernel
 def slot_alone_ms(view, rate, length_ms):  # type: ignore[no-untyped-def]
-    """Return the idle slot before a stage by Theorem 2, as if no other executor ever became free.
-
-    Args:
-        view: the observation.
-        rate: arrivals per ms.
-        length_ms: time for which the stage would keep the executor.
+    """Return the idle slot before a stage by Theorem 2, as if no other executor ever became
+    free.
     """
     if _slope(view, rate, length_ms, 0.0) >= 0.0:
         return 0.0
@@ -204,11 +194,6 @@ def slot_ms(view, stage, is_alone):  # type: ignore[no-untyped-def]
     """Return the idle slot, from now on, before a stage that could take the last free executor.
 
     The whole slot lasts at most as long as the stage.
-
-    Args:
-        view: the observation.
-        stage: row of the stage.
-        is_alone: uses `slot_alone_ms` if true, else `slot_among_ms`.
     """
     rate = arrival_rate(view)
     length_ms = _length_ms(view, stage)

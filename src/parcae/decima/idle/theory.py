@@ -84,11 +84,6 @@ class DiscreteDistribution:
 def idle_pays(length_1: float, length_2: float, gap: float) -> bool:
     """Return whether some idle slot before job 1 lowers the average JCT of the two jobs.
 
-    Args:
-        length_1: length of job 1, which could start now.
-        length_2: length of job 2.
-        gap: time until job 2 arrives.
-
     Source: Duan & Wu, Theorem 1, in the strict form of its proof.
     Example: before a job of 50 s an idle slot pays if a job of 10 s arrives less than 20 s later.
     """
@@ -97,12 +92,6 @@ def idle_pays(length_1: float, length_2: float, gap: float) -> bool:
 
 def average_jct(length_1: float, length_2: float, gap: float, slot: float = 0.0) -> float:
     """Return the average JCT of both jobs with an idle slot of fixed length before job 1.
-
-    Args:
-        length_1: length of job 1, which could start now.
-        length_2: length of job 2.
-        gap: time until job 2 arrives.
-        slot: length of the idle slot.
 
     Source: Duan & Wu, eta (no slot) and eta' in the proofs of Theorems 1 and 2. Example: 50 s and,
     5 s later, 10 s: (50 + 55) / 2 = 52.5 s without a slot, (65 + 10) / 2 = 37.5 s with a slot of 5
@@ -152,7 +141,6 @@ def expected_average_jct(
 
 
 def _area(gaps: GapDistribution, low: float, high: float) -> float:
-    """Return the integral of P(gap > x) from `low` to `high`."""
     return float(integrate.quad(gaps.sf, low, high, epsrel=_TOLERANCE)[0]) if high > low else 0.0
 
 
@@ -204,11 +192,6 @@ def best_slot_exponential(
     Otherwise d* is the only root: with the k shortest lengths below it, of probabilities p that sum
     to P, exp(r d*) = (A + sum p exp(r l2)) / P. For a single length, d* = log(A + exp(r l2)) / r.
 
-    Args:
-        length_1: length of job 1, which could start now.
-        mean_gap: mean time until job 2 arrives.
-        lengths_2: distribution of the length of job 2.
-
     Source: derived from Duan & Wu, Theorem 2, which only says that a closed form exists.
     Example: 50 s, a mean gap of 10 s and 10 s: A = 2.0067 and d* = 10 log(2.0067 + e) = 15.5 s.
     """
@@ -239,11 +222,6 @@ def waiting_gain(length_1: float, mean_gap: float, mean_2: float) -> float:
     moment: a slot that is decided again at every event ends with the next arrival or never begins.
     In that case `mean_2` is the mean of min(l1, l2).
 
-    Args:
-        length_1: length of job 1, which could start now.
-        mean_gap: mean time until job 2 arrives.
-        mean_2: mean length of job 2.
-
     Source: derived from Duan & Wu, Theorem 2, at d = 0.
     """
     rate = 1.0 / mean_gap
@@ -269,9 +247,6 @@ def known_slots(arrivals: Sequence[float], lengths: Sequence[float]) -> list[flo
     """Return the slots of a sequence whose future is known.
 
     A pair for which a slot pays waits exactly until the next arrival.
-
-    Raises:
-        ConfigError: the numbers of arrivals and lengths differ.
 
     Source: Duan & Wu, Theorem 1 and section IV-A.
     """

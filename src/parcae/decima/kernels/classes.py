@@ -14,13 +14,7 @@ _LARGEST = 1e9
 
 @inlined
 def is_smaller(view, executor_class, other):  # type: ignore[no-untyped-def]
-    """Return whether a class has less memory than another or, with equal memory, fewer cores.
-
-    Args:
-        view: the observation or state.
-        executor_class: the class.
-        other: the class that it is compared with.
-    """
+    """Return whether a class has less memory than another or, with equal memory, fewer cores."""
     memory = view.classes.memory
     cpu = view.classes.cpu
     if memory[executor_class] != memory[other]:
@@ -45,11 +39,6 @@ def of_total(view, amount, total):  # type: ignore[no-untyped-def]
 
     If the cluster's total is 0 or unlimited, return the executor's share of the number of
     executors.
-
-    Args:
-        view: the observation or state.
-        amount: the executor's amount of the resource.
-        total: the cluster's amount.
     """
     if total > 0.0 and not math.isinf(total):
         return amount / total
@@ -92,11 +81,6 @@ def oversize(view, stage, executor_class):  # type: ignore[no-untyped-def]
     """Return log(size of the class / size of the smallest class that fits the stage).
 
     For ANY_CLASS the result is 0, as if the class were the smallest that fits.
-
-    Args:
-        view: the observation or state.
-        stage: row of the stage.
-        executor_class: a class, or ANY_CLASS.
     """
     if view.classes.shape[0] == 1 or executor_class == ANY_CLASS:
         return 0.0

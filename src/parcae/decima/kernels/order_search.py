@@ -161,20 +161,10 @@ def _finish(state, search, depth):  # type: ignore[no-untyped-def]
 def search_orders(  # type: ignore[no-untyped-def]
     states, futures, blocks, tables, search, max_beginnings
 ):
-    """Continue the search for at most `max_beginnings` further prefixes.
+    """Continue the search for at most `max_beginnings` further prefixes. Returns a Status:
+    COMPLETE, NEEDS_DECISION (the search is not complete) or an error.
 
     Reads and changes the simulators (row d: d ordered jobs) and the search's tables.
-
-    Args:
-        states: cluster tables of num_jobs + 1 simulators.
-        futures: their pending events.
-        blocks: all those tables as int64[num_simulators, size], for copying.
-        tables: duration tables, which are only read.
-        search: the state of the search.
-        max_beginnings: number of prefixes to simulate in this call.
-
-    Returns:
-        A Status: COMPLETE, NEEDS_DECISION (the search is not complete) or an error.
     """
     if search.depth[0] == -2:
         state = row_of(states, 0)

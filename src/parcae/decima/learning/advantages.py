@@ -22,16 +22,7 @@ def costs_to_go(
     clock_s: FloatArray, cost: FloatArray, end_s: float, end_cost: float, rate: float = 0.0
 ) -> FloatArray:
     """Cost from each decision to the end of the run; later cost is discounted by exp(-rate x s).
-
-    Args:
-        clock_s: float64[num_decisions], time of each decision in seconds, ascending.
-        cost: float64[num_decisions], cost accrued up to each decision.
-        end_s: time at which the run ended.
-        end_cost: cost accrued up to the end of the run.
-        rate: discount rate per second; 0 for no discount.
-
-    Returns:
-        float64[num_decisions].
+    Returns float64[num_decisions].
 
     Example: accrued costs of 0 and 3 at two decisions and 10 at the end leave 10 and 7 to go.
     """
@@ -52,16 +43,10 @@ def costs_to_go(
 
 def aligned_baseline(times: Sequence[FloatArray], to_go: Sequence[FloatArray]) -> list[FloatArray]:
     """Mean cost to go of all rollouts of one job sequence, at the times of each one's decisions.
+    Returns for each rollout, the baseline at each of its times.
 
     Between decisions the cost to go is interpolated linearly. Before a rollout's first decision it
     is that of the first decision, after its end that of the end.
-
-    Args:
-        times: of each rollout, the ascending times of its decisions, then that of its end.
-        to_go: of each rollout, the cost to go at these times.
-
-    Returns:
-        For each rollout, the baseline at each of its times.
 
     Source: Decima, section 5.3, Algorithm 1 (input-dependent baseline).
     Example: two rollouts decide at 0 s with 10 and 14 to go: both have baseline 12.
@@ -74,11 +59,6 @@ def aligned_baseline(times: Sequence[FloatArray], to_go: Sequence[FloatArray]) -
 
 def differential_costs(clock_s: FloatArray, cost: FloatArray, mean_rate: float) -> FloatArray:
     """Accrued cost minus what would have accrued at the mean rate: the average-cost formulation.
-
-    Args:
-        clock_s: float64[num_decisions], time of each decision in seconds.
-        cost: float64[num_decisions], cost accrued up to each decision.
-        mean_rate: mean cost per second.
 
     Source: Decima, Appendix B (differential reward).
     """
@@ -147,14 +127,8 @@ def _accrued(rollout: Rollout, scale: float = 1.0) -> AccruedCosts:
 
 
 def gains(group: Sequence[AccruedCosts], to_go: Sequence[FloatArray]) -> list[FloatArray]:
-    """The group's mean cost to go at the time of each decision, minus the decision's.
-
-    Args:
-        group: runs of one job sequence.
-        to_go: of each run, the cost to go at its decisions and its end.
-
-    Returns:
-        For each run, float64[num_decisions].
+    """The group's mean cost to go at the time of each decision, minus the decision's. Returns for
+    each run, float64[num_decisions].
     """
     baselines = aligned_baseline([one.times for one in group], to_go)
     return [(baseline - curve)[:-1] for curve, baseline in zip(to_go, baselines, strict=True)]
@@ -163,15 +137,8 @@ def gains(group: Sequence[AccruedCosts], to_go: Sequence[FloatArray]) -> list[Fl
 def reinforce_advantages(
     groups: Sequence[Sequence[Rollout]], config: TrainConfig, rate: Rate
 ) -> FloatArray:
-    """Advantages of Algorithm 1: differential costs, input-dependent baseline.
-
-    Args:
-        groups: groups of rollouts.
-        config: the settings of the training.
-        rate: running mean of the cost per second; the rollouts are added to it.
-
-    Returns:
-        float64[num_decisions], in the order of the rollouts.
+    """Advantages of Algorithm 1: differential costs, input-dependent baseline. Returns
+    float64[num_decisions], in the order of the rollouts.
     """
     advantages: list[FloatArray] = []
     for rollouts in groups:
@@ -193,15 +160,8 @@ def reinforce_advantages(
 def window_advantages(
     groups: Sequence[Sequence[Rollout]], ends: FloatArray, horizon_s: float | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Advantages of rollouts that a window may have cut off, and their costs to go.
-
-    Args:
-        groups: groups of rollouts.
-        ends: float64[num_rollouts], expected cost after the end of each rollout, in s of job time.
-        horizon_s: time constant of the discount of later cost; None for no discount.
-
-    Returns:
-        Advantages and costs to go in s of job time, both float64[num_decisions].
+    """Advantages of rollouts that a window may have cut off, and their costs to go. Returns
+    advantages and costs to go in s of job time, both float64[num_decisions].
     """
     later = iter(ends)
     advantages: list[FloatArray] = []

@@ -16,20 +16,7 @@ from parcae.learning.scenario import Scenario
 
 @dataclass(frozen=True)
 class TrainingBenchmark:
-    """Training speed of one network.
-
-    Args:
-        network: name of the network, "parcae" or "decima".
-        recipe: name of the recipe.
-        device: PyTorch's device that updated the weights.
-        iterations: number of timed iterations.
-        decisions: number of decisions recorded in them.
-        wall_seconds: wall-clock time of the timed iterations.
-        cpu_seconds: CPU time of all threads of the process together.
-        decisions_per_cpu_second: `decisions` / `cpu_seconds`.
-        decisions_per_second: `decisions` / `wall_seconds`.
-        rollout_share: share of the wall-clock time that the rollouts took.
-    """
+    """Training speed of one network."""
 
     network: str
     recipe: str

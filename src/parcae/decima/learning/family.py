@@ -20,12 +20,7 @@ from parcae.simulation.kernels.playing import Simulations
 
 @dataclass(frozen=True)
 class Rollout:
-    """One recorded run, or window of a run.
-
-    Args:
-        record: views into the worker's buffers, valid until the next collection.
-        is_complete: whether the run ended, rather than being cut off by a window.
-    """
+    """One recorded run, or window of a run."""
 
     record: Any
     is_complete: bool

@@ -72,14 +72,7 @@ class _Selection:
 
 
 class _Setting:
-    """A scenario of a training: its selection runs, its rollouts, the scales of its costs.
-
-    Args:
-        request: which network to train, and how.
-        scenario: the scenario.
-        number: number of the setting, from 0.
-        usual_jct_s: average JCT under fair sharing in the first setting; None if it is this one.
-    """
+    """A scenario of a training: its selection runs, its rollouts, the scales of its costs."""
 
     def __init__(
         self, request: TrainRequest, scenario: Scenario, number: int, usual_jct_s: float | None
@@ -118,17 +111,7 @@ class _Setting:
         self.worker.restore(state["worker"])
 
     def check_queues(self, groups: Groups, most: float, iteration: int) -> float:
-        """Return the mean number of jobs in the system at the decisions.
-
-        Args:
-            groups: rollouts of the setting.
-            most: how many times more jobs than under fair sharing there may be.
-            iteration: number of the iteration, for the error message.
-
-        Raises:
-            DivergedError: there are more, so the queues grow without bound. Queues of a batch
-                cannot.
-        """
+        """Return the mean number of jobs in the system at the decisions."""
         rollouts = [rollout for group in groups for rollout in group]
         count = sum(rollout.count for rollout in rollouts)
         mean_jobs = sum(map(self.family.num_jobs, rollouts)) / max(1, count)
@@ -328,9 +311,6 @@ class GradientLearner:
         """Collect rollouts under the present weights or, while imitating, the teacher's choices.
 
         Windows without any decision (such as quiet hours of a trace) are skipped.
-
-        Args:
-            done: share of the training that is over.
         """
         for _ in range(_QUIET_WINDOWS):
             groups = self._collect(done)
@@ -364,17 +344,8 @@ class GradientLearner:
         return float(self._rng.exponential(mean))
 
     def learn(self, groups: Groups, left: float) -> tuple[UpdateReport, float]:
-        """Update the network with one collection of rollouts.
-
-        Args:
-            groups: what `collect` returned.
-            left: share of the training that is left.
-
-        Returns:
-            The numbers of the update, and the mean number of jobs in the system.
-
-        Raises:
-            DivergedError: the training diverged.
+        """Update the network with one collection of rollouts. Returns the numbers of the update,
+        and the mean number of jobs in the system.
         """
         self.decisions += require_decisions(groups)
         mean_jobs = self._setting.check_queues(groups, self.config.max_jobs_factor, self.iteration)
@@ -464,14 +435,7 @@ def _diverging() -> Iterator[None]:
 
 
 def check_device(device: str) -> None:
-    """Check that networks can be trained on a device of this machine.
-
-    Args:
-        device: "cpu" or "cuda", or one of several as "cuda:1".
-
-    Raises:
-        ConfigError: they cannot.
-    """
+    """Check that networks can be trained on a device of this machine."""
     match = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
     if match is None:
         raise ConfigError(f"--device {device}: write cpu or cuda")
@@ -483,12 +447,7 @@ def check_device(device: str) -> None:
 
 
 def gradient_learner(request: TrainRequest) -> GradientLearner:
-    """The learner that the request asks for.
-
-    Raises:
-        ConfigError: the network is unknown or does not fit the world, a rule is missing, a
-            workload has no durations, or a setting would change nothing.
-    """
+    """The learner that the request asks for."""
     check_early_gap(request)
     for scenario in request.scenarios:
         require_durations(scenario.workload)

@@ -35,10 +35,6 @@ _connections: dict[str, str] = {}
 class RayCluster:
     """Plays shares on a Ray cluster; see `parcae.decima.learning.simulators.Player`.
 
-    Args:
-        address: of the cluster: "auto", "local" or "host:port".
-        setup: what to simulate.
-
     Raises:
         ConfigError: Ray is not installed, or the cluster does not answer.
     """
@@ -81,11 +77,7 @@ def _cancelled_on_error() -> Iterator[list[Any]]:
 
 
 def _connected(address: str) -> Any:
-    """The module ray, connected to the cluster.
-
-    Raises:
-        ConfigError: Ray is not installed, or the cluster does not answer.
-    """
+    """The module ray, connected to the cluster."""
     try:
         import ray
     except ImportError:
@@ -120,15 +112,8 @@ def _check_answer(address: str) -> None:
 
 
 def _play(of_training: tuple[str, list[Any]], share: Share, inputs: tuple[Any, Any]) -> Played:
-    """Play a share in a process of the cluster.
-
-    Args:
-        of_training: the training's key, and a reference to its Setup.
-        share: the share.
-        inputs: network and teacher, see `Player.play`.
-
-    Returns:
-        What came of it, in records without unused rows.
+    """Play a share in a process of the cluster. Returns what came of it, in records without unused
+    rows.
     """
     import ray
 

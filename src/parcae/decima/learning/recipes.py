@@ -57,11 +57,7 @@ class TrainRequest:
 
 
 def check_early_gap(request: TrainRequest) -> None:
-    """Check that there are gaps between arrivals that the setting `early_gap` can stretch.
-
-    Raises:
-        ConfigError: the setting would change nothing.
-    """
+    """Check that there are gaps between arrivals that the setting `early_gap` can stretch."""
     is_batch = all(scenario.arrivals == "batch" for scenario in request.scenarios)
     if request.config.early_gap > 1 and is_batch:
         raise ConfigError(
@@ -71,12 +67,7 @@ def check_early_gap(request: TrainRequest) -> None:
 
 
 def make_family(request: TrainRequest, scenario: Scenario) -> Family:
-    """The family of the requested network, for one of the scenarios.
-
-    Raises:
-        ConfigError: the network is unknown or does not fit the world, or it is "parcae" and there
-            is no rule that decides.
-    """
+    """The family of the requested network, for one of the scenarios."""
     if request.network == "decima":
         return DecimaFamily(scenario, _decima_of(request))
     if request.network != "parcae":
@@ -90,11 +81,7 @@ def make_family(request: TrainRequest, scenario: Scenario) -> Family:
 
 
 def _deciding(parameters: Parameters) -> Parameters:
-    """The parameters, if they are those of a rule that decides.
-
-    Raises:
-        ConfigError: they are not.
-    """
+    """The parameters, if they are those of a rule that decides."""
     theta = np.asarray(parameters, np.float64)
     if theta.shape != (NUM_PARAMETERS,):
         raise ConfigError(
@@ -114,11 +101,7 @@ def _decima_of(request: TrainRequest) -> DecimaSettings:
 
 
 def teacher_of(request: TrainRequest, scenario: Scenario) -> Rule | None:
-    """The rule that the network imitates first in a scenario, if the config says so.
-
-    Raises:
-        ConfigError: there is no rule to imitate, or it does not decide.
-    """
+    """The rule that the network imitates first in a scenario, if the config says so."""
     if request.config.imitation == 0:
         return None
     if request.parameters is None:
@@ -136,11 +119,7 @@ class Recipe(StrEnum):
 
 
 def parse_recipe(text: str) -> Recipe:
-    """The recipe with this name.
-
-    Raises:
-        ConfigError: there is no such recipe.
-    """
+    """The recipe with this name."""
     try:
         return Recipe(text)
     except ValueError:
@@ -206,13 +185,7 @@ def mean_gap_s(scenario: Scenario) -> float:
 
 @dataclass(frozen=True)
 class FairRuns:
-    """What a few runs under fair sharing show of a scenario.
-
-    Args:
-        busy_share: mean share of time that executors are busy. Unlike the load of the arrivals, it
-            includes work inflation.
-        average_jct_s: average JCT in s.
-    """
+    """What a few runs under fair sharing show of a scenario."""
 
     busy_share: float
     average_jct_s: float
@@ -239,15 +212,6 @@ def recipe_config(
 
     Decima's graph network learns in hours by itself. With the recipe `imitation` it imitates a
     tuned rule first, which saves most of them.
-
-    Args:
-        recipe: the recipe.
-        scenario: what to train for; the settings depend on its arrivals, load and cluster.
-        network: "parcae" or "decima".
-        decima: features and parts of Decima's network; None: the paper's.
-
-    Raises:
-        ConfigError: the network parcae imitates nothing.
     """
     gap_s = mean_gap_s(scenario)
     if recipe is Recipe.DECIMA_2019:

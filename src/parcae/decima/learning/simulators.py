@@ -41,11 +41,7 @@ Snapshot = tuple[Any, ...]
 
 
 def accruing(objective: Objective | ObjectiveFunction) -> Objective:
-    """An objective whose cost accrues over time, as training by policy gradients needs it.
-
-    Raises:
-        ConfigError: the objective is a function of the whole run.
-    """
+    """An objective whose cost accrues over time, as training by policy gradients needs it."""
     if isinstance(objective, Objective):
         return objective
     raise ConfigError(
@@ -59,9 +55,6 @@ def costing_for(scenario: Scenario, tail_ms: float) -> Costing:
     """The scenario's objective as a cost that accrues over time.
 
     `tail_ms` is the completion time from which the objective p95-jct counts a job.
-
-    Raises:
-        ConfigError: an objective that does not accrue over time, such as a function.
     """
     objective = accruing(scenario.objective)
     executors = scenario.config.total_executors
@@ -76,14 +69,7 @@ def costing_for(scenario: Scenario, tail_ms: float) -> Costing:
 
 @dataclass(frozen=True)
 class Setup:
-    """What all rollouts of a training have in common.
-
-    Args:
-        scenario: what to simulate.
-        family: the kind of network.
-        config: settings of the training.
-        tail_ms: see `costing_for`.
-    """
+    """What all rollouts of a training have in common."""
 
     scenario: Scenario
     family: Family
@@ -93,16 +79,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Share:
-    """Some rollouts of one group in one collection.
-
-    Args:
-        group: the group.
-        seed: seed of the group's job sequence and of its task durations.
-        draw_seeds: seeds of the decisions of each rollout, uint64[rollouts].
-        length_ms: the rollouts end after so much simulated time; None: when all jobs are complete.
-        gap: factor by which the gaps between arrivals of a new sequence are stretched.
-        start: the simulator that the rollouts go on from; None: a new sequence begins.
-    """
+    """Some rollouts of one group in one collection."""
 
     group: int
     seed: int
@@ -118,12 +95,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Played:
-    """What came of a share.
-
-    Args:
-        rollouts: the rollouts.
-        end: where the first unfinished one of them ended; None: all are complete.
-    """
+    """What came of a share."""
 
     rollouts: list[Rollout]
     end: Snapshot | None
@@ -146,12 +118,7 @@ class Player(Protocol):
 
 
 class Simulators:
-    """Tables of some simulators, and how they play a share.
-
-    Args:
-        setup: what to simulate.
-        count: number of simulators.
-    """
+    """Tables of some simulators, and how they play a share."""
 
     def __init__(self, setup: Setup, count: int) -> None:
         self._setup = setup
@@ -180,16 +147,8 @@ class Simulators:
         self._draw_seeds = np.zeros(count, np.uint64)
 
     def play(self, share: Share, first: int, network: Any, teacher: Teacher | None) -> Played:
-        """Play a share in the simulators from `first` on.
-
-        Args:
-            share: the share.
-            first: the first simulator.
-            network: see `Player.play`.
-            teacher: see `Player.play`.
-
-        Returns:
-            What came of it; its rollouts are views, valid until the simulators play again.
+        """Play a share in the simulators from `first` on. Returns what came of it; its rollouts are
+        views, valid until the simulators play again.
         """
         rows = range(first, first + len(share))
         run_end_ms = self._prepare(share, rows)
@@ -272,11 +231,7 @@ class Simulators:
 
 
 class Threads:
-    """Plays shares on the threads of this process; see `Player`.
-
-    Args:
-        setup: what to simulate.
-    """
+    """Plays shares on the threads of this process; see `Player`."""
 
     #: Few groups keep more threads busy if each is played in two parts.
     shares_per_group = 2
@@ -306,13 +261,6 @@ class RolloutWorker:
 
     What it collects depends on the seed, the number of the collection and the network only, not on
     who plays it.
-
-    Args:
-        setup: what to simulate, number and size of the groups, length of a window and capacity of a
-            record. After a window, each group continues from the state of its first unfinished
-            rollout, so that long streams are simulated window by window.
-        seed: seed of the job sequences and of all draws.
-        player: who plays the rollouts; by default the threads of this process.
     """
 
     def __init__(self, setup: Setup, *, seed: int, player: Player | None = None) -> None:
@@ -334,11 +282,7 @@ class RolloutWorker:
         return {"collections": self._number}
 
     def restore(self, state: dict[str, int]) -> None:
-        """Continue from what `state` returned; all groups begin new sequences.
-
-        Raises:
-            FormatError: an older version wrote it.
-        """
+        """Continue from what `state` returned; all groups begin new sequences."""
         if "collections" not in state:
             raise saved_by_older_version()
         self._number = state["collections"]
@@ -351,18 +295,8 @@ class RolloutWorker:
         teacher: Teacher | None = None,
         gap: float = 1.0,
     ) -> list[list[Rollout]]:
-        """Simulate one window (or whole runs) of all groups.
-
-        Args:
-            network: the network as the family's kernels take it.
-            episode_s: end every run after this many simulated seconds, whatever the window.
-            teacher: a rule whose choices are recorded instead of the network's, and the share of
-                decisions that the rule takes.
-            gap: factor by which the gaps between arrivals of new sequences are stretched.
-
-        Returns:
-            A list of groups, each a list of its rollouts. They are views, valid until the next
-            collection.
+        """Simulate one window (or whole runs) of all groups. Returns a list of groups, each a list
+        of its rollouts. They are views, valid until the next collection.
         """
         shares = [
             share
@@ -400,11 +334,7 @@ class RolloutWorker:
 
 
 def require_decisions(groups: list[list[Rollout]]) -> int:
-    """The number of recorded decisions of all groups.
-
-    Raises:
-        PolicyError: there were no decisions.
-    """
+    """The number of recorded decisions of all groups."""
     total = sum(rollout.count for group in groups for rollout in group)
     if total == 0:
         raise PolicyError(

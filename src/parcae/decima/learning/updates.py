@@ -36,16 +36,7 @@ def adam_state(network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> We
 def restore_adam(
     network: torch.nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, np.ndarray]
 ) -> None:
-    """Restore what `adam_state` returned.
-
-    Args:
-        network: the network, on its device.
-        optimizer: the optimizer of its parameters, changed in place.
-        state: the arrays; parameters that no step has changed yet are not among them.
-
-    Raises:
-        FormatError: they belong to other parameters: an older version wrote them.
-    """
+    """Restore what `adam_state` returned."""
     names = {f"step.{name}" for name, _ in network.named_parameters()}
     if any(key.startswith("step.") and key not in names for key in state):
         raise saved_by_older_version()
@@ -98,12 +89,6 @@ class CriticScale:
 def clipped_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """The loss -mean(min(r A, clip(r, 1 - clip, 1 + clip) A)), where r is the probability ratio.
 
-    Args:
-        log_prob: float32[N], log probabilities under the present weights.
-        old_log_prob: float32[N], log probabilities under the policy that drew the decisions.
-        advantage: float32[N].
-        clip: clipping range of the ratio.
-
     Example: a choice whose probability doubled (r = 2) with advantage 1 and clip 0.2 counts -1.2.
     """
     ratio = torch.exp(log_prob - old_log_prob)
@@ -118,19 +103,7 @@ def imitate(
     rng: np.random.Generator,
     device: torch.device,
 ) -> UpdateReport:
-    """Make recorded choices more likely in one pass over them (behaviour cloning).
-
-    Args:
-        network: the network to train.
-        optimizer: the optimizer of its weights.
-        data: the recorded choices.
-        step: minibatch size and gradient norm; nothing else of it is used.
-        rng: shuffles the data.
-        device: where the network is.
-
-    Raises:
-        DivergedError: the loss or its gradient is not finite.
-    """
+    """Make recorded choices more likely in one pass over them (behaviour cloning)."""
     order = data.shuffled(rng)
     losses = 0.0
     entropies = 0.0
@@ -171,15 +144,7 @@ class Step:
 
 @dataclass(frozen=True)
 class UpdateReport:
-    """Means over the last epoch of an update.
-
-    Args:
-        loss: the policy's loss.
-        entropy: of the policy, in nats.
-        kl: estimated divergence from the policy that drew the decisions.
-        clipped: share of decisions whose ratio was outside the clipping range.
-        value_loss: the critic's loss.
-    """
+    """Means over the last epoch of an update."""
 
     loss: float
     entropy: float
@@ -286,14 +251,7 @@ class Rate:
         self._pieces: list[tuple[int, float, float]] = []
 
     def add(self, clock_s: FloatArray, cost: FloatArray, end_s: float, end_cost: float) -> None:
-        """Add a rollout's cost and time, from its first decision to its end.
-
-        Args:
-            clock_s: float64[num_decisions], time of each decision.
-            cost: float64[num_decisions], cost accrued up to each decision.
-            end_s: time at which the rollout ended.
-            end_cost: cost accrued up to its end.
-        """
+        """Add a rollout's cost and time, from its first decision to its end."""
         if len(clock_s):
             self._pieces.append(
                 (len(clock_s), float(end_cost - cost[0]), float(end_s - clock_s[0]))
@@ -333,18 +291,6 @@ def reinforce(
 
     These are sums over decisions, not means, as in the released code. The gradient is accumulated
     over chunks of decisions.
-
-    Args:
-        network: the network to train.
-        optimizer: the optimizer of its weights.
-        data: N recorded decisions.
-        advantage: float64[N].
-        entropy_weight: weight of the entropy bonus.
-        chunk: decisions in a chunk.
-        device: where the network is.
-
-    Raises:
-        DivergedError: the loss or its gradient is not finite. The weights are then unchanged.
     """
     # Deviation: Decima, Algorithm 1 has no entropy bonus; this is the released code's, with two
     # differences. The entropy of the limits is that of the chosen job's limits, because only these

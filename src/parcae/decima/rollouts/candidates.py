@@ -27,12 +27,6 @@ def candidates(
 
     They are other limits for its stage, other stages of its job, stages of the jobs with the least
     remaining work with half or all of the executors, and to idle.
-
-    Args:
-        observation: the present observation.
-        base: the decision of the base policy.
-        others: decisions of other policies, tried as well.
-        may_idle: whether letting all executors idle cannot stall the cluster.
     """
     found = [base]
 
@@ -97,10 +91,6 @@ def order_candidates(observation: Observation, orders: Orders) -> list[Decision]
 
     A stage that would come next is brought forward for all cores that are idle, or for half of
     them.
-
-    Args:
-        observation: the present observation.
-        orders: the orders of the base policy.
     """
     stages = observation.stages
     waiting = [
@@ -133,13 +123,7 @@ def _order_key(observation: Observation, orders: Orders, stage: int) -> tuple[fl
 
 
 def bring_forward(orders: Orders, observation: Observation, chosen: Decision) -> Orders:
-    """Return the orders with the chosen stage before all others, as in its rollouts.
-
-    Args:
-        orders: the orders; changed in place.
-        observation: the present observation.
-        chosen: one of `order_candidates`.
-    """
+    """Return the orders with the chosen stage before all others, as in its rollouts."""
     if chosen.stage == NO_STAGE:
         return orders
     least = 0.0

@@ -108,7 +108,6 @@ def _copy_sources(view, state, job, shift):  # type: ignore[no-untyped-def]
 
 @kernel
 def _clear_sources(state, first, last):  # type: ignore[no-untyped-def]
-    """Empty the sources from `first` to `last - 1`."""
     for row in range(first, last):
         state.sources.num_idle[row] = 0
         state.sources.num_committed[row] = 0
@@ -120,10 +119,6 @@ def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
 
     Of jobs that have left it, policies see the arrival and the work, and executors may still move
     to a stage of theirs.
-
-    Args:
-        view: the observation.
-        state: written; it has room for at least as many jobs.
     """
     now = view.now
     num_classes = view.classes.shape[0]
@@ -166,17 +161,9 @@ def num_stages_of(tables, profile):  # type: ignore[no-untyped-def]
 @kernel
 def _draw_factor(state, job, sigma, bits):  # type: ignore[no-untyped-def]
     """Draw by how much the job's durations exceed their estimates, given its finished tasks.
+    Returns the factor. Where estimates are taken to be right, it is the estimator's correction.
 
     The logarithm of the factor is normal. A finished task shows it, with some error.
-
-    Args:
-        state: the cluster; read only.
-        job: row of the job.
-        sigma: standard deviation of the logarithm, before anything is known.
-        bits: random bits.
-
-    Returns:
-        The factor. Where estimates are taken to be right, it is the estimator's correction.
     """
     if sigma <= 0.0:
         return correction(state, job)
@@ -242,10 +229,8 @@ def _remaining_ms(state, future, tables, executor):  # type: ignore[no-untyped-d
 
 @kernel
 def _redraw_running(state, future, tables):  # type: ignore[no-untyped-def]
-    """Push the ends of running tasks and the arrivals of moving executors.
-
-    Returns:
-        False if an event is too far away for an event key.
+    """Push the ends of running tasks and the arrivals of moving executors. Returns false if an
+    event is too far away for an event key.
     """
     executors = state.executors
     clock_ms = state.now.clock_ms[0]
@@ -308,13 +293,7 @@ def _redraw_arrivals(state, future, tables, assumed):  # type: ignore[no-untyped
 
 @kernel
 def begin_trial(simulation, rollouts, row):  # type: ignore[no-untyped-def]
-    """Copy the observed cluster into a run and draw everything unknown.
-
-    Args:
-        simulation: the run (Simulation); overwritten.
-        rollouts: Rollouts; read only.
-        row: the trial.
-    """
+    """Copy the observed cluster into a run and draw everything unknown."""
     state, future, tables = simulation
     events = future.events
     _copy_cluster(rollouts.observation, state)
@@ -333,15 +312,8 @@ def begin_trial(simulation, rollouts, row):  # type: ignore[no-untyped-def]
 
 @kernel
 def begin_rollout(simulation, rollouts, row):  # type: ignore[no-untyped-def]
-    """Begin a rollout in Decima's world with its decision.
-
-    Args:
-        simulation: the run (Simulation); overwritten.
-        rollouts: Rollouts; read only.
-        row: the trial.
-
-    Returns:
-        The Status after the decision.
+    """Begin a rollout in Decima's world with its decision. Returns the Status after the
+    decision.
     """
     state, future, tables = simulation
     trials = rollouts.trials
@@ -361,14 +333,7 @@ def begin_rollout(simulation, rollouts, row):  # type: ignore[no-untyped-def]
 
 @kernel
 def end_rollout(simulation, trials, row, status):  # type: ignore[no-untyped-def]
-    """Write what came of a rollout.
-
-    Args:
-        simulation: the run.
-        trials: Trials; written.
-        row: the trial.
-        status: the Status in which the run stopped.
-    """
+    """Write what came of a rollout."""
     state = simulation.state
     trials.status[row] = status
     trials.job_ms[row] = state.now.job_ms[0] + _left_job_ms(simulation.state, simulation.future)
@@ -382,13 +347,11 @@ def _real_remaining_ms(state, future, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def _left_job_ms(state, future):  # type: ignore[no-untyped-def]
-    """The time that the jobs in the system still need, summed over the jobs.
+    """The time that the jobs in the system still need, summed over the jobs. Returns a time in ms,
+    float64.
 
     It is what they would need if the whole cluster served one after another, the least remaining
     work first.
-
-    Returns:
-        A time in ms, float64.
     """
     now = state.now
     total_ms = 0.0
@@ -461,13 +424,7 @@ def _follow_up_pending(state, future, tables):  # type: ignore[no-untyped-def]
 
 @kernel
 def _bring_forward(state, stage, limit):  # type: ignore[no-untyped-def]
-    """Change the orders in the tables: the stage comes before all others.
-
-    Args:
-        state: its orders are changed.
-        stage: row of the stage.
-        limit: most of its tasks that may run.
-    """
+    """Change the orders in the tables: the stage comes before all others."""
     least = 0.0
     for position in range(state.now.num_active[0]):
         job = state.active[position]
@@ -509,16 +466,8 @@ def _copy_virtual_run(view, source, target):  # type: ignore[no-untyped-def]
 
 @kernel
 def begin_order_rollout(simulation, rollouts, row, virtual):  # type: ignore[no-untyped-def]
-    """Begin a rollout in the world of cores with its orders.
-
-    Args:
-        simulation: the run (Simulation); overwritten.
-        rollouts: Rollouts; read only.
-        row: the trial.
-        virtual: the virtual run (VirtualRun) with which the policy goes on; overwritten.
-
-    Returns:
-        The Status after the orders.
+    """Begin a rollout in the world of cores with its orders. Returns the Status after the
+    orders.
     """
     state, future, tables = simulation
     trials = rollouts.trials

@@ -58,10 +58,6 @@ def is_rollout(text: str) -> bool:
 def split_plan(text: str) -> PlanText:
     """Split a name into its base and its budget.
 
-    Raises:
-        PolicyError: the budget is no time above 0, the number of threads is wrong, they are in
-            another order, or the base is `plan` itself.
-
     Example: `split_plan("plan:tuned:batch:20ms")` has the base "tuned:batch".
     """
     words = text.split(":")[1:]
@@ -122,14 +118,7 @@ def rollout_policy(
 
 
 def base_in_words(text: str, workload: Workload, config: SimulationConfig, arrivals: str) -> str:
-    """What the base of a name was resolved to, its budget and the threads.
-
-    Args:
-        text: the name.
-        workload: the workload.
-        config: the cluster.
-        arrivals: the arrival process.
-    """
+    """What the base of a name was resolved to, its budget and the threads."""
     parts = split_plan(text)
     base = variant_name(parts.base, workload, config, arrivals)
     budget = "" if parts.budget.ms is None else f", {parts.budget.ms:g} ms a decision"
@@ -182,7 +171,6 @@ def _base_of_cores(
     arrivals: str,
     read: Callable[[Path], Checkpoint],
 ) -> OrderRulePolicy | OrderNetworkPolicy | OrderPolicy:
-    """The base in the world of cores."""
     if is_learned(base):
         made: Any = learned_policy(base, workload, config, arrivals, read)
     else:

@@ -36,13 +36,6 @@ class RolloutPolicy:
     It plays every candidate decision in rollouts that go on under a fast policy, with everything
     unknown drawn anew, and takes the one after which jobs spend the least time in the system. If
     none is surely better, it takes the decision of its base policy.
-
-    Args:
-        name: name in tables and reports.
-        base: the policy whose decisions it improves; any policy that decides.
-        player: the compiled policy that rollouts go on with.
-        model: what rollouts know.
-        budget: what a decision may cost.
     """
 
     name: str
@@ -117,13 +110,7 @@ class RolloutPlanner:
         return self.improved(observation, orders, self.base.memory)
 
     def improved(self, observation: Observation, orders: Orders, memory: VirtualRun) -> Orders:
-        """Return the best of the base's orders and those with a stage brought forward.
-
-        Args:
-            observation: the present observation.
-            orders: the orders of the base policy; changed in place.
-            memory: the base's virtual run up to the present.
-        """
+        """Return the best of the base's orders and those with a stage brought forward."""
         clock = Clock(self.budget)
         options = order_candidates(observation, orders)
         if len(options) == 1:

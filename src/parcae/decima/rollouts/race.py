@@ -42,14 +42,7 @@ PlaySamples = Callable[[list[int], int], Costs | None]
 
 @dataclass(frozen=True)
 class Budget:
-    """How much a decision may cost.
-
-    Args:
-        ms: wall-clock time of a decision in ms; None: ROUNDS samples, however long they take, so
-            that results can be reproduced.
-        num_threads: threads that play rollouts. Decisions do not depend on it, unless there is a
-            time.
-    """
+    """How much a decision may cost."""
 
     ms: float | None = None
     num_threads: int = 1
@@ -80,13 +73,7 @@ class Clock:
         return self._ms is not None and self.used_ms > _DEADLINE * self._ms
 
     def affordable(self, wanted: int, num_options: int, share: float = 1.0) -> int:
-        """How many samples of so many options the rest of the budget pays for.
-
-        Args:
-            wanted: most samples.
-            num_options: options in the race.
-            share: share of the budget that may be used.
-        """
+        """How many samples of so many options the rest of the budget pays for."""
         if self._ms is None or self.played == 0:
             return wanted
         used_ms = self.used_ms
@@ -108,15 +95,7 @@ def choose(
     clock: Clock,
     play_with_arrivals: PlaySamples | None = None,
 ) -> int:
-    """Return the row of the option to take; row 0 is the base's decision.
-
-    Args:
-        play: plays samples without jobs to come.
-        num_options: number of options.
-        budget: what the choice may cost.
-        clock: started when the decision was asked for.
-        play_with_arrivals: plays samples with jobs to come; None: none will come.
-    """
+    """Return the row of the option to take; row 0 is the base's decision."""
     if play_with_arrivals is None:
         return race(play, num_options, budget, clock)
     row = race(play, num_options, budget, clock, _RACE_SHARE)
@@ -141,13 +120,6 @@ def race(
     """Return the row of the option that wins the race; row 0 is the base's decision.
 
     Source: Bertsekas and Castanon 1999; racing after Maron and Moore, "Hoeffding races" (1994).
-
-    Args:
-        play: plays samples.
-        num_options: number of options.
-        budget: what the decision may cost.
-        clock: started when the decision was asked for.
-        share: share of the budget that the race may use.
     """
     alive = list(range(num_options))
     costs = np.zeros((num_options, 0))
@@ -182,11 +154,7 @@ def _kept(means: Costs, errors: Costs) -> list[int]:
 
 
 def mean_differences(costs: Costs) -> tuple[Costs, Costs]:
-    """Mean difference of every option's cost from the base's, and its standard error.
-
-    Args:
-        costs: float64[num_options, num_samples], paired by sample; the base is the first row.
-    """
+    """Mean difference of every option's cost from the base's, and its standard error."""
     differences = costs - costs[0]
     errors = differences.std(axis=1, ddof=1) / np.sqrt(costs.shape[1])
     return differences.mean(axis=1), errors

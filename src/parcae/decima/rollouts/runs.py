@@ -39,13 +39,7 @@ _SEED = 0x726F6C6C
 
 @dataclass(frozen=True)
 class RolloutModel:
-    """What rollouts know of the cluster besides its present state.
-
-    Args:
-        workload: the profiles of recurring jobs. Durations are drawn from them.
-        config: the cluster.
-        mean_gap_ms: mean time between arrivals; 0: no job will arrive.
-    """
+    """What rollouts know of the cluster besides its present state."""
 
     workload: Workload
     config: SimulationConfig
@@ -60,12 +54,7 @@ class RolloutModel:
         return float(np.average(alone_ms, weights=self.workload.weights))
 
     def assumptions(self, horizon: float, mean_gap_ms: float) -> Assumptions:
-        """What a kind of rollouts assumes.
-
-        Args:
-            horizon: how long a rollout is, relative to `alone_ms`.
-            mean_gap_ms: mean time between arrivals; 0: no job will arrive.
-        """
+        """What a kind of rollouts assumes."""
         weights = self.workload.weights
         shares = np.ones(len(self.workload.jobs)) if weights is None else np.array(weights)
         return Assumptions(
@@ -88,12 +77,7 @@ PlayTrials = Callable[[Simulation, Trials, Assumptions, int, int], None]
 
 
 class RolloutRuns:
-    """Runs for rollouts, one for each thread.
-
-    Args:
-        model: what rollouts know.
-        num_threads: threads that play rollouts.
-    """
+    """Runs for rollouts, one for each thread."""
 
     def __init__(self, model: RolloutModel, num_threads: int) -> None:
         self._model = model
@@ -156,13 +140,7 @@ class RolloutRuns:
     def play(
         self, play_trials: Callable[[Simulation, int, int], None], total: int, clock: Clock
     ) -> bool:
-        """Play trials on all threads. Returns False if the deadline passed meanwhile.
-
-        Args:
-            play_trials: plays the trials from `first` to `last - 1` in a run.
-            total: number of trials.
-            clock: the clock of the decision.
-        """
+        """Play trials on all threads. Returns False if the deadline passed meanwhile."""
 
         def play_part(run: Simulation, first: int, last: int) -> bool:
             # A rollout of a cluster with many jobs can take as long as a decision may.
@@ -183,15 +161,7 @@ class RolloutRuns:
 
 
 class Sampler:
-    """Samples of the options of one decision.
-
-    Args:
-        runs: the runs; they have room for the observation.
-        observation: what rollouts start from.
-        options: what is tried.
-        play_trials: plays trials in a run.
-        clock: the clock of the decision.
-    """
+    """Samples of the options of one decision."""
 
     def __init__(
         self,
@@ -222,16 +192,8 @@ class Sampler:
         return partial(self._samples, assumed=assumed)
 
     def _samples(self, rows: list[int], count: int, assumed: Assumptions) -> Costs | None:
-        """Play samples of options.
-
-        Args:
-            rows: rows of the options.
-            count: number of samples of each.
-            assumed: what the rollouts assume.
-
-        Returns:
-            The time of all jobs in ms, float64[options, samples]; None if the deadline passed
-            meanwhile.
+        """Play samples of options. Returns the time of all jobs in ms, float64[options, samples];
+        None if the deadline passed meanwhile.
         """
         stage, limit, executor_class, hold_ms = np.repeat(
             np.array([self._options[row] for row in rows], np.int64).T, count, axis=1

@@ -114,7 +114,6 @@ def _num_waiting(view, facts, smallest, executor_class):  # type: ignore[no-unty
 
 @inlined
 def _may_borrow(view, rule, facts, job, smallest, executor_class):  # type: ignore[no-untyped-def]
-    """Whether the job may take an executor of a class larger than the stage's smallest class."""
     theta = rule.theta
     offered = view.source_count[executor_class]
     remaining_ms = max(1.0, view.jobs.remaining_ms[job])
@@ -137,13 +136,8 @@ def _may_borrow(view, rule, facts, job, smallest, executor_class):  # type: igno
 
 @kernel
 def class_for(view, rule, facts, stage):  # type: ignore[no-untyped-def]
-    """Return the offered class that the rule chooses for the stage; ANY_CLASS if it may take none.
-
-    Args:
-        view: the observation.
-        rule: Rule.
-        facts: SystemFacts.
-        stage: row of the stage.
+    """Return the offered class that the rule chooses for the stage; ANY_CLASS if it may take
+    none.
     """
     if view.classes.shape[0] == 1:
         return 0
@@ -173,12 +167,6 @@ def command_class(view, rule, facts, stage):  # type: ignore[no-untyped-def]
     """Return the class for a decision about the stage.
 
     This is ANY_CLASS (best-fitting executors first) if the parameters restrict no class.
-
-    Args:
-        view: the observation.
-        rule: Rule.
-        facts: SystemFacts.
-        stage: row of the stage.
     """
     theta = rule.theta
     is_plain = view.classes.shape[0] == 1
@@ -215,15 +203,7 @@ def _may_go_ahead(view, rule, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def best_stage(view, rule, facts, job, binds):  # type: ignore[no-untyped-def]
-    """Return the job's schedulable stage with the best score, or NO_STAGE.
-
-    Args:
-        view: the observation.
-        rule: Rule.
-        facts: SystemFacts.
-        job: row of the job.
-        binds: whether to skip stages to which the rule would give no executor now.
-    """
+    """Return the job's schedulable stage with the best score, or NO_STAGE."""
     best = NO_STAGE
     best_score = -math.inf
     theta = rule.theta
@@ -302,12 +282,8 @@ def system_facts(view, rule):  # type: ignore[no-untyped-def]
 
 @inlined
 def curve_row(rule, view, job):  # type: ignore[no-untyped-def]
-    """Return the job's row of the solo curves; the last row if the profile does not know the job.
-
-    Args:
-        rule: Rule.
-        view: the observation.
-        job: row of the job in the cluster's tables.
+    """Return the job's row of the solo curves; the last row if the profile does not know the
+    job.
     """
     profile = view.jobs.profile[job]
     if profile == NO_PROFILE or profile >= rule.stretch.shape[0] - 1:
@@ -317,13 +293,7 @@ def curve_row(rule, view, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def best_level(rule, row, price):  # type: ignore[no-untyped-def]
-    """Return the column of the level p that minimises T(p) (1 + price p / cluster size).
-
-    Args:
-        rule: Rule.
-        row: the job's row of the solo curves.
-        price: price of the whole cluster (without unit).
-    """
+    """Return the column of the level p that minimises T(p) (1 + price p / cluster size)."""
     best = 0
     best_cost = math.inf
     levels = rule.levels
@@ -338,14 +308,7 @@ def best_level(rule, row, price):  # type: ignore[no-untyped-def]
 
 @inlined
 def log_price(view, rule, facts, job):  # type: ignore[no-untyped-def]
-    """Return the log of the price of the whole cluster for a job.
-
-    Args:
-        view: the observation.
-        rule: Rule.
-        facts: SystemFacts.
-        job: row of the job.
-    """
+    """Return the log of the price of the whole cluster for a job."""
     theta = rule.theta
     mean_ms = rule.mean_work_ms[0]
     work_ms = max(1.0, view.jobs.work_ms[job])
@@ -364,29 +327,14 @@ def log_price(view, rule, facts, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def cap_level(view, rule, facts, job):  # type: ignore[no-untyped-def]
-    """Return the column of the level that is the job's cap.
-
-    Args:
-        view: the observation.
-        rule: Rule.
-        facts: SystemFacts.
-        job: row of the job.
-    """
+    """Return the column of the level that is the job's cap."""
     price = math.exp(min(30.0, max(-30.0, log_price(view, rule, facts, job))))
     return best_level(rule, curve_row(rule, view, job), price)
 
 
 @inlined
 def score(view, rule, job, column, held):  # type: ignore[no-untyped-def]
-    """Return the job's score; the job with the smallest score is served first.
-
-    Args:
-        view: the observation.
-        rule: Rule.
-        job: row of the job.
-        column: column of the job's cap (see `cap_level`).
-        held: number of executors that the job holds.
-    """
+    """Return the job's score; the job with the smallest score is served first."""
     theta = rule.theta
     mean_ms = rule.mean_work_ms[0]
     cap = rule.levels[column]
@@ -597,15 +545,7 @@ _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
 @kernel
 def play(simulation, rule):  # type: ignore[no-untyped-def]
-    """Simulate a whole run under the rule.
-
-    Args:
-        simulation: the run (Simulation); modified in place.
-        rule: Rule.
-
-    Returns:
-        The Status in which the run stopped.
-    """
+    """Simulate a whole run under the rule. Returns the Status in which the run stopped."""
     state, future, tables = simulation
     return _go_on(simulation, start(state, future, tables), rule)
 
@@ -622,15 +562,7 @@ def _go_on(simulation, status, rule):  # type: ignore[no-untyped-def]
 
 @kernel
 def roll_out(simulation, rollouts, rule, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts under the policy, one after another, each after what it tries.
-
-    Args:
-        simulation: the run (Simulation) in which they are played; overwritten.
-        rollouts: Rollouts; their trials are written.
-        rule: Rule.
-        first: first trial.
-        last: one past the last trial.
-    """
+    """Play rollouts under the policy, one after another, each after what it tries."""
     for row in range(first, last):
         status = begin_rollout(simulation, rollouts, row)
         end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, rule))
@@ -638,15 +570,7 @@ def roll_out(simulation, rollouts, rule, first, last):  # type: ignore[no-untype
 
 @kernel
 def play_many(simulations, thetas, rule, first, last):  # type: ignore[no-untyped-def]
-    """Simulate the runs `first` to `last - 1` of many, each with its own parameters.
-
-    Args:
-        simulations: the runs (Simulations); modified in place.
-        thetas: float64[num_simulators, NUM_PARAMETERS].
-        rule: Rule; its solo curves are used for all runs, its parameters are not used.
-        first: first simulator to run.
-        last: one past the last simulator to run.
-    """
+    """Simulate the runs `first` to `last - 1` of many, each with its own parameters."""
     for row in range(first, last):
         run_rule = Rule(thetas[row], rule.levels, rule.stretch, rule.mean_work_ms)
         simulations.status[row] = play(simulation_of(simulations, row), run_rule)

@@ -57,9 +57,6 @@ def padded(parameters: npt.ArrayLike) -> Parameters:
 
     Parameters that the version does not have become 0, which switches their terms off.
 
-    Raises:
-        PolicyError: no version of the rule has this number of parameters.
-
     Example: 21 numbers of a checkpoint from before executor classes become 33.
     """
     theta = np.asarray(parameters, np.float64)

@@ -22,14 +22,7 @@ _ENDED = int(Status.ENDED)
 
 @inlined
 def _first_unmasked(mask, first, count, choice):  # type: ignore[no-untyped-def]
-    """Return the choice if it is unmasked, otherwise the first unmasked one, or 0 without any.
-
-    Args:
-        mask: bool[...], read only.
-        first: where the choices begin in the mask.
-        count: number of choices.
-        choice: a choice, from 0.
-    """
+    """Return the choice if it is unmasked, otherwise the first unmasked one, or 0 without any."""
     if mask[first + choice]:
         return choice
     for other in range(count):
@@ -45,16 +38,6 @@ def decision_of(state, shown, view, levels, action):  # type: ignore[no-untyped-
     A masked choice is replaced by the first unmasked one, given the choices before it. A masked
     limit means all offered executors. A masked idle slot is one that has ended, or would have ended
     at the chosen limit: the stage runs instead.
-
-    Args:
-        state: the cluster (read only).
-        shown: the ShownRows of its observation.
-        view: its ClusterView (read only).
-        levels: int64[num_limits], the limits.
-        action: int64[4]: row of a stage, limit, class and idle slot.
-
-    Returns:
-        (stage, limit, class, length of the idle slot in ms, whether a choice was masked).
     """
     max_stages = shown.stages.shape[0]
     any_class = view.classes.shape[0]
@@ -91,15 +74,8 @@ def _cost_s(state, status, is_makespan):  # type: ignore[no-untyped-def]
 
 @inlined
 def _to_next_choice(episodes, row, status):  # type: ignore[no-untyped-def]
-    """Advance to the next decision with a choice, and write the observation.
-
-    Args:
-        episodes: the EpisodeTables.
-        row: the episode.
-        status: its Status.
-
-    Returns:
-        the new Status.
+    """Advance to the next decision with a choice, and write the observation. Returns the new
+    Status.
     """
     state, future, tables = simulation_of(episodes.simulations, row)
     while status == _NEEDS_DECISION and not has_choice(state):
@@ -120,14 +96,8 @@ def _has_failed(episodes, row):  # type: ignore[no-untyped-def]
 
 @kernel
 def start_many(episodes, rows):  # type: ignore[no-untyped-def]
-    """Start the runs in the given rows, up to the first decision with a choice.
-
-    Args:
-        episodes: the EpisodeTables, whose job sequences have been put.
-        rows: int64[...], the episodes to start.
-
-    Returns:
-        the first of these rows whose run failed, or NO_ROW.
+    """Start the runs in the given rows, up to the first decision with a choice. Returns the first
+    of these rows whose run failed, or NO_ROW.
     """
     failed = NO_ROW
     for position in range(rows.shape[0] - 1, -1, -1):
@@ -142,13 +112,7 @@ def start_many(episodes, rows):  # type: ignore[no-untyped-def]
 
 @kernel
 def find_outside(actions, sizes, rows):  # type: ignore[no-untyped-def]
-    """Return the first of the given rows whose action is outside of the action space, or NO_ROW.
-
-    Args:
-        actions: int64[count, number of choices].
-        sizes: int64[number of choices], how many values each choice has.
-        rows: int64[...], the rows to look at.
-    """
+    """Return the first of the given rows whose action is outside of the action space, or NO_ROW."""
     for position in range(rows.shape[0]):
         for choice in range(sizes.shape[0]):
             if not 0 <= actions[rows[position], choice] < sizes[choice]:
@@ -158,15 +122,8 @@ def find_outside(actions, sizes, rows):  # type: ignore[no-untyped-def]
 
 @inlined
 def _act(episodes, row, action):  # type: ignore[no-untyped-def]
-    """Apply an action and advance to the next choice.
-
-    Args:
-        episodes: the EpisodeTables.
-        row: the episode.
-        action: int64[4], as `decision_of` takes it.
-
-    Returns:
-        the increase of the objective since the last action in seconds.
+    """Apply an action and advance to the next choice. Returns the increase of the objective since
+    the last action in seconds.
     """
     state, future, tables = simulation_of(episodes.simulations, row)
     shown = row_of(episodes.shown, row)
@@ -184,17 +141,8 @@ def _act(episodes, row, action):  # type: ignore[no-untyped-def]
 
 @kernel
 def step_many(episodes, actions, rows, costs_s):  # type: ignore[no-untyped-def]
-    """Apply one action in each of the given episodes and advance to the next choice.
-
-    Args:
-        episodes: the EpisodeTables; their status is that after the step.
-        actions: int64[count, 4], actions as `decision_of` takes them.
-        rows: int64[...], the episodes that act; they need a decision.
-        costs_s: float64[count], written: increase of the objective since the last action, in
-            seconds.
-
-    Returns:
-        the first of these rows whose run failed, or NO_ROW.
+    """Apply one action in each of the given episodes and advance to the next choice. Returns the
+    first of these rows whose run failed, or NO_ROW.
     """
     failed = NO_ROW
     for position in range(rows.shape[0] - 1, -1, -1):

@@ -45,7 +45,6 @@ _H_HAD, _H_RUNS, _H_LEFT = map(int, SlotFeature)
 
 @inlined
 def _log_scaled(value, scale):  # type: ignore[no-untyped-def]
-    """Return log(1 + value / scale), clipped at BOUND."""
     return min(math.log1p(max(0.0, value) / scale), BOUND)
 
 
@@ -57,7 +56,6 @@ def _share(count, state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _may_choose(state, stage):  # type: ignore[no-untyped-def]
-    """Whether a decision may choose the stage now."""
     return state.now.num_source[0] > 0 and is_schedulable(state, stage)
 
 
@@ -167,15 +165,7 @@ def _choose_stages(state, shown, num_jobs):  # type: ignore[no-untyped-def]
 
 @inlined
 def _log_stage(state, logs, scales, stage, waiting):  # type: ignore[no-untyped-def]
-    """Bring the logarithms of a stage up to date.
-
-    Args:
-        state: the cluster's tables (read only).
-        logs: STAGE_LOGS[num_stages], written.
-        scales: scales of the numbers.
-        stage: row of the stage.
-        waiting: its tasks that have not started.
-    """
+    """Bring the logarithms of a stage up to date."""
     task_ms = state.stages.task_ms[stage]
     path_ms = state.stages.downstream_ms[stage]
     is_same = logs.num_waiting[stage] == waiting and logs.task_ms[stage] == task_ms
@@ -192,7 +182,6 @@ def _log_stage(state, logs, scales, stage, waiting):  # type: ignore[no-untyped-
 
 @kernel
 def _write_stages(state, shown, view, scales, num_rows):  # type: ignore[no-untyped-def]
-    """Write `stages` and `stage_job`."""
     stages = state.stages
     logs = shown.stage_logs
     executors = max(1, state.now.num_executors[0])
@@ -242,14 +231,7 @@ def _write_edges(state, shown, view, num_rows):  # type: ignore[no-untyped-def]
 
 @inlined
 def _log_job(state, logs, scales, job):  # type: ignore[no-untyped-def]
-    """Bring the logarithms of a job up to date.
-
-    Args:
-        state: the cluster's tables (read only).
-        logs: JOB_LOGS[num_jobs], written.
-        scales: scales of the numbers.
-        job: row of the job.
-    """
+    """Bring the logarithms of a job up to date."""
     num_left = state.jobs.num_stages[job] - state.jobs.num_done[job]
     remaining_ms = state.jobs.remaining_ms[job]
     if logs.num_left[job] == num_left and logs.remaining_ms[job] == remaining_ms:
@@ -262,7 +244,6 @@ def _log_job(state, logs, scales, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def _write_jobs(state, shown, view, scales, num_rows):  # type: ignore[no-untyped-def]
-    """Write `jobs`."""
     logs = shown.job_logs
     age_ms = -1
     age = 0.0
@@ -284,15 +265,7 @@ def _write_jobs(state, shown, view, scales, num_rows):  # type: ignore[no-untype
 
 @kernel
 def _clear_rows(shown, view, num_jobs, num_stages, num_edges):  # type: ignore[no-untyped-def]
-    """Clear the rows that the last observation used and this one does not.
-
-    Args:
-        shown: ShownRows; its counts of used rows become the new ones.
-        view: ClusterView, written.
-        num_jobs: rows for jobs that this observation uses.
-        num_stages: rows for stages.
-        num_edges: rows for edges.
-    """
+    """Clear the rows that the last observation used and this one does not."""
     used = shown.used
     for row in range(num_jobs, used.jobs[0]):
         shown.jobs[row] = NO_JOB
@@ -322,7 +295,6 @@ def _num_idle(state, executor_class):  # type: ignore[no-untyped-def]
 
 @kernel
 def _write_classes(state, view, scales):  # type: ignore[no-untyped-def]
-    """Write `classes`."""
     for executor_class in range(view.classes.shape[0]):
         features = view.classes[executor_class]
         features[_E_CPU] = relative(state.classes.cpu[executor_class], scales.cpu)
@@ -423,17 +395,7 @@ def _write_mask(state, shown, view, levels, num_rows):  # type: ignore[no-untype
 
 @kernel
 def write_view(state, shown, view, levels, scales):  # type: ignore[no-untyped-def]
-    """Write one observation, and the stages and jobs that its rows show.
-
-    Args:
-        state: the cluster's tables (read only).
-        shown: ShownRows, written.
-        view: ClusterView, written.
-        levels: int64[num_limits], the limits that an action can choose, ascending. Limits beyond
-            the first one that covers all offered executors are masked, since they have the same
-            effect.
-        scales: scales of the numbers.
-    """
+    """Write one observation, and the stages and jobs that its rows show."""
     num_jobs = _choose_jobs(state, shown)
     num_stages = _choose_stages(state, shown, num_jobs)
     num_edges = _write_edges(state, shown, view, num_stages)

@@ -214,11 +214,6 @@ def plan(view, orders, network):  # type: ignore[no-untyped-def]
     """Write the rule's orders with corrected tiers. Jobs that are probed keep their tier.
 
     Takes O(jobs log jobs) time and allocates nothing.
-
-    Args:
-        view: the observation; read only.
-        orders: Orders; written for all jobs in the system.
-        network: OrderNetwork; its workspace and the rule's virtual run are written.
     """
     rule = network.rule
     work = network.work
@@ -255,15 +250,7 @@ _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
 @kernel
 def play(simulation, network):  # type: ignore[no-untyped-def]
-    """Simulate a whole run under the network.
-
-    Args:
-        simulation: the run (Simulation); modified in place.
-        network: OrderNetwork; the rule's virtual run is restarted.
-
-    Returns:
-        The Status in which the run stopped.
-    """
+    """Simulate a whole run under the network. Returns the Status in which the run stopped."""
     reset_virtual_run(network.rule)
     state, future, tables = simulation
     status = start_cores(state, future, tables)
@@ -276,15 +263,7 @@ def play(simulation, network):  # type: ignore[no-untyped-def]
 
 @kernel
 def play_many(simulations, weights, network, first, last):  # type: ignore[no-untyped-def]
-    """Simulate the runs `first` to `last - 1` of many, each with its own weights.
-
-    Args:
-        simulations: the runs (Simulations); modified in place.
-        weights: float64[num_simulators, NUM_ORDER_WEIGHTS].
-        network: OrderNetwork; its workspace and virtual run are used for one run after another.
-        first: first simulator to run.
-        last: one past the last simulator to run.
-    """
+    """Simulate the runs `first` to `last - 1` of many, each with its own weights."""
     for row in range(first, last):
         run_network = OrderNetwork(weights[row], network.rule, network.work)
         simulations.status[row] = play(simulation_of(simulations, row), run_network)

@@ -37,18 +37,7 @@ def order_network(
     num_jobs: int,
     num_stages: int,
 ) -> OrderNetwork:
-    """Return the network's tables, with an empty workspace and virtual run.
-
-    Args:
-        weights: float64[NUM_ORDER_WEIGHTS].
-        theta: parameters of the rule that is corrected, float64[NUM_ORDER_PARAMETERS].
-        mean_work_ms: mean work of the workload's jobs, in ms of one core.
-        num_jobs: most jobs of a run.
-        num_stages: most stages of a run.
-
-    Raises:
-        PolicyError: wrong number of weights or parameters.
-    """
+    """Return the network's tables, with an empty workspace and virtual run."""
     values = np.ascontiguousarray(weights, np.float64)
     if values.shape != (NUM_ORDER_WEIGHTS,):
         raise PolicyError(
@@ -64,11 +53,6 @@ def play_rows(
     """Return a function that simulates many runs, each with its own row of weights.
 
     Every thread simulates its share of the runs in one compiled call.
-
-    Args:
-        weights: float64[num_simulators, NUM_ORDER_WEIGHTS].
-        theta: parameters of the rule that is corrected, float64[NUM_ORDER_PARAMETERS].
-        mean_work_ms: mean work of the workload's jobs, in ms of one core.
     """
 
     def run(simulations: Simulations, first: int, last: int) -> None:
@@ -115,11 +99,7 @@ class OrderNetworkPolicy(CompiledPlanner):
 
 
 def network_weights(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float64]:
-    """Return the network's weights in a checkpoint, float64[NUM_ORDER_WEIGHTS].
-
-    Raises:
-        FormatError: the checkpoint has another kind or version, or no weights of this shape.
-    """
+    """Return the network's weights in a checkpoint, float64[NUM_ORDER_WEIGHTS]."""
     checkpoint.require(KIND, FEATURE_VERSION, name)
     return _array(checkpoint, "network", NUM_ORDER_WEIGHTS, name)
 
@@ -127,17 +107,7 @@ def network_weights(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float64
 def bind_network(
     checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
 ) -> OrderNetworkPolicy:
-    """Return the policy of a checkpoint, for a workload in the world of cores.
-
-    Args:
-        checkpoint: a checkpoint of kind "order-network".
-        name: name of the policy, also for error messages.
-        workload: the workload whose mean work is the unit of work.
-        config: the simulated cluster (not used).
-
-    Raises:
-        FormatError: the checkpoint has another kind or version, or weights of another shape.
-    """
+    """Return the policy of a checkpoint, for a workload in the world of cores."""
     del config  # the cluster's size is in every observation
     weights = network_weights(checkpoint, name)
     rule = _array(checkpoint, "rule", NUM_ORDER_PARAMETERS, name)

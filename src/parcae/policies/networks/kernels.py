@@ -79,14 +79,7 @@ def recording_of(recordings, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def dot(x, size, weights, at):  # type: ignore[no-untyped-def]
-    """Return the dot product of x and the vector at weights[at].
-
-    Args:
-        x: float32[at least size].
-        size: length of the vector.
-        weights: float32 array, the network's weights.
-        at: where the vector starts.
-    """
+    """Return the dot product of x and the vector at weights[at]."""
     total = np.float32(0.0)
     for i in range(size):
         total += x[i] * weights[at + i]
@@ -95,16 +88,7 @@ def dot(x, size, weights, at):  # type: ignore[no-untyped-def]
 
 @inlined
 def embed_jobs(weights, net, slope, work, count):  # type: ignore[no-untyped-def]
-    """Compute the layers of a deep set that do not depend on the chosen job.
-
-    Args:
-        weights: float32 array, the network's weights.
-        net: DeepSet, a constant of the calling module.
-        slope: float32, slope of the leaky rectifier below zero.
-        work: workspace; `features` and `shared` are read, `hidden` and `context` are written, and
-            `base` receives the context's part of the layer that scores jobs.
-        count: number of jobs.
-    """
+    """Compute the layers of a deep set that do not depend on the chosen job."""
     size = net.hidden
     base = work.base
     layer = work.layer
@@ -131,16 +115,7 @@ def embed_jobs(weights, net, slope, work, count):  # type: ignore[no-untyped-def
 
 @inlined
 def job_logit(weights, net, slope, work, position, is_rule):  # type: ignore[no-untyped-def]
-    """Return the logit of a job in a deep set, after `embed_jobs`.
-
-    Args:
-        weights: float32 array, the network's weights.
-        net: DeepSet, a constant of the calling module.
-        slope: float32, slope of the leaky rectifier below zero.
-        work: workspace; `layer` is written.
-        position: the job's position.
-        is_rule: float32, 1 if the rule chooses the job, else 0.
-    """
+    """Return the logit of a job in a deep set, after `embed_jobs`."""
     layer = work.layer
     for o in range(net.hidden):
         layer[o] = work.base[o]
@@ -151,28 +126,14 @@ def job_logit(weights, net, slope, work, position, is_rule):  # type: ignore[no-
 
 @inlined
 def hold_logit(weights, net, work, rule_holds):  # type: ignore[no-untyped-def]
-    """Return the logit of holding in a deep set, after `embed_jobs`.
-
-    Args:
-        weights: float32 array, the network's weights.
-        net: DeepSet, a constant of the calling module.
-        work: workspace; `context` is read.
-        rule_holds: float32, 1 if the rule holds, else 0.
-    """
+    """Return the logit of holding in a deep set, after `embed_jobs`."""
     hold = dot(work.context, net.hidden, weights, net.hold) + weights[net.hold_bias]
     return hold + weights[net.prior + 1] * rule_holds
 
 
 @kernel
 def find_ahead(view, work):  # type: ignore[no-untyped-def]
-    """Find for every job in the system the jobs with less remaining work.
-
-    Args:
-        view: the observation or state.
-        work: the network's Workspace. Written by position among the active jobs: `remaining_ms`,
-            and `ahead`, float64[num_jobs, 2], the number of these jobs and their remaining work.
-            `order` is overwritten.
-    """
+    """Find for every job in the system the jobs with less remaining work."""
     num_jobs = view.now.num_active[0]
     order = work.order
     for position in range(num_jobs):
@@ -213,15 +174,8 @@ def largest(logits, size):  # type: ignore[no-untyped-def]
 
 @kernel
 def draw(logits, size, uniform_draw):  # type: ignore[no-untyped-def]
-    """Draw an index with probability softmax(logits).
-
-    Args:
-        logits: float array; -inf marks an index that is never drawn.
-        size: how many logits count.
-        uniform_draw: random number, uniform in (0, 1).
-
-    Returns:
-        The index, and the logarithm of its probability.
+    """Draw an index with probability softmax(logits). Returns the index, and the logarithm of its
+    probability.
     """
     top = -math.inf
     for i in range(size):

@@ -39,13 +39,7 @@ def places(shapes: Shapes) -> dict[str, tuple[slice, tuple[int, ...]]]:
 
 
 def glorot(rng: np.random.Generator, shapes: Shapes, zeros: Collection[str] = ()) -> Weights:
-    """Draw Glorot-uniform matrices; vectors and the weights named in `zeros` are zero.
-
-    Args:
-        rng: source of the random numbers.
-        shapes: shapes by name.
-        zeros: names of matrices that start at zero.
-    """
+    """Draw Glorot-uniform matrices; vectors and the weights named in `zeros` are zero."""
     weights: Weights = {}
     for name, shape in shapes.items():
         if len(shape) == 1 or name in zeros:
@@ -57,16 +51,7 @@ def glorot(rng: np.random.Generator, shapes: Shapes, zeros: Collection[str] = ()
 
 
 def require_shapes(weights: Weights, shapes: Shapes, path: str) -> None:
-    """Check that the weights have the given shapes.
-
-    Args:
-        weights: arrays by name; names that are not in `shapes` are ignored.
-        shapes: the expected shapes by name.
-        path: where the weights come from, for the error message.
-
-    Raises:
-        FormatError: a weight is missing or has another shape.
-    """
+    """Check that the weights have the given shapes."""
     for name, shape in shapes.items():
         if name not in weights or weights[name].shape != shape:
             actual = weights[name].shape if name in weights else "none"
@@ -77,16 +62,7 @@ def require_shapes(weights: Weights, shapes: Shapes, path: str) -> None:
 
 
 def flat(weights: Weights, shapes: Shapes, path: str) -> npt.NDArray[np.float32]:
-    """Return the weights as one float32 array, in the order of `shapes`.
-
-    Args:
-        weights: arrays by name.
-        shapes: the expected shapes by name.
-        path: where the weights come from, for the error message.
-
-    Raises:
-        FormatError: a weight is missing or has another shape.
-    """
+    """Return the weights as one float32 array, in the order of `shapes`."""
     require_shapes(weights, shapes, path)
     return np.concatenate([np.asarray(weights[name], np.float32).ravel() for name in shapes])
 
@@ -100,11 +76,6 @@ def deep_set_shapes(num_features: int, num_shared: int, hidden: int) -> dict[str
 
     Matrices are [in, out]. The weight "prior" is not among the shapes: networks may have further
     priors.
-
-    Args:
-        num_features: features of a job.
-        num_shared: features that all jobs share.
-        hidden: hidden units of every layer.
     """
     return {
         "job1.weight": (num_features, hidden),

@@ -59,15 +59,7 @@ class Surrogate:
 def ragged_log_softmax(
     logits: Tensor, owner: Tensor, size: int, extra: Tensor | None = None
 ) -> Tensor:
-    """Return the log probabilities within each of `size` sets, float32[R].
-
-    Args:
-        logits: float32[R]; -inf marks an impossible choice.
-        owner: int64[R], the set of each row.
-        size: number of sets.
-        extra: float32[size], one more logit for every set. Its log probabilities are appended to
-            the result.
-    """
+    """Return the log probabilities within each of `size` sets, float32[R]."""
     top = logits.new_full((size,), -1e30) if extra is None else extra.detach().clamp(min=-1e30)
     top = top.scatter_reduce(0, owner, logits.detach(), "amax").clamp(min=-1e30)
     total = logits.new_zeros(size).index_add(0, owner, torch.exp(logits - top[owner]))
@@ -132,10 +124,6 @@ class TableNetwork(NamedNetwork):
     """A network with a table of parameters.
 
     Parameters are named as in the layout, with _ for the dot.
-
-    Args:
-        weights: initial values by name; they are copied.
-        shapes: the shapes of the parameters by name.
 
     Raises:
         FormatError: a weight is missing or has another shape.

@@ -27,12 +27,7 @@ from parcae.workloads.pools import DEFAULT_POOL, PoolSpec, read_allocation
 
 @dataclass(frozen=True)
 class PlanSetting:
-    """What a policy of the world of cores is made for.
-
-    Args:
-        workload: the workload that the policy schedules.
-        config: the cluster and its estimate errors.
-    """
+    """What a policy of the world of cores is made for."""
 
     workload: Workload
     config: SimulationConfig
@@ -164,11 +159,7 @@ def all_policies() -> Iterator[tuple[str, str, str, str]]:
 
 
 def refuse_planners(text: str) -> None:
-    """Reject policies that exist in the world of cores only; for use in the world of executors.
-
-    Raises:
-        PolicyError: `text` names such a policy, or adds a guard, pools or priorities.
-    """
+    """Reject policies that exist in the world of cores only; for use in the world of executors."""
     parts = split_policy(text)
     entry, argument = ORDER_CATALOG.find(parts.name)
     is_other = CATALOG.find(parts.name)[0] is None or argument == "spark-jobs"
@@ -190,16 +181,6 @@ def make_cores_policy(
     """Return the policy that `text` names in the world of cores.
 
     Policies with learned parameters, and what a name adds to a policy, are not made here.
-
-    Args:
-        text: NAME or NAME:ARGUMENT.
-        workload: the workload that the policy schedules.
-        config: the cluster.
-
-    Raises:
-        PolicyError: there is no such policy (the message suggests one), the argument is wrong, or
-            the policy exists in the world of executors only.
-        ConfigError, FormatError, OSError: see `make_order_policy`.
     """
     if ORDER_CATALOG.find(text)[0] is not None:
         return make_order_policy(text, workload, config)
@@ -214,17 +195,6 @@ def make_cores_policy(
 
 def make_order_policy(text: str, workload: Workload, config: SimulationConfig) -> OrderPolicy:
     """Return the policy that plans by the formula `text`.
-
-    Args:
-        text: NAME, fifo:spark-jobs or fair:FILE.
-        workload: the workload; its jobs go to the pools of an allocation file, and their spread of
-            sizes determines the Gittins index.
-        config: the cluster and its estimate errors.
-
-    Raises:
-        PolicyError: there is no such policy (the message suggests one), or the argument is wrong.
-        ConfigError: the allocation file has a pool to which no job goes, or too many pools.
-        FormatError, OSError: the allocation file cannot be read.
 
     Example: `make_order_policy("fair:pools.xml", workload, SimulationConfig(world="cores"))`.
     """
@@ -251,17 +221,7 @@ def _read_pool_tables(path: str, workload: Workload) -> PlanTables:
 
 
 def pool_tables(pools: tuple[PoolSpec, ...], job_pools: tuple[str, ...], source: str) -> PlanTables:
-    """Return the tables of Spark's fair scheduler with pools.
-
-    Args:
-        pools: the pools. Of pools with equal need, Spark serves the first by name.
-        job_pools: the pool of every job of the workload. Other jobs go to the pool `default`, or to
-            the first pool if there is no such pool.
-        source: name of the allocation file, for error messages.
-
-    Raises:
-        ConfigError: there are more pools than can be simulated.
-    """
+    """Return the tables of Spark's fair scheduler with pools."""
     table, row_of = pool_rows(pools, source)
     rows = [*(row_of[name] for name in job_pools), row_of.get(DEFAULT_POOL, 0)]
     return plan_tables(pool_of=np.array(rows, np.int64), pools=table)

@@ -113,7 +113,6 @@ def _order_by_submission(view, orders):  # type: ignore[no-untyped-def]
 
 @inlined
 def _virtual_run(tables):  # type: ignore[no-untyped-def]
-    """The virtual run in the policy's tables."""
     return VirtualRun(tables.virtual_now, tables.virtual_jobs, tables.virtual_stages)
 
 
@@ -246,14 +245,7 @@ def _gittins_index(view, tables, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def plan(view, orders, kind, tables):  # type: ignore[no-untyped-def]
-    """Write new orders.
-
-    Args:
-        view: the observation; read only.
-        orders: Orders; written for all jobs in the system.
-        kind: OrderKind as an integer.
-        tables: PlanTables; the virtual run in it is advanced to the present.
-    """
+    """Write new orders."""
     orders.wake_ms[0] = NOT_YET
     # FIFO needs nothing else. In a whole run the guard has moved tiers in the same tables.
     for position in range(view.now.num_active[0]):
@@ -293,16 +285,7 @@ def _orders_of(state):  # type: ignore[no-untyped-def]
 
 @kernel
 def play(simulation, kind, plan_tables):  # type: ignore[no-untyped-def]
-    """Simulate a whole run under the policy.
-
-    Args:
-        simulation: the run (Simulation); modified in place.
-        kind: OrderKind as an integer.
-        plan_tables: PlanTables; the virtual run in it is restarted.
-
-    Returns:
-        The Status in which the run stopped.
-    """
+    """Simulate a whole run under the policy. Returns the Status in which the run stopped."""
     # Empty the virtual run: the tables may come from an earlier run.
     plan_tables.virtual_now.num_jobs[0] = 0
     plan_tables.virtual_now.num_members[0] = 0
@@ -325,16 +308,7 @@ def _go_on(simulation, status, kind, plan_tables):  # type: ignore[no-untyped-de
 
 @kernel
 def roll_out(simulation, rollouts, kind, plan_tables, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts under the policy, one after another, each after what it tries.
-
-    Args:
-        simulation: the run (Simulation) in which they are played; overwritten.
-        rollouts: Rollouts; their trials are written.
-        kind: OrderKind as an integer.
-        plan_tables: PlanTables; the virtual run in it is overwritten.
-        first: first trial.
-        last: one past the last trial.
-    """
+    """Play rollouts under the policy, one after another, each after what it tries."""
     virtual = VirtualRun(
         plan_tables.virtual_now, plan_tables.virtual_jobs, plan_tables.virtual_stages
     )
@@ -345,14 +319,6 @@ def roll_out(simulation, rollouts, kind, plan_tables, first, last):  # type: ign
 
 @kernel
 def play_many(simulations, kind, plan_tables, first, last):  # type: ignore[no-untyped-def]
-    """Simulate the runs `first` to `last - 1` of many, one after another.
-
-    Args:
-        simulations: the runs (Simulations); modified in place.
-        kind: OrderKind as an integer.
-        plan_tables: PlanTables; the virtual run in it is restarted for every run.
-        first: first simulator to run.
-        last: one past the last simulator to run.
-    """
+    """Simulate the runs `first` to `last - 1` of many, one after another."""
     for row in range(first, last):
         simulations.status[row] = play(simulation_of(simulations, row), kind, plan_tables)

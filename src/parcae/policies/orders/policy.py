@@ -34,11 +34,7 @@ from parcae.workloads.pools import Allocation, PoolSpec
 
 
 def job_pools(allocation: Allocation, workload: Workload) -> tuple[str, ...]:
-    """The pool of every job of the workload, by `Allocation.pool_of`.
-
-    Raises:
-        ConfigError: a pool has no job.
-    """
+    """The pool of every job of the workload, by `Allocation.pool_of`."""
     names = [job.name for job in workload.jobs]
     recorded = [job.pool or None for job in workload.jobs]
     allocation.check_used(names, recorded)
@@ -48,15 +44,7 @@ def job_pools(allocation: Allocation, workload: Workload) -> tuple[str, ...]:
 def pool_rows(
     pools: Sequence[PoolSpec], source: str
 ) -> tuple[npt.NDArray[np.void], dict[str, int]]:
-    """Return the table of pools, and the row of every pool by its name.
-
-    Args:
-        pools: the pools. Of pools with equal need, Spark serves the first by name.
-        source: name of the allocation file, for error messages.
-
-    Raises:
-        ConfigError: there are more pools than can be simulated.
-    """
+    """Return the table of pools, and the row of every pool by its name."""
     if len(pools) > MAX_POOLS:
         raise ConfigError(f"{source}: {len(pools)} pools; at most {MAX_POOLS} can be simulated")
     if len(pools) == 1:
@@ -170,13 +158,7 @@ def plan_tables(
 
 
 def with_memory(tables: PlanTables, num_jobs: int, num_stages: int) -> PlanTables:
-    """Return the same tables with an empty virtual run.
-
-    Args:
-        tables: the policy's tables.
-        num_jobs: most jobs of a run.
-        num_stages: most stages of a run.
-    """
+    """Return the same tables with an empty virtual run."""
     virtual = allocate_virtual(num_jobs, num_stages)
     return tables._replace(
         virtual_now=virtual.now, virtual_jobs=virtual.jobs, virtual_stages=virtual.stages

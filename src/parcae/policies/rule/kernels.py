@@ -97,13 +97,7 @@ class JobFacts(NamedTuple):
 
 @kernel
 def job_facts(view, rule, job):  # type: ignore[no-untyped-def]
-    """Return the JobFacts of a job, computed in one pass over its stages.
-
-    Args:
-        view: the observation.
-        rule: OrderRule; the virtual run must be up to date (see `begin_plan`).
-        job: row of the job.
-    """
+    """Return the JobFacts of a job, computed in one pass over its stages."""
     stages = view.stages
     first = view.jobs.stage_start[job]
     factor = correction(view, job)
@@ -175,7 +169,6 @@ def recent_error(view, rule):  # type: ignore[no-untyped-def]
 
 @inlined
 def _virtual_run(rule):  # type: ignore[no-untyped-def]
-    """The virtual run in the rule's tables."""
     return VirtualRun(rule.virtual_now, rule.virtual_jobs, rule.virtual_stages)
 
 
@@ -187,16 +180,7 @@ def log_amount(amount, scale):  # type: ignore[no-untyped-def]
 
 @kernel
 def tier_of(view, rule, facts, job, error, log_jobs):  # type: ignore[no-untyped-def]
-    """Return the job's tier; the smallest is served first.
-
-    Args:
-        view: the observation.
-        rule: OrderRule.
-        facts: JobFacts of the job.
-        job: row of the job.
-        error: recent estimate error (see `recent_error`).
-        log_jobs: log of the number of jobs in the system.
-    """
+    """Return the job's tier; the smallest is served first."""
     theta = rule.theta
     mean_ms = rule.mean_work_ms[0]
     cores = view.now.num_executors[0]
@@ -259,15 +243,8 @@ def _num_probes(rule, facts, error):  # type: ignore[no-untyped-def]
 
 @kernel
 def begin_plan(view, orders, rule):  # type: ignore[no-untyped-def]
-    """Advance the virtual run to the present, and compute what all jobs of a plan share.
-
-    Args:
-        view: the observation.
-        orders: Orders; the wake-up time is cleared.
-        rule: OrderRule; its virtual run is advanced.
-
-    Returns:
-        (recent estimate error, log of the number of jobs in the system).
+    """Advance the virtual run to the present, and compute what all jobs of a plan share. Returns
+    (recent estimate error, log of the number of jobs in the system).
     """
     orders.wake_ms[0] = NOT_YET
     virtual = _virtual_run(rule)
@@ -278,17 +255,7 @@ def begin_plan(view, orders, rule):  # type: ignore[no-untyped-def]
 
 @kernel
 def order_job(view, orders, rule, facts, job, error, tier):  # type: ignore[no-untyped-def]
-    """Write the order of a job and its stages. A job that is probed gets PROBE_TIER and a limit.
-
-    Args:
-        view: the observation.
-        orders: Orders; the job's row and its stages' rows are written, and the wake-up time.
-        rule: OrderRule.
-        facts: JobFacts of the job.
-        job: row of the job.
-        error: recent estimate error.
-        tier: the job's tier if it is not probed.
-    """
+    """Write the order of a job and its stages. A job that is probed gets PROBE_TIER and a limit."""
     probes = _num_probes(rule, facts, error)
     orders.jobs.limit[job] = UNLIMITED
     orders.jobs.tier[job] = tier
@@ -304,13 +271,7 @@ def order_job(view, orders, rule, facts, job, error, tier):  # type: ignore[no-u
 
 @kernel
 def plan(view, orders, rule):  # type: ignore[no-untyped-def]
-    """Write the rule's orders.
-
-    Args:
-        view: the observation; read only.
-        orders: Orders; written for all jobs in the system.
-        rule: OrderRule; its virtual run is advanced to the present.
-    """
+    """Write the rule's orders."""
     error, log_jobs = begin_plan(view, orders, rule)
     for position in range(view.now.num_active[0]):
         job = view.active[position]
@@ -345,15 +306,7 @@ _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
 @kernel
 def play(simulation, rule):  # type: ignore[no-untyped-def]
-    """Simulate a whole run under the rule.
-
-    Args:
-        simulation: the run (Simulation); modified in place.
-        rule: OrderRule; its virtual run is restarted.
-
-    Returns:
-        The Status in which the run stopped.
-    """
+    """Simulate a whole run under the rule. Returns the Status in which the run stopped."""
     reset_virtual_run(rule)
     state, future, tables = simulation
     return _go_on(simulation, start_cores(state, future, tables), rule)
@@ -375,15 +328,7 @@ def _go_on(simulation, status, rule):  # type: ignore[no-untyped-def]
 
 @kernel
 def roll_out(simulation, rollouts, rule, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts under the policy, one after another, each after what it tries.
-
-    Args:
-        simulation: the run (Simulation) in which they are played; overwritten.
-        rollouts: Rollouts; their trials are written.
-        rule: OrderRule; its virtual run is overwritten.
-        first: first trial.
-        last: one past the last trial.
-    """
+    """Play rollouts under the policy, one after another, each after what it tries."""
     virtual = VirtualRun(rule.virtual_now, rule.virtual_jobs, rule.virtual_stages)
     for row in range(first, last):
         status = begin_order_rollout(simulation, rollouts, row, virtual)
@@ -392,15 +337,7 @@ def roll_out(simulation, rollouts, rule, first, last):  # type: ignore[no-untype
 
 @kernel
 def play_many(simulations, thetas, rule, first, last):  # type: ignore[no-untyped-def]
-    """Simulate the runs `first` to `last - 1` of many, each with its own parameters.
-
-    Args:
-        simulations: the runs (Simulations); modified in place.
-        thetas: float64[num_simulators, NUM_ORDER_PARAMETERS].
-        rule: OrderRule; its virtual run is used for one run after another.
-        first: first simulator to run.
-        last: one past the last simulator to run.
-    """
+    """Simulate the runs `first` to `last - 1` of many, each with its own parameters."""
     for row in range(first, last):
         run_rule = OrderRule(
             thetas[row], rule.mean_work_ms, rule.virtual_now, rule.virtual_jobs, rule.virtual_stages

@@ -23,11 +23,7 @@ from parcae.policies.rule.kernels import (
 
 
 def checked_parameters(values: npt.ArrayLike) -> tuple[float, ...]:
-    """Return the rule's parameters as a tuple, after checking their number.
-
-    Raises:
-        PolicyError: the number of parameters is not NUM_ORDER_PARAMETERS.
-    """
+    """Return the rule's parameters as a tuple, after checking their number."""
     theta = np.asarray(values, np.float64)
     if theta.shape != (NUM_ORDER_PARAMETERS,):
         raise PolicyError(
@@ -59,17 +55,7 @@ def search_start() -> tuple[float, ...]:
 def order_rule(
     theta: npt.ArrayLike, mean_work_ms: float, num_jobs: int, num_stages: int
 ) -> OrderRule:
-    """Return the rule's tables, with an empty virtual run.
-
-    Args:
-        theta: float64[NUM_ORDER_PARAMETERS], the parameters.
-        mean_work_ms: mean work of the workload's jobs, in ms of one core.
-        num_jobs: most jobs of a run.
-        num_stages: most stages of a run.
-
-    Raises:
-        PolicyError: the number of parameters is not NUM_ORDER_PARAMETERS.
-    """
+    """Return the rule's tables, with an empty virtual run."""
     scale_ms = np.array([max(1.0, mean_work_ms)])
     return OrderRule(
         np.array(checked_parameters(theta)), scale_ms, *allocate_virtual(num_jobs, num_stages)

@@ -94,7 +94,6 @@ def _encode(cells, words, grid, index, codes, numbers, at):  # type: ignore[no-u
 
 @inlined
 def _occupied(words, top, num_rows, word):  # type: ignore[no-untyped-def]
-    """Return a number that is 0 if the word's cells are blank in `num_rows` rows from `top` on."""
     occupied = np.uint64(0)
     for row in range(top, top + num_rows):
         occupied |= words[row, word]
@@ -105,23 +104,11 @@ def _occupied(words, top, num_rows, word):  # type: ignore[no-untyped-def]
 def encode_many(  # type: ignore[no-untyped-def]
     cells, words, is_over, grid, index, codes, numbers, starts
 ):
-    """Write the numbers of the windows of many images.
+    """Write the numbers of the windows of many images. Returns DONE, or FULL if the index is full;
+    then the call must be repeated with a larger index.
 
     The numbers of image k are numbers[starts[k]:starts[k + 1]]; images of clusters that are over
     have none.
-
-    Args:
-        cells: uint8[at least count, horizon, padded width], 0 or 1; padding is 0.
-        words: uint64[as cells, as cells, padded width / 8], a view of the cells.
-        is_over: int64[count], 1 for clusters that are over.
-        grid: the Grid of windows.
-        index: the Index; new pairs are added.
-        codes: int64[8 + window - 1], a buffer.
-        numbers: int32 array, written.
-        starts: int64[count + 1], written.
-
-    Returns:
-        DONE, or FULL if the index is full; then the call must be repeated with a larger index.
     """
     starts[0] = 0
     for row in range(is_over.shape[0]):
@@ -185,16 +172,7 @@ def _tabulated(layer, grid, index, number):  # type: ignore[no-untyped-def]
 
 @kernel
 def sum_many(numbers, starts, grid, index, layer, sums):  # type: ignore[no-untyped-def]
-    """Write the dense layer's sums of many images, beyond those of an image of zeros.
-
-    Args:
-        numbers: int32 array, the numbers of the images' windows.
-        starts: int64[count + 1], where each image's numbers start.
-        grid: the Grid of windows.
-        index: the Index of pairs.
-        layer: the Layer; missing rows of its tables are filled.
-        sums: float32[count, num_units], written.
-    """
+    """Write the dense layer's sums of many images, beyond those of an image of zeros."""
     for row in range(sums.shape[0]):
         total = sums[row]
         for unit in range(total.shape[0]):
@@ -211,17 +189,7 @@ def sum_many(numbers, starts, grid, index, layer, sums):  # type: ignore[no-unty
 def gather_gradient(  # type: ignore[no-untyped-def]
     numbers, starts, grid, index, layer, sums, gradient
 ):
-    """Add the gradient of the layer's weights, given the gradient of its sums.
-
-    Args:
-        numbers: int32 array, the numbers of the images' windows.
-        starts: int64[count + 1], where each image's numbers start.
-        grid: the Grid of windows.
-        index: the Index of pairs.
-        layer: the Layer, as filled by `sum_many` for these images.
-        sums: float32[count, num_units], the gradient of the sums.
-        gradient: the Gradient; `conv`, `bias` and `dense` are added to.
-    """
+    """Add the gradient of the layer's weights, given the gradient of its sums."""
     count = 0
     for row in range(sums.shape[0]):
         for at in range(starts[row], starts[row + 1]):

@@ -185,14 +185,7 @@ class Gradient(NamedTuple):
 def draw_weights(
     settings: A2cSettings, num_outputs: int, rng: np.random.Generator, last_scale: float = 0.01
 ) -> Weights:
-    """Draw initial weights with a variance of 2 / inputs (He et al.); biases are zero.
-
-    Args:
-        settings: shape of the networks.
-        num_outputs: number of the network's outputs.
-        rng: source of the random numbers.
-        last_scale: factor for the weights of the last layer.
-    """
+    """Draw initial weights with a variance of 2 / inputs (He et al.); biases are zero."""
     weights: Weights = {}
     shapes = settings.shapes(num_outputs)
     last = "out.weight" if settings.hidden else "dense.weight"
@@ -208,17 +201,7 @@ def draw_weights(
 def check_weights(
     weights: Mapping[str, npt.NDArray[Any]], settings: A2cSettings, num_outputs: int, path: str
 ) -> None:
-    """Check that weights fit the settings.
-
-    Args:
-        weights: arrays by name.
-        settings: shape of the networks.
-        num_outputs: number of the network's outputs.
-        path: where the weights come from, for the error message.
-
-    Raises:
-        FormatError: a weight is missing, unknown or of another shape.
-    """
+    """Check that weights fit the settings."""
     expected = settings.shapes(num_outputs)
     actual = {name: tuple(array.shape) for name, array in weights.items()}
     if actual != expected:

@@ -126,12 +126,7 @@ RECIPES: dict[str, A2cConfig] = {
 
 
 def a2c_config(recipe: str = "fast", settings: Sequence[str] = ()) -> A2cConfig:
-    """The settings of a recipe, with changes that are given as "key=value".
-
-    Raises:
-        ConfigError: there is no such recipe or no such key.
-        pydantic.ValidationError: a value is out of range.
-    """
+    """The settings of a recipe, with changes that are given as "key=value"."""
     return recipe_settings(RECIPES, recipe, KIND, settings)
 
 
@@ -142,15 +137,6 @@ def n_step_returns(
     discount: float | FloatArray,
 ) -> FloatArray:
     """Discounted rewards up to the last step, plus the critic's estimate of all later rewards.
-
-    Args:
-        rewards: float64[num_steps, num_clusters].
-        is_over: bool[num_steps, num_clusters], whether the run is over after the step.
-        last_values: float64[num_clusters], the critic's values of the states after the last step.
-        discount: discount of a step, or float64[num_steps, num_clusters] of each.
-
-    Returns:
-        float64[num_steps, num_clusters].
 
     Source: A2cScheduler, Algorithm 1 (num_steps 1) and section 3.1.
     Example: rewards of 1 and 2, discount 0.5 and a last value of 4 give the returns
@@ -219,14 +205,7 @@ class _Trained:
     def step(
         self, encoded: EncodedImages, sums: torch.Tensor, loss: torch.Tensor, left: float
     ) -> None:
-        """One step of gradient descent.
-
-        Args:
-            encoded: the encoded images of N decisions.
-            sums: the first layer's sums for them, from which `loss` was computed.
-            loss: the loss.
-            left: share of the training that is left.
-        """
+        """One step of gradient descent."""
         self.optimizer.zero_grad(set_to_none=False)
         loss.backward()  # type: ignore[no-untyped-call]
         assert sums.grad is not None
@@ -250,7 +229,6 @@ class _Trained:
         }
 
     def restore(self, weights: Weights, state: Weights, prefix: str) -> None:
-        """Restore weights, and the moments that `state` returned."""
         for name, array in self.arrays.items():
             array[...] = weights[f"{prefix}.{name}"]
         for name, parameter in self.network.table.items():

@@ -52,11 +52,7 @@ class EncodedImages(NamedTuple):
 
 
 class PatternEncoder:
-    """Encodes images of one shape; layers that share an encoder share its numbering of patterns.
-
-    Args:
-        settings: shape of the networks.
-    """
+    """Encodes images of one shape; layers that share an encoder share its numbering of patterns."""
 
     def __init__(self, settings: A2cSettings) -> None:
         self.settings = settings
@@ -127,10 +123,6 @@ class FirstLayer:
     """The convolution and dense layer of one network.
 
     The weights may be changed in place; `refresh` must be called afterwards.
-
-    Args:
-        weights: arrays by the names of `A2cSettings.shapes`.
-        encoder: encodes the images.
     """
 
     def __init__(self, weights: Mapping[str, npt.NDArray[Any]], encoder: PatternEncoder) -> None:
@@ -187,14 +179,7 @@ class FirstLayer:
     def gradient(
         self, encoded: EncodedImages, sums_gradient: FloatArray, buffers: GradientBuffers
     ) -> None:
-        """Add the gradient of the weights to the buffers.
-
-        Args:
-            encoded: the images.
-            sums_gradient: float32[num_images, num_units], the gradient of what `sums` returned for
-                them.
-            buffers: where the gradient is added.
-        """
+        """Add the gradient of the weights to the buffers."""
         gather_gradient(
             encoded.numbers,
             encoded.starts,
@@ -207,13 +192,7 @@ class FirstLayer:
 
 
 class GradientBuffers:
-    """Buffers in which a first layer's gradient is added up.
-
-    Args:
-        conv: float32[num_filters, 3, 3], added to; None for an architecture without a convolution.
-        bias: float32[num_filters], added to; None for an architecture without a convolution.
-        dense: float32[num_places, num_filters, num_units], added to.
-    """
+    """Buffers in which a first layer's gradient is added up."""
 
     def __init__(self, conv: FloatArray | None, bias: FloatArray | None, dense: FloatArray) -> None:
         self._conv = np.zeros((1, 3, 3), np.float32) if conv is None else conv
@@ -236,13 +215,7 @@ class GradientBuffers:
 def outputs(
     sums: FloatArray, blank: FloatArray, weights: Mapping[str, npt.NDArray[Any]]
 ) -> FloatArray:
-    """Return a network's outputs, float32[num_images, num_outputs].
-
-    Args:
-        sums: float32[num_images, num_units], the sums of the first layer.
-        blank: float32[num_units], the first layer's outputs for an image of zeros.
-        weights: arrays by the names of `A2cSettings.shapes`.
-    """
+    """Return a network's outputs, float32[num_images, num_outputs]."""
     total = sums + blank
     if "out.weight" in weights:
         total = np.maximum(total, 0.0) @ weights["out.weight"] + weights["out.bias"]

@@ -15,12 +15,6 @@ class A2cNetwork(nn.Module):
     The parameters share memory with the result of `arrays`. `dense.weight` is [places, filters,
     outputs].
 
-    Args:
-        weights: arrays by the names of `A2cSettings.shapes(num_outputs)`; they are copied.
-        settings: shape of the networks.
-        num_outputs: number of outputs.
-        path: where the weights come from, for the error message.
-
     Raises:
         FormatError: the weights do not fit the settings.
 

@@ -43,18 +43,7 @@ def settings_for(
     hidden: int = 0,
     is_masked: bool = False,
 ) -> A2cSettings:
-    """Return the settings of networks for a cluster.
-
-    Args:
-        config: how the cluster runs.
-        capacity: units of each resource.
-        architecture: the layers between the image and the dense layer.
-        hidden: units of a further layer; 0 for none.
-        is_masked: whether jobs that cannot start now are excluded.
-
-    Raises:
-        ConfigError: the cluster runs with exact times, or its image is smaller than a window.
-    """
+    """Return the settings of networks for a cluster."""
     horizon, width = ImageSettings().shape(config, capacity)
     try:
         return A2cSettings(
@@ -143,32 +132,14 @@ class A2cPolicy(PackingPolicy):
     def from_checkpoint(
         cls, checkpoint: Checkpoint, name: str = KIND, is_greedy: bool = False
     ) -> A2cPolicy:
-        """Return the policy of a checkpoint.
-
-        Args:
-            checkpoint: the checkpoint.
-            name: name of the policy in reports.
-            is_greedy: take the most probable action instead of drawing one.
-
-        Raises:
-            FormatError: the checkpoint is of another policy, or its settings or weights do not fit.
-        """
+        """Return the policy of a checkpoint."""
         checkpoint.require(KIND, FEATURE_VERSION, name)
         settings = checkpoint.network_settings(A2cSettings, name)
         return cls(name, checkpoint.weights, settings, is_greedy)
 
     @classmethod
     def read(cls, path: Path | str, name: str = KIND, is_greedy: bool = False) -> A2cPolicy:
-        """Return the policy of a file.
-
-        Args:
-            path: path of the checkpoint.
-            name: name of the policy in reports.
-            is_greedy: take the most probable action instead of drawing one.
-
-        Raises:
-            FormatError, FileNotFoundError: as `read_checkpoint` and `from_checkpoint`.
-        """
+        """Return the policy of a file."""
         return cls.from_checkpoint(read_checkpoint(Path(path)), name, is_greedy)
 
     @property

@@ -108,13 +108,7 @@ def _normalize(view, net, work):  # type: ignore[no-untyped-def]
 
 @inlined
 def score_actions(view, net, work):  # type: ignore[no-untyped-def]
-    """Write the probabilities of all actions to `work.probabilities`.
-
-    Args:
-        view: the View of one cluster, with its profile.
-        net: the Network.
-        work: the Work.
-    """
+    """Write the probabilities of all actions to `work.probabilities`."""
     _collect_rows(view, net, work)
     _compute_hidden(net, work)
     for action in range(work.probabilities.shape[0]):
@@ -180,30 +174,13 @@ def _slot(action, num_actions):  # type: ignore[no-untyped-def]
 
 @kernel
 def decide(view, net, work, is_greedy):  # type: ignore[no-untyped-def]
-    """Return the slot whose job to place, or VOID.
-
-    Args:
-        view: the View of one cluster, with its profile.
-        net: the Network.
-        work: the Work; the probabilities of all actions are left in it.
-        is_greedy: take the most probable action instead of drawing one.
-    """
+    """Return the slot whose job to place, or VOID."""
     return _slot(_choose_action(view, net, work, is_greedy), work.probabilities.shape[0])
 
 
 @kernel
 def play_many(clusters, views, net, work, is_greedy, first, last):  # type: ignore[no-untyped-def]
-    """Run clusters first..last-1 from start to end.
-
-    Args:
-        clusters: the Clusters, changed.
-        views: the views of all clusters, written.
-        net: the Network.
-        work: the Work.
-        is_greedy: take the most probable action instead of drawing one.
-        first: first cluster.
-        last: one past the last cluster.
-    """
+    """Run clusters first..last-1 from start to end."""
     for row in range(first, last):
         state, sequence = cluster_of(clusters, row)
         view = row_of(views, row)
@@ -222,15 +199,6 @@ def explore_many(clusters, views, net, record, cost, first, last):  # type: igno
     """Run clusters first..last-1 with drawn actions, and record every decision.
 
     The cluster `first` is run 0 of the record. When the record is full, the current run ends.
-
-    Args:
-        clusters: the Clusters, changed.
-        views: the views of all clusters, written.
-        net: the Network.
-        record: one Record for all of these runs, overwritten.
-        cost: column of the recorded cost, see `parcae.rigid.layout.Cost`.
-        first: first cluster.
-        last: one past the last cluster.
     """
     count = 0
     for row in range(first, last):
@@ -254,14 +222,7 @@ def explore_many(clusters, views, net, record, cost, first, last):  # type: igno
 def add_gradient_of_sums(  # type: ignore[no-untyped-def]
     works, hidden_gradient, sums_gradient, count
 ):
-    """Propagate the gradient from hidden units back to the sums that they were computed from.
-
-    Args:
-        works: the Work of each decision.
-        hidden_gradient: float32[count, HIDDEN], gradient of the hidden units before the rectifier.
-        sums_gradient: float32[num_rows, HIDDEN]; the gradient of `Network.sums` is added.
-        count: number of decisions.
-    """
+    """Propagate the gradient from hidden units back to the sums that they were computed from."""
     for row in range(count):
         for k in range(works.count[row, 0]):
             at = works.rows[row, k]

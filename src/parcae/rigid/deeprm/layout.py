@@ -55,15 +55,8 @@ class Actions(StrEnum):
 
 
 class DeepRMSettings(BaseModel):
-    """The shape of the image and the actions; the default is the paper's, with 89,451 parameters.
-
-    Args:
-        capacity: units of each resource.
-        num_slots: as in `PackingConfig`.
-        backlog_size: as in `PackingConfig`.
-        horizon: as in `PackingConfig`.
-        has_pause: adds the released code's last column, the time since the last arrival.
-        actions: which actions may have a probability above 0.
+    """The shape of the image and the actions; the default is the paper's, with 89,451
+    parameters.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,18 +76,7 @@ class DeepRMSettings(BaseModel):
         image: ImageSettings | None = None,
         actions: Actions = Actions.ALL,
     ) -> DeepRMSettings:
-        """Return the settings for a cluster.
-
-        Args:
-            config: how the cluster runs.
-            capacity: units of each resource.
-            image: how images are drawn; they must not be coloured.
-            actions: which actions may have a probability above 0.
-
-        Raises:
-            ConfigError: the cluster runs with exact times, for which there are no images, or images
-                are coloured.
-        """
+        """Return the settings for a cluster."""
         image = image or ImageSettings()
         if image.is_colored:
             raise ConfigError(
@@ -164,16 +146,7 @@ def initial_weights(rng: np.random.Generator, settings: DeepRMSettings) -> Weigh
 
 
 def checked(weights: Weights, settings: DeepRMSettings, path: str = "weights") -> Weights:
-    """Return float32 copies of the network's weights; other names in `weights` are ignored.
-
-    Args:
-        weights: arrays by name.
-        settings: shape of the network.
-        path: where the weights come from, for the error message.
-
-    Raises:
-        FormatError: a weight is missing or has another shape.
-    """
+    """Return float32 copies of the network's weights; other names in `weights` are ignored."""
     require_shapes(weights, shapes(settings), path)
     return {name: np.array(weights[name], np.float32, order="C") for name in shapes(settings)}
 
@@ -227,13 +200,7 @@ def allocate_work(settings: DeepRMSettings, *count: int) -> Work:
 
 
 def allocate_record(settings: DeepRMSettings, num_runs: int, capacity: int) -> Record:
-    """Allocate a record.
-
-    Args:
-        settings: shape of the network.
-        num_runs: number of runs.
-        capacity: decisions of all runs together.
-    """
+    """Allocate a record."""
     return Record(
         allocate_work(settings, capacity),
         np.empty(capacity, np.int64),

@@ -76,24 +76,7 @@ class Optimizer(StrEnum):
 
 
 class DeepRMLearning(BaseModel):
-    """The settings of DeepRM's training. Unknown keys are rejected.
-
-    Args:
-        sequences: which job sequences an iteration learns from.
-        num_sequences: number of sequences in an iteration.
-        num_runs: runs of each sequence.
-        baseline: over which decisions the baseline is the mean.
-        optimizer: the optimizer of the weights.
-        learning_rate: its learning rate.
-        final_rate: the learning rate falls linearly to this share of it.
-        entropy: weight of the policy's entropy, in units of the reward.
-        is_scaled: divide the advantages of a sequence by their standard deviation, so that all
-            sequences have equal weight.
-        actions: which actions can be drawn.
-        has_pause: whether images have the last column of those of the released code.
-        max_decisions: a run is cut off after this many decisions, so that a policy that waits for
-            ever takes little time. Jobs that are unfinished then add no further cost.
-    """
+    """The settings of DeepRM's training. Unknown keys are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -132,13 +115,6 @@ def run_advantages(
 
     Runs that have ended count with a reward to go of 0.
 
-    Args:
-        position: int64[num_decisions], time step of the decision, or its index within its run.
-        reward: float64[num_decisions], reward from the decision to the end of its run. Decisions
-            of a run at the same position have the same reward.
-        run: int64[num_decisions], index of the decision's run.
-        num_runs: number of runs.
-
     Source: DeepRM, Figure 3 and footnote 4.
     Example: two runs have 4 and 2 to go at step 0. At step 1 the second is over, the first has 3 to
     go. The advantages are 1, -1 and 1.5.
@@ -154,18 +130,10 @@ def logit_gradient(
     advantage: FloatArray,
     entropy: float,
 ) -> npt.NDArray[np.float32]:
-    """Gradient of advantage x log p_action + entropy weight x H with respect to the logits.
+    """Gradient of advantage x log p_action + entropy weight x H with respect to the logits. Returns
+    float32[num_decisions, num_actions].
 
     d log p_a / d logit_i = [i = a] - p_i,   d H / d logit_i = -p_i (log p_i + H)
-
-    Args:
-        probabilities: float32[num_decisions, num_actions], p.
-        action: int64[num_decisions], the actions that were drawn.
-        advantage: float64[num_decisions].
-        entropy: weight of the policy's entropy H.
-
-    Returns:
-        float32[num_decisions, num_actions].
     """
     gradient = -advantage[:, None] * probabilities
     gradient[np.arange(len(action)), action] += advantage
@@ -180,16 +148,7 @@ def logit_gradient(
 
 @dataclass
 class Gradient:
-    """Sums over decisions of the gradients of the network's parts, and of two statistics.
-
-    Args:
-        sums: gradient of the first layer's prefix sums (see `weight_gradient`).
-        bias: float64[HIDDEN], gradient of the first layer's bias.
-        actions: float64[HIDDEN, num_actions], gradient of the second layer's weights.
-        actions_bias: float64[num_actions], gradient of the second layer's bias.
-        entropy: sum of the policy's entropy over decisions.
-        decisions: number of decisions.
-    """
+    """Sums over decisions of the gradients of the network's parts, and of two statistics."""
 
     sums: npt.NDArray[np.float32]
     bias: FloatArray
@@ -210,13 +169,7 @@ class Gradient:
         )
 
     def add(self, network: Network, work: Work, of_logits: npt.NDArray[np.float32]) -> None:
-        """Backpropagate the gradient of some decisions' logits through the network, and add it.
-
-        Args:
-            network: the network.
-            work: what the forward pass of these decisions computed.
-            of_logits: float32[num_decisions, num_actions], gradient of the logits.
-        """
+        """Backpropagate the gradient of some decisions' logits through the network, and add it."""
         matrix = network.actions.reshape(HIDDEN, -1)
         of_hidden = (of_logits @ matrix.T) * (work.hidden > 0)  # through the ReLU
         self.actions += work.hidden.T @ of_logits
@@ -333,11 +286,7 @@ class DeepRMLearner(PackingLearner):
         self._steps = int(state["steps"][0])
 
     def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
-        """Run every sequence `num_runs` times, and update the weights once.
-
-        Raises:
-            DivergedError: the gradient is not finite.
-        """
+        """Run every sequence `num_runs` times, and update the weights once."""
         batch = self._batch(seeds)
         network = make_network(self._weights, self.network)
         total = self._learn(batch, network)

@@ -31,16 +31,7 @@ _ALLOWED = {Actions.ALL: 0, Actions.FILLED: 1, Actions.STARTABLE: 2}
 
 
 def make_network(weights: Weights, settings: DeepRMSettings, path: str = "weights") -> Network:
-    """Return the network in the form that the kernels read.
-
-    Args:
-        weights: arrays by name.
-        settings: shape of the network.
-        path: where the weights come from, for the error message.
-
-    Raises:
-        FormatError: a weight is missing or has another shape.
-    """
+    """Return the network in the form that the kernels read."""
     checked_weights = checked(weights, settings, path)
     return Network(
         sums=sums_of(checked_weights["hidden.weight"], settings),
@@ -57,11 +48,7 @@ def make_network(weights: Weights, settings: DeepRMSettings, path: str = "weight
 
 
 def check_fits(settings: DeepRMSettings, states: Packing) -> None:
-    """Check that the network fits the clusters.
-
-    Raises:
-        ConfigError: a cluster has another capacity, horizon, number of slots or backlog.
-    """
+    """Check that the network fits the clusters."""
     horizon = states.free.shape[-2]
     slots = states.slots.shape[-1]
     backlog = states.backlog.shape[-1]
@@ -120,11 +107,7 @@ class DeepRMPolicy(PackingPolicy):
         return play_many
 
     def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
-        """The network, a buffer for one decision, and whether the policy is greedy.
-
-        Raises:
-            ConfigError: the network does not fit the clusters.
-        """
+        """The network, a buffer for one decision, and whether the policy is greedy."""
         check_fits(self.settings, states)
         _check_shown(self.settings, views)
         return self.network, allocate_work(self.settings), self.is_greedy
@@ -133,19 +116,12 @@ class DeepRMPolicy(PackingPolicy):
         """Return the slot whose job to place now, or VOID, for the view of one cluster.
 
         The view must have its profile.
-
-        Raises:
-            ConfigError: the view has another shape, or no profile.
         """
         _check_shown(self.settings, view)
         return int(decide(view, self.network, allocate_work(self.settings), self.is_greedy))
 
     def probabilities(self, view: View) -> npt.NDArray[np.float32]:
-        """Return the probabilities of the actions, float32[num_slots + 1]; the last is VOID.
-
-        Raises:
-            ConfigError: the view has another shape, or no profile.
-        """
+        """Return the probabilities of the actions, float32[num_slots + 1]; the last is VOID."""
         _check_shown(self.settings, view)
         work = allocate_work(self.settings)
         decide(view, self.network, work, self.is_greedy)
@@ -157,15 +133,6 @@ def deeprm_policy(
     checkpoint: Checkpoint, path: str, name: str = KIND, is_greedy: bool = False
 ) -> DeepRMPolicy:
     """Return the policy of a checkpoint.
-
-    Args:
-        checkpoint: the checkpoint.
-        path: its path, for error messages.
-        name: name of the policy in reports.
-        is_greedy: take the most probable action instead of drawing one.
-
-    Raises:
-        FormatError: the checkpoint is of another kind, or its settings or weights are not valid.
 
     Example: `deeprm_policy(read_checkpoint(path), str(path))`
     """

@@ -173,15 +173,7 @@ def _log_card(
     sequences: Sequence[RigidJobs],
     piece_jobs: int | None,
 ) -> dict[str, Any]:
-    """What is needed to repeat a comparison on a log.
-
-    Args:
-        log: the whole log.
-        part: name of the part that is compared.
-        jobs: the jobs of this part.
-        sequences: its pieces.
-        piece_jobs: number of jobs of a piece; None if the part runs as one.
-    """
+    """What is needed to repeat a comparison on a log."""
     used = sum(map(len, sequences))
     return {
         "log": log.name,
@@ -209,9 +201,6 @@ def part_of(log: RigidJobs, part: str) -> RigidJobs:
     """The second or the first half of a log (by number of jobs), or all of it.
 
     Time begins with the part's first job.
-
-    Raises:
-        ConfigError: `part` is not in PARTS.
     """
     half = len(log) // 2
     bounds = {"second": (half, len(log)), "first": (0, half), "all": (0, len(log))}

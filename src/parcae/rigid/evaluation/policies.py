@@ -50,16 +50,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class ResolvedPacking:
-    """Policies by name, after tuning.
-
-    Args:
-        policies: by name, in the caller's order.
-        tuned: by name, the result of tuning in words.
-        curves: by learned policy, [iteration, seconds, cost on the selection runs] for each
-            measurement of its training.
-        edges: by name, a warning of a tuned value at the edge of those that were tried.
-        sources: by learned or tuned policy, where it learned, as `PackingSource.card` describes it.
-    """
+    """Policies by name, after tuning."""
 
     policies: Mapping[str, PackingPolicy]
     tuned: Mapping[str, str]
@@ -79,19 +70,7 @@ def resolve_packing(
     progress: Callable[[str], None] | None = None,
     setting: PackingSetting | None = None,
 ) -> ResolvedPacking:
-    """Make the policies with the given names; `tetris` and `withhold` are tuned here.
-
-    Args:
-        names: names of the catalogue or paths of checkpoints; repetitions are ignored.
-        tuning: how to tune; None if there are no sequences for tuning.
-        progress: called with a text about the current step.
-        setting: the setting for which the nearest variant of a learned policy is chosen.
-
-    Raises:
-        PolicyError: a policy is unknown, or needs tuning and `tuning` is None.
-        FormatError: a checkpoint is damaged or of another kind.
-        FileNotFoundError: a checkpoint does not exist.
-    """
+    """Make the policies with the given names; `tetris` and `withhold` are tuned here."""
     made: dict[str, PackingPolicy] = {}
     tuned: dict[str, str] = {}
     edges: dict[str, str] = {}
@@ -138,13 +117,7 @@ def _card(name: str, setting: PackingSetting | None) -> Mapping[str, Any]:
 
 
 def tune(name: str, tuning: Tuning, **search: Any) -> Tuned:
-    """Tune a policy of TUNED.
-
-    Args:
-        name: the policy. Tetris has a single knob, so a sweep of its values replaces the search.
-        tuning: how to tune.
-        search: further arguments of `tune_withholding`.
-    """
+    """Tune a policy of TUNED."""
     if name == "tetris":
         return tune_knob(tuning.source, tuning.cost)
     return tune_withholding(tuning.source, tuning.cost, tuning.budget_s, **search)

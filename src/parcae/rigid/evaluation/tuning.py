@@ -142,12 +142,6 @@ def tune_knob(
 ) -> Tuned:
     """Tetris* with the knob that is best on the tuning sequences; of equal ones, the smallest.
 
-    Args:
-        source: source of the tuning sequences.
-        cost: the cost to minimise.
-        name: name of the tuned policy.
-        num_threads: number of threads that simulate; None for the default.
-
     Source: DeepRM, section 4.1, which does not state its knob.
     """
     arena = _Arena(source, cost, num_threads)
@@ -192,25 +186,13 @@ def tune_withholding(
     name: str = "withhold",
     progress: Callable[[Tuned, float, int], None] | None = None,
 ) -> Tuned:
-    """Search the parameters of the withholding rule by CMA-ES.
+    """Search the parameters of the withholding rule by CMA-ES. Returns the rule with the least cost
+    on the selection sequences.
 
     Every generation is measured on new tuning sequences, the same for all its candidates. The
     selection sequences decide which mean of the search is kept. Without `start` there are two
     searches from different points; each ends after `max_generations` or half of the budget. If the
     number of generations ends the search, the same seed gives the same rule.
-
-    Args:
-        source: source of the tuning sequences.
-        cost: the cost to minimise.
-        budget_s: largest duration of the search, in seconds.
-        max_generations: largest number of generations of each search.
-        start: parameters to continue from, with a smaller initial step size.
-        seed: seed of the search.
-        name: name of the tuned policy.
-        progress: called with the best rule so far, the seconds and the number of generations.
-
-    Returns:
-        The rule with the least cost on the selection sequences.
     """
     problem = _WithholdingProblem(_Arena(source, cost), seed, name)
     starts = [np.asarray(start, np.float64)] if start is not None else problem.starts()
@@ -241,13 +223,7 @@ def tune_withholding(
 
 
 class _WithholdingProblem:
-    """The cost of the withholding rule, by its parameters.
-
-    Args:
-        arena: where candidates are measured.
-        seed: seed of the search.
-        name: name of the tuned policy.
-    """
+    """The cost of the withholding rule, by its parameters."""
 
     def __init__(self, arena: _Arena, seed: int, name: str) -> None:
         self._arena = arena

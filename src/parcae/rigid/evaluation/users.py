@@ -25,14 +25,7 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True)
 class UserResult:
-    """The jobs of one user under every policy.
-
-    Args:
-        user: the user's number in the log.
-        jobs: number of the user's jobs.
-        means: mean of the main measure over the user's jobs, by policy.
-        ratios: the mean / that under the first policy, by policy, paired by run or by block.
-    """
+    """The jobs of one user under every policy."""
 
     user: int
     jobs: int

@@ -56,19 +56,7 @@ _BY_BLOCK = (
 
 @dataclass(frozen=True)
 class PackingResult:
-    """The results of one policy over all runs.
-
-    Args:
-        name: the policy's name as the caller gave it.
-        runs: one summary per run.
-        estimates: by measure ("slowdown", "bounded_slowdown", "completion", "waiting"), the mean
-            over the jobs that started.
-        ratios: by measure, the mean / that of the first policy, paired.
-        values: float64[jobs of all runs], the main measure; NaN for jobs that never started.
-        groups: int64[jobs of all runs], the size group of each job.
-        correlation: correlation between the means of neighbouring blocks; NaN for independent runs.
-        makespan_ratio: mean over runs with jobs of makespan / the first policy's.
-    """
+    """The results of one policy over all runs."""
 
     name: str
     runs: tuple[PackingSummary, ...]
@@ -163,19 +151,7 @@ def _plain_list(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class PackingComparison(PairedComparison[PackingResult]):
-    """The result of comparing packing policies.
-
-    Args:
-        policies: results per policy, in the order in which the caller named them.
-        settings: everything that is needed to repeat the comparison.
-        measure_key: the main measure: "slowdown", or "bounded_slowdown" for logs.
-        sizes: the size groups that `PackingResult.groups` refers to.
-        outcomes: the first run of every policy, for the charts.
-        curves: by learned policy, [iteration, seconds, cost on the selection runs] for each
-            measurement of its training.
-        doubts: what makes conclusions from this comparison wrong, in sentences.
-        users: int64[jobs of all runs], the user of each job; empty if the source names none.
-    """
+    """The result of comparing packing policies."""
 
     measure_key: str
     sizes: SizeGroups
@@ -269,16 +245,7 @@ class PackingComparison(PairedComparison[PackingResult]):
 
 @dataclass(frozen=True)
 class PackingWorld:
-    """A cluster that packs rigid jobs, and the job sequences on which policies are compared.
-
-    Args:
-        sequences: the job sequences; the number of a run is its position here.
-        config: the cluster.
-        setting: the setting for which the nearest variant of a learned policy is chosen.
-        tuning: how policies are tuned.
-        card: what is needed to repeat the comparison, besides the policies.
-        load: work that arrives / work that the cluster can do, of its busiest resource.
-    """
+    """A cluster that packs rigid jobs, and the job sequences on which policies are compared."""
 
     sequences: Sequence[RigidJobs]
     config: PackingConfig
@@ -308,11 +275,7 @@ class PackingWorld:
         rows: Sequence[tuple[Outcome, ...]],
         method: Method = "t",
     ) -> PackingComparison:
-        """The comparison of the policies on these runs.
-
-        Raises:
-            ConfigError: `method` is not "t": means over jobs have no other intervals.
-        """
+        """The comparison of the policies on these runs."""
         if method != "t":
             raise ConfigError(f"packing policies are compared with intervals 't', not {method!r}")
         is_log = self.config.mode is TimeMode.EXACT
@@ -372,14 +335,7 @@ def run_policy(
     config: PackingConfig,
     num_threads: int | None = None,
 ) -> list[Outcome]:
-    """Run every sequence under a policy.
-
-    Args:
-        policy: the policy.
-        sequences: the job sequences.
-        config: the cluster.
-        num_threads: number of threads that simulate; None for the default.
-    """
+    """Run every sequence under a policy."""
     batch = PackingBatch(sequences, config, wants_profile=policy.wants_profile)
     batch.run(policy.play_many, num_threads)
     return batch.outcomes()
@@ -398,16 +354,7 @@ def _result(
     sizes: SizeGroups,
     num_visible: int | None,
 ) -> PackingResult:
-    """The results of one policy.
-
-    Args:
-        name: the policy's name.
-        outcomes: its runs.
-        first: the runs of the first policy.
-        measure: the main measure.
-        sizes: the size groups.
-        num_visible: number of job slots; None: all waiting jobs are visible.
-    """
+    """The results of one policy."""
     samples = _measured(outcomes)
     of_first = _measured(first)
     makespans = np.array(

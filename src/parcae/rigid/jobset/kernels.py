@@ -121,11 +121,7 @@ def initial_weights(rng: np.random.Generator, prior: tuple[float, float] = PRIOR
 
 
 def flatten(weights: Weights, path: str = "weights") -> npt.NDArray[np.float32]:
-    """Return the weights as one float32 array, in the order of SHAPES.
-
-    Raises:
-        FormatError: a weight is missing or has another shape.
-    """
+    """Return the weights as one float32 array, in the order of SHAPES."""
     return flat(weights, SHAPES, path)
 
 
@@ -329,17 +325,9 @@ def _encode_job(  # type: ignore[no-untyped-def]
 
 @kernel
 def encode(view, net, work):  # type: ignore[no-untyped-def]
-    """Write the features of a view to the workspace.
+    """Write the features of a view to the workspace. Returns how many jobs the network sees.
 
     The job at position 0 has the best score of those that can start.
-
-    Args:
-        view: the View of one cluster, with its profile.
-        net: the Network.
-        work: the Workspace; `row`, `score`, `features` and `shared` are written.
-
-    Returns:
-        How many jobs the network sees.
     """
     count = _select_rows(view, net, work)
     typical = view.head.log_estimate[0] / max(1, view.head.num_arrived[0])
@@ -367,12 +355,8 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
 
 @kernel
 def score(net, work, count):  # type: ignore[no-untyped-def]
-    """Write the logits of the jobs and of holding to `work.logits`; -inf marks impossible choices.
-
-    Args:
-        net: the Network.
-        work: the Workspace; its features must be up to date (see `encode`).
-        count: how many jobs the network sees.
+    """Write the logits of the jobs and of holding to `work.logits`; -inf marks impossible
+    choices.
     """
     embed_jobs(net.weights, _NET, _SLOPE, work, count)
     for position in range(count):
@@ -398,13 +382,7 @@ def _num_startable(view):  # type: ignore[no-untyped-def]
 
 @kernel
 def decide(view, net, work):  # type: ignore[no-untyped-def]
-    """Return the slot of the most probable decision, or VOID.
-
-    Args:
-        view: the View of one cluster, with its profile.
-        net: the Network.
-        work: the Workspace.
-    """
+    """Return the slot of the most probable decision, or VOID."""
     if _num_startable(view) == 0:
         return VOID
     count = encode(view, net, work)
@@ -415,16 +393,7 @@ def decide(view, net, work):  # type: ignore[no-untyped-def]
 
 @kernel
 def play_many(clusters, views, net, work, first, last):  # type: ignore[no-untyped-def]
-    """Run clusters first..last-1 from start to end, taking the most probable decision each time.
-
-    Args:
-        clusters: the Clusters, changed.
-        views: the views of all clusters, written.
-        net: the Network.
-        work: one Workspace, because the clusters run one after another.
-        first: first cluster.
-        last: one past the last cluster.
-    """
+    """Run clusters first..last-1 from start to end, taking the most probable decision each time."""
     for row in range(first, last):
         state, sequence = cluster_of(clusters, row)
         view = row_of(views, row)
@@ -486,16 +455,6 @@ def explore_many(  # type: ignore[no-untyped-def]
     """Run clusters first..last-1 from start to end with drawn decisions, and record them.
 
     Decisions after a record is full are not recorded, but count in the run's cost.
-
-    Args:
-        clusters: the Clusters, changed.
-        views: the views of all clusters, written.
-        net: the Network.
-        works: a Workspace for every cluster.
-        records: a Record for every cluster; those of first..last-1 are overwritten.
-        cost: column of the recorded cost, see `parcae.rigid.layout.Cost`.
-        first: first cluster.
-        last: one past the last cluster.
     """
     for row in range(first, last):
         state, sequence = cluster_of(clusters, row)

@@ -43,25 +43,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 class SetConfig(BaseModel):
-    """The settings of the set network's training. Unknown keys are rejected.
-
-    Args:
-        num_groups: groups of runs in an iteration.
-        group_size: runs of a group; they have the same job sequence.
-        capacity: maximum number of decisions that one run records.
-        row_capacity: maximum number of waiting jobs in these decisions together.
-        learning_rate: of Adam.
-        final_share: the learning rate falls linearly to this share of it.
-        epochs: passes over the data in an update.
-        minibatch: decisions in a minibatch.
-        clip: clipping range of the probability ratio.
-        max_norm: maximum norm of the gradient.
-        entropy: weight of the entropy bonus; it falls like the learning rate.
-        horizon: time constant of the discount of later cost, in time units of the source; None for
-            no discount.
-        prior: initial logits of the rule's choices of start and hold.
-        advantage_clip: advantages are clipped at this many standard deviations.
-    """
+    """The settings of the set network's training. Unknown keys are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -90,13 +72,6 @@ RECIPES = {
 
 class SetLearner(PackingLearner):
     """The learner of the set network.
-
-    Args:
-        source: where job sequences are drawn.
-        cost: the objective to minimise.
-        recipe: "steps" or "log"; None for the one that fits the source.
-        settings: changes of the recipe's settings, each "key=value", see `SetConfig`.
-        seed: seed of the training.
 
     Raises:
         ConfigError: the recipe or a setting is unknown.

@@ -17,11 +17,7 @@ from parcae.rigid.jobset.kernels import (
 
 
 class JobSetNetwork(DeepSetNetwork):
-    """The set network with a critic; `layout` describes the architecture.
-
-    Args:
-        weights: the weights of actor and critic, by name.
-    """
+    """The set network with a critic; `layout` describes the architecture."""
 
     HIDDEN = HIDDEN
     SLOPE = SLOPE

@@ -49,13 +49,7 @@ def allocate_workspace(count: int) -> Workspace:
 
 
 def allocate_record(count: int, capacity: int, row_capacity: int) -> Record:
-    """Allocate a record for each of many clusters (the leading axis).
-
-    Args:
-        count: length of the leading axis.
-        capacity: decisions that a record can hold.
-        row_capacity: jobs that all decisions of a record list together.
-    """
+    """Allocate a record for each of many clusters (the leading axis)."""
 
     def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
         return np.zeros((count, *shape), dtype)
@@ -77,10 +71,6 @@ class JobSetPolicy(PackingPolicy):
     """The set network with its weights.
 
     It takes the most probable decision, and never lets time pass for ever.
-
-    Args:
-        name: name of the policy in reports.
-        weights: arrays by the names of the layout, and "rule", the withholding rule's parameters.
 
     Raises:
         FormatError: a weight is missing or has another shape.
@@ -109,10 +99,6 @@ class JobSetPolicy(PackingPolicy):
         return self.network, row_of(allocate_workspace(1), 0)
 
     def decide(self, view: View) -> int:
-        """Return the slot whose job to place now, or VOID, for the view of one cluster.
-
-        Raises:
-            ConfigError: the view has no profile.
-        """
+        """Return the slot whose job to place now, or VOID, for the view of one cluster."""
         self.check_view(view)
         return int(decide(view, self.network, self._work))

@@ -10,13 +10,7 @@ from parcae.rigid.layout import NO_JOB, NOT_YET
 
 @kernel
 def begin_many(clusters, first, last):  # type: ignore[no-untyped-def]
-    """Reset clusters first..last-1 to the start of their sequences.
-
-    Args:
-        clusters: the Clusters, changed.
-        first: first cluster.
-        last: one past the last cluster.
-    """
+    """Reset clusters first..last-1 to the start of their sequences."""
     for row in range(first, last):
         state, sequence = cluster_of(clusters, row)
         begin(state, sequence)
@@ -24,14 +18,7 @@ def begin_many(clusters, first, last):  # type: ignore[no-untyped-def]
 
 @kernel
 def show_many(clusters, views, first, last):  # type: ignore[no-untyped-def]
-    """Fill the views of clusters first..last-1.
-
-    Args:
-        clusters: the Clusters.
-        views: the views of all clusters, written.
-        first: first cluster.
-        last: one past the last cluster.
-    """
+    """Fill the views of clusters first..last-1."""
     for row in range(first, last):
         state, sequence = cluster_of(clusters, row)
         show(state, sequence, row_of(views, row))
@@ -39,15 +26,7 @@ def show_many(clusters, views, first, last):  # type: ignore[no-untyped-def]
 
 @kernel
 def step_many(clusters, slots, is_placed, first, last):  # type: ignore[no-untyped-def]
-    """Take one decision in each of clusters first..last-1 that is not over.
-
-    Args:
-        clusters: the Clusters, changed.
-        slots: int64[num_clusters], the decisions: a slot, or VOID to let time pass.
-        is_placed: int64[num_clusters], written: 1 where a job was placed.
-        first: first cluster.
-        last: one past the last cluster.
-    """
+    """Take one decision in each of clusters first..last-1 that is not over."""
     for row in range(first, last):
         state, sequence = cluster_of(clusters, row)
         if state.clock.is_over[0] == 0:
@@ -59,12 +38,6 @@ def mask_many(clusters, masks, first, last):  # type: ignore[no-untyped-def]
     """Write which decisions do something in clusters first..last-1.
 
     These are the slots whose job fits somewhere in the horizon, and always VOID, the last column.
-
-    Args:
-        clusters: the Clusters.
-        masks: int8[num_clusters, num_slots + 1], written.
-        first: first cluster.
-        last: one past the last cluster.
     """
     for row in range(first, last):
         state, sequence = cluster_of(clusters, row)

@@ -117,15 +117,8 @@ def _enqueue(state, sequence, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def first_fit(state, sequence, job):  # type: ignore[no-untyped-def]
-    """Find the first step at which a job fits until its end within the horizon.
-
-    Args:
-        state: the cluster's state.
-        sequence: the cluster's job sequence.
-        job: row of the job.
-
-    Returns:
-        Steps from now, or NOT_YET if the job fits nowhere. With exact times only 0 is possible.
+    """Find the first step at which a job fits until its end within the horizon. Returns steps from
+    now, or NOT_YET if the job fits nowhere. With exact times only 0 is possible.
     """
     horizon = state.free.shape[0]
     length = sequence.specs.estimate[job]
@@ -153,15 +146,8 @@ def first_fit(state, sequence, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def place(state, sequence, slot):  # type: ignore[no-untyped-def]
-    """Book a slot's job at the first step at which it fits until its end.
-
-    Args:
-        state: the cluster's state, changed.
-        sequence: the cluster's job sequence.
-        slot: the slot.
-
-    Returns:
-        Whether the job was booked; False if the slot is empty or the job fits nowhere.
+    """Book a slot's job at the first step at which it fits until its end. Returns whether the job
+    was booked; False if the slot is empty or the job fits nowhere.
     """
     if slot < 0 or slot >= state.slots.shape[0] or state.slots[slot] == NO_JOB:
         return False
@@ -341,15 +327,8 @@ def _mark_end(state, sequence):  # type: ignore[no-untyped-def]
 
 @inlined
 def take(state, sequence, slot):  # type: ignore[no-untyped-def]
-    """Take one decision: place a slot's job, or let time pass if it cannot be placed.
-
-    Args:
-        state: the cluster's state, changed.
-        sequence: the cluster's job sequence.
-        slot: the slot, or VOID to let time pass.
-
-    Returns:
-        Whether a job was placed.
+    """Take one decision: place a slot's job, or let time pass if it cannot be placed. Returns
+    whether a job was placed.
     """
     clock = state.clock
     clock.num_decisions[0] += 1

@@ -20,17 +20,7 @@ _COLOR_STEP = 17
 def draw_images(  # type: ignore[no-untyped-def]
     clusters, images, is_colored, has_pause, first, last
 ):
-    """Draw the images of clusters first..last-1; see `parcae.rigid.world`.
-
-    Args:
-        clusters: the Clusters.
-        images: array[num_clusters, horizon, width], written: float32, or whole numbers for
-            images of zeros and ones. Columns beyond the image become 0.
-        is_colored: whether each booked job has its own colour.
-        has_pause: whether the last column shows the time since the last arrival.
-        first: first cluster.
-        last: one past the last cluster.
-    """
+    """Draw the images of clusters first..last-1; see `parcae.rigid.world`."""
     for row in range(first, last):
         state, sequence = cluster_of(clusters, row)
         _draw(state, sequence, images[row], is_colored, has_pause)
@@ -38,7 +28,6 @@ def draw_images(  # type: ignore[no-untyped-def]
 
 @inlined
 def _draw(state, sequence, image, is_colored, has_pause):  # type: ignore[no-untyped-def]
-    """Draw one cluster's image."""
     for row in range(image.shape[0]):
         for column in range(image.shape[1]):
             image[row, column] = 0.0
@@ -114,13 +103,7 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 @inlined
 def show(state, sequence, view):  # type: ignore[no-untyped-def]
-    """Fill a view with everything that a policy may know now.
-
-    Args:
-        state: the cluster's state.
-        sequence: the cluster's job sequence.
-        view: the View, written; the profile only if `head.wants_profile` is 1.
-    """
+    """Fill a view with everything that a policy may know now."""
     clock = state.clock
     head = view.head
     head.now[0] = clock.now[0]
@@ -150,7 +133,6 @@ def show(state, sequence, view):  # type: ignore[no-untyped-def]
 
 @inlined
 def _show_job(state, sequence, view, slot, row):  # type: ignore[no-untyped-def]
-    """Write the job of a slot to one row of the view."""
     job = state.slots[slot]
     visible = view.jobs
     visible.slot[row] = slot

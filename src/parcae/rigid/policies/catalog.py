@@ -73,7 +73,6 @@ def _conservative(text: str, argument: str, setting: PackingSetting) -> PackingP
 
 
 def _tetris(text: str, knob: str, setting: PackingSetting) -> PackingPolicy:
-    """Create Tetris with a knob that the text gives."""
     try:
         value = float(knob)
     except ValueError:
@@ -143,16 +142,6 @@ _OF_IMAGES = ("deeprm", "a2c")
 def make_packing_policy(text: str, setting: PackingSetting | None = None) -> PackingPolicy:
     """Return the policy that `text` names.
 
-    Args:
-        text: NAME, NAME:ARGUMENT, tetris-kKNOB (or tetris_kKNOB), or the path of a checkpoint.
-        setting: by which the nearest of the shipped variants is chosen.
-
-    Raises:
-        PolicyError: there is no such policy (the message suggests one), its argument is wrong, or
-            it must be tuned first.
-        FormatError: the checkpoint is damaged or of another kind.
-        FileNotFoundError: there is no such checkpoint.
-
     Example: `make_packing_policy("tetris-k0.005")`
     """
     setting = setting or PackingSetting()
@@ -203,9 +192,6 @@ def packing_checkpoint(text: str, setting: PackingSetting | None = None) -> Path
     """Return the checkpoint that a text names, or None for a heuristic.
 
     A name without a variant means the shipped variant that is nearest to the setting.
-
-    Raises:
-        PolicyError: there is no such variant, or none for the setting.
     """
     if text.endswith(SUFFIX):
         return Path(text)
@@ -251,16 +237,7 @@ def _nearest(name: str, setting: PackingSetting) -> str:
 
 
 def policy_of_checkpoint(checkpoint: Checkpoint, path: str, name: str) -> PackingPolicy:
-    """Return the policy of a checkpoint of any packing kind.
-
-    Args:
-        checkpoint: the checkpoint.
-        path: its path, for error messages.
-        name: name of the policy in reports.
-
-    Raises:
-        FormatError: the checkpoint is of another kind or version, or its weights do not fit.
-    """
+    """Return the policy of a checkpoint of any packing kind."""
     if checkpoint.kind == RULE_KIND:
         return _tuned_rule(checkpoint, path, name)
     if checkpoint.kind == "set":
@@ -290,7 +267,6 @@ def rule_checkpoint(policy: HandMadePolicy, card: dict[str, object]) -> Checkpoi
 
 
 def _tuned_rule(checkpoint: Checkpoint, path: str, name: str) -> PackingPolicy:
-    """Return the tuned heuristic of a checkpoint."""
     checkpoint.require(RULE_KIND, RULE_VERSION, path)
     kinds = {
         "tetris": (PackingKind.TETRIS, 1),

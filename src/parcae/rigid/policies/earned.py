@@ -23,9 +23,6 @@ class EarnedPolicy(PackingPolicy):
     bounded slowdowns and the cluster does nearly as much work as under EASY. Only for clusters with
     exact times.
 
-    Args:
-        inner: the policy: the withholding rule or the set network.
-
     Example: `EarnedPolicy(JobSetPolicy("set", weights))`
     """
 
@@ -45,11 +42,7 @@ class EarnedPolicy(PackingPolicy):
         return *self.inner.arguments_for(states, views), allocate_virtual(states, views)
 
     def play_many(self, clusters: Clusters, views: View, first: int, last: int) -> None:
-        """Run clusters from start to end; see `PackingPolicy.play_many`.
-
-        Raises:
-            ConfigError: the clusters run in steps, or what `PackingPolicy.play_many` raises.
-        """
+        """Run clusters from start to end; see `PackingPolicy.play_many`."""
         # The virtual runs have no room for what steps need.
         if not clusters.sequences.rules["is_exact"].all():
             raise ConfigError(
@@ -60,12 +53,7 @@ class EarnedPolicy(PackingPolicy):
 
 
 def allocate_virtual(states: Packing, views: View) -> Virtual:
-    """Allocate virtual runs for clusters that are played one after another.
-
-    Args:
-        states: the states of the clusters.
-        views: their views, with profiles.
-    """
+    """Allocate virtual runs for clusters that are played one after another."""
     num_jobs = states.jobs.shape[1]
     num_slots = states.slots.shape[1]
     num_resources = states.capacity.shape[1]

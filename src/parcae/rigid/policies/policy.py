@@ -37,33 +37,17 @@ class PackingPolicy(ABC):
 
     @abstractmethod
     def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
-        """Return the kernel's further arguments, with buffers for clusters played in turn.
-
-        Raises:
-            ConfigError: the policy was made for other clusters.
-        """
+        """Return the kernel's further arguments, with buffers for clusters played in turn."""
 
     def play_many(self, clusters: Clusters, views: View, first: int, last: int) -> None:
-        """Run clusters first..last-1 from start to end; see `PackingBatch.run`.
-
-        Args:
-            clusters: the clusters and their sequences; the states are changed.
-            views: the views of all clusters, written.
-            first: first cluster.
-            last: one past the last cluster.
-
-        Raises:
-            ConfigError: the policy was made for other clusters, or needs views with a profile.
-        """
+        """Run clusters first..last-1 from start to end; see `PackingBatch.run`."""
         self.check_view(views)
         arguments = self.arguments_for(clusters.states, views)
         self.kernel(clusters, views, *arguments, first, last)
 
     def check_view(self, views: View) -> None:
-        """Check that views, of one cluster or of many, have their profile if the policy needs it.
-
-        Raises:
-            ConfigError: they have none.
+        """Check that views, of one cluster or of many, have their profile if the policy needs
+        it.
         """
         # The kernels would read profiles that were never written, and write beyond their buffers.
         if self.wants_profile and not views.head["wants_profile"].all():
@@ -113,11 +97,7 @@ class HandMadePolicy(PackingPolicy):
         return self._plan(views), int(self.kind), self.params
 
     def decide(self, view: View) -> int:
-        """Return the slot whose job to place now, or VOID; `view` is of one cluster.
-
-        Raises:
-            ConfigError: the policy needs a view with a profile.
-        """
+        """Return the slot whose job to place now, or VOID; `view` is of one cluster."""
         self.check_view(view)
         plan = self._plan(View(*(table[None] for table in view)))
         return int(decide(view, plan, int(self.kind), self.params))

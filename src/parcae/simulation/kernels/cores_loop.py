@@ -110,13 +110,11 @@ def _free_core(state, future):  # type: ignore[no-untyped-def]
 
 @inlined
 def _continue_core(state, future, tables):  # type: ignore[no-untyped-def]
-    """End the next task and start another on its core: event and offer round in one step.
+    """End the next task and start another on its core: event and offer round in one step. Returns
+    false if the end of the new task is too far away for an event key.
 
     This is the fast path for the most frequent event: a task ends while no other core is free. It
     has the same effect as `_free_core` and `dispatch`, without idle pools and commands.
-
-    Returns:
-        False if the end of the new task is too far away for an event key.
     """
     executor = next_executor(future)
     ended = finish_task(state, executor)
@@ -174,10 +172,8 @@ def _arrive(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
 
 @kernel
 def _fire_other(state, future, tables, has_faults, is_elastic):  # type: ignore[no-untyped-def]
-    """Fire an arrival, a fault, an elastic event or a wake-up.
-
-    Returns:
-        False if the episode ends first.
+    """Fire an arrival, a fault, an elastic event or a wake-up. Returns false if the episode ends
+    first.
     """
     events = future.events
     now = state.now
@@ -204,10 +200,8 @@ def _fire_other(state, future, tables, has_faults, is_elastic):  # type: ignore[
 
 @kernel
 def _carry_out_starts(state, future, tables):  # type: ignore[no-untyped-def]
-    """Push the ends of the tasks that the last offer round started.
-
-    Returns:
-        False if one of them is too far away for an event key.
+    """Push the ends of the tasks that the last offer round started. Returns false if one of them is
+    too far away for an event key.
     """
     in_range = True
     commands = state.commands
@@ -332,16 +326,7 @@ def _advance_elastic_with_faults(state, future, tables):  # type: ignore[no-unty
 
 @deferred(INTEGER)
 def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
-    """Fire events until a plan is due or the run is over.
-
-    Args:
-        state: the cluster; its transitions are applied.
-        future: pending events; fired ones are removed, new ones are pushed.
-        tables: the workload; read only.
-
-    Returns:
-        a `Status`.
-    """
+    """Fire events until a plan is due or the run is over. Returns a `Status`."""
     has_faults = future.faults.shape[0] > 0
     if future.elastic.shape[0] > 0:
         if has_faults:
@@ -362,16 +347,7 @@ def _keep_pools(state, tables):  # type: ignore[no-untyped-def]
 
 @deferred(INTEGER)
 def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
-    """Empty the cluster and run until the first plan is due.
-
-    Args:
-        state: the cluster; reset, then changed by events.
-        future: reset, then filled with events.
-        tables: the workload; read only.
-
-    Returns:
-        a `Status`.
-    """
+    """Empty the cluster and run until the first plan is due. Returns a `Status`."""
     begin(state, future)
     _keep_pools(state, tables)
     future.events.first_followup[0] = 0
@@ -387,14 +363,7 @@ def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
 @deferred(INTEGER)
 def resume_cores(state, future, tables):  # type: ignore[no-untyped-def]
     """Continue a run that stopped, after the caller moved `end_ms`; see `event_loop.resume`.
-
-    Args:
-        state: the cluster; changed by events.
-        future: pending events; its `end_ms` is later than at the stop.
-        tables: the workload; read only.
-
-    Returns:
-        a `Status`.
+    Returns a `Status`.
     """
     _find_next_other(state, future)
     if state.now.num_source[0] > 0:
@@ -405,15 +374,8 @@ def resume_cores(state, future, tables):  # type: ignore[no-untyped-def]
 
 @deferred(INTEGER)
 def follow_orders(state, future, tables):  # type: ignore[no-untyped-def]
-    """Put the orders in the state's tables into force and run until the next plan is due.
-
-    Args:
-        state: the cluster; its `job_orders`, `stage_orders` and `pools` hold the new orders.
-        future: pending events; read and written.
-        tables: the workload; read only.
-
-    Returns:
-        a `Status`; BAD_ORDERS if the orders are invalid.
+    """Put the orders in the state's tables into force and run until the next plan is due. Returns a
+    `Status`; BAD_ORDERS if the orders are invalid.
     """
     state.now.num_decisions[0] += 1
     if not accept_orders(state):
@@ -425,18 +387,9 @@ def follow_orders(state, future, tables):  # type: ignore[no-untyped-def]
 @deferred(INTEGER)
 def step_cores(state, future, tables, stage, limit):  # type: ignore[no-untyped-def]
     """Apply one decision of a planning round (for policies that decide instead of planning).
+    Returns a `Status`; NEEDS_DECISION also means that the planning round goes on.
 
     The decision that assigns the last core puts the plan into force and runs until the next plan.
-
-    Args:
-        state: the cluster; read and written.
-        future: pending events; read and written.
-        tables: the workload; read only.
-        stage: row of the chosen stage, or NO_STAGE to leave the remaining cores idle.
-        limit: most cores that the stage may use.
-
-    Returns:
-        a `Status`; NEEDS_DECISION also means that the planning round goes on.
     """
     num_left = plan_stage(state, stage, limit)
     if num_left < 0:

@@ -95,7 +95,6 @@ def note_backlog(state, future):  # type: ignore[no-untyped-def]
 
 @inlined
 def _check_after(time_ms):  # type: ignore[no-untyped-def]
-    """The time of the first check after `time_ms`."""
     return (time_ms // CHECK_MS + 1) * CHECK_MS
 
 

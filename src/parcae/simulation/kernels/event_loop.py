@@ -35,14 +35,7 @@ _TIME_OVERFLOW = int(Status.TIME_OVERFLOW)
 @deferred(INTEGER)
 def start(state, future, tables):  # type: ignore[no-untyped-def]
     """Reset the cluster, add the jobs that arrive at time 0 and run until the first decision.
-
-    Args:
-        state: the cluster; reset, then changed by events.
-        future: reset, then filled with events.
-        tables: the workload; read only.
-
-    Returns:
-        a `Status`.
+    Returns a `Status`.
     """
     if state.now.world[0] == _CORES:
         return start_cores(state, future, tables)
@@ -60,17 +53,9 @@ def start(state, future, tables):  # type: ignore[no-untyped-def]
 
 @deferred(INTEGER)
 def resume(state, future, tables):  # type: ignore[no-untyped-def]
-    """Continue a run that stopped, after the caller moved `end_ms`.
+    """Continue a run that stopped, after the caller moved `end_ms`. Returns a `Status`.
 
     It stopped at the end of its episode, or before a decision, which is still due then.
-
-    Args:
-        state: the cluster; changed by events.
-        future: pending events; its `end_ms` is later than at the stop.
-        tables: the workload; read only.
-
-    Returns:
-        a `Status`.
     """
     if state.now.world[0] == _CORES:
         return resume_cores(state, future, tables)
@@ -117,9 +102,7 @@ def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
 @inlined
 def _fire_executor(state, future, tables, executor):  # type: ignore[no-untyped-def]
     """Fire an executor's event: its task finished, or it arrived at the job that it moved to.
-
-    Returns:
-        False if a new event is too far away for an event key.
+    Returns false if a new event is too far away for an event key.
     """
     stage = state.executors.stage[executor]
     if stage != NO_STAGE:
@@ -138,15 +121,13 @@ def _fire_executor(state, future, tables, executor):  # type: ignore[no-untyped-
 
 @kernel
 def _offer_stalled(state, future):  # type: ignore[no-untyped-def]
-    """Offer the next pool of idle executors to the policy in a stalled run.
+    """Offer the next pool of idle executors to the policy in a stalled run. Returns whether a pool
+    with executors was offered.
 
     A run is stalled if no task runs and no executor moves although stages are schedulable. It can
     happen because an executor whose stage is not yet runnable on arrival is parked without a
     decision: a policy that leaves the other executors idle meanwhile would never be called again.
     Every pool is offered once for each stall.
-
-    Returns:
-        whether a pool with executors was offered.
     """
     now = state.now
     events = future.events
@@ -166,18 +147,10 @@ def _offer_stalled(state, future):  # type: ignore[no-untyped-def]
 
 @deferred(INTEGER)
 def advance(state, future, tables):  # type: ignore[no-untyped-def]
-    """Fire events until a decision is due or the run is over.
+    """Fire events until a decision is due or the run is over. Returns a `Status`.
 
     At the same time, arrivals and ends of idle slots come before executor events; executor events
     fire in the order in which they were pushed.
-
-    Args:
-        state: the cluster; its transitions are applied.
-        future: pending events; fired ones are removed, new ones are pushed.
-        tables: the workload; read only.
-
-    Returns:
-        a `Status`.
     """
     now = state.now
     events = future.events

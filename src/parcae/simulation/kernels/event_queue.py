@@ -71,15 +71,8 @@ def has_event(future, executor):  # type: ignore[no-untyped-def]
 
 @inlined
 def push(future, executor, time_ms):  # type: ignore[no-untyped-def]
-    """Set the executor's next event to `time_ms`, replacing its present one.
-
-    Args:
-        future: its keys and push counter are written.
-        executor: the executor.
-        time_ms: simulated time of the event.
-
-    Returns:
-        False if the event is more than 24 days before or after another pending one.
+    """Set the executor's next event to `time_ms`, replacing its present one. Returns false if the
+    event is more than 24 days before or after another pending one.
     """
     events = future.events
     slot_bits = events.slot_bits[0]
@@ -155,13 +148,7 @@ def _rebase(future, time_ms):  # type: ignore[no-untyped-def]
 
 @inlined
 def follow_up(future, kind, row):  # type: ignore[no-untyped-def]
-    """Append a follow-up event at the present time to the ring (world of cores).
-
-    Args:
-        future: its ring is written.
-        kind: a `Followup`.
-        row: a stage, or an executor for END_TASK.
-    """
+    """Append a follow-up event at the present time to the ring (world of cores)."""
     events = future.events
     ring = future.followups
     place = (events.first_followup[0] + events.num_followups[0]) % ring.shape[0]

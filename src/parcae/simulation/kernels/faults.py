@@ -53,14 +53,7 @@ def update_next_fault(future):  # type: ignore[no-untyped-def]
 
 @kernel
 def note_duration(state, future, stage, core):  # type: ignore[no-untyped-def]
-    """Insert the duration of the attempt that finishes into the sorted durations of its stage.
-
-    Args:
-        state: the cluster; read only.
-        future: `fault_tasks` is written.
-        stage: row of the stage.
-        core: row of the core that the attempt runs on.
-    """
+    """Insert the duration of the attempt that finishes into the sorted durations of its stage."""
     durations = future.fault_tasks.duration_ms
     first = future.fault_stages.first_row[stage]
     duration_ms = state.now.clock_ms[0] - state.executors.started_ms[core]
@@ -81,20 +74,13 @@ def _is_checked(state, future, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def _check_after(future, time_ms):  # type: ignore[no-untyped-def]
-    """Return the time of the first check at or after `time_ms`."""
     check_ms = future.faults.check_ms[0]
     return (time_ms + check_ms - 1) // check_ms * check_ms
 
 
 @inlined
 def expect_check(state, future, stage):  # type: ignore[no-untyped-def]
-    """Make the next check count after a change of the stage's running or finished tasks.
-
-    Args:
-        state: the cluster; read only.
-        future: the time of the next check is written.
-        stage: row of the stage.
-    """
+    """Make the next check count after a change of the stage's running or finished tasks."""
     faults = future.faults
     if faults.speculates[0] and _is_checked(state, future, stage):
         check_ms = _check_after(future, state.now.clock_ms[0] + 1)
@@ -212,13 +198,7 @@ def begin_faults(state, future):  # type: ignore[no-untyped-def]
 
 @deferred(NOTHING)
 def admit_job(state, future, job):  # type: ignore[no-untyped-def]
-    """Set the rows of a job that arrived: no task of it has had an attempt.
-
-    Args:
-        state: the cluster; read only.
-        future: rows of `fault_stages` and `fault_tasks` are written.
-        job: row of the job.
-    """
+    """Set the rows of a job that arrived: no task of it has had an attempt."""
     rows = future.fault_stages
     tasks = future.fault_tasks
     first = state.jobs.stage_start[job]
@@ -236,7 +216,6 @@ def admit_job(state, future, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def _clear_attempt(future, core):  # type: ignore[no-untyped-def]
-    """Note that no attempt is on the core."""
     rows = future.fault_cores
     rows.twin[core] = NO_EXECUTOR
     rows.mark[core] = 0
@@ -281,14 +260,7 @@ def _next_task(state, future, stage, core):  # type: ignore[no-untyped-def]
 
 @inlined
 def _next_bits(future, stage, task, row):  # type: ignore[no-untyped-def]
-    """Count an attempt of the task, and return (its random bits, those of its duration).
-
-    Args:
-        future: the row of the task in `fault_tasks` is written.
-        stage: row of the stage.
-        task: index of the task within the stage.
-        row: row of the task in `fault_tasks`.
-    """
+    """Count an attempt of the task, and return (its random bits, those of its duration)."""
     attempt = future.fault_tasks.num_attempts[row]
     future.fault_tasks.num_attempts[row] = attempt + 1
     first_bits = task_bits(future.stage_bits[stage], task)
@@ -331,15 +303,8 @@ def _begin_attempt(  # type: ignore[no-untyped-def]
 
 @deferred(INTEGER)
 def start_attempts(state, future, tables):  # type: ignore[no-untyped-def]
-    """Begin an attempt on every core that the last offer round gave to a stage.
-
-    Args:
-        state: its commands are read and cleared.
-        future: gets the events.
-        tables: the workload; read only.
-
-    Returns:
-        0 if an event is too far away for an event key.
+    """Begin an attempt on every core that the last offer round gave to a stage. Returns 0 if an
+    event is too far away for an event key.
     """
     in_range = 1
     commands = state.commands
@@ -387,14 +352,7 @@ def _retry(state, future, row):  # type: ignore[no-untyped-def]
 
 @kernel
 def _lose_result(state, future, core, is_known):  # type: ignore[no-untyped-def]
-    """End the attempt on the core without a result; its task starts again unless it has a twin.
-
-    Args:
-        state: the cluster; the core is in no pool then.
-        future: the attempt is removed.
-        core: row of the core.
-        is_known: whether the scheduler knows at once; else it offers the core before it does.
-    """
+    """End the attempt on the core without a result; its task starts again unless it has a twin."""
     cores = future.fault_cores
     stage = state.executors.stage[core]
     row = future.fault_stages.first_row[stage] + cores.task[core]
@@ -465,13 +423,8 @@ def end_next_attempt(state, future):  # type: ignore[no-untyped-def]
 
 @deferred(NOTHING)
 def follow_up_attempt(state, future, kind, row):  # type: ignore[no-untyped-def]
-    """Carry out a follow-up: let a task start again, or end an attempt of 0 ms unless it stopped.
-
-    Args:
-        state: the cluster; the core of an attempt becomes idle.
-        future: the follow-up has been removed.
-        kind: RETRY_TASK or END_TASK.
-        row: row of the task in `fault_tasks`, or row of the core.
+    """Carry out a follow-up: let a task start again, or end an attempt of 0 ms unless it
+    stopped.
     """
     cores = future.fault_cores
     if kind == _RETRY_TASK:
@@ -484,15 +437,7 @@ def follow_up_attempt(state, future, kind, row):  # type: ignore[no-untyped-def]
 
 @kernel
 def _lose_executor(state, future, executor, first, last):  # type: ignore[no-untyped-def]
-    """Lose the executor with the cores `first` to `last` - 1, and all that runs there.
-
-    Args:
-        state: the cluster; the cores leave it.
-        future: the attempts on the cores end without a result.
-        executor: number of the executor.
-        first: its first core.
-        last: the first core after it.
-    """
+    """Lose the executor with the cores `first` to `last` - 1, and all that runs there."""
     faults = future.faults
     rows = future.fault_cores
     for core in range(first, last):

@@ -88,16 +88,7 @@ def begin(state, future):  # type: ignore[no-untyped-def]
 
 @kernel
 def submit(state, future, tables):  # type: ignore[no-untyped-def]
-    """Add the next job of the sequence to the cluster.
-
-    Args:
-        state: gets the rows of the job and its stages.
-        future: gets the profile and the random bits of its stages; its next arrival advances.
-        tables: the workload; read only.
-
-    Returns:
-        the job's row in the state.
-    """
+    """Add the next job of the sequence to the cluster. Returns the job's row in the state."""
     events = future.events
     row = events.next_arrival[0]
     profile = future.job_profile[row]
@@ -133,17 +124,7 @@ def submit(state, future, tables):  # type: ignore[no-untyped-def]
 def sample_ms(  # type: ignore[no-untyped-def]
     future, tables, stage, task, wave, attached, random_bits
 ):
-    """Sample the duration in ms of a task, by its random bits and the factor of its stage.
-
-    Args:
-        future: the stage's profile and factor (read only).
-        tables: the workload; read only.
-        stage: row of the task's stage.
-        task: number of the task within the stage.
-        wave: the `Wave` in which the task runs.
-        attached: number of executors of the job.
-        random_bits: 64 random bits.
-    """
+    """Sample the duration in ms of a task, by its random bits and the factor of its stage."""
     duration_ms = task_duration_ms(
         tables,
         future.stage_profile[stage],
@@ -164,18 +145,7 @@ def sample_ms(  # type: ignore[no-untyped-def]
 def draw_duration_ms(  # type: ignore[no-untyped-def]
     state, future, tables, executor, stage, task, wave, attached
 ):
-    """Draw the duration in ms of a task that starts now.
-
-    Args:
-        state: the cluster; read only.
-        future: counts the task, and records it if tasks are recorded.
-        tables: the workload; read only.
-        executor: row of the executor that runs the task.
-        stage: row of the task's stage.
-        task: number of the task within the stage.
-        wave: the `Wave` in which the task runs.
-        attached: number of executors of the job.
-    """
+    """Draw the duration in ms of a task that starts now."""
     random_bits = task_bits(future.stage_bits[stage], task)
     duration_ms = sample_ms(future, tables, stage, task, wave, attached, random_bits)
     if future.tasks.shape[0] > 0:
@@ -188,20 +158,8 @@ def draw_duration_ms(  # type: ignore[no-untyped-def]
 def schedule_task(  # type: ignore[no-untyped-def]
     state, future, tables, executor, stage, task, wave, attached
 ):
-    """Draw the duration of a task that starts now and push the event of its end.
-
-    Args:
-        state: the cluster; read only.
-        future: gets the event, and counts and records the task.
-        tables: the workload; read only.
-        executor: row of the executor that runs the task.
-        stage: row of the task's stage.
-        task: number of the task within the stage.
-        wave: the `Wave` in which the task runs.
-        attached: number of executors of the job.
-
-    Returns:
-        False if the end is too far away for an event key.
+    """Draw the duration of a task that starts now and push the event of its end. Returns false if
+    the end is too far away for an event key.
     """
     duration_ms = draw_duration_ms(state, future, tables, executor, stage, task, wave, attached)
     return push(future, executor, state.now.clock_ms[0] + duration_ms)
@@ -209,16 +167,7 @@ def schedule_task(  # type: ignore[no-untyped-def]
 
 @kernel
 def record_task(state, future, executor, stage, task, duration_ms):  # type: ignore[no-untyped-def]
-    """Record a task that starts now, in the row after those of the tasks that have started.
-
-    Args:
-        state: the cluster; read only.
-        future: its recorded tasks are written.
-        executor: row of the executor that runs the task.
-        stage: row of the task's stage.
-        task: number of the task within the stage.
-        duration_ms: how long it will run.
-    """
+    """Record a task that starts now, in the row after those of the tasks that have started."""
     tasks = future.tasks
     row = future.events.num_tasks[0]
     job = state.stages.job[stage]
@@ -232,15 +181,8 @@ def record_task(state, future, executor, stage, task, duration_ms):  # type: ign
 
 @inlined
 def carry_out_commands(state, future, tables):  # type: ignore[no-untyped-def]
-    """Carry out the commands of the last transition: push ends of tasks and of moves.
-
-    Args:
-        state: its commands are read and cleared.
-        future: gets the events.
-        tables: the workload; read only.
-
-    Returns:
-        False if an event is too far away for an event key.
+    """Carry out the commands of the last transition: push ends of tasks and of moves. Returns false
+    if an event is too far away for an event key.
     """
     in_range = True
     commands = state.commands

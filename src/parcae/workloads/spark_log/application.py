@@ -146,11 +146,7 @@ class ApplicationLog:
     _unplaced: dict[int, dict[int, list[int]]] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
-        """Add one event.
-
-        Raises:
-            FormatError: another application starts in the log.
-        """
+        """Add one event."""
         match event:
             case TaskEnd():
                 self._add_task(event)

@@ -93,15 +93,7 @@ def are_one_at_a_time(runs: Sequence[JobRun]) -> bool:
 
 
 def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> list[JobRun]:
-    """Every completed run of a job in the log, in order of submission.
-
-    Args:
-        log: one application's events.
-        key: the Spark property that names recurring jobs, or None for job group or description.
-            Jobs without the property are left out, and do not count as warming up an executor: most
-            of them read schemas.
-        dropped: counter, by reason, of jobs that were left out; this function adds to it.
-    """
+    """Every completed run of a job in the log, in order of submission."""
     named = [
         (group, job_name(group.jobs, group.executions, log.settings, key))
         for group in job_groups(log)

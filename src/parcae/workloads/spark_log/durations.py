@@ -76,13 +76,6 @@ def place_tasks(
     of that stage REST. A task goes to a free slot, preferably the one that last ran the same stage.
     If no slot is free and the executor has no more cores, it goes to the slot that becomes free
     first.
-
-    Args:
-        tasks: attempts in order of launch.
-        slots_of_executor: number of tasks that each executor can run at once, UNKNOWN_SLOTS where
-            the log does not contain it.
-        ignored_stages: stages whose tasks do not count as a slot's first (they belong to jobs that
-            are left out).
     """
     slot = _assigned_slots(tasks, slots_of_executor)
     wave = np.full(len(slot), int(Wave.REST), np.int64)
@@ -159,18 +152,11 @@ def level_bucket(num_slots: int) -> int:
 def stage_samples(
     placed: PlacedTasks, stages: dict[int, Int64Array], stage_id: int
 ) -> StageSamples | None:
-    """Durations of the successful task attempts of one stage, one per task index.
+    """Durations of the successful task attempts of one stage, one per task index. Returns the
+    samples, or None if no task succeeded.
 
     The parallelism is the number of slots that the whole job used between the stage's first launch
     and its last finish.
-
-    Args:
-        placed: the application's tasks.
-        stages: for every stage of the job, its rows in `placed`.
-        stage_id: the stage.
-
-    Returns:
-        The samples, or None if no task succeeded.
     """
     rows = stages[stage_id]
     tasks = placed.tasks

@@ -462,11 +462,7 @@ def _event_name(line: bytes) -> bytes:
 
 
 def parse_event(line: bytes) -> Event | None:
-    """The record of one line, or None for an event that is not needed.
-
-    Raises:
-        FormatError: the line is not JSON, or lacks a field; the message says what is wrong.
-    """
+    """The record of one line, or None for an event that is not needed."""
     try:
         name = _event_name(line)
         if name == b"SparkListenerTaskEnd":

@@ -86,10 +86,6 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
 
     Parts of a rolling log that are given one by one make one log. Of several copies of one
     application's log only one is given; notes name the others.
-
-    Raises:
-        FormatError: a path that does not exist or is not an event log, a rolling log that was
-            compacted or lacks parts, or no log at all.
     """
     if not paths:
         raise FormatError("no event log was given: name a log, or a folder of logs")
@@ -315,11 +311,7 @@ def _first_bytes(pieces: Iterator[bytes]) -> bytes:
 
 
 def open_part(part: LogPart) -> BinaryIO:
-    """Open a part for reading its stored bytes.
-
-    Raises:
-        FormatError: the part cannot be opened.
-    """
+    """Open a part for reading its stored bytes."""
     try:
         if part.member is None:
             return open_file(part.path)
@@ -335,9 +327,6 @@ def read_lines(
 
     Only the last line can lack its end (False); it may be truncated. `progress` is called with
     the number of stored bytes read since the last call.
-
-    Raises:
-        FormatError: damaged compressed data or a line longer than 256 MiB.
     """
     with open_part(part) as stream:
         counted = Counting(stream, progress)

@@ -78,11 +78,6 @@ class ServedApplication:
 class HistoryServer:
     """A History Server.
 
-    Args:
-        url: its address; a path to one of its pages is cut off.
-        max_bytes: largest sum of the archives that are downloaded.
-        max_s: longest time for everything, in seconds.
-
     Raises:
         ConfigError: no web address.
     """
@@ -94,11 +89,7 @@ class HistoryServer:
         self._deadline = time.monotonic() + max_s
 
     def applications(self, query: Mapping[str, str]) -> list[ServedApplication]:
-        """The applications that fit a query, the newest first.
-
-        Raises:
-            FormatError: no server answers, or none with this interface.
-        """
+        """The applications that fit a query, the newest first."""
         pieces = []
         left = _LIST_BYTES
         for piece in self._pieces(f"applications?{urlencode(query)}"):
@@ -116,14 +107,7 @@ class HistoryServer:
             ) from None
 
     def download(self, log: ServedLog, path: Path) -> None:
-        """Download the archive of a log; the file is complete or not there.
-
-        Raises:
-            LogNotThere: the server cannot give the log.
-            ConfigError: more data or more time than allowed.
-            FormatError: the connection broke, or no archive.
-            OSError: the file cannot be written.
-        """
+        """Download the archive of a log; the file is complete or not there."""
         with replacing(path) as stream:
             is_first = True
             for piece in self._pieces(log.address):
@@ -249,15 +233,6 @@ _MOST_MINUTES = 366 * 24 * 60
 class Wanted:
     """Which applications are read, and how much may be downloaded.
 
-    Args:
-        min_date: earliest start of an application, as a date or a date with a time (UTC).
-        max_date: latest start.
-        limit: number of applications, the newest first; None for all.
-        applications: pattern of their names, such as "nightly-*".
-        max_mib: largest size of all downloaded archives in MiB.
-        max_minutes: longest time of the download.
-        folder: where to keep the archives; those that are there already are not downloaded again.
-
     Raises:
         ConfigError: a date that cannot be read, or an earliest date after the latest.
     """
@@ -321,22 +296,8 @@ def _in_sparks_form(moment: datetime) -> str:
 def read_history_server(
     url: str, *, name: str = "spark", progress: Progress | None = None, **options: Any
 ) -> tuple[Workload, ImportReport]:
-    """Read the event logs of a History Server into a workload.
-
-    Args:
-        url: the server's address, such as http://history:18080.
-        name: name of the workload.
-        progress: called with (applications downloaded, applications in total), then with (bytes
-            read, bytes in total).
-        options: the fields of `Wanted`, and the options of `read_spark_event_logs`.
-
-    Returns:
-        The workload and the import report.
-
-    Raises:
-        ConfigError: no web address, or a date that cannot be read.
-        FormatError: no server answers, or none with this interface; a certificate that is not
-            trusted; more data than allowed; no application that fits; or an error of the logs.
+    """Read the event logs of a History Server into a workload. Returns the workload and the import
+    report.
 
     Example: `read_history_server("http://history:18080", limit=10, key="plan")`.
     """

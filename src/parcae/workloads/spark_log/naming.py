@@ -60,12 +60,8 @@ def own_stages(group: JobGroup, owner: dict[int, int]) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class LostStarts:
-    """What belongs to Spark jobs whose start is missing in a log (Spark drops events under load).
-
-    Args:
-        num_jobs: number of Spark jobs that end without having started.
-        num_tasks: number of ends of task attempts whose stage belongs to no Spark job.
-        accumulators: the SQL metrics that these stages updated.
+    """What belongs to Spark jobs whose start is missing in a log (Spark drops events under
+    load).
     """
 
     num_jobs: int
@@ -154,15 +150,8 @@ def submission_ms(group: JobGroup, stages: Iterable[StageRecord]) -> int | None:
 def completion_ms(
     group: JobGroup, log: ApplicationLog, stages: Iterable[StageRecord]
 ) -> int | None:
-    """When the last of a group's Spark jobs and SQL executions ended, in wall-clock ms.
-
-    Args:
-        group: the group.
-        log: the application's log.
-        stages: the stages of the group that ran; used if the jobs have no completion times.
-
-    Returns:
-        The time, or None if it is not known.
+    """When the last of a group's Spark jobs and SQL executions ended, in wall-clock ms. Returns the
+    time, or None if it is not known.
     """
     times = [log.job_end_ms.get(job.job_id, -1) for job in group.jobs] + [
         execution.end_ms for execution in group.executions
@@ -214,15 +203,6 @@ def job_name(
 
     Without a key the name is the first of these: the job group (unless a server generated it), the
     SQL execution's description (the user's, if given), the Spark job's description, the call site.
-
-    Args:
-        jobs: the Spark jobs of the job.
-        executions: its SQL executions.
-        settings: the application's settings.
-        key: a property of the Spark jobs or a setting of the application (such as
-            "spark.app.name"); or "plan" or "shape": the property `spark.parcae.jobKey` if it is
-            set, else a hash of the SQL query's physical plan with or without its literals, as in
-            the Spark plugin, and outside SQL the name without a key; or None.
 
     Example: a job run after `sc.setJobGroup("nightly", "...")` is called "nightly".
     """

@@ -53,9 +53,6 @@ class PlanNames(NamedTuple):
 def plan_names(description: str) -> PlanNames:
     """Both names of a query.
 
-    Args:
-        description: `physicalPlanDescription` of the event `SparkListenerSQLExecutionStart`.
-
     Example: `plan_names(event["physicalPlanDescription"]).plan` is like "plan-0f3a...", with 16
     digits.
     """

@@ -24,16 +24,7 @@ Float64Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RunSpread:
-    """The spread of the runs of one recurring job.
-
-    Args:
-        work_sigma: standard deviation of log(total work of a run) around the median.
-        duration_sigma: float64[num_stages], the same for each stage's mean task duration after
-            division by the run's factor (its total work / the median of all runs).
-        scale: float64[num_runs, num_stages], factors for a run's task durations. After scaling,
-            their mean is the median over the runs of the same parallelism, each relative to its
-            run's factor.
-    """
+    """The spread of the runs of one recurring job."""
 
     work_sigma: float
     duration_sigma: Float64Array
@@ -68,11 +59,6 @@ def spread_of_runs(
     mean_ms: Float64Array, num_tasks: npt.NDArray[np.int64], level: npt.NDArray[np.int64]
 ) -> RunSpread:
     """The spread of the runs of one recurring job.
-
-    Args:
-        mean_ms: float64[num_runs, num_stages], mean task durations in ms.
-        num_tasks: int64[num_runs, num_stages].
-        level: int64[num_runs, num_stages], the parallelism at which the stage ran.
 
     Example: three runs of 100, 110 and 130 ms per task, with one stage and equal task counts.
     `work_sigma` is the spread of the three numbers, `duration_sigma` is [0] (the runs' factors
@@ -153,12 +139,6 @@ def merge_runs(runs: Sequence[JobRun], *, keep_first_runs: bool = False) -> list
 
     Runs are the same job if they have the same name, the same operators and edges, and similar task
     counts. Other jobs of the same name are called "name (2)", "name (3)", ...
-
-    Args:
-        runs: the runs of all applications.
-        keep_first_runs: use a job's first run in an application like any other. By default it is
-            left out if the job ran again in the same application, since uncompiled code and cold
-            caches make it slow.
     """
     count_of_name: dict[str, int] = defaultdict(int)
     names = {run.name for run in runs}
@@ -197,7 +177,6 @@ def job_of_run(run: JobRun, arrival_ms: int | None) -> JobSpec:
 
 
 def _parents(stage: StageRun) -> tuple[int, ...]:
-    """Data parents and control parents of a stage."""
     return tuple(stage.parents | stage.control_parents)
 
 
@@ -249,7 +228,6 @@ def _ratio(counts: Sequence[int]) -> float:
 def _renumbered_edges(
     parents: Sequence[frozenset[int]], order: list[int]
 ) -> frozenset[tuple[int, int]]:
-    """The edges (parent, child), by positions in the order."""
     rank = {index: position for position, index in enumerate(order)}
     return frozenset(
         (rank[parent], rank[child])
@@ -284,7 +262,6 @@ def _are_close(counts: tuple[int, ...], others: tuple[int, ...]) -> bool:
 
 
 def _without_first_runs(cluster: list[_OrderedRun]) -> list[_OrderedRun]:
-    """The runs without the first run of each application that has another run."""
     in_order = sorted(cluster, key=lambda ordered: ordered.run.submission_ms)
     num_runs = Counter(ordered.run.application for ordered in in_order)
     first: dict[str, _OrderedRun] = {}
@@ -319,7 +296,6 @@ def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
 
 
 def _spread(stages: list[list[StageRun]]) -> RunSpread:
-    """The spread of the runs, which are given stage by stage."""
     mean_ms = np.array([[_mean_ms(run.samples) for run in runs] for runs in stages], np.float64).T
     num_tasks = np.array([[run.num_tasks for run in runs] for runs in stages], np.int64).T
     level = np.array([[run.samples.level for run in runs] for runs in stages], np.int64).T

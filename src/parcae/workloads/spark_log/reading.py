@@ -63,18 +63,7 @@ class LineTally:
 def read_applications(
     sources: Sequence[LogSource], tally: LineTally, progress: Progress | None = None
 ) -> Iterator[ApplicationLog]:
-    """Read the logs, one application at a time.
-
-    Args:
-        sources: logs from `find_logs`.
-        tally: counts the lines; afterwards, `tally.bad.finish(tally.num_rows)` refuses too many bad
-            lines.
-        progress: called with (bytes read, bytes in total).
-
-    Raises:
-        FormatError: damaged compressed data, a line longer than 256 MiB, or a part of a rolling
-            log that is cut off although parts follow it.
-    """
+    """Read the logs, one application at a time."""
     advance = _advance(sources, progress)
     for source in sources:
         log = ApplicationLog(source.name)

@@ -84,16 +84,6 @@ def read_spark_run(
     job. A job completes when its SQL execution and the last of its Spark jobs have ended. Jobs that
     ran no stage, because everything was cached, are included.
 
-    Args:
-        paths: event logs, as for `read_spark_event_logs`; several are read as one run.
-        key: the Spark property that names recurring jobs; jobs without it are left out.
-        max_bad_share: largest share of unreadable lines that is tolerated, 0..1.
-        progress: called with (bytes read, bytes in total).
-
-    Raises:
-        FormatError: no event log; a damaged, compacted or incomplete log; too many unreadable
-            lines; or no completed job in any of the logs.
-
     Example: a log of one job from 1,000 to 3,500 ms gives one job with `jct_ms` 2500 and a makespan
     of 2500.
     """
@@ -198,11 +188,6 @@ def _core_rows(
     """The row of the core of every attempt, and the number of rows.
 
     Rows are sorted by executor number.
-
-    Args:
-        log: one application.
-        slot: int64[num_attempts], task slots numbered over all executors in order of first use.
-        executor: int64[num_attempts], codes of executors.
     """
     used = {name: np.unique(slot[executor == code]) for name, code in log.executor_codes.items()}
     row_of_slot = np.zeros(int(slot.max(initial=-1)) + 1, np.int64)

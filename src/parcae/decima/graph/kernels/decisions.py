@@ -67,11 +67,6 @@ def held_executors(view, net, stage):  # type: ignore[no-untyped-def]
 
     These are the job's executors, or the stage's if limits are per stage. The offered executors do
     not count.
-
-    Args:
-        view: the observation or state.
-        net: the Network.
-        stage: row of the stage.
     """
     job = view.stages.job[stage]
     if net.limits == LIMIT_STAGE:
@@ -84,20 +79,13 @@ def held_executors(view, net, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def score_stages(view, net, work):  # type: ignore[no-untyped-def]
-    """Write the logits of the stages that may be chosen to `work.logits`.
+    """Write the logits of the stages that may be chosen to `work.logits`. Returns how many stages
+    may be chosen.
 
     Their rows are written to `work.stage`.
 
     The cluster's part of the first layer is computed once, and each job's part once for all its
     stages.
-
-    Args:
-        view: the observation or state; its embeddings must be up to date (see `embed`).
-        net: the Network.
-        work: the Workspace.
-
-    Returns:
-        How many stages may be chosen.
     """
     count = 0
     top = net.levels[net.levels.shape[0] - 1]
@@ -193,18 +181,10 @@ def _add_stage(view, net, work, option, paths, further):  # type: ignore[no-unty
 
 @kernel
 def _score_known_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
-    """Write the logits and features of the limits in the feature set `jobs`.
+    """Write the logits and features of the limits in the feature set `jobs`. Returns how many
+    limits are possible.
 
     Limits that give away the same executors as a smaller one get -inf.
-
-    Args:
-        view: the observation or state.
-        net: the Network.
-        work: the Workspace; `limit_logits` and `limit_x` are written.
-        stage: row of a stage that may be chosen (see `score_stages`).
-
-    Returns:
-        How many limits are possible.
     """
     option = 0
     while work.stage[option] != stage:
@@ -240,15 +220,7 @@ def _score_known_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
 @kernel
 def score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
     """Write the logits of the limits to `work.limit_logits`; limits up to what is held get -inf.
-
-    Args:
-        view: the observation or state.
-        net: the Network.
-        work: the Workspace.
-        stage: row of a stage that may be chosen (see `score_stages`).
-
-    Returns:
-        How many limits are possible.
+    Returns how many limits are possible.
     """
     if net.has_job_features:
         return _score_known_limits(view, net, work, stage)
@@ -296,16 +268,7 @@ def score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def decide(view, net, work):  # type: ignore[no-untyped-def]
-    """Return the most probable decision.
-
-    Args:
-        view: the observation or state.
-        net: the Network.
-        work: the Workspace.
-
-    Returns:
-        (stage, limit, executor_class, hold_ms); NO_STAGE if no stage may be chosen.
-    """
+    """Return the most probable decision."""
     embed(view, net, work)
     count = score_stages(view, net, work)
     if count == 0:
@@ -356,16 +319,8 @@ def _draw_length(view, net, work, stage, limit, uniform_draw):  # type: ignore[n
 
 @kernel
 def draw_decision(view, net, work, draw_seed):  # type: ignore[no-untyped-def]
-    """Draw a decision from the policy's distribution.
-
-    Args:
-        view: the observation or state.
-        net: the Network.
-        work: the Workspace; `chosen` is written.
-        draw_seed: uint64; the draws depend on this seed and the number of decisions so far.
-
-    Returns:
-        (stage, limit, executor_class, hold_ms, log probability, whether there was a choice).
+    """Draw a decision from the policy's distribution. Returns (stage, limit, executor_class,
+    hold_ms, log probability, whether there was a choice).
     """
     embed(view, net, work)
     count = score_stages(view, net, work)
@@ -405,16 +360,7 @@ _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
 @kernel
 def play(simulation, net, work):  # type: ignore[no-untyped-def]
-    """Run a whole simulation, taking the most probable decision each time.
-
-    Args:
-        simulation: the run (Simulation); modified in place.
-        net: the Network.
-        work: the Workspace.
-
-    Returns:
-        A Status.
-    """
+    """Run a whole simulation, taking the most probable decision each time. Returns a Status."""
     state, future, tables = simulation
     return _go_on(simulation, start(state, future, tables), net, work)
 
@@ -432,16 +378,7 @@ def _go_on(simulation, status, net, work):  # type: ignore[no-untyped-def]
 
 @kernel
 def roll_out(simulation, rollouts, net, work, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts under the policy, one after another, each after what it tries.
-
-    Args:
-        simulation: the run (Simulation) in which they are played; overwritten.
-        rollouts: Rollouts; their trials are written.
-        net: the Network.
-        work: the Workspace; written.
-        first: first trial.
-        last: one past the last trial.
-    """
+    """Play rollouts under the policy, one after another, each after what it tries."""
     for row in range(first, last):
         status = begin_rollout(simulation, rollouts, row)
         end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, net, work))

@@ -197,18 +197,8 @@ def _find_stale(view, work, num_jobs):  # type: ignore[no-untyped-def]
 
 @inlined
 def _list_stages(view, work, num_stale, height, has_parents, count):  # type: ignore[no-untyped-def]
-    """List stale stages of one height that wait for other stages, or for none.
-
-    Args:
-        view: the observation or state.
-        work: the Workspace; the rows of the stages are written to `listed`, from `count` on.
-        num_stale: how many stages are in `work.stale`.
-        height: the height.
-        has_parents: whether they wait for stages.
-        count: how many stages are listed already.
-
-    Returns:
-        How many stages are listed.
+    """List stale stages of one height that wait for other stages, or for none. Returns how many
+    stages are listed.
     """
     for position in range(num_stale):
         stage = work.stale[position]
@@ -457,14 +447,7 @@ def _embed_changed(view, net, work):  # type: ignore[no-untyped-def]
 
 @kernel
 def embed(view, net, work):  # type: ignore[no-untyped-def]
-    """Update all embeddings for the current state.
-
-    Args:
-        view: the observation, or the state of a simulated cluster.
-        net: the Network.
-        work: the Workspace. Written: the features `x`, the embeddings `e`, `y` and `z`, and the
-            caches behind them.
-    """
+    """Update all embeddings for the current state."""
     _choose_version(view, net, work)
     _embed_changed(view, net, work)
     clear_rows(work.total, 0, 1)

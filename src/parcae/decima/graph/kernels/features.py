@@ -170,14 +170,7 @@ _LOG_LEVELS = 4.0
 
 @kernel
 def write_cluster(view, net, work, x):  # type: ignore[no-untyped-def]
-    """Write the features that all stages have in common to x, and the jobs' ranks.
-
-    Args:
-        view: the observation or state.
-        net: the Network.
-        work: the Workspace; `rank` and the tables behind it are written.
-        x: float32[number of Direct], written.
-    """
+    """Write the features that all stages have in common to x, and the jobs' ranks."""
     now = view.now
     find_ahead(view, work)
     total_ms = 0.0
@@ -195,16 +188,7 @@ def write_cluster(view, net, work, x):  # type: ignore[no-untyped-def]
 
 @kernel
 def write_job(view, net, work, position, held, x):  # type: ignore[no-untyped-def]
-    """Write the features of a job to x.
-
-    Args:
-        view: the observation or state.
-        net: the Network.
-        work: the Workspace; `ahead` must be up to date (see `write_cluster`).
-        position: the job's position among the active ones.
-        held: executors that the job holds, without the offered ones.
-        x: float32[number of Direct], written.
-    """
+    """Write the features of a job to x."""
     job = view.active[position]
     mean_ms = net.units[Unit.WORK_MS]
     remaining_ms = view.jobs.remaining_ms[job]
@@ -234,16 +218,7 @@ def _waves(view, stage, added):  # type: ignore[no-untyped-def]
 
 @inlined
 def write_stage(view, net, stage, paths, x):  # type: ignore[no-untyped-def]
-    """Write the features of a stage to x.
-
-    Args:
-        view: the observation or state.
-        net: the Network.
-        stage: row of the stage.
-        paths: the critical path of the stage's job (see `critical_ms`), and the longest of those
-            that begin with stages to choose from.
-        x: float32[number of Direct], written.
-    """
+    """Write the features of a stage to x."""
     task_ms = view.stages.task_ms[stage]
     offered = view.now.num_source[0]
     wanted = demand(view, stage)
@@ -262,14 +237,7 @@ def write_stage(view, net, stage, paths, x):  # type: ignore[no-untyped-def]
 
 @inlined
 def is_distinct(view, net, held, column):  # type: ignore[no-untyped-def]
-    """Return whether a limit gives away other executors than every smaller one.
-
-    Args:
-        view: the observation or state.
-        net: the Network.
-        held: executors that limits are counted from.
-        column: column of the limit.
-    """
+    """Return whether a limit gives away other executors than every smaller one."""
     offered = view.now.num_source[0]
     is_enough = column > 0 and net.levels[column - 1] - held >= offered
     return net.levels[column] > held and not is_enough
@@ -277,16 +245,7 @@ def is_distinct(view, net, held, column):  # type: ignore[no-untyped-def]
 
 @kernel
 def write_limit(view, net, stage, held, column, x):  # type: ignore[no-untyped-def]
-    """Write the features of a limit to x.
-
-    Args:
-        view: the observation or state.
-        net: the Network.
-        stage: row of the chosen stage.
-        held: executors that the job holds, without the offered ones.
-        column: column of the limit.
-        x: float32[number of LimitFeature], written.
-    """
+    """Write the features of a limit to x."""
     level = net.levels[column]
     top = net.levels[net.levels.shape[0] - 1]
     offered = view.now.num_source[0]

@@ -53,14 +53,7 @@ _NUM_CLASS_FEATURES = len(ClassFeature)
 
 @kernel
 def score(weights, layer_1, layer_2, at):  # type: ignore[no-untyped-def]
-    """Compute the single linear output of a transform from the inputs of its first rectifier.
-
-    Args:
-        weights: float32 array, the network's weights.
-        layer_1: float32[HIDDEN_1], the first layer before its rectifier; changed.
-        layer_2: float32[HIDDEN_2], written.
-        at: where the weights of the transform's second layer start.
-    """
+    """Compute the single linear output of a transform from the inputs of its first rectifier."""
     rectify(layer_1, _H1, _SLOPE)
     copy_numbers(weights, at + _H1 * _H2, _H2, layer_2)
     add_product(layer_1, _H1, weights, at, _H2, layer_2)
@@ -71,15 +64,7 @@ def score(weights, layer_1, layer_2, at):  # type: ignore[no-untyped-def]
 
 @kernel
 def score_rows(weights, layers_1, layers_2, at, logits):  # type: ignore[no-untyped-def]
-    """Compute the single linear output of a transform for many rows.
-
-    Args:
-        weights: float32 array, the network's weights.
-        layers_1: float32[m, HIDDEN_1], the first layers before their rectifiers; changed.
-        layers_2: float32[m, HIDDEN_2], written.
-        at: where the weights of the transform's second layer start.
-        logits: float32[m], written.
-    """
+    """Compute the single linear output of a transform for many rows."""
     for row in range(layers_1.shape[0]):
         rectify(layers_1[row], _H1, _SLOPE)
     apply_layer(layers_1, weights, at, layers_2, _SLOPE)
@@ -136,15 +121,7 @@ def count_waiting(view, work):  # type: ignore[no-untyped-def]
 
 @kernel
 def write_fit(view, work, stage, row, at):  # type: ignore[no-untyped-def]
-    """Write how a stage fits the offered executors (see `Fit`) to row[at:].
-
-    Args:
-        view: the observation or state.
-        work: the Workspace; `waiting` must be up to date (see `count_waiting`).
-        stage: row of a stage that may be chosen.
-        row: float32 array, written.
-        at: first column to write.
-    """
+    """Write how a stage fits the offered executors (see `Fit`) to row[at:]."""
     best = best_fitting(view, stage)
     count = 0
     top = largest_memory(view)
@@ -183,19 +160,10 @@ def _write_class(view, work, stage, limit, executor_class, x):  # type: ignore[n
 
 @deferred(INTEGER)
 def score_classes(view, net, work, stage, limit):  # type: ignore[no-untyped-def]
-    """Write the logits of the executor classes to `work.class_logits`.
+    """Write the logits of the executor classes to `work.class_logits`. Returns how many classes are
+    possible.
 
     A class that is not offered or is too small for the stage gets -inf.
-
-    Args:
-        view: the observation or state.
-        net: the Network.
-        work: the Workspace; `class_x` is written too.
-        stage: row of the chosen stage.
-        limit: the chosen number of executors.
-
-    Returns:
-        How many classes are possible.
     """
     at = _embed_into_first_layer(view, net, work, Transform.CLASS, _NUM_CLASS_FEATURES, stage)
     count = 0
@@ -220,31 +188,14 @@ def score_classes(view, net, work, stage, limit):  # type: ignore[no-untyped-def
 
 @inlined
 def hold_ms(view, net, stage, limit, length):  # type: ignore[no-untyped-def]
-    """Return the time from now to the end of an idle slot, or 0 if no slot is possible.
-
-    Args:
-        view: the observation or state.
-        net: the Network.
-        stage: row of the chosen stage.
-        limit: the chosen number of executors.
-        length: index of the slot's length, 0 to `net.idle_lengths`.
-    """
+    """Return the time from now to the end of an idle slot, or 0 if no slot is possible."""
     return slot_ms(view, stage, limit, length, net.idle_lengths)
 
 
 @deferred(INTEGER)
 def score_lengths(view, net, work, stage, limit):  # type: ignore[no-untyped-def]
     """Write the logits of the idle slot's lengths to `work.idle_logits`; index 0 means no slot.
-
-    Args:
-        view: the observation or state.
-        net: the Network.
-        work: the Workspace.
-        stage: row of the chosen stage.
-        limit: the chosen number of executors.
-
-    Returns:
-        How many lengths are possible.
+    Returns how many lengths are possible.
     """
     at = _embed_into_first_layer(view, net, work, Transform.IDLE, 1, stage)
     count = 0

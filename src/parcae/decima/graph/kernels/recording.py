@@ -265,18 +265,10 @@ def _end_recording(state, future, net, recording, is_full):  # type: ignore[no-u
 @kernel
 def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
     """Run one simulator with drawn decisions, and record every decision that leaves a choice.
+    Returns a Status.
 
     The recording ends with the run, at the episode's end time, or when the record is full. The run
     goes on after that if the recording is to know the cost of the whole run (`is_whole`).
-
-    Args:
-        simulation: the run (Simulation); modified in place.
-        net: the Network.
-        recording: the Recording; its workspace and record are written.
-        is_new: starts a new run if true, else resumes the current one.
-
-    Returns:
-        A Status.
     """
     state, future, tables = simulation
     work = recording.work
@@ -303,16 +295,7 @@ def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
 
 @kernel
 def explore_many(simulations, net, recordings, is_new, first, last):  # type: ignore[no-untyped-def]
-    """Call `explore` for simulators first..last-1 of many.
-
-    Args:
-        simulations: the runs (Simulations); modified in place.
-        net: the Network.
-        recordings: a recording of every run (Recordings); written.
-        is_new: starts new runs if true, else resumes the current ones.
-        first: first simulator.
-        last: one past the last simulator.
-    """
+    """Call `explore` for simulators first..last-1 of many."""
     for row in range(first, last):
         simulations.status[row] = explore(
             simulation_of(simulations, row), net, recording_of(recordings, row), is_new
@@ -355,21 +338,11 @@ def _record_demonstration(  # type: ignore[no-untyped-def]
 
 @kernel
 def demonstrate(simulation, net, recording, teacher, is_new):  # type: ignore[no-untyped-def]
-    """Run like `explore`, but record what the teacher's rule would choose.
+    """Run like `explore`, but record what the teacher's rule would choose. Returns a Status.
 
     The rule also makes a share of the decisions; the network draws the others. If the rule lets
     executors idle, nothing is recorded, because Decima cannot choose that. If the rule leaves the
     class open, the best-fitting class is recorded, and later decisions add the next ones.
-
-    Args:
-        simulation: the run (Simulation); modified in place.
-        net: the Network.
-        recording: the Recording; its workspace and record are written.
-        teacher: the Teacher.
-        is_new: starts a new run if true, else resumes the current one.
-
-    Returns:
-        A Status.
     """
     state, future, tables = simulation
     draw_seed = recording.draw_seed
@@ -399,17 +372,7 @@ def demonstrate(simulation, net, recording, teacher, is_new):  # type: ignore[no
 def demonstrate_many(  # type: ignore[no-untyped-def]
     simulations, net, recordings, teacher, is_new, first, last
 ):
-    """Call `demonstrate` for simulators first..last-1 of many.
-
-    Args:
-        simulations: the runs (Simulations); modified in place.
-        net: the Network.
-        recordings: a recording of every run (Recordings); written.
-        teacher: the Teacher.
-        is_new: starts new runs if true, else resumes the current ones.
-        first: first simulator.
-        last: one past the last simulator.
-    """
+    """Call `demonstrate` for simulators first..last-1 of many."""
     for row in range(first, last):
         simulations.status[row] = demonstrate(
             simulation_of(simulations, row), net, recording_of(recordings, row), teacher, is_new

@@ -44,14 +44,7 @@ def _judge_choice(logs, shares, first, last):  # type: ignore[no-untyped-def]
 
 @inlined
 def judge_choices(work, head, log_prob, entropy):  # type: ignore[no-untyped-def]
-    """Turn the logits of a head into log probabilities, and add what was chosen.
-
-    Args:
-        work: the Passes.
-        head: the Head.
-        log_prob: float32[decisions], the log probabilities of the chosen options are added.
-        entropy: float32[decisions], the entropies are added.
-    """
+    """Turn the logits of a head into log probabilities, and add what was chosen."""
     for at in range(work.size[DECISIONS]):
         entropy[at] += _judge_choice(head.logs, head.shares, head.first[at], head.first[at + 1])
         log_prob[at] += head.logs[head.chosen[at]]
@@ -59,14 +52,7 @@ def judge_choices(work, head, log_prob, entropy):  # type: ignore[no-untyped-def
 
 @inlined
 def _choice_back(head, at, d_log_prob, d_entropy):  # type: ignore[no-untyped-def]
-    """Replace log probabilities by the gradient of their logits.
-
-    Args:
-        head: the Head; `logs` is changed.
-        at: the decision.
-        d_log_prob: gradient of the log probability of the chosen option.
-        d_entropy: gradient of the entropy.
-    """
+    """Replace log probabilities by the gradient of their logits."""
     logs = head.logs
     shares = head.shares
     total = np.float64(d_log_prob)
@@ -327,7 +313,6 @@ def _list_options(work, head, allowed, choice, group):  # type: ignore[no-untype
 
 @inlined
 def _score_options(layers, work, head):  # type: ignore[no-untyped-def]
-    """Write the logits of a head with one score for each option."""
     count = head.first[work.size[DECISIONS]]
     score(layers, head.inputs, head.layers, count)
     for row in range(count):
@@ -625,7 +610,6 @@ def _judge_group(data, edges, parts, work, index, results, first):  # type: igno
 
 @inlined
 def _write_slopes(loss, results, first, last):  # type: ignore[no-untyped-def]
-    """Write the gradient of the loss of the decisions first .. last - 1."""
     for at in range(first, last):
         slope = -loss.weight[at]
         log_prob = results.log_prob[at]
@@ -643,16 +627,7 @@ def _write_slopes(loss, results, first, last):  # type: ignore[no-untyped-def]
 
 @kernel
 def judge(data, edges, parts, work, index, results):  # type: ignore[no-untyped-def]
-    """Evaluate recorded decisions.
-
-    Args:
-        data: the Decisions.
-        edges: the Edges of the workload.
-        parts: the Parts of the network.
-        work: the Passes, written.
-        index: int64[B], which decisions.
-        results: the Results, written, except for the slopes.
-    """
+    """Evaluate recorded decisions."""
     first = 0
     while first < index.shape[0]:
         first = _judge_group(data, edges, parts, work, index, results, first)
@@ -673,18 +648,7 @@ def summarize(data, edges, parts, work, index, z):  # type: ignore[no-untyped-de
 def differentiate(  # type: ignore[no-untyped-def]
     data, edges, parts, gradient, work, index, loss, results
 ):
-    """Evaluate recorded decisions, and add the gradient of their loss to `gradient`.
-
-    Args:
-        data: the Decisions.
-        edges: the Edges of the workload.
-        parts: the Parts of the network.
-        gradient: Parts, changed.
-        work: the Passes, written.
-        index: int64[B], which decisions.
-        loss: the Loss. If slopes are given, they are those in `results`.
-        results: the Results, written.
-    """
+    """Evaluate recorded decisions, and add the gradient of their loss to `gradient`."""
     first = 0
     while first < index.shape[0]:
         last = _judge_group(data, edges, parts, work, index, results, first)

@@ -111,14 +111,7 @@ _gate: Any = intrinsic(_gate_code)
 
 
 def copy_row(source: Any, row: int, target: Any, at: int) -> None:
-    """Copy an embedding.
-
-    Args:
-        source: float32[m, at least EMBEDDING].
-        row: its row.
-        target: float32[n, at least EMBEDDING], written.
-        at: the row that is written.
-    """
+    """Copy an embedding."""
     target[at, :EMBEDDING] = source[row, :EMBEDDING]
 
 
@@ -133,14 +126,7 @@ def clear_rows(target: Any, first: int, last: int) -> None:
 
 
 def gate_row(gate: Any, target: Any, at: int, slope: Any) -> None:
-    """Multiply a row by the derivative of a leaky rectifier.
-
-    Args:
-        gate: float32[m, at least EMBEDDING], what the rectifier returned.
-        target: float32[m, at least EMBEDDING], changed.
-        at: the row.
-        slope: the rectifier's factor for numbers below zero.
-    """
+    """Multiply a row by the derivative of a leaky rectifier."""
     target[at, :EMBEDDING] *= (gate[at, :EMBEDDING] > 0) * (1 - slope) + slope
 
 
@@ -177,18 +163,8 @@ _SLOPE = np.float32(SLOPE)
 
 @inlined
 def hidden(weights, at, layer_1, layer_2, x, num_in):  # type: ignore[no-untyped-def]
-    """Compute the two hidden layers of a transform.
-
-    Args:
-        weights: float32 array, the network's weights.
-        at: where the transform's weights start.
-        layer_1: float32[HIDDEN_1], written.
-        layer_2: float32[HIDDEN_2], written.
-        x: float32[at least num_in], the inputs.
-        num_in: number of inputs.
-
-    Returns:
-        Where the weights of the transform's last layer start.
+    """Compute the two hidden layers of a transform. Returns where the weights of the transform's
+    last layer start.
     """
     copy_numbers(weights, at + num_in * _H1, _H1, layer_1)
     add_product(x, num_in, weights, at, _H1, layer_1)
@@ -202,15 +178,7 @@ def hidden(weights, at, layer_1, layer_2, x, num_in):  # type: ignore[no-untyped
 
 @inlined
 def transform(net, work, which, x, y):  # type: ignore[no-untyped-def]
-    """Write transform(x), EMBEDDING numbers a row, to y; the last layer is rectified too.
-
-    Args:
-        net: the Network.
-        work: the Workspace; `layers_1` and `layers_2` are written.
-        which: the Transform.
-        x: float32[m, inputs], at most as many rows as the workspace's layers have.
-        y: float32[m, EMBEDDING], written.
-    """
+    """Write transform(x), EMBEDDING numbers a row, to y; the last layer is rectified too."""
     _run_layers(net.weights, net.starts[which], work.layers_1, work.layers_2, x, y)
 
 

@@ -186,13 +186,11 @@ def _shortest_below(view, cap):  # type: ignore[no-untyped-def]
 
 @kernel
 def srpt_cap(view, cap):  # type: ignore[no-untyped-def]
-    """Decide by shortest remaining work first, with at most `cap` executors per job.
+    """Decide by shortest remaining work first, with at most `cap` executors per job. Returns
+    (stage, limit, executor class, hold).
 
     Executors of a job stay with it up to the cap. Executors that no job below its cap can use go to
     jobs below twice the cap. If no executor would work at all, the caps are ignored.
-
-    Returns:
-        (stage, limit, executor class, hold).
     """
     now = view.now
     source = view.now.source_job[0]
@@ -247,17 +245,7 @@ def in_order(view, rank):  # type: ignore[no-untyped-def]
 
 @kernel
 def decide(view, kind, params, memo):  # type: ignore[no-untyped-def]
-    """Return the policy's decision for one scheduling event.
-
-    Args:
-        view: the observation (an Observation or a ClusterState).
-        kind: HeuristicKind as an integer.
-        params: float64[...], the policy's parameters.
-        memo: HeuristicMemo; read and written by the kinds that use it.
-
-    Returns:
-        (stage, limit, executor class, hold); NO_STAGE lets all offered executors idle.
-    """
+    """Return the policy's decision for one scheduling event."""
     if kind == HeuristicKind.FAIR:
         return _fair(view, params[0] != 0.0)
     if kind == HeuristicKind.STATIC:
@@ -286,17 +274,7 @@ _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
 @kernel
 def play(simulation, kind, params, memo):  # type: ignore[no-untyped-def]
-    """Simulate a whole run under the policy.
-
-    Args:
-        simulation: the run (Simulation); modified in place.
-        kind: HeuristicKind as an integer.
-        params: float64[...], the policy's parameters.
-        memo: HeuristicMemo; written.
-
-    Returns:
-        The Status in which the run stopped.
-    """
+    """Simulate a whole run under the policy. Returns the Status in which the run stopped."""
     state, future, tables = simulation
     return _go_on(simulation, start(state, future, tables), kind, params, memo)
 
@@ -313,17 +291,7 @@ def _go_on(simulation, status, kind, params, memo):  # type: ignore[no-untyped-d
 
 @kernel
 def roll_out(simulation, rollouts, kind, params, memo, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts under the policy, one after another, each after what it tries.
-
-    Args:
-        simulation: the run (Simulation) in which they are played; overwritten.
-        rollouts: Rollouts; their trials are written.
-        kind: HeuristicKind as an integer.
-        params: float64[...], the policy's parameters.
-        memo: HeuristicMemo; written.
-        first: first trial.
-        last: one past the last trial.
-    """
+    """Play rollouts under the policy, one after another, each after what it tries."""
     for row in range(first, last):
         status = begin_rollout(simulation, rollouts, row)
         end_rollout(
@@ -333,15 +301,6 @@ def roll_out(simulation, rollouts, kind, params, memo, first, last):  # type: ig
 
 @kernel
 def play_many(simulations, kind, params, memo, first, last):  # type: ignore[no-untyped-def]
-    """Simulate the runs `first` to `last - 1` of many, one after another.
-
-    Args:
-        simulations: the runs (Simulations); modified in place.
-        kind: HeuristicKind as an integer.
-        params: float64[...], the policy's parameters.
-        memo: HeuristicMemo; all runs share it, since a row is computed again where it does not fit.
-        first: first simulator to run.
-        last: one past the last simulator to run.
-    """
+    """Simulate the runs `first` to `last - 1` of many, one after another."""
     for row in range(first, last):
         simulations.status[row] = play(simulation_of(simulations, row), kind, params, memo)

@@ -43,7 +43,6 @@ _SECOND_PRIME = np.uint64(0xD6E8FEB86659FD93)
 
 @inlined
 def _stages_of(view, job):  # type: ignore[no-untyped-def]
-    """Rows of the job's stages."""
     return range(view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job])
 
 
@@ -172,12 +171,6 @@ def find_group(view, params, memo, job):  # type: ignore[no-untyped-def]
     The group is {stages with LongScore >= params[1] or FragScore <= params[2]}, plus all stages on
     paths between them.
 
-    Args:
-        view: the observation.
-        params: float64[4], see the module's description.
-        memo: HeuristicMemo; the job's row and its stages' rows are written.
-        job: row of the job.
-
     Source: Graphene, section 4.1 (LongScore, FragScore, Closure).
     """
     marks = memo.stages
@@ -204,14 +197,7 @@ def find_group(view, params, memo, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def is_suppressed(view, params, memo, job):  # type: ignore[no-untyped-def]
-    """Whether a stage of the job's group depends on an unfinished stage outside the group.
-
-    Args:
-        view: the observation.
-        params: float64[4], see the module's description.
-        memo: HeuristicMemo; written if the job's group is not known yet.
-        job: row of the job.
-    """
+    """Whether a stage of the job's group depends on an unfinished stage outside the group."""
     find_group(view, params, memo, job)
     if memo.jobs.num_troublesome[job] == 0:
         return False
@@ -251,15 +237,7 @@ def _first_of(view, params, memo, job, is_troublesome):  # type: ignore[no-untyp
 
 @kernel
 def next_stage(view, params, memo, job, takes_suppressed):  # type: ignore[no-untyped-def]
-    """Return the job's next stage, or NO_STAGE. A group that is not suppressed comes first.
-
-    Args:
-        view: the observation.
-        params: float64[4], see the module's description.
-        memo: HeuristicMemo; `is_suppressed` of the job is written.
-        job: row of the job.
-        takes_suppressed: whether a stage of a suppressed group may be returned as the last choice.
-    """
+    """Return the job's next stage, or NO_STAGE. A group that is not suppressed comes first."""
     if view.jobs.num_schedulable[job] == 0:
         memo.jobs.is_suppressed[job] = 0
         return NO_STAGE
@@ -275,17 +253,10 @@ def next_stage(view, params, memo, job, takes_suppressed):  # type: ignore[no-un
 
 @deferred(DECISION)
 def graphene(view, params, memo):  # type: ignore[no-untyped-def]
-    """Decide by weighted fair shares, with executors of the best-fitting class first.
+    """Decide by weighted fair shares, with executors of the best-fitting class first. Returns
+    (stage, limit, executor class, hold).
 
     Suppressed stages get executors only if no other stage of any job can be chosen.
-
-    Args:
-        view: the observation.
-        params: float64[4], see the module's description.
-        memo: HeuristicMemo; written.
-
-    Returns:
-        (stage, limit, executor class, hold).
     """
     source = view.now.source_job[0]
     if view.now.num_schedulable[0] == 0:

@@ -40,13 +40,7 @@ def _weight(view, memo, job, alpha):  # type: ignore[no-untyped-def]
 
 @kernel
 def total_weight(view, memo, alpha):  # type: ignore[no-untyped-def]
-    """Return the sum of the weights over the jobs with an unsaturated stage.
-
-    Args:
-        view: the observation.
-        memo: HeuristicMemo; weights that are missing are written.
-        alpha: exponent of the work.
-    """
+    """Return the sum of the weights over the jobs with an unsaturated stage."""
     total = 0.0
     for position in range(view.now.num_active[0]):
         job = view.active[position]
@@ -57,7 +51,6 @@ def total_weight(view, memo, alpha):  # type: ignore[no-untyped-def]
 
 @inlined
 def _add(view, memo, job, executor_class, cpu, memory):  # type: ignore[no-untyped-def]
-    """Add one executor of the class to the job's allocation."""
     memo.jobs.cpu[job] += of_total(view, view.classes.cpu[executor_class], cpu)
     memo.jobs.memory[job] += of_total(view, view.classes.memory[executor_class], memory)
     memo.jobs.num_counted[job] += 1
@@ -114,13 +107,6 @@ def room(view, memo, job, share, executor_class):  # type: ignore[no-untyped-def
 
     The number is rounded up, so that the last executor may exceed the share. The result is 0 or
     less if the job has reached its share.
-
-    Args:
-        view: the observation.
-        memo: HeuristicMemo with current allocations (see `count_resources`).
-        job: row of the job.
-        share: the job's share of the cluster, 0 to 1.
-        executor_class: row of the class.
     """
     if view.classes.shape[0] == 1:
         cap = max(1, math.ceil(view.now.num_executors[0] * share - _ROUNDING))
@@ -138,28 +124,13 @@ def room(view, memo, job, share, executor_class):  # type: ignore[no-untyped-def
 
 @inlined
 def share_of(view, memo, job, alpha, total):  # type: ignore[no-untyped-def]
-    """Return the share of the cluster that the job is entitled to, 0 to 1.
-
-    Args:
-        view: the observation.
-        memo: HeuristicMemo; a missing weight is written.
-        job: row of the job.
-        alpha: exponent of the work.
-        total: sum of all weights (see `total_weight`).
-    """
+    """Return the share of the cluster that the job is entitled to, 0 to 1."""
     return _weight(view, memo, job, alpha) / total
 
 
 @inlined
 def is_full(view, memo, job, share):  # type: ignore[no-untyped-def]
-    """Whether the job has reached its share of the cluster.
-
-    Args:
-        view: the observation.
-        memo: HeuristicMemo with current allocations (see `count_resources`).
-        job: row of the job.
-        share: the job's share of the cluster, 0 to 1.
-    """
+    """Whether the job has reached its share of the cluster."""
     if view.classes.shape[0] == 1:
         return room(view, memo, job, share, 0) <= 0
     return max(memo.jobs.cpu[job], memo.jobs.memory[job]) >= share - _ROUNDING
@@ -171,16 +142,6 @@ def within_share(view, memo, job, share, stage):  # type: ignore[no-untyped-def]
 
     The limit keeps the job within its share. With several classes, the stage can be chosen again
     in the same round, for executors of a larger class.
-
-    Args:
-        view: the observation.
-        memo: HeuristicMemo with current allocations (see `count_resources`).
-        job: row of the job.
-        share: the job's share of the cluster, 0 to 1.
-        stage: row of the job's stage.
-
-    Returns:
-        (stage, limit, executor class, hold).
     """
     executor_class = best_fitting(view, stage)
     limit = min(
@@ -193,17 +154,10 @@ def within_share(view, memo, job, share, stage):  # type: ignore[no-untyped-def]
 
 @deferred(DECISION)
 def weighted_fair(view, params, memo):  # type: ignore[no-untyped-def]
-    """Decide by shares proportional to T^alpha, where T is the job's total work.
+    """Decide by shares proportional to T^alpha, where T is the job's total work. Returns (stage,
+    limit, executor class, hold).
 
     Only jobs with an unsaturated stage have a share.
-
-    Args:
-        view: the observation.
-        params: float64[1], the exponent alpha.
-        memo: HeuristicMemo; written.
-
-    Returns:
-        (stage, limit, executor class, hold).
 
     Source: Decima, section 7.1, baselines 4 and 5; Appendix F for several classes.
     """

@@ -60,7 +60,6 @@ def _shadow(view, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def _comes_before(view, row, other, order):  # type: ignore[no-untyped-def]
-    """Return whether the job in `row` comes before that in `other`, an earlier row."""
     jobs = view.jobs
     if order == Order.SHORTEST:
         return jobs.estimate[row] < jobs.estimate[other]
@@ -72,11 +71,6 @@ def _comes_before(view, row, other, order):  # type: ignore[no-untyped-def]
 @inlined
 def easy(view, order, backfilling):  # type: ignore[no-untyped-def]
     """Return the slot that EASY backfilling chooses.
-
-    Args:
-        view: the View of one cluster, with its profile.
-        order: the Order in which jobs start and get the reservation.
-        backfilling: the Order in which jobs that do not delay the reserved one are taken.
 
     Source: Lifka, "The ANL/IBM SP scheduling system" (EASY, aggressive backfilling). Other orders:
     Srinivasan et al., "Characterization of backfilling strategies for parallel job scheduling".
@@ -97,11 +91,6 @@ def backfill(view, first, order):  # type: ignore[no-untyped-def]
 
     This is the job itself if it fits. Else it is the first job that does not delay it: one that
     ends before it can start, or fits beside it.
-
-    Args:
-        view: the View of one cluster, with its profile.
-        first: the row of the job that no other may delay.
-        order: the Order in which the others are taken.
     """
     if view.jobs.can_start[first] == 1:
         return int(view.jobs.slot[first])
@@ -144,11 +133,6 @@ def conservative(view, plan, depth):  # type: ignore[no-untyped-def]
     This is the first job in order of arrival that can start now without delaying any job before it.
     Only the `depth` oldest jobs are considered and get reservations.
 
-    Args:
-        view: the View of one cluster, with its profile.
-        plan: the Plan, overwritten.
-        depth: number of jobs that are considered.
-
     Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime
     estimates in scheduling the IBM SP2 with backfilling" (conservative backfilling). Reservations
     are made anew at every event (compression).
@@ -187,7 +171,6 @@ def _num_considered(view, depth):  # type: ignore[no-untyped-def]
 
 @inlined
 def _copy_profile(view, plan):  # type: ignore[no-untyped-def]
-    """Copy the view's profile to the plan, without reservations."""
     plan.num_points[0] = view.head.num_points[0]
     for point in range(view.head.num_points[0]):
         plan.points[point] = view.points[point]

@@ -33,14 +33,7 @@ class PackingKind(IntEnum):
 
 @inlined
 def score(view, row, kind, params):  # type: ignore[no-untyped-def]
-    """Return a job's score; the job with the largest score starts first.
-
-    Args:
-        view: the View of one cluster.
-        row: the job's row in the view.
-        kind: SJF, PACKER, TETRIS or AREA.
-        params: float64 array, the heuristic's parameters.
-    """
+    """Return a job's score; the job with the largest score starts first."""
     estimate = view.jobs.estimate[row]
     if kind == PackingKind.SJF:
         return 1.0 / estimate
@@ -56,11 +49,6 @@ def best_score(view, kind, params):  # type: ignore[no-untyped-def]
     """Return the slot of the job with the best score that can start now, or VOID.
 
     Of equal scores the first row wins.
-
-    Args:
-        view: the View of one cluster.
-        kind: SJF, PACKER, TETRIS or AREA.
-        params: float64 array, the heuristic's parameters.
     """
     best = VOID
     best_score = 0.0
@@ -101,14 +89,7 @@ def _random(view, is_greedy):  # type: ignore[no-untyped-def]
 
 @inlined
 def choose(view, plan, kind, params):  # type: ignore[no-untyped-def]
-    """Return the slot whose job to place, or VOID.
-
-    Args:
-        view: the View of one cluster.
-        plan: the Plan, a buffer; used by conservative backfilling only.
-        kind: a PackingKind.
-        params: float64 array, the heuristic's parameters.
-    """
+    """Return the slot whose job to place, or VOID."""
     if kind == PackingKind.RANDOM:
         return _random(view, params[0] > 0)
     if kind == PackingKind.FCFS:
@@ -124,29 +105,13 @@ def choose(view, plan, kind, params):  # type: ignore[no-untyped-def]
 
 @kernel
 def decide(view, plan, kind, params):  # type: ignore[no-untyped-def]
-    """Return the slot whose job to place, or VOID; callable from Python.
-
-    Args:
-        view: the View of one cluster.
-        plan: the Plan, a buffer.
-        kind: a PackingKind.
-        params: float64 array, the heuristic's parameters.
-    """
+    """Return the slot whose job to place, or VOID; callable from Python."""
     return choose(view, plan, kind, params)
 
 
 @kernel
 def play(state, sequence, view, plan, kind, params):  # type: ignore[no-untyped-def]
-    """Run one cluster from start to end.
-
-    Args:
-        state: the cluster's state, changed.
-        sequence: the cluster's job sequence.
-        view: the View, written.
-        plan: the Plan, a buffer.
-        kind: a PackingKind.
-        params: float64 array, the heuristic's parameters.
-    """
+    """Run one cluster from start to end."""
     begin(state, sequence)
     while state.clock.is_over[0] == 0:
         show(state, sequence, view)
@@ -155,17 +120,7 @@ def play(state, sequence, view, plan, kind, params):  # type: ignore[no-untyped-
 
 @kernel
 def play_many(clusters, views, plan, kind, params, first, last):  # type: ignore[no-untyped-def]
-    """Run clusters first..last-1 from start to end, one after another.
-
-    Args:
-        clusters: the Clusters, changed.
-        views: the views of all clusters, written.
-        plan: one Plan, a buffer for all of these clusters.
-        kind: a PackingKind.
-        params: float64 array, the heuristic's parameters.
-        first: first cluster.
-        last: one past the last cluster.
-    """
+    """Run clusters first..last-1 from start to end, one after another."""
     for row in range(first, last):
         state, sequence = cluster_of(clusters, row)
         play(state, sequence, row_of(views, row), plan, kind, params)

@@ -196,17 +196,8 @@ def _begun(clusters, virtual, row):  # type: ignore[no-untyped-def]
 def play_rule_many(  # type: ignore[no-untyped-def]
     clusters, views, plan, kind, params, virtual, first, last
 ):
-    """Run clusters first..last-1 with exact times under a heuristic that must earn its decisions.
-
-    Args:
-        clusters: the Clusters, changed.
-        views: the views of all clusters with their profiles, written.
-        plan: one Plan, a buffer for all of these clusters.
-        kind: a PackingKind.
-        params: float64 array, the heuristic's parameters.
-        virtual: one Virtual, a buffer for all of these clusters.
-        first: first cluster.
-        last: one past the last cluster.
+    """Run clusters first..last-1 with exact times under a heuristic that must earn its
+    decisions.
     """
     for row in range(first, last):
         state, sequence = _begun(clusters, virtual, row)
@@ -229,17 +220,7 @@ def play_rule_many(  # type: ignore[no-untyped-def]
 def play_network_many(  # type: ignore[no-untyped-def]
     clusters, views, net, work, virtual, first, last
 ):
-    """Run clusters first..last-1 with exact times under the set network, which must earn it.
-
-    Args:
-        clusters: the Clusters, changed.
-        views: the views of all clusters with their profiles, written.
-        net: the set network.
-        work: one workspace of the set network.
-        virtual: one Virtual, a buffer for all of these clusters.
-        first: first cluster.
-        last: one past the last cluster.
-    """
+    """Run clusters first..last-1 with exact times under the set network, which must earn it."""
     for row in range(first, last):
         state, sequence = _begun(clusters, virtual, row)
         view = row_of(views, row)

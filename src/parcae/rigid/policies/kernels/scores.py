@@ -45,13 +45,7 @@ class Plan(NamedTuple):
 
 
 def allocate_plan(count: int, num_points: int, num_resources: int) -> Plan:
-    """Allocate plans for `count` clusters.
-
-    Args:
-        count: length of the leading axis.
-        num_points: points of a plan at most.
-        num_resources: number of resources.
-    """
+    """Allocate plans for `count` clusters."""
     points = np.zeros((count, num_points), np.int64)
     free_from = np.zeros((count, num_points, num_resources), np.int64)
     return Plan(points, free_from, np.zeros((count, 1), np.int64))
@@ -108,12 +102,6 @@ def reserve(view, row, params, waiting):  # type: ignore[no-untyped-def]
     """Return the share of every resource that should stay free when the job starts.
 
     See `withholding`.
-
-    Args:
-        view: the View of one cluster.
-        row: the job's row in the view.
-        params: float64[len(WithholdParameter)].
-        waiting: log(1 + jobs waiting), see `log_num_waiting`.
     """
     need = params[WithholdParameter.RESERVE] / (
         1.0
@@ -132,13 +120,7 @@ def reserve(view, row, params, waiting):  # type: ignore[no-untyped-def]
 
 @inlined
 def preference(view, row, params):  # type: ignore[no-untyped-def]
-    """Return the withholding rule's score of a job; the job with the largest score starts first.
-
-    Args:
-        view: the View of one cluster.
-        row: the job's row in the view.
-        params: float64[len(WithholdParameter)].
-    """
+    """Return the withholding rule's score of a job; the job with the largest score starts first."""
     patience = params[WithholdParameter.AGE] * math.log1p(
         view.jobs.age[row] / view.jobs.estimate[row]
     )

@@ -75,7 +75,6 @@ def _known_sequence(virtual, sequence):  # type: ignore[no-untyped-def]
 
 @inlined
 def _accrue(virtual, run, now):  # type: ignore[no-untyped-def]
-    """Add the waits of a virtual run up to now."""
     waits = virtual.waits
     waits[run, TOTAL] += waits[run, _RATE] * (now - waits[run, _TIME])
     waits[run, _TIME] = now
@@ -83,13 +82,7 @@ def _accrue(virtual, run, now):  # type: ignore[no-untyped-def]
 
 @kernel
 def begin_virtual(virtual, state, sequence):  # type: ignore[no-untyped-def]
-    """Begin the virtual runs of a cluster that has just begun.
-
-    Args:
-        virtual: the Virtual, written.
-        state: the cluster's state.
-        sequence: the cluster's job sequence.
-    """
+    """Begin the virtual runs of a cluster that has just begun."""
     virtual.waits[:] = 0.0
     virtual.sums[:] = 0.0
     virtual.work[:] = 0.0
@@ -139,16 +132,8 @@ def _postpone(virtual, one, real, then):  # type: ignore[no-untyped-def]
 
 @kernel
 def must_decide(virtual, run, real, sequence):  # type: ignore[no-untyped-def]
-    """Run a virtual cluster on to its next decision, or to the real cluster's time.
-
-    Args:
-        virtual: the Virtual, changed; `seen` shows the virtual cluster if it must decide.
-        run: which virtual run.
-        real: the real cluster's state.
-        sequence: its job sequence; of its durations only those of jobs are used that have ended.
-
-    Returns:
-        Whether there is a decision to take, see `answer`.
+    """Run a virtual cluster on to its next decision, or to the real cluster's time. Returns whether
+    there is a decision to take, see `answer`.
     """
     one = row_of(virtual.states, run)
     clock = one.clock
@@ -175,14 +160,7 @@ def must_decide(virtual, run, real, sequence):  # type: ignore[no-untyped-def]
 
 @kernel
 def answer(virtual, run, sequence, slot):  # type: ignore[no-untyped-def]
-    """Take a decision in a virtual run.
-
-    Args:
-        virtual: the Virtual, changed.
-        run: which virtual run.
-        sequence: the real cluster's job sequence.
-        slot: the slot, or VOID to let time pass.
-    """
+    """Take a decision in a virtual run."""
     one = row_of(virtual.states, run)
     job = NO_JOB if slot == VOID else one.slots[slot]
     # Time passes also if the job cannot be placed, as in a real run.
@@ -223,16 +201,8 @@ def _end(virtual, sequence, job, before):  # type: ignore[no-untyped-def]
 
 @kernel
 def act(virtual, state, sequence, slot):  # type: ignore[no-untyped-def]
-    """Take one decision in the real run.
-
-    Args:
-        virtual: the Virtual, changed.
-        state: the cluster's state, changed.
-        sequence: the cluster's job sequence.
-        slot: the slot, or VOID to let time pass.
-
-    Returns:
-        Whether time passed, so that the virtual runs must follow.
+    """Take one decision in the real run. Returns whether time passed, so that the virtual runs must
+    follow.
     """
     clock = state.clock
     if slot != VOID:
@@ -258,12 +228,7 @@ def _update(sums, column, whole, left):  # type: ignore[no-untyped-def]
 
 @kernel
 def forget(virtual, state):  # type: ignore[no-untyped-def]
-    """Bring all sums up to the present, and let them count less by the arrivals since.
-
-    Args:
-        virtual: the Virtual, changed.
-        state: the cluster's state.
-    """
+    """Bring all sums up to the present, and let them count less by the arrivals since."""
     now = state.clock.now[0]
     sums = virtual.sums
     work = virtual.work
