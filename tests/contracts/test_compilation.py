@@ -217,7 +217,7 @@ def test_the_cache_is_keyed_by_what_is_compiled_and_not_by_where_it_is(tmp_path:
     here = _place_in_the_cache(Path(parcae.__file__).parents[1])
     source = _copy_of_the_package(tmp_path)
     assert _place_in_the_cache(source) == here
-    unused = source / "parcae" / "simulation" / "kernels" / "cores_loop.py"
+    unused = source / "parcae" / "policies" / "rule" / "kernels.py"
     unused.write_text(unused.read_text() + "\n# A module that the event loop does not import.\n")
     assert _place_in_the_cache(source) == here
     used = source / "parcae" / "cluster" / "state.py"

@@ -257,6 +257,11 @@ def _imported(path: Path) -> list[Path]:
     return found
 
 
+def _place(path: Path) -> str:
+    """Return the path below the package; of a module from elsewhere, the whole path."""
+    return str(path.relative_to(_PACKAGE) if path.is_relative_to(_PACKAGE) else path)
+
+
 @functools.cache
 def _digest_of(path: Path) -> str:
     """Return a digest of a module's text and of all modules of Parcae that it imports."""
@@ -267,7 +272,7 @@ def _digest_of(path: Path) -> str:
         if file not in seen:
             seen.add(file)
             pending.extend(_imported(file))
-    texts = [f"{file.relative_to(_PACKAGE)}\0{file.read_text()}" for file in sorted(seen)]
+    texts = [f"{_place(file)}\0{file.read_text()}" for file in sorted(seen)]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
@@ -279,9 +284,8 @@ class _ContentLocator(caching._CacheLocator):
 
     def __init__(self, py_func: Any, path: Path) -> None:
         self._line = py_func.__code__.co_firstlineno
-        is_ours = path.is_relative_to(_PACKAGE)
-        name = str(path.relative_to(_PACKAGE)) if is_ours else str(path)
-        self._folder = f"{re.sub(r'[^A-Za-z0-9]', '_', name)[-60:]}-{_digest_of(path)}"
+        name = re.sub("[^A-Za-z0-9]", "_", _place(path))[-60:]
+        self._folder = f"{name}-{_digest_of(path)}"
 
     def get_cache_path(self) -> str:
         return str(Path(config.CACHE_DIR) / self._folder)
