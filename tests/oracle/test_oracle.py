@@ -15,15 +15,13 @@ import numpy as np
 import pytest
 
 from parcae.decima.tpch import read_tpch_profiles
-from parcae.simulation.oracle import Oracle, OraclePolicy
-from parcae.simulation.oracle_draws import RandomBitDraws, TaskKey, task_bits
-from parcae.simulation.oracle_policies import fair, static
 from parcae.simulation.tables import DurationMode, Interpolation
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.job_sets import JobSet, read_job_sets
 from tests.conftest import batch, shared_data
-from tests.oracle.policies import sjf_cp, weighted_fair
+from tests.oracle.decima_world import Oracle, OraclePolicy, RandomBitDraws, TaskKey, task_bits
+from tests.oracle.policies import fair, sjf_cp, static, weighted_fair
 
 _SMALL_SETS = ("single_q9_100g", "batch10_1", "nodelay_batch10")
 _POLICIES: dict[str, Callable[[int], OraclePolicy]] = {

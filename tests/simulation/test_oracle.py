@@ -11,14 +11,13 @@ from parcae.decima.catalog import make_policy
 from parcae.decima.tpch import read_tpch_profiles
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
-from parcae.simulation.oracle import Oracle, OracleExecutor, OracleStage
-from parcae.simulation.oracle_policies import fair, static
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.simulation.tables import DurationMode, Interpolation
 from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.conftest import shared_data
-from tests.oracle.policies import sjf_cp, weighted_fair
+from tests.oracle.decima_world import Oracle, OracleExecutor, OracleStage
+from tests.oracle.policies import fair, sjf_cp, static, weighted_fair
 
 _PAIRS = {
     "fifo": static(9, by_granted=False),

@@ -7,11 +7,11 @@ from parcae.base.errors import PolicyError
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.oracle import Oracle
 from parcae.simulation.simulator import simulate
 from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.conftest import arriving, batch, job
+from tests.oracle.decima_world import Oracle
 
 _FREE = SimulationConfig(num_executors=2, moving_delay_ms=0, warmup_delay_ms=0)
 

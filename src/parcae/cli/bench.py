@@ -55,8 +55,7 @@ def simulator_command(
 ) -> None:
     """Measure simulated tasks per second on one core, including planning, also with 1,000 jobs.
 
-    With --world executors: tasks, events and decisions per second, and how much
-    faster this is than the plain-Python oracle.
+    With --world executors: tasks, events and decisions per second.
 
     Example: parcae bench simulator --json
     """
@@ -92,8 +91,7 @@ def simulator_command(
     typer.echo(
         f"{result.tasks_per_second / 1e6:.1f} million tasks/s (median of {result.runs}; best "
         f"{result.best_tasks_per_second / 1e6:.1f}), {result.decisions_per_second / 1e3:.0f} "
-        f"thousand decisions/s, "
-        f"{result.ratio_to_oracle:,.0f} times the plain-Python oracle"
+        "thousand decisions/s"
     )
 
 

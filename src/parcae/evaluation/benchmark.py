@@ -1,12 +1,11 @@
 """Measure the speed of the simulator: whole compiled runs on one core.
 
-`benchmark_simulator` measures the executors world and compares it with the plain-Python oracle.
-`benchmark_cores` measures several policies in the cores world.
+`benchmark_simulator` measures the executors world, `benchmark_cores` several policies in the cores
+world.
 """
 
 from __future__ import annotations
 
-import gc
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -23,8 +22,6 @@ from parcae.evaluation.policies import AnyPolicy, resolve_policies
 from parcae.policies.learned import NAMES
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.future import Status
-from parcae.simulation.oracle import Oracle
-from parcae.simulation.oracle_policies import fair
 from parcae.simulation.simulator import CompiledPolicy, Simulator
 from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.demands import with_drawn_memory
@@ -238,8 +235,6 @@ _TimedRun = tuple[Trace, float]
 _LONG_JOBS = 1_000
 #: Largest number of runs of the longer stream.
 _LONG_RUNS = 3
-#: Jobs that the oracle runs, from the same kind of stream.
-_ORACLE_JOBS = 8
 
 
 @dataclass(frozen=True)
@@ -256,8 +251,6 @@ class SimulatorBenchmark:
     best_tasks_per_second: float
     events_per_second: float
     decisions_per_second: float
-    oracle_tasks_per_second: float
-    ratio_to_oracle: float
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers."""
@@ -273,7 +266,7 @@ def benchmark_simulator(
     num_executors: int = 50,
     runs: int = 15,
 ) -> SimulatorBenchmark:
-    """Time whole compiled runs and, in the same process, the oracle.
+    """Time whole compiled runs in the executors world.
 
     The times exclude set-up and compilation.
 
@@ -286,7 +279,7 @@ def benchmark_simulator(
         runs: number of timed runs.
 
     Returns:
-        Median speeds, and the ratio to the oracle's speed.
+        Median speeds.
     """
     config = SimulationConfig(num_executors=num_executors)
     chosen = make_policy(policy, num_executors)
@@ -294,22 +287,10 @@ def benchmark_simulator(
     tasks = [trace.num_tasks / elapsed_s for trace, elapsed_s in timed]
     events = [trace.num_events / elapsed_s for trace, elapsed_s in timed]
     decisions = [trace.num_decisions / elapsed_s for trace, elapsed_s in timed]
-    oracle = _oracle_tasks_per_second(workload, arrivals, num_executors)
-    speed = statistics.median(tasks)
     return SimulatorBenchmark(
-        workload.name, policy, arrivals, num_jobs, num_executors, runs, speed, max(tasks),
-        statistics.median(events), statistics.median(decisions), oracle, speed / oracle,
+        workload.name, policy, arrivals, num_jobs, num_executors, runs, statistics.median(tasks),
+        max(tasks), statistics.median(events), statistics.median(decisions),
     )  # fmt: skip
-
-
-def _oracle_tasks_per_second(workload: Workload, arrivals: str, num_executors: int) -> float:
-    sequence = draw_sequence(workload, arrivals, _ORACLE_JOBS, num_executors, RandomStreams(0))
-    oracle = Oracle(sequence, num_executors)
-    # A collection of everything that is in memory takes as long as the run.
-    gc.collect()
-    start = time.perf_counter()
-    oracle.run(fair)
-    return oracle.num_tasks / (time.perf_counter() - start)
 
 
 @dataclass(frozen=True)
