@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from parcae.rigid.jobset.policy import JobSetPolicy
 
 SHIPPED = ShippedCheckpoints(
-    Path(__file__).parent.parent / "shipped" / "packing", "parcae packing train"
+    Path(__file__).parent.parent / "shipped", "parcae packing train"
 )
 #: Kind and version of checkpoints of tuned heuristics.
 RULE_KIND = "packing-rule"
