@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO ?= parcae-report
 
-.PHONY: demo test test-slow coverage check dist docs bench format clean
+.PHONY: demo test test-slow coverage check weight dist docs bench format clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -38,12 +38,16 @@ coverage: $(SPARK_READY)  ## Which lines the default suite runs outside kernels,
 	$(BIN)/python -m coverage report --omit='*/kernels/*,*/kernels.py,*/play.py' --skip-covered
 	NUMBA_DISABLE_JIT=1 COVERAGE_FILE=$(VENV)/kernels.coverage $(BIN)/python -m pytest -n 0 --cov=parcae.cluster.kernels --cov-report=term-missing tests/cluster tests/golden tests/simulation/test_draws_and_events.py
 
-check: $(READY)  ## Style, types, layers; how readable the code is.
+check: $(READY)  ## Style, types, layers, the budget of the house.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python benchmarks/readability.py
+	$(BIN)/python benchmarks/weight.py
+
+BEFORE ?= f0ba1aad
+weight: $(READY)  ## What the house weighs, now and at the commit BEFORE.
+	$(BIN)/python benchmarks/weight.py --against $(BEFORE)
 
 dist: $(READY)  ## A wheel with the plugin's jars for Scala 2.12 and 2.13, in dist/ (needs a JDK; Sparks to compile against come from PyPI).
 	$(BIN)/python -m parcae.spark.build dist
