@@ -16,10 +16,20 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _REGISTERING = re.compile(
     r"command|callback|overload|register|field_validator|model_validator|CFUNCTYPE|setter"
 )
-#: Called by libraries by these names.
+#: What users' own programs call.
 _CALLED_FROM_OUTSIDE = {
-    "register_policy",
+    "register_objective",
+    "register_reader",
+    "one_stage",  # a DAG as one stage of all its work (Duan and Wu)
+    "Images",  # the images of DeepRM's cluster
+    "encode_images",
+    "StableBaselinesEnv",
+    # What a plain function sees of a job.
+    "age_s",
+    "remaining_s",
 }
+#: Modules that only users' own programs import.
+_IMPORTED_FROM_OUTSIDE = {"parcae.environments.stable_baselines"}
 
 
 def _definitions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
@@ -82,7 +92,7 @@ def test_every_module_of_the_package_is_imported() -> None:
         uses = [rf"\b{re.escape(dotted)}\b", imported, several]
         if name != "__init__" and not any(re.search(use, everything) for use in uses):
             dead.append(dotted)
-    assert not dead
+    assert set(dead) <= _IMPORTED_FROM_OUTSIDE
 
 
 def test_every_fixture_is_used() -> None:

@@ -241,26 +241,3 @@ def sequential_slots(pair_slots: Sequence[float]) -> list[float]:
     for slot in pair_slots:
         slots.append(0.0 if slots and slots[-1] > 0 else float(slot))
     return slots
-
-
-def known_slots(arrivals: Sequence[float], lengths: Sequence[float]) -> list[float]:
-    """Return the slots of a sequence whose future is known.
-
-    A pair for which a slot pays waits exactly until the next arrival.
-
-    Source: Duan & Wu, Theorem 1 and section IV-A.
-    """
-    if len(arrivals) != len(lengths):
-        raise ConfigError(
-            f"slots need one length for each arrival, not {len(lengths)} lengths for "
-            f"{len(arrivals)} arrivals"
-        )
-    pairs = zip(
-        zip(arrivals, lengths, strict=True),
-        zip(arrivals[1:], lengths[1:], strict=True),
-        strict=False,
-    )
-    gaps = [(l1, l2, a2 - a1) for (a1, l1), (a2, l2) in pairs]
-    return sequential_slots(
-        [gap if idle_pays(l1, l2, gap) else 0.0 for l1, l2, gap in gaps] + [0.0]
-    )

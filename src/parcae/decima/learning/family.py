@@ -14,7 +14,6 @@ import torch
 
 from parcae.cluster.decision import Policy
 from parcae.policies.checkpoint import Weights
-from parcae.policies.networks.training import Judged
 from parcae.simulation.kernels.playing import Simulations
 
 
@@ -45,21 +44,6 @@ class DataSet(Protocol):
 
     def shuffled(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
         """All indices, in random order. What belongs together may stay together."""
-
-
-class TrainedNetwork(Protocol):
-    """The batched network (a torch module)."""
-
-    def __call__(self, batch: Any) -> Judged: ...
-
-    def value(self, batch: Any) -> torch.Tensor:
-        """The critic's value of each state."""
-
-    def export(self) -> Weights:
-        """The weights by name."""
-
-    def load_arrays(self, weights: Weights) -> None:
-        """Replace the weights."""
 
 
 class TrainedPolicy(Policy, Protocol):
@@ -97,7 +81,7 @@ class Family(Protocol):
         """Random initial weights."""
 
     def network(self, weights: Weights) -> torch.nn.Module:
-        """The batched network with these weights (a TrainedNetwork)."""
+        """The batched network with these weights."""
 
     def fit(self, network: Any) -> None:
         """Let a network of the same kind and settings judge decisions of this scenario.

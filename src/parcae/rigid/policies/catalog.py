@@ -22,9 +22,7 @@ from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
 if TYPE_CHECKING:
     from parcae.rigid.jobset.policy import JobSetPolicy
 
-SHIPPED = ShippedCheckpoints(
-    Path(__file__).parent.parent / "shipped", "parcae packing train"
-)
+SHIPPED = ShippedCheckpoints(Path(__file__).parent.parent / "shipped", "parcae packing train")
 #: Kind and version of checkpoints of tuned heuristics.
 RULE_KIND = "packing-rule"
 RULE_VERSION = 1
