@@ -20,6 +20,9 @@ _REGISTERING = re.compile(
 _CALLED_FROM_OUTSIDE = {
     "register_objective",
     "register_reader",
+    # The rules of Duan and Wu for known jobs.
+    "idle_pays",
+    "sequential_slots",
     "one_stage",  # a DAG as one stage of all its work (Duan and Wu)
     "Images",  # the images of DeepRM's cluster
     "encode_images",
