@@ -22,7 +22,6 @@ from parcae.workloads.archive import BUNDLED, write_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain, toy_workload
 from tests.cli.running import run
-from tests.conftest import REPOSITORY
 from tests.fuzzing.commands import commands
 from tests.service.stopping import stopped_when
 from tests.workloads.spark_log_builder import small_log
@@ -347,13 +346,6 @@ def test_a_service_records_what_another_policy_then_follows(tmp_path: Path) -> N
     assert result["num_orders"] > 0
     assert result["counts"] == {"first": 0, "later": 0, "shares": 0, "stages": 0}
     assert result["num_lost"] == 0
-
-
-def test_the_readmes_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    code = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
-    assert len(code) == 1
-    exec(code[0], {"__name__": "__main__"})
-    assert re.fullmatch(r"[\d.]+ s\n", capsys.readouterr().out)
 
 
 def test_recorded_arrivals_run_every_recorded_job_by_default(tmp_path: Path) -> None:
