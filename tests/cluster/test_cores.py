@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import InvariantError
-from parcae.cluster.kernels.cores import ask_for_plan, can_plan, complete_stage, plan_stage
+from parcae.cluster.kernels.cores import (
+    ask_for_plan,
+    can_plan,
+    complete_stage,
+    note_stall,
+    plan_stage,
+)
 from parcae.cluster.kernels.estimates import correction, total_ms, unstarted_ms
 from parcae.cluster.state import COMPLETE_RANK, NO_STAGE, NOT_YET, UNLIMITED
 from tests.cluster.cores import Cores
@@ -150,6 +156,19 @@ def test_a_decision_that_cannot_be_carried_out_says_so() -> None:
     assert plan_stage(cores.state, 0, 0) == -1
     assert plan_stage(cores.state, 0, 1) == 0  # nothing is left to decide about
     assert plan_stage(cores.state, 0, 1) == -1  # the stage's demand is used up
+
+
+def test_tasks_that_are_held_back_stall_nothing_while_another_runs() -> None:
+    cores = Cores(2)
+    cores.reveal(cores.arrive([(3, 100.0, ())]), 0)
+    cores.follow(limit=[1])
+    assert len(cores.offer()) == 1
+    note_stall(cores.state, True)
+    assert not can_plan(cores.state, 1, 1)
+    cores.follow(limit=[0])
+    cores.end(0)
+    note_stall(cores.state, True)
+    assert can_plan(cores.state, 1, 1)
 
 
 def test_the_remaining_work_follows_the_durations_of_finished_tasks() -> None:

@@ -112,6 +112,14 @@ def test_limits_of_jobs_and_stages_hold_and_the_next_in_order_goes_on() -> None:
     assert [start[1:] for start in cores.offer()] == [(1, 0)]
 
 
+def test_a_limit_counts_the_tasks_that_run_already() -> None:
+    cores = Cores(4)
+    _jobs(cores, 9)
+    for limits in ({"limit": [2]}, {"stage_limit": [3]}):
+        cores.follow(**limits)
+        assert len(cores.offer()) == (2 if "limit" in limits else 1)
+
+
 def _pools(cores: Cores, pool_of: list[int], *pools: tuple[float, int, bool]) -> None:
     """Put pools of (weight, minimum share, is fair) into force."""
     orders: Orders = first_come(observe(cores.state))

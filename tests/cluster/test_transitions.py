@@ -277,6 +277,18 @@ def test_an_idle_slot_lets_executors_wait_and_offers_them_at_its_end() -> None:
     assert cluster.decide(0, limit=2) == 2
 
 
+def test_of_two_idle_slots_the_other_one_stays() -> None:
+    cluster = Executors(2)
+    state = cluster.state
+    cluster.submit([(1, 10.0, ()), (1, 10.0, ())])
+    cluster.decide(0, limit=1, hold_ms=400)
+    cluster.decide(1, limit=1, hold_ms=900)
+    cluster.at(400)
+    hold_ended(state, 0)
+    assert state.now.num_holds[0] == 1
+    assert (state.holds.stage[0], state.holds.end_ms[0]) == (1, 900)
+
+
 def test_running_a_stage_ends_its_idle_slot() -> None:
     cluster = Executors(1)
     state = cluster.state

@@ -175,6 +175,14 @@ def test_a_copy_that_finishes_first_ends_the_straggler() -> None:
     assert _run(4, [100, 100, 100, 100], slow, seed=1).completion_ms.tolist() == [1000]
 
 
+def test_a_task_is_slow_against_the_median_of_those_that_finished() -> None:
+    faults = Faults(speculation=True, speculation_multiplier=1.5, speculation_quantile=0.5)
+    for late_ms, copies in ((1_400, 0), (9_000, 2)):
+        trace = _run(4, [1_000, 1_000, late_ms, late_ms], faults, seed=1)
+        assert trace.faults is not None
+        assert trace.faults.copies == copies
+
+
 def test_a_copy_that_is_overtaken_is_ended() -> None:
     faults = _SPECULATION.model_copy(update={"straggler_factor": 2.0})
     trace = _run(4, [100, 100, 100, 100], faults, seed=1)
