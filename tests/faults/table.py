@@ -181,7 +181,7 @@ FAULTS = (
         "rigid",
         "last = horizon - length - sequence.rules.as_coded[0]",
         "last = horizon - length",
-        "packing/test_against_plain.py",
+        "packing/test_speed_and_cost.py -k 'horizon or quirks'",
     ),
     Fault(
         "backlog-from-its-beginning",
@@ -195,7 +195,7 @@ FAULTS = (
         "rigid",
         "if is_busy and clock.num_arrived[0] > 0:",
         "if is_busy:",
-        "packing/test_against_plain.py metrics/test_packing.py",
+        "packing/test_speed_and_cost.py -k makespan_counts",
     ),
     Fault(
         "backfilled-job-must-end-before",
@@ -355,7 +355,7 @@ FAULTS = (
         "service",
         "if len(self._connections) >= self.config.max_connections:",
         "if len(self._connections) > self.config.max_connections:",
-        "service/test_server.py -k 'busy or connections or many or refused or limit'",
+        "service/test_server.py -k one_client_too_many",
     ),
     Fault(
         "recording-never-full",
@@ -384,7 +384,7 @@ FAULTS = (
         "plugin",
         "if (query.jobs().isEmpty() && !executions.containsKey(key)) {",
         "if (query.jobs().isEmpty()) {",
-        "spark/test_guest_java.py spark/test_plugin_link.py -k 'golden_orders or copies or java'",
+        "spark/test_guest_java.py spark/test_plugin_link.py -k 'makes_the_golden or step_by_step'",
     ),
     Fault(
         "limit-lets-one-more-start",

@@ -100,6 +100,17 @@ def test_a_run_ends_whose_policy_never_starts_a_job(config: PackingConfig, most:
     assert (batch.outcome(0).start < 0).all()
 
 
+@pytest.mark.parametrize(("as_coded", "may_book"), [(False, 1), (True, 0)])
+def test_the_released_code_leaves_the_last_step_of_the_horizon_free(
+    as_coded: bool, may_book: int
+) -> None:
+    jobs = RigidJobs("two", [0, 0], [2, 3], [[4], [4]], [4])
+    batch = PackingBatch([jobs], PackingConfig(num_slots=2, horizon=5, as_coded=as_coded))
+    batch.begin()
+    batch.step(np.array([0]))
+    assert batch.masks()[0].tolist() == [0, may_book, 1]
+
+
 def test_quirks_of_the_released_code_are_refused_with_exact_times() -> None:
     assert PackingConfig(as_coded=True).as_coded
     with pytest.raises(ValidationError, match="leave out as_coded, or the mode 'exact'"):
