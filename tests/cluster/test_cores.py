@@ -18,7 +18,7 @@ from parcae.cluster.kernels.cores import (
     note_stall,
     plan_stage,
 )
-from parcae.cluster.kernels.estimates import correction, total_ms, unstarted_ms
+from parcae.cluster.kernels.estimates import correction, remaining_ms, total_ms, unstarted_ms
 from parcae.cluster.state import COMPLETE_RANK, NO_STAGE, NOT_YET, UNLIMITED
 from tests.cluster.cores import Cores
 from tests.cluster.invariants import check_invariants
@@ -189,6 +189,7 @@ def test_the_remaining_work_follows_the_durations_of_finished_tasks() -> None:
     assert unstarted_ms(state, job) == 200.0
     # One task took 300 ms instead of 100; the prior counts as three tasks of 100 ms.
     assert correction(state, job) == pytest.approx((1 * 3.0 + 3) / (1 + 3))
+    assert remaining_ms(state, job) == pytest.approx(200.0 * 1.5)
     state.now.is_corrected[0] = 0
     assert correction(state, job) == 1.0
 

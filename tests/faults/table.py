@@ -46,14 +46,14 @@ FAULTS = (
         "cores",
         "room = min(room, state.job_orders.limit[job] - state.jobs.num_attached[job])",
         "room = min(room, state.job_orders.limit[job])",
-        "cluster/test_dispatch.py simulation/test_orders.py -k 'not in_one_step'",
+        "cluster/test_dispatch.py",
     ),
     Fault(
         "stage-limit-counts-starts-only",
         "cores",
         "room = min(room, state.stage_orders.limit[stage] - state.stages.num_bound[stage])",
         "room = min(room, state.stage_orders.limit[stage])",
-        "cluster/test_dispatch.py simulation/test_orders.py -k 'not in_one_step'",
+        "cluster/test_dispatch.py",
     ),
     Fault(
         "no-plan-when-a-stage-is-exhausted",
@@ -81,7 +81,7 @@ FAULTS = (
         "cores",
         "could_run = now.num_idle[0] == now.num_executors[0] and now.num_schedulable[0] > 0",
         "could_run = now.num_idle[0] > 0 and now.num_schedulable[0] > 0",
-        "simulation/test_stalls.py cluster/test_cores.py",
+        "cluster/test_cores.py",
     ),
     Fault(
         "late-wake-up",
@@ -116,7 +116,7 @@ FAULTS = (
         "cores",
         "future.fault_stages.first_row[stage] + state.stages.num_finished[stage] // 2",
         "future.fault_stages.first_row[stage] + state.stages.num_tasks[stage] // 2",
-        "simulation/test_faults.py",
+        "simulation/test_faults.py -k median",
     ),
     # The world of executors: tables, moves, waves, idle slots, event queue, draws.
     Fault(
@@ -159,7 +159,7 @@ FAULTS = (
         "executors",
         "state.holds[row] = state.holds[state.now.num_holds[0]]\n            ",
         "",
-        "cluster/test_transitions.py golden",
+        "cluster/test_transitions.py",
     ),
     Fault(
         "slot-for-more-executors-than-tasks",
@@ -224,23 +224,21 @@ FAULTS = (
         "importer",
         "return slot.stage_id == stage_id, slot.free_ms",
         "return slot.stage_id == stage_id, -slot.free_ms",
-        "workloads/test_spark_event_log.py workloads/test_spark_event_log_dag.py",
+        "workloads/test_spark_attempts.py",
     ),
     Fault(
         "end-of-the-attempt-read-last",
         "importer",
         "self.completion_ms = max(self.completion_ms, event.completion_ms)",
         "self.completion_ms = event.completion_ms",
-        "workloads/test_spark_event_log.py workloads/test_spark_event_log_dag.py "
-        "workloads/test_logged_faults.py",
+        "workloads/test_spark_attempts.py",
     ),
     Fault(
         "attempt-launched-first",
         "importer",
         "np.lexsort((tasks.finish_ms[succeeded], tasks.task_index[succeeded]))",
         "np.lexsort((tasks.launch_ms[succeeded], tasks.task_index[succeeded]))",
-        "workloads/test_spark_event_log.py workloads/test_spark_event_log_dag.py "
-        "workloads/test_logged_faults.py",
+        "workloads/test_spark_attempts.py",
     ),
     Fault(
         "skipped-parent-is-dropped",
@@ -262,28 +260,28 @@ FAULTS = (
         "orders",
         "            orders.jobs.tier[job] = -1.0\n",
         "            orders.jobs.tier[job] = 1e11\n",
-        "policies/test_order_catalog.py",
+        "policies/test_order_catalog.py -k outlives",
     ),
     Fault(
         "half-of-running-tasks-forgotten",
         "orders",
         "attained_ms += 0.5 * stages.num_bound[stage] * task_ms",
         "attained_ms += stages.num_bound[stage] * task_ms",
-        "policies/test_order_catalog.py",
+        "policies/test_order_catalog.py -k attained",
     ),
     Fault(
         "smallest-index-first",
         "orders",
         "orders.jobs.tier[job] = -_gittins_index(view, tables, job)",
         "orders.jobs.tier[job] = _gittins_index(view, tables, job)",
-        "policies/test_order_catalog.py",
+        "policies/test_order_catalog.py -k gittins",
     ),
     Fault(
         "estimate-without-correction",
         "orders",
         "left_ms = unstarted_ms(state, job) * correction(state, job)",
         "left_ms = unstarted_ms(state, job)",
-        "cluster/test_cores.py policies/test_order_catalog.py",
+        "cluster/test_cores.py",
     ),
     Fault(
         "one-probe-too-many",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, FormatError, PolicyError
+from parcae.cluster.observation import observe
 from parcae.cluster.state import MAX_POOLS
 from parcae.decima.catalog import CATALOG, make_policy
 from parcae.decima.heuristics.policy import HeuristicPolicy
@@ -25,6 +26,7 @@ from parcae.policies.orders.catalog import (
     title_of,
 )
 from parcae.policies.orders.kernels import OrderKind
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
@@ -34,6 +36,7 @@ from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.pools import PoolSpec
+from tests.cluster.cores import Cores
 from tests.conftest import batch, job
 
 _JOBS = tuple(
@@ -361,3 +364,35 @@ def test_a_policy_that_is_not_tuned_yet_says_where_it_is(family: str) -> None:
 def test_names_of_the_released_simulator_take_numbers_only(name: str) -> None:
     with pytest.raises(PolicyError, match="the argument must be a number"):
         resolve_policies(_WORKLOAD, [name], _EXECUTORS, "batch", 4)
+
+
+def test_a_job_that_outlives_its_virtual_run_goes_first() -> None:
+    cores = Cores(1)
+    policy = OrderPolicy("psbs", OrderKind.PSBS, plan_tables())
+    cores.reveal(cores.arrive([(2, 100.0, ())]), 0)
+    policy.plan(observe(cores.state))
+    cores.follow()
+    cores.offer()
+    cores.state.now.clock_ms[0] = 500
+    cores.reveal(cores.arrive([(1, 1.0, ())]), 0)
+    orders = policy.plan(observe(cores.state))
+    assert orders.jobs.tier[0] < orders.jobs.tier[1]
+    assert orders.jobs.weight[:2].tolist() == [1.0, 0.0]
+
+
+def test_running_tasks_count_half_as_attained_service() -> None:
+    cores = Cores(3)
+    cores.state.now.guess_ms[0] = 100.0
+    cores.reveal(cores.arrive([(4, 100.0, ())]), 0)
+    cores.follow()
+    assert len(cores.offer()) == 3  # 150 ms of attained service are below twice the guess
+    policy = OrderPolicy("las", OrderKind.LAS, plan_tables())
+    assert policy.plan(observe(cores.state)).jobs.tier[0] == 0.0
+
+
+def test_where_sizes_are_known_gittins_serves_the_least_remaining_work_first() -> None:
+    ends_ms = [
+        simulate(batch(*_JOBS), make_order_policy(name, _WORKLOAD, _CORES), _CORES, 0).completion_ms
+        for name in ("gittins", "srpt", "sjf")
+    ]
+    assert ends_ms[0].tolist() == ends_ms[1].tolist() != ends_ms[2].tolist()
