@@ -303,7 +303,7 @@ FAULTS = (
         "decima",
         "cap = (view.now.num_executors[0] + num_jobs - 1) // num_jobs",
         "cap = view.now.num_executors[0] // num_jobs",
-        "golden",
+        "policies/test_multi_resource.py -k rounded_up",
     ),
     Fault(
         "shortest-path-first",

@@ -27,7 +27,7 @@ from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.cluster.invariants import check_invariants
-from tests.conftest import batch
+from tests.conftest import batch, job
 
 Sized = tuple[int, int, float, tuple[int, ...]]
 
@@ -424,3 +424,10 @@ def test_no_parameters_about_classes_let_a_run_hang() -> None:
         assert (
             simulate(sequence, _wild(sequence, config, seed), config, seed).completion_ms > 0
         ).all()
+
+
+def test_a_fair_share_is_rounded_up() -> None:
+    jobs = batch(job("a", (9, 10, ())), job("b", (9, 10, ())))
+    simulator = Simulator(jobs, SimulationConfig(num_executors=3), 0)
+    simulator.start()
+    assert make_policy("fair", 3).decide(simulator.observe()).limit == 2
