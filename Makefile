@@ -28,7 +28,7 @@ demo: $(READY)  ## Learn a policy from a real Spark event log in a minute, say w
 test: $(SPARK_READY)  ## The default suite (minutes).
 	$(BIN)/python -m pytest
 
-test-slow: $(SPARK_READY)  ## What takes longer: the simulator against real Spark, the documents' commands that learn, measuring TPC-H (install parcae[measure] first), scale, NUMBA_BOUNDSCHECK, fuzzing.
+test-slow: $(SPARK_READY)  ## What takes longer: the simulator against real Spark, the documents' commands that learn, measuring TPC-H (pip install -r benchmarks/spark/requirements.txt first), scale, NUMBA_BOUNDSCHECK, fuzzing.
 	$(BIN)/python -m pytest -m slow
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -n 0 tests/golden tests/simulation tests/policies -m ''
 

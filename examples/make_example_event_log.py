@@ -1,6 +1,6 @@
 """Makes a small real Spark event log: six recurring queries, three runs each, on two executors.
 
-    pip install 'parcae[measure]'
+    pip install -r benchmarks/spark/requirements.txt
     python examples/make_example_event_log.py example-event-log.zstd
 
 This script made the log that ships with the package

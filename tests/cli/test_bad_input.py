@@ -44,7 +44,6 @@ from tests.cli.running import run
         ("parcae size toy --cores 2 --arrivals batch --faults lost=-1", "greater than or equal"),
         ("parcae compare toy --policies fair,graphene:tuned", "--world executors"),
         ("parcae compare toy --policies fair,", "'fair,' leaves a name empty"),
-        ("parcae spark demo --policies spark-fair,,srpt", "leaves a name empty"),
         (
             "parcae bench decision --workload toy --policies static:oracle",
             "policy 'static:oracle' is another one for each sequence of jobs",
@@ -150,7 +149,6 @@ from tests.cli.running import run
             "x.jpeg: charts are written as .html, .png, .svg, .pdf",
         ),
         ("parcae spark build --spark-home .", "is no Spark"),
-        ("parcae spark demo --policies tuned", "needs spark-fair"),
         ("parcae workload import spark-events nowhere -o x.parcae", "nowhere"),
         ("parcae workload import tpch-profiles nowhere.json -o x.parcae", "nowhere.json"),
         ("parcae workload import alibaba nowhere.csv -o x.parcae", "nowhere.csv"),
@@ -158,7 +156,6 @@ from tests.cli.running import run
         ("parcae workload import parquet nowhere.parquet -o x.parcae", "nowhere.parquet"),
         ("parcae workload import json nowhere.json -o x.parcae", "nowhere.json"),
         ("parcae workload describe broken.parcae", "broken.parcae: not a Parcae workload file"),
-        ("parcae workload measure-tpch --scale-factors big -o x.parcae", "big"),
     ],
 )
 def test_bad_input_ends_with_exit_code_2_and_one_clear_line(

@@ -55,9 +55,6 @@ from tests.fuzzing.commands import commands
         ("packing train set --load 1 -o out --estimates actual", "--estimates has no effect"),
         ("serve --executor-cores 2", "--executor-cores has no effect"),
         ("serve --moving-delay-ms 3000", "only with --scope cluster"),
-        ("spark tpch --merge a --queries 4", "--queries has no effect"),
-        ("spark tpch --merge a --policies fair,srpt", "--policies has no effect"),
-        ("spark tpch --merge a --work b", "--work has no effect"),
         ("workload import spark-events log -o w.parcae --recorded --keep-first-runs", "without"),
         ("compare toy --world cores --moving-delay-ms 5", "in the world of executors only"),
     ],
@@ -97,8 +94,6 @@ _WRITING = (
     "packing tune tetris --load 1 -o",
     "packing compare --load 1 --json",
     "packing simulate --load 1 --gantt",
-    "spark tpch --json",
-    "spark tpch --picture",
 )
 _INTO_FOLDERS = (
     "learn log -o",
@@ -201,9 +196,6 @@ def test_an_output_that_would_replace_an_input_is_refused(command: str, tmp_path
         "packing train set --load 1 -o own --start own/best.safetensors",
         "packing compare --load 1 --policies own.safetensors+unguarded --json own.safetensors",
         "packing simulate --load 1 --policy sjf+priorities:own.png --gantt own.png",
-        "spark tpch --policies fair,own.safetensors --json own.safetensors",
-        "spark fidelity --policies fair,own.safetensors --page own.safetensors",
-        "spark fidelity --policies fair,service:own.safetensors --page own.safetensors",
         "serve --policy own.safetensors --learned own.safetensors",
     ],
 )
@@ -288,7 +280,6 @@ def test_two_outputs_may_go_to_one_device(tmp_path: Path) -> None:
         ("learn log -o out", "plotly"),
         ("learn log -o out", "cma"),
         ("reproduce decima-fig16", "matplotlib"),
-        ("spark tpch --merge nowhere", "matplotlib"),
     ],
 )
 def test_a_missing_library_is_reported_before_the_work(
@@ -349,7 +340,7 @@ def test_every_option_that_names_an_output_is_checked() -> None:
 
 
 #: Commands with a policy that write no file of an option's name; learn starts from no file.
-_WITHOUT_OUTPUTS = ("bench", "serve", "replay", "spark conf", "spark submit", "spark demo")
+_WITHOUT_OUTPUTS = ("bench", "serve", "replay", "spark conf", "spark submit")
 _WITHOUT_OUTPUTS += ("spark doctor", "learn")
 
 

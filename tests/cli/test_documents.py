@@ -140,7 +140,7 @@ def _runnable() -> list[str]:
     return [
         c
         for c in _documented()
-        if not re.search("measure-tpch|parcae spark|spark-history|circle|before after", c)
+        if not re.search("parcae spark|spark-history|circle|before after", c)
     ]
 
 

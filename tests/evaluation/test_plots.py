@@ -1,11 +1,7 @@
 import io
 import warnings
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from parcae.evaluation.pictures import new_picture, save_picture, tidy
@@ -20,7 +16,6 @@ from parcae.evaluation.plots import (
     ratio_dots,
     share_by_work,
 )
-from parcae.evaluation.ratio_plots import ratios_and_times
 from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.papers.pictures import cdf_panel, interval_lines, line_panel
 from tests.metrics.hand_made import cut_off, trace
@@ -67,35 +62,16 @@ def test_a_ratio_of_two_seeds_does_not_hide_the_others() -> None:
     assert ratio_dots("t", ["q1", "q2"], ratios).layout.xaxis.range == (0, 3.0)
 
 
-def test_ratios_that_are_equal_on_all_seeds_are_drawn(tmp_path: Path) -> None:
-    ratio = ratio_estimate([67.087] * 3, [0.274] * 3)
-    assert ratio.low > ratio.mean
-    ratios = {"srpt": (np.full(3, ratio.mean), ratio)}
-    ratios_and_times(ratios, {"srpt": np.ones(3)}, "fair", tmp_path / "ratios.png")
-    assert (tmp_path / "ratios.png").stat().st_size > 1_000
-
-
-def test_a_name_that_begins_with_an_underscore_is_in_the_legend(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pictures: list[Any] = []
-    monkeypatch.setattr("parcae.evaluation.ratio_plots.write_picture", _keeping(pictures))
+def test_a_name_that_begins_with_an_underscore_is_in_the_legend() -> None:
     names = ["_mine.safetensors", "fair"]
     ratio = ratio_estimate([2.0, 3.0], [1.0, 1.0])
-    ratios = {names[0]: (np.array([2.0, 3.0]), ratio)}
-    ratios_and_times(ratios, dict.fromkeys(names, np.ones(2)), "fair", tmp_path / "r.png")
     left, middle, right = new_picture(9, 3).subplots(1, 3)
     line_panel(left, dict.fromkeys(names, ([0.0, 1.0], [1.0, 2.0])), ("x", "y"))
     cdf_panel(middle, {name: [1.0, 2.0] for name in names}, ("x", "y"))
     interval_lines(right, [1.0], {name: [ratio] for name in names})
     tidy(right, ("x", "y"))
-    for axis in (pictures[0].axes[1], left, middle, right):
+    for axis in (left, middle, right):
         assert [text.get_text().strip() for text in axis.get_legend().get_texts()] == names
-
-
-def _keeping(pictures: list[Any]) -> Callable[..., None]:
-    """Keeps the pictures that would be written."""
-    return lambda picture, path, title="": pictures.append(picture)
 
 
 def test_jobs_without_a_completion_are_not_drawn_as_completed() -> None:

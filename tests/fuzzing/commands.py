@@ -20,8 +20,7 @@ from tests.workloads.spark_log_builder import small_log
 
 #: Commands that start Spark, measure for hours, or build jars: only their options are tried, with
 #: `--help` beside them or without what they need.
-_HEAVY = ("spark tpch", "spark demo", "spark fidelity", "spark submit", "spark build")
-_HEAVY += ("workload measure-tpch", "bench training", "bench service", "bench packing")
+_HEAVY = ("spark submit", "spark build", "bench training", "bench service", "bench packing")
 #: A valid, quick call of each command; generated options come behind it.
 _BASES = {
     "simulate": "toy --jobs 3 --cores 4",

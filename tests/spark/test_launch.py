@@ -10,12 +10,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from benchmarks.spark.replaying import running_service
 from typer.testing import CliRunner
 
 from parcae.base.errors import ConfigError
 from parcae.cli.main import app
 from parcae.spark import build as building
-from parcae.spark.applications import running_service
 from parcae.spark.build import build_plugin, plugin_folder, sources_hash
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 from parcae.spark.launch import CLASS_PATH, PLUGINS, PluginSettings, SparkDefaults, spark_arguments

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.spark.replaying import ReplayedMix, ReplayRequest, replay, running_service
 
 from parcae.base.errors import ParcaeError
-from parcae.spark.applications import ReplayRequest, replay, running_service
 from parcae.spark.build import build_plugin
 from parcae.spark.home import SparkHome, find_spark
 from parcae.spark.launch import PluginSettings
-from parcae.spark.mixes import ReplayedMix
 from tests.spark.fake_service import FakeService, mute
 from tests.spark.machine import wait_until
 from tests.spark.needs import needs_spark

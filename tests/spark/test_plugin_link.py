@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from benchmarks.spark.replaying import running_service
 
 from parcae.policies.policy_file import export_policy, write_policy
-from parcae.spark.applications import running_service
 from parcae.workloads.archive import write_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain

@@ -20,13 +20,19 @@ from tests.conftest import REPOSITORY
 from tests.spark.needs import needs_spark
 
 _PARCAE = [sys.executable, "-m", "parcae.cli.main"]
+#: The scripts that compare a real Spark are no part of the package.
+_PATH = {"PYTHONPATH": f"{REPOSITORY}:{os.environ.get('PYTHONPATH', '')}"}
 pytestmark = needs_spark
 
 
 def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*_PARCAE, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=900
-    )
+    return _python(folder, "parcae.cli.main", *words)
+
+
+def _python(folder: Path, module: str, *words: str) -> subprocess.CompletedProcess[str]:
+    options: Any = {"cwd": folder, "env": {**os.environ, **_PATH}, "timeout": 900}
+    command = [sys.executable, "-m", module, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stderr[-3000:]
     return done
 
@@ -41,35 +47,24 @@ _LONGER = ("--jobs", "10", "--cores", "16", "--time-scale", "0.8", "--arrivals",
 def test_the_demonstration_runs_every_policy_on_the_same_mixes_and_goes_on_where_it_was(
     tmp_path: Path,
 ) -> None:
-    words = (
-        "spark",
-        "demo",
-        "--json",
-        "--seeds",
-        "2",
-        *_LONGER,
-        "--policies",
-        "spark-fair,spark-fifo,srpt",
-        "--work",
-        "w",
-    )
-    done = _run(tmp_path, *words)
+    words = ("--json", "--seeds", "2", *_LONGER, "--policies", "fair,fifo,srpt", "--work", "w")
+    done = _python(tmp_path, "benchmarks.spark.demo", *words)
     result: dict[str, Any] = json.loads(done.stdout)
-    assert set(result["policies"]) == {"spark-fair", "spark-fifo", "srpt"}
+    assert set(result["policies"]) == {"fair", "fifo", "srpt"}
     for policy in result["policies"].values():
         low, high = policy["average_jct_s"]["ci95"]
         assert low <= policy["average_jct_s"]["mean"] <= high
         assert policy["average_jct_s"]["mean"] == pytest.approx(
             np.mean(policy["average_jct_s_by_seed"])
         )
-    assert result["policies"]["srpt"]["ratio_to_spark_fair"]["mean"] < 1
+    assert result["policies"]["srpt"]["ratio_to_fair"]["mean"] < 1
     assert "parcae: on, srpt by" in _only(tmp_path / "w", "srpt-*.log").read_text()
     # The jar is there, since it holds the jobs; the plugin is not.
-    stock = _only(tmp_path / "w", "spark-fair-*.log").read_text()
+    stock = _only(tmp_path / "w", "fair-*.log").read_text()
     assert "parcae: " not in stock
     assert "ParcaePlugin" not in stock
     assert (tmp_path / "w" / "gantt.png").read_bytes().startswith(b"\x89PNG")
-    for policy in ("spark-fair", "srpt"):
+    for policy in ("fair", "srpt"):
         log = _only(tmp_path / "w", f"{policy}-*-events/*")
         for number, mix in enumerate(_mixes(tmp_path / "w")):
             run = read_spark_run([log], key=f"parcae.mix.{number}")
@@ -84,8 +79,8 @@ def test_the_demonstration_runs_every_policy_on_the_same_mixes_and_goes_on_where
                 for b in run.jobs
             ]
             assert max(together) >= 5
-    again = _run(tmp_path, *words)
-    assert again.stderr.count("finished earlier") == 3
+    again = _python(tmp_path, "benchmarks.spark.demo", *words)
+    assert again.stderr == ""  # nothing runs again
     assert json.loads(again.stdout) == result
 
 
@@ -96,7 +91,7 @@ def _only(work: Path, pattern: str) -> Path:
 
 
 def _mixes(work: Path) -> list[dict[str, Any]]:
-    files = (_only(work, f"{policy}-*-mixes.json") for policy in ("srpt", "spark-fair"))
+    files = (_only(work, f"{policy}-*-mixes.json") for policy in ("srpt", "fair"))
     mixes, others = (json.loads(file.read_text())["mixes"] for file in files)
     assert others == mixes
     return list(mixes)
@@ -104,31 +99,20 @@ def _mixes(work: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_the_simulator_is_close_to_real_spark(tmp_path: Path) -> None:
-    words = (
-        "spark",
-        "fidelity",
-        "--json",
-        "--alone",
-        "6",
-        "--seeds",
-        "1",
-        "--jobs",
-        "10",
-        "--work",
-        "w",
-    )
-    done = _run(tmp_path, *words, "--policies", "fifo,srpt")
+    words = "--json --alone 6 --seeds 1 --jobs 10 --work w --policies fifo,srpt"
+    done = _python(tmp_path, "benchmarks.spark.fidelity", *words.split())
     result = json.loads(done.stdout)
-    assert result["alone"]["num_jobs"] == 6
-    assert set(result["shared"]) == {"fifo", "srpt"}
-    for comparison in (result["alone"], *result["shared"].values()):
+    parts = result["parts"]
+    assert list(parts) == ["alone", "shared, fifo", "shared, srpt"]
+    assert parts["alone"]["num_jobs"] == 6
+    for comparison in parts.values():
         errors = [abs(simulated - real) / real for _, simulated, real in comparison["jobs"]]
         assert comparison["mean_error"] == pytest.approx(np.mean(errors))
         assert comparison["p95_error"] == pytest.approx(np.percentile(errors, 95))
         assert (
             comparison["mean_error"] < 0.25
         )  # a machine that does other work is slower; the figure itself is for a quiet one
-        assert comparison["num_jobs"] == 10 or comparison is result["alone"]
+        assert comparison["num_jobs"] == 10 or comparison is parts["alone"]
     assert 0 <= result["costs_ms"]["task"] < 100
     assert (tmp_path / "w" / "fidelity.png").read_bytes().startswith(b"\x89PNG")
 
@@ -137,20 +121,21 @@ _LESS = {
     "examples/queries.py": f"{REPOSITORY}/examples/queries.py 400000",
     "local[4]": "local[2]",
     "/path/to/": "",
-    "spark demo --seeds 3": "spark demo --seeds 1 --policies spark-fair,srpt " + " ".join(_SMALL),
-    "spark fidelity --json": "spark fidelity --json --alone 2 --seeds 1 --time-scale 0.2",
+    "spark.demo --seeds 3": "spark.demo --seeds 1 --policies fair,srpt " + " ".join(_SMALL),
+    "spark.fidelity --json": "spark.fidelity --json --alone 2 --seeds 1 --time-scale 0.2",
     "--cores 8,16,24 --time-scale 4 --seeds 8": "--cores 2,4 --time-scale 0.1 --seeds 2 --jobs 2 "
     "--policies srpt",
 }
 
 
 def _commands(folder: Path) -> Path:
-    """A folder with the command `parcae`."""
-    script = folder / "bin" / "parcae"
-    script.parent.mkdir()
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(_PARCAE)} "$@"\n')
-    script.chmod(0o755)
-    return script.parent
+    """A folder with the commands `parcae` and `python`."""
+    (folder / "bin").mkdir()
+    for name, command in (("parcae", _PARCAE), ("python", _PARCAE[:1])):
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+        script.chmod(0o755)
+    return folder / "bin"
 
 
 @pytest.mark.slow
@@ -160,15 +145,15 @@ def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path
     Among them are all steps of the full circle: event logs, a profile of them, a policy for it, the
     application under that policy, and the comparison of both logs.
 
-    `parcae spark tpch` is run by the test of its own page.
+    The script of TPC-H queries is run by the test of its own page.
     """
     page = (REPOSITORY / "docs" / "spark.md").read_text().splitlines()
     commands = [
         line.strip()
         for line in page
-        if line.startswith(("    parcae ", "    spark-submit ", "    mkdir "))
+        if line.startswith(("    parcae ", "    python ", "    spark-submit ", "    mkdir "))
     ]
-    commands = [command for command in commands if "spark tpch" not in command]
+    commands = [command for command in commands if "spark.tpch" not in command]
     assert len(commands) >= 12
     (tmp_path / "event-logs").mkdir()
     log = REPOSITORY / "src" / "parcae" / "workloads" / "bundled" / "example-event-log.zstd"
@@ -176,7 +161,8 @@ def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path
     spark = find_spark()
     _run(tmp_path, "spark", "build")
     env = environment(
-        spark.path, {"PATH": f"{_commands(tmp_path)}:{spark.path / 'bin'}:{os.environ['PATH']}"}
+        spark.path,
+        {"PATH": f"{_commands(tmp_path)}:{spark.path / 'bin'}:{os.environ['PATH']}", **_PATH},
     )
     for command in commands:
         line = command
@@ -249,18 +235,8 @@ def spark35(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_spark_3_5_obeys_too(tmp_path: Path, spark35: Path) -> None:
-    words = (
-        "spark",
-        "demo",
-        "--json",
-        "--seeds",
-        "2",
-        *_SMALL,
-        "--policies",
-        "spark-fair,srpt",
-        "--work",
-        "w",
-    )
-    result = json.loads(_run(tmp_path, *words, "--spark-home", str(spark35)).stdout)
+    words = ("--json", "--seeds", "2", *_SMALL, "--policies", "fair,srpt", "--work", "w")
+    done = _python(tmp_path, "benchmarks.spark.demo", *words, "--spark-home", str(spark35))
+    result = json.loads(done.stdout)
     assert result["spark"].startswith("3.5.")
     assert "parcae: on, srpt by" in _only(tmp_path / "w", "srpt-*.log").read_text()

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.spark.replaying import running_service
 
 from parcae.evaluation.policies import resolve_policies
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
-from parcae.spark.applications import running_service
 from parcae.workloads.archive import write_workload
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,13 +10,11 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from benchmarks.spark import queries, tpch
+from benchmarks.spark.queries import Application, TpchSpark
+from benchmarks.spark.replaying import SparkFailedError
 
-from parcae.base.errors import ConfigError
-from parcae.spark import tpch_spark
-from parcae.spark.applications import SparkFailedError
 from parcae.spark.home import find_spark
-from parcae.spark.tpch_plan import TpchConfig
-from parcae.spark.tpch_spark import Application, TpchSpark
 from tests.spark.needs import needs_spark
 
 
@@ -31,8 +30,8 @@ def test_settings_that_would_have_no_effect_are_refused(
         raise KeyboardInterrupt
 
     free = {"spark.sql.files.maxPartitionBytes": "1m", "spark.driver.maxResultSize": "2g"}
-    config = TpchConfig(conf=free)
-    spark = TpchSpark(find_spark(), None, tmp_path, tmp_path, {}, 1, "1g", config.conf)
+    conf = dict(tpch.setting(f"{name}={value}") for name, value in free.items())
+    spark = TpchSpark(find_spark(), None, tmp_path, tmp_path, {}, 1, "1g", conf)
     spark._context_class = context
     with (
         pytest.raises(KeyboardInterrupt),
@@ -41,8 +40,8 @@ def test_settings_that_would_have_no_effect_are_refused(
         pass
     assert contexts[0].items() >= free.items()
     for name in (*(contexts[0].keys() - free.keys()), "spark.driver.memory"):
-        with pytest.raises(ConfigError, match=f"--conf {name} has no effect"):
-            TpchConfig(conf={name: "1"})
+        with pytest.raises(argparse.ArgumentTypeError, match=f"{name} has no effect"):
+            tpch.setting(f"{name}=1")
 
 
 @needs_spark
@@ -60,10 +59,8 @@ def test_the_line_that_says_why_the_plugin_went_off_is_quoted(
 ) -> None:
     monkeypatch.setattr(TpchSpark, "_start_jvm", lambda *_: None)
     monkeypatch.setattr(TpchSpark, "_check_plugin", lambda *_: None)
-    meters = MagicMock()
-    meters.return_value.read.return_value = (0.0, 0.0, 0.0)
-    monkeypatch.setattr(tpch_spark, "_Meters", meters)
-    monkeypatch.setattr(tpch_spark, "_Running", MagicMock())
+    monkeypatch.setattr(queries, "_meters", lambda _: dict)
+    monkeypatch.setattr(queries, "_Running", MagicMock())
     spark = TpchSpark(find_spark(), None, tmp_path, tmp_path, {}, 1, "1g", {})
     spark._gateway = MagicMock()
 

@@ -22,7 +22,6 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
         "stable_baselines3": "rl",
         "ray": "ray",
         "pyspark": "spark",
-        "duckdb": "measure",
     }
 )
 

@@ -35,18 +35,6 @@ def policies_to_read(
     return text
 
 
-def spark_policies_to_read(
-    context: typer.Context, option: typer.CallbackParam, text: str | None
-) -> str | None:
-    """The same for policies on Spark; some plan in a service (`service:FILE`)."""
-    from parcae.spark.demo import THROUGH_SERVICE
-
-    if text is not None:
-        names = [name.removeprefix(THROUGH_SERVICE) for name in names_in(text)]
-        _check_files(context, option, names)
-    return text
-
-
 def policy_to_read(
     context: typer.Context, option: typer.CallbackParam, name: str | None
 ) -> str | None:

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from parcae.cli.checks import Only, check_options, file_to_read, file_to_write, finite
-from parcae.cli.options import MOST, JsonOption, ModelOption, WorkloadArgument, load, numbers
+from parcae.cli.options import MOST, JsonOption, ModelOption, WorkloadArgument, load
 from parcae.cli.progress import counting, print_reading
 
 if TYPE_CHECKING:
@@ -287,33 +287,3 @@ def prepare_command(
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     typer.echo(f"{output}: {_size(prepared)}")
-
-
-@app.command("measure-tpch")
-def measure_tpch_command(
-    output: OutputOption,
-    work_dir: Annotated[
-        Path, typer.Option("--work-dir", help="Folder for data, event logs and progress.")
-    ] = Path("tpch-work"),
-    scale_factors: Annotated[
-        str, typer.Option("--scale-factors", help="TPC-H scale factors, separated by commas.")
-    ] = "1,2,5",
-    repetitions: Annotated[
-        int, typer.Option("--repetitions", min=1, help="Runs of each query, after one warm-up run.")
-    ] = 3,
-) -> None:
-    """Measure the 22 TPC-H queries on a local Spark, and write the workload.
-
-    Needs Java and the extra `measure` of parcae. Repeat the command to continue an
-    interrupted measurement.
-
-    Example: parcae workload measure-tpch --scale-factors 1,2,5 --work-dir work -o tpch.parcae
-    """
-    from parcae.workloads.archive import write_workload
-    from parcae.workloads.measure_tpch import MeasureConfig, measure_tpch
-
-    factors = numbers("--scale-factors", scale_factors)
-    config = MeasureConfig(scale_factors=factors, repetitions=repetitions, work_dir=work_dir)
-    measured = measure_tpch(config, progress=lambda line: typer.echo(line, err=True))
-    write_workload(measured, output)
-    typer.echo(f"{output}: {_size(measured)}")

@@ -25,7 +25,7 @@ from parcae.workloads.describe import MEASURED_ALONE
 from parcae.workloads.job import Workload
 
 #: Keys of a workload's provenance that only measurements of one job at a time have: those of
-#: `parcae workload measure-tpch`, and event logs in which hardly two jobs overlap.
+#: benchmarks/spark/measure.py, and event logs in which hardly two jobs overlap.
 _MEASURED_ALONE = {"measured", MEASURED_ALONE}
 #: A load is an expectation: only one clearly above 1 means that queues grow without end.
 FULL = 1.001

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from benchmarks.spark.replaying import SparkFailedError
+from benchmarks.spark.tables import TABLES
 
 from parcae.base.errors import ConfigError
 from parcae.base.files import write_text
 from parcae.base.texts import MS_PER_S
-from parcae.spark.applications import SparkFailedError
 from parcae.spark.home import SparkHome
-from parcae.spark.tpch_plan import SCAN_BYTES, Arrival
-from parcae.workloads.tpch_application import TABLES
 
 PLUGIN = "parcae.spark.ParcaePlugin"
+#: Scans read pieces of this size. So even small tables are read by more tasks than there are
+#: cores, as large tables are.
+SCAN_BYTES = "8m"
 #: The local property that names the TPC-H query in the event log, such as "q5".
 QUERY_PROPERTY = "parcae.query"
 #: A short query before every run. It loads code and starts what Spark starts at the first query.
@@ -53,6 +55,14 @@ logger.parcae.level = info
 
 
 @dataclass(frozen=True)
+class Arrival:
+    """The arrival of a query."""
+
+    query: int
+    at_s: float
+
+
+@dataclass(frozen=True)
 class Ending:
     """How a query ended."""
 
@@ -63,28 +73,22 @@ class Ending:
     rows: int
     digest: int
 
-
-@dataclass(frozen=True)
-class Finished:
-    """The driver's measurements of a complete run."""
-
-    endings: tuple[Ending, ...]
-    first_ms: float
-    setup_s: float
-    jvm_cpu_s: float
-    python_cpu_s: float
-    other_cores: float
-    load: tuple[float, float]
-    plugin_lines: tuple[str, ...]
+    @property
+    def result(self) -> tuple[int, int]:
+        """What is equal whenever the query gave the same rows."""
+        return self.rows, self.digest
 
 
 @dataclass(frozen=True)
 class Application:
-    """The settings of one Spark context."""
+    """The settings of one Spark context; queries are named "q5" and the suffix in its event log."""
 
     mode: str
     event_log: Path | None
     plugin: Mapping[str, str] | None = None
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    suffix: str = ""
 
 
 class TpchSpark:
@@ -161,10 +165,11 @@ class TpchSpark:
         self._context_class._gateway = self._context_class._jvm = None
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def run(self, application: Application, arrivals: Sequence[Arrival]) -> Finished:
+    def run(self, application: Application, arrivals: Sequence[Arrival]) -> dict[str, Any]:
         """Start a context, run queries at their arrival times, and stop the context.
 
-        Every query has its own thread and its own pool.
+        Every query has its own thread and its own pool. Returns the endings and the driver's
+        measurements.
         """
         begun = time.monotonic()
         log_start = self._log_size()
@@ -175,32 +180,35 @@ class TpchSpark:
             session.sql(WARM_UP)._jdf.collectAsList()
             # Garbage of the setup must not be collected during the measurement.
             context._jvm.System.gc()
-            meters = _Meters(self._gateway.proc.pid)
+            read_meters = _meters(self._gateway.proc.pid)
             load = os.getloadavg()[0]
-            running = _Running(context, session, self._texts)
+            running = _Running(context, session, self._texts, application.suffix)
             setup_s = time.monotonic() - begun
             endings = running.play(arrivals)
-            jvm_s, python_s, other_cores = meters.read()
+            meters = read_meters()
             loads = (load, os.getloadavg()[0])
-        lines = tuple(line for line in self._new_lines(log_start) if "parcae: " in line)
+        lines = [line for line in self._new_lines(log_start) if "parcae: " in line]
         if application.plugin is not None and (why := _why_off(lines)):
             raise SparkFailedError(f"the plugin went off during the run: {why}")
-        return Finished(
-            endings=endings,
-            first_ms=running.first_ms,
-            setup_s=setup_s,
-            jvm_cpu_s=jvm_s,
-            python_cpu_s=python_s,
-            other_cores=other_cores,
-            load=loads,
-            plugin_lines=lines,
-        )
+        return {
+            "endings": [asdict(ending) for ending in endings],
+            "first_ms": running.first_ms,
+            "setup_s": setup_s,
+            **meters,
+            "load": loads,
+            "plugin_lines": lines,
+        }
 
     def run_alone(self, application: Application, rounds: Sequence[Sequence[int]]) -> list[Ending]:
-        """Run queries one after the other, round by round, each alone on the cores."""
+        """Run queries one after the other, round by round, each alone on the cores.
+
+        On executors of another master nothing runs before.
+        """
         with self._context(application) as (context, session):
             self._open_tables(session)
-            running = _Running(context, session, self._texts)
+            if application.master is None:  # the first tasks of a core take longer
+                session.sql(WARM_UP)._jdf.collectAsList()
+            running = _Running(context, session, self._texts, application.suffix)
             endings: list[Ending] = []
             for queries in rounds:
                 for query in queries:
@@ -217,7 +225,7 @@ class TpchSpark:
         from pyspark import SparkConf
         from pyspark.sql import SparkSession
 
-        conf = {**self._conf, "spark.scheduler.mode": application.mode}
+        conf = {**self._conf, **application.conf, "spark.scheduler.mode": application.mode}
         if application.event_log is not None:
             shutil.rmtree(application.event_log, ignore_errors=True)
             application.event_log.mkdir(parents=True)
@@ -231,9 +239,9 @@ class TpchSpark:
         if application.plugin is not None:
             conf |= {"spark.plugins": PLUGIN, **application.plugin}
         made = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-        master = f"local[{self._cores}]"
+        master = application.master or f"local[{self._cores}]"
         with _spark_errors():
-            context = self._context_class(master=master, appName="parcae spark tpch", conf=made)
+            context = self._context_class(master=master, appName="TPC-H", conf=made)
             try:
                 yield context, SparkSession(context)
             except BaseException:
@@ -304,7 +312,8 @@ def _offer_pyspark(spark: SparkHome) -> None:
 class _Running:
     """Runs queries on a context, each in its own thread."""
 
-    def __init__(self, context: Any, session: Any, texts: Mapping[int, str]) -> None:
+    def __init__(self, context: Any, session: Any, texts: Mapping[int, str], suffix: str) -> None:
+        self._suffix = suffix
         self._context = context
         self._session = session
         self._texts = texts
@@ -342,7 +351,7 @@ class _Running:
         late_s = time.monotonic() - self._begun - arrival.at_s
         try:
             self._context.setLocalProperty("spark.scheduler.pool", f"{name}-{row:03d}")
-            self._context.setLocalProperty(QUERY_PROPERTY, name)
+            self._context.setLocalProperty(QUERY_PROPERTY, name + self._suffix)
             self._context.setJobDescription(name)
             rows = self._session.sql(self._texts[arrival.query])._jdf.collectAsList()
             seconds = time.monotonic() - self._begun - arrival.at_s
@@ -353,23 +362,21 @@ class _Running:
             self._errors.append(f"{name}: {str(error).strip()[:_SAID]}")
 
 
-class _Meters:
-    """Measures processor time from its creation on, by Linux's /proc; NaN on other systems."""
+def _meters(jvm: int) -> Callable[[], dict[str, float]]:
+    """Begins to measure processor time, by Linux's /proc; NaN on other systems."""
 
-    def __init__(self, jvm: int) -> None:
-        self._jvm = jvm
-        self._begun = self._now()
+    def now() -> tuple[float, float, float, float]:
+        return process_cpu_s(jvm), time.process_time(), _machine_cpu_s(), time.monotonic()
 
-    def _now(self) -> tuple[float, float, float, float]:
-        own = time.process_time()
-        return process_cpu_s(self._jvm), own, _machine_cpu_s(), time.monotonic()
+    begun = now()
 
-    def read(self) -> tuple[float, float, float]:
-        """Processor time of the JVM and of this process in s, and cores that others used."""
-        pairs = zip(self._now(), self._begun, strict=True)
-        jvm_s, own_s, machine_s, wall_s = (now - then for now, then in pairs)
+    def read() -> dict[str, float]:
+        jvm_s, own_s, machine_s, wall_s = (a - b for a, b in zip(now(), begun, strict=True))
         # NaN stays NaN: it must be the first of the two.
-        return jvm_s, own_s, max((machine_s - jvm_s - own_s) / wall_s, 0.0)
+        others = max((machine_s - jvm_s - own_s) / wall_s, 0.0)
+        return {"jvm_cpu_s": jvm_s, "python_cpu_s": own_s, "other_cores": others}
+
+    return read
 
 
 def process_cpu_s(pid: int) -> float:
@@ -391,8 +398,3 @@ def _machine_cpu_s() -> float:
         return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
     except OSError:
         return float("nan")
-
-
-def read_texts(path: Path) -> dict[int, str]:
-    """Read the query texts of a work folder, by number."""
-    return {int(number): text for number, text in json.loads(path.read_text()).items()}

@@ -1,27 +1,20 @@
-"""Reads event logs of TPC-H runs: measures how busy cores were, and makes a profile."""
+"""Reads the event logs of TPC-H runs: how busy the cores were, and a profile of the queries."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from benchmarks.spark.queries import QUERY_PROPERTY
 
 from parcae.base.errors import FormatError
-from parcae.base.files import write_text
 from parcae.base.texts import MS_PER_S
-from parcae.spark.tpch_busy import (
-    busy_ms,
-    busy_share,
-    driver_times,
-    idle_while_waiting_share,
-    task_times,
-    waits,
-)
-from parcae.spark.tpch_spark import QUERY_PROPERTY
-from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.import_report import BadRows
 from parcae.workloads.job import Workload, bare_name
 from parcae.workloads.spark_log.application import ApplicationLog
@@ -31,9 +24,7 @@ from parcae.workloads.spark_log.naming import job_groups, job_name
 from parcae.workloads.spark_log.plan import PLAN_KEY
 from parcae.workloads.spark_log.reading import LineTally, read_applications
 
-#: Files of a work folder: the profile, and the row of every query's job in it (written last).
-PROFILE = "profile.parcae"
-PROFILE_ROWS = "profile.json"
+FloatArray = npt.NDArray[np.float64]
 #: Fields of task ends. Lines are searched without parsing them as JSON, which takes far longer.
 _CPU = re.compile(rb'"Executor (?:Deserialize )?CPU Time":(\d+)')
 _LAUNCH = re.compile(rb'"Launch Time":(\d+)')
@@ -41,22 +32,99 @@ _TASK_END = b'"SparkListenerTaskEnd"'
 _NS_PER_S = 1e9
 
 
-@dataclass(frozen=True)
-class CoreUse:
-    """How the cores were used during a run."""
+class Spans(NamedTuple):
+    """When tasks ran or waited; float64[num_spans] each, ms of one clock."""
 
-    busy_share: float
-    makespan_busy_share: float
-    idle_while_waiting_share: float
-    unused_while_waiting_share: float
-    task_s: float
-    task_cpu_s: float
-    num_tasks: int
+    start: FloatArray
+    finish: FloatArray
+
+
+def task_times(log: ApplicationLog) -> Spans:
+    """All attempts of an application, each for the time that a core worked for it.
+
+    That is from the launch of the task for as long as the core deserialized and ran it.
+    """
+    tasks = log.tasks()
+    start = tasks.launch_ms.astype(np.float64)
+    return Spans(start, start + tasks.busy_ms)
+
+
+def driver_times(log: ApplicationLog) -> Spans:
+    """All attempts of an application, each for the time that it ran by the driver's clock.
+
+    The driver notes the end of a task some ms after the core has finished it.
+    """
+    tasks = log.tasks()
+    return Spans(tasks.launch_ms.astype(np.float64), tasks.finish_ms.astype(np.float64))
+
+
+def waits(log: ApplicationLog) -> Spans:
+    """When every task of an application waited, from the submission of its stage; no retries."""
+    tasks = log.tasks()
+    # Only the first launch of a task counts.
+    launched: dict[tuple[int, int], int] = {}
+    columns = (tasks.stage_id, tasks.task_index, tasks.launch_ms)
+    for stage, index, launch in np.stack(columns, axis=1).tolist():
+        launched.setdefault((stage, index), launch)
+    rows = [
+        (log.stages[stage].submission_ms, launch)
+        for (stage, _), launch in launched.items()
+        if stage in log.stages and 0 <= log.stages[stage].submission_ms <= launch
+    ]
+    table = np.array(rows, np.float64).reshape(-1, 2)
+    return Spans(table[:, 0], table[:, 1])
+
+
+def busy_ms(tasks: Spans, begin_ms: float, end_ms: float) -> float:
+    """Core time that tasks used between two times, in ms.
+
+    Example: a task from 0 to 10 ms and one from 5 to 20 ms took 6 + 3 ms between 2 and 8 ms.
+    """
+    start = np.clip(tasks.start, begin_ms, end_ms)
+    finish = np.clip(tasks.finish, begin_ms, end_ms)
+    return float((finish - start).sum())
+
+
+def busy_share(tasks: Spans, cores: int, begin_ms: float, end_ms: float) -> float:
+    """Share of the time of all cores between two times that tasks used. Returns a share, 0..1; 0 if
+    no time lies between the two.
+    """
+    time_ms = cores * (end_ms - begin_ms)
+    return busy_ms(tasks, begin_ms, end_ms) / time_ms if time_ms > 0 else 0.0
+
+
+def idle_while_waiting_share(
+    tasks: Spans, waiting: Spans, cores: int, begin_ms: float, end_ms: float
+) -> float:
+    """Share of the cores' time, between two times, in which a core was idle while a task waited.
+
+    At any moment, the smaller of the number of idle cores and the number of waiting tasks counts.
+
+    Example: two cores, one busy from 0 to 10 ms; a task waits from 4 to 6 ms: 2 of 20 ms.
+    """
+    if end_ms <= begin_ms:
+        return 0.0
+    changes = (
+        (np.array([begin_ms, end_ms]), 0, 0),
+        (tasks.start, 1, 0),
+        (tasks.finish, -1, 0),
+        (waiting.start, 0, 1),
+        (waiting.finish, 0, -1),
+    )
+    at = np.concatenate([np.clip(times, begin_ms, end_ms) for times, _, _ in changes])
+    order = np.argsort(at, kind="stable")
+    lengths = [len(times) for times, _, _ in changes]
+    # The running sums of the changes in order of time are the numbers from each time to the next.
+    running_steps = np.repeat([step for _, step, _ in changes], lengths)[order]
+    waiting_steps = np.repeat([step for _, _, step in changes], lengths)[order]
+    num_idle = np.maximum(cores - np.cumsum(running_steps)[:-1], 0)
+    num_used = np.minimum(num_idle, np.cumsum(waiting_steps)[:-1])
+    return float((num_used * np.diff(at[order])).sum() / (cores * (end_ms - begin_ms)))
 
 
 def core_use(
     folder: Path, cores: int, first_ms: float, arrivals_s: float, makespan_s: float
-) -> CoreUse:
+) -> dict[str, float]:
     """Measure how the cores were used, from the event log of one run."""
     log = read_log(folder)
     tasks = task_times(log)
@@ -65,15 +133,15 @@ def core_use(
     waiting = waits(log)
     idle = idle_while_waiting_share(driver_times(log), waiting, cores, first_ms, end_ms)
     unused = idle_while_waiting_share(tasks, waiting, cores, first_ms, end_ms)
-    return CoreUse(
-        busy_share=busy_share(tasks, cores, first_ms, last_ms),
-        makespan_busy_share=busy_share(tasks, cores, first_ms, end_ms),
-        idle_while_waiting_share=idle,
-        unused_while_waiting_share=unused,
-        task_s=busy_ms(tasks, first_ms, end_ms) / MS_PER_S,
-        task_cpu_s=_task_cpu_s(folder, first_ms),
-        num_tasks=int((tasks.start >= first_ms).sum()),
-    )
+    return {
+        "busy_share": busy_share(tasks, cores, first_ms, last_ms),
+        "makespan_busy_share": busy_share(tasks, cores, first_ms, end_ms),
+        "idle_while_waiting_share": idle,
+        "unused_while_waiting_share": unused,
+        "task_s": busy_ms(tasks, first_ms, end_ms) / MS_PER_S,
+        "task_cpu_s": _task_cpu_s(folder, first_ms),
+        "num_tasks": int((tasks.start >= first_ms).sum()),
+    }
 
 
 def read_log(folder: Path) -> ApplicationLog:
@@ -119,25 +187,12 @@ class QueryProfile:
     workload: Workload
     job_of_query: Mapping[int, int]
 
-    def write(self, work: Path) -> None:
-        """Write it to a work folder."""
-        # The rows come last: their file shows that the profile is complete.
-        write_workload(self.workload, work / PROFILE)
-        write_text(work / PROFILE_ROWS, json.dumps(dict(self.job_of_query)) + "\n")
-
     def knows(self, log: ApplicationLog) -> float:
         """The share of the TPC-H queries of a log whose plan is in the profile, 0..1."""
         names = {job.name for job in self.workload.jobs}
         runs = sum(plans_of_queries([log]).values(), Counter[str]())
         known = sum(count for name, count in runs.items() if name in names)
         return known / max(1, runs.total())
-
-
-def profile_of(work: Path) -> QueryProfile:
-    """Read the profile of a work folder."""
-    rows = json.loads((work / PROFILE_ROWS).read_text())
-    job_of_query = {int(query): row for query, row in rows.items()}
-    return QueryProfile(read_workload(work / PROFILE), job_of_query)
 
 
 def _only(workload: Workload, names: set[str]) -> Workload:
