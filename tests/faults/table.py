@@ -310,7 +310,7 @@ FAULTS = (
         "decima",
         "or (runnable == best_runnable and path > best_path)",
         "or (runnable == best_runnable and path < best_path)",
-        "golden cluster",
+        "policies/test_multi_resource.py -k longest_path",
     ),
     Fault(
         "dearest-level",

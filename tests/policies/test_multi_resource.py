@@ -431,3 +431,10 @@ def test_a_fair_share_is_rounded_up() -> None:
     simulator = Simulator(jobs, SimulationConfig(num_executors=3), 0)
     simulator.start()
     assert make_policy("fair", 3).decide(simulator.observe()).limit == 2
+
+
+def test_the_stage_with_the_longest_path_behind_it_goes_first() -> None:
+    jobs = batch(job("a", (1, 10, ()), (1, 10, ()), (1, 500, (1,))))
+    simulator = Simulator(jobs, SimulationConfig(num_executors=1), 0)
+    simulator.start()
+    assert make_policy("sjf-cp", 1).decide(simulator.observe()).stage == 1
