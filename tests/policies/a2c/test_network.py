@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from parcae.base.errors import FormatError
 from parcae.rigid.a2c.layout import A2cSettings, Architecture, draw_weights
-from parcae.rigid.a2c.lookup import FirstLayer, GradientBuffers, PatternEncoder, outputs
-from parcae.rigid.a2c.network import A2cNetwork
+from parcae.rigid.a2c.lookup import FirstLayer, PatternEncoder, outputs
+from parcae.rigid.a2c.network import A2cNetwork, Windows
 
 ALL = list(Architecture)
 
@@ -116,16 +116,11 @@ def test_its_gradient_is_that_of_the_convolution(architecture: Architecture, hid
     (network(torch.from_numpy(images)) * weigh).sum().backward()
     expected = {name: np.array(_numpy(p)) for name, p in network.table.items()}
     network.zero_grad(set_to_none=False)
-    layer = FirstLayer(network.arrays(), PatternEncoder(settings))
-    encoded = layer.encoder.encode_images(images, np.zeros(6, np.int64))
-    sums = torch.from_numpy(layer.sums(encoded)).requires_grad_()
-    (network.outputs(sums) * weigh).sum().backward()
-    grads = {name: _numpy(p) for name, p in network.table.items()}
-    room = GradientBuffers(grads.get("conv_weight"), grads.get("conv_bias"), grads["dense_weight"])
-    assert sums.grad is not None
-    layer.gradient(encoded, sums.grad.numpy(), room)
+    encoder = PatternEncoder(settings)
+    encoded = encoder.encode_images(images, np.zeros(6, np.int64))
+    (network.looked_up(Windows.of(encoded, encoder.index)) * weigh).sum().backward()
     for name, gradient in expected.items():
-        np.testing.assert_allclose(grads[name], gradient, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(_numpy(network.table[name]), gradient, atol=1e-4, err_msg=name)
 
 
 def test_more_windows_than_there_is_room_for_make_room_and_keep_their_numbers(

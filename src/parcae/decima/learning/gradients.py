@@ -24,10 +24,8 @@ from parcae.decima.learning.updates import (
     Rate,
     Step,
     UpdateReport,
-    adam_state,
     imitate,
     reinforce,
-    restore_adam,
     update,
 )
 from parcae.learning.config import Algorithm, TrainConfig
@@ -36,6 +34,7 @@ from parcae.learning.scenario import Runs, Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.policies.learned import require_durations
 from parcae.policies.networks.kernels import Teacher
+from parcae.policies.networks.training import optimizer_state, restore_optimizer
 from parcae.workloads.arrivals import SELECTION_SEED_START
 
 FloatArray = npt.NDArray[np.float64]
@@ -274,7 +273,7 @@ class GradientLearner:
 
     def state(self) -> dict[str, Any]:
         """The running mean, Adam's moments, and the state of all draws."""
-        moments = adam_state(self.network, self.optimizer)
+        moments = optimizer_state(self.network.named_parameters(), self.optimizer)
         return {
             **{f"mean.{name}": array for name, array in self._mean_weights.items()},
             **{f"adam.{name}": array for name, array in moments.items()},
@@ -292,7 +291,7 @@ class GradientLearner:
             for name, array in state.items()
             if name.startswith("adam.")
         }
-        restore_adam(self.network, self.optimizer, moments)
+        restore_optimizer(self.network.named_parameters(), self.optimizer, moments)
         self.decisions = int(state["decisions"])
         self._rng.bit_generator.state = state["rng"]
         for setting, of_setting in zip(self._settings, state["settings"], strict=True):

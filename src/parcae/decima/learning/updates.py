@@ -6,7 +6,6 @@ Source: Schulman et al., "Proximal Policy Optimization Algorithms", 2017, equati
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,43 +14,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from parcae.base.errors import DivergedError, saved_by_older_version
+from parcae.base.errors import DivergedError
 from parcae.decima.learning.family import DataSet
-from parcae.policies.checkpoint import Weights
 from parcae.policies.networks.training import Surrogate
 
 #: Adam's moments of one parameter.
 _MOMENTS = ("exp_avg", "exp_avg_sq")
-
-
-def adam_state(network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Weights:
-    """Copies of Adam's moments and numbers of steps, by key and the parameter's name."""
-    return {
-        f"{key}.{name}": np.atleast_1d(value.detach().cpu().numpy()).copy()
-        for name, parameter in network.named_parameters()
-        for key, value in optimizer.state.get(parameter, {}).items()
-    }
-
-
-def restore_adam(
-    network: torch.nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, np.ndarray]
-) -> None:
-    """Restore what `adam_state` returned."""
-    names = {f"step.{name}" for name, _ in network.named_parameters()}
-    if any(key.startswith("step.") and key not in names for key in state):
-        raise saved_by_older_version()
-    for name, parameter in network.named_parameters():
-        if f"step.{name}" not in state:
-            optimizer.state.pop(parameter, None)
-            continue
-        moments = {
-            key: torch.from_numpy(state[f"{key}.{name}"].copy())
-            .reshape(parameter.shape)
-            .to(parameter.device)
-            for key in _MOMENTS
-        }
-        step = torch.tensor(float(state[f"step.{name}"][0]))
-        optimizer.state[parameter] = {"step": step, **moments}
 
 
 #: Log probabilities are clamped at this value when imitating, so that choices to which the network

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from parcae.base.errors import saved_by_older_version
 from parcae.policies.networks.layout import Shapes, Weights, require_shapes
 
 #: Choices with log probabilities below this count as impossible.
@@ -74,6 +75,39 @@ def entropy_terms(log_prob: Tensor) -> Tensor:
     """Return -p log p for each log probability, 0 for impossible choices."""
     finite = log_prob.clamp(min=_LEAST)
     return -torch.exp(finite) * finite * (log_prob > _LEAST)
+
+
+def optimizer_state(
+    named: Iterable[tuple[str, Tensor]], optimizer: torch.optim.Optimizer
+) -> Weights:
+    """Copies of an optimizer's moments and numbers of steps, by key and the parameter's name."""
+    return {
+        f"{key}.{name}": np.atleast_1d(value.detach().cpu().numpy()).copy()
+        for name, parameter in named
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if value is not None
+    }
+
+
+def restore_optimizer(
+    named: Iterable[tuple[str, Tensor]], optimizer: torch.optim.Optimizer, state: Weights
+) -> None:
+    """Restore what `optimizer_state` returned."""
+    moments: dict[str, dict[str, Any]] = {}
+    for place, array in state.items():
+        key, name = place.split(".", 1)
+        moments.setdefault(name, {})[key] = array
+    for name, parameter in named:
+        optimizer.state.pop(parameter, None)
+        if saved := moments.pop(name, None):
+            optimizer.state[parameter] = {
+                key: torch.tensor(float(array[0]))
+                if key == "step"
+                else torch.from_numpy(array.copy()).reshape(parameter.shape).to(parameter.device)
+                for key, array in saved.items()
+            }
+    if moments:
+        raise saved_by_older_version()
 
 
 class NamedNetwork(nn.Module, ABC):

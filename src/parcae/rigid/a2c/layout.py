@@ -168,20 +168,6 @@ class Layer(NamedTuple):
     now: Any  # int64[1]
 
 
-class Gradient(NamedTuple):
-    """Buffers for a layer's gradient; `table`, `features` and the marks are zero between uses."""
-
-    conv: Any  # float32[num_filters, 3, 3]
-    bias: Any  # float32[num_filters]
-    dense: Any  # float32[num_places, num_filters, num_units]
-    table: Any  # float32[capacity, num_units]
-    touched: Any  # int64[capacity], the pairs that occur in the batch
-    is_touched: Any  # int8[capacity]
-    features: Any  # float32[num_patterns, num_filters]
-    patterns: Any  # int64[num_patterns], the patterns that occur in the batch
-    is_pattern_touched: Any  # int8[num_patterns]
-
-
 def draw_weights(
     settings: A2cSettings, num_outputs: int, rng: np.random.Generator, last_scale: float = 0.01
 ) -> Weights:

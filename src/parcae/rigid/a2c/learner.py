@@ -19,15 +19,15 @@ from parcae.base.errors import DivergedError
 from parcae.learning.config import recipe_settings
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
+from parcae.policies.networks.training import optimizer_state, restore_optimizer
 from parcae.rigid.a2c.layout import FEATURE_VERSION, KIND, Architecture, draw_weights
 from parcae.rigid.a2c.lookup import (
     EncodedImages,
     FirstLayer,
-    GradientBuffers,
     PatternEncoder,
     outputs,
 )
-from parcae.rigid.a2c.network import A2cNetwork
+from parcae.rigid.a2c.network import A2cNetwork, Windows
 from parcae.rigid.a2c.policy import (
     A2cPolicy,
     draw_actions,
@@ -159,7 +159,6 @@ class _Step(NamedTuple):
     """
 
     encoded: EncodedImages
-    sums: npt.NDArray[np.float32]
     masks: npt.NDArray[np.bool_]
     actions: npt.NDArray[np.int64]
     is_alive: npt.NDArray[np.bool_]
@@ -185,31 +184,16 @@ class _Trained:
         self.rate = rate
         self.arrays = network.arrays()
         self.layer = FirstLayer(self.arrays, encoder)
-        # The compiled first layer writes its gradients directly into these arrays.
-        for parameter in network.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        grads = {
-            name: parameter.grad.numpy()
-            for name, parameter in network.table.items()
-            if parameter.grad is not None
-        }
-        self._room = GradientBuffers(
-            grads.get("conv_weight"), grads.get("conv_bias"), grads["dense_weight"]
-        )
         self.optimizer = _optimizer(network, config.optimizer, rate)
 
-    def outputs(self, sums: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """The network's outputs, given the first layer's sums."""
-        return outputs(sums, self.layer.blank, self.arrays)
+    def outputs(self, encoded: EncodedImages) -> npt.NDArray[np.float32]:
+        """The network's outputs, without gradients."""
+        return outputs(self.layer.sums(encoded), self.layer.blank, self.arrays)
 
-    def step(
-        self, encoded: EncodedImages, sums: torch.Tensor, loss: torch.Tensor, left: float
-    ) -> None:
+    def step(self, loss: torch.Tensor, left: float) -> None:
         """One step of gradient descent."""
-        self.optimizer.zero_grad(set_to_none=False)
+        self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        assert sums.grad is not None
-        self.layer.gradient(encoded, sums.grad.numpy(), self._room)
         if self.config.max_norm:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_norm)
         for group in self.optimizer.param_groups:
@@ -219,28 +203,14 @@ class _Trained:
         self.optimizer.step()
         self.layer.refresh()
 
-    def state(self, prefix: str) -> Weights:
+    def state(self) -> Weights:
         """Copies of the optimizer's moments."""
-        return {
-            f"{prefix}.{name}.{key}": np.array(torch.as_tensor(value).numpy())
-            for name, parameter in self.network.table.items()
-            for key, value in self.optimizer.state.get(parameter, {}).items()
-            if value is not None
-        }
+        return optimizer_state(self.network.table.items(), self.optimizer)
 
-    def restore(self, weights: Weights, state: Weights, prefix: str) -> None:
+    def restore(self, weights: Weights, state: Weights) -> None:
         for name, array in self.arrays.items():
-            array[...] = weights[f"{prefix}.{name}"]
-        for name, parameter in self.network.table.items():
-            key_prefix = f"{prefix}.{name}."
-            moments = {
-                key.removeprefix(key_prefix): torch.from_numpy(array.copy())
-                for key, array in state.items()
-                if key.startswith(key_prefix)
-            }
-            self.optimizer.state.pop(parameter, None)
-            if moments:
-                self.optimizer.state[parameter] = moments
+            array[...] = weights[name]
+        restore_optimizer(self.network.table.items(), self.optimizer, state)
         self.layer.refresh()
 
 
@@ -322,18 +292,16 @@ class A2cLearner(PackingLearner):
 
     def state(self) -> Weights:
         """The critic's weights and the moments of both optimizers."""
-        moments = self._actor.state("moments.actor") | self._critic.state("moments.critic")
-        return prefixed(self._critic.arrays, "critic") | moments
+        return (
+            prefixed(self._critic.arrays, "critic")
+            | prefixed(self._actor.state(), "moments.actor")
+            | prefixed(self._critic.state(), "moments.critic")
+        )
 
     def restore(self, weights: Weights, state: Weights) -> None:
         """Continue from what `weights` and `state` returned."""
-        moments = {
-            key.removeprefix("moments."): array
-            for key, array in state.items()
-            if key.startswith("moments.")
-        }
-        self._actor.restore(weights, moments, "actor")
-        self._critic.restore(state, moments, "critic")
+        self._actor.restore(_under("actor.", weights), _under("moments.actor.", state))
+        self._critic.restore(_under("critic.", state), _under("moments.critic.", state))
 
     def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
         """Run fresh sequences to their end; update after every `num_steps` x clusters decisions."""
@@ -375,8 +343,7 @@ class A2cLearner(PackingLearner):
     def _decide(
         self, batch: PackingBatch, encoded: EncodedImages, rng: np.random.Generator
     ) -> _Step:
-        sums = self._actor.layer.sums(encoded)
-        logits = self._actor.outputs(sums)
+        logits = self._actor.outputs(encoded)
         masks = np.ones(logits.shape, np.bool_)
         # Otherwise every action is possible.
         if self.network.is_masked:
@@ -390,15 +357,15 @@ class A2cLearner(PackingLearner):
         batch.step(slots_of(actions, self.network.num_slots))
         rewards = (before - batch.costs(self.cost)) / self.config.reward_scale
         is_over = self._has_ended(batch)
-        return _Step(encoded, sums, masks, actions, is_alive, rewards, is_over, groups)
+        return _Step(encoded, masks, actions, is_alive, rewards, is_over, groups)
 
     def _update(self, steps: list[_Step], after: EncodedImages, left: float) -> Mapping[str, float]:
         is_alive = np.stack([step.is_alive for step in steps])
         # Clusters that were over at a step took no decision there, and are left out.
         flat = is_alive.ravel()
         encoded = EncodedImages.joined([step.encoded for step in steps]).only(flat)
-        critic_sums = torch.from_numpy(self._critic.layer.sums(encoded)).requires_grad_()
-        values = self._critic.network.outputs(critic_sums)[:, 0]
+        windows = Windows.of(encoded, self._encoder.index)
+        values = self._critic.network.looked_up(windows)[:, 0]
         returns = self._returns(steps, after)[is_alive]
         targets = torch.from_numpy(returns.astype(np.float32))
         advantages = returns - values.detach().numpy()
@@ -406,11 +373,9 @@ class A2cLearner(PackingLearner):
             groups = np.stack([step.groups for step in steps])[is_alive]
             advantages = beyond_group_means(advantages, groups)
         weights = torch.from_numpy(advantages.astype(np.float32))
-        sums = np.concatenate([step.sums for step in steps])[flat]
-        actor_sums = torch.from_numpy(sums).requires_grad_()
         masks = torch.from_numpy(np.concatenate([step.masks for step in steps])[flat])
         actions = torch.from_numpy(np.concatenate([step.actions for step in steps])[flat])
-        loss, entropy = self._actor_loss(actor_sums, masks, actions, weights, left)
+        loss, entropy = self._actor_loss(windows, masks, actions, weights, left)
         critic_loss = 0.5 * (targets - values).square().mean()
         # The last update of an iteration may have fewer decisions: its step is smaller.
         share = min(1.0, len(targets) / (self.config.num_steps * is_alive.shape[1]))
@@ -418,8 +383,8 @@ class A2cLearner(PackingLearner):
             raise DivergedError(
                 "the loss is not finite; use smaller step sizes (actor_rate, critic_rate)"
             )
-        self._actor.step(encoded, actor_sums, share * loss, left)
-        self._critic.step(encoded, critic_sums, share * critic_loss, left)
+        self._actor.step(share * loss, left)
+        self._critic.step(share * critic_loss, left)
         return {
             "entropy": entropy,
             "critic_loss": float(critic_loss.detach()),
@@ -431,7 +396,7 @@ class A2cLearner(PackingLearner):
 
         The critic's values after the last step estimate all later rewards.
         """
-        last = self._critic.outputs(self._critic.layer.sums(after))[:, 0].astype(np.float64)
+        last = self._critic.outputs(after)[:, 0].astype(np.float64)
         rewards = np.stack([step.rewards for step in steps])
         is_over = np.stack([step.is_over for step in steps])
         # A cluster that was cut off waits for the others: nothing is discounted meanwhile.
@@ -441,7 +406,7 @@ class A2cLearner(PackingLearner):
 
     def _actor_loss(
         self,
-        sums: torch.Tensor,
+        windows: Windows,
         masks: torch.Tensor,
         actions: torch.Tensor,
         advantages: torch.Tensor,
@@ -451,9 +416,8 @@ class A2cLearner(PackingLearner):
 
         The loss is minus the mean of advantage x log probability, minus the entropy bonus.
         """
-        logs = torch.log_softmax(
-            self._actor.network.outputs(sums).masked_fill(~masks, -torch.inf), 1
-        )
+        logits = self._actor.network.looked_up(windows)
+        logs = torch.log_softmax(logits.masked_fill(~masks, -torch.inf), 1)
         # 0 x -inf would be NaN, so impossible actions get a logarithm of 0 here.
         entropy = -(logs.exp() * logs.masked_fill(~masks, 0.0)).sum(1).mean()
         if self.config.is_normalized and len(advantages) > 1:
@@ -462,6 +426,15 @@ class A2cLearner(PackingLearner):
         return -(advantages * chosen).mean() - self.config.entropy * left * entropy, float(
             entropy.detach()
         )
+
+
+def _under(prefix: str, arrays: Weights) -> Weights:
+    """The arrays whose names begin with a prefix, without it."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
 
 
 def beyond_group_means(values: FloatArray, groups: npt.NDArray[np.int64]) -> FloatArray:

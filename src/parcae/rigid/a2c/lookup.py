@@ -12,11 +12,10 @@ from parcae.rigid.a2c.kernels import (
     CELLS_PER_WORD,
     FULL,
     encode_many,
-    gather_gradient,
     renumber,
     sum_many,
 )
-from parcae.rigid.a2c.layout import A2cSettings, Architecture, Gradient, Index, Layer
+from parcae.rigid.a2c.layout import A2cSettings, Architecture, Index, Layer
 from parcae.rigid.kernels.views import draw_images
 from parcae.rigid.layout import Clusters
 
@@ -175,41 +174,6 @@ class FirstLayer:
             sums,
         )
         return sums
-
-    def gradient(
-        self, encoded: EncodedImages, sums_gradient: FloatArray, buffers: GradientBuffers
-    ) -> None:
-        """Add the gradient of the weights to the buffers."""
-        gather_gradient(
-            encoded.numbers,
-            encoded.starts,
-            self.encoder.grid,
-            self.encoder.index,
-            self._layer(),
-            sums_gradient,
-            buffers.sized_for(self._table, self._features),
-        )
-
-
-class GradientBuffers:
-    """Buffers in which a first layer's gradient is added up."""
-
-    def __init__(self, conv: FloatArray | None, bias: FloatArray | None, dense: FloatArray) -> None:
-        self._conv = np.zeros((1, 3, 3), np.float32) if conv is None else conv
-        self._bias = np.zeros(1, np.float32) if bias is None else bias
-        self._dense = dense
-        self._gradient: Gradient | None = None
-
-    def sized_for(self, table: FloatArray, features: FloatArray) -> Gradient:
-        """Return the buffers in the form that the kernels take, with the sizes of these tables."""
-        if self._gradient is None or len(self._gradient.table) < len(table):
-            marks = np.zeros(len(features), np.int64)
-            self._gradient = Gradient(
-                self._conv, self._bias, self._dense, np.zeros_like(table),
-                np.zeros(len(table), np.int64), np.zeros(len(table), np.int8),
-                np.zeros_like(features), marks, np.zeros(len(features), np.int8),
-            )  # fmt: skip
-        return self._gradient
 
 
 def outputs(

@@ -1,12 +1,42 @@
-"""A2cScheduler's networks in PyTorch, and the part of them that training differentiates."""
+"""A2cScheduler's networks in PyTorch, for training."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parcae.rigid.a2c.layout import A2cSettings, Architecture, Weights, check_weights
+from parcae.rigid.a2c.layout import A2cSettings, Architecture, Index, Weights, check_weights
+from parcae.rigid.a2c.lookup import EncodedImages, IntArray
+
+
+class Windows(NamedTuple):
+    """The windows of encoded images, by the distinct pairs of place and pattern."""
+
+    pairs: Tensor  # int64[num_windows], the pair of each window
+    starts: Tensor  # int64[num_images], where each image's windows begin
+    place: Tensor  # int64[num_pairs]
+    pattern: Tensor  # int64[num_pairs], row of `patterns`
+    patterns: IntArray  # int64[num_patterns]
+
+    @classmethod
+    def of(cls, encoded: EncodedImages, index: Index) -> Windows:
+        """Find the distinct pairs of images that were encoded with `index`."""
+        used = np.flatnonzero(np.bincount(encoded.numbers, minlength=1))
+        # Sorted by place and pattern: their numbers depend on what was encoded before.
+        used = used[np.lexsort((index.pattern[used], index.place[used]))]
+        rank = np.zeros(int(index.count[0]), np.int64)
+        rank[used] = np.arange(len(used))
+        patterns, pattern = np.unique(index.pattern[used], return_inverse=True)
+        return cls(
+            torch.from_numpy(rank[encoded.numbers]),
+            torch.from_numpy(encoded.starts[:-1]),
+            torch.from_numpy(index.place[used]),
+            torch.from_numpy(pattern),
+            patterns,
+        )
 
 
 class A2cNetwork(nn.Module):
@@ -48,22 +78,44 @@ class A2cNetwork(nn.Module):
         if self.settings.architecture is Architecture.FC:
             x = images.flatten(1)
         else:
-            x = nn.functional.conv2d(
-                images.unsqueeze(1), table["conv_weight"].unsqueeze(1), table["conv_bias"]
-            ).relu()
-            x = nn.functional.max_pool2d(x, 2) if self.settings.architecture.has_pool else x
-            x = x.flatten(2).transpose(1, 2).flatten(1)
+            x = self._convolved(images).flatten(2).transpose(1, 2).flatten(1)
         return self._last(x @ table["dense_weight"].flatten(0, 1) + table["dense_bias"])
 
-    def outputs(self, sums: Tensor) -> Tensor:
-        """Return the same outputs, given the first layers' sums beyond those of a blank image.
+    def looked_up(self, windows: Windows) -> Tensor:
+        """Return the same outputs for encoded images.
 
-        See `lookup.FirstLayer`.
+        As in `lookup.FirstLayer`, what a window adds to the dense layer's sums is computed once for
+        each pair of place and pattern that occurs.
         """
+        dense = self.table["dense_weight"]
+        features = self._features(windows.patterns).index_select(0, windows.pattern)
+        added = torch.bmm(features.unsqueeze(1), dense.index_select(0, windows.place)).squeeze(1)
+        sums = nn.functional.embedding_bag(windows.pairs, added, windows.starts, mode="sum")
+        return self._last(sums + self._blank() @ dense.sum(0) + self.table["dense_bias"])
+
+    def _features(self, patterns: IntArray) -> Tensor:
+        """Return what patterns of a window give beyond a window of zeros, [P, filters]."""
+        size = self.settings.architecture.window
+        if size == 1:
+            return torch.ones(len(patterns), 1)
+        # Bit row + size x column of a pattern is a cell of its window.
+        bits = (patterns[:, None] >> np.arange(size**2)) & 1
+        cells = torch.from_numpy(bits.astype(np.float32)).reshape(-1, size, size).transpose(1, 2)
+        return self._convolved(cells).flatten(1) - self._blank()
+
+    def _blank(self) -> Tensor:
+        """Return what a window of zeros gives, [filters]."""
+        if self.settings.architecture is Architecture.FC:
+            return self.table["dense_weight"].new_zeros(1)
+        return self.table["conv_bias"].relu()
+
+    def _convolved(self, images: Tensor) -> Tensor:
+        """Return the rectified and pooled convolution, [B, filters, rows, columns]."""
         table = self.table
-        filters = table["dense_weight"].shape[1]
-        blank = table["conv_bias"].relu() if "conv_bias" in table else sums.new_zeros(filters)
-        return self._last(sums + blank @ table["dense_weight"].sum(0) + table["dense_bias"])
+        x = nn.functional.conv2d(
+            images.unsqueeze(1), table["conv_weight"].unsqueeze(1), table["conv_bias"]
+        ).relu()
+        return nn.functional.max_pool2d(x, 2) if self.settings.architecture.has_pool else x
 
     def _last(self, x: Tensor) -> Tensor:
         return (

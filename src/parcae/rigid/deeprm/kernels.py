@@ -1,4 +1,4 @@
-"""DeepRM's compiled kernels: decisions, whole runs, recorded runs, and part of the gradient."""
+"""DeepRM's compiled kernels: decisions, whole runs and recorded runs."""
 
 from __future__ import annotations
 
@@ -216,15 +216,3 @@ def explore_many(clusters, views, net, record, cost, first, last):  # type: igno
             take(state, sequence, _slot(action, net.actions_bias.shape[0]))
         record.ends[row - first] = count
         record.end_cost[row - first] = state.costs[cost]
-
-
-@kernel
-def add_gradient_of_sums(  # type: ignore[no-untyped-def]
-    works, hidden_gradient, sums_gradient, count
-):
-    """Propagate the gradient from hidden units back to the sums that they were computed from."""
-    for row in range(count):
-        for k in range(works.count[row, 0]):
-            at = works.rows[row, k]
-            for o in range(HIDDEN):
-                sums_gradient[at, o] += hidden_gradient[row, o]

@@ -19,6 +19,7 @@ Source: DeepRM, sections 3.2, 3.3 and 4.1; summed-area tables (Crow 1984).
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -220,8 +221,8 @@ class Block(NamedTuple):
     first: int
     last: int
     shape: tuple[int, ...]
-    axes: tuple[int, ...]  # axes, after reordering, along which the block of ones extends
-    order: tuple[int, ...]  # order of the axes of `shape` in the rows of sums
+    axes: tuple[int, ...]  # axes, after swapping, along which the block of ones extends
+    is_swapped: bool = False  # whether the first two axes change places in the rows of sums
 
 
 def _blocks(settings: DeepRMSettings) -> Iterator[Block]:
@@ -230,10 +231,10 @@ def _blocks(settings: DeepRMSettings) -> Iterator[Block]:
     h = settings.horizon
     m = settings.num_slots
     for units in settings.capacity:
-        yield Block(left, left + units, (h, units), (1,), (0, 1))
-        yield Block(left + units, left + units * (1 + m), (h, m, units), (1, 2), (1, 0, 2))
+        yield Block(left, left + units, (h, units), (1,))
+        yield Block(left + units, left + units * (1 + m), (h, m, units), (1, 2), True)
         left += units * (1 + m)
-    yield Block(left, left + settings.backlog_columns, (h * settings.backlog_columns,), (0,), (0,))
+    yield Block(left, left + settings.backlog_columns, (h * settings.backlog_columns,), (0,))
 
 
 def starts_of(settings: DeepRMSettings) -> npt.NDArray[np.int64]:
@@ -244,53 +245,34 @@ def starts_of(settings: DeepRMSettings) -> npt.NDArray[np.int64]:
     """
     sizes = [0]
     for block in _blocks(settings):
-        shape = [block.shape[axis] for axis in block.order]
+        first, *others = block.shape
+        shape = [others[0], first, *others[1:]] if block.is_swapped else block.shape
         sizes.append(int(np.prod([n + (axis in block.axes) for axis, n in enumerate(shape)])))
     return np.cumsum(np.array(sizes, np.int64))
 
 
-def sums_of(weight: npt.NDArray[Any], settings: DeepRMSettings) -> FloatArray:
-    """Return the sums of the first layer's rows, float32[num_rows, HIDDEN]; computed in float64."""
-    cells = np.asarray(weight, np.float64).reshape(settings.horizon, settings.width, HIDDEN)
+def sums_of(weight: Any, settings: DeepRMSettings) -> Any:
+    """Return the sums of the first layer's rows, float32[num_rows, HIDDEN].
+
+    `weight` is an array of numpy, or a tensor of PyTorch through which gradients flow.
+    """
+    is_array = isinstance(weight, np.ndarray)
+    # The few functions that both libraries spell in the same way.
+    library = np if is_array else importlib.import_module("torch")
+    cells = weight.reshape(settings.horizon, settings.width, HIDDEN)
     parts = []
     for block in _blocks(settings):
-        part = (
-            cells[:, block.first : block.last]
-            .reshape(*block.shape, HIDDEN)
-            .transpose(*block.order, len(block.order))
-        )
+        part = cells[:, block.first : block.last].reshape(*block.shape, HIDDEN)
+        if block.is_swapped:
+            part = part.swapaxes(0, 1)
         # Cumulative sums along the axes, with a leading 0 for an empty block.
         for axis in block.axes:
-            pad = [(1, 0) if a == axis else (0, 0) for a in range(part.ndim)]
-            part = np.pad(np.cumsum(part, axis), pad)
+            total = library.cumsum(part, axis, dtype=library.float64)
+            empty = library.zeros_like(total[(slice(None),) * axis + (slice(0, 1),)])
+            part = library.concatenate([empty, total], axis)
         parts.append(part.reshape(-1, HIDDEN))
     if settings.has_pause:
-        parts.append(np.linspace(0, 1, NUM_PAUSES)[:, None] * cells[:, -1].sum(axis=0))
-    return np.concatenate(parts).astype(np.float32)
-
-
-def weight_gradient(
-    sums_gradient: npt.NDArray[Any], settings: DeepRMSettings
-) -> npt.NDArray[np.float64]:
-    """Return the gradient of the first layer's matrix, given the gradient of its sums.
-
-    This is the transpose of `sums_of`.
-    """
-    cells = np.zeros((settings.horizon, settings.width, HIDDEN))
-    starts = starts_of(settings)
-    for block, first, last in zip(_blocks(settings), starts[:-1], starts[1:], strict=True):
-        shape = [block.shape[axis] for axis in block.order]
-        padded = [n + (axis in block.axes) for axis, n in enumerate(shape)]
-        part = np.asarray(sums_gradient[first:last], np.float64).reshape(*padded, HIDDEN)
-        for axis in block.axes:
-            part = np.flip(np.cumsum(np.flip(part, axis), axis), axis)
-            part = np.delete(part, 0, axis)
-        back = part.transpose(*np.argsort(block.order), len(block.order))
-        cells[:, block.first : block.last] = back.reshape(
-            settings.horizon, block.last - block.first, HIDDEN
-        )
-    if settings.has_pause:
-        cells[:, -1] = (np.linspace(0, 1, NUM_PAUSES)[:, None] * sums_gradient[starts[-1] :]).sum(
-            axis=0
-        )
-    return cells.reshape(-1, HIDDEN)
+        pauses = library.linspace(0, 1, NUM_PAUSES, dtype=library.float64)
+        parts.append(pauses[:, None] * cells[:, -1].sum(0))
+    sums = library.concatenate(parts, 0)
+    return sums.astype(np.float32) if is_array else sums.float()

@@ -19,16 +19,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from parcae.base.errors import DivergedError
 from parcae.learning.config import recipe_settings
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
-from parcae.rigid.deeprm.kernels import add_gradient_of_sums, explore_many
+from parcae.policies.networks.training import optimizer_state, restore_optimizer
+from parcae.rigid.deeprm.kernels import explore_many
 from parcae.rigid.deeprm.layout import (
     FEATURE_VERSION,
-    HIDDEN,
     KIND,
     Actions,
     DeepRMSettings,
@@ -38,7 +41,7 @@ from parcae.rigid.deeprm.layout import (
     allocate_record,
     checked,
     initial_weights,
-    weight_gradient,
+    sums_of,
 )
 from parcae.rigid.deeprm.policy import DeepRMPolicy, check_fits, make_network
 from parcae.rigid.layout import Cost
@@ -52,6 +55,8 @@ FloatArray = npt.NDArray[np.float64]
 #: Parts of an iteration that threads work on. The number is fixed and the sums are added in order,
 #: so that the result does not depend on the number of threads.
 _PARTS = 4
+#: Log probabilities below this one count as it where entropies are added up: 0 x -inf is no number.
+_LEAST_LOG = -50.0
 
 
 class Sequences(StrEnum):
@@ -71,7 +76,7 @@ class Baseline(StrEnum):
 class Optimizer(StrEnum):
     """The optimizer of the weights."""
 
-    RMSPROP = "rmsprop"  # acc = 0.9 acc + 0.1 g^2; step = rate g / sqrt(acc + 1e-9)
+    RMSPROP = "rmsprop"  # acc = 0.9 acc + 0.1 g^2; step = rate g / sqrt(acc)
     ADAM = "adam"  # Kingma and Ba, with 0.9, 0.999 and 1e-8
 
 
@@ -124,81 +129,33 @@ def run_advantages(
     return np.asarray(reward - to_go.mean(axis=0)[position])
 
 
-def logit_gradient(
-    probabilities: npt.NDArray[np.float32],
-    action: npt.NDArray[np.int64],
-    advantage: FloatArray,
-    entropy: float,
-) -> npt.NDArray[np.float32]:
-    """Gradient of advantage x log p_action + entropy weight x H with respect to the logits. Returns
-    float32[num_decisions, num_actions].
-
-    d log p_a / d logit_i = [i = a] - p_i,   d H / d logit_i = -p_i (log p_i + H)
-    """
-    gradient = -advantage[:, None] * probabilities
-    gradient[np.arange(len(action)), action] += advantage
-    if entropy:
-        # Impossible actions have probability 0; the bound avoids log(0).
-        logs = np.log(np.maximum(probabilities, 1e-12))
-        gradient -= (
-            entropy * probabilities * (logs - (probabilities * logs).sum(axis=1, keepdims=True))
-        )
-    return gradient.astype(np.float32)
-
-
 @dataclass
 class Gradient:
     """Sums over decisions of the gradients of the network's parts, and of two statistics."""
 
-    sums: npt.NDArray[np.float32]
-    bias: FloatArray
-    actions: FloatArray
-    actions_bias: FloatArray
+    parts: list[Tensor]
     entropy: float = 0.0
     decisions: int = 0
 
-    @classmethod
-    def zeros(cls, network: Network) -> Gradient:
-        """A gradient to which nothing was added yet."""
-        num_actions = len(network.actions_bias)
-        return cls(
-            np.zeros_like(network.sums),
-            np.zeros(HIDDEN),
-            np.zeros((HIDDEN, num_actions)),
-            np.zeros(num_actions),
-        )
-
-    def add(self, network: Network, work: Work, of_logits: npt.NDArray[np.float32]) -> None:
-        """Backpropagate the gradient of some decisions' logits through the network, and add it."""
-        matrix = network.actions.reshape(HIDDEN, -1)
-        of_hidden = (of_logits @ matrix.T) * (work.hidden > 0)  # through the ReLU
-        self.actions += work.hidden.T @ of_logits
-        self.actions_bias += of_logits.sum(axis=0)
-        self.bias += of_hidden.sum(axis=0)
-        add_gradient_of_sums(work, np.ascontiguousarray(of_hidden), self.sums, len(of_logits))
-        self.entropy -= float(
-            (work.probabilities * np.log(np.maximum(work.probabilities, 1e-12))).sum()
-        )
-        self.decisions += len(of_logits)
-
     def merge(self, other: Gradient) -> None:
         """Add the sums of another part."""
-        self.sums += other.sums
-        self.bias += other.bias
-        self.actions += other.actions
-        self.actions_bias += other.actions_bias
+        for part, more in zip(self.parts, other.parts, strict=True):
+            part += more
         self.entropy += other.entropy
         self.decisions += other.decisions
 
-    def of_weights(self, settings: DeepRMSettings) -> dict[str, FloatArray]:
-        """The gradients by the weights' names, as means over decisions."""
-        parts = {
-            "hidden.weight": weight_gradient(self.sums, settings),
-            "hidden.bias": self.bias,
-            "actions.weight": self.actions,
-            "actions.bias": self.actions_bias,
-        }
-        return {name: part / max(1, self.decisions) for name, part in parts.items()}
+
+def logits_of(work: Work, parts: Sequence[Tensor]) -> Tensor:
+    """The logits of recorded decisions, float32[num_decisions, num_actions].
+
+    `parts` are the sums of the first layer's rows, its bias, and the last layer's matrix and bias.
+    """
+    sums, bias, actions, actions_bias = parts
+    is_used = np.arange(work.rows.shape[1]) < work.count
+    starts = np.cumsum(work.count[:, 0]) - work.count[:, 0]
+    rows = torch.from_numpy(work.rows[is_used].astype(np.int64))
+    hidden = embedding_bag(rows, sums, torch.from_numpy(starts), mode="sum") + bias
+    return torch.addmm(actions_bias, hidden.relu(), actions)
 
 
 class DeepRMLearner(PackingLearner):
@@ -239,11 +196,11 @@ class DeepRMLearner(PackingLearner):
         image = ImageSettings(has_pause=learning.has_pause)
         self.network = DeepRMSettings.of(source.config, capacity, image, learning.actions)
         rng = np.random.default_rng([0x6465_6570, seed])
-        self._weights: Weights = initial_weights(rng, self.network)
-        self._moments = {
-            name: np.zeros_like(array) for name, array in self._moments_of(self._weights)
+        self._weights = {
+            name: torch.from_numpy(array).requires_grad_()
+            for name, array in initial_weights(rng, self.network).items()
         }
-        self._steps = 0
+        self._optimizer = _optimizer(learning, self._weights)
         most = min(source.config.max_decisions, learning.max_decisions)
         self._config = source.config.model_copy(update={"max_decisions": most})
         # One record per part, which is used again for each of the part's sequences.
@@ -254,10 +211,6 @@ class DeepRMLearner(PackingLearner):
             for _ in range(_PARTS)
         ]
 
-    def _moments_of(self, weights: Weights) -> list[tuple[str, npt.NDArray[Any]]]:
-        kinds = ("square", "mean") if self.learning.optimizer is Optimizer.ADAM else ("square",)
-        return [(f"{kind}.{name}", array) for kind in kinds for name, array in weights.items()]
-
     def settings(self) -> dict[str, Any]:
         """The settings of the network and of the training."""
         return {
@@ -267,38 +220,29 @@ class DeepRMLearner(PackingLearner):
 
     def weights(self) -> Weights:
         """The present weights (copies)."""
-        return {name: array.copy() for name, array in self._weights.items()}
+        return {name: weight.detach().numpy().copy() for name, weight in self._weights.items()}
 
     def policy(self) -> DeepRMPolicy:
         """The policy with the present weights; it draws its actions."""
         return DeepRMPolicy(KIND, self.weights(), self.network)
 
     def state(self) -> Weights:
-        """The optimizer's moments and its number of steps."""
-        return {name: array.copy() for name, array in self._moments.items()} | {
-            "steps": np.array([self._steps], np.int64)
-        }
+        """The optimizer's moments and numbers of steps."""
+        return optimizer_state(self._weights.items(), self._optimizer)
 
     def restore(self, weights: Weights, state: Weights) -> None:
         """Continue from what `weights` and `state` returned."""
-        self._weights = checked(weights, self.network)
-        self._moments = {name: np.array(state[name]) for name in self._moments}
-        self._steps = int(state["steps"][0])
+        with torch.no_grad():
+            for name, array in checked(weights, self.network).items():
+                self._weights[name].copy_(torch.from_numpy(array))
+        restore_optimizer(self._weights.items(), self._optimizer, state)
 
     def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
         """Run every sequence `num_runs` times, and update the weights once."""
         batch = self._batch(seeds)
-        network = make_network(self._weights, self.network)
-        total = self._learn(batch, network)
-        gradient = total.of_weights(self.network)
-        # Checked before the step, so that weights stay finite.
-        norm = math.sqrt(sum(float((part**2).sum()) for part in gradient.values()))
-        if not math.isfinite(norm):
-            raise DivergedError(
-                f"the gradient of DeepRM is not finite after {self._steps} steps; lower the "
-                "learning rate"
-            )
-        self._step(gradient, 1.0 - done)
+        sums = sums_of(self._weights["hidden.weight"], self.network)
+        total = self._learn(batch, sums.detach())
+        norm = self._step(sums, total, 1.0 - done)
         # The reward of a run is minus its cost.
         reward = -batch.costs(self.cost).reshape(-1, self.learning.num_runs)
         decisions = batch.states.clock["num_decisions"]
@@ -329,20 +273,25 @@ class DeepRMLearner(PackingLearner):
         check_fits(self.network, batch.states)
         return batch
 
-    def _learn(self, batch: PackingBatch, network: Network) -> Gradient:
+    def _learn(self, batch: PackingBatch, sums: Tensor) -> Gradient:
+        """Run all sequences, and add up the gradients of their decisions."""
         bounds = np.linspace(0, self.learning.num_sequences, _PARTS + 1).astype(int).tolist()
-        gradients = [Gradient.zeros(network) for _ in range(_PARTS)]
+        network = make_network(self.weights(), self.network)
 
-        def part(index: int) -> None:
+        def part(index: int) -> Gradient:
+            # Every part has its own leaves, so that threads share no gradient.
+            others = list(self._weights.values())[1:]
+            leaves = [one.detach().clone().requires_grad_() for one in (sums, *others)]
+            total = Gradient([torch.zeros_like(leaf) for leaf in leaves])
             for sequence in range(bounds[index], bounds[index + 1]):
-                self._learn_from(batch, network, sequence, self._record[index], gradients[index])
+                total.merge(self._learn_from(batch, network, sequence, self._record[index], leaves))
+            return total
 
         if self.num_threads == 1:
-            for index in range(_PARTS):
-                part(index)
+            gradients = [part(index) for index in range(_PARTS)]
         else:
             with ThreadPoolExecutor(min(_PARTS, self.num_threads)) as pool:
-                list(pool.map(part, range(_PARTS)))
+                gradients = list(pool.map(part, range(_PARTS)))
         for other in gradients[1:]:
             gradients[0].merge(other)
         return gradients[0]
@@ -353,9 +302,9 @@ class DeepRMLearner(PackingLearner):
         network: Network,
         sequence: int,
         record: Record,
-        gradient: Gradient,
-    ) -> None:
-        """Run one sequence `num_runs` times, and add its decisions to `gradient`."""
+        leaves: list[Tensor],
+    ) -> Gradient:
+        """Run one sequence `num_runs` times; return the gradient of its decisions."""
         runs = self.learning.num_runs
         first = sequence * runs
         explore_many(
@@ -377,28 +326,44 @@ class DeepRMLearner(PackingLearner):
         if self.learning.is_scaled:
             advantage /= advantage.std() + 1e-8
         work = Work(*(table[:count] for table in record.work))
-        gradient.add(
-            network,
-            work,
-            logit_gradient(
-                work.probabilities, record.action[:count], advantage, self.learning.entropy
-            ),
+        # Impossible actions have a probability of 0: their logits are masked.
+        logits = logits_of(work, leaves).masked_fill(
+            torch.from_numpy(work.probabilities == 0.0), -math.inf
         )
+        logs = torch.log_softmax(logits, 1)
+        action = torch.from_numpy(record.action[:count])
+        chosen = logs.gather(1, action[:, None])[:, 0]
+        entropy = -(logs.exp() * logs.clamp(min=_LEAST_LOG)).sum()
+        goal = (
+            torch.from_numpy(advantage.astype(np.float32)) * chosen
+        ).sum() + self.learning.entropy * entropy
+        return Gradient(list(torch.autograd.grad(goal, leaves)), float(entropy.detach()), count)
 
-    def _step(self, gradient: Mapping[str, FloatArray], left: float) -> None:
-        """One step of gradient ascent on the reward."""
+    def _step(self, sums: Tensor, total: Gradient, left: float) -> float:
+        """One step of gradient ascent on the reward. Returns the gradient's norm."""
+        of_sums, *others = (part / max(1, total.decisions) for part in total.parts)
+        (first,) = torch.autograd.grad(sums, [self._weights["hidden.weight"]], of_sums)
+        for weight, slope in zip(self._weights.values(), (first, *others), strict=True):
+            weight.grad = slope
+        norm = float(torch.nn.utils.get_total_norm([first, *others]))
+        # Checked before the step, so that weights stay finite.
+        if not math.isfinite(norm):
+            raise DivergedError("the gradient of DeepRM is not finite; lower the learning rate")
         settings = self.learning
-        self._steps += 1
-        rate = settings.learning_rate * (settings.final_rate + (1.0 - settings.final_rate) * left)
-        for name, slope in gradient.items():
-            g = slope.astype(np.float32)
-            square = self._moments[f"square.{name}"]
-            if settings.optimizer is Optimizer.RMSPROP:
-                square += 0.1 * (g * g - square)
-                self._weights[name] += rate * g / np.sqrt(square + 1e-9)
-            else:
-                mean = self._moments[f"mean.{name}"]
-                mean += 0.1 * (g - mean)
-                square += 0.001 * (g * g - square)
-                unbiased = np.sqrt(square / (1.0 - 0.999**self._steps)) + 1e-8
-                self._weights[name] += rate * (mean / (1.0 - 0.9**self._steps)) / unbiased
+        fade = settings.final_rate + (1.0 - settings.final_rate) * left
+        for group in self._optimizer.param_groups:
+            group["lr"] = settings.learning_rate * fade
+        self._optimizer.step()
+        return norm
+
+
+# Deviation: the released code of DeepRM divides by sqrt(square + 1e-9), PyTorch by
+# sqrt(square) + eps. With this eps both divide by the same number where the square is 0.
+_RMSPROP_EPS = 1e-9**0.5
+
+
+def _optimizer(learning: DeepRMLearning, weights: Mapping[str, Tensor]) -> torch.optim.Optimizer:
+    rate = learning.learning_rate
+    if learning.optimizer is Optimizer.ADAM:
+        return torch.optim.Adam(weights.values(), rate, maximize=True)
+    return torch.optim.RMSprop(weights.values(), rate, alpha=0.9, eps=_RMSPROP_EPS, maximize=True)

@@ -16,11 +16,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from parcae.decima.learning.advantages import AccruedCosts, gains
-from parcae.decima.learning.updates import Step, adam_state, restore_adam, update
+from parcae.decima.learning.updates import Step, update
 from parcae.learning.config import recipe_settings
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
-from parcae.policies.networks.training import JobChoices
+from parcae.policies.networks.training import JobChoices, optimizer_state, restore_optimizer
 from parcae.rigid.jobset.kernels import (
     FEATURE_VERSION,
     MAX_ROWS,
@@ -112,13 +112,13 @@ class SetLearner(PackingLearner):
 
     def state(self) -> Weights:
         """Adam's moments."""
-        return adam_state(self.network, self.optimizer)
+        return optimizer_state(self.network.named_parameters(), self.optimizer)
 
     def restore(self, weights: Weights, state: Weights) -> None:
         """Continue from what `weights` and `state` returned."""
         self.network.load_arrays(weights)
         self.rule = np.array(weights["rule"], np.float64)
-        restore_adam(self.network, self.optimizer, state)
+        restore_optimizer(self.network.named_parameters(), self.optimizer, state)
 
     def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
         """Run one iteration: runs of fresh sequences, then the proximal update."""
