@@ -106,8 +106,9 @@ class A2cNetwork(nn.Module):
     def _blank(self) -> Tensor:
         """Return what a window of zeros gives, [filters]."""
         if self.settings.architecture is Architecture.FC:
-            return self.table["dense_weight"].new_zeros(1)
-        return self.table["conv_bias"].relu()
+            return torch.zeros(1)
+        blank: Tensor = self.table["conv_bias"].relu()
+        return blank
 
     def _convolved(self, images: Tensor) -> Tensor:
         """Return the rectified and pooled convolution, [B, filters, rows, columns]."""
