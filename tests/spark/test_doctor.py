@@ -23,10 +23,9 @@ from parcae.service.client import greet
 from parcae.spark import build as building
 from parcae.spark import doctor
 from parcae.spark.build import JarNote, build_plugin
-from parcae.spark.doctor import Check, State, Target, examine
+from parcae.spark.doctor import Check, State, Target, check_fit, examine
 from parcae.spark.home import SparkHome, find_spark
 from parcae.spark.launch import SparkDefaults
-from parcae.spark.linkage import check_fit
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.spark.fake_service import FakeService
@@ -105,7 +104,7 @@ def _with_a_cut_class(name: str, content: bytes) -> tuple[str, bytes]:
     ("changed", "wrong", "text"),
     [
         (_without_manifest, "jar", "is no jar of the plugin"),
-        (_with_a_cut_class, "members", "ParcaePlugin.class: a class file ends too early"),
+        (_with_a_cut_class, "members", "ParcaePlugin.class: java.io.EOFException"),
     ],
 )
 def test_a_damaged_jar_is_named_once_and_everything_else_is_checked(
@@ -139,8 +138,7 @@ def test_a_damaged_jar_of_a_spark_is_named(jar: Path, tmp_path: Path) -> None:
     content = bytearray(core.read_bytes())
     content[start + 100 : start + 400] = bytes(300)
     (tmp_path / core.name).write_bytes(content)
-    with pytest.raises(ConfigError, match=r"spark-core.*/Pool\.class: .*damaged zip archive"):
-        check_fit(jar, tmp_path)
+    assert "the class org.apache.spark.scheduler.Pool" in check_fit(jar, tmp_path).missing
 
 
 @needs_spark
@@ -264,6 +262,16 @@ def test_the_java_must_be_one_for_spark_and_the_jar(
     check = doctor._check_java(SparkHome(tmp_path, version, "2.13"), jar)
     assert check.state is state
     assert text in check.text
+
+
+@needs_spark
+def test_without_a_java_everything_else_is_checked(
+    spark_with: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jar: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    checks = {check.name: check for check in examine(Target(spark_with()))}
+    assert (checks["members"].state, checks["java"].state) == (State.WARNING, State.WRONG)
+    assert "was not looked up, since that needs a Java" in checks["members"].text
 
 
 def test_policy_files_are_read(policy: Path, tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ from parcae.spark.build import (
     read_jar_note,
     sources_hash,
 )
+from parcae.spark.doctor import check_fit, known_settings
 from parcae.spark.home import SparkHome, find_java, find_spark, java_release
-from parcae.spark.linkage import check_fit, known_settings
 from tests.spark.needs import needs_spark
 
 

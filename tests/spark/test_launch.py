@@ -18,8 +18,14 @@ from parcae.cli.main import app
 from parcae.spark import build as building
 from parcae.spark.build import build_plugin, plugin_folder, sources_hash
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
-from parcae.spark.launch import CLASS_PATH, PLUGINS, PluginSettings, SparkDefaults, spark_arguments
-from parcae.spark.linkage import PLUGIN_CLASS
+from parcae.spark.launch import (
+    CLASS_PATH,
+    PLUGIN_CLASS,
+    PLUGINS,
+    PluginSettings,
+    SparkDefaults,
+    spark_arguments,
+)
 from tests.cli.running import run
 from tests.spark.needs import needs_spark
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,8 +21,7 @@ from parcae.policies.policy_file import read_policy
 from parcae.service.client import greet
 from parcae.spark.build import find_jar, read_jar_note
 from parcae.spark.home import SparkHome, find_java, find_spark, java_release
-from parcae.spark.launch import CLASS_PATH, PLUGINS, SparkDefaults, environment
-from parcae.spark.linkage import PLUGIN_CLASS, check_fit, known_settings
+from parcae.spark.launch import CLASS_PATH, PLUGIN_CLASS, PLUGINS, SparkDefaults, environment
 
 _POLICY = "spark.parcae.policy"
 _SERVICE = "spark.parcae.service"
@@ -33,6 +34,9 @@ _WHOLE_NUMBERS = {
     "spark.parcae.retryMs": (100, 999_999_999),
     "spark.parcae.fallbackExecutors": (0, 999_999),
 }
+#: The main class of the jar that looks up what the plugin uses; the name of a setting of it.
+_FIT_CLASS = "parcae.spark.Linkage"
+_SETTING = re.compile(rb"spark\.parcae(?:\.\w+)+")
 _JAR_NAME = re.compile(r"parcae-spark.*\.jar")
 #: The oldest and the newest Java that Spark's documentation names, from this version of Spark on.
 _JAVA_OF_SPARK = {(3, 3): (8, 17), (4, 0): (17, 21), (4, 2): (17, 25)}
@@ -209,7 +213,52 @@ def _judge_jar(name: str, spark: SparkHome, jar: Path) -> Check:
     return Check(name, State.OK, text)
 
 
+@dataclass(frozen=True)
+class Fit:
+    """How a jar of the plugin fits a Spark."""
+
+    num_checked: int
+    missing: tuple[str, ...]
+
+
+def check_fit(jar: Path, spark_jars: Path) -> Fit:
+    """Look up everything that the plugin uses in the folder of Spark's jars: the jar can do it.
+
+    Java checks the same, but only when it runs the code that uses a member.
+    """
+    members = read_jar_note(jar).private_members
+    class_path = ":".join(map(str, [jar, *sorted(spark_jars.glob("*.jar"))]))
+    done = subprocess.run(
+        [find_java(), _FIT_CLASS, *members],
+        env={**os.environ, "CLASSPATH": class_path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        lines = (line for line in done.stderr.splitlines() if not line.startswith("Picked up"))
+        said = next(lines, "no reason given")
+        raise ConfigError(
+            f"{jar} and {spark_jars} cannot be checked ({''.join(said[:1])}): replace the damaged jar, "
+            "or build the plugin again (`parcae spark build --fresh`)"
+        )
+    count, *missing = done.stdout.splitlines()
+    return Fit(int(count), tuple(missing))
+
+
+def known_settings(jar: Path) -> frozenset[str]:
+    """The settings `spark.parcae...` that the classes of a jar name."""
+    with zipfile.ZipFile(jar) as archive:
+        contents = [archive.read(name) for name in archive.namelist() if name.endswith(".class")]
+    return frozenset(found.decode() for each in contents for found in _SETTING.findall(each))
+
+
 def _check_members(spark: SparkHome, jar: Path) -> Check:
+    try:
+        find_java()
+    except ConfigError:  # which the check of Java reports
+        text = "what the plugin uses of Spark was not looked up, since that needs a Java"
+        return Check("members", State.WARNING, text, "install one, and run this again")
     fit = check_fit(jar, spark.jars)
     if not fit.missing:
         text = f"Spark has all {fit.num_checked} classes and members that the plugin uses"

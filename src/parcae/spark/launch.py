@@ -11,10 +11,11 @@ from pathlib import Path
 from parcae.base.errors import ConfigError
 from parcae.service.client import host_and_port
 from parcae.spark.home import SparkHome
-from parcae.spark.linkage import PLUGIN_CLASS
 
 CLASS_PATH = "spark.driver.extraClassPath"
 PLUGINS = "spark.plugins"
+#: The class that `spark.plugins` names.
+PLUGIN_CLASS = "parcae.spark.ParcaePlugin"
 _PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*)")
 #: A backslash and what it escapes; Java's programs write "hdfs\://HOST".
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
