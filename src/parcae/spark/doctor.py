@@ -239,8 +239,8 @@ def check_fit(jar: Path, spark_jars: Path) -> Fit:
         lines = (line for line in done.stderr.splitlines() if not line.startswith("Picked up"))
         said = next(lines, "no reason given")
         raise ConfigError(
-            f"{jar} and {spark_jars} cannot be checked ({''.join(said[:1])}): replace the damaged jar, "
-            "or build the plugin again (`parcae spark build --fresh`)"
+            f"{jar} and {spark_jars} cannot be checked ({said}): replace the damaged jar, or build "
+            "the plugin again (`parcae spark build --fresh`)"
         )
     count, *missing = done.stdout.splitlines()
     return Fit(int(count), tuple(missing))
