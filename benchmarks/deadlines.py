@@ -22,7 +22,7 @@ from parcae.learning.scenario import Scenario
 from parcae.learning.start import start_rule
 from parcae.learning.tune import rule_policy, tune_rule
 from parcae.papers.study import markdown_table
-from parcae.policies.orders.catalog import make_cores_policy
+from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.objectives import missed_and_tardy
 from parcae.simulation.simulator import simulate
@@ -60,7 +60,7 @@ _COLUMNS = (
 def _alone_s(workload: Workload, row: int) -> float:
     """Mean duration of a job alone on the cluster, in seconds."""
     sequence = JobSequence(workload, np.array([row]), np.zeros(1, np.int64))
-    fifo = make_cores_policy("fifo", workload, _CONFIG)
+    fifo = named_policy("fifo", workload, _CONFIG)
     ends_ms = [
         simulate(sequence, fifo, _CONFIG, TUNING_SEED_START + draw).completion_ms[0]
         for draw in range(_NUM_DRAWS)

@@ -32,11 +32,11 @@ from parcae.base.texts import MS_PER_S
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import NO_STAGE
-from parcae.decima.rollouts.names import rollout_policy
 from parcae.decima.rollouts.policy import RolloutPolicy
 from parcae.decima.rollouts.race import Budget, Clock, mean_differences
 from parcae.decima.rollouts.runs import RolloutRuns, Sampler
 from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
@@ -444,7 +444,7 @@ def main() -> None:
     options = parser.parse_args()
     config = SimulationConfig()
     workload = load_workload(options.workload)
-    planner = rollout_policy(f"plan:{options.base}", workload, config, options.arrivals)
+    planner = named_policy(f"plan:{options.base}", workload, config, options.arrivals)
     assert isinstance(planner, RolloutPolicy)
     world = ClusterWorld(workload, config, options.arrivals, options.jobs)
     options.output.mkdir(parents=True, exist_ok=True)

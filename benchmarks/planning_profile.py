@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from parcae.decima.rollouts.names import rollout_policy
 from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.archive import load_workload
 from parcae.workloads.durations import TaskDurations
@@ -68,7 +68,7 @@ def main() -> None:
     options = parser.parse_args()
     config = SimulationConfig()
     happening, known = two_profiles(load_workload(options.workload), seed=0)
-    plan = rollout_policy(f"plan:{options.base}", known, config, options.arrivals)
+    plan = named_policy(f"plan:{options.base}", known, config, options.arrivals)
     world = ClusterWorld(happening, config, options.arrivals, options.jobs)
     result = compare(
         world,

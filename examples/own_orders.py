@@ -6,7 +6,7 @@ import numpy as np
 
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, first_come
-from parcae.policies.orders.catalog import make_order_policy
+from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.arrivals import JobSequence
@@ -55,7 +55,7 @@ arrival_ms = [0, 2_000, 10_000, 30_000, 60_000]
 sequence = JobSequence(workload, np.array(jobs), np.array(arrival_ms))
 config = SimulationConfig(world="cores", num_executors=CORES)
 
-policies = [make_order_policy(name, workload, config) for name in ("fifo", "fair", "srpt")]
+policies = [named_policy(name, workload, config) for name in ("fifo", "fair", "srpt")]
 for policy in (*policies, DashboardsFirst()):
     trace = simulate(sequence, policy, config, seed=1)
     times_s = (trace.completion_ms - trace.arrival_ms) / 1000

@@ -74,13 +74,10 @@ def arriving(*jobs: tuple[JobSpec, int]) -> JobSequence:
 @pytest.fixture
 def own_registrations(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test registers (policies, objectives, readers) is gone after it."""
-    from parcae.decima.catalog import CATALOG
-    from parcae.policies.orders.catalog import ORDER_CATALOG
-    from parcae.rigid.policies.catalog import PACKING_CATALOG
+    from parcae.policies import registry
     from parcae.simulation import objectives
     from parcae.workloads import readers
 
-    for catalogue in (CATALOG, ORDER_CATALOG, PACKING_CATALOG):
-        monkeypatch.setattr(catalogue, "_entries", list(catalogue))
+    for table in (registry, readers):
+        monkeypatch.setattr(table, "_REGISTERED", [])
     monkeypatch.setattr(objectives, "_REGISTERED", {})
-    monkeypatch.setattr(readers, "_READERS", list(readers.readers()))

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from parcae.api.learning import learn
     from parcae.api.runs import Run, simulate
     from parcae.api.serving import serve
-    from parcae.api.views import JobView, SchedulerView, StageView
     from parcae.base.errors import ParcaeError
     from parcae.cluster.decision import Decision
     from parcae.cluster.observation import Observation
     from parcae.cluster.orders import Orders, first_come
     from parcae.environments.models import ModelPolicy
     from parcae.evaluation.compare import Comparison
+    from parcae.policies.views import JobView, SchedulerView, StageView
     from parcae.workloads.arrivals import JobSequence
     from parcae.workloads.job import Workload
 
@@ -66,14 +66,14 @@ _MODULE_OF = {
     "Comparison": "parcae.evaluation.compare",
     "Decision": "parcae.cluster.decision",
     "JobSequence": "parcae.workloads.arrivals",
-    "JobView": "parcae.api.views",
+    "JobView": "parcae.policies.views",
     "ModelPolicy": "parcae.environments.models",
     "Observation": "parcae.cluster.observation",
     "Orders": "parcae.cluster.orders",
     "ParcaeError": "parcae.base.errors",
     "Run": "parcae.api.runs",
-    "SchedulerView": "parcae.api.views",
-    "StageView": "parcae.api.views",
+    "SchedulerView": "parcae.policies.views",
+    "StageView": "parcae.policies.views",
     "Workload": "parcae.workloads.job",
     "compare": "parcae.api.comparing",
     "first_come": "parcae.cluster.orders",

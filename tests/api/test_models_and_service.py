@@ -18,7 +18,7 @@ from parcae.base.errors import ConfigError, PolicyError
 from parcae.environments.cluster import ClusterEpisodes
 from parcae.environments.layout import NO_ROW
 from parcae.environments.settings import read_cluster
-from parcae.policies.learned import learned_policy
+from parcae.policies.registry import named_policy
 from parcae.service.policies import PolicyFor
 from parcae.service.serve import ServeSettings, demonstrate, simulated_client
 from parcae.service.session import Scope
@@ -224,7 +224,7 @@ def test_a_policy_object_has_a_memory_of_its_own_for_every_application(
     monkeypatch.setattr("parcae.service.serve.serve", serve)
     cluster = parcae.Cluster(cores=4)
     workload = parcae.workload("toy")
-    policy = learned_policy("decima:batch", workload, cluster)
+    policy = named_policy("decima:batch", workload, cluster)
     parcae.serve(policy, workload, cluster)
     assert made[0] is not made[1]
     assert made[0].name == made[1].name == policy.name

@@ -13,11 +13,10 @@ from typer.testing import CliRunner
 import parcae
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.cli.main import app
-from parcae.decima.catalog import CATALOG, make_policy
 from parcae.decima.learning.simulators import costing_for
 from parcae.learning.scenario import Scenario
 from parcae.learning.tune import tune_rule
-from parcae.policies.orders.catalog import all_policies, make_order_policy
+from parcae.policies.registry import PolicyEntry, all_policies, named_policy, register
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.evaluation.policies import resolve_packing
 from parcae.rigid.jobs import RigidJobs
@@ -42,10 +41,8 @@ from parcae.cluster.orders import first_come
 from parcae.simulation.objectives import register_objective
 from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
 from parcae.rigid.layout import VOID
-from parcae.decima.catalog import CATALOG
 from parcae.policies.registry import PolicyEntry, refuse_argument
-from parcae.policies.orders.catalog import ORDER_CATALOG
-from parcae.rigid.policies.catalog import PACKING_CATALOG
+from parcae.policies.registry import register as register_policy
 from parcae.rigid.policies.policy import PackingPolicy
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.durations import TaskDurations
@@ -105,13 +102,13 @@ class LastSlot(PackingPolicy):
             step_many(clusters, slots, placed, first, last)
 
 
-def plan_newest(text, argument, setting):
-    refuse_argument(text, argument)
-    return Newest(text)
+def plan_newest(name, setting):
+    refuse_argument(name)
+    return Newest(name.name)
 
 
-def decide_newest(text, argument, num_executors):
-    return NewestDecides(text, int(argument or num_executors))
+def decide_newest(name, setting):
+    return NewestDecides(name.name, int(name.argument or setting.config.total_executors))
 
 
 def median_jct(finished):
@@ -128,12 +125,14 @@ def read_table(path, *, name, progress, unit_ms=1000.0):
 
 
 def register():
-    ORDER_CATALOG.register(PolicyEntry("newest", "the youngest job first", "mine", plan_newest))
-    CATALOG.register(
-        PolicyEntry("newest-job[:N]", "the youngest job, N executors", "mine", decide_newest)
+    register_policy(PolicyEntry("newest", "the youngest job first", "mine", plan_newest))
+    register_policy(
+        PolicyEntry("newest-job[:N]", "the youngest job, N executors", "mine", decide_newest,
+                    ("executors", "cores"))
     )
-    PACKING_CATALOG.register(
-        PolicyEntry("last-slot", "the last job that fits", "mine", lambda *_: LastSlot())
+    register_policy(
+        PolicyEntry("last-slot", "the last job that fits", "mine", lambda *_: LastSlot(),
+                    ("rigid",))
     )
     register_objective("median-jct", median_jct)
     unit = ReaderOption("unit_ms", float, 1000.0, "Length of the table's unit of time, in ms.")
@@ -166,12 +165,13 @@ def test_a_registered_policy_plans_in_the_world_of_cores(mine: ModuleType) -> No
     assert parcae.simulate(jobs, "newest", cluster).trace.policy == "newest"
     assert ("newest", "the youngest job first", "mine", "cores") in set(all_policies())
     with pytest.raises(PolicyError, match="takes no argument"):
-        make_order_policy("newest:3", _JOBS.workload, SimulationConfig(world="cores"))
+        named_policy("newest:3", _JOBS.workload, SimulationConfig(world="cores"))
 
 
 def test_a_registered_policy_decides_in_both_worlds(mine: ModuleType) -> None:
     executors = SimulationConfig(num_executors=3)
-    trace = simulate(_JOBS, make_policy("newest-job:2", 3), executors, 1)
+    policy = named_policy("newest-job:2", _JOBS.workload, executors)
+    trace = simulate(_JOBS, policy, executors, 1)
     assert trace.is_complete
     jobs = parcae.workload("toy").draw(6, "batch", parcae.Cluster(cores=2), seed=1)
     for cluster in (parcae.Cluster(cores=2), parcae.Cluster(executors=2)):
@@ -216,10 +216,10 @@ def test_a_registered_reader_imports_in_python_and_on_the_command_line(
 
 def test_unknown_and_repeated_names_are_refused(mine: ModuleType) -> None:
     with pytest.raises(PolicyError, match="did you mean 'newest'"):
-        make_order_policy("newst", _JOBS.workload, SimulationConfig(world="cores"))
+        named_policy("newst", _JOBS.workload, SimulationConfig(world="cores"))
     with pytest.raises(PolicyError, match="did you mean 'last-slot'"):
         make_packing_policy("last-slt")
-    with pytest.raises(ConfigError, match="missed-deadlines, median-jct"):
+    with pytest.raises(ConfigError, match="missed-deadlines, deadlines, median-jct"):
         parse_objective("mean-jct")
     with pytest.raises(ConfigError, match="did you mean 'table'"):
         read_workload("tabel", [Path("x")])
@@ -227,10 +227,9 @@ def test_unknown_and_repeated_names_are_refused(mine: ModuleType) -> None:
         read_workload("table", [Path("x")], unit=1.0)
     with pytest.raises(ConfigError, match="read from one path, not from 2"):
         read_workload("table", [Path("x"), Path("y")])
-    for entry in (CATALOG.find("newest-job")[0], CATALOG.find("fair")[0]):
-        assert entry is not None
+    for name in ("newest-job", "fair"):
         with pytest.raises(PolicyError, match="already"):
-            CATALOG.register(entry)
+            register(PolicyEntry(name, "again", "mine", mine.plan_newest))
     with pytest.raises(ConfigError, match="already"):
         objectives.register_objective("makespan", mine.median_jct)
     with pytest.raises(ConfigError, match="already"):

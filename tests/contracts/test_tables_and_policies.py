@@ -15,10 +15,9 @@ from pydantic import ValidationError
 from parcae.base import errors
 from parcae.base.errors import PolicyError
 from parcae.cluster import state
-from parcae.decima.catalog import CATALOG, make_policy
+from parcae.decima.catalog import POLICIES, make_policy
 from parcae.decima.heuristics.policy import HeuristicPolicy
-from parcae.decima.rollouts.names import is_rollout, rollout_policy
-from parcae.policies.learned import is_learned, learned_policy
+from parcae.policies.registry import named_policy
 from parcae.simulation import future, tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
@@ -37,11 +36,18 @@ _TABLES = [
 _ARGUMENT = {"weighted-fair": ":-1", "static": ":5", "order": ":" + "-".join(map(str, range(9)))}
 _LISTED = [
     entry.name + _ARGUMENT.get(entry.name, "")
-    for entry in CATALOG
+    for entry in POLICIES
     if not entry.usage.endswith(("_N", "_ALPHA"))
 ]
-_NAMES = [name for name in _LISTED if not name.startswith("FILE")]
-_NAMES += ["fair:active", "spark_static_4", "wfair_-0.5", "random:7", "srpt-cap:3"]
+_NAMES = [
+    *_LISTED,
+    "tuned",
+    "fair:active",
+    "spark_static_4",
+    "wfair_-0.5",
+    "random:7",
+    "srpt-cap:3",
+]
 
 
 def _sequence(seed: int) -> JobSequence:
@@ -50,11 +56,7 @@ def _sequence(seed: int) -> JobSequence:
 
 
 def _policy(name: str, sequence: JobSequence, config: SimulationConfig) -> Any:
-    if is_rollout(name):
-        return rollout_policy(name, sequence.workload, config, "poisson:6s")
-    if is_learned(name):
-        return learned_policy(name, sequence.workload, config, "poisson:6s")
-    return make_policy(name, config.total_executors)
+    return named_policy(name, sequence.workload, config, "poisson:6s")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from parcae.decima.graph.policy import DecimaPolicy
 from parcae.environments import CLUSTER_ID
 from parcae.environments.cluster import ClusterEnv
 from parcae.environments.layout import ClassFeature, ClusterFeature, SlotFeature
-from parcae.policies.learned import learned_policy
+from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import jct_ms
 from parcae.simulation.simulator import simulate
@@ -318,7 +318,7 @@ def test_a_policy_for_classes_through_the_environment_is_the_policy(
 ) -> None:
     config = SimulationConfig(num_executors=12, executor_classes="decima")
     policy = (
-        learned_policy(name, _TPCH, config) if name.startswith("tuned") else make_policy(name, 12)
+        named_policy(name, _TPCH, config) if name.startswith("tuned") else make_policy(name, 12)
     )
     env = ClusterEnv(
         workload=_TPCH, num_jobs=6, executors=12, executor_classes="decima", arrivals="poisson:5s"

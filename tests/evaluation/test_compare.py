@@ -10,11 +10,11 @@ import pytest
 
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.state import ExecutorClass
-from parcae.decima.catalog import make_policy
+from parcae.decima.catalog import WIDE_ALPHAS, make_policy
 from parcae.evaluation.cluster_view import comparison_table
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.report import summary_sentence, write_report
-from parcae.evaluation.tuning import NUM_TUNING_SEEDS, WIDE_ALPHAS, average_jct_ms, tune
+from parcae.evaluation.tuning import NUM_TUNING_SEEDS, average_jct_ms, tune
 from parcae.evaluation.world import write_comparison
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate

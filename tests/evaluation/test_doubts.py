@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from parcae.decima.catalog import HEURISTICS
 from parcae.evaluation.cluster_view import comparison_table
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.doubts import mean_task_ms, run_warnings, setting_warnings
-from parcae.evaluation.tuning import SWEEPS, edge_warning
+from parcae.evaluation.tuning import edge_warning
 from parcae.evaluation.who_pays import PairedRuns
 from parcae.policies.parameter_search import Sweep
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -20,6 +21,9 @@ from tests.conftest import job
 _WORKLOAD = Workload("w", (job("a", (2, 3_000, ())), job("b", (1, 6_000, ()))))
 _EXECUTORS = SimulationConfig(num_executors=2)
 _CORES = SimulationConfig(num_executors=2, world=WorldName.CORES)
+
+
+_SWEEPS = {entry.name: entry.sweep for entry in HEURISTICS if entry.sweep is not None}
 
 
 def _run(*completion_ms: int) -> PairedRuns:
@@ -93,10 +97,10 @@ def test_seeds_that_repeat_one_run_are_warned_of() -> None:
 
 
 def test_a_tuned_value_at_the_edge_of_its_grid_is_warned_of() -> None:
-    lowest, *_, highest = (values[0] for values in SWEEPS["weighted-fair"].grid(2))
+    lowest, *_, highest = (values[0] for values in _SWEEPS["weighted-fair"].grid(2))
 
     def warned(family: str, best: float) -> str:
-        return edge_warning(family, Sweep(SWEEPS[family].names, {(best,): 1.0}), _EXECUTORS)
+        return edge_warning(family, Sweep(_SWEEPS[family].names, {(best,): 1.0}), _EXECUTORS)
 
     assert warned("weighted-fair", lowest).startswith("alpha -10 is at the edge of the values")
     assert "(-10 to 5)" in warned("weighted-fair", highest)

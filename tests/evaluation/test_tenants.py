@@ -14,7 +14,7 @@ from parcae.evaluation.doubts import promise_warnings
 from parcae.evaluation.report import write_report
 from parcae.evaluation.tenants import by_pool, later_share
 from parcae.evaluation.who_pays import LATER, PairedRuns, count_later
-from parcae.policies.additions import split_policy
+from parcae.policies.names import parse_name
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
@@ -111,9 +111,9 @@ def test_a_guard_among_pools_is_warned_of(comparison: Comparison, files: dict[st
 
 def test_a_guard_around_a_policy_with_pools_of_its_own_is_warned_of(files: dict[str, str]) -> None:
     name = f"{files['fair']}+guard:1.1"
-    (warning,) = promise_warnings({name: split_policy(name)})
+    (warning,) = promise_warnings({name: parse_name(name)})
     assert warning.startswith(f"{name}: the guard compares with equal")
-    assert not promise_warnings({"fair+guard:1.1": split_policy("fair+guard:1.1")})
+    assert not promise_warnings({"fair+guard:1.1": parse_name("fair+guard:1.1")})
 
 
 def test_without_pools_nothing_is_shown() -> None:

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, PolicyError
-from parcae.decima.catalog import make_policy
+from parcae.decima.catalog import ALPHAS, HEURISTICS, make_policy
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.policies import resolve_policies
 from parcae.evaluation.tuning import (
-    ALPHAS,
-    SWEEPS,
     average_jct_ms,
     best_in_hindsight,
     check_seeds,
@@ -27,17 +25,20 @@ _WORKLOAD = random_dags(
 _CONFIG = SimulationConfig(num_executors=6)
 
 
+_SWEEPS = {entry.name: entry.sweep for entry in HEURISTICS if entry.sweep is not None}
+
+
 def test_alpha_is_swept_from_minus_two_to_two_by_tenths_and_beyond() -> None:
     assert len(ALPHAS) == 41
     assert (ALPHAS[0], ALPHAS[10], ALPHAS[20], ALPHAS[-1]) == (-2.0, -1.0, 0.0, 2.0)
-    tried = [alpha for (alpha,) in SWEEPS["weighted-fair"].grid(6)]
+    tried = [alpha for (alpha,) in _SWEEPS["weighted-fair"].grid(6)]
     assert (tried[0], tried[-1]) == (-10.0, 5.0)
     assert tried == sorted({*tried, *ALPHAS})
 
 
 def test_caps_are_swept_over_every_number_of_executors_or_evenly_over_many() -> None:
-    assert list(SWEEPS["static"].grid(4)) == [(1.0,), (2.0,), (3.0,), (4.0,)]
-    many = [cap for (cap,) in SWEEPS["srpt-cap"].grid(30_000)]
+    assert list(_SWEEPS["static"].grid(4)) == [(1.0,), (2.0,), (3.0,), (4.0,)]
+    many = [cap for (cap,) in _SWEEPS["srpt-cap"].grid(30_000)]
     assert (many[0], many[-1]) == (1.0, 30_000.0)
     assert 20 < len(many) <= 40
     assert list(many) == sorted(set(many))
@@ -51,7 +52,7 @@ def test_the_result_of_a_sweep_is_described_in_words() -> None:
     text = describe(Sweep(("cap",), {(1.0,): 9_000.0, (2.0,): 4_250.0}))
     assert text == "cap 2 (average JCT 4.2 s) of 2 values from 1 to 2, on 20 tuning seeds"
     costs = {(-1.0, 0.5, 0.2, 0.0): 9_000.0, (-0.5, 0.5, 0.2, math.inf): 4_250.0}
-    text = describe(Sweep(SWEEPS["graphene"].names, costs, 200))
+    text = describe(Sweep(_SWEEPS["graphene"].names, costs, 200))
     found = (
         "alpha -0.5, LongScore 0.5, FragScore 0.2, longest wait for parents inf (average JCT 4.2 s)"
     )

@@ -26,12 +26,12 @@ from parcae.decima.learning.recipes import Recipe, TrainRequest, recipe_config
 from parcae.decima.learning.simulators import RolloutWorker, Setup, Threads
 from parcae.decima.rule.kernels import Rule
 from parcae.decima.rule.policy import start_parameters
+from parcae.decima.solo_curves import solo_curves
 from parcae.learning.config import TrainConfig
 from parcae.learning.loop import Plan, train
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.policies.networks.kernels import Teacher
-from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator

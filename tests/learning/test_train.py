@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from parcae.base.errors import ConfigError, FormatError
+from parcae.decima.checkpoints import rule_checkpoint
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet, Limits
 from parcae.decima.learning.gradients import gradient_learner
 from parcae.decima.learning.recipes import (
@@ -28,7 +29,6 @@ from parcae.learning.scenario import Scenario
 from parcae.learning.start import start_rule, start_weights
 from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.learned import rule_checkpoint
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.objectives import Objective
 from parcae.workloads.demands import with_work

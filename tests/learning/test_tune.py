@@ -8,6 +8,7 @@ import pytest
 from parcae.base.errors import ConfigError, FormatError
 from parcae.cli.learning import TuneOptions
 from parcae.decima.rule.policy import RulePolicy, start_parameters
+from parcae.decima.solo_curves import solo_curves
 from parcae.learning.scenario import Scenario, search_seeds
 from parcae.learning.start import start_rule
 from parcae.learning.tune import tune_rule
@@ -16,7 +17,6 @@ from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.parameter_search import search_parameters
 from parcae.policies.rule.policy import search_start
-from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.metrics import jct_ms
 from parcae.simulation.objectives import Objective, missed_and_tardy

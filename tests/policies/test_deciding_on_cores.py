@@ -15,9 +15,9 @@ from parcae.cluster.trace import Trace
 from parcae.decima.catalog import make_policy
 from parcae.environments.cluster import ClusterEnv
 from parcae.policies.additions import Guarded
-from parcae.policies.learned import is_learned, learned_policy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import resume
@@ -33,7 +33,7 @@ _WORKLOAD = random_dags(
     RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
 )
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=10)
-_LEARNED = ["tuned:batch", "decima:batch", "parcae:batch"]
+_LEARNED = ["tuned:batch", "decima:batch", "corrector:batch"]
 _NAMES = [
     "fair",
     "fifo",
@@ -47,7 +47,7 @@ _NAMES = [
 
 
 def _policy(name: str) -> object:
-    return learned_policy(name, _WORKLOAD, _CONFIG) if is_learned(name) else make_policy(name, 10)
+    return named_policy(name, _WORKLOAD, _CONFIG)
 
 
 def _sequence(arrivals: str, seed: int = 1) -> JobSequence:

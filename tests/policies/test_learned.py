@@ -1,25 +1,17 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, FormatError, PolicyError
+from parcae.decima.checkpoints import rule_checkpoint, variant_as_in_paper
 from parcae.decima.graph.layout import DecimaSettings, decima_levels, initial_weights
 from parcae.decima.rule.policy import start_parameters
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.learned import (
-    NAMES,
-    SHIPPED,
-    bind,
-    find_checkpoint,
-    is_learned,
-    learned_policy,
-    rule_checkpoint,
-    setting_card,
-    variant_as_in_paper,
-    variant_name,
-    variants,
-)
+from parcae.policies.learned import SHIPPED, find_checkpoint, is_learned, setting_card, variant_name
+from parcae.policies.names import PolicyName
+from parcae.policies.registry import PolicySetting, bind, named_policy
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
@@ -33,32 +25,44 @@ _WORKLOAD = random_dags(
     RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
 )
 _CONFIG = SimulationConfig(num_executors=10)
+_NAMES = ("corrector", "decima", "tuned")
+
+
+def _chosen(name: str, *setting: Any) -> str:
+    """NAME:VARIANT for (workload, config, arrivals)."""
+    return variant_name(PolicyName(name), PolicySetting(*setting))
+
+
+def _found(name: str, *setting: Any) -> Checkpoint:
+    return find_checkpoint(PolicyName(name), PolicySetting(*setting))
 
 
 @pytest.mark.parametrize(
-    "name", [f"{name}:{variant}" for name in NAMES for variant in variants(name)]
+    "name", [f"{name}:{variant}" for name in SHIPPED.names for variant in SHIPPED.variants(name)]
 )
 def test_every_shipped_policy_schedules_a_foreign_workload_to_its_end(name: str) -> None:
     is_planned = name.endswith(":cores")
     config = _CONFIG.model_copy(update={"world": WorldName.CORES}) if is_planned else _CONFIG
-    policy = learned_policy(name, _WORKLOAD, config)
+    policy = named_policy(name, _WORKLOAD, config)
     sequence = draw_sequence(_WORKLOAD, "load:0.7", 12, 10, RandomStreams(1))
     assert (simulate(sequence, policy, config, 1).completion_ms > 0).all()
 
 
 def test_a_name_becomes_the_variant_of_the_world() -> None:
     cores = _CONFIG.model_copy(update={"world": WorldName.CORES})
-    assert variant_name("tuned", _WORKLOAD, cores, "load:0.7") == "tuned:cores"
-    assert variant_name("parcae", _WORKLOAD, cores, "load:0.7") == "parcae:cores"
-    assert variant_name("tuned", _WORKLOAD, _CONFIG, "load:0.7") != "tuned:cores"
+    assert _chosen("tuned", _WORKLOAD, cores, "load:0.7") == "tuned:cores"
+    assert _chosen("parcae", _WORKLOAD, cores, "load:0.7") == "parcae:cores"
+    assert _chosen("tuned", _WORKLOAD, _CONFIG, "load:0.7") != "tuned:cores"
     with pytest.raises(PolicyError, match="choose --world cores"):
-        learned_policy("tuned:cores", _WORKLOAD, _CONFIG)
+        named_policy("tuned:cores", _WORKLOAD, _CONFIG)
 
 
 def test_a_colon_without_a_variant_is_refused_with_the_variants() -> None:
-    for name in NAMES:
-        with pytest.raises(PolicyError, match=f"'{name}:' names no variant .*{variants(name)[0]}"):
-            learned_policy(f"{name}:", _WORKLOAD, _CONFIG)
+    for name in _NAMES:
+        with pytest.raises(
+            PolicyError, match=f"'{name}:' names no variant .*{SHIPPED.variants(name)[0]}"
+        ):
+            named_policy(f"{name}:", _WORKLOAD, _CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -80,23 +84,26 @@ def test_every_shipped_policy_has_a_model_card(path: Path) -> None:
 
 
 def test_each_name_ships_for_batches_and_the_networks_and_the_rule_for_streams() -> None:
-    assert all("batch" in variants(name) for name in NAMES)
-    assert {"stream", "busy-stream"} <= set(variants("tuned"))
-    assert "stream" in variants("parcae")
+    assert all("batch" in SHIPPED.variants(name) for name in _NAMES)
+    assert {"stream", "busy-stream"} <= set(SHIPPED.variants("tuned"))
+    assert "stream" in SHIPPED.variants("corrector")
 
 
 def test_a_plain_name_chooses_the_features_of_jobs_and_studies_those_of_the_paper() -> None:
     config = SimulationConfig()
     for arrivals, variant in (("batch", "batch"), ("poisson:25s", "stream")):
-        assert variant_name("decima", _tpch_decima(), config, arrivals) == f"decima:{variant}"
-        as_in_paper = variant_as_in_paper("decima", _tpch_decima(), config, arrivals)
+        assert _chosen("decima", _tpch_decima(), config, arrivals) == f"decima:{variant}"
+        as_in_paper = variant_as_in_paper(
+            PolicyName("decima"), PolicySetting(_tpch_decima(), config, arrivals)
+        )
         assert as_in_paper == f"decima:paper-{variant}"
         for name, features in ((variant, "jobs"), (f"paper-{variant}", "paper")):
             assert read_checkpoint(SHIPPED.path("decima", name)).settings["features"] == features
-    assert variant_as_in_paper("parcae", _tpch_decima(), config, "batch") == "parcae:batch"
+    setting = PolicySetting(_tpch_decima(), config)
+    assert variant_as_in_paper(PolicyName("corrector"), setting) == "corrector:batch"
     # Networks that choose executor classes have the paper's features.
     classes = SimulationConfig(num_executors=200, executor_classes=decima_classes(200))
-    assert variant_name("decima", _tpch_decima(), classes, "load:0.7") == "decima:classes"
+    assert _chosen("decima", _tpch_decima(), classes, "load:0.7") == "decima:classes"
 
 
 def _tpch_decima() -> Workload:
@@ -112,7 +119,7 @@ def test_the_nearest_variant_is_chosen_by_arrivals_then_load_and_delays() -> Non
         quick = _CONFIG.model_copy(
             update={"moving_delay_ms": round(0.002 * _WORKLOAD.mean_work_ms)}
         )
-        return find_checkpoint("tuned", _WORKLOAD, quick, arrivals).card["arrivals"]
+        return _found("tuned", _WORKLOAD, quick, arrivals).card["arrivals"]
 
     assert arrivals_of("batch") == "batch"
     assert arrivals_of("load:0.5") == "poisson:25s"
@@ -122,21 +129,17 @@ def test_the_nearest_variant_is_chosen_by_arrivals_then_load_and_delays() -> Non
 def test_the_bundled_workload_gets_the_variant_made_for_it_under_any_model_of_parallelism() -> None:
     plain = load_workload("tpch")
     for workload in (plain, with_parallelism_model(plain, "decima-cluster")):
-        for name in NAMES:
+        for name in _NAMES:
             assert (
-                find_checkpoint(name, workload, SimulationConfig(), "batch").card["workload"]
-                == plain.name
+                _found(name, workload, SimulationConfig(), "batch").card["workload"] == plain.name
             )
-    assert (
-        find_checkpoint("parcae", plain, SimulationConfig(), "load:0.7").card["arrivals"]
-        == "load:0.7"
-    )
+    assert _found("corrector", plain, SimulationConfig(), "load:0.7").card["arrivals"] == "load:0.7"
 
 
 def test_decima_far_from_all_variants_takes_the_nearest() -> None:
     def chosen(workload: Workload, num_executors: int, arrivals: str = "batch") -> str:
         config = SimulationConfig(num_executors=num_executors)
-        return variant_name("decima", workload, config, arrivals)
+        return _chosen("decima", workload, config, arrivals)
 
     bundled = load_workload("tpch")
     synthetic = load_workload("synthetic")
@@ -154,18 +157,18 @@ def test_delays_decide_before_the_model_of_parallelism(model: str) -> None:
     quick = SimulationConfig(num_executors=20, moving_delay_ms=200, warmup_delay_ms=100)
     for config, size in ((quick, ""), (SimulationConfig(num_executors=50), "-50")):
         for arrivals, kind in (("batch", "batch"), ("load:0.7", "stream")):
-            name = variant_name("decima", workload, config, arrivals)
+            name = _chosen("decima", workload, config, arrivals)
             assert name == f"decima:bundled-{kind}{size}"
 
 
 def test_names_and_paths_are_distinguished_from_heuristics() -> None:
-    assert is_learned("tuned:batch")
-    assert is_learned("x/y.safetensors")
-    assert not is_learned("weighted-fair:tuned")
+    assert is_learned(PolicyName("tuned:batch"))
+    assert is_learned(PolicyName("x/y.safetensors"))
+    assert not is_learned(PolicyName("weighted-fair:tuned"))
     with pytest.raises(PolicyError, match="no such variant; shipped are"):
-        learned_policy("tuned:nothing", _WORKLOAD, _CONFIG)
+        named_policy("tuned:nothing", _WORKLOAD, _CONFIG)
     with pytest.raises(PolicyError, match="is not a learned policy"):
-        find_checkpoint("fair", _WORKLOAD, _CONFIG, "batch")
+        _found("fair", _WORKLOAD, _CONFIG, "batch")
 
 
 def test_a_checkpoint_is_bound_by_its_kind(tmp_path: Path) -> None:
@@ -173,13 +176,13 @@ def test_a_checkpoint_is_bound_by_its_kind(tmp_path: Path) -> None:
     write_checkpoint(
         rule_checkpoint(start_parameters(), setting_card(_WORKLOAD, _CONFIG, "batch", 5)), path
     )
-    assert learned_policy(str(path), _WORKLOAD, _CONFIG).name == str(path)
+    assert named_policy(str(path), _WORKLOAD, _CONFIG).name == str(path)
     write_checkpoint(Checkpoint("parcae", 1, {}), path)
     with pytest.raises(FormatError, match="without a rule's parameters"):
-        learned_policy(str(path), _WORKLOAD, _CONFIG)
+        named_policy(str(path), _WORKLOAD, _CONFIG)
     write_checkpoint(Checkpoint("parcae", 1, {"rule": start_parameters()}), path)
     with pytest.raises(FormatError, match="should have shape"):
-        learned_policy(str(path), _WORKLOAD, _CONFIG)
+        named_policy(str(path), _WORKLOAD, _CONFIG)
 
 
 def test_decima_with_an_output_per_limit_is_refused_on_another_cluster(tmp_path: Path) -> None:
@@ -189,19 +192,19 @@ def test_decima_with_an_output_per_limit_is_refused_on_another_cluster(tmp_path:
     shape = {**settings.model_dump(mode="json"), "num_levels": levels}
     path = tmp_path / "decima.safetensors"
     write_checkpoint(Checkpoint("decima", 1, dict(weights), shape), path)
-    learned_policy(str(path), _WORKLOAD, _CONFIG)
+    named_policy(str(path), _WORKLOAD, _CONFIG)
     with pytest.raises(FormatError, match="use a network with limits as an input"):
-        learned_policy(str(path), _WORKLOAD, SimulationConfig(num_executors=20))
+        named_policy(str(path), _WORKLOAD, SimulationConfig(num_executors=20))
 
 
 def test_decima_with_idle_slots_is_refused_in_the_world_of_cores() -> None:
     settings = DecimaSettings(idle_lengths=4)
     weights = initial_weights(np.random.default_rng(0), settings, 10)
     checkpoint = Checkpoint("decima", 1, dict(weights), settings.model_dump(mode="json"))
-    assert bind(checkpoint, "idle", _WORKLOAD, _CONFIG).name == "idle"
+    assert bind(checkpoint, "idle", PolicySetting(_WORKLOAD, _CONFIG)).name == "idle"
     cores = _CONFIG.model_copy(update={"world": WorldName.CORES})
     with pytest.raises(ConfigError, match=r"idle: .* the world of cores has no idle slots"):
-        bind(checkpoint, "idle", _WORKLOAD, cores)
+        bind(checkpoint, "idle", PolicySetting(_WORKLOAD, cores))
 
 
 @pytest.mark.parametrize(
@@ -218,6 +221,6 @@ def test_settings_that_decimas_network_cannot_have_are_refused_in_one_line(
     path = tmp_path / "decima.safetensors"
     write_checkpoint(Checkpoint("decima", 1, {}, settings), path)
     with pytest.raises(FormatError, match="settings do not fit Decima's network") as refusal:
-        learned_policy(str(path), _WORKLOAD, _CONFIG)
+        named_policy(str(path), _WORKLOAD, _CONFIG)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)

@@ -9,14 +9,14 @@ import pytest
 from parcae.base.errors import PolicyError
 from parcae.cluster.decision import Decision, Policy
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
-from parcae.decima.catalog import make_policy
+from parcae.decima.catalog import HEURISTICS, make_policy
 from parcae.decima.heuristics.kernels.decisions import allocate_memo
 from parcae.decima.heuristics.kernels.graphene import find_group, frag_score
 from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.decima.rule.kernels import NUM_PARAMETERS, RuleParameter
 from parcae.decima.rule.policy import RulePolicy, start_parameters
-from parcae.evaluation.tuning import SWEEPS, sweep_values
-from parcae.policies.solo_curves import solo_curves
+from parcae.decima.solo_curves import solo_curves
+from parcae.evaluation.tuning import sweep_values
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.many import SimulatorBatch
@@ -30,6 +30,9 @@ from tests.cluster.invariants import check_invariants
 from tests.conftest import batch, job
 
 Sized = tuple[int, int, float, tuple[int, ...]]
+
+
+_SWEEPS = {entry.name: entry.sweep for entry in HEURISTICS if entry.sweep is not None}
 
 
 def _job(name: str, *stages: Sized) -> JobSpec:
@@ -292,9 +295,9 @@ def test_graphene_can_keep_executors_from_stages_whose_parents_run_for_long() ->
 
 
 def test_graphene_is_tuned_over_alpha_with_every_pair_of_thresholds_and_then_finer() -> None:
-    grid = list(SWEEPS["graphene"].grid(8))
+    grid = list(_SWEEPS["graphene"].grid(8))
     assert len(grid) == len(set(grid)) == 9 * 5 * 5 * 2
-    finer = list(SWEEPS["graphene"].around((0.5, 0.4, 0.2, 0.0)))
+    finer = list(_SWEEPS["graphene"].around((0.5, 0.4, 0.2, 0.0)))
     assert sorted({alpha for alpha, *_ in finer}) == [0.3, 0.4, 0.5, 0.6, 0.7]
     assert [wait for alpha, _, _, wait in finer if alpha == 0.4] == [
         0.0,

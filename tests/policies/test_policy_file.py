@@ -14,8 +14,9 @@ import pytest
 
 from parcae.base.errors import FormatError, PolicyError
 from parcae.policies.checkpoint import write_checkpoint
-from parcae.policies.learned import learned_policy, order_rule_checkpoint
+from parcae.policies.learned import order_rule_checkpoint
 from parcae.policies.policy_file import export_policy, read_policy, write_policy
+from parcae.policies.registry import named_policy
 from parcae.policies.rule.kernels import OrderParameter
 from parcae.policies.rule.policy import OrderRulePolicy, search_start
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -69,7 +70,7 @@ def test_other_policies_are_refused() -> None:
 def test_a_tuned_rule_is_exported_with_every_parameter_and_its_guard(tmp_path: Path) -> None:
     toy = load_workload("toy")
     config = SimulationConfig(world=WorldName.CORES)
-    rule = learned_policy("tuned", toy, config)
+    rule = named_policy("tuned", toy, config)
     assert isinstance(rule, OrderRulePolicy)
     write_policy(export_policy("tuned+guard:1.2", toy), tmp_path / "policy.json")
     found = read_policy(tmp_path / "policy.json")

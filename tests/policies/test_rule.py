@@ -7,13 +7,13 @@ import pytest
 from parcae.base.errors import FormatError, PolicyError
 from parcae.cluster.kernels.tables import wait_ms
 from parcae.cluster.state import ExecutorClass
+from parcae.decima.checkpoints import rule_parameters
 from parcae.decima.rule.kernels import NUM_PARAMETERS, RuleParameter
 from parcae.decima.rule.policy import RulePolicy, start_parameters
+from parcae.decima.solo_curves import SoloCurves, limit_levels, solo_curves
 from parcae.learning.scenario import Scenario
 from parcae.learning.tune import tune_rule
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.learned import rule_parameters
-from parcae.policies.solo_curves import SoloCurves, limit_levels, solo_curves
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence

@@ -11,7 +11,8 @@ import pytest
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.trace import Trace
 from parcae.evaluation.policies import resolve_policies
-from parcae.policies.additions import PolicyText, TenantPolicy, split_guard, split_policy, tenants
+from parcae.policies.additions import TenantPolicy, tenants
+from parcae.policies.names import PolicyName, parse_live_name, parse_name
 from parcae.policies.policy_file import export_policy
 from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -60,27 +61,27 @@ def _starts(trace: Trace) -> list[int]:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("srpt", PolicyText("srpt")),
-        ("srpt+pools:a.xml", PolicyText("srpt", pools="a.xml")),
-        ("fair+guard:2+pools:b.json", PolicyText("fair", 2.0, "b.json")),
-        ("tuned+priorities:p.csv", PolicyText("tuned", priorities="p.csv")),
+        ("srpt", PolicyName("srpt")),
+        ("srpt+pools:a.xml", PolicyName("srpt", pools="a.xml")),
+        ("fair+guard:2+pools:b.json", PolicyName("fair", 2.0, "b.json")),
+        ("tuned+priorities:p.csv", PolicyName("tuned", priorities="p.csv")),
         (
             "a/b.safetensors+pools:x/y.xml+priorities:p.csv+guard:1.1",
-            PolicyText("a/b.safetensors", 1.1, "x/y.xml", "p.csv"),
+            PolicyName("a/b.safetensors", 1.1, "x/y.xml", "p.csv"),
         ),
         (
             "x+guarded/a+pools.safetensors+guard:1.1",
-            PolicyText("x+guarded/a+pools.safetensors", 1.1),
+            PolicyName("x+guarded/a+pools.safetensors", 1.1),
         ),
         (
             "x+guard2/a+pools 1/b.safetensors+guard:1.1",
-            PolicyText("x+guard2/a+pools 1/b.safetensors", 1.1),
+            PolicyName("x+guard2/a+pools 1/b.safetensors", 1.1),
         ),
-        ("a+guard+b/c+pools2.safetensors", PolicyText("a+guard+b/c+pools2.safetensors")),
+        ("a+guard+b/c+pools2.safetensors", PolicyName("a+guard+b/c+pools2.safetensors")),
     ],
 )
-def test_additions_stand_behind_the_name_in_any_order(text: str, parts: PolicyText) -> None:
-    assert split_policy(text) == parts
+def test_additions_stand_behind_the_name_in_any_order(text: str, parts: PolicyName) -> None:
+    assert parse_name(text) == parts
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_additions_stand_behind_the_name_in_any_order(text: str, parts: PolicyTe
 )
 def test_additions_that_cannot_be_are_refused(text: str, message: str) -> None:
     with pytest.raises(PolicyError, match=message):
-        split_policy(text)
+        parse_name(text)
 
 
 def test_pools_exist_in_the_world_of_cores_only(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_pools_exist_in_the_world_of_cores_only(tmp_path: Path) -> None:
 def test_spark_keeps_the_pools_of_a_policy_that_is_exported_or_served() -> None:
     text = "srpt+pools:a.xml"
     with pytest.raises(PolicyError, match="the plugin keeps pools"):
-        split_guard(text)
+        parse_live_name(text)
     with pytest.raises(PolicyError, match="the plugin keeps pools"):
         export_policy(text, _WORKLOAD)
     with pytest.raises(PolicyError, match="the plugin keeps pools"):

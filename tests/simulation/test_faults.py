@@ -12,9 +12,9 @@ from parcae.base.errors import ConfigError, PolicyError, WorkloadError
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.trace import Trace
-from parcae.policies.orders.catalog import make_cores_policy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.future import Status
@@ -125,7 +125,7 @@ def test_the_virtual_run_has_no_more_cores_than_there_were() -> None:
     config = SimulationConfig.model_validate(
         {"world": "cores", "num_executors": 4, "faults": "lost=60,restart=60,executor-cores=4"}
     )
-    policy = make_cores_policy("fsp", workload, config)
+    policy = named_policy("fsp", workload, config)
     sequence = JobSequence(workload, np.array([0, 1]), np.array([0, 1_000]))
     simulator = Simulator(sequence, config, seed=3)
     simulator.start()

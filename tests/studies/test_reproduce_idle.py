@@ -12,6 +12,7 @@ from parcae.base.errors import ConfigError
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.decima.catalog import make_policy
+from parcae.decima.checkpoints import rule_checkpoint
 from parcae.decima.learning.recipes import fair_runs
 from parcae.decima.rule.policy import start_parameters
 from parcae.learning.scenario import Scenario
@@ -30,7 +31,6 @@ from parcae.papers.idle import (
 from parcae.papers.idle_lengths import bins_of, fig5, first_slot_s, pairs, slots_of
 from parcae.papers.study import Study, StudyRequest
 from parcae.policies.checkpoint import write_checkpoint
-from parcae.policies.learned import rule_checkpoint
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.archive import load_workload
 from parcae.workloads.arrivals import JobSequence

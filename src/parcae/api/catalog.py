@@ -31,7 +31,7 @@ def list_policies() -> pl.DataFrame:
     """All policies: how each is written, what it does, its source, and in which world it runs."""
     import polars as pl
 
-    from parcae.policies.orders.catalog import all_policies
+    from parcae.policies.registry import all_policies
 
     return pl.DataFrame(
         list(all_policies()), ["policy", "summary", "source", "world"], orient="row"

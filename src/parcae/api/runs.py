@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parcae.api.checks import check_cluster, check_jobs
-from parcae.api.policies import PolicyLike, resolve
 from parcae.base.extras import naming_extras
 from parcae.base.texts import s_from_ms
 from parcae.cluster.trace import Trace
+from parcae.evaluation.policies import resolve_policies
+from parcae.policies.own import AnyPolicy, PolicyLike, policy_object
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import RunSummary, missed_and_tardiness, summarize
 from parcae.simulation.simulator import simulate as play
@@ -105,6 +106,17 @@ class Run:
 
             write_gantt([cluster_chart(self.trace)], Path(path))
         return Path(path)
+
+
+def resolve(
+    policy: PolicyLike, jobs: JobSequence, cluster: SimulationConfig, seed: int = 0
+) -> AnyPolicy:
+    """The policy that plays a sequence of jobs; on the seed `NAME:oracle` finds its parameters."""
+    made = policy_object(policy, jobs.workload, cluster)
+    if not isinstance(made, str):
+        return made
+    found = resolve_policies(jobs.workload, [made], cluster, jobs.nearest_process, jobs.num_jobs)
+    return found.for_sequence(jobs, seed)[made]
 
 
 def simulate(

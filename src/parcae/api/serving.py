@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from parcae.api.checks import check_cluster, check_workload
-from parcae.api.policies import PolicyLike, name_of, policy_object
+from parcae.policies.own import PolicyLike, name_of, policy_object
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.job import Workload
 

@@ -16,24 +16,19 @@ import numpy.typing as npt
 from parcae.base.errors import ConfigError
 from parcae.base.files import locked_folder, remove_unfinished, write_text
 from parcae.base.texts import MS_PER_S, seconds_text
-from parcae.decima.corrector.family import ParcaeFamily
-from parcae.decima.corrector.kernels import PRIOR
-from parcae.decima.learning.gradients import check_device, gradient_learner
-from parcae.decima.learning.recipes import Recipe, TrainRequest, recipe_config
-from parcae.decima.learning.simulators import accruing
-from parcae.decima.rule.policy import Parameters
 from parcae.evaluation.compare import ClusterWorld, Comparison, compare
 from parcae.evaluation.policies import check_named
 from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
 from parcae.evaluation.world import write_comparison
-from parcae.learning.evolution import EvolutionLearner
 from parcae.learning.loop import Iteration, Plan, TrainResult, train
-from parcae.learning.scenario import Runs, Scenario, check_search_seed
-from parcae.learning.start import start_order_network, start_rule, start_weights
-from parcae.learning.tune import Tuning, is_planned, tune_rule, tuned_checkpoint
-from parcae.policies.checkpoint import Checkpoint, Weights, write_checkpoint
-from parcae.policies.learned import bind, require_durations
+from parcae.learning.scenario import Scenario, check_search_seed
+from parcae.learning.start import start_rule
+from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
+from parcae.learning.worlds import LearningWorld, Parameters, StudyRequest, world_named, world_of
+from parcae.policies.checkpoint import Checkpoint, write_checkpoint
+from parcae.policies.learned import require_durations
+from parcae.policies.registry import bind
 from parcae.simulation.config import WorldName
 from parcae.simulation.objectives import (
     Objective,
@@ -46,22 +41,8 @@ from parcae.workloads.arrivals import SELECTION_SEED_START, process_like, withou
 from parcae.workloads.import_report import counted
 from parcae.workloads.job import Workload
 
-#: The policies that learned ones are compared with; ratios are relative to the first.
-BASELINES = {
-    WorldName.CORES: ("fair", "fifo", "sjf", "srpt", "fsp", "psbs"),
-    WorldName.EXECUTORS: ("fifo", "fair", "sjf-cp", "weighted-fair:tuned", "srpt-cap:tuned"),
-}
-#: The same in the world of cores where jobs have deadlines.
+#: Further baselines in the world of cores where jobs have deadlines.
 BY_DEADLINE = ("edf", "edf:late-last")
-#: Descriptions of the stock orders in each world. Decima's FIFO and fair sharing differ from
-#: Spark's.
-_STOCK = {
-    WorldName.CORES: {"fifo": "Spark's FIFO", "fair": "Spark's FAIR with one pool per job"},
-    WorldName.EXECUTORS: {
-        "fifo": "first come, first served in Decima's cluster",
-        "fair": "fair sharing in Decima's cluster",
-    },
-}
 
 
 def objective_by_policy(
@@ -110,10 +91,14 @@ def objective_ratio(
     return ratio_estimate(above, below)
 
 
+def _world(comparison: Comparison) -> LearningWorld:
+    return world_named(comparison.resolved.config.world)
+
+
 def _best_heuristic(comparison: Comparison, objective: Objective | ObjectiveFunction) -> str:
     """The heuristic with the least objective on the compared runs, which favours it."""
     values = objective_by_policy(comparison, objective)
-    baselines = (*BASELINES[comparison.resolved.config.world], *BY_DEADLINE)
+    baselines = (*_world(comparison).baselines, *BY_DEADLINE)
     heuristics = [p.name for p in comparison.policies if p.name in baselines]
     return min(heuristics, key=lambda heuristic: float(values[heuristic].mean()))
 
@@ -143,7 +128,7 @@ def savings_paragraph(
     s = comparison.settings
     world = comparison.resolved.config.world
     best = _best_heuristic(comparison, objective)
-    labels = [*_STOCK[world].items(), (best, f"the best heuristic here, {best}")]
+    labels = [*_world(comparison).stock.items(), (best, f"the best heuristic here, {best}")]
     ratios = [objective_ratio(comparison, objective, name, other) for other, _ in labels]
     parts = [
         f"{change(ratio)} than {label}" for ratio, (_, label) in zip(ratios, labels, strict=True)
@@ -208,12 +193,8 @@ def change(ratio: Estimate) -> str:
 
 #: Share of the budget for tuning the rule. The rest is for training the network that corrects it.
 _TUNING_SHARE = 0.35
-#: Shorter trainings start close to the rule. Longer ones explore more at first, and end better.
-_SHORT_S = 150.0
 #: Number of selection runs.
 _NUM_SELECTION = 100
-#: The shipped policies. They are in the table if learning starts from them.
-_SHIPPED = ("tuned", "parcae")
 #: The workload, which the command writes beside the files of `learn`.
 WORKLOAD = "workload.parcae"
 #: The files that `learn` writes into its folder.
@@ -263,9 +244,7 @@ class LearnRequest:
         check_search_seed(self.seed)
         require_durations(self.scenario.workload)
         check_named(self.folder / _POLICY)
-        check_device(self.device)
-        if self.scenario.config.world is WorldName.EXECUTORS:
-            accruing(self.scenario.objective)
+        world_of(self.scenario).check(self.scenario.objective, self.device)
         self.scenario.batch([SELECTION_SEED_START])
 
 
@@ -346,8 +325,7 @@ def _learn(request: LearnRequest, say: Progress, command: str) -> Learned:
     scenario = request.scenario
     folder = request.folder
     tuning = _tune(request, _shipped_rule(request), say)
-    # The cores world uses an evolution strategy, Decima's world gradients.
-    training = (_evolve if is_planned(scenario) else _train)(request, tuning, say)
+    training = _train(request, tuning, say)
     say(request.budget_s, request.budget_s, "comparing on held-out runs")
     best = folder / _POLICY
     # The selection runs decide which policy is kept, so that the comparison stays unbiased.
@@ -376,13 +354,14 @@ def _shipped_rule(request: LearnRequest) -> Parameters | None:
 def _compared(request: LearnRequest, best: Path) -> list[str]:
     """The policies of the comparison: baselines, shipped and learned policies."""
     world = request.scenario.config.world
-    ships = _SHIPPED if request.start == "shipped" else ()
+    row = world_of(request.scenario)
+    ships = ("tuned", row.network) if request.start == "shipped" else ()
     learned = [str(request.folder / _RULE), str(best)]
     has_deadlines = request.scenario.workload.has_deadlines
     by_deadline = BY_DEADLINE if world is WorldName.CORES and has_deadlines else ()
     # Guards exist in the cores world only.
     guarded = [f"{best}+guard:1.1"] if world is WorldName.CORES else []
-    return [*BASELINES[world], *by_deadline, *ships, *learned, *guarded]
+    return [*row.baselines, *by_deadline, *ships, *learned, *guarded]
 
 
 def _against_shipped(
@@ -393,7 +372,7 @@ def _against_shipped(
     Empty if the comparison has no shipped policy.
     """
     values = objective_by_policy(comparison, objective)
-    shipped = [shipped_name for shipped_name in _SHIPPED if shipped_name in values]
+    shipped = [one for one in ("tuned", _world(comparison).network) if one in values]
     if not shipped:
         return ""
     best = min(shipped, key=lambda shipped_name: float(values[shipped_name].mean()))
@@ -427,35 +406,20 @@ def _tune(request: LearnRequest, start: Parameters | None, say: Progress) -> Tun
 
 
 def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
-    scenario = request.scenario
+    """Train the network of the world that corrects the tuned rule."""
+    world = world_of(request.scenario)
     budget_s = request.budget_s * (1 - _TUNING_SHARE)
-    config = recipe_config(Recipe.FAST, scenario)
-    # A short training has little time to explore, so it starts close to the rule.
-    if budget_s < _SHORT_S:
-        config = config.model_copy(update={"prior": PRIOR})
-    learner = gradient_learner(
-        TrainRequest(
-            [scenario],
-            config,
-            parameters=tuning.parameters,
-            weights=_start(request, tuning) if request.start == "shipped" else None,
-            seed=request.seed,
-            device=request.device,
+    learner = world.learner(
+        StudyRequest(
+            request.scenario,
+            tuning.parameters,
+            budget_s,
+            request.seed,
+            request.start == "shipped",
+            request.device,
         )
     )
-    return train(learner, Plan(budget_s), _saying(request, tuning, say, "fair"))
-
-
-def _evolve(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
-    """In the cores world: train the network that corrects the tuned rule's orders."""
-    learner = EvolutionLearner(
-        request.scenario,
-        tuning.parameters,
-        start=_shipped_network(request),
-        seed=request.seed,
-    )
-    plan = Plan(request.budget_s * (1 - _TUNING_SHARE))
-    return train(learner, plan, _saying(request, tuning, say, "the rule"))
+    return train(learner, Plan(budget_s), _saying(request, tuning, say, world.measured_by))
 
 
 def _saying(
@@ -470,39 +434,11 @@ def _saying(
     return report
 
 
-def _shipped_network(request: LearnRequest) -> npt.NDArray[np.float64] | None:
-    """The weights of the shipped network for the cores world; None to start from scratch."""
-    if request.start != "shipped":
-        return None
-    return start_order_network("parcae", request.scenario)
-
-
-def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
-    """The shipped network's weights, if they beat the rule alone on the selection runs.
-
-    Otherwise None, which starts the training with new weights.
-    """
-    scenario = request.scenario
-    weights = start_weights("parcae", "parcae", scenario)
-    # A network with new weights decides like the rule.
-    family = ParcaeFamily(scenario, tuning.parameters, PRIOR)
-    runs = _selection_runs(scenario)
-    fresh = family.initial_weights(np.random.default_rng(request.seed))
-    costs = [float(runs.cost(family.policy(w).play_many).mean()) for w in (weights, fresh)]
-    return weights if costs[0] <= costs[1] else None
-
-
 def _better(request: LearnRequest, tuning: Tuning, training: TrainResult) -> Checkpoint:
     """The network if it is better than the rule on the selection runs, otherwise the rule."""
     scenario = request.scenario
     rule = tuned_checkpoint(tuning.parameters, scenario, scenario.card())
-    runs = _selection_runs(scenario)
-    policies = [
-        bind(c, "learned", scenario.workload, scenario.config) for c in (training.checkpoint, rule)
-    ]
+    runs = scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_SELECTION)])
+    policies = [bind(c, "learned", scenario.setting) for c in (training.checkpoint, rule)]
     network_cost, rule_cost = (float(runs.cost(policy.play_many).mean()) for policy in policies)
     return training.checkpoint if network_cost < rule_cost else rule
-
-
-def _selection_runs(scenario: Scenario) -> Runs:
-    return scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_SELECTION)])

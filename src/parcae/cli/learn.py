@@ -152,7 +152,7 @@ def _check(search: SearchOptions, setting: SettingOptions, config: SimulationCon
     """Check what can be checked before the logs are read, which may take minutes."""
     from parcae.base.errors import ConfigError
     from parcae.base.extras import require
-    from parcae.simulation.config import WorldName
+    from parcae.learning.worlds import world_named
 
     require("torch", "cma", "plotly")
     if search.start not in ("shipped", "scratch"):
@@ -163,13 +163,7 @@ def _check(search: SearchOptions, setting: SettingOptions, config: SimulationCon
         check_arrivals(setting.arrivals)
     objective = objective_of(setting.objective, setting.deadlines)
     check_deadlines(setting.deadlines)
-    if config.world is WorldName.EXECUTORS:
-        # Importing PyTorch takes seconds.
-        from parcae.decima.learning.gradients import check_device
-        from parcae.decima.learning.simulators import accruing
-
-        check_device(search.device)
-        accruing(objective)
+    world_named(config.world).check(objective, search.device)
 
 
 def _scenario(

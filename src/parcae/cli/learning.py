@@ -27,7 +27,6 @@ from parcae.cli.options import (
     JobsOption,
     JsonOption,
     WorkloadArgument,
-    in_cores,
     with_deadlines,
 )
 from parcae.cli.policy_names import policy_to_read, start_to_read
@@ -37,11 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from parcae.decima.learning.gradients import GradientLearner
-    from parcae.decima.rule.policy import Parameters
-    from parcae.learning.evolution import EvolutionLearner
     from parcae.learning.scenario import Scenario
     from parcae.learning.tune import Tuning
+    from parcae.learning.worlds import Parameters
     from parcae.simulation.config import SimulationConfig
     from parcae.simulation.objectives import Objective, ObjectiveFunction
 
@@ -121,7 +118,15 @@ class TuneOptions(SearchOptions):
 class NetworkOptions:
     """Which network is trained, how, and from what."""
 
-    network: Annotated[str, typer.Option("--network", help="parcae | decima")] = "parcae"
+    network: Annotated[
+        str,
+        typer.Option(
+            "--network",
+            help="parcae (world of cores) | corrector | decima | that of an installed package | "
+            "MODULE:LEARNER (default: parcae, in the world of executors corrector)",
+            show_default=False,
+        ),
+    ] = ""
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -132,8 +137,8 @@ class NetworkOptions:
         str | None,
         typer.Option(
             "--rule",
-            help="The tuned rule that parcae corrects and decima imitates: a checkpoint or a name "
-            "(default: that of the network parcae in --start, else tuned).",
+            help="The tuned rule that the network corrects or imitates: a checkpoint or a name "
+            "(default: that of the network in --start, else tuned).",
             show_default=False,
             callback=policy_to_read,
         ),
@@ -165,9 +170,20 @@ class NetworkOptions:
 
     def chosen_rule(self) -> str:
         """The rule to correct or to imitate. A network knows how to correct its own rule."""
-        if self.rule is None and self.network == "parcae" and self.start is not None:
+        if self.rule is None and self.network != "decima" and self.start is not None:
             return self.start
         return self.rule or "tuned"
+
+    def options(self) -> dict[str, Any]:
+        """The options of the kind of learner that were given, by name."""
+        given = {
+            "recipe": self.recipe,
+            "set": self.settings,
+            "decima": self.decima,
+            "device": self.device,
+            "ray": self.ray,
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions) -> Scenario:
@@ -342,27 +358,17 @@ def _changes(text: str) -> dict[str, str]:
     return changes
 
 
-def _is_evolved(given: Values) -> bool:
-    return bool(given["network"] == "parcae" and in_cores(given))
-
-
 def _may_imitate(given: Values) -> bool:
     is_set = any(setting.startswith("imitation=") for setting in given["settings"] or ())
     return given["recipe"] == "imitation" or is_set
 
 
 @refusing(
-    Only(
-        ("settings", "decima", "device", "ray", "recipe"),
-        lambda given: not _is_evolved(given),
-        "to trainings by policy gradients (parcae in the world of cores is trained by an "
-        "evolution strategy; choose --world executors or --network decima)",
-    ),
     Only(("decima",), lambda given: given["network"] == "decima", "with --network decima"),
     Only(
         ("rule",),
         lambda given: given["network"] != "decima" or _may_imitate(given),
-        "to --network parcae and to --recipe imitation",
+        "to networks that correct a rule and to --recipe imitation",
     ),
 )
 @with_groups
@@ -385,61 +391,15 @@ def train_command(
 
     Example: parcae train tpch --arrivals batch --budget 5 -o training
     """
-    from parcae.simulation.config import WorldName
+    from parcae.learning.worlds import LearnerRequest, make_learner, world_of
 
     scenario = scenario_of(workload, cluster, setting)
-    is_evolved = net.network == "parcae" and scenario.config.world is WorldName.CORES
-    make = _evolution_learner if is_evolved else _gradient_learner
-    learner = make(scenario, cluster, setting, net, training.seed)
-    run_training(learner, training.plan(folder), setting.objective, as_json)
-
-
-def _evolution_learner(
-    scenario: Scenario,
-    cluster: ClusterOptions,
-    setting: ScenarioOptions,
-    net: NetworkOptions,
-    seed: int,
-) -> EvolutionLearner:
-    """The learner of the network that corrects the tuned rule in the world of cores."""
-    from parcae.learning.evolution import EvolutionLearner
-    from parcae.learning.start import start_order_network, start_order_rule
-
-    start = None if net.start is None else start_order_network(net.start, scenario)
-    rule = start_order_rule(net.chosen_rule(), scenario)
-    return EvolutionLearner(_settings_of(scenario, cluster, setting), rule, start=start, seed=seed)
-
-
-def _gradient_learner(
-    scenario: Scenario,
-    cluster: ClusterOptions,
-    setting: ScenarioOptions,
-    net: NetworkOptions,
-    seed: int,
-) -> GradientLearner:
-    """The learner of a network that is trained by policy gradients."""
-    from parcae.decima.graph.layout import DecimaSettings
-    from parcae.decima.learning.gradients import gradient_learner
-    from parcae.decima.learning.recipes import TrainRequest, parse_recipe, recipe_config
-    from parcae.learning.config import override
-    from parcae.learning.start import start_deciding_rule, start_weights
-
-    recipe = parse_recipe(net.recipe or "fast")
-    # The head for executor classes is useful only if there are several.
-    usual = DecimaSettings(executor_classes=len(scenario.config.classes) > 1)
-    decima = override(usual, net.decima or [])
-    config = override(recipe_config(recipe, scenario, net.network, decima), net.settings or [])
-    start = start_weights(net.start, net.network, scenario, decima) if net.start else None
-    needs_rule = net.network == "parcae" or config.imitation > 0
-    request = TrainRequest(
+    request = LearnerRequest(
         _settings_of(scenario, cluster, setting),
-        config,
-        net.network,
-        start_deciding_rule(net.chosen_rule(), scenario) if needs_rule else None,
-        decima,
-        start,
-        seed,
-        net.device or "cpu",
-        net.ray,
+        net.chosen_rule(),
+        net.start,
+        training.seed,
+        net.options(),
     )
-    return gradient_learner(request)
+    learner = make_learner(net.network or world_of(scenario).network, request)
+    run_training(learner, training.plan(folder), setting.objective, as_json)

@@ -430,11 +430,15 @@ def policies_command(as_json: JsonOption = False) -> None:
     Example: parcae packing policies
     """
     from parcae.cli.tables import print_catalog
-    from parcae.rigid.policies.catalog import LEARNED, PACKING_CATALOG, variants
+    from parcae.policies.registry import all_policies
+    from parcae.rigid.policies.catalog import LEARNED, variants
 
     def summary(name: str, text: str) -> str:
         shipped = variants(name) if name in LEARNED and not as_json else []
         return text + (f"; ships: {', '.join(shipped)}" if shipped else "")
 
-    entries = ((e.usage, summary(e.name, e.summary), e.source) for e in PACKING_CATALOG)
+    entries = (
+        (usage, summary(usage.partition("[")[0], text), source)
+        for usage, text, source, _ in all_policies(["rigid"])
+    )
     print_catalog("Packing policies", entries, as_json)

@@ -14,6 +14,6 @@ def policies_command(as_json: JsonOption = False) -> None:
     Example: parcae policies
     """
     from parcae.cli.tables import print_catalog
-    from parcae.policies.orders.catalog import all_policies
+    from parcae.policies.registry import all_policies
 
     print_catalog("Policies", all_policies(), as_json, ("world",))

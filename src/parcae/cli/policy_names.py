@@ -55,11 +55,9 @@ def start_to_read(
 
 def _is_tuned_rule(path: Path) -> bool:
     from parcae.policies.checkpoint import SUFFIX, read_checkpoint
-    from parcae.policies.learned import NAMES, ORDER_RULE
-    from parcae.rigid.policies.catalog import RULE_KIND
 
     is_checkpoint = path.suffix == SUFFIX and path.is_file()
-    return is_checkpoint and read_checkpoint(path).kind in (NAMES["tuned"], ORDER_RULE, RULE_KIND)
+    return is_checkpoint and read_checkpoint(path).kind.endswith("rule")
 
 
 def _check_files(context: typer.Context, option: typer.CallbackParam, names: Sequence[str]) -> None:

@@ -1,41 +1,53 @@
-"""The catalogue of the executors world: every policy by name.
+"""The policies of the world of executors by name.
 
-`make_policy` makes a policy from its name. The catalogue of the world of cores is
-`parcae.policies.orders.catalog`.
+Most of them only make decisions, so that they plan through an adapter in the world of cores, too
+(`parcae.policies.catalog`).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from parcae.base.errors import PolicyError
+from parcae.base.extensions import import_function
 from parcae.decima.heuristics.kernels.decisions import HeuristicKind
 from parcae.decima.heuristics.policy import HeuristicPolicy
-from parcae.policies.registry import Catalogue, PolicyEntry, refuse_argument, refused
+from parcae.policies.learned import shipped_policy, variant_name
+from parcae.policies.names import PolicyName, parse_name
+from parcae.policies.parameter_search import Knobs, Values
+from parcae.policies.registry import (
+    PolicyEntry,
+    PolicySetting,
+    check_tuned,
+    refuse_argument,
+    unknown,
+)
+from parcae.simulation.config import SimulationConfig
 
 
-def _number(text: str, argument: str, default: float | None = None) -> float:
-    """The argument as a number. `text` is the whole policy, for error messages."""
+def _number(name: PolicyName, argument: str, default: float | None = None) -> float:
+    """The argument, or a part of it, as a number."""
     if not argument and default is not None:
         return default
     try:
         value = float(argument)
     except ValueError:
-        raise PolicyError(
-            f"policy {text!r}: the argument must be a number, not {argument!r}"
-        ) from None
+        value = math.nan
     if math.isnan(value):
-        raise PolicyError(f"policy {text!r}: the argument must be a number, not {argument!r}")
+        raise PolicyError(f"policy {name.name!r}: the argument must be a number, not {argument!r}")
     return value
 
 
-def _count(text: str, argument: str, default: int | None = None) -> int:
+def _count(name: PolicyName, argument: str, default: int | None = None) -> int:
     """The argument as a number of executors."""
-    value = _number(text, argument, default)
+    value = _number(name, argument, default)
     if not math.isfinite(value) or value != int(value) or value < 1:
         raise PolicyError(
-            f"policy {text!r}: the argument must be a whole number of executors >= 1, "
+            f"policy {name.name!r}: the argument must be a whole number of executors >= 1, "
             f"not {argument!r}"
         )
     return min(int(value), _LARGEST_COUNT)
@@ -49,128 +61,114 @@ _LARGEST_SEED = (1 << 53) - 1
 _LARGEST_ALPHA = 15.0
 
 
-def _alpha(text: str, value: float) -> float:
-    """The exponent of a job's work, checked. `text` is the whole policy, for error messages."""
+def _alpha(name: PolicyName, value: float) -> float:
+    """The exponent of a job's work, checked."""
     if abs(value) > _LARGEST_ALPHA:
         raise PolicyError(
-            f"policy {text!r}: the exponent of the work must be from -{_LARGEST_ALPHA:g} to "
+            f"policy {name.name!r}: the exponent of the work must be from -{_LARGEST_ALPHA:g} to "
             f"{_LARGEST_ALPHA:g}, not {value:g}"
         )
     return value
 
 
-#: Arguments that stand for a tuned value; `parcae.evaluation.tuning` makes such policies.
-TUNED_WORDS = ("tuned", "oracle")
+_Make = Callable[[PolicyName, PolicySetting], HeuristicPolicy]
 
 
-def _tuned_first(text: str) -> PolicyError:
-    return PolicyError(
-        f"policy {text!r} must be tuned on a workload first: use it in `parcae compare` or "
-        "`parcae simulate`"
-    )
-
-
-def _fixed(kind: HeuristicKind, *params: float) -> Callable[[str, str, int], HeuristicPolicy]:
+def _fixed(kind: HeuristicKind, *params: float) -> _Make:
     """A maker of policies without argument; without `params`, the parameter is the cluster size."""
 
-    def make(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-        refuse_argument(text, argument)
-        return HeuristicPolicy(text, kind, params or (float(num_executors),))
+    def make(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
+        refuse_argument(name)
+        return HeuristicPolicy(name.name, kind, params or (float(setting.config.total_executors),))
 
     return make
 
 
-def _fair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    if argument not in ("", "active"):
-        raise PolicyError(f"policy {text!r}: the argument is 'active' or nothing, not {argument!r}")
-    return HeuristicPolicy(text, HeuristicKind.FAIR, (float(argument == "active"),))
+def _is(name: PolicyName, word: str) -> float:
+    """Whether the argument is a word (1) or nothing (0)."""
+    if name.argument not in ("", word):
+        raise PolicyError(
+            f"policy {name.name!r}: the argument is {word!r} or nothing, not {name.argument!r}"
+        )
+    return float(name.argument == word)
 
 
-def _weighted_fair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    if argument in TUNED_WORDS:
-        raise _tuned_first(text)
-    return _wfair(text, argument, num_executors)
+def _fair(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
+    return HeuristicPolicy(name.name, HeuristicKind.FAIR, (_is(name, "active"),))
 
 
-def _wfair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    alpha = _alpha(text, _number(text, argument))
-    return HeuristicPolicy(text, HeuristicKind.WEIGHTED_FAIR, (alpha,))
+def _weighted_fair(prefix: str) -> _Make:
+    def make(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
+        alpha = _alpha(name, _number(name, name.name.removeprefix(prefix)))
+        return HeuristicPolicy(name.name, HeuristicKind.WEIGHTED_FAIR, (alpha,))
+
+    return make
 
 
-def _tetris(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    if argument in TUNED_WORDS:
-        raise _tuned_first(text)
-    knob = _number(text, argument, 0.0)
+def _capped(prefix: str, kind: HeuristicKind) -> _Make:
+    def make(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
+        cap = _count(name, name.name.removeprefix(prefix))
+        return HeuristicPolicy(name.name, kind, (float(cap),))
+
+    return make
+
+
+def _tetris(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
+    knob = _number(name, name.argument, 0.0)
     if not 0.0 <= knob < math.inf:
         raise PolicyError(
-            f"policy {text!r}: the weight of the remaining work must be a number >= 0, "
+            f"policy {name.name!r}: the weight of the remaining work must be a number >= 0, "
             "e.g. tetris:0.5"
         )
-    return HeuristicPolicy(text, HeuristicKind.TETRIS, (knob,))
+    return HeuristicPolicy(name.name, HeuristicKind.TETRIS, (knob,))
 
 
-def _graphene(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    if argument in TUNED_WORDS:
-        raise _tuned_first(text)
-    values = (
-        [_number(text, part) for part in argument.split(":")] if argument else [-1.0, 0.5, 0.25]
-    )
+def _graphene(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
+    values = [_number(name, part) for part in (name.argument or "-1:0.5:0.25").split(":")]
     if len(values) == 3:
         values.append(math.inf)
     if len(values) != 4 or values[3] < 0.0:
         raise PolicyError(
-            f"policy {text!r}: write three numbers (alpha, LongScore, FragScore), e.g. "
+            f"policy {name.name!r}: write three numbers (alpha, LongScore, FragScore), e.g. "
             "graphene:-1:0.5:0.25, and optionally the longest time in seconds that executors may "
             "wait for a stage's parents (0: no waiting; inf, the default: no bound)"
         )
-    _alpha(text, values[0])
-    return HeuristicPolicy(text, HeuristicKind.GRAPHENE, tuple(values))
+    _alpha(name, values[0])
+    return HeuristicPolicy(name.name, HeuristicKind.GRAPHENE, tuple(values))
 
 
-def _static(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    if argument in TUNED_WORDS:
-        raise _tuned_first(text)
-    return HeuristicPolicy(text, HeuristicKind.STATIC, (float(_count(text, argument)),))
+def _usual_cap(setting: PolicySetting) -> int:
+    return max(1, round(setting.config.total_executors / 5))
 
 
-def _spark_static(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    return HeuristicPolicy(text, HeuristicKind.GRANTED, (float(_count(text, argument)),))
+def _srpt_cap(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
+    cap = _count(name, name.argument, _usual_cap(setting))
+    return HeuristicPolicy(name.name, HeuristicKind.SRPT_CAP, (float(cap),))
 
 
-def _srpt_cap(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    if argument in TUNED_WORDS:
-        raise _tuned_first(text)
-    default = max(1, round(num_executors / 5))
-    return HeuristicPolicy(text, HeuristicKind.SRPT_CAP, (float(_count(text, argument, default)),))
+def _idle_theory(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
+    params = (float(_usual_cap(setting)), _is(name, "alone"))
+    return HeuristicPolicy(name.name, HeuristicKind.IDLE_THEORY, params)
 
 
-def _idle_theory(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    if argument not in ("", "alone"):
-        raise PolicyError(f"policy {text!r}: the argument is 'alone' or nothing, not {argument!r}")
-    base = _srpt_cap("srpt-cap", "", num_executors)
-    return HeuristicPolicy(
-        text, HeuristicKind.IDLE_THEORY, (*base.params, float(argument == "alone"))
-    )
-
-
-def _random(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    seed = _number(text, argument, 0)
+def _random(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
+    seed = _number(name, name.argument, 0)
     if abs(seed) > _LARGEST_SEED or seed != int(seed):
         raise PolicyError(
-            f"policy {text!r}: the argument is a seed, a whole number from -{_LARGEST_SEED:,} to "
-            f"{_LARGEST_SEED:,}, e.g. random:1"
+            f"policy {name.name!r}: the argument is a seed, a whole number from "
+            f"-{_LARGEST_SEED:,} to {_LARGEST_SEED:,}, e.g. random:1"
         )
-    return HeuristicPolicy(text, HeuristicKind.RANDOM, (seed,))
+    return HeuristicPolicy(name.name, HeuristicKind.RANDOM, (seed,))
 
 
-def _order(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+def _order(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
     try:
-        order = [int(part) for part in argument.split("-")]
+        order = [int(part) for part in name.argument.split("-")]
     except ValueError:
         order = []
     if sorted(order) != list(range(len(order))) or not order:
         raise PolicyError(
-            f"policy {text!r}: the argument must name every job once, e.g. order:2-0-1"
+            f"policy {name.name!r}: the argument must name every job once, e.g. order:2-0-1"
         )
     return order_policy(order)
 
@@ -188,81 +186,138 @@ def order_policy(order: Sequence[int]) -> HeuristicPolicy:
     return HeuristicPolicy("order:" + "-".join(map(str, order)), HeuristicKind.ORDER, tuple(rank))
 
 
+#: Decima, section 7.1: alpha from -2 to 2 in steps of 0.1.
+ALPHAS = tuple(round(-2.0 + 0.1 * step, 1) for step in range(41))
+#: Exponents beyond those of the paper: on some workloads the best one lies there.
+WIDE_ALPHAS = (-10.0, -8.0, -6.0, -5.0, -4.0, -3.0, -2.5, *ALPHAS, 3.0, 5.0)
+#: A sweep over the number of executors tries at most about this many values.
+_MAX_COUNTS = 40
+#: The sweep of Graphene*: first alpha in steps of 0.5 with every pair of thresholds (LongScore 2:
+#: no task is long; FragScore -1: no stage is hard to pack) and with executors that wait for a
+#: stage's parents or not; then finer steps of alpha and of the longest wait, in s.
+_COARSE_ALPHAS = ALPHAS[::5]
+_LONG = (0.2, 0.4, 0.6, 0.8, 2.0)
+_FRAG = (-1.0, 0.2, 0.4, 0.6, 0.8)
+_COARSE_WAITS_S = (0.0, math.inf)
+_WAITS_S = (0.0, 2.0, 5.0, 10.0, 30.0, 100.0, math.inf)
+_TETRIS_KNOBS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+
+
+def _each(values: Sequence[float]) -> tuple[Values, ...]:
+    return tuple((value,) for value in values)
+
+
+def _counts(num_executors: int) -> tuple[Values, ...]:
+    """Numbers of executors to try: every one in small clusters, logarithmically spaced in large."""
+    if num_executors <= _MAX_COUNTS:
+        return _each([float(n) for n in range(1, num_executors + 1)])
+    return _each(np.unique(np.rint(np.geomspace(1, num_executors, _MAX_COUNTS))).tolist())
+
+
+_ALPHA_KNOB = Knobs(("alpha",), lambda n: _each(WIDE_ALPHAS), open_ended=("alpha",))
+_CAP_KNOB = Knobs(("cap",), _counts)
+_TETRIS_KNOB = Knobs(
+    ("weight of remaining work",),
+    lambda n: _each(_TETRIS_KNOBS),
+    open_ended=("weight of remaining work",),
+)
+_GRAPHENE_KNOBS = Knobs(
+    ("alpha", "LongScore", "FragScore", "longest wait for parents"),
+    lambda n: itertools.product(_COARSE_ALPHAS, _LONG, _FRAG, _COARSE_WAITS_S),
+    lambda best: (
+        (alpha, *best[1:3], wait_s)
+        for alpha in ALPHAS
+        if abs(alpha - best[0]) < 0.25
+        for wait_s in _WAITS_S
+    ),
+    open_ended=("alpha",),
+)
+
 _PAPER = "Decima, section 7.1"
 _CODE = "Decima's released simulator"
 _CLASSES = "decides about executor classes"
 _GRANTS = "counts executors ever granted, but every plan grants all cores again"
+_DECIDES = ("executors", "cores")
+_ONLY = ("executors",)
 
-#: Learned policies are made from checkpoints, see `parcae.policies.learned`.
-_learned = refused("needs a workload: use it in `parcae compare` or `parcae simulate`")
+#: Policies that need the number of executors only.
+HEURISTICS = (
+    PolicyEntry("fifo", "first job first, as many executors as it can use", f"{_PAPER}, 1",
+                _fixed(HeuristicKind.STATIC), _ONLY),
+    PolicyEntry("sjf-cp", "least total work first, stages by critical path", f"{_PAPER}, 2",
+                _fixed(HeuristicKind.SJF_CP, 0.0), _DECIDES),
+    PolicyEntry("fair[:active]", "equal shares over jobs with demand for executors (or over "
+                "all active jobs)", f"{_PAPER}, 3", _fair, _ONLY),
+    PolicyEntry("naive-weighted-fair", "shares in proportion to total work", f"{_PAPER}, 4",
+                _fixed(HeuristicKind.WEIGHTED_FAIR, 1.0), _DECIDES),
+    PolicyEntry("weighted-fair:ALPHA|tuned|oracle", "shares in proportion to total work ^ "
+                "ALPHA; tuned: ALPHA swept on tuning seeds; oracle: best ALPHA per sequence",
+                f"{_PAPER}, 5", _weighted_fair("weighted-fair:"), _DECIDES, sweep=_ALPHA_KNOB),
+    PolicyEntry("tetris[:KNOB|tuned|oracle]", "every executor class to the stage best "
+                "aligned with it; KNOB (default 0) weighs the job's remaining work against "
+                "the alignment", "Decima, Appendix F; Tetris", _tetris, _ONLY,
+                why=_CLASSES, sweep=_TETRIS_KNOB),
+    PolicyEntry("graphene[:ALPHA:LONG:FRAG[:AHEAD_S]|tuned|oracle]", "weighted fair shares, "
+                "best-fitting class first; stages with LongScore >= LONG or FragScore <= "
+                "FRAG run together", "Decima, Appendix F; Graphene, section 4.1", _graphene, _ONLY,
+                why=_CLASSES, sweep=_GRAPHENE_KNOBS),
+    PolicyEntry("static:N|tuned|oracle", "first job first, at most N executors per job",
+                "control", _capped("static:", HeuristicKind.STATIC), _DECIDES, sweep=_CAP_KNOB),
+    PolicyEntry("random[:SEED]", "a random stage with a random limit", "control", _random,
+                _DECIDES),
+    PolicyEntry("srpt-cap[:N|tuned|oracle]", "shortest remaining work first, at most N "
+                "executors per job (default: a fifth of the cluster), leftover executors up "
+                "to 2 N", "Parcae", _srpt_cap, _DECIDES, sweep=_CAP_KNOB),
+    PolicyEntry("idle-theory[:alone]", "srpt-cap with idle slots before stages, by the "
+                "theory of two jobs (alone: as if on one machine)", "Duan & Wu, section IV-A",
+                _idle_theory, _ONLY, why="decides about idle slots"),
+    PolicyEntry("order:I-J-...", "jobs in a given order, all executors to the first",
+                "Decima, Appendix H", _order, _ONLY,
+                why="gives all executors to one job, as in Decima's Appendix H"),
+    PolicyEntry("spark_fifo", "as fifo, counting all executors ever granted to a job", _CODE,
+                _fixed(HeuristicKind.GRANTED), _ONLY, why=_GRANTS),
+    PolicyEntry("spark_static_N", "as static:N, counting all executors ever granted to a job",
+                _CODE, _capped("spark_static_", HeuristicKind.GRANTED), _ONLY,
+                prefix="spark_static_", why=_GRANTS),
+    PolicyEntry("dynamic_partition", "the same as fair in the world of executors", _CODE,
+                _fixed(HeuristicKind.FAIR, 0.0), _DECIDES),
+    PolicyEntry("wfair_ALPHA", "the same as weighted-fair:ALPHA", _CODE, _weighted_fair("wfair_"),
+                _DECIDES, prefix="wfair_"),
+    PolicyEntry("sjf_cp", "the same as sjf-cp", _CODE, _fixed(HeuristicKind.SJF_CP, 0.0),
+                _DECIDES),
+)  # fmt: skip
 
-#: The setting is the number of executors.
-CATALOG: Catalogue[int] = Catalogue(
-    "policy",
-    "parcae policies",
-    (
-        PolicyEntry("fifo", "first job first, as many executors as it can use", f"{_PAPER}, 1",
-                    _fixed(HeuristicKind.STATIC)),
-        PolicyEntry("sjf-cp", "least total work first, stages by critical path", f"{_PAPER}, 2",
-                    _fixed(HeuristicKind.SJF_CP, 0.0)),
-        PolicyEntry("fair[:active]", "equal shares over jobs with demand for executors (or over "
-                    "all active jobs)", f"{_PAPER}, 3", _fair),
-        PolicyEntry("naive-weighted-fair", "shares in proportion to total work", f"{_PAPER}, 4",
-                    _fixed(HeuristicKind.WEIGHTED_FAIR, 1.0)),
-        PolicyEntry("weighted-fair:ALPHA|tuned|oracle", "shares in proportion to total work ^ "
-                    "ALPHA; tuned: ALPHA swept on tuning seeds; oracle: best ALPHA per sequence",
-                    f"{_PAPER}, 5", _weighted_fair),
-        PolicyEntry("tetris[:KNOB|tuned|oracle]", "every executor class to the stage best "
-                    "aligned with it; KNOB (default 0) weighs the job's remaining work against "
-                    "the alignment", "Decima, Appendix F; Tetris", _tetris,
-                    only_executors=_CLASSES),
-        PolicyEntry("graphene[:ALPHA:LONG:FRAG[:AHEAD_S]|tuned|oracle]", "weighted fair shares, "
-                    "best-fitting class first; stages with LongScore >= LONG or FragScore <= "
-                    "FRAG run together", "Decima, Appendix F; Graphene, section 4.1", _graphene,
-                    only_executors=_CLASSES),
-        PolicyEntry("static:N|tuned|oracle", "first job first, at most N executors per job",
-                    "control", _static),
-        PolicyEntry("random[:SEED]", "a random stage with a random limit", "control", _random),
-        PolicyEntry("srpt-cap[:N|tuned|oracle]", "shortest remaining work first, at most N "
-                    "executors per job (default: a fifth of the cluster), leftover executors up "
-                    "to 2 N", "Parcae", _srpt_cap),
-        PolicyEntry("idle-theory[:alone]", "srpt-cap with idle slots before stages, by the "
-                    "theory of two jobs (alone: as if on one machine)", "Duan & Wu, section IV-A",
-                    _idle_theory, only_executors="decides about idle slots"),
-        PolicyEntry("tuned[:VARIANT]", "least remaining work first, with terms tuned by CMA-ES; "
-                    "in the world of executors, every job capped where another executor no "
-                    "longer pays off", "Parcae", _learned),
-        PolicyEntry("parcae[:VARIANT]", "a network over jobs that corrects the tuned rule",
-                    "Parcae", _learned),
-        PolicyEntry("decima[:VARIANT]", "Decima's graph neural network", "Decima, section 5",
-                    _learned),
-        PolicyEntry("plan[:BASE][:BUDGET][:THREADS]", "tries every decision of BASE (default: "
-                    "parcae), and others, in simulated rollouts; BUDGET is the time of a "
-                    "decision, such as 20ms, THREADS plays them on more cores, such as 2threads",
-                    "Bertsekas & Castanon 1999", _learned),
-        PolicyEntry("FILE.safetensors", "a checkpoint of `parcae tune`, `train` or `learn`",
-                    "Parcae", _learned),
-        PolicyEntry("order:I-J-...", "jobs in a given order, all executors to the first",
-                    "Decima, Appendix H", _order,
-                    only_executors="gives all executors to one job, as in Decima's Appendix H"),
-        PolicyEntry("spark_fifo", "as fifo, counting all executors ever granted to a job", _CODE,
-                    _fixed(HeuristicKind.GRANTED), only_executors=_GRANTS),
-        PolicyEntry("spark_static_N", "as static:N, counting all executors ever granted to a job",
-                    _CODE, _spark_static, prefix="spark_static_",
-                    only_executors=_GRANTS),
-        PolicyEntry("dynamic_partition", "the same as fair in the world of executors", _CODE,
-                    _fixed(HeuristicKind.FAIR, 0.0)),
-        PolicyEntry("wfair_ALPHA", "the same as weighted-fair:ALPHA", _CODE, _wfair,
-                    prefix="wfair_"),
-        PolicyEntry("sjf_cp", "the same as sjf-cp", _CODE, _fixed(HeuristicKind.SJF_CP, 0.0)),
-    ),
+POLICIES = (
+    *HEURISTICS,
+    PolicyEntry("corrector[:VARIANT]", "a network over jobs that corrects the tuned rule",
+                "Parcae", shipped_policy, _DECIDES, in_words=variant_name, formerly="parcae"),
+    PolicyEntry("decima[:VARIANT]", "Decima's graph neural network", "Decima, section 5",
+                shipped_policy, _DECIDES, in_words=variant_name),
+    PolicyEntry("plan[:BASE][:BUDGET][:THREADS]", "tries every decision of BASE (default: "
+                "corrector, among cores parcae), and others, in simulated rollouts; BUDGET is the "
+                "time of a decision, such as 20ms, THREADS plays them on more cores, such as "
+                "2threads", "Bertsekas & Castanon 1999",
+                "parcae.decima.rollouts.names:rollout_policy", _DECIDES,
+                in_words="parcae.decima.rollouts.names:base_in_words"),
 )  # fmt: skip
 
 
 def make_policy(text: str, num_executors: int) -> HeuristicPolicy:
-    """Return the policy that `text` names: NAME or NAME:ARGUMENT.
+    """Return the heuristic that `text` names: NAME or NAME:ARGUMENT. It needs no workload.
 
     Example: `make_policy("weighted-fair:-1", num_executors=50)`.
     """
-    policy: HeuristicPolicy = CATALOG.make(text, num_executors)
-    return policy
+    name = parse_name(text)
+    for entry in HEURISTICS:
+        if entry.matches(name):
+            check_tuned(name, entry)
+            config = SimulationConfig(num_executors=num_executors)
+            # Heuristics look at the cluster only.
+            setting = PolicySetting(None, config)  # type: ignore[arg-type]
+            policy: HeuristicPolicy = import_function(entry.make)(name, setting)
+            return policy
+    if any(entry.matches(name) for entry in POLICIES) or name.is_checkpoint:
+        raise PolicyError(
+            f"policy {text!r} needs a workload: use it in `parcae compare` or `parcae simulate`"
+        )
+    raise unknown(name, "executors")

@@ -19,7 +19,7 @@ from parcae.cluster.orders import Planner, Remembers
 from parcae.cluster.trace import Trace
 from parcae.decima.catalog import make_policy
 from parcae.evaluation.policies import AnyPolicy, resolve_policies
-from parcae.policies.learned import NAMES
+from parcae.policies.learned import SHIPPED
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import CompiledPolicy, Simulator
@@ -127,7 +127,7 @@ def _case(
     names = list(dict.fromkeys(["fair", *policies]))
     num_executors = config.total_executors
     resolved_names = {
-        name: f"{name}:classes" if name in NAMES and len(config.classes) > 1 else name
+        name: f"{name}:classes" if name in SHIPPED.names and len(config.classes) > 1 else name
         for name in names
     }
     resolved = resolve_policies(workload, list(resolved_names.values()), config, "batch", num_jobs)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from parcae.base.texts import s_from_ms
 from parcae.evaluation.who_pays import PairedRuns
-from parcae.policies.additions import PolicyText, own_pools
+from parcae.policies.names import PolicyName
 from parcae.rigid.jobs import RigidJobs, log_name
 from parcae.simulation.config import SimulationConfig, WorldName, offered_load
 from parcae.simulation.faults import resolve_faults
@@ -94,14 +94,14 @@ def _are_numbered_in_order(jobs: RigidJobs) -> bool:
     return bool((np.diff(jobs.ids) > 0).all() and (jobs.ids >= jobs.rows).all())
 
 
-def promise_warnings(policies: Mapping[str, PolicyText]) -> list[str]:
+def promise_warnings(policies: Mapping[str, PolicyName]) -> list[str]:
     """What a guard's promise is not, under pools and priorities, in sentences; policies by name."""
     return [
         f"{name}: the guard compares with equal shares of all cores for all "
         "jobs, and moves a job only inside its pool and priority, so jobs of a pool with a small "
         "share, and of a low priority, may end later than the guard promises"
         for name, text in policies.items()
-        if text.guard is not None and (text.has_tenants or own_pools(text.name))
+        if text.guard is not None and (text.has_tenants or text.own_pools)
     ]
 
 

@@ -13,7 +13,7 @@ from parcae.base.errors import PolicyError
 from parcae.cluster.state import UNLIMITED
 from parcae.cluster.trace import Trace
 from parcae.evaluation.policies import AnyPolicy, resolve_policies
-from parcae.policies.orders.catalog import given_tables, pool_tables
+from parcae.policies.catalog import given_tables, pool_tables
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy
 from parcae.simulation.config import SimulationConfig, WorldName

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,8 @@ from pydantic import BaseModel
 
 from parcae.base.errors import ConfigError, FormatError
 from parcae.base.files import check_regular, named_in_errors, write_bytes
-from parcae.decima.rollouts.names import is_rollout, split_plan
 from parcae.evaluation.who_pays import PairedRuns
-from parcae.policies.additions import PolicyText, own_pools, split_policy
-from parcae.rigid.policies.catalog import UNGUARDED
+from parcae.policies.names import parse_name
 from parcae.simulation.metrics import RunSummary
 from parcae.workloads.pools import sparks_file
 
@@ -194,17 +192,8 @@ def mentioned_files(names: Iterable[str]) -> list[Path]:
 
     Example: `plan:net.safetensors:20ms` mentions `net.safetensors`, `fair+pools:p.xml` `p.xml`.
     """
-    parts = {part for name in names for part in _mentioned(split_policy(name)) if part}
+    parts = {part for name in names for part in parse_name(name).files if part}
     paths = {Path(part) for part in parts if Path(part).is_file()}
     # A JSON file of pools may name Spark's file.
     paths |= {other for path in paths if (other := sparks_file(path)) and other.is_file()}
     return sorted(paths)
-
-
-def _mentioned(text: PolicyText) -> Iterator[str]:
-    """What may be a file in the name of a policy and its additions."""
-    yield text.pools
-    yield text.priorities
-    yield own_pools(text.name)
-    name = text.name.removesuffix(UNGUARDED)
-    yield split_plan(name).base if is_rollout(name) else name

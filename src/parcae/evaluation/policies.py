@@ -11,47 +11,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parcae.base.errors import ConfigError, PolicyError
-from parcae.cluster.decision import Policy
 from parcae.cluster.orders import Planner
-from parcae.decima.catalog import make_policy
-from parcae.decima.heuristics.policy import HeuristicPolicy
-from parcae.decima.rollouts.names import base_in_words, is_rollout, rollout_policy
 from parcae.evaluation.tuning import (
-    SWEEPS,
     best_in_hindsight,
     describe,
     edge_warning,
-    family_of,
+    how_tuned,
+    knobs_of,
     tune,
     with_values,
 )
 from parcae.evaluation.world import tuned_last
-from parcae.policies.additions import (
-    PolicyText,
-    TenantPolicy,
-    Tenants,
-    own_pools,
-    read_tenants,
-    split_policy,
-)
-from parcae.policies.learned import is_learned, learned_policy, variant_name
-from parcae.policies.orders.catalog import (
-    ORDER_CATALOG,
-    make_cores_policy,
-    refuse_planners,
-    title_of,
-)
-from parcae.policies.orders.policy import OrderPolicy, job_pools
+from parcae.policies.additions import Guarded, TenantPolicy, Tenants, read_tenants
+from parcae.policies.names import PolicyName, parse_name
+from parcae.policies.orders.policy import job_pools
+from parcae.policies.own import AnyPolicy
+from parcae.policies.registry import PolicySetting, check_additions, find, in_words, make
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.simulator import CompiledPolicy
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload
 from parcae.workloads.pools import read_allocation
-
-#: Policies of SWEEPS whose names need an argument.
-_NEEDS_VALUE = ("weighted-fair", "static")
-#: A policy that decides, one that plans, or one that can only run whole simulations (guarded).
-AnyPolicy = Policy | Planner | CompiledPolicy
 
 
 @dataclass(frozen=True)
@@ -79,7 +58,7 @@ class ResolvedPolicies:
     config: SimulationConfig
     tuned: Mapping[str, str] = field(default_factory=dict)
     variants: Mapping[str, str] = field(default_factory=dict)
-    texts: Mapping[str, PolicyText] = field(default_factory=dict)
+    texts: Mapping[str, PolicyName] = field(default_factory=dict)
     tenants: Mapping[str, Tenants] = field(default_factory=dict)
     edges: Mapping[str, str] = field(default_factory=dict)
     tenant_pools: tuple[str, ...] = ()
@@ -115,9 +94,9 @@ def resolve_policies(
 
     Args:
         workload: the jobs that policies are bound to and tuned on.
-        policies: policy objects, names of the world's catalogue, or paths of checkpoints. Policies
-            of SWEEPS accept `:tuned` and `:oracle`. In the cores world names accept additions
-            (`NAME+guard:1.1`; see `parcae.policies.additions`).
+        policies: policy objects, names of the world's catalogue, or paths of checkpoints. Some
+            accept `:tuned` and `:oracle`. In the cores world names accept additions
+            (`NAME+guard:1.1`; see `parcae.policies.names`).
         config: the cluster and its world.
         arrivals: when jobs arrive.
         num_jobs: number of jobs in each run.
@@ -135,7 +114,7 @@ def resolve_policies(
     names = [policy if isinstance(policy, str) else policy.name for policy in policies]
     made = _resolve_names(
         [name for name in names if name not in objects],
-        _Setting(workload, config, arrivals, num_jobs),
+        _Runs(workload, config, arrivals, num_jobs=num_jobs),
     )
     return replace(
         made,
@@ -158,11 +137,17 @@ def _objects(policies: Sequence[str | AnyPolicy]) -> dict[str, AnyPolicy]:
     return objects
 
 
-def _resolve_names(names: Sequence[str], setting: _Setting) -> ResolvedPolicies:
+def _resolve_names(names: Sequence[str], setting: _Runs) -> ResolvedPolicies:
     """Make the policies of the given names."""
     unique_names = tuple(dict.fromkeys(names))
-    texts = _split_names(unique_names, setting.config)
-    tenants = _tenants(texts, setting.workload)
+    texts = {name: parse_name(name) for name in unique_names}
+    for text in texts.values():
+        check_additions(text, setting.world)
+    tenants = {
+        name: read_tenants(setting.workload, text.pools, text.priorities)
+        for name, text in texts.items()
+        if text.has_tenants
+    }
     made = _made_in_order(dict.fromkeys(text.name for text in texts.values()), setting)
     policies = {}
     tuned = {}
@@ -188,53 +173,28 @@ def _resolve_names(names: Sequence[str], setting: _Setting) -> ResolvedPolicies:
     )
 
 
-def _split_names(names: Sequence[str], config: SimulationConfig) -> dict[str, PolicyText]:
-    """By name, the policy and what the name adds to it."""
-    if config.world is WorldName.EXECUTORS:
-        for name in names:
-            refuse_planners(name)
-    return {name: split_policy(name) for name in names}
-
-
-def _tenants(texts: Mapping[str, PolicyText], workload: Workload) -> dict[str, Tenants]:
-    """By name, the pools and priorities that are kept; read before anything is tuned."""
-    return {
-        name: read_tenants(workload, text.pools, text.priorities)
-        for name, text in texts.items()
-        if text.has_tenants
-    }
-
-
-def _tenant_pools(texts: Mapping[str, PolicyText], workload: Workload) -> tuple[str, ...]:
+def _tenant_pools(texts: Mapping[str, PolicyName], workload: Workload) -> tuple[str, ...]:
     """The pool of every recurring job, by the first policy that has pools."""
     for text in texts.values():
-        path = text.pools or own_pools(text.name)
+        path = text.pools or text.own_pools
         if path:
             return job_pools(read_allocation(path), workload)
     return ()
 
 
-def _made_in_order(names: Iterable[str], setting: _Setting) -> dict[str, _Resolved]:
-    """Resolve names without additions. Tuned ones come last: a misspelt name then fails at once.
-
-    The families of tuned policies are made first, without tuning, which checks their names.
-    """
-    names = list(names)
-    for family in (family_of(name)[0] for name in names):
-        if family:
-            _made_by_name(f"{family}:1" if family in _NEEDS_VALUE else family, setting)
-    ordered = tuned_last(names, lambda name: bool(family_of(name)[0]))
-    return {name: _resolve(name, setting) for name in ordered}
+def _made_in_order(names: Iterable[str], setting: _Runs) -> dict[str, _Resolved]:
+    """Resolve names without additions. Tuned ones come last: a misspelt name then fails at once."""
+    parsed = [PolicyName(name) for name in names]
+    is_tuned = {name.name: how_tuned(name, setting.world) for name in parsed}
+    ordered = tuned_last(is_tuned, lambda name: bool(is_tuned[name]))
+    return {name: _resolve(PolicyName(name), is_tuned[name], setting) for name in ordered}
 
 
 @dataclass(frozen=True)
-class _Setting:
-    """The setting that policies are resolved for."""
+class _Runs(PolicySetting):
+    """The setting that policies are resolved for, and the number of jobs in a run."""
 
-    workload: Workload
-    config: SimulationConfig
-    arrivals: str
-    num_jobs: int
+    num_jobs: int = 0
 
 
 @dataclass(frozen=True)
@@ -247,64 +207,44 @@ class _Resolved:
     edge: str = ""
 
 
-def _resolve(name: str, setting: _Setting) -> _Resolved:
+def _resolve(name: PolicyName, how: str, setting: _Runs) -> _Resolved:
     """Resolve a name without additions."""
-    workload = setting.workload
-    config = setting.config
-    family, how = family_of(name)
-    if how == "oracle":
-        return _oracle(family)
-    if how == "tuned":
-        return _tuned(name, family, setting)
-    if is_rollout(name):
-        plan = rollout_policy(name, workload, config, setting.arrivals)
-        return _Resolved(plan, base_in_words(name, workload, config, setting.arrivals))
-    if is_learned(name):
-        policy: AnyPolicy = learned_policy(name, workload, config, setting.arrivals)
-        variant = variant_name(name, workload, config, setting.arrivals)
-    else:
-        policy = _made_by_name(name, setting)
-        variant = title_of(name) if isinstance(policy, OrderPolicy) else name
+    if how:
+        return (_oracle if how == "oracle" else _tuned)(name, setting)
+    policy: AnyPolicy = make(name, setting)
+    variant = in_words(name, setting)
     return _Resolved(
-        policy, variant if isinstance(policy, Planner) else _through_adapter(variant, config)
+        policy, variant if isinstance(policy, Planner) else _through_adapter(variant, setting)
     )
 
 
-def _oracle(family: str) -> _Resolved:
-    """The policy of a family whose parameters are the best in hindsight for each sequence."""
-    names = ", ".join(SWEEPS[family].names)
+def _oracle(name: PolicyName, setting: _Runs) -> _Resolved:
+    """The policy whose parameters are the best in hindsight for each sequence."""
+    names = ", ".join(knobs_of(name.word, setting.world).names)
     tuning_text = (
         f"{names} best in hindsight for each sequence: an oracle, which cannot be deployed"
     )
-    return _Resolved(None, f"{family}, {names} best in hindsight", tuning_text)
+    return _Resolved(None, f"{name.word}, {names} best in hindsight", tuning_text)
 
 
-def _tuned(name: str, family: str, setting: _Setting) -> _Resolved:
-    """The policy of a family with the parameters that are the best on the tuning seeds."""
+def _tuned(name: PolicyName, setting: _Runs) -> _Resolved:
+    """The policy with the parameters that are the best on the tuning seeds."""
     config = setting.config
-    sweep = tune(setting.workload, family, config, setting.arrivals, setting.num_jobs)
-    variant = ":".join([family, *(f"{value:g}" for value in sweep.best)])
-    policy = with_values(family, sweep.best, config, name)
-    edge = edge_warning(family, sweep, config)
-    return _Resolved(policy, _through_adapter(variant, config), describe(sweep), edge)
+    sweep = tune(setting.workload, name.word, config, setting.arrivals, setting.num_jobs)
+    variant = ":".join([name.word, *(f"{value:g}" for value in sweep.best)])
+    policy = with_values(name.word, sweep.best, config, name.name)
+    edge = edge_warning(name.word, sweep, config)
+    return _Resolved(policy, _through_adapter(variant, setting), describe(sweep), edge)
 
 
-def _made_by_name(name: str, setting: _Setting) -> OrderPolicy | HeuristicPolicy:
-    """Make a policy from the catalogue of the setting's world."""
-    if setting.config.world is WorldName.CORES:
-        return make_cores_policy(name, setting.workload, setting.config)
-    return make_policy(name, setting.config.total_executors)
-
-
-def _through_adapter(variant: str, config: SimulationConfig) -> str:
+def _through_adapter(variant: str, setting: PolicySetting) -> str:
     """The variant's name of a policy that decides.
 
     In the cores world an adapter turns its decisions into a plan: it asks the policy for decisions
     until all cores are given away.
     """
-    return (
-        f"{variant}, planning through the adapter" if config.world is WorldName.CORES else variant
-    )
+    is_adapted = setting.config.world is WorldName.CORES
+    return f"{variant}, planning through the adapter" if is_adapted else variant
 
 
 def check_named(checkpoint: Path) -> None:
@@ -314,11 +254,12 @@ def check_named(checkpoint: Path) -> None:
     """
     text = str(checkpoint)
     try:
-        is_whole = split_policy(text).name == text.strip()
+        parsed = parse_name(text)
+        entry = find(parsed, "cores")
+        is_path = parsed.name == text.strip() and (entry is None or bool(entry.suffix))
     except PolicyError:
-        is_whole = False
-    is_other = is_rollout(text) or ORDER_CATALOG.find(text)[0] is not None
-    if "," in text or is_other or not is_whole:
+        is_path = False
+    if "," in text or not is_path:
         raise ConfigError(
             f"{text!r} could not be named as a policy, because it has a comma, begins with a "
             "space or reads as another policy (plan:..., ...+guard:1.1): choose another folder or "
@@ -330,8 +271,6 @@ def with_additions(
     name: str, policy: AnyPolicy, guard: float | None, tenants: Tenants | None
 ) -> AnyPolicy:
     """Return the policy with a guard, pools and priorities, as far as they are given."""
-    from parcae.policies.additions import Guarded
-
     made: AnyPolicy = policy
     if tenants is not None:
         made = TenantPolicy(name, made, tenants)

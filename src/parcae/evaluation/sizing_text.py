@@ -19,7 +19,7 @@ from parcae.base.texts import num_decimals, printable, time_decimals
 from parcae.evaluation.doubts import FULL, measured_alone_warning
 from parcae.evaluation.sizing import Target
 from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, with_half_width, with_interval
-from parcae.policies.additions import split_policy
+from parcae.policies.names import parse_name
 from parcae.simulation.faults import resolve_faults
 from parcae.workloads.import_report import counted
 
@@ -85,7 +85,7 @@ def _saving(found: dict[str, int | None]) -> str:
     known = {
         policy: size
         for policy, size in found.items()
-        if size is not None and not split_policy(policy).name.endswith(":oracle")
+        if size is not None and parse_name(policy).argument != "oracle"
     }
     if needed is None or not known:
         return ""

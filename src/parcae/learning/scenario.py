@@ -10,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import ConfigError
-from parcae.decima.catalog import make_policy
-from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import setting_card
-from parcae.policies.orders.kernels import OrderKind
-from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.policies.names import PolicyName
+from parcae.policies.registry import PolicySetting, make
+from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import PlayMany, SimulatorBatch
 from parcae.simulation.metrics import deadlines_ms, ideal_ms
 from parcae.simulation.objectives import (
@@ -122,11 +120,14 @@ class Scenario:
         least = _LEAST_SHARE if is_share else _LEAST_COST
         return cost / other if other >= least else 1.0 + (cost - other) / least
 
-    def fair_policy(self) -> HeuristicPolicy | OrderPolicy:
+    @property
+    def setting(self) -> PolicySetting:
+        """What policies are made for."""
+        return PolicySetting(self.workload, self.config, self.arrivals)
+
+    def fair_policy(self) -> Any:
         """Fair sharing in the scenario's world; among cores it is FAIR, one pool per job."""
-        if self.config.world is WorldName.CORES:
-            return OrderPolicy("fair", OrderKind.FAIR, plan_tables())
-        return make_policy("fair", self.config.total_executors)
+        return make(PolicyName("fair"), self.setting)
 
     def batch(self, seeds: Sequence[int]) -> Runs:
         """Simulators for the runs with these seeds."""

@@ -14,15 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import ConfigError
-from parcae.decima.rule.kernels import CLASS_PARAMETERS
-from parcae.decima.rule.policy import Parameters, RulePolicy, padded, start_parameters
 from parcae.learning.scenario import Runs, Scenario, search_seeds
+from parcae.learning.worlds import Parameters, world_of
 from parcae.policies.checkpoint import Checkpoint
-from parcae.policies.learned import order_rule_checkpoint, rule_checkpoint
 from parcae.policies.parameter_search import SearchLimits, SearchState, search_parameters
-from parcae.policies.rule.policy import OrderRulePolicy, checked_parameters, search_start
-from parcae.policies.solo_curves import solo_curves
-from parcae.simulation.config import WorldName
 from parcae.workloads.arrivals import SELECTION_SEED_START
 
 #: Number of selection runs, and after how many generations the mean is measured on them.
@@ -58,26 +53,15 @@ class Tuning:
 Progress = Callable[[Tuning], None]
 
 
-def is_planned(scenario: Scenario) -> bool:
-    """Whether the scenario is in the world of cores, where the rule plans orders."""
-    return scenario.config.world is WorldName.CORES
-
-
-def rule_policy(
-    name: str, theta: npt.ArrayLike, scenario: Scenario
-) -> RulePolicy | OrderRulePolicy:
+def rule_policy(name: str, theta: npt.ArrayLike, scenario: Scenario) -> Any:
     """The rule of the scenario's world with these parameters."""
     values = tuple(float(value) for value in np.asarray(theta, np.float64))
-    if is_planned(scenario):
-        return OrderRulePolicy(name, values, scenario.workload.mean_work_ms)
-    return RulePolicy(name, values, solo_curves(scenario.workload, scenario.config))
+    return world_of(scenario).policy_of_rule(name, values, scenario)
 
 
 def tuned_checkpoint(theta: npt.ArrayLike, scenario: Scenario, card: dict[str, Any]) -> Checkpoint:
     """The tuned rule of the scenario's world as a checkpoint."""
-    return (
-        order_rule_checkpoint(theta, card) if is_planned(scenario) else rule_checkpoint(theta, card)
-    )
+    return world_of(scenario).checkpoint_of_rule(theta, card)
 
 
 def _start_of(
@@ -89,15 +73,7 @@ def _start_of(
             "one rule cannot serve both worlds: tune for --world cores and --world executors "
             "separately"
         )
-    if is_planned(scenarios[0]):
-        order_first = np.array(search_start() if start is None else checked_parameters(start))
-        return order_first, np.arange(len(order_first))
-    first = start_parameters() if start is None else padded(start)
-    # With one executor class, the parameters about classes change nothing: leave them out.
-    has_classes = any(len(one.config.classes) > 1 for one in scenarios)
-    return first, np.array(
-        [index for index in range(len(first)) if has_classes or index not in CLASS_PARAMETERS]
-    )
+    return world_of(scenarios[0]).search(start, scenarios)
 
 
 class _Measurement:

@@ -16,7 +16,7 @@ from parcae.papers.learners import Learned, tune
 from parcae.papers.pictures import save
 from parcae.papers.study import StudyRequest, StudyResult
 from parcae.policies.checkpoint import read_checkpoint
-from parcae.policies.learned import bind
+from parcae.policies.registry import bind
 from parcae.simulation.objectives import Objective
 from parcae.workloads.arrivals import SELECTION_SEED_START
 
@@ -28,7 +28,7 @@ _TINY = 1e-9
 def _costs(
     learned: Learned, scenario: Scenario, seeds: range
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    policy = bind(read_checkpoint(learned.path), learned.label, scenario.workload, scenario.config)
+    policy = bind(read_checkpoint(learned.path), learned.label, scenario.setting)
     return scenario.batch(list(seeds)).cost(policy.play_many)
 
 

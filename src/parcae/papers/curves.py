@@ -1,4 +1,4 @@
-"""Learning curves of the rule, the network parcae and Decima's network, by training time."""
+"""Learning curves of the rule, the network corrector and Decima's network, by training time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _FIRST = "weighted-fair:tuned"
 #: Shares of the budget. The rule and the network that corrects it need minutes, Decima hours.
-_SHARES = {"rule": 0.08, "parcae": 0.17, "imitation": 0.2, "alone": 0.2, "2019": 0.35}
+_SHARES = {"rule": 0.08, "corrector": 0.17, "imitation": 0.2, "alone": 0.2, "2019": 0.35}
 
 
 @dataclass
@@ -96,7 +96,7 @@ def learning_curves(request: StudyRequest) -> StudyResult:
         },
         [
             "curves: average JCT / that of fair sharing on the selection runs, which no training "
-            "uses; the time of the network parcae includes that of the rule it corrects; one "
+            "uses; the time of the network corrector includes that of the rule it corrects; one "
             "training each",
             *outcome.notes(),
             *(policy.words for policy in learned),
@@ -118,7 +118,7 @@ def _train_all(request: StudyRequest, scenario: Scenario) -> tuple[list[Learned]
     corrected = Curve(offset_s=rule.seconds)
     label = "rule, then parcae"
     network = train_parcae(
-        request, scenario, label, seconds("parcae"), rule, progress=corrected.add
+        request, scenario, label, seconds("corrector"), rule, progress=corrected.add
     )
     learned = [rule, network]
     curves = {"rule": tuned, label: corrected}

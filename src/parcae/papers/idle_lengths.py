@@ -13,6 +13,7 @@ from scipy import stats
 
 from parcae.base.texts import MS_PER_S
 from parcae.cluster.decision import Policy
+from parcae.decima.checkpoints import deciding_policy
 from parcae.decima.idle.theory import (
     DiscreteDistribution,
     best_slot,
@@ -37,7 +38,7 @@ from parcae.papers.idle import (
 from parcae.papers.learners import DecimaVariant, Learned, budget_notes, train_decima
 from parcae.papers.pictures import interval_lines, save
 from parcae.papers.study import StudyRequest, StudyResult
-from parcae.policies.learned import deciding_policy
+from parcae.policies.names import PolicyName
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.metrics import executor_share
@@ -145,9 +146,7 @@ def pair_rows(scenario: Scenario, learned: Learned) -> tuple[list[list[str]], di
     There are four slots: none, that of Theorem 2, the best slot if the next arrival ends it, and
     the learned one.
     """
-    policy = deciding_policy(
-        str(learned.path), scenario.workload, scenario.config, scenario.arrivals
-    )
+    policy = deciding_policy(PolicyName(str(learned.path)), scenario.setting)
     rows = list[list[str]]()
     numbers = dict[str, Any]()
     for row, length_s in enumerate(_FIRST_S, 1):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parcae.base.errors import ConfigError
+from parcae.decima.checkpoints import rule_checkpoint, variant_as_in_paper
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet
 from parcae.decima.learning.recipes import Recipe, recipe_config
 from parcae.learning.config import TrainConfig
@@ -15,13 +16,8 @@ from parcae.learning.scenario import Scenario
 from parcae.papers.contest import Contender
 from parcae.papers.study import StudyRequest
 from parcae.policies.checkpoint import SUFFIX, Weights, write_checkpoint
-from parcae.policies.learned import (
-    require_durations,
-    rule_checkpoint,
-    setting_card,
-    variant_as_in_paper,
-    variants,
-)
+from parcae.policies.learned import SHIPPED, require_durations, setting_card
+from parcae.policies.names import PolicyName
 
 if TYPE_CHECKING:
     from parcae.decima.learning.recipes import TrainRequest
@@ -176,14 +172,14 @@ def train_parcae(
     *,
     progress: Callable[[Iteration], None] | None = None,
 ) -> Learned:
-    """Train the network "parcae", which corrects a rule, from new weights."""
+    """Train the network "corrector", which corrects a rule, from new weights."""
     from parcae.decima.learning.recipes import TrainRequest
 
-    config = short_config(Recipe.FAST, scenario, share_s, "parcae")
+    config = short_config(Recipe.FAST, scenario, share_s, "corrector")
     training = TrainRequest(
-        [scenario], config, "parcae", rule.weights["rule"], seed=request.training_seed
+        [scenario], config, "corrector", rule.weights["rule"], seed=request.training_seed
     )
-    what = "the network parcae over that rule, recipe fast"
+    what = "the network corrector over that rule, recipe fast"
     return _train(request, training, share_s, label, what, progress)
 
 
@@ -276,13 +272,13 @@ def checkpoint_path(request: StudyRequest, label: str) -> Path:
 def learned_contenders(
     request: StudyRequest,
     scenario: Scenario,
-    kinds: tuple[str, ...] = ("decima", "parcae", "tuned"),
+    kinds: tuple[str, ...] = ("decima", "corrector", "tuned"),
 ) -> tuple[list[Contender], list[str]]:
     """Learned policies for a scenario, and a note on each. Returns the policies, and the notes.
 
     The policies of the request are taken if there are any, otherwise the shipped ones, "decima"
     with the paper's features. If the request wants new ones, or none are shipped, they are trained
-    within the budget: "parcae" over the rule "tuned", and not without it.
+    within the budget: "corrector" over the rule "tuned", and not without it.
     """
     if not kinds:
         raise ConfigError("a study of learned policies needs at least one kind of policy")
@@ -290,9 +286,9 @@ def learned_contenders(
         return requested(request.policies), [
             f"learned policies as requested: {', '.join(request.policies)}"
         ]
-    new = [kind for kind in kinds if request.trains_anew or not variants(kind)]
+    new = [kind for kind in kinds if request.trains_anew or not SHIPPED.variants(kind)]
     if "tuned" not in new:
-        new = [kind for kind in new if kind != "parcae"]
+        new = [kind for kind in new if kind != "corrector"]
     made = _made_here(request, scenario, new)
     learned_policies = list[Contender]()
     notes = list[str]()
@@ -300,8 +296,8 @@ def learned_contenders(
         if kind in made:
             learned_policies.append(made[kind].contender)
             notes.append(made[kind].words)
-        elif variants(kind):
-            text = variant_as_in_paper(kind, scenario.workload, scenario.config, scenario.arrivals)
+        elif SHIPPED.variants(kind):
+            text = variant_as_in_paper(PolicyName(kind), scenario.setting)
             learned_policies.append(Contender(kind, text))
             notes.append(f"{kind}: {text}, the shipped variant for the nearest setting")
     return learned_policies, notes + budget_notes(request, trained="decima" in made)
@@ -315,9 +311,9 @@ def _made_here(
     share_s = request.budget_s / max(1, len(kinds))
     if "tuned" in kinds:
         made["tuned"] = tune(request, scenario, "tuned (made here)", share_s)
-    if "parcae" in kinds:
-        label = "parcae (made here)"
-        made["parcae"] = train_parcae(request, scenario, label, share_s, made["tuned"])
+    if "corrector" in kinds:
+        label = "corrector (made here)"
+        made["corrector"] = train_parcae(request, scenario, label, share_s, made["tuned"])
     if "decima" in kinds:
         made["decima"] = train_decima(request, scenario, "decima (made here)", share_s)
     return made

@@ -36,6 +36,8 @@ from parcae.papers.learners import (
 from parcae.papers.pictures import bar_panels, save
 from parcae.papers.study import RecordedSetting, StudyRequest, StudyResult
 from parcae.policies.learned import find_checkpoint, is_learned
+from parcae.policies.names import parse_name
+from parcae.policies.registry import PolicySetting
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.metrics import usable_share
 from parcae.simulation.simulator import simulate
@@ -287,21 +289,21 @@ def asked_for(request: StudyRequest, world: World, all_worlds: Sequence[World]) 
 
 def _made_for(text: str, world: World) -> str | None:
     """The workload that a learned policy was trained for; None for other policies."""
-    if not is_learned(text):
+    name = parse_name(text)
+    if not is_learned(name):
         return None
-    return find_checkpoint(
-        text, world.test.workload, world.test.config, world.test.arrivals
-    ).card.get("workload")
+    setting = PolicySetting(world.test.workload, world.test.config, world.test.arrivals)
+    return find_checkpoint(name, setting).card.get("workload")
 
 
 def make_learned(request: StudyRequest, world: World, share_s: float) -> list[Learned]:
     """Train three policies for a world.
 
-    They are the tuned rule, the network parcae that corrects it, and Decima's network with its
+    They are the tuned rule, the network corrector that corrects it, and Decima's network with its
     class head, which first imitates the rule.
     """
     rule = tune(request, world.train, f"tuned ({world.name})", share_s)
-    parcae = train_parcae(request, world.train, f"parcae ({world.name})", share_s, rule)
+    parcae = train_parcae(request, world.train, f"corrector ({world.name})", share_s, rule)
     # The network chooses an executor class with every decision.
     head = DecimaSettings(executor_classes=True)
     decima = train_decima(

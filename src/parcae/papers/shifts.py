@@ -21,7 +21,7 @@ from parcae.learning.scenario import Scenario
 from parcae.papers.contest import contest, named
 from parcae.papers.pictures import save
 from parcae.papers.study import StudyRequest, StudyResult
-from parcae.policies.learned import variants
+from parcae.policies.learned import SHIPPED
 from parcae.workloads.archive import load_workload
 from parcae.workloads.demands import with_work
 from parcae.workloads.job import Workload
@@ -29,7 +29,7 @@ from parcae.workloads.synthetic import RandomDags, random_dags
 
 #: The heuristics, which are tuned for every case. Learned policies are not.
 _HEURISTICS = ("fair", "weighted-fair:tuned", "srpt-cap:tuned")
-_LEARNED = ("tuned", "parcae", "decima")
+_LEARNED = ("tuned", "corrector", "decima")
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def shifts(request: StudyRequest) -> StudyResult:
     Source: Decima, section 7.4 (Table 2) and Appendix I (Table 3).
     """
     # Without policies in the request, compare the shipped ones.
-    kinds = request.policies or tuple(kind for kind in _LEARNED if variants(kind))
+    kinds = request.policies or tuple(kind for kind in _LEARNED if SHIPPED.variants(kind))
     num_runs = request.runs(20, 100)
     rows = list[list[str]]()
     cases_json = dict[str, dict[str, Any]]()

@@ -156,6 +156,11 @@ class ShippedCheckpoints:
         stems = (path.stem for path in self.folder.glob(f"{name}-*{SUFFIX}"))
         return sorted(stem.removeprefix(f"{name}-") for stem in stems)
 
+    @property
+    def names(self) -> list[str]:
+        """The names that have variants."""
+        return sorted({path.stem.partition("-")[0] for path in self.folder.glob(f"*{SUFFIX}")})
+
     def path(self, name: str, variant: str) -> Path:
         """Return the path of a variant."""
         variants = self.variants(name)

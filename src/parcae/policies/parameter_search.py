@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -22,6 +22,23 @@ Values = tuple[float, ...]
 #: First standard deviation: of a new search, and of one that continues from given parameters.
 _START_SPREAD = 0.5
 _AGAIN_SPREAD = 0.15
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The tunable parameters of a policy by name.
+
+    Args:
+        names: what they are called.
+        grid: the values to try in a cluster of this number of executors.
+        around: finer values to try around the best ones.
+        open_ended: those whose best value may lie beyond the grid.
+    """
+
+    names: tuple[str, ...]
+    grid: Callable[[int], Iterable[Values]]
+    around: Callable[[Values], Iterable[Values]] = lambda best: ()
+    open_ended: tuple[str, ...] = ()
 
 
 class SearchProblem(Protocol):

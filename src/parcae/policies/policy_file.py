@@ -15,14 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from parcae.base.errors import FormatError, PolicyError, problem
 from parcae.base.files import write_text
 from parcae.base.loader import read_file
-from parcae.policies.additions import split_guard
-from parcae.policies.learned import (
-    ORDER_RULE,
-    find_checkpoint,
-    is_learned,
-    order_parameters,
-    require_version,
-)
+from parcae.policies.learned import ORDER_RULE, find_checkpoint, is_learned, order_parameters
+from parcae.policies.names import PolicyName, parse_live_name
+from parcae.policies.registry import PolicySetting, kind_of
 from parcae.policies.rule.kernels import OrderParameter
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.guess import mean_log_task_ms
@@ -95,15 +90,15 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
 
     Example: `write_policy(export_policy("srpt", workload), Path("policy.json"))`.
     """
-    name, guard = split_guard(policy)
-    parameters = {} if name == PLAIN else _rule_parameters(name, workload)
+    name = parse_live_name(policy)
+    is_plain = name.name == PLAIN
     return PolicyFile(
         format="parcae-policy",
         version=2,
         policy=policy,
-        kind="srpt" if name == PLAIN else "order-rule",
-        parameters=parameters,
-        guard=guard,
+        kind="srpt" if is_plain else "order-rule",
+        parameters={} if is_plain else _rule_parameters(name, workload),
+        guard=name.guard,
         mean_work_ms=workload.mean_work_ms,
         guess_ms=math.exp(mean_log_task_ms(workload)),
         jobs={
@@ -113,16 +108,16 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
     )
 
 
-def _rule_parameters(name: str, workload: Workload) -> dict[str, float]:
+def _rule_parameters(name: PolicyName, workload: Workload) -> dict[str, float]:
     """The parameters of a tuned rule of the world of cores, by name of the parameter."""
     if is_learned(name):
-        config = SimulationConfig(world=WorldName.CORES)
-        checkpoint = find_checkpoint(name, workload, config, "batch")
+        setting = PolicySetting(workload, SimulationConfig(world=WorldName.CORES))
+        checkpoint = find_checkpoint(name, setting)
         if checkpoint.kind == ORDER_RULE:
-            require_version(checkpoint, name)
-            values = order_parameters(checkpoint, name)
+            kind_of(checkpoint, name.name)
+            values = order_parameters(checkpoint, name.name)
             return {parameter.name: values[parameter] for parameter in OrderParameter}
-    raise PolicyError(f"policy {name!r} cannot be exported: choose {EXPORTABLE}")
+    raise PolicyError(f"policy {name.name!r} cannot be exported: choose {EXPORTABLE}")
 
 
 def _policy_job(job: JobSpec) -> PolicyJob:

@@ -26,17 +26,13 @@ from parcae.cluster.kernels.serving import forget_orders
 from parcae.cluster.observation import observe
 from parcae.cluster.orders import Planner, objection_to_orders, one_pool, orders_of, put
 from parcae.cluster.state import NOT_YET, ClusterState, VirtualRun
-from parcae.decima.corrector.policy import ParcaePolicy
-from parcae.decima.graph.policy import DecimaPolicy
-from parcae.decima.rollouts.names import is_rollout, rollout_policy
 from parcae.decima.rollouts.policy import RolloutPlanner
-from parcae.policies.additions import split_guard
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.compiled import CompiledPlanner, virtual_runs
-from parcae.policies.learned import is_learned, learned_policy
-from parcae.policies.orders.catalog import make_cores_policy
+from parcae.policies.names import parse_live_name
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.policies.registry import PolicySetting, make
 from parcae.service.tables import Repacked, Room, copy_virtual
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.durations import MOST_EXECUTORS
@@ -67,7 +63,7 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
 
     The expensive part of a policy is made once for each number of cores.
     """
-    bare, factor = split_guard(text)
+    name = parse_live_name(text)
     # Once: a file that is replaced or removed must not change or end a service that runs.
     read = cache(read_checkpoint)
 
@@ -77,14 +73,11 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
         cores = min(max(1, num_cores), MOST_EXECUTORS)
         # Runs of a job differ from its profile as they did in the workload's log.
         config = SimulationConfig(world=WorldName.CORES, num_executors=cores, estimate_error="log")
-        if is_rollout(bare):
-            plan = rollout_policy(bare, workload, config, arrivals, read)
+        policy = make(name, PolicySetting(workload, config, arrivals, read))
+        if isinstance(policy, RolloutPlanner):
             # A live cluster cannot wait: without a budget in the name there is a short one.
-            budget = replace(plan.budget, ms=plan.budget.ms or _LIVE_BUDGET_MS)
-            return replace(plan, budget=budget)
-        if is_learned(bare):
-            return learned_policy(bare, workload, config, arrivals, read)
-        policy = make_cores_policy(bare, workload, config)
+            budget = replace(policy.budget, ms=policy.budget.ms or _LIVE_BUDGET_MS)
+            return replace(policy, budget=budget)
         if isinstance(policy, OrderPolicy) and policy.kind in (OrderKind.POOLS, OrderKind.GIVEN):
             raise PolicyError(
                 f"policy {text!r} orders by Spark's pools, which orders of the service do not "
@@ -92,13 +85,12 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
             )
         return policy
 
-    return lambda num_cores: LivePolicy(with_new_memory(made(num_cores)), factor or 0.0)
+    return lambda num_cores: LivePolicy(with_new_memory(made(num_cores)), name.guard or 0.0)
 
 
 def with_new_memory(policy: Any) -> Any:
     """The same policy with a separate, empty memory; policies without memory are shared."""
-    has_memory = isinstance(policy, DecimaPolicy | ParcaePolicy | RolloutPlanner)
-    return replace(policy) if has_memory else policy
+    return replace(policy) if getattr(policy, "has_memory", False) else policy
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from parcae.base.errors import ConfigError, ProtocolError, refuse_unknown
 from parcae.base.texts import MS_PER_S
-from parcae.policies.orders.catalog import make_order_policy
+from parcae.policies.registry import named_policy
 from parcae.service.admin import Admin, Board
 from parcae.service.client import Client
 from parcae.service.jobs import DurationModel
@@ -65,7 +65,7 @@ def simulated_client(
     """
     config = SimulationConfig(world=WorldName.CORES, num_executors=num_cores)
     sequence = draw_sequence(workload, arrivals, num_jobs, num_cores, RandomStreams(seed))
-    fifo = make_order_policy("fifo", workload, config)
+    fifo = named_policy("fifo", workload, config)
     # The policy does not matter: in the world of cores durations do not depend on it.
     trace = simulate(sequence, fifo, config, seed, record=True)
     first_ms = int(time.time() * MS_PER_S)

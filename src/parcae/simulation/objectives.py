@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import ConfigError
+from parcae.base.extensions import is_reference, load, rows
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -188,8 +189,12 @@ def missed_and_tardy(jobs: FinishedJobs) -> FloatArray:
     return np.asarray((missed + tardiness) / np.maximum(1, has_deadline.sum(axis=1)))
 
 
-#: Functions by name: that for deadlines, and those from outside the package.
-_REGISTERED: dict[str, ObjectiveFunction] = {DEADLINES: missed_and_tardy}
+_REGISTERED: dict[str, ObjectiveFunction] = {}
+
+
+def _functions() -> dict[str, ObjectiveFunction]:
+    """Functions by name: that for deadlines, those of other packages, registered ones."""
+    return {DEADLINES: missed_and_tardy, **dict(rows("objectives")), **_REGISTERED}
 
 
 def register_objective(name: str, function: ObjectiveFunction) -> None:
@@ -200,27 +205,34 @@ def register_objective(name: str, function: ObjectiveFunction) -> None:
     Tuning takes it, and training in the world of cores. Training by policy gradients needs a cost
     that accrues while a run goes on, and refuses it.
     """
-    if name in (*Objective, *_REGISTERED):
+    if name in (*Objective, *_functions()):
         raise ConfigError(f"there is an objective {name!r} already; choose another name")
     _REGISTERED[name] = function
 
 
 def parse_objective(text: str) -> Objective | ObjectiveFunction:
-    """Return the objective with the given name."""
-    if text in _REGISTERED:
-        return _REGISTERED[text]
-    try:
+    """The objective of this name, or the function that `module:attribute` names."""
+    functions = _functions()
+    if text in functions:
+        return functions[text]
+    if text in list(Objective):
         return Objective(text)
-    except ValueError:
-        known = ", ".join((*Objective, *_REGISTERED))
-        raise ConfigError(f"objective {text!r} does not exist: write one of {known}") from None
+    if is_reference(text):
+        function: ObjectiveFunction = load(text, "objective")
+        if not callable(function):
+            raise ConfigError(
+                f"objective {text!r} is {function!r}: give a function of the finished jobs"
+            )
+        return function
+    known = ", ".join((*Objective, *functions))
+    raise ConfigError(f"objective {text!r} does not exist: write one of {known}")
 
 
 def objective_name(objective: Objective | ObjectiveFunction) -> str:
     """Return the name of an objective, or of the function that is one."""
     if isinstance(objective, Objective):
         return str(objective)
-    for name, function in _REGISTERED.items():
+    for name, function in _functions().items():
         if function is objective:
             return name
     return str(getattr(objective, "__name__", type(objective).__name__))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from parcae.base.errors import ConfigError, suggestion
+from parcae.base.extensions import import_function, is_reference, load, rows
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import Workload
@@ -75,7 +75,8 @@ class Reader:
     takes_url: bool = False
 
 
-_BAD_SHARE = ReaderOption(
+#: How much of an input may be invalid; an option of several readers.
+BAD_SHARE = ReaderOption(
     "max_bad_share", float, 0.01, "Fail if more than this share of the rows is invalid.", (0, 1)
 )
 _SPARK_OPTIONS = (
@@ -99,7 +100,7 @@ _SPARK_OPTIONS = (
         "Include a job's first run in each application in its profile (it is slower).",
         useless_with="recorded",
     ),
-    _BAD_SHARE,
+    BAD_SHARE,
 )
 _HISTORY_OPTIONS = (
     ReaderOption(
@@ -132,7 +133,7 @@ _TABLE_OPTIONS = (
         False,
         "Keep every run as a separate job with its arrival time, instead of recurring jobs.",
     ),
-    _BAD_SHARE,
+    BAD_SHARE,
 )
 
 
@@ -148,7 +149,7 @@ def _table_reader(format_name: str, called: str, ending: str) -> Reader:
     )
 
 
-_READERS = [
+_READERS = (
     Reader(
         "spark-events",
         "Import Spark event logs (Spark 1.3 to 4.x; plain, zstd, lz4 or gzip; rolling; cut off).",
@@ -169,64 +170,45 @@ _READERS = [
         options=(*_HISTORY_OPTIONS, *_SPARK_OPTIONS),
         takes_url=True,
     ),
-    Reader(
-        "tpch-profiles",
-        "Import TPC-H profiles of Decima's authors (no pickle is executed) or of ERDOS.",
-        "The npy folder of Decima's authors, its zip, the same as JSON, or profiles of ERDOS.",
-        "tpch_profiles.json.gz -o tpch-decima.parcae",
-        "parcae.decima.tpch:read_tpch_profiles",
-        "tpch-decima",
-    ),
-    Reader(
-        "alibaba",
-        "Import the batch tasks of Alibaba's cluster-trace-v2018.",
-        "batch_task.csv as published, or JSON lines; also as .gz.",
-        "batch_task.csv -o alibaba.parcae",
-        "parcae.decima.alibaba:read_alibaba",
-        "alibaba-2018",
-        options=(
-            ReaderOption(
-                "duration",
-                str,
-                "auto",
-                "How long an instance of a task takes. span: end - start of the task, with the "
-                "time that instances waited; mean: the mean of its instances (--instances, or "
-                "JSON lines with duration_s); auto: the mean where there is one, else the span.",
-            ),
-            ReaderOption(
-                "instances",
-                str,
-                None,
-                "The trace's batch_instance.csv, for the mean durations; read as a stream.",
-                is_file=True,
-            ),
-            _BAD_SHARE,
-        ),
-    ),
     _table_reader("csv", "CSV", ".csv"),
     _table_reader("parquet", "Parquet", ".parquet"),
     _table_reader("json", "JSON or JSON lines", ".json"),
-]
+)
+_REGISTERED: list[Reader] = []
 
 
 def readers() -> tuple[Reader, ...]:
-    """Return all readers, those of the package first."""
-    return tuple(_READERS)
+    """All readers: those for Spark and tables, those of other packages, registered ones."""
+    return (*_READERS, *rows("readers"), *_REGISTERED)
 
 
 def register_reader(reader: Reader) -> None:
-    """Add a reader from outside the package, for as long as the program runs."""
-    if any(other.format == reader.format for other in _READERS):
+    """Add a reader for as long as the program runs."""
+    if any(other.format == reader.format for other in readers()):
         raise ConfigError(f"there is a reader of {reader.format!r} already; choose another name")
-    _READERS.append(reader)
+    _REGISTERED.append(reader)
 
 
 def find_reader(format_name: str) -> Reader:
-    """Return the reader of a format."""
-    for reader in _READERS:
+    """Return the reader of a format, or one that `module:attribute` names.
+
+    The attribute is a `Reader`, or a function that reads one path.
+    """
+    for reader in readers():
         if reader.format == format_name:
             return reader
-    hint = suggestion(format_name, [reader.format for reader in _READERS])
+    if is_reference(format_name):
+        found = load(format_name, "reader")
+        if isinstance(found, Reader):
+            return found
+        if callable(found):
+            word = format_name.partition(":")[2]
+            return Reader(format_name, f"Import with {format_name}.", "The path.", "", found, word)
+        raise ConfigError(
+            f"reader {format_name!r} is {found!r}: give a parcae.workloads.readers.Reader or a "
+            "function of a path"
+        )
+    hint = suggestion(format_name, [reader.format for reader in readers()])
     raise ConfigError(f"no reader of {format_name!r}; {hint}")
 
 
@@ -252,14 +234,5 @@ def read_workload(
         raise ConfigError(f"{format_name} is read from one path, not from {len(paths)}")
     given = list(paths) if reader.takes_url else [Path(path) for path in paths]
     source = given if reader.takes_many else given[0]
-    read = saying_what_reads(format_name)(_function(reader))
+    read: Read = saying_what_reads(format_name)(import_function(reader.read))
     return read(source, name=name or reader.name, progress=progress, **options)
-
-
-def _function(reader: Reader) -> Read:
-    """The function of a reader; it is imported only now."""
-    if not isinstance(reader.read, str):
-        return reader.read
-    module, _, function = reader.read.partition(":")
-    read: Read = getattr(import_module(module), function)
-    return read

@@ -13,7 +13,7 @@ from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import VOID, select
 from parcae.rigid.policies.catalog import (
     LEARNED,
-    PACKING_CATALOG,
+    POLICIES,
     SHIPPED,
     PackingSetting,
     make_packing_policy,
@@ -175,7 +175,7 @@ def test_what_ships_says_how_it_learned():
 
 
 def test_the_random_baseline_of_a2cscheduler_starts_as_many_jobs_as_fit() -> None:
-    sources = {entry.name: entry.source for entry in PACKING_CATALOG}
+    sources = {entry.name: entry.source for entry in POLICIES}
     assert sources["random-greedy"] == "A2cScheduler, section 4.4"
     assert sources["random"] == "control"
 

@@ -18,9 +18,9 @@ from benchmarks.expert_iteration import (
 from parcae.base.errors import ConfigError
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
-from parcae.decima.rollouts.names import rollout_policy
 from parcae.decima.rollouts.policy import RolloutPolicy
 from parcae.evaluation.compare import ClusterWorld
+from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
@@ -35,7 +35,7 @@ def world() -> ClusterWorld:
 @pytest.fixture(scope="module")
 def planner(world: ClusterWorld) -> RolloutPolicy:
     """`plan` over the fair policy."""
-    made = rollout_policy("plan:fair", world.workload, world.config)
+    made = named_policy("plan:fair", world.workload, world.config)
     assert isinstance(made, RolloutPolicy)
     return made
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from parcae.base.errors import PolicyError
-from parcae.decima.rollouts.names import is_rollout, rollout_policy, split_plan
+from parcae.decima.rollouts.names import split_plan
 from parcae.decima.rollouts.race import Budget
 from parcae.evaluation.policies import resolve_policies
+from parcae.policies.names import PolicyName
+from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import load_workload
 
@@ -17,9 +19,9 @@ from parcae.workloads.archive import load_workload
 @pytest.mark.parametrize(
     ("text", "base", "ms", "num_threads"),
     [
-        ("plan", "parcae", None, 1),
-        ("plan:20ms", "parcae", 20.0, 1),
-        ("plan:2threads", "parcae", None, 2),
+        ("plan", "corrector", None, 1),
+        ("plan:20ms", "corrector", 20.0, 1),
+        ("plan:2threads", "corrector", None, 2),
         ("plan:tuned", "tuned", None, 1),
         ("plan:tuned:20ms", "tuned", 20.0, 1),
         ("plan:tuned:1thread", "tuned", None, 1),
@@ -31,9 +33,8 @@ from parcae.workloads.archive import load_workload
 def test_a_name_has_a_base_a_budget_and_threads(
     text: str, base: str, ms: float | None, num_threads: int
 ) -> None:
-    assert is_rollout(text)
-    parts = split_plan(text)
-    assert (parts.base, parts.budget) == (base, Budget(ms, num_threads))
+    parts = split_plan(PolicyName(text))
+    assert (parts.base, parts.budget) == (PolicyName(base), Budget(ms, num_threads))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_a_name_has_a_base_a_budget_and_threads(
 def test_a_wrong_name_says_what_is_wrong(text: str, says: str, world: WorldName) -> None:
     config = SimulationConfig(world=world, num_executors=5)
     with pytest.raises(PolicyError, match=says):
-        rollout_policy(text, load_workload("toy"), config)
+        named_policy(text, load_workload("toy"), config)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +68,14 @@ def test_a_wrong_name_says_what_is_wrong(text: str, says: str, world: WorldName)
 )
 def test_a_base_that_depends_on_whole_runs_is_refused(base: str, says: str) -> None:
     with pytest.raises(PolicyError, match=f"policy 'plan:{base}': its base .*{says}"):
-        rollout_policy(f"plan:{base}", load_workload("toy"), SimulationConfig(num_executors=5))
+        named_policy(f"plan:{base}", load_workload("toy"), SimulationConfig(num_executors=5))
 
 
 @pytest.mark.parametrize("base", ["random", "sjf-cp"])
 def test_in_the_world_of_cores_the_base_plans(base: str) -> None:
     config = SimulationConfig(world=WorldName.CORES, num_executors=5)
     with pytest.raises(PolicyError, match="its base must plan orders"):
-        rollout_policy(f"plan:{base}", load_workload("toy"), config)
+        named_policy(f"plan:{base}", load_workload("toy"), config)
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,10 @@ from parcae.decima.rollouts.candidates import (
     order_candidates,
 )
 from parcae.decima.rollouts.kernels import Assumptions, Rollouts, Trials
-from parcae.decima.rollouts.names import rollout_policy
 from parcae.decima.rollouts.policy import RolloutPlanner, RolloutPolicy
 from parcae.decima.rollouts.race import Budget, Clock
 from parcae.decima.rollouts.runs import RolloutModel, RolloutRuns, Sampler
-from parcae.policies.learned import learned_policy
-from parcae.policies.orders.catalog import make_cores_policy
+from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import Faults
 from parcae.simulation.future import Status
@@ -177,7 +175,7 @@ def test_without_luck_a_rollout_foretells_the_run_in_the_world_of_cores(name: st
     for seed in range(4):
         sequence = _sequence(seed)
         model = RolloutModel(sequence.workload, _SPARK)
-        base = make_cores_policy(name, sequence.workload, _SPARK)
+        base = named_policy(name, sequence.workload, _SPARK)
         foretold = _Foretold(base, model)
         simulator = Simulator(sequence, _SPARK, seed)
         _play(simulator, foretold)
@@ -191,7 +189,7 @@ def test_without_luck_a_rollout_foretells_the_run_in_the_world_of_cores(name: st
 @pytest.mark.parametrize("name", ["srpt", "fair", "fifo", "psbs", "las"])
 def test_without_luck_a_rollout_foretells_what_another_order_leads_to(name: str) -> None:
     sequence = _sequence(2)
-    base = make_cores_policy(name, sequence.workload, _SPARK)
+    base = named_policy(name, sequence.workload, _SPARK)
     num_tried = 0
     for number in range(0, 12, 3):
         simulator = Simulator(sequence, _SPARK, 2)
@@ -215,7 +213,7 @@ def test_without_luck_a_rollout_foretells_what_another_order_leads_to(name: str)
 
 def test_a_rollout_under_a_guard_does_not_depend_on_those_before_it() -> None:
     sequence = _sequence(1)
-    base = make_cores_policy("srpt", sequence.workload, _SPARK)
+    base = named_policy("srpt", sequence.workload, _SPARK)
     model = RolloutModel(sequence.workload, _SPARK, mean_gap_ms=2_000.0)
     foretold = _Foretold(base, model, horizon_ms=60_000)
     simulator = Simulator(sequence, _SPARK, 1)
@@ -265,7 +263,7 @@ def test_a_rollout_in_decimas_world_knows_the_jobs_that_have_left(
 def test_a_task_that_failed_just_now_starts_again_in_rollouts() -> None:
     sequence = _sequence(0)
     config = _SPARK.model_copy(update={"faults": Faults(failure_rate=0.3)})
-    base = make_cores_policy("srpt", sequence.workload, config)
+    base = named_policy("srpt", sequence.workload, config)
     foretold = _Foretold(base, RolloutModel(sequence.workload, config))
     simulator = Simulator(sequence, config, 0)
     stages = simulator.state.stages
@@ -297,7 +295,7 @@ def test_a_rollout_ends_at_its_horizon_with_an_estimate_of_the_rest(
     workload = Workload("two jobs", jobs)
     sequence = JobSequence(workload, np.arange(2), np.zeros(2, np.int64))
     config = SimulationConfig(world=WorldName.CORES, num_executors=1)
-    base = make_cores_policy("fifo", workload, config)
+    base = named_policy("fifo", workload, config)
     foretold = _Foretold(base, RolloutModel(workload, config), horizon_ms)
     simulator = Simulator(sequence, config, 0)
     simulator.start()
@@ -315,7 +313,7 @@ def test_finished_tasks_show_how_wrong_a_jobs_estimates_are(world: WorldName) ->
         world=world, num_executors=2, moving_delay_ms=0, warmup_delay_ms=0, estimate_error=0.8
     )
     is_cores = world is WorldName.CORES
-    base = make_cores_policy("fifo", workload, config) if is_cores else make_policy("fifo", 2)
+    base = named_policy("fifo", workload, config) if is_cores else make_policy("fifo", 2)
     errors = []
     for seed in range(5):
         foretold = _Foretold(base, RolloutModel(workload, config), num_samples=64)
@@ -339,7 +337,7 @@ def _toy_policy(world: WorldName, num_threads: int = 1) -> tuple[Any, Simulation
     base = "fair" if world is WorldName.CORES else "srpt-cap"
     arrivals = "load:0.7"
     name = f"plan:{base}:{num_threads}threads"
-    return rollout_policy(name, workload, config, arrivals), config, workload
+    return named_policy(name, workload, config, arrivals), config, workload
 
 
 @pytest.mark.parametrize("world", list(WorldName))
@@ -404,7 +402,7 @@ def test_classes_slots_and_unknown_jobs_are_played_in_rollouts() -> None:
         }
     )
     workload = load_workload("toy")
-    policy = rollout_policy("plan:idle-theory", workload, config, "load:0.7")
+    policy = named_policy("plan:idle-theory", workload, config, "load:0.7")
     for seed in range(2):
         sequence = workload.draw(6, "load:0.7", config, seed=seed)
         trace = simulate(sequence, policy, config, seed)
@@ -426,7 +424,7 @@ def test_a_second_run_knows_nothing_of_the_first(name: str) -> None:
     workload = load_workload("tpch")
 
     def policy() -> Any:
-        return rollout_policy(name, workload, _SPARK, "load:0.7")
+        return named_policy(name, workload, _SPARK, "load:0.7")
 
     runs = [workload.draw(count, "load:0.7", _SPARK, seed=count) for count in (9, 8)]
     used = policy()
@@ -438,7 +436,7 @@ def test_a_second_run_knows_nothing_of_the_first(name: str) -> None:
 def test_candidates_can_be_carried_out_and_differ() -> None:
     config = SimulationConfig(world=WorldName.EXECUTORS, num_executors=10)
     workload = load_workload("tpch")
-    base = learned_policy("tuned", workload, config)
+    base = named_policy("tuned", workload, config)
     assert not isinstance(base, RolloutPolicy | RolloutPlanner)
     simulator = Simulator(workload.draw(6, "batch", config, seed=2), config, 2)
     simulator.start()
@@ -457,7 +455,7 @@ def test_candidates_can_be_carried_out_and_differ() -> None:
 def test_orders_to_try_bring_forward_what_waits() -> None:
     workload = load_workload("tpch")
     config = SimulationConfig(world=WorldName.CORES, num_executors=10)
-    base = make_cores_policy("srpt", workload, config)
+    base = named_policy("srpt", workload, config)
     simulator = Simulator(workload.draw(6, "batch", config, seed=2), config, 2)
     simulator.start()
     seen = 0

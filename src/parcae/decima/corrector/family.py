@@ -1,4 +1,4 @@
-"""The network "parcae" for the trainer: joins recorded decisions into a data set of minibatches."""
+"""The corrector for the trainer: joins recorded decisions into a data set of minibatches."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from parcae.decima.corrector.network import Decisions, ParcaeNetwork
 from parcae.decima.corrector.policy import ParcaePolicy, allocate_record, allocate_workspace
 from parcae.decima.learning.family import Rollout
 from parcae.decima.rule.policy import Parameters
+from parcae.decima.solo_curves import solo_curves
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
-from parcae.policies.solo_curves import solo_curves
 
 #: Job rows that a record has room for, per decision. Where a scenario has fewer jobs, all fit.
 _JOBS_PER_DECISION = 24
@@ -103,7 +103,7 @@ def _gather(rollouts: list[Rollout], ends: bool) -> JobDecisions:
 
 
 class ParcaeFamily:
-    """The `Family` of the network "parcae" for a scenario.
+    """The `Family` of the corrector for a scenario.
 
     Args:
         scenario: what to train for.
@@ -111,7 +111,7 @@ class ParcaeFamily:
         prior: initial logits of the rule's choices of job, hold and limit.
     """
 
-    name = "parcae"
+    name = "corrector"
     feature_version = FEATURE_VERSION
 
     def __init__(
@@ -146,7 +146,7 @@ class ParcaeFamily:
 
     def policy(self, weights: Weights) -> ParcaePolicy:
         """The policy with these weights."""
-        return ParcaePolicy("parcae", weights, tuple(self.parameters), self.curves)
+        return ParcaePolicy("corrector", weights, tuple(self.parameters), self.curves)
 
     def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
         """Workspaces and records for this many simulators."""
@@ -167,7 +167,7 @@ class ParcaeFamily:
     def demonstrate_many(self, *_: Any) -> None:
         """Raises: the network starts as the rule, so there is nothing to imitate."""
         raise ConfigError(
-            "the network 'parcae' starts as its rule and needs no imitation: set imitation=0"
+            "the network 'corrector' starts as its rule and needs no imitation: set imitation=0"
         )
 
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> JobDecisions:

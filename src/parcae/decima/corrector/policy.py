@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,10 @@ from parcae.decima.corrector.kernels import (
     roll_out,
 )
 from parcae.decima.rule.kernels import Rule
+from parcae.decima.solo_curves import SoloCurves
 from parcae.policies.compiled import PlaysRuns
 from parcae.policies.networks.kernels import ranked_choices
 from parcae.policies.networks.layout import Weights
-from parcae.policies.solo_curves import SoloCurves
 
 
 def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> Workspace:
@@ -110,6 +110,7 @@ class ParcaePolicy(PlaysRuns):
     curves: SoloCurves
     network: Network = field(init=False, repr=False)
     _workspace: Workspace = field(init=False, repr=False)
+    has_memory: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         rule = Rule(np.array(self.parameters, np.float64), *self.curves)

@@ -329,7 +329,7 @@ def decima_levels(num_executors: int, settings: DecimaSettings) -> npt.NDArray[n
     # Deviation: Decima, section 5.2 gives a score to every limit; on clusters of more than 100
     executors, and with the feature set `jobs`, there are those of the solo curves.
     """
-    from parcae.policies.solo_curves import limit_levels
+    from parcae.decima.solo_curves import limit_levels
 
     is_coarse = num_executors > 100 or settings.has_job_features
     return limit_levels(num_executors) if is_coarse else np.arange(1, num_executors + 1)

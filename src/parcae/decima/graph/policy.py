@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,10 +39,10 @@ from parcae.decima.graph.layout import (
     flatten,
     starts,
 )
+from parcae.decima.solo_curves import SoloCurves, solo_curves
 from parcae.policies.compiled import PlaysRuns
 from parcae.policies.networks.kernels import ranked_choices
 from parcae.policies.networks.layout import Weights
-from parcae.policies.solo_curves import SoloCurves, solo_curves
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.job import Workload
 
@@ -286,6 +286,7 @@ class DecimaPolicy(PlaysRuns):
     curves: SoloCurves | None = None
     network: Network = field(init=False, repr=False)
     _workspace: Workspace = field(init=False, repr=False)
+    has_memory: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.network = make_network(

@@ -46,7 +46,7 @@ def benchmark_training(
 
     Args:
         scenario: what to train on.
-        network: "parcae" or "decima".
+        network: "corrector" or "decima".
         recipe: name of the recipe.
         iterations: number of iterations to time.
         decima: features and parts of Decima's network; None: the paper's.

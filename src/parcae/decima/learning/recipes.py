@@ -17,10 +17,10 @@ from parcae.decima.graph.layout import DecimaSettings
 from parcae.decima.learning.family import Family
 from parcae.decima.rule.kernels import NUM_PARAMETERS, Rule
 from parcae.decima.rule.policy import Parameters
+from parcae.decima.solo_curves import solo_curves
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
-from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.metrics import arrived, jct_ms, utilization
 from parcae.workloads.arrivals import SELECTION_SEED_START, ArrivalProcess
 
@@ -35,9 +35,9 @@ class TrainRequest:
     Args:
         scenarios: what to train for, in turn.
         config: the settings of the training.
-        network: "parcae" or "decima".
-        parameters: the tuned rule that "parcae" corrects, and that "decima" imitates if the config
-            says so.
+        network: "corrector" or "decima".
+        parameters: the tuned rule that "corrector" corrects, and that "decima" imitates if the
+            config says so.
         decima: features and parts of Decima's network.
         weights: a network to start from, or None for random weights.
         seed: seed of the training.
@@ -47,7 +47,7 @@ class TrainRequest:
 
     scenarios: Sequence[Scenario]
     config: TrainConfig
-    network: str = "parcae"
+    network: str = "corrector"
     parameters: Parameters | None = None
     decima: DecimaSettings = field(default_factory=DecimaSettings)
     weights: Weights | None = None
@@ -70,11 +70,11 @@ def make_family(request: TrainRequest, scenario: Scenario) -> Family:
     """The family of the requested network, for one of the scenarios."""
     if request.network == "decima":
         return DecimaFamily(scenario, _decima_of(request))
-    if request.network != "parcae":
-        raise ConfigError(f"network {request.network!r}: write parcae or decima")
+    if request.network != "corrector":
+        raise ConfigError(f"network {request.network!r}: write corrector or decima")
     if request.parameters is None:
         raise ConfigError(
-            "the network 'parcae' corrects a tuned rule: give one with --rule (make it with "
+            "the network 'corrector' corrects a tuned rule: give one with --rule (make it with "
             "`parcae tune`)"
         )
     return ParcaeFamily(scenario, _deciding(request.parameters), request.config.prior)
@@ -205,7 +205,7 @@ def fair_runs(scenario: Scenario) -> FairRuns:
 def recipe_config(
     recipe: Recipe,
     scenario: Scenario,
-    network: str = "parcae",
+    network: str = "corrector",
     decima: DecimaSettings | None = None,
 ) -> TrainConfig:
     """The settings of a recipe for a scenario and a network.
@@ -223,10 +223,10 @@ def recipe_config(
         return _of_decima(recipe, scenario, config, gap_s, decima or DecimaSettings())
     if recipe is Recipe.IMITATION:
         raise ConfigError(
-            "recipe 'imitation' is for --network decima: the network parcae starts as the tuned "
+            "recipe 'imitation' is for --network decima: the network corrector starts as the tuned "
             "rule and has nothing to imitate"
         )
-    return config if gap_s == 0 else _in_windows(scenario, config, gap_s, "parcae")
+    return config if gap_s == 0 else _in_windows(scenario, config, gap_s, "corrector")
 
 
 def _of_decima(
@@ -274,7 +274,7 @@ def _in_windows(scenario: Scenario, config: TrainConfig, gap_s: float, network: 
     )
     return config.model_copy(
         update={**window, **noise}
-        if network == "parcae"
+        if network == "corrector"
         else {**window, "entropy": config.entropy / 2}
     )
 

@@ -6,7 +6,7 @@ Source: Bertsekas and Castanon, "Rollout algorithms for stochastic scheduling pr
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from parcae.cluster.decision import Decision
 from parcae.cluster.kernels.tables import may_idle
@@ -96,6 +96,7 @@ class RolloutPlanner:
     player: OrderRulePolicy | OrderPolicy
     model: RolloutModel
     budget: Budget = field(default_factory=Budget)
+    has_memory: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._runs = RolloutRuns(self.model, self.budget.num_threads)

@@ -23,8 +23,8 @@ from parcae.decima.rule.kernels import (
     play_many,
     roll_out,
 )
+from parcae.decima.solo_curves import SoloCurves
 from parcae.policies.compiled import PlaysRuns
-from parcae.policies.solo_curves import SoloCurves
 
 Parameters = npt.NDArray[np.float64]
 

@@ -24,7 +24,6 @@ from parcae.policies.network.kernels import (
 )
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS
 from parcae.policies.rule.policy import order_rule
-from parcae.simulation.config import SimulationConfig
 from parcae.simulation.kernels.playing import Simulations
 from parcae.simulation.many import PlayMany
 from parcae.workloads.job import Workload
@@ -104,11 +103,8 @@ def network_weights(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float64
     return _array(checkpoint, "network", NUM_ORDER_WEIGHTS, name)
 
 
-def bind_network(
-    checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
-) -> OrderNetworkPolicy:
+def bind_network(checkpoint: Checkpoint, name: str, workload: Workload) -> OrderNetworkPolicy:
     """Return the policy of a checkpoint, for a workload in the world of cores."""
-    del config  # the cluster's size is in every observation
     weights = network_weights(checkpoint, name)
     rule = _array(checkpoint, "rule", NUM_ORDER_PARAMETERS, name)
     theta = tuple(float(value) for value in rule)

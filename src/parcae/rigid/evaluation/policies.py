@@ -8,6 +8,7 @@ from typing import Any
 
 from parcae.evaluation.world import tuned_last
 from parcae.policies.checkpoint import read_checkpoint
+from parcae.policies.names import parse_name
 from parcae.rigid.evaluation.tuning import Tuned, tune_knob, tune_withholding
 from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import require_ranking
@@ -112,7 +113,7 @@ def tuned_policy(name: str) -> str | None:
 
 def _card(name: str, setting: PackingSetting | None) -> Mapping[str, Any]:
     """A learned policy's model card; empty for other policies."""
-    path = packing_checkpoint(name.removesuffix(UNGUARDED), setting)
+    path = packing_checkpoint(parse_name(name), setting)
     return {} if path is None else read_checkpoint(path).card
 
 

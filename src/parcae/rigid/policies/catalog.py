@@ -1,18 +1,21 @@
-"""Every packing policy by name, in an explicit list; checkpoints are named by their path."""
+"""The policies of the world of rigid jobs by name; checkpoints are named by their path."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
 from parcae.base.errors import FormatError, PolicyError
+from parcae.policies import registry
 from parcae.policies.checkpoint import SUFFIX, Checkpoint, ShippedCheckpoints, read_checkpoint
-from parcae.policies.registry import Catalogue, PolicyEntry, refuse_argument, refused
+from parcae.policies.names import PolicyName, parse_name
+from parcae.policies.registry import PolicyEntry, refuse_argument, refused
 from parcae.rigid.jobs import log_name
 from parcae.rigid.policies.kernels.backfilling import Order
 from parcae.rigid.policies.kernels.decisions import PackingKind
@@ -47,90 +50,121 @@ class PackingSetting:
     is_exact: bool = False
     log: str = ""
 
+    @property
+    def world(self) -> str:
+        """The world of rigid jobs."""
+        return "rigid"
 
-def _fixed(
-    kind: PackingKind, *params: float
-) -> Callable[[str, str, PackingSetting], PackingPolicy]:
+    def own_policy(self, value: Any, text: str) -> PackingPolicy:
+        """An object, or a class of which an object is made."""
+        made = value() if isinstance(value, type) else value
+        if not isinstance(made, PackingPolicy):
+            raise PolicyError(
+                f"policy {text!r} is {made!r}: rigid jobs need a "
+                "parcae.rigid.policies.policy.PackingPolicy"
+            )
+        return made
+
+
+_Make = Callable[[PolicyName, PackingSetting], PackingPolicy]
+
+
+def _fixed(kind: PackingKind, *params: float) -> _Make:
     """Return a factory for a heuristic without an argument."""
 
-    def make(text: str, argument: str, setting: PackingSetting) -> PackingPolicy:
-        refuse_argument(text, argument)
-        return HandMadePolicy(text, kind, params or (0.0,))
+    def make(name: PolicyName, setting: PackingSetting) -> PackingPolicy:
+        refuse_argument(name)
+        return HandMadePolicy(name.name, kind, params or (0.0,))
 
     return make
 
 
-def _conservative(text: str, argument: str, setting: PackingSetting) -> PackingPolicy:
+def _conservative(name: PolicyName, setting: PackingSetting) -> PackingPolicy:
     """Create conservative backfilling with an optional depth."""
-    if argument and not _WHOLE_NUMBER.fullmatch(argument):
+    if name.argument and not _WHOLE_NUMBER.fullmatch(name.argument):
         raise PolicyError(
-            f"policy {text!r}: the argument is the number of jobs that get a reservation; it must "
-            "be a whole number from 1 to 999999999"
+            f"policy {name.name!r}: the argument is the number of jobs that get a reservation; it "
+            "must be a whole number from 1 to 999999999"
         )
-    return HandMadePolicy(text, PackingKind.CONSERVATIVE, (float(argument or _ALL_JOBS),))
+    depth = float(name.argument or _ALL_JOBS)
+    return HandMadePolicy(name.name, PackingKind.CONSERVATIVE, (depth,))
 
 
-def _tetris(text: str, knob: str, setting: PackingSetting) -> PackingPolicy:
+def _tetris(name: PolicyName, setting: PackingSetting) -> PackingPolicy:
     try:
-        value = float(knob)
+        value = float(name.name[len("tetris-k") :])
     except ValueError:
         value = -1.0
     if not 0.0 <= value <= 1.0:
         raise PolicyError(
-            f"policy {text!r}: the knob must be a number from 0 to 1, e.g. tetris-k0.005"
+            f"policy {name.name!r}: the knob must be a number from 0 to 1, e.g. tetris-k0.005"
         )
-    return HandMadePolicy(text, PackingKind.TETRIS, (value,))
+    return HandMadePolicy(name.name, PackingKind.TETRIS, (value,))
+
+
+def _learned(name: PolicyName, setting: PackingSetting) -> PackingPolicy:
+    path = packing_checkpoint(name, setting)
+    assert path is not None
+    policy = policy_of_checkpoint(read_checkpoint(path), str(path), name.name)
+    if not name.is_unguarded:
+        return earned(policy, setting)
+    if not _may_withhold(policy):
+        raise _withholds_none(name)
+    return policy
+
+
+def _withholds_none(name: PolicyName) -> PolicyError:
+    return PolicyError(
+        f"policy '{name.name}{UNGUARDED}': {UNGUARDED!r} is for policies that withhold jobs "
+        "(withhold, set, and checkpoints of them)"
+    )
 
 
 _tuned = refused(
     "must be tuned for a load or a log first: use it in `parcae packing compare`, which tunes it"
 )
-_learned = refused(f"is learned: give the path of a checkpoint (*{SUFFIX})")
 
-PACKING_CATALOG: Catalogue[PackingSetting] = Catalogue(
-    "packing policy",
-    "parcae packing policies",
-    (
-        PolicyEntry("sjf", "shortest job first", "DeepRM, section 4.1", _fixed(PackingKind.SJF)),
-        PolicyEntry("packer", "best alignment of demand and free resources",
-                    "DeepRM, section 4.1", _fixed(PackingKind.PACKER)),
-        PolicyEntry("tetris", "alignment and duration, weighted by a knob that is swept on "
-                    "tuning seeds", "DeepRM, section 4.1", _tuned),
-        PolicyEntry("random", "any slot, or let time pass, with equal probability", "control",
-                    _fixed(PackingKind.RANDOM, 0.0)),
-        PolicyEntry("random-greedy", "any job that can start", "A2cScheduler, section 4.4",
-                    _fixed(PackingKind.RANDOM, 1.0)),
-        PolicyEntry("fcfs", "first come, first served, without overtaking", "batch clusters",
-                    _fixed(PackingKind.FCFS)),
-        PolicyEntry("easy", "first come, first served, and jobs that do not delay the first one "
-                    "(EASY)", "Lifka 1995", _fixed(PackingKind.EASY, Order.ARRIVAL, Order.ARRIVAL)),
-        PolicyEntry("easy-sjf", "EASY that backfills the shortest job first", "Tsafrir 2007",
-                    _fixed(PackingKind.EASY, Order.ARRIVAL, Order.SHORTEST)),
-        PolicyEntry("sjf-backfill", "EASY in which the shortest job comes first, instead of the "
-                    "oldest", "Srinivasan et al. 2002",
-                    _fixed(PackingKind.EASY, Order.SHORTEST, Order.SHORTEST)),
-        PolicyEntry("xfactor", "EASY in which the job with the largest expansion factor, (wait + "
-                    "estimate) / estimate, comes first", "Srinivasan et al. 2002",
-                    _fixed(PackingKind.EASY, Order.EXPANSION, Order.EXPANSION)),
-        PolicyEntry("conservative[:DEPTH]",
-                    "backfilling that delays no older job; later jobs than the DEPTH oldest wait "
-                    "(default: all can start)",
-                    "Mu'alem and Feitelson 2001", _conservative),
-        PolicyEntry("area", "least duration x share of the cluster first", "batch clusters",
-                    _fixed(PackingKind.AREA)),
-        PolicyEntry("withhold", "shortest first; long jobs wait while they would leave too "
-                    "little free; tuned by CMA-ES", "Parcae", _tuned),
-        PolicyEntry("deeprm[:VARIANT]", "DeepRM's network, the variant trained at the nearest "
-                    "load", "DeepRM, section 3", _learned),
-        PolicyEntry("a2c[:VARIANT]", "A2cScheduler's actor, the variant trained at the nearest "
-                    "load", "A2cScheduler, section 3", _learned),
-        PolicyEntry("set[:VARIANT]", "a network over the waiting jobs that corrects the "
-                    "withholding rule", "Parcae", _learned),
-        PolicyEntry("FILE.safetensors", "a checkpoint of `parcae packing train` or `tune`",
-                    "Parcae", _learned),
-        PolicyEntry("withhold|set|FILE+unguarded", "on a log, the policy decides also where "
-                    "`xfactor` or `sjf-backfill` proved better", "Parcae", _learned),
-    ),
+_row = partial(PolicyEntry, worlds=("rigid",), why="packs rigid jobs")
+POLICIES = (
+    _row("sjf", "shortest job first", "DeepRM, section 4.1", _fixed(PackingKind.SJF)),
+    _row("packer", "best alignment of demand and free resources",
+         "DeepRM, section 4.1", _fixed(PackingKind.PACKER)),
+    _row("tetris", "alignment and duration, weighted by a knob that is swept on "
+         "tuning seeds", "DeepRM, section 4.1", _tuned),
+    _row("random", "any slot, or let time pass, with equal probability", "control",
+         _fixed(PackingKind.RANDOM, 0.0)),
+    _row("random-greedy", "any job that can start", "A2cScheduler, section 4.4",
+         _fixed(PackingKind.RANDOM, 1.0)),
+    _row("fcfs", "first come, first served, without overtaking", "batch clusters",
+         _fixed(PackingKind.FCFS)),
+    _row("easy", "first come, first served, and jobs that do not delay the first one "
+         "(EASY)", "Lifka 1995", _fixed(PackingKind.EASY, Order.ARRIVAL, Order.ARRIVAL)),
+    _row("easy-sjf", "EASY that backfills the shortest job first", "Tsafrir 2007",
+         _fixed(PackingKind.EASY, Order.ARRIVAL, Order.SHORTEST)),
+    _row("sjf-backfill", "EASY in which the shortest job comes first, instead of the "
+         "oldest", "Srinivasan et al. 2002",
+         _fixed(PackingKind.EASY, Order.SHORTEST, Order.SHORTEST)),
+    _row("xfactor", "EASY in which the job with the largest expansion factor, (wait + "
+         "estimate) / estimate, comes first", "Srinivasan et al. 2002",
+         _fixed(PackingKind.EASY, Order.EXPANSION, Order.EXPANSION)),
+    _row("conservative[:DEPTH]",
+         "backfilling that delays no older job; later jobs than the DEPTH oldest wait "
+         "(default: all can start)",
+         "Mu'alem and Feitelson 2001", _conservative),
+    _row("area", "least duration x share of the cluster first", "batch clusters",
+         _fixed(PackingKind.AREA)),
+    _row("withhold", "shortest first; long jobs wait while they would leave too "
+         "little free; tuned by CMA-ES", "Parcae", _tuned),
+    _row("deeprm[:VARIANT]", "DeepRM's network, the variant trained at the nearest "
+         "load", "DeepRM, section 3", _learned),
+    _row("a2c[:VARIANT]", "A2cScheduler's actor, the variant trained at the nearest "
+         "load", "A2cScheduler, section 3", _learned),
+    _row("set[:VARIANT]", "a network over the waiting jobs that corrects the "
+         "withholding rule", "Parcae", _learned),
+    _row("tetris-kKNOB", "alignment and duration, weighted by this knob", "DeepRM, section 4.1",
+         _tetris, prefix=("tetris-k", "tetris_k")),
+    _row("FILE.safetensors", "a checkpoint of `parcae packing train` or `tune`", "Parcae",
+         _learned, suffix=SUFFIX),
 )  # fmt: skip
 LEARNED = ("deeprm", "a2c", "set")
 #: Those that see images, which exist only with time in steps.
@@ -142,23 +176,10 @@ def make_packing_policy(text: str, setting: PackingSetting | None = None) -> Pac
 
     Example: `make_packing_policy("tetris-k0.005")`
     """
-    setting = setting or PackingSetting()
-    name = text.removesuffix(UNGUARDED)
-    path = packing_checkpoint(name, setting)
-    if path is not None:
-        learned = policy_of_checkpoint(read_checkpoint(path), str(path), text)
-        if name == text:
-            return earned(learned, setting)
-        if _may_withhold(learned):
-            return learned
-    if name != text:
-        raise PolicyError(
-            f"policy {text!r}: {UNGUARDED!r} is for policies that withhold jobs (withhold, set, "
-            "and checkpoints of them)"
-        )
-    if text.startswith(("tetris-k", "tetris_k")):
-        return _tetris(text, text[len("tetris-k") :], setting)
-    policy: PackingPolicy = PACKING_CATALOG.make(text, setting)
+    name = parse_name(text)
+    policy: PackingPolicy = registry.make(name, setting or PackingSetting())
+    if name.is_unguarded and isinstance(policy, HandMadePolicy) and not _may_withhold(policy):
+        raise _withholds_none(name)
     return policy
 
 
@@ -186,19 +207,18 @@ def variants(name: str) -> list[str]:
     return SHIPPED.variants(name)
 
 
-def packing_checkpoint(text: str, setting: PackingSetting | None = None) -> Path | None:
-    """Return the checkpoint that a text names, or None for a heuristic.
+def packing_checkpoint(name: PolicyName, setting: PackingSetting | None = None) -> Path | None:
+    """Return the checkpoint that a name means, or None for a heuristic.
 
     A name without a variant means the shipped variant that is nearest to the setting.
     """
-    if text.endswith(SUFFIX):
-        return Path(text)
-    name, colon, variant = text.partition(":")
-    if name not in LEARNED:
+    if name.is_checkpoint:
+        return Path(name.name)
+    if name.word not in LEARNED:
         return None
-    if not colon:
-        variant = _nearest(name, setting or PackingSetting())
-    return SHIPPED.path(name, variant)
+    is_plain = ":" not in name.name
+    variant = _nearest(name.word, setting or PackingSetting()) if is_plain else name.argument
+    return SHIPPED.path(name.word, variant)
 
 
 def _nearest(name: str, setting: PackingSetting) -> str:

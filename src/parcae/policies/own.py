@@ -1,4 +1,4 @@
-"""Policies as the front door takes them: a name, a policy object, or a plain function."""
+"""Policies of one's own: policy objects and plain functions."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from parcae.api.views import JobView, SchedulerView
 from parcae.base.errors import PolicyError
 from parcae.cluster.decision import Decision, Policy
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, Planner, first_come
-from parcae.evaluation.policies import AnyPolicy, resolve_policies
+from parcae.policies.views import JobView, SchedulerView
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import CompiledPolicy
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload
+
+AnyPolicy = Policy | Planner | CompiledPolicy
+"""A policy that decides, one that plans, or one that can only run whole simulations (guarded)."""
 
 PolicyFunction = Callable[[SchedulerView], "Iterable[JobView] | Orders | Decision"]
 """A plain function: the jobs in order of priority, or a whole answer (`Orders`, `Decision`)."""
@@ -32,10 +33,13 @@ class _FunctionPolicy:
     Args:
         function: the function.
         names: the names of the workload's recurring jobs.
+        name: the policy's name, if it is another than the function's.
     """
 
-    def __init__(self, function: PolicyFunction, names: Sequence[str]) -> None:
-        self.name = name_of(function)
+    def __init__(
+        self, function: PolicyFunction, names: Sequence[str], name: str | None = None
+    ) -> None:
+        self.name = name or name_of(function)
         self._function = function
         self._names = names
 
@@ -118,7 +122,7 @@ def name_of(policy: Any) -> str:
 
 
 def policy_object(
-    policy: PolicyLike, workload: Workload, cluster: SimulationConfig
+    policy: PolicyLike, workload: Workload, cluster: SimulationConfig, name: str | None = None
 ) -> AnyPolicy | str:
     """A policy object for a plain function, a name for a path; others stay as they are.
 
@@ -127,6 +131,7 @@ def policy_object(
             `SchedulerView`.
         workload: whose recurring jobs the function sees by name.
         cluster: says whether the policy plans or decides.
+        name: what a function is called as a policy; None: its own name.
 
     Raises:
         PolicyError: something else.
@@ -146,26 +151,5 @@ def policy_object(
         )
     names = [job.name for job in workload.jobs]
     if cluster.world is WorldName.CORES:
-        return FunctionPlanner(policy, names)
-    return FunctionDecider(policy, names)
-
-
-def resolve(
-    policy: PolicyLike, jobs: JobSequence, cluster: SimulationConfig, seed: int = 0
-) -> AnyPolicy:
-    """The policy that plays a sequence of jobs.
-
-    Args:
-        policy: a name, a policy object, or a function over a `SchedulerView`.
-        jobs: the jobs; learned policies are bound to their workload.
-        cluster: the cluster.
-        seed: the run's seed, on which `NAME:oracle` finds its parameters.
-
-    Raises:
-        PolicyError: no such policy, or one of the other world.
-    """
-    made = policy_object(policy, jobs.workload, cluster)
-    if not isinstance(made, str):
-        return made
-    found = resolve_policies(jobs.workload, [made], cluster, jobs.nearest_process, jobs.num_jobs)
-    return found.for_sequence(jobs, seed)[made]
+        return FunctionPlanner(policy, names, name)
+    return FunctionDecider(policy, names, name)

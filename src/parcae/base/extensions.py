@@ -1,0 +1,124 @@
+"""What packages add to Parcae, by entry points, and objects that are named `module:attribute`.
+
+A package adds rows of its own to the tables of Parcae by an entry point of the group `parcae`:
+
+    [project.entry-points.parcae]
+    mine = "my_package:EXTENSION"
+
+`parcae.decima`, `parcae.rigid`, `parcae.environments` and `parcae.papers` do the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from parcae.base.errors import ConfigError, InputError
+
+GROUP = "parcae"
+_REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What a package adds.
+
+    Each table is given as its rows, or as "module:attribute" of them, which is imported when the
+    table is first read: `parcae --help` then costs nothing.
+
+    Args:
+        policies: rows of `parcae.policies.registry.PolicyEntry`.
+        checkpoints: rows of `parcae.policies.registry.CheckpointKind`.
+        learners: rows of `parcae.learning.registry.LearnerEntry`.
+        readers: rows of `parcae.workloads.readers.Reader`.
+        objectives: pairs of a name and a function of `parcae.simulation.objectives.FinishedJobs`.
+        worlds: rows of `parcae.learning.registry.LearningWorld`.
+        commands: by name of a command of `parcae`: "module:attribute" of its function, or of a
+            Typer application with commands of its own.
+    """
+
+    policies: Iterable[Any] | str = ()
+    checkpoints: Iterable[Any] | str = ()
+    learners: Iterable[Any] | str = ()
+    readers: Iterable[Any] | str = ()
+    objectives: Iterable[tuple[str, Any]] | str = ()
+    worlds: Iterable[Any] | str = ()
+    commands: Mapping[str, str] | str = ()  # type: ignore[assignment]
+
+
+@cache
+def extensions() -> tuple[Extension, ...]:
+    """The extensions of all installed packages, in the order of their names."""
+    found = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        try:
+            extension = point.load()
+        except Exception as error:  # the package may raise anything
+            raise ConfigError(
+                f"the extension {point.name!r} ({point.value}) cannot be loaded: "
+                f"{type(error).__name__}: {error}; repair or uninstall the package that brings it"
+            ) from error
+        if not isinstance(extension, Extension):
+            raise ConfigError(
+                f"the extension {point.name!r} ({point.value}) is {extension!r}: it must be a "
+                "parcae.base.extensions.Extension"
+            )
+        found.append(extension)
+    return tuple(found)
+
+
+def rows(table: str) -> Iterator[Any]:
+    """The rows that all extensions add to a table, which a field of `Extension` names."""
+    for extension in extensions():
+        value = getattr(extension, table)
+        yield from load(value, f"the table of {table}") if isinstance(value, str) else value
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text can be the name of an object in a module.
+
+    Example: "my_module:MyPolicy" can, and "weighted-fair:-1" cannot.
+    """
+    return _REFERENCE.fullmatch(text) is not None
+
+
+def load(reference: str, what: str) -> Any:
+    """The object that "module:attribute" names; `what` it should be is for error messages.
+
+    Raises:
+        ConfigError: there is no such module or attribute, or the module cannot be imported.
+    """
+    name, _, path = reference.partition(":")
+    try:
+        value: Any = import_module(name)
+    except ModuleNotFoundError as error:
+        # A module of one's own may lack another one, which is a different mistake.
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigError(
+            f"{what} {reference!r}: there is no module {error.name!r}, neither installed nor in "
+            "the current folder"
+        ) from None
+    except InputError:
+        raise
+    except Exception as error:  # the module may raise anything
+        raise ConfigError(
+            f"{what} {reference!r}: module {name!r} cannot be imported: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    for part in path.split("."):
+        if not hasattr(value, part):
+            place = getattr(value, "__file__", None) or name
+            raise ConfigError(f"{what} {reference!r}: there is no {part!r} in {place}")
+        value = getattr(value, part)
+    return value
+
+
+def import_function(reference: Any) -> Any:
+    """The function of a row, which may be given as "module:attribute"."""
+    return load(reference, "function") if isinstance(reference, str) else reference

@@ -1,0 +1,193 @@
+"""What learning knows of a world: its rule, its networks, and what they are compared with.
+
+The world of cores is a row here; other packages add rows (`parcae.base.extensions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.errors import ConfigError, suggestion
+from parcae.base.extensions import import_function, is_reference, load, rows
+from parcae.learning.evolution import EvolutionLearner
+from parcae.learning.loop import Learner
+from parcae.learning.scenario import Scenario
+from parcae.learning.start import start_order_network, start_rule
+from parcae.policies.checkpoint import Checkpoint
+from parcae.policies.learned import order_rule_checkpoint
+from parcae.policies.rule.policy import OrderRulePolicy, checked_parameters, search_start
+
+Parameters = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LearnerRequest:
+    """What a network is trained for, and from what.
+
+    Args:
+        scenarios: what to train for.
+        rule: the tuned rule to correct or to imitate: a checkpoint or a name.
+        start: a trained network to start from, in the same way; None: none.
+        seed: seed of the training.
+        options: options of the kind of learner, by name; those that were not given are left out.
+    """
+
+    scenarios: Sequence[Scenario]
+    rule: str = "tuned"
+    start: str | None = None
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def refuse_options(self, network: str) -> None:
+        """Refuse options, for a learner that has none."""
+        if self.options:
+            names = ", ".join(f"--{name}" for name in self.options)
+            raise ConfigError(f"--network {network} has no {names} here: leave it out")
+
+
+@dataclass(frozen=True)
+class LearnerEntry:
+    """A kind of network that `parcae train` trains.
+
+    Args:
+        name: name of the network.
+        make: returns the learner for a `LearnerRequest`, or "module:function" of this.
+        worlds: the worlds in which it is trained.
+    """
+
+    name: str
+    make: Callable[[LearnerRequest], Learner] | str
+    worlds: tuple[str, ...] = ("cores",)
+
+
+@dataclass(frozen=True)
+class StudyRequest:
+    """A network to train after its rule has been tuned, by `parcae learn`.
+
+    Args:
+        scenario: what to train for.
+        rule: parameters of the tuned rule.
+        budget_s: wall-clock seconds.
+        seed: seed of the training.
+        is_from_shipped: whether to start from the shipped network.
+        device: PyTorch's device.
+    """
+
+    scenario: Scenario
+    rule: Parameters
+    budget_s: float
+    seed: int
+    is_from_shipped: bool
+    device: str
+
+
+@dataclass(frozen=True)
+class LearningWorld:
+    """A row of the table of worlds.
+
+    Args:
+        name: the world.
+        network: the network that `parcae learn` trains.
+        baselines: the policies that learned ones are compared with; ratios are to the first.
+        stock: descriptions of stock orders, by name.
+        policy_of_rule: makes the policy of a rule from (name, parameters, scenario).
+        checkpoint_of_rule: makes the checkpoint of a rule from (parameters, card).
+        search: returns all parameters to start from, and the indices of those that are searched,
+            from (start or None, scenarios).
+        learner: makes the learner of `network`.
+        measured_by: what the learner's ratios refer to.
+        check: checks an objective and a device before long work.
+    """
+
+    name: str
+    network: str
+    baselines: tuple[str, ...]
+    stock: Mapping[str, str]
+    policy_of_rule: Callable[[str, tuple[float, ...], Scenario], Any]
+    checkpoint_of_rule: Callable[[Any, dict[str, Any]], Checkpoint]
+    search: Callable[
+        [Parameters | None, Sequence[Scenario]], tuple[Parameters, npt.NDArray[np.int64]]
+    ]
+    learner: Callable[[StudyRequest], Learner]
+    measured_by: str = "fair"
+    check: Callable[[Any, str], None] = lambda objective, device: None
+
+
+def _search(
+    start: Parameters | None, scenarios: Sequence[Scenario]
+) -> tuple[Parameters, npt.NDArray[np.int64]]:
+    first = np.array(search_start() if start is None else checked_parameters(start))
+    return first, np.arange(len(first))
+
+
+def _policy_of_rule(name: str, theta: tuple[float, ...], scenario: Scenario) -> OrderRulePolicy:
+    return OrderRulePolicy(name, theta, scenario.workload.mean_work_ms)
+
+
+def _evolution(request: LearnerRequest) -> EvolutionLearner:
+    """The learner of the network that corrects the tuned rule in the world of cores."""
+    request.refuse_options("parcae")
+    scenario = request.scenarios[0]
+    start = None if request.start is None else start_order_network(request.start, scenario)
+    rule = start_rule(request.rule, scenario, "--rule ")
+    return EvolutionLearner(request.scenarios, rule, start=start, seed=request.seed)
+
+
+def _after_tuning(request: StudyRequest) -> EvolutionLearner:
+    scenario = request.scenario
+    start = start_order_network("parcae", scenario) if request.is_from_shipped else None
+    return EvolutionLearner(scenario, request.rule, start=start, seed=request.seed)
+
+
+_CORES = LearningWorld(
+    "cores",
+    "parcae",
+    ("fair", "fifo", "sjf", "srpt", "fsp", "psbs"),
+    {"fifo": "Spark's FIFO", "fair": "Spark's FAIR with one pool per job"},
+    _policy_of_rule,
+    order_rule_checkpoint,
+    _search,
+    _after_tuning,
+    "the rule",
+)
+_LEARNERS = (LearnerEntry("parcae", _evolution),)
+
+
+def world_of(scenario: Scenario) -> LearningWorld:
+    """What learning knows of a scenario's world."""
+    return world_named(scenario.config.world)
+
+
+def world_named(name: str) -> LearningWorld:
+    """What learning knows of a world."""
+    return next(world for world in (_CORES, *rows("worlds")) if world.name == name)
+
+
+def learners() -> Iterator[LearnerEntry]:
+    """All kinds of networks that can be trained."""
+    yield from _LEARNERS
+    yield from rows("learners")
+
+
+def make_learner(network: str, request: LearnerRequest) -> Learner:
+    """The learner of a network by name, or of what `module:attribute` names, for a request.
+
+    Raises:
+        ConfigError: there is no such network in the scenarios' world.
+    """
+    world = request.scenarios[0].config.world.value
+    here = [entry for entry in learners() if world in entry.worlds]
+    for entry in here:
+        if entry.name == network:
+            learner: Learner = import_function(entry.make)(request)
+            return learner
+    if is_reference(network):
+        made: Learner = load(network, "network")(request)
+        return made
+    hint = suggestion(network, [entry.name for entry in here])
+    raise ConfigError(f"there is no network {network!r} to train in the world of {world}; {hint}")

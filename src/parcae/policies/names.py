@@ -1,0 +1,170 @@
+"""The names of policies: NAME[:ARGUMENT][+ADDITION[:VALUE]]..., parsed once.
+
+NAME is a row of the registry (`parcae.policies.registry`), the path of a checkpoint, or
+`module:attribute` of a policy of one's own. Additions may come in any order:
+
+    srpt+guard:1.1    fair+pools:fairscheduler.xml+priorities:priorities.csv    set+unguarded
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from parcae.base.errors import PolicyError
+from parcae.policies.checkpoint import SUFFIX
+
+#: What begins an addition. In a path, as in runs+guard2/best.safetensors, it is part of a name: the
+#: word goes on, or a slash or the suffix of a checkpoint follows before the next colon.
+_MARK = re.compile(
+    r"\+(guard|pools|priorities|unguarded)(?![A-Za-z_./-]|[^:]*(?:/|\.safetensors$))"
+)
+_HELP = {
+    "guard": "write a factor above 1 after the guard, e.g. srpt+guard:1.1",
+    "pools": "write an allocation file after the pools, e.g. srpt+pools:fairscheduler.xml",
+    "priorities": "write a CSV file after the priorities, e.g. srpt+priorities:priorities.csv",
+    "unguarded": "write nothing after +unguarded, e.g. set+unguarded",
+}
+#: Suffixes of allocation files.
+POOL_FILES = (".json", ".xml")
+#: What a policy's name may be followed by: (usage, summary, world).
+ADDITIONS = (
+    (
+        "POLICY+guard:FACTOR",
+        "the policy, but a job goes first if its time in the system would otherwise exceed FACTOR "
+        "times its time under virtual fair sharing",
+        "cores",
+    ),
+    (
+        "POLICY+pools:FILE.xml|json",
+        "the policy inside the pools of an allocation file; between pools Spark's FAIR decides by "
+        "their weights and minimum shares",
+        "cores",
+    ),
+    (
+        "POLICY+priorities:FILE.csv",
+        "the policy among jobs of one priority; jobs of a higher priority come first",
+        "cores",
+    ),
+    (
+        "withhold|set|FILE+unguarded",
+        "on a log, the policy decides also where `xfactor` or `sjf-backfill` proved better",
+        "rigid",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class PolicyName:
+    """A parsed name.
+
+    Args:
+        name: the policy without additions, such as "weighted-fair:-1".
+        guard: factor of the guard; None: no guard.
+        pools: path of the allocation file; "": no pools.
+        priorities: path of the file of priorities; "": no priorities.
+        is_unguarded: whether a policy of rigid jobs may withhold jobs whatever the harm.
+    """
+
+    name: str
+    guard: float | None = None
+    pools: str = ""
+    priorities: str = ""
+    is_unguarded: bool = False
+
+    @property
+    def word(self) -> str:
+        """The name before its argument, such as "weighted-fair"."""
+        return self.name.partition(":")[0]
+
+    @property
+    def argument(self) -> str:
+        """What follows the first colon, such as "-1"."""
+        return self.name.partition(":")[2]
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether it is the path of a checkpoint."""
+        return self.name.endswith(SUFFIX)
+
+    @property
+    def has_tenants(self) -> bool:
+        """Whether pools or priorities are kept."""
+        return bool(self.pools or self.priorities)
+
+    @property
+    def own_pools(self) -> str:
+        """The allocation file of a policy `fair:FILE`; "" for any other policy."""
+        is_fair = self.word == "fair" and self.name.endswith(POOL_FILES)
+        return self.argument if is_fair else ""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What may be files in the name: `plan:a.safetensors:20ms` has "a.safetensors"."""
+        head, suffix, _ = self.name.rpartition(SUFFIX)
+        path = head + suffix
+        module = self.word.replace(".", "/") + ".py"
+        parts = self.pools, self.priorities, self.own_pools, self.name, path, module
+        return (*parts, path.partition(":")[2])
+
+    def describe(self) -> str:
+        """The additions in words, such as ", pools p.xml, guard 1.1"; or no text."""
+        words = (
+            f", pools {self.pools}" if self.pools else "",
+            f", priorities {self.priorities}" if self.priorities else "",
+            "" if self.guard is None else f", guard {self.guard:g}",
+        )
+        return "".join(words)
+
+
+def parse_name(text: str) -> PolicyName:
+    """Parse the name of a policy.
+
+    Example: `parse_name("srpt+guard:1.1")` is `PolicyName("srpt", guard=1.1)`.
+    """
+    name, *parts = _MARK.split(text)
+    values: dict[str, str] = {}
+    # The parts alternate: a mark, and the text up to the next one.
+    for mark, value in zip(parts[::2], parts[1::2], strict=True):
+        if mark in values:
+            raise PolicyError(f"policy {text!r} has more than one {mark}; write only one")
+        has_value = value.startswith(":") and len(value) > 1
+        if not name or (bool(value) if mark == "unguarded" else not has_value):
+            raise PolicyError(f"policy {text!r}: {_HELP[mark]}")
+        values[mark] = value[1:]
+    pools = values.get("pools", "")
+    if pools and not pools.endswith(POOL_FILES):
+        raise PolicyError(
+            f"policy {text!r}: the pools' file is an XML or JSON file; {_HELP['pools']}"
+        )
+    guard = _factor(text, values["guard"]) if "guard" in values else None
+    parsed = PolicyName(name, guard, pools, values.get("priorities", ""), "unguarded" in values)
+    if parsed.own_pools and parsed.has_tenants:
+        raise PolicyError(
+            f"policy {text!r} orders by its own pools; write fair+pools:FILE for pools in which "
+            "jobs share equally or by priority"
+        )
+    return parsed
+
+
+def _factor(text: str, value: str) -> float:
+    """The factor of a guard."""
+    try:
+        factor = float(value)
+    except ValueError:
+        factor = math.nan
+    if not math.isfinite(factor) or factor <= 1.0:
+        raise PolicyError(f"policy {text!r}: {_HELP['guard']}")
+    return factor
+
+
+def parse_live_name(text: str) -> PolicyName:
+    """Parse a name for a live cluster, where Spark keeps pools and priorities."""
+    parsed = parse_name(text)
+    if parsed.has_tenants:
+        raise PolicyError(
+            f"policy {text!r}: in Spark the plugin keeps pools and priorities itself "
+            f"(docs/tenants.md); name the policy without them: {parsed.name}"
+        )
+    return parsed
