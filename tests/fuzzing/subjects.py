@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from parcae.policies.checkpoint import read_checkpoint
-from parcae.policies.learned import bind
 from parcae.policies.policy_file import export_policy, read_policy, write_policy
+from parcae.policies.registry import PolicySetting, bind
 from parcae.rigid.job_sets import read_packing_sets
 from parcae.rigid.policies.catalog import policy_of_checkpoint
 from parcae.rigid.swf import read_swf
@@ -274,7 +274,7 @@ def _load_checkpoint(path: Path) -> object:
     checkpoint = read_checkpoint(path)
     world = "cores" if checkpoint.kind.startswith("order") else "executors"
     config = SimulationConfig(num_executors=5, world=world)
-    return bind(checkpoint, str(path), _toy(), config)
+    return bind(checkpoint, str(path), PolicySetting(_toy(), config))
 
 
 def _load_packing_checkpoint(path: Path) -> object:

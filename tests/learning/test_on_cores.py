@@ -9,11 +9,12 @@ from parcae.base.errors import ConfigError, FormatError
 from parcae.decima.graph.layout import DecimaSettings
 from parcae.decima.learning.gradients import gradient_learner
 from parcae.decima.learning.recipes import TrainRequest
+from parcae.decima.learning.world import start_deciding_rule
 from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import TrainConfig
 from parcae.learning.loop import Plan, train
 from parcae.learning.scenario import Scenario
-from parcae.learning.start import start_deciding_rule, start_rule
+from parcae.learning.start import start_rule
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.synthetic import RandomDags, random_dags
 

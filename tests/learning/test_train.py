@@ -21,12 +21,13 @@ from parcae.decima.learning.recipes import (
     parse_recipe,
     recipe_config,
 )
+from parcae.decima.learning.world import start_weights
 from parcae.decima.rule.kernels import RuleParameter
 from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import Algorithm, TrainConfig, override
 from parcae.learning.loop import BEST_FILE, IterationSeeds, Plan, Progress, TrainResult, train
 from parcae.learning.scenario import Scenario
-from parcae.learning.start import start_rule, start_weights
+from parcae.learning.start import start_rule
 from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.simulation.config import SimulationConfig

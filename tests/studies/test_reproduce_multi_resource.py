@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, FormatError, PolicyError
+from parcae.decima.checkpoints import rule_checkpoint
 from parcae.decima.rule.policy import start_parameters
 from parcae.papers.multi_resource import asked_for, gather, heuristics, usable_arrivals, worlds
 from parcae.papers.multi_resource_sizes import BINS, bin_edges_ms, mean_by_bin, ratio_to
 from parcae.papers.multi_resource_time import busy_spans, facts, series_of
 from parcae.papers.study import RecordedSetting, StudyRequest, settings_of
 from parcae.policies.checkpoint import write_checkpoint
-from parcae.policies.learned import rule_checkpoint, setting_card
+from parcae.policies.learned import setting_card
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload

@@ -18,8 +18,9 @@ from parcae.base.errors import PolicyError
 from parcae.cluster.orders import Planner, Remembers
 from parcae.cluster.trace import Trace
 from parcae.decima.catalog import make_policy
-from parcae.evaluation.policies import AnyPolicy, resolve_policies
+from parcae.evaluation.policies import resolve_policies
 from parcae.policies.learned import SHIPPED
+from parcae.policies.own import AnyPolicy
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import CompiledPolicy, Simulator

@@ -20,7 +20,7 @@ from parcae.evaluation.deadlines import DeadlineResult, deadline_result, fewest_
 from parcae.evaluation.doubts import promise_warnings, run_warnings, setting_warnings
 from parcae.evaluation.kept_runs import KeptRuns, SeedRuns, files_in_names
 from parcae.evaluation.paired import compare_in
-from parcae.evaluation.policies import AnyPolicy, ResolvedPolicies, resolve_policies
+from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -34,6 +34,7 @@ from parcae.evaluation.statistics import (
 from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.who_pays import PairedRuns, RecurringJob, WhoPays, paired_runs, who_pays
 from parcae.evaluation.world import PairedComparison, Progress, Say
+from parcae.policies.own import AnyPolicy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.faults import resolve_faults
 from parcae.simulation.metrics import RunSummary, deadlines_ms, ideal_ms, summarize

@@ -165,7 +165,8 @@ def world_of(scenario: Scenario) -> LearningWorld:
 
 def world_named(name: str) -> LearningWorld:
     """What learning knows of a world."""
-    return next(world for world in (_CORES, *rows("worlds")) if world.name == name)
+    found: LearningWorld = next(row for row in (_CORES, *rows("worlds")) if row.name == name)
+    return found
 
 
 def learners() -> Iterator[LearnerEntry]:

@@ -103,9 +103,7 @@ def base_in_words(name: PolicyName, setting: PolicySetting) -> str:
     return f"rollouts on {base}{budget}{threads}"
 
 
-def _base(
-    text: str, base: PolicyName, setting: PolicySetting
-) -> RulePolicy | ParcaePolicy | DecimaPolicy | HeuristicPolicy:
+def _base(text: str, base: PolicyName, setting: PolicySetting) -> Any:
     """The base in Decima's world."""
     if is_learned(base):
         return deciding_policy(base, setting)
