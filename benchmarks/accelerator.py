@@ -141,7 +141,7 @@ def main() -> None:
         for size in options.sizes:
             _print(gradients(scenario, settings, size, device, options.repeats))
     for network, features in (
-        ("parcae", FeatureSet.PAPER),
+        ("corrector", FeatureSet.PAPER),
         ("decima", FeatureSet.PAPER),
         ("decima", FeatureSet.JOBS),
     ):

@@ -434,7 +434,7 @@ def main() -> None:
     """Judge decisions, learn from them, compare, and print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workload", help="name or file of a workload")
-    parser.add_argument("--base", default="parcae:batch", help="the policy that is improved")
+    parser.add_argument("--base", default="corrector:batch", help="the policy that is improved")
     parser.add_argument("--arrivals", default="batch", help="how jobs arrive")
     parser.add_argument("--jobs", type=int, default=20, help="number of jobs in a run")
     parser.add_argument("--decisions", type=int, default=40_000, help="decisions to judge")

@@ -61,7 +61,7 @@ def main() -> None:
     """Compare `plan` with its base, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workload", help="name or file of a workload with recorded durations")
-    parser.add_argument("--base", default="parcae:batch", help="the policy that plan improves")
+    parser.add_argument("--base", default="corrector:batch", help="the policy that plan improves")
     parser.add_argument("--arrivals", default="batch", help="how jobs arrive")
     parser.add_argument("--jobs", type=int, default=20, help="number of jobs in a run")
     parser.add_argument("--seeds", type=int, default=30, help="number of runs")

@@ -98,7 +98,7 @@ from tests.cli.running import run
             "arrivals=..., jobs=N, cores=N (or executors=N)",
         ),
         ("parcae tune nothing -o x.parcae", "no workload 'nothing'"),
-        ("parcae train toy --network gcn -o x.parcae", "parcae or decima"),
+        ("parcae train toy --network gcn -o x.parcae", "known are parcae, corrector, decima"),
         (
             "parcae train toy --world executors --recipe slow -o x.parcae",
             "fast, imitation, decima-2019",
@@ -120,11 +120,11 @@ from tests.cli.running import run
         ("parcae learn nothing --world executors --device gpu -o x", "write cpu or cuda"),
         (
             "parcae train toy --world cores --recipe fast -o x.parcae",
-            "--recipe has no effect here",
+            "--recipe has no effect with --network parcae",
         ),
         (
             "parcae train toy --world cores --rule tuned:classes -o x.parcae",
-            "no rule of the world of cores",
+            "which has no rule for --world cores",
         ),
         ("parcae reproduce decima-fig33", "did you mean 'decima-fig3'"),
         ("parcae serve --policy fiar --for 1", "did you mean 'fair'"),

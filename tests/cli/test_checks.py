@@ -36,8 +36,14 @@ from tests.fuzzing.commands import commands
         ("learn log -o out --device cpu", "--device has no effect"),
         ("train toy -o out --device cpu", "--device has no effect"),
         ("train toy -o out --world executors --decima features=code", "with --network decima"),
-        ("train toy -o out --network decima --rule tuned", "only to --network parcae and to"),
-        ("bench training --networks parcae --decima features=code", "only to the network decima"),
+        (
+            "train toy -o out --network decima --rule tuned",
+            "only to networks that correct a rule and to",
+        ),
+        (
+            "bench training --networks corrector --decima features=code",
+            "only to the network decima",
+        ),
         ("reproduce deeprm-fig4 --executors 3", "--executors has no effect"),
         ("reproduce deeprm-fig4 --workload toy", "--workload has no effect"),
         ("reproduce a2c-table1 --workload a.swf", "and, with a log (*.swf), to a2c-table4"),
@@ -217,7 +223,7 @@ def test_an_output_that_would_replace_a_file_of_a_policy_is_refused(
 
 def test_a_network_is_not_replaced_by_the_rule_that_is_tuned_from_it(tmp_path: Path) -> None:
     own = tmp_path / "own.safetensors"
-    shutil.copy(SHIPPED.folder / "parcae-batch.safetensors", own)
+    shutil.copy(SHIPPED.folder / "corrector-batch.safetensors", own)
     before = own.read_bytes()
     done = run("parcae tune toy --start own.safetensors -o own.safetensors", tmp_path)
     assert done.returncode == 2

@@ -115,7 +115,7 @@ def test_a_run_depends_on_its_seed_only(name: str) -> None:
         "spark_static_N",
         "wfair_ALPHA",
         "",
-        "parcae",
+        "corrector",
         "tuned:stream",
         "some.safetensors",
     ],

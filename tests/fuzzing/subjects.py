@@ -399,7 +399,7 @@ READERS: tuple[Subject, ...] = (
             (by.members_damaged(by.damaged_bytes), *[by.members_damaged(by.damaged_array)] * 3,
              by.damaged_bytes), read_workload, "w.parcae", share=2),
     Subject("checkpoints", _shipped("tuned-batch.safetensors", "tuned-cores.safetensors",
-            "parcae-cores.safetensors", "parcae-batch.safetensors", "decima-batch.safetensors"),
+            "parcae-cores.safetensors", "corrector-batch.safetensors", "decima-batch.safetensors"),
             (by.damaged_tensors,), _load_checkpoint, "c.safetensors"),
     Subject("packing checkpoints", _shipped("packing/set-steps.safetensors",
             "packing/deeprm-0.1.safetensors", "packing/a2c-rates.safetensors"),

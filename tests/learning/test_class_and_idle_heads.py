@@ -360,7 +360,7 @@ def test_imitation_collects_less_at_a_time_where_executors_differ() -> None:
     assert plain.window_s is not None
     assert with_classes.window_s is not None
     assert with_classes.window_s < 0.9 * plain.window_s
-    assert recipe_config(Recipe.FAST, several, "parcae").num_groups == 8
+    assert recipe_config(Recipe.FAST, several, "corrector").num_groups == 8
 
 
 def test_an_idle_slot_that_outlasts_a_window_goes_on_in_the_next() -> None:

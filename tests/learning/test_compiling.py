@@ -32,7 +32,7 @@ def _by_gradients(network: str, **settings: object) -> Learner:
 
 
 _LEARNERS: dict[str, Callable[[], Learner]] = {
-    "parcae": lambda: _by_gradients("parcae"),
+    "corrector": lambda: _by_gradients("corrector"),
     "decima": lambda: _by_gradients("decima", imitation=0.5),
     "reinforce": lambda: _by_gradients(
         "decima", algorithm=Algorithm.REINFORCE, window_s=None, episode_s=40.0

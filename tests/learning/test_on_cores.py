@@ -26,7 +26,7 @@ _SMALL = TrainConfig(num_groups=2, group_size=4, capacity=512, minibatch=256, nu
 
 
 @pytest.mark.parametrize("arrivals", ["batch", "load:0.8"])
-@pytest.mark.parametrize("network", ["parcae", "decima"])
+@pytest.mark.parametrize("network", ["corrector", "decima"])
 def test_an_iteration_of_training_runs(network: str, arrivals: str) -> None:
     scenario = Scenario(_WORKLOAD, _CONFIG, arrivals, 5)
     request = TrainRequest([scenario], _SMALL, network, start_parameters())
@@ -36,7 +36,7 @@ def test_an_iteration_of_training_runs(network: str, arrivals: str) -> None:
     assert 0.1 < result.best < 10  # a network that has learned nothing
 
 
-@pytest.mark.parametrize("network", ["parcae", "decima"])
+@pytest.mark.parametrize("network", ["corrector", "decima"])
 def test_a_rule_that_plans_orders_is_neither_corrected_nor_imitated(network: str) -> None:
     scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 5)
     imitating = _SMALL.model_copy(update={"imitation": 0.3 if network == "decima" else 0.0})

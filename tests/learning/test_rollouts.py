@@ -92,7 +92,7 @@ _BATCH = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "batch", 12)
 @pytest.mark.parametrize(
     "family",
     [DecimaFamily(_BATCH, DecimaSettings()), ParcaeFamily(_BATCH, start_parameters(), (2, 2, 2))],
-    ids=["decima", "parcae"],
+    ids=["decima", "corrector"],
 )
 def test_a_whole_run_goes_on_to_its_end_when_its_record_is_full(family: Family) -> None:
     network = family.policy(family.initial_weights(np.random.default_rng(0))).network
@@ -152,7 +152,7 @@ _BURSTS = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "bursts:3s", 12
         (DecimaFamily(_BURSTS, DecimaSettings()), "num_jobs", "state"),
         (ParcaeFamily(_BURSTS, start_parameters(), (2, 2, 2)), "num_rows", "rows"),
     ],
-    ids=["decima", "parcae"],
+    ids=["decima", "corrector"],
 )
 def test_a_record_has_room_for_the_jobs_that_arrive_after_its_last_decision(
     family: Family, count: str, table: str

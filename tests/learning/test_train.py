@@ -81,7 +81,7 @@ def test_training_mends_a_bad_rule_in_seconds() -> None:
     assert result.best < 0.97 * untrained.best
 
 
-@pytest.mark.parametrize("network", ["parcae", "decima"])
+@pytest.mark.parametrize("network", ["corrector", "decima"])
 def test_a_training_that_was_killed_resumes_to_the_very_same_weights(
     network: str, tmp_path: Path
 ) -> None:
@@ -253,7 +253,7 @@ def test_queues_that_grow_without_bound_stop_the_training_and_keep_the_best() ->
     assert np.isfinite(result.best)
 
 
-@pytest.mark.parametrize("network", ["parcae", "decima"])
+@pytest.mark.parametrize("network", ["corrector", "decima"])
 def test_weights_that_explode_stop_the_training_and_keep_the_best(
     network: str, tmp_path: Path
 ) -> None:
@@ -412,7 +412,7 @@ def test_settings_are_overridden_by_name_and_unknown_ones_refused() -> None:
 
 
 def test_unknown_devices_and_networks_are_refused() -> None:
-    with pytest.raises(ConfigError, match="parcae or decima"):
+    with pytest.raises(ConfigError, match="corrector or decima"):
         gradient_learner(replace(_REQUEST, network="gcn"))
     with pytest.raises(ConfigError, match="--rule"):
         gradient_learner(replace(_REQUEST, parameters=None))
@@ -444,4 +444,4 @@ def test_decima_imitates_a_rule_before_it_learns_by_itself() -> None:
     with pytest.raises(ConfigError, match="needs a tuned rule"):
         gradient_learner(replace(request, parameters=None))
     with pytest.raises(ConfigError, match="needs no imitation"):
-        _train(replace(request, network="parcae"), 1)
+        _train(replace(request, network="corrector"), 1)

@@ -374,7 +374,7 @@ def test_limits_that_no_cluster_reaches_are_no_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["decima", "sjf-cp", "weighted-fair:-1", "parcae:stream", "random"]
+    "name", ["decima", "sjf-cp", "weighted-fair:-1", "corrector:stream", "random"]
 )
 def test_policies_that_decide_plan_through_their_adapter(name: str) -> None:
     workload = load_workload("toy")

@@ -298,14 +298,14 @@ def test_policies_that_ship_are_trained_if_the_request_wants_new_ones(tmp_path: 
     request = replace(_request(tmp_path), workload=workload, budget_s=3.0)
     scenario = Scenario(workload, _CLUSTER, "batch", 3)
     shipped, _ = learned_contenders(request, scenario)
-    assert [c.name.split(":")[0] for c in shipped] == ["decima", "parcae", "tuned"]
+    assert [c.name.split(":")[0] for c in shipped] == ["decima", "corrector", "tuned"]
     assert not list(tmp_path.iterdir())
     made, notes = learned_contenders(replace(request, trains_anew=True), scenario)
-    files = [f"{kind}-made-here.safetensors" for kind in ("decima", "parcae", "tuned")]
+    files = [f"{kind}-made-here.safetensors" for kind in ("decima", "corrector", "tuned")]
     assert [Path(c.name) for c in made] == [tmp_path / name for name in files]
     assert sorted(path.name for path in tmp_path.iterdir()) == files
     assert "trainings of this study together had" in notes[-1]
-    # The network parcae corrects the rule that was tuned here.
+    # The corrector corrects the rule that was tuned here.
     tuned, parcae = (read_checkpoint(tmp_path / name).weights["rule"] for name in files[:0:-1])
     np.testing.assert_array_equal(tuned, parcae)
 
@@ -313,7 +313,7 @@ def test_policies_that_ship_are_trained_if_the_request_wants_new_ones(tmp_path: 
 def test_a_network_that_corrects_a_rule_is_not_trained_without_it(tmp_path: Path) -> None:
     request = replace(_request(tmp_path), trains_anew=True)
     scenario = Scenario(request.workload, request.config, "batch", 3)
-    found, _ = learned_contenders(request, scenario, ("parcae",))
+    found, _ = learned_contenders(request, scenario, ("corrector",))
     assert found[0].name.startswith("parcae:")
     assert not list(tmp_path.iterdir())
 

@@ -137,7 +137,7 @@ def decision_command(
     from parcae.workloads.archive import load_workload
 
     chosen = world_of(world, {})
-    default = "srpt,psbs,tuned,parcae" if chosen.value == "cores" else "tuned,parcae,decima"
+    default = "srpt,psbs,tuned,parcae" if chosen.value == "cores" else "tuned,corrector,decima"
     names = default if policies is None else policies
     rows = benchmark_decisions(
         load_workload(workload), names_in(names), num_decisions=decisions, world=chosen
@@ -163,7 +163,7 @@ def training_command(
     workload: WorkloadOption = "tpch",
     networks: Annotated[
         str, typer.Option("--networks", help="Networks, separated by commas.")
-    ] = "parcae,decima",
+    ] = "corrector,decima",
     recipe: Annotated[
         str, typer.Option("--recipe", help="fast | imitation | decima-2019")
     ] = "fast",

@@ -183,7 +183,7 @@ class NetworkOptions:
             "device": self.device,
             "ray": self.ray,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in given.items() if value}
 
 
 def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions) -> Scenario:

@@ -47,7 +47,7 @@ class LearnerRequest:
         """Refuse options, for a learner that has none."""
         if self.options:
             names = ", ".join(f"--{name}" for name in self.options)
-            raise ConfigError(f"--network {network} has no {names} here: leave it out")
+            raise ConfigError(f"{names} has no effect with --network {network}: leave it out")
 
 
 @dataclass(frozen=True)

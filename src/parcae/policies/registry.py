@@ -100,7 +100,7 @@ class PolicyEntry:
         """Whether a parsed name means this row."""
         if self.prefix or self.suffix:
             return name.name.startswith(self.prefix) and name.name.endswith(self.suffix)
-        return name.word in (self.name, self.formerly)
+        return bool(name.word) and name.word in (self.name, self.formerly)
 
     @property
     def reason(self) -> str:
