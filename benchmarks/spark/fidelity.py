@@ -37,7 +37,7 @@ from parcae.evaluation.plots import scatter_of_pairs
 from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
 from parcae.evaluation.sizing import Question, parse_cores, play_at, results_at
 from parcae.evaluation.statistics import DEFAULT_METHOD, METHODS, mean_estimate, ratio_estimate
-from parcae.policies.orders.catalog import make_cores_policy
+from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.spark.build import build_plugin
@@ -278,7 +278,7 @@ def sleeping_mixes(question: Question, costs: ClusterCosts) -> list[dict[str, An
     gives the durations of all.
     """
     config = question.config.model_copy(update={"num_executors": question.cores[0]})
-    policy = make_cores_policy("fair", question.workload, config)
+    policy = named_policy("fair", question.workload, config)
     mixes = []
     for seed in range(question.seed_start, question.seed_start + question.num_seeds):
         sequence = question.draw(seed)

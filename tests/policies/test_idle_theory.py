@@ -13,7 +13,6 @@ from parcae.decima.idle.theory import (
     best_slot_exponential,
     expected_average_jct,
     idle_pays,
-    known_slots,
     sequential_slots,
     waiting_gain,
 )
@@ -142,10 +141,6 @@ def test_probabilities_that_do_not_sum_to_1_are_refused() -> None:
 
 def test_after_a_slot_the_next_job_gets_none() -> None:
     assert sequential_slots([5.0, 3.0, 2.0, 0.0, 1.0]) == [5.0, 0.0, 2.0, 0.0, 1.0]
-    assert known_slots([0.0, 5.0, 7.0, 90.0], [100.0, 50.0, 10.0, 1.0]) == [5.0, 0.0, 0.0, 0.0]
-    assert known_slots([0.0, 30.0, 32.0], [100.0, 50.0, 10.0]) == [0.0, 2.0, 0.0]
-    with pytest.raises(ConfigError, match="one length for each arrival"):
-        known_slots([0.0], [])
 
 
 def test_a_slot_before_a_stage_gains_what_one_before_the_job_cannot() -> None:

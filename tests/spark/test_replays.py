@@ -29,7 +29,7 @@ from benchmarks.spark.work import Work
 from parcae.base.errors import ConfigError, PolicyError, WorkloadError
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.learned import order_rule_checkpoint
-from parcae.policies.orders.catalog import make_cores_policy
+from parcae.policies.registry import named_policy
 from parcae.policies.rule.policy import search_start
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
@@ -72,9 +72,7 @@ class _Spark:
         arrival_ms = np.array([one["arrival_ms"] for one in mix["jobs"]], np.int64)
         workload = Workload("mix", specs)
         config = SimulationConfig(world=WorldName.CORES, num_executors=request.cores)
-        planner = make_cores_policy(
-            "srpt" if request.plugin else request.mode.lower(), workload, config
-        )
+        planner = named_policy("srpt" if request.plugin else request.mode.lower(), workload, config)
         sequence = JobSequence(workload, np.arange(len(specs)), arrival_ms)
         trace = simulate(sequence, planner, config, 0)
         took = (trace.completion_ms - arrival_ms) * (
@@ -186,7 +184,7 @@ def test_what_was_simulated_is_slept_without_the_clusters_costs() -> None:
     workload = costly_workload(Workload("w", (JobSpec("a", stages), JobSpec("b", stages))), _COSTS)
     sequence = JobSequence(workload, np.array([0, 1]), np.zeros(2, np.int64))
     config = SimulationConfig(world=WorldName.CORES, num_executors=3)
-    trace = simulate(sequence, make_cores_policy("fair", workload, config), config, 0, record=True)
+    trace = simulate(sequence, named_policy("fair", workload, config), config, 0, record=True)
     sleeps = slept(trace, _COSTS)
     assert {key[1:]: ms for key, ms in sleeps.items()} == {
         **{(0, task): 50 for task in range(6)},
