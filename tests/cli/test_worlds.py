@@ -221,7 +221,7 @@ def test_options_of_training_by_gradients_are_refused_where_the_network_evolves(
     given: str, tmp_path: Path
 ) -> None:
     words = ["train", "toy", "--world", "cores", "-o", str(tmp_path / "x"), *given.split()]
-    assert f"{given.split()[0]} has no effect here" in _refused(*words)
+    assert f"{given.split()[0]} has no effect" in _refused(*words)
     assert not (tmp_path / "x").exists()
 
 
