@@ -7,8 +7,14 @@ DEMO ?= parcae-report
 
 .PHONY: demo test test-slow coverage check weight dist docs bench format clean
 
-$(READY): pyproject.toml constraints.txt
+# What the demo needs: learning for the world of cores, and reports; neither PyTorch nor Spark.
+LEARN_READY := $(VENV)/.learn
+$(LEARN_READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[learn,report]'
+	touch $(LEARN_READY)
+
+$(READY): $(LEARN_READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(READY)
 
@@ -21,7 +27,7 @@ $(SPARK_READY): $(READY)
 		|| echo "There is no JDK and none could be installed: tests with a real Spark are skipped (apt-get install openjdk-17-jdk-headless)."
 	touch $(SPARK_READY)
 
-demo: $(READY)  ## Learn a policy from a real Spark event log in a minute, say what it would save, write a report.
+demo: $(LEARN_READY)  ## Learn a policy from a real Spark event log in a minute, say what it would save, write a report.
 	$(BIN)/parcae learn src/parcae/workloads/bundled/example-event-log.zstd --key spark.jobGroup.id -o $(DEMO) --budget 0.5 --cores 8 --arrivals load:0.8
 	@echo "Open $(DEMO)/report.html"
 

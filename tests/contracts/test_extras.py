@@ -18,7 +18,9 @@ _TOO_MUCH = ("torch", "matplotlib", "plotly", "gymnasium", "tensorboard", "cma",
 
 def test_a_missing_library_is_reported_with_its_extra() -> None:
     with (
-        pytest.raises(MissingExtraError, match=r"needs torch.*pip install 'parcae\[learn\]'"),
+        pytest.raises(
+            MissingExtraError, match=r"needs torch.*pip install 'parcae-scheduler\[train\]'"
+        ),
         naming_extras(),
     ):
         raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
@@ -106,17 +108,18 @@ def test_the_package_alone_simulates_compares_and_serves(tmp_path: Path) -> None
     )
     report = _run(parcae, *compare, "--report", "r.html", cwd=tmp_path)
     assert report.returncode == 2
-    assert "pip install 'parcae[report]'" in report.stderr
+    assert "pip install 'parcae-scheduler[report]'" in report.stderr
     tune = _run(parcae, "tune", "toy", "--budget", "0.01", "-o", "t.safetensors", cwd=tmp_path)
     assert tune.returncode == 2
-    assert "pip install 'parcae[learn]'" in tune.stderr
+    assert "pip install 'parcae-scheduler[learn]'" in tune.stderr
 
 
 _USE = {
     "report": "import parcae; cluster = parcae.Cluster(cores=2); "
     "jobs = parcae.workload('toy').draw(2, 'batch', cluster, seed=1); "
     "parcae.simulate(jobs, 'fair', cluster).gantt('g.html')",
-    "learn": "import torch, cma, parcae.decima.learning.recipes",
+    "learn": "import cma, tensorboard, parcae.learning.tune",
+    "train": "import torch, cma, parcae.decima.learning.recipes",
     "rl": "import gymnasium, sb3_contrib, parcae; parcae.ModelPolicy",
     "ray": "import ray",
 }

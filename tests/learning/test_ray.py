@@ -26,7 +26,7 @@ from parcae.policies.checkpoint import Weights, read_checkpoint
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import RandomDags, random_dags
 
-ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'parcae[ray]'")
+ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'parcae-scheduler[ray]'")
 
 _WORKLOAD = random_dags(RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up")
 _STREAM = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "load:0.6", 12)

@@ -9,12 +9,12 @@ from types import MappingProxyType
 
 from parcae.base.errors import MissingExtraError
 
-#: By the name of a module: the extra that brings it (`pip install 'parcae[EXTRA]'`).
+#: By the name of a module: the extra that brings it (`pip install 'parcae-scheduler[EXTRA]'`).
 EXTRA_OF: Mapping[str, str] = MappingProxyType(
     {
         "cma": "learn",
         "tensorboard": "learn",
-        "torch": "learn",
+        "torch": "train",
         "matplotlib": "report",
         "plotly": "report",
         "gymnasium": "rl",
@@ -35,7 +35,7 @@ def missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
 def _missing(module: str) -> MissingExtraError:
     extra = EXTRA_OF[module]
     return MissingExtraError(
-        f"this needs {module}, which is not installed: pip install 'parcae[{extra}]'"
+        f"this needs {module}, which is not installed: pip install 'parcae-scheduler[{extra}]'"
     )
 
 

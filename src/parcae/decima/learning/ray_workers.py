@@ -81,7 +81,9 @@ def _connected(address: str) -> Any:
     try:
         import ray
     except ImportError:
-        raise ConfigError("--ray needs Ray: install it with `pip install 'parcae[ray]'`") from None
+        raise ConfigError(
+            "--ray needs Ray: install it with `pip install 'parcae-scheduler[ray]'`"
+        ) from None
     # An earlier training of this process may have connected to another cluster.
     if ray.is_initialized() and _connections.get(_cluster(ray), address) != address:
         ray.shutdown()
