@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
@@ -19,6 +20,9 @@ REPOSITORY = Path(__file__).parent.parent
 _PACKING = re.compile("tests/.*(packing|deeprm|a2c)")
 # Commands say on standard error that they compile kernels, which depends on what ran before.
 os.environ.setdefault("PARCAE_ANNOUNCE_COMPILATION", "0")
+settings.register_profile("few", max_examples=12, deadline=None)
+settings.register_profile("many", max_examples=100, deadline=None)
+settings.load_profile("few")
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 

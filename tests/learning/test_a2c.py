@@ -207,7 +207,8 @@ def _slowdown(policy: A2cPolicy | HandMadePolicy) -> float:
     return mean_cost(batch, Cost.SLOWDOWN)
 
 
-def test_it_learns_a_toy_in_seconds() -> None:
+@pytest.mark.slow
+def test_it_learns_a_toy() -> None:
     learner = _learner(
         "num_sequences=4",
         "num_steps=16",

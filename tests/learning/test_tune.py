@@ -72,6 +72,7 @@ def test_searches_run_on_seeds_that_comparisons_are_refused() -> None:
     assert min(seeds) >= TUNING_SEED_START
 
 
+@pytest.mark.slow
 def test_tuning_for_another_objective_finds_other_parameters() -> None:
     tuned = {}
     for objective in (Objective.AVERAGE_JCT, Objective.MAKESPAN):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
 from parcae.cluster.observation import Observation, observe
 from parcae.cluster.orders import Orders, blank_orders
@@ -36,6 +37,11 @@ KINDS = {
     "srpt": OrderKind.SRPT,
     "edf": OrderKind.EDF,
 }
+
+#: Few random sets by default, more in the slow suite.
+random_seeds = pytest.mark.parametrize(
+    "seeds", [range(25), pytest.param(range(25, 200), marks=pytest.mark.slow)], ids=["few", "many"]
+)
 
 
 def job_spec(

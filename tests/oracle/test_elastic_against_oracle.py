@@ -19,6 +19,7 @@ from tests.oracle.cores_runs import (
     config_of,
     orders_key,
     policy_of,
+    random_seeds,
     sequence_of,
     starts,
 )
@@ -55,16 +56,20 @@ def _assert_as_the_oracle(
 
 
 @pytest.mark.parametrize("order", sorted(KINDS))
-def test_random_sets_on_elastic_clusters_start_every_task_when_the_oracle_does(order: str) -> None:
-    for seed in range(100):
+@random_seeds
+def test_random_sets_on_elastic_clusters_start_every_task_when_the_oracle_does(
+    order: str, seeds: range
+) -> None:
+    for seed in seeds:
         rng = random.Random(seed)
         allocation, drawn = random_allocation(rng, random_set(rng))
         policy = policy_of(order, drawn.jobs, drawn.pools)
         _assert_as_the_oracle(allocation, drawn, seed, policy, order)
 
 
-def test_orders_of_tiers_weights_and_limits_on_elastic_clusters() -> None:
-    for seed in range(60):
+@random_seeds
+def test_orders_of_tiers_weights_and_limits_on_elastic_clusters(seeds: range) -> None:
+    for seed in seeds:
         rng = random.Random(seed)
         allocation, drawn = random_allocation(rng, random_set(rng))
         planner = GivenOrders(drawn.jobs)
@@ -98,8 +103,9 @@ def _played(drawn: RandomSet, config: SimulationConfig) -> Trace:
     return trace
 
 
-def test_faults_that_never_happen_change_nothing_on_elastic_clusters() -> None:
-    for seed in range(60):
+@random_seeds
+def test_faults_that_never_happen_change_nothing_on_elastic_clusters(seeds: range) -> None:
+    for seed in seeds:
         rng = random.Random(seed)
         allocation, drawn = random_allocation(rng, random_set(rng))
         config = elastic_config(allocation)
@@ -124,8 +130,9 @@ def test_faults_on_elastic_clusters_that_never_shrink_are_those_of_fixed_ones() 
     assert copies > 10
 
 
-def test_runs_with_faults_on_elastic_clusters_end_and_hold_what_they_use() -> None:
-    for seed in range(60):
+@random_seeds
+def test_runs_with_faults_on_elastic_clusters_end_and_hold_what_they_use(seeds: range) -> None:
+    for seed in seeds:
         rng = random.Random(seed)
         allocation, drawn = random_allocation(rng, random_set(rng))
         trace = _played(drawn, elastic_config(allocation).model_copy(update={"faults": _OFTEN}))

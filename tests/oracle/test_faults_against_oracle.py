@@ -16,6 +16,7 @@ from tests.oracle.cores_runs import (
     config_of,
     orders_key,
     policy_of,
+    random_seeds,
     sequence_of,
     starts,
 )
@@ -96,7 +97,7 @@ def _assert_as_the_oracle(
 @pytest.mark.parametrize("kind", ["failures", "losses", "speculation", "all"])
 def test_random_faults_are_those_of_the_oracle(kind: str) -> None:
     seen = dict.fromkeys(_COUNTS, 0)
-    for seed in range(100):
+    for seed in range(40):
         rng = random.Random(seed)
         drawn = random_set(rng)
         rules = _random_rules(rng, kind)
@@ -111,11 +112,12 @@ def test_random_faults_are_those_of_the_oracle(kind: str) -> None:
         "speculation": {"copies", "copies_won"},
         "all": set(_COUNTS) - {"wasted_ms"},
     }[kind]
-    assert {name for name, count in seen.items() if count > 10} == expected | {"wasted_ms"}
+    assert {name for name, count in seen.items() if count > 4} == expected | {"wasted_ms"}
 
 
-def test_faults_under_orders_with_tiers_weights_limits_and_pools() -> None:
-    for seed in range(60):
+@random_seeds
+def test_faults_under_orders_with_tiers_weights_limits_and_pools(seeds: range) -> None:
+    for seed in seeds:
         rng = random.Random(seed)
         drawn = random_set(rng)
         rules = _random_rules(rng, "all")

@@ -23,7 +23,7 @@ from tests.conftest import batch, shared_data
 from tests.oracle.decima_world import Oracle, OraclePolicy, RandomBitDraws, TaskKey, task_bits
 from tests.oracle.policies import fair, sjf_cp, static, weighted_fair
 
-_SMALL_SETS = ("single_q9_100g", "batch10_1", "nodelay_batch10")
+_SMALL_SETS = ("single_q9_100g", "batch10_1")
 _POLICIES: dict[str, Callable[[int], OraclePolicy]] = {
     "spark_fifo": lambda executors: static(executors, by_granted=True),
     "spark_static_10": lambda executors: static(10, by_granted=True),

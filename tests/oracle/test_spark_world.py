@@ -106,7 +106,7 @@ def test_tasks_of_no_length_end_at_once() -> None:
     assert world.completion_ms == [3, 3]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_random_sets_run_to_their_end_under_every_order(seed: int) -> None:
     drawn = random_set(random.Random(seed))
     work = sum(sum(tasks) for job in drawn.jobs for tasks in job.task_ms)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parcae.cluster.decision import Decision
@@ -155,7 +155,6 @@ def _assert_integral(simulator: Simulator, trace: Trace) -> None:
     assert simulator.state.now.job_ms[0] == (trace.completion_ms - trace.arrival_ms).sum()
 
 
-@settings(max_examples=25, deadline=None)
 @given(seed=_SEEDS, cores=_CORES, arrivals=_ARRIVALS, has_pools=st.booleans())
 def test_whatever_the_orders_no_core_idles_while_a_task_waits(
     seed: int, cores: int, arrivals: str, has_pools: bool
@@ -169,7 +168,6 @@ def test_whatever_the_orders_no_core_idles_while_a_task_waits(
     _assert_integral(simulator, trace)
 
 
-@settings(max_examples=25, deadline=None)
 @given(seed=_SEEDS, cores=_CORES, arrivals=_ARRIVALS, has_pools=st.booleans())
 def test_orders_with_limits_too_run_every_task_once(
     seed: int, cores: int, arrivals: str, has_pools: bool
@@ -183,7 +181,6 @@ def test_orders_with_limits_too_run_every_task_once(
     _assert_integral(simulator, trace)
 
 
-@settings(max_examples=20, deadline=None)
 @given(seed=_SEEDS, cores=_CORES, arrivals=_ARRIVALS)
 def test_limits_that_stand_are_kept(seed: int, cores: int, arrivals: str) -> None:
     sequence = _sequence(seed, arrivals, cores)
@@ -206,7 +203,6 @@ def test_limits_that_stand_are_kept(seed: int, cores: int, arrivals: str) -> Non
                 assert ((own["start_ms"] <= now) & (own["finish_ms"] > now)).sum() <= limits[one]
 
 
-@settings(max_examples=25, deadline=None)
 @given(seed=_SEEDS, cores=_CORES, arrivals=_ARRIVALS)
 def test_decisions_at_random_make_orders_that_run_every_task_once(
     seed: int, cores: int, arrivals: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parcae.cluster.decision import Decision, objection
@@ -32,7 +32,6 @@ def _sequence(seed: int, arrivals: str, num_jobs: int, num_executors: int) -> Jo
     return draw_sequence(workload, arrivals, num_jobs, num_executors, RandomStreams(seed))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=_SEEDS,
     policy=_POLICIES,
@@ -77,7 +76,6 @@ def test_every_task_runs_once_on_one_executor_at_a_time_after_its_parents(
     assert trace.executed_ms.sum() == (tasks["finish_ms"] - tasks["start_ms"]).sum()
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     seed=_SEEDS,
     policy=_POLICIES,
@@ -114,7 +112,6 @@ def _with_memory_demands(rng: np.random.Generator, num_executors: int, seed: int
     )
 
 
-@settings(max_examples=25, deadline=None)
 @given(seed=_SEEDS, policy=_POLICIES, num_small=st.integers(1, 4), num_large=st.integers(1, 4))
 def test_the_tables_are_consistent_at_every_decision_also_with_executor_classes(
     seed: int, policy: str, num_small: int, num_large: int
@@ -158,7 +155,6 @@ def _by_dice(observation: Observation, rng: np.random.Generator) -> Decision:
     return Decision(stages[0], 1) if stages else Decision()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=_SEEDS,
     sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4),

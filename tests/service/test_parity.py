@@ -164,34 +164,20 @@ def _assert_same(mine: list[Snapshot], others: list[Snapshot]) -> None:
     assert len(mine) == len(others)
 
 
-_POLICIES = (
-    "fifo",
-    "fair",
-    "sjf",
-    "srpt",
-    "las",
-    "fsp",
-    "psbs",
-    "tuned",
-    "parcae",
-    "tuned+guard:1.1",
-    "srpt+guard:1.2",
-)
-_CASES = [
-    *((name, _TPCH, "load:0.9", 25, 20, 0.0) for name in _POLICIES),
-    *((name, _SYNTHETIC, "load:0.8", 40, 6, 0.4) for name in _POLICIES),
+#: `weighted-fair:-1` decides, and plans through the adapter.
+_FEW = ("fair", "srpt", "psbs", "parcae", "tuned+guard:1.1", "weighted-fair:-1")
+_MORE = ("fifo", "sjf", "las", "fsp", "tuned", "srpt+guard:1.2")
+_SLOW = (
+    *((name, _SYNTHETIC, "load:0.8", 40, 6, 0.4) for name in _MORE),
+    *((name, _TPCH, "load:0.9", 25, 20, 0.0) for name in _FEW[:-1] + _MORE),
     ("gittins", _TPCH, "load:0.9", 15, 20, 0.3),
-    (
-        "weighted-fair:-1",
-        _SYNTHETIC,
-        "load:0.8",
-        20,
-        6,
-        0.0,
-    ),  # decides, and plans through the adapter
     ("decima", _TPCH, "load:0.8", 8, 10, 0.0),
     ("tuned", _SYNTHETIC, "batch", 15, 5, 1.0),
     ("fair", _SYNTHETIC, "bursts:8s", 30, 5, 0.5),
+)
+_CASES = [
+    *((name, _SYNTHETIC, "load:0.8", 20, 6, 0.4) for name in _FEW),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in _SLOW),
 ]
 
 
@@ -223,12 +209,8 @@ def test_the_service_shows_a_policy_the_very_observations_of_the_simulator(
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "srpt",
-        "parcae",
-        pytest.param("fsp", marks=pytest.mark.slow),
-        pytest.param("tuned+guard:1.1", marks=pytest.mark.slow),
-    ],
+    ["srpt"]
+    + [pytest.param(name, marks=pytest.mark.slow) for name in ("parcae", "fsp", "tuned+guard:1.1")],
 )
 def test_tables_that_grow_and_give_rows_back_change_no_plan(name: str) -> None:
     config = SimulationConfig(world=WorldName.CORES, num_executors=4, unknown_share=0.3)

@@ -115,7 +115,7 @@ def _play(simulator: Simulator, policy: Any) -> None:
 
 @pytest.mark.parametrize("name", ["fair", "srpt-cap:3", "fifo", "weighted-fair:-1", "sjf-cp"])
 def test_without_luck_a_rollout_foretells_the_run_in_decimas_world(name: str) -> None:
-    for seed in range(4):
+    for seed in range(2):
         sequence = _sequence(seed)
         model = RolloutModel(sequence.workload, _DECIMA)
         foretold = _Foretold(make_policy(name, _CORES), model)
@@ -172,7 +172,7 @@ def test_decimas_network_proposes_its_most_probable_stages_first() -> None:
 
 @pytest.mark.parametrize("name", ["srpt", "fair", "fifo", "fsp", "psbs", "las"])
 def test_without_luck_a_rollout_foretells_the_run_in_the_world_of_cores(name: str) -> None:
-    for seed in range(4):
+    for seed in range(2):
         sequence = _sequence(seed)
         model = RolloutModel(sequence.workload, _SPARK)
         base = named_policy(name, sequence.workload, _SPARK)
