@@ -9,7 +9,8 @@ Two things are measured, on batches of 20 jobs:
   decisions are on the device already. Errors are relative to plain PyTorch in double precision.
 - the whole loop, rollouts and updates, with the weights on the CPU and on the device.
 
-Needs `pip install 'parcae-scheduler[train]'` and a checkout: the plain network belongs to the tests.
+Needs `pip install 'parcae-scheduler[train]'` and a checkout: the plain network belongs to the
+tests.
 """
 
 from __future__ import annotations

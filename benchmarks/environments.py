@@ -2,7 +2,8 @@
 
     python -m benchmarks.environments
 
-Needs `pip install 'parcae-scheduler[rl]'`. Actions are random and unmasked; drawing them is not timed.
+Needs `pip install 'parcae-scheduler[rl]'`. Actions are random and unmasked; drawing them is not
+timed.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     python -m benchmarks.ray_scaling
 
-Needs `pip install 'parcae-scheduler[train,ray]'`. For each number of workers it starts a cluster of so many
-nodes with one CPU each, and measures collections: recorded decisions a second, and that relative
-to one worker. Updates of the weights are not measured; they run in the training's own process.
+Needs `pip install 'parcae-scheduler[train,ray]'`. For each number of workers it starts a cluster of
+so many nodes with one CPU each, and measures collections: recorded decisions a second, and that
+relative to one worker. Updates of the weights are not measured; they run in the training's own
+process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Trains sb3-contrib's MaskablePPO on parcae/Cluster-v0 and compares it with fair and random.
 
-Usage: train_cluster_env.py [STEPS] [EPISODES]. Needs `pip install 'parcae-scheduler[rl]'`. The comparison
-plays episodes whose seeds are not used for training; ratios are to fair on the same seeds, with
-95% confidence intervals.
+Usage: train_cluster_env.py [STEPS] [EPISODES]. Needs `pip install 'parcae-scheduler[rl]'`. The
+comparison plays episodes whose seeds are not used for training; ratios are to fair on the same
+seeds, with 95% confidence intervals.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Trains sb3-contrib's MaskablePPO on parcae/Packing-v0 and prints the result before and after.
 
-Usage: train_packing_env.py [STEPS]. Needs `pip install 'parcae-scheduler[rl]'`. Both figures are means over
-the same ten episodes, whose seeds are not used for training.
+Usage: train_packing_env.py [STEPS]. Needs `pip install 'parcae-scheduler[rl]'`. Both figures are
+means over the same ten episodes, whose seeds are not used for training.
 """
 
 from __future__ import annotations
