@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import replace
 
 import numpy as np
+import polars as pl
 
 from parcae.base.texts import MS_PER_S
-from parcae.evaluation.compare import ClusterWorld, Comparison, compare
-from parcae.evaluation.deadlines import DeadlineResult, deadline_result
+from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.statistics import Estimate, with_interval
+from parcae.evaluation.who_pays import (
+    MISSED,
+    MISSED_MINUS_FIRST,
+    TARDINESS,
+    deadline_counts,
+    deadline_estimates,
+)
 from parcae.learning.scenario import Scenario
 from parcae.learning.start import start_rule
 from parcae.learning.tune import rule_policy, tune_rule
@@ -82,16 +89,11 @@ def _compared(workload: Workload, load: float, seeds: int, generations: int) -> 
     return compare(world, [*_POLICIES, tuned], num_seeds=seeds, seed_start=_FIRST_SEED, processes=1)
 
 
-def _against(comparison: Comparison, policy: int, rival: int) -> DeadlineResult:
-    """The results of one policy, paired with another one."""
-    rows = [rival, policy]
-    runs = [
-        replace(run, completion_ms=run.completion_ms[rows], clock_ms=run.clock_ms[rows])
-        for run in comparison.runs
-    ]
-    result = deadline_result(runs, 1)
-    assert result is not None
-    return result
+def _against(comparison: Comparison, policy: int, rival: int) -> Estimate:
+    """The share of deadlines that a policy misses less that of another, paired by seed."""
+    counts = comparison.jobs.group_by("seed", "column").agg(*deadline_counts()).sort("seed")
+    own, other = (counts.filter(pl.col("column") == column) for column in (policy, rival))
+    return deadline_estimates(own, other)[MISSED_MINUS_FIRST]
 
 
 def _points(share: Estimate) -> str:
@@ -105,16 +107,15 @@ def _rows(comparison: Comparison, load: float) -> list[list[str]]:
     names = [result.name for result in comparison.policies]
     rows = []
     for column, result in enumerate(comparison.policies):
-        assert result.deadlines is not None
         rival = _against(comparison, column, names.index(_RIVAL))
         rows.append(
             [
                 f"{load:g}",
                 result.name,
-                with_interval(result.deadlines.missed_share, "{:.1%}".format),
-                _points(result.deadlines.missed_minus_first),
-                _points(rival.missed_minus_first),
-                with_interval(result.deadlines.tardiness_s, "{:.2f}".format),
+                with_interval(result.estimates[MISSED], "{:.1%}".format),
+                _points(result.estimates[MISSED_MINUS_FIRST]),
+                _points(rival),
+                with_interval(result.estimates[TARDINESS], "{:.2f}".format),
                 with_interval(result.average_jct_s, "{:.2f}".format),
             ]
         )

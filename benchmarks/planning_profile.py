@@ -83,7 +83,7 @@ def main() -> None:
         print(
             f"{one.name}: average JCT {one.average_jct_s.mean:.1f} s, "
             f"{ratio.mean:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] of {options.base}; "
-            f"{one.who_pays.later_share.mean:.0%} of the jobs more than 5% later"
+            f"{one.estimates['later_than_first_share'].mean:.0%} of the jobs more than 5% later"
         )
 
 

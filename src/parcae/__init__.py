@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from parcae.cluster.observation import Observation
     from parcae.cluster.orders import Orders, first_come
     from parcae.environments.models import ModelPolicy
-    from parcae.evaluation.compare import Comparison
+    from parcae.evaluation.comparison import Comparison
     from parcae.policies.views import JobView, SchedulerView, StageView
     from parcae.workloads.arrivals import JobSequence
     from parcae.workloads.job import Workload
@@ -63,7 +63,7 @@ __all__ = [
 
 _MODULE_OF = {
     "Cluster": "parcae.api.cluster",
-    "Comparison": "parcae.evaluation.compare",
+    "Comparison": "parcae.evaluation.comparison",
     "Decision": "parcae.cluster.decision",
     "JobSequence": "parcae.workloads.arrivals",
     "JobView": "parcae.policies.views",

@@ -14,7 +14,7 @@ import pytest
 
 import parcae
 from parcae.base.errors import ConfigError, PolicyError
-from parcae.evaluation import paired
+from parcae.evaluation import comparison as paired
 from parcae.simulation.objectives import FinishedJobs
 from parcae.workloads.arrivals import ArrivalProcess
 

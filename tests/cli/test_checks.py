@@ -293,7 +293,7 @@ def test_a_missing_library_is_reported_before_the_work(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr("parcae.simulation.simulator.simulate", _never)
-    monkeypatch.setattr("parcae.evaluation.paired.compare_in", _never)
+    monkeypatch.setattr("parcae.evaluation.comparison.compare_in", _never)
     done = run(f"parcae {command}", tmp_path)
     assert done.returncode == 2
     assert f"this needs {module}, which is not installed" in done.stderr

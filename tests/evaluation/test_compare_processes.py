@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError
-from parcae.evaluation import paired as module
+from parcae.evaluation import comparison as module
 from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.evaluation.comparison import write_comparison
 from parcae.evaluation.policies import ResolvedPolicies
-from parcae.evaluation.world import write_comparison
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags

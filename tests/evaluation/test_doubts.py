@@ -2,20 +2,19 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from parcae.decima.catalog import HEURISTICS
-from parcae.evaluation.cluster_view import comparison_table
 from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.evaluation.comparison import comparison_table
 from parcae.evaluation.doubts import mean_task_ms, run_warnings, setting_warnings
 from parcae.evaluation.tuning import edge_warning
-from parcae.evaluation.who_pays import PairedRuns
 from parcae.policies.parameter_search import Sweep
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import load_workload
 from parcae.workloads.job import Workload
 from tests.conftest import job
+from tests.evaluation.made import jobs_of, run_of
 
 #: 2 tasks of 3 s and 1 task of 6 s: 4 s a task, and a drawn job has 6 s of work.
 _WORKLOAD = Workload("w", (job("a", (2, 3_000, ())), job("b", (1, 6_000, ()))))
@@ -24,11 +23,6 @@ _CORES = SimulationConfig(num_executors=2, world=WorldName.CORES)
 
 
 _SWEEPS = {entry.name: entry.sweep for entry in HEURISTICS if entry.sweep is not None}
-
-
-def _run(*completion_ms: int) -> PairedRuns:
-    ends = np.array([completion_ms], np.int64)
-    return PairedRuns(("a",) * len(completion_ms), np.zeros(2, np.int64), ends, ends[0])
 
 
 def test_delays_longer_than_tasks_are_warned_of_in_the_world_that_has_them() -> None:
@@ -89,11 +83,11 @@ def test_durations_measured_alone_are_warned_of() -> None:
 
 
 def test_seeds_that_repeat_one_run_are_warned_of() -> None:
-    same = _run(4_000, 5_000)
-    (text,) = run_warnings([same, same, same])
+    same, other = (run_of(("a", "b"), (4_000, end_ms)) for end_ms in (5_000, 5_001))
+    (text,) = run_warnings(jobs_of(same, same, same))
     assert text.startswith("all 3 seeds gave the same run")
-    assert run_warnings([same, _run(4_000, 5_001)]) == []
-    assert run_warnings([same]) == []
+    assert run_warnings(jobs_of(same, other)) == []
+    assert run_warnings(jobs_of(same)) == []
 
 
 def test_a_tuned_value_at_the_edge_of_its_grid_is_warned_of() -> None:

@@ -1,17 +1,14 @@
 """The file of every job under every policy."""
 
-import math
 import os
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 
 from parcae.base.errors import ConfigError
 from parcae.evaluation import per_job as module
-from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult
+from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.per_job import (
     RECURRING_COLUMNS,
     check_per_job,
@@ -21,25 +18,19 @@ from parcae.evaluation.per_job import (
     write_per_job,
     write_recurring,
 )
-from parcae.evaluation.policies import ResolvedPolicies
-from parcae.evaluation.statistics import Estimate
-from parcae.evaluation.who_pays import PairedRuns, who_pays
-from parcae.simulation.config import SimulationConfig
-from parcae.simulation.metrics import summarize
-from parcae.workloads.job import Workload
-from tests.conftest import job
-from tests.metrics.hand_made import sequence, trace
+from tests.evaluation.made import comparison_of, run_of
 
 #: Two seeds. The last job is cut off in the first seed under the second policy, and in the second
 #: seed under the first policy.
 _RUNS = (
-    PairedRuns(
+    run_of(
         ("q1", 'q,"2'),
-        np.array([0, 1_000]),
-        np.array([[4_000, 2_000], [5_000, -1]]),
-        np.array([4_000, 6_000]),
+        (4_000, 2_000),
+        (5_000, -1),
+        arrival_ms=(0, 1_000),
+        clock_ms=(4_000, 6_000),
     ),
-    PairedRuns(("q1",), np.array([0]), np.array([[-1], [3_000]]), np.array([6_000, 3_000])),
+    run_of(("q1",), (-1,), (3_000,), clock_ms=(6_000, 3_000)),
 )
 _ROWS = [
     (7, 0, "q1", 0, "fair", 4_000, 4_000, 1.0),
@@ -62,24 +53,8 @@ _COLUMNS = [
 
 
 def _comparison(*names: str) -> Comparison:
-    names = names or ("fair", "fifo")
-    known = Estimate(1.0, math.nan, math.nan)
-    summaries = (summarize(trace(), sequence()),) * 2
-    results = tuple(
-        PolicyResult(
-            name,
-            summaries,
-            known,
-            known,
-            known,
-            who_pays([run.ratio_to_first[row] for run in _RUNS]),
-        )
-        for row, name in enumerate(names)
-    )
-    config = SimulationConfig(num_executors=2)
-    world = ClusterWorld(Workload("made", (job("q1", (1, 1, ())),)), config, "batch", 2)
-    resolved = ResolvedPolicies({}, frozenset(), names, config)
-    return Comparison(results, {"seeds": [7, 8]}, resolved, _RUNS, world)
+    averages = dict.fromkeys(names or ("fair", "fifo"), (1.0, 1.0))
+    return comparison_of(averages, _RUNS, first_seed=7)
 
 
 def test_every_job_has_a_row_for_every_policy() -> None:
@@ -113,6 +88,7 @@ def test_the_name_of_a_policy_may_be_a_path_in_another_encoding(tmp_path: Path) 
         assert set(frame["policy"]) == {"fair", "caf\ufffd.safetensors"}
 
 
+_RECURRING_COLUMNS = tuple(RECURRING_COLUMNS)[:-3]
 #: Only q1 of the first seed completed under both policies.
 _RECURRING = [
     ("q1", "fair", 1, 4.0, 4.0, 4.0, None, 1.0, None, None, "unclear"),
@@ -132,13 +108,13 @@ def test_every_recurring_job_has_a_row_for_every_policy(
     write_recurring(comparison, tmp_path / name)
     assert callable(read)
     written = read(tmp_path / name)
-    assert tuple(written.columns) == RECURRING_COLUMNS
+    assert tuple(written.columns) == _RECURRING_COLUMNS
     assert written.rows() == _RECURRING
 
 
 def test_recurring_jobs_that_never_complete_leave_a_table_without_rows() -> None:
-    table = recurring_table(replace(_comparison(), runs=_RUNS[1:]))
-    assert tuple(table.columns) == RECURRING_COLUMNS
+    table = recurring_table(comparison_of({"fair": (1.0,), "fifo": (1.0,)}, _RUNS[1:]))
+    assert tuple(table.columns) == _RECURRING_COLUMNS
     assert table.is_empty()
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console
 
-from parcae.evaluation.compare import ClusterWorld, Comparison, compare
+from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.doubts import promise_warnings
 from parcae.evaluation.report import write_report
-from parcae.evaluation.tenants import by_pool, later_share
-from parcae.evaluation.who_pays import LATER, PairedRuns, count_later
 from parcae.policies.names import parse_name
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.durations import TaskDurations
@@ -47,23 +45,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def comparison(files: dict[str, str]) -> Comparison:
     return compare(_WORLD, list(files.values()), num_seeds=6, processes=1)
-
-
-def test_jobs_are_grouped_by_pool() -> None:
-    ends = np.array([[100, 300, 500], [200, 300, 400]])
-    run = PairedRuns(("a", "b", "c"), np.zeros(3, np.int64), ends, np.array([500, 500]))
-    etl, web = by_pool([run, run], [("web", "etl", "web"), ("web", "etl", "etl")])
-    assert (etl.name, etl.num_runs, web.num_runs) == ("etl", 3, 3)
-    assert etl.ratio_to_first(1) == pytest.approx((300 + 300 + 400) / (300 + 300 + 500))
-    assert web.mean_jct_s == pytest.approx((0.7 / 3, 0.8 / 3))
-    assert later_share(web, 1) == pytest.approx(2 / 3)
-
-
-def test_a_job_that_takes_exactly_1_05_times_as_long_is_not_later() -> None:
-    ends = np.array([[2_260], [2_373]])
-    run = PairedRuns(("a",), np.zeros(1, np.int64), ends, ends[:, 0])
-    (pool,) = by_pool([run], [("etl",)])
-    assert later_share(pool, 1) == count_later(run.ratio_to_first[1], LATER)[0] == 0
 
 
 def test_json_has_the_results_of_every_pool(comparison: Comparison, files: dict[str, str]) -> None:
@@ -118,6 +99,5 @@ def test_a_guard_around_a_policy_with_pools_of_its_own_is_warned_of(files: dict[
 
 def test_without_pools_nothing_is_shown() -> None:
     plain = compare(_WORLD, ["fair", "srpt"], num_seeds=2, processes=1)
-    assert plain.by_pool == []
     assert len(plain.tables()) == 1
     assert "pools" not in plain.to_json()["policies"]["fair"]

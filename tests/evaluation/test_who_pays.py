@@ -1,12 +1,15 @@
 """Who pays, over seeds and by recurring job, against numbers written down by hand."""
 
-import json
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from parcae.evaluation.statistics import (
+    DEFAULT_METHOD,
     METHODS,
     RESAMPLE_SEED,
     Estimate,
@@ -14,14 +17,18 @@ from parcae.evaluation.statistics import (
     ratio_estimate,
     share_estimate,
 )
-from parcae.evaluation.who_pays import PairedRuns, recurring_jobs, verdict, who_pays
+from parcae.evaluation.who_pays import Group, by_group, later_counts, later_estimates
+from tests.evaluation.made import jobs_of, run_of
 
 
-def _runs(names: tuple[str, ...], *completion_ms: tuple[int, ...]) -> PairedRuns:
-    ends = np.array(completion_ms, np.int64)
-    return PairedRuns(
-        names, np.zeros(len(names), np.int64), ends, np.maximum(ends.max(axis=1), 9_000)
-    )
+def _groups(
+    *runs: pl.DataFrame, key: str = "job", method: Method = DEFAULT_METHOD
+) -> dict[str, list[Group]]:
+    """By name: the group under every policy."""
+    found: dict[str, list[Group]] = {}
+    for group in by_group(jobs_of(*runs), key, method):
+        found.setdefault(group.name, []).append(group)
+    return found
 
 
 def test_a_share_is_of_all_jobs_with_seeds_as_the_sample() -> None:
@@ -48,72 +55,78 @@ def test_a_bootstrap_share_stays_within_0_and_1() -> None:
     assert 0 <= estimate.low < 0.625 < estimate.high <= 1
 
 
+def _later(*ratios: Sequence[float | None]) -> dict[str, Estimate]:
+    """Of the ratios of each seed."""
+    schema = {"ratio_to_first": pl.Float64}
+    seeds = [pl.DataFrame({"ratio_to_first": one}, schema) for one in ratios]
+    return later_estimates(pl.concat(seed.select(later_counts()) for seed in seeds))
+
+
 def test_later_jobs_are_counted_over_all_seeds() -> None:
-    paid = who_pays([np.array([1.0, 1.2]), np.array([0.5, 1.07])])
-    assert paid.later_share.mean == 0.5
-    assert paid.later_than_promise_share.mean == 0.25
-    assert paid.worst_later == 1.2
+    paid = _later([1.0, 1.2], [0.5, 1.07])
+    assert paid["later_than_first_share"].mean == 0.5
+    assert paid["later_than_first_by_10_percent_share"].mean == 0.25
 
 
 def test_seeds_of_which_nothing_is_known_are_left_out() -> None:
-    paid = who_pays([np.array([math.nan]), np.array([1.0, 1.2])])
-    assert paid.later_share.mean == 0.5
-    assert paid.later_share.is_unknown
-    nothing = who_pays([np.array([math.nan])])
-    assert json.loads(json.dumps(nothing.to_json(), allow_nan=False)) == {
-        "later_than_first_share": {"mean": None, "ci95": [None, None]},
-        "later_than_first_by_10_percent_share": {"mean": None, "ci95": [None, None]},
-        "worst_ratio_to_first": None,
+    paid = _later([None], [1.0, 1.2])["later_than_first_share"]
+    assert paid.mean == 0.5
+    assert paid.is_unknown
+    assert {one.to_json()["mean"] for one in _later([None]).values()} == {None}
+
+
+def test_recurring_jobs_are_averaged_over_all_their_runs() -> None:
+    first = run_of(("q1", "q2", "q1"), (4_000, 1_000, 6_000), (2_000, 3_000, 4_000))
+    second = run_of(("q3", "q2"), (1_000, 3_000), (1_000, 3_000))
+    means = {
+        name: (job[0].runs, [one.mean_s for one in job])
+        for name, job in _groups(first, second).items()
     }
-
-
-def test_recurring_jobs_are_averaged_over_all_their_runs_and_losers_come_first() -> None:
-    first = _runs(("q1", "q2", "q1"), (4_000, 1_000, 6_000), (2_000, 3_000, 4_000))
-    second = _runs(("q3", "q2"), (1_000, 3_000), (1_000, 3_000))
-    jobs = recurring_jobs([first, second], 1)
-    assert [(job.name, job.num_runs, job.mean_jct_s) for job in jobs] == [
-        ("q2", 2, (2.0, 3.0)),
-        ("q3", 1, (1.0, 1.0)),
-        ("q1", 2, (5.0, 3.0)),
-    ]
-    assert recurring_jobs([first], 1)[1].ratio_to_first(1) == 0.6
+    assert means == {"q1": (2, [5.0, 3.0]), "q2": (2, [2.0, 3.0]), "q3": (1, [1.0, 1.0])}
+    assert _groups(first)["q1"][1].ratio.mean == pytest.approx(0.6)
 
 
 def test_runs_that_a_policy_cut_off_are_no_part_of_a_recurring_jobs_mean() -> None:
-    (job,) = recurring_jobs([_runs(("q1", "q1", "q2"), (4_000, 5_000, 1), (2_000, -1, -1))], 1)
-    assert (job.name, job.num_runs, job.mean_jct_s) == ("q1", 1, (4.0, 2.0))
+    found = _groups(run_of(("q1", "q1", "q2"), (4_000, 5_000, 1), (2_000, -1, -1)))
+    assert [one.mean_s for one in found.pop("q1")] == [4.0, 2.0]
+    assert not found
 
 
 def test_a_recurring_job_has_its_spread_over_seeds_its_worst_run_and_a_paired_ratio() -> None:
-    runs = [
-        _runs(("q", "q"), (2_000, 4_000), (1_000, 3_000)),
-        _runs(("q",), (6_000,), (3_000,)),
-    ]
-    (job,) = recurring_jobs(runs, 1)
+    runs = (
+        run_of(("q", "q"), (2_000, 4_000), (1_000, 3_000)),
+        run_of(("q",), (6_000,), (3_000,)),
+    )
+    first, second = _groups(*runs)["q"]
     # The seeds' means under the first policy are 3 and 6 s, the sums 6 and 6; the second's 4 and 3.
-    assert job.spread_s(0) == pytest.approx(3 / math.sqrt(2))
-    assert (job.worst_s(0), job.worst_s(1)) == (6.0, 3.0)
-    assert job.percentile_s(0, 50) == 4.0
-    assert job.ratio(1) == ratio_estimate([4.0, 3.0], [6.0, 6.0])
-    assert job.ratio(1).mean == pytest.approx(job.ratio_to_first(1))
+    assert first.spread_s == pytest.approx(3 / math.sqrt(2))
+    assert (first.worst_s, second.worst_s) == (6.0, 3.0)
+    assert first.p99_s == pytest.approx(5.96)
+    expected = ratio_estimate([4.0, 3.0], [6.0, 6.0])
+    for end in ("mean", "low", "high"):
+        assert getattr(second.ratio, end) == pytest.approx(getattr(expected, end))
 
 
 def test_a_job_gains_or_loses_only_if_the_interval_says_so() -> None:
-    assert verdict(Estimate(0.9, 0.8, 0.99)) == "gains"
-    assert verdict(Estimate(1.1, 1.01, 1.3)) == "loses"
-    assert verdict(Estimate(0.9, 0.8, 1.01)) == "unclear"
-    assert verdict(Estimate(0.9, math.nan, math.nan)) == "unclear"
+    (group,) = _groups(run_of(("q",), (1_000,)))["q"]
+    for ratio, verdict in (
+        (Estimate(0.9, 0.8, 0.99), "gains"),
+        (Estimate(1.1, 1.01, 1.3), "loses"),
+        (Estimate(0.9, 0.8, 1.01), "unclear"),
+        (Estimate(0.9, math.nan, math.nan), "unclear"),
+    ):
+        assert replace(group, ratio=ratio).verdict == verdict
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_intervals_of_recurring_jobs_are_of_the_comparisons_method(method: Method) -> None:
     drawn = np.random.default_rng(4).integers(1_000, 9_000, (10, 2, 1))
-    runs = [_runs(("a",), *map(tuple, run.tolist())) for run in drawn]
-    (job,) = recurring_jobs(runs, 1, method)
+    runs = [run_of(("a",), *run.tolist()) for run in drawn]
     above, below = (drawn[:, row, 0] / 1_000 for row in (1, 0))
     rng = np.random.default_rng(RESAMPLE_SEED)
-    assert job.ratio(1) == ratio_estimate(above, below, method, rng)
-    others = {recurring_jobs(runs, 1, other)[0].ratio(1).low for other in METHODS}
+    expected = ratio_estimate(above, below, method, rng)
+    assert _groups(*runs, method=method)["a"][1].ratio.low == pytest.approx(expected.low)
+    others = {_groups(*runs, method=other)["a"][1].ratio.low for other in METHODS}
     assert len(others) == len(METHODS)
 
 
@@ -121,6 +134,23 @@ def test_intervals_of_recurring_jobs_are_of_the_comparisons_method(method: Metho
 def test_an_order_of_equal_jobs_is_no_gain_or_loss_by_rounding(unit_ms: int) -> None:
     # In seconds, the sum of the three times depends on their order.
     times = (unit_ms, 2 * unit_ms, 3 * unit_ms)
-    (etl,) = recurring_jobs([_runs(("etl",) * 3, times, times[::-1])] * 8, 1)
-    assert etl.ratio(1) == Estimate(1.0, 1.0, 1.0)
-    assert verdict(etl.ratio(1)) == "unclear"
+    _, etl = _groups(*[run_of(("etl",) * 3, times, times[::-1])] * 8)["etl"]
+    assert etl.ratio == Estimate(1.0, 1.0, 1.0)
+    assert etl.verdict == "unclear"
+
+
+def test_jobs_are_grouped_by_pool() -> None:
+    ends = ((100, 300, 500), (200, 300, 400))
+    runs = (
+        run_of("abc", *ends, pools=pools)
+        for pools in (("web", "etl", "web"), ("web", "etl", "etl"))
+    )
+    found = _groups(*runs, key="pool")
+    etl, web = found["etl"], found["web"]
+    assert (etl[0].runs, web[0].runs) == (3, 3)
+    assert etl[1].ratio.mean == pytest.approx((300 + 300 + 400) / (300 + 300 + 500))
+    assert [one.mean_s for one in web] == pytest.approx([0.7 / 3, 0.8 / 3])
+    assert web[1].later_share == pytest.approx(2 / 3)
+    # 1.05 times as long is not later.
+    (_, exact) = _groups(run_of("a", (2_260,), (2_373,), pools=["etl"]), key="pool")["etl"]
+    assert exact.later_share == 0

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError
-from parcae.evaluation.deadlines import deadline_result, fewest_missed
 from parcae.evaluation.statistics import Estimate
-from parcae.evaluation.who_pays import PairedRuns
+from parcae.evaluation.who_pays import (
+    MISSED,
+    MISSED_MINUS_FIRST,
+    TARDINESS,
+    TARDINESS_MINUS_FIRST,
+    deadline_estimates,
+    fewest_missed,
+)
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -20,6 +26,7 @@ from parcae.simulation.simulator import simulate
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
+from tests.evaluation.made import counts_of, jobs_of, run_of
 
 #: One core; jobs of 4, 2 and 1 s arrive together and are served in this order: they take 4, 6 and
 #: 7 s. The first two have deadlines of 5 s.
@@ -68,79 +75,67 @@ def test_without_deadlines_there_is_nothing_to_count() -> None:
     sequence = JobSequence(workload, np.zeros(1, np.int64), np.zeros(1, np.int64))
     trace = simulate(sequence, OrderPolicy("fifo", OrderKind.FIFO, plan_tables()), _CONFIG, 0)
     assert missed_and_tardiness(trace, sequence) == {}
-    assert deadline_result([_paired([[4_000]], None)], 0) is None
 
 
-def _paired(jct_ms: list[list[int]], due_ms: list[float] | None) -> PairedRuns:
-    completion_ms = np.array(jct_ms)
-    return PairedRuns(
-        ("x",) * completion_ms.shape[1],
-        np.zeros(completion_ms.shape[1], np.int64),
-        completion_ms,
-        completion_ms.max(axis=1),
-        None,
-        None if due_ms is None else np.array(due_ms),
-    )
+def _estimates(
+    runs: Sequence[tuple[Sequence[Sequence[int]], Sequence[float]]], column: int
+) -> dict[str, Estimate]:
+    """Of runs with completion times by policy, and deadlines."""
+    frames = [
+        run_of(("x",) * len(due_ms), *completion_ms, deadline_ms=due_ms)
+        for completion_ms, due_ms in runs
+    ]
+    counts = (counts_of(jobs_of(*frames), one) for one in (column, 0))
+    return deadline_estimates(*counts)
 
 
 def test_policies_are_compared_job_by_job_over_the_seeds() -> None:
     due_ms = [5_000.0, 5_000.0, _NONE]
     runs = [
-        _paired([[4_000, 6_000, 9_000], [5_000, 5_000, 9_000]], due_ms),
-        _paired([[7_000, 8_000, 9_000], [4_000, 7_000, 9_000]], due_ms),
+        ([[4_000, 6_000, 9_000], [5_000, 5_000, 9_000]], due_ms),
+        ([[7_000, 8_000, 9_000], [4_000, 7_000, 9_000]], due_ms),
         # No job of this seed has a deadline: it does not count.
-        _paired([[7_000, 8_000, 9_000], [4_000, 7_000, 9_000]], [_NONE] * 3),
+        ([[7_000, 8_000, 9_000], [4_000, 7_000, 9_000]], [_NONE] * 3),
     ]
-    first = deadline_result(runs, 0)
-    second = deadline_result(runs, 1)
-    assert first is not None
-    assert second is not None
-    assert first.missed_share.mean == 0.75
-    assert first.tardiness_s.mean == 1.5
-    assert (first.missed_minus_first.low, first.missed_minus_first.high) == (0.0, 0.0)
-    assert second.missed_share.mean == 0.25
-    assert second.met_share.mean == 0.75
-    assert second.missed_minus_first.mean == -0.5
-    assert second.tardiness_s.mean == 0.5
-    assert second.tardiness_minus_first_s.mean == -1.0
-    assert second.tardiness_s.low >= 0.0
+    first = _estimates(runs, 0)
+    second = _estimates(runs, 1)
+    assert first[MISSED].mean == 0.75
+    assert first[TARDINESS].mean == 1.5
+    assert (first[MISSED_MINUS_FIRST].low, first[MISSED_MINUS_FIRST].high) == (0.0, 0.0)
+    assert second[MISSED].mean == 0.25
+    assert second[TARDINESS].mean == 0.5
+    assert second[TARDINESS_MINUS_FIRST].mean == -1.0
+    assert second[TARDINESS].low >= 0.0
     # With both seeds the same difference, the interval has no width.
-    assert (second.missed_minus_first.low, second.missed_minus_first.high) == (-0.5, -0.5)
+    assert second[MISSED_MINUS_FIRST] == Estimate(-0.5, -0.5, -0.5)
     said = fewest_missed({"fair": first, "edf": second}, "fair")
     assert said.startswith("edf misses the fewest deadlines: 25.0%")
     assert "50.0 percentage points fewer than fair (95% interval 50.0 to 50.0)" in said
     # The first policy is an oracle, which may not be the best.
-    worse = replace(second, missed_minus_first=Estimate(0.2, 0.1, 0.4))
+    worse = {**second, MISSED_MINUS_FIRST: Estimate(0.2, 0.1, 0.4)}
     assert fewest_missed({"edf": worse}, "oracle").endswith(
         "20.0 percentage points more than oracle (95% interval 10.0 to 40.0)."
     )
     assert fewest_missed({"fair": first}, "fair").endswith("100.0%).")
     same = {"fair": first, "srpt": second, "edf": second, "las": second}
     assert fewest_missed(same, "fair").startswith("srpt, edf and las miss the fewest deadlines: 25")
-    assert fewest_missed({"fair": None}, "fair") == ""
+    assert fewest_missed({"fair": {}}, "fair") == ""
 
 
 def test_a_difference_of_shares_is_at_most_1() -> None:
     due_ms = [5_000.0, 5_000.0]
-    runs = [
-        _paired([[9_000, 9_000], [1_000, 9_000]], due_ms),
-        _paired([[9_000, 9_000], [9_000, 9_000]], due_ms),
-    ]
-    found = deadline_result(runs, 1)
-    assert found is not None
-    assert found.missed_minus_first == Estimate(-0.25, -1.0, 1.0)
+    runs = [([[9_000, 9_000], [1_000, 9_000]], due_ms), ([[9_000, 9_000]] * 2, due_ms)]
+    assert _estimates(runs, 1)[MISSED_MINUS_FIRST] == Estimate(-0.25, -1.0, 1.0)
 
 
 def test_one_seed_leaves_the_interval_of_tardiness_unknown() -> None:
-    found = deadline_result([_paired([[9_000]], [5_000.0]), _paired([[9_000]], [_NONE])], 0)
-    assert found is not None
-    assert found.to_json()["tardiness_s"] == {"mean": 4.0, "ci95": [None, None]}
+    found = _estimates([([[9_000]], [5_000.0]), ([[9_000]], [_NONE])], 0)
+    assert found[TARDINESS].to_json() == {"mean": 4.0, "ci95": [None, None]}
 
 
 def test_runs_in_which_no_job_has_a_deadline_are_unknown() -> None:
-    found = deadline_result([_paired([[1_000]], [_NONE])], 0)
-    assert found is not None
-    assert found.to_json()["missed_share"] == {"mean": None, "ci95": [None, None]}
+    found = _estimates([([[1_000]], [_NONE])], 0)
+    assert found[MISSED].to_json() == {"mean": None, "ci95": [None, None]}
     assert fewest_missed({"fair": found}, "fair") == ""
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from parcae.api.checks import check_cluster, check_jobs, check_seeds
 from parcae.base.errors import ConfigError
 from parcae.base.extras import naming_extras
-from parcae.evaluation.compare import ClusterWorld, Comparison
+from parcae.evaluation.compare import ClusterWorld
 from parcae.evaluation.compare import compare as compare_policies
-from parcae.evaluation.world import Progress
+from parcae.evaluation.comparison import Comparison, Progress
 from parcae.policies.own import PolicyLike, policy_object
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.arrivals import JobSequence, check_seed

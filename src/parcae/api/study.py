@@ -16,11 +16,11 @@ import numpy.typing as npt
 from parcae.base.errors import ConfigError
 from parcae.base.files import locked_folder, remove_unfinished, write_text
 from parcae.base.texts import MS_PER_S, seconds_text
-from parcae.evaluation.compare import ClusterWorld, Comparison, compare
+from parcae.evaluation.compare import ClusterWorld, compare, finished_jobs_of, who_is_later
+from parcae.evaluation.comparison import Comparison, write_comparison
 from parcae.evaluation.policies import check_named
 from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
-from parcae.evaluation.world import write_comparison
 from parcae.learning.loop import Iteration, Plan, TrainResult, train
 from parcae.learning.scenario import Scenario, check_search_seed
 from parcae.learning.start import start_rule
@@ -53,9 +53,9 @@ def objective_by_policy(
     for row, result in enumerate(comparison.policies):
         if isinstance(objective, Objective):
             column = objective.entry.column
-            cost = np.array([getattr(s, column) for s in result.summaries], np.float64)
+            cost = result.runs[column].cast(float).to_numpy()
         else:
-            finished = [run.finished_jobs(row) for run in comparison.runs]
+            finished = finished_jobs_of(comparison, row)
             cost = np.concatenate([objective_cost(objective, jobs) for jobs in finished])
         values[result.name] = cost
     return values
@@ -136,7 +136,7 @@ def savings_paragraph(
     learned = next(p for p in comparison.policies if p.name == name)
     value = _mean_in_words(comparison, objective, name)
     what = in_words(objective)
-    who_pays = learned.who_pays.describe(comparison.policies[0].name)
+    who_pays = who_is_later(learned, comparison.policies[0].name)
     unit = "cores" if world is WorldName.CORES else "executors"
     return (
         f"On {counted(s['seeds'][1] - s['seeds'][0] + 1, 'run')} not used for learning "

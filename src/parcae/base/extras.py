@@ -15,6 +15,7 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
         "cma": "learn",
         "tensorboard": "learn",
         "torch": "train",
+        "jinja2": "report",
         "matplotlib": "report",
         "plotly": "report",
         "gymnasium": "rl",

@@ -7,7 +7,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,8 +32,7 @@ from parcae.cli.progress import counting
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from parcae.evaluation.compare import Comparison
-    from parcae.evaluation.world import PairedComparison
+    from parcae.evaluation.comparison import Comparison
 
 #: Policies that are compared by default, by world. The first is the baseline.
 DEFAULT_POLICIES = {
@@ -87,10 +86,10 @@ class OutputOptions:
         ),
     ] = None
 
-    def write(self, comparison: PairedComparison[Any]) -> None:
+    def write(self, comparison: Comparison) -> None:
         """Print the tables of a comparison, and write its JSON if it is wanted."""
         from parcae.cli.tables import print_whole
-        from parcae.evaluation.world import write_comparison
+        from parcae.evaluation.comparison import write_comparison
 
         for table in comparison.tables():
             print_whole(table)
@@ -98,7 +97,7 @@ class OutputOptions:
             write_comparison(comparison, self.json_path)
             typer.echo(f"JSON: {self.json_path}")
 
-    def write_report(self, comparison: PairedComparison[Any]) -> None:
+    def write_report(self, comparison: Comparison) -> None:
         """Write the report if it is wanted. It is the last file, because it is the most work."""
         if self.report is not None:
             # Imported here: a comparison without a report needs no plotting library.

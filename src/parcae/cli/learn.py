@@ -122,7 +122,7 @@ def learn_command(
     from parcae.api.study import WORKLOAD, remove_results
     from parcae.base.files import locked_folder
     from parcae.cli.tables import print_whole
-    from parcae.evaluation.cluster_view import comparison_table
+    from parcae.evaluation.comparison import comparison_table
     from parcae.workloads.archive import write_workload
     from parcae.workloads.demands import with_parallelism_model
 

@@ -241,7 +241,7 @@ def _print_runs(runs: Iterator[PlayedRun]) -> None:
 
 
 def _row(result: dict[str, Any], outcome: Outcome, config: PackingConfig) -> tuple[str, ...]:
-    from parcae.rigid.evaluation.view import number
+    from parcae.rigid.evaluation.world import number
     from parcae.rigid.metrics import summarize_packing
 
     # In a log, all waiting jobs are visible; else only those in the job slots.

@@ -1,26 +1,42 @@
 """Compare policies on clusters of executors or cores.
 
 `compare` runs every policy on every seed and computes means, ratios to the first policy and their
-confidence intervals, paired by seed.
+confidence intervals, paired by seed. `ClusterWorld` is the world behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
+from rich.table import Table
 
 from parcae.base.errors import ConfigError
-from parcae.base.texts import __version__, s_from_ms, seconds_text
-from parcae.evaluation.deadlines import DeadlineResult, deadline_result, fewest_missed
+from parcae.base.texts import MS_PER_S, __version__, num_decimals, seconds_text
+from parcae.evaluation.comparison import (
+    Column,
+    Comparison,
+    Played,
+    PolicyResult,
+    Progress,
+    Say,
+    World,
+    compare_in,
+    text_table,
+)
 from parcae.evaluation.doubts import promise_warnings, run_warnings, setting_warnings
-from parcae.evaluation.kept_runs import KeptRuns, SeedRuns, files_in_names
-from parcae.evaluation.paired import compare_in
+from parcae.evaluation.kept_runs import KeptRuns, files_in_names
+from parcae.evaluation.page import Section
+from parcae.evaluation.per_job import comparison_frame, per_job_table, recurring_table
 from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
+from parcae.evaluation.sections import cluster_sections, rival
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -30,197 +46,49 @@ from parcae.evaluation.statistics import (
     mean_estimate,
     mean_of_ratios,
     ratio_estimate,
+    with_interval,
 )
 from parcae.evaluation.tuning import check_seeds
-from parcae.evaluation.who_pays import PairedRuns, RecurringJob, WhoPays, paired_runs, who_pays
-from parcae.evaluation.world import PairedComparison, Progress, Say
+from parcae.evaluation.who_pays import (
+    JOBS,
+    LATER,
+    MISSED,
+    MISSED_MINUS_FIRST,
+    TARDINESS,
+    by_group,
+    deadline_counts,
+    deadline_estimates,
+    fewest_missed,
+    later_counts,
+    later_estimates,
+    later_sentence,
+    paired_jobs,
+)
 from parcae.policies.own import AnyPolicy
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import resolve_faults
 from parcae.simulation.metrics import RunSummary, deadlines_ms, ideal_ms, summarize
+from parcae.simulation.objectives import FinishedJobs, finished_jobs
 from parcae.simulation.simulator import simulate
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.describe import fingerprint
+from parcae.workloads.import_report import counted
 from parcae.workloads.job import Workload
 from parcae.workloads.tables import seconds_by_name
 
-if TYPE_CHECKING:
-    import polars as pl
-
 _WHOLE_MS = "durations are whole milliseconds; import them in the right unit"
+#: The columns of a run's metrics: those of `RunSummary`, and when the run ended.
+RUNS: dict[str, pl.DataType | type[pl.DataType]] = {
+    **{
+        field.name: pl.Int64 if str(field.type).startswith("int") else pl.Float64
+        for field in fields(RunSummary)
+    },
+    "clock_ms": pl.Int64,
+}
 
 
 @dataclass(frozen=True)
-class PolicyResult:
-    """The results of one policy over all seeds.
-
-    Args:
-        name: the policy's name as the caller gave it.
-        summaries: one summary per seed.
-        average_jct_s: mean over seeds of the average JCT, in seconds.
-        ratio_to_first: mean average JCT / that of the first policy, paired by seed.
-        mean_of_ratios: mean over seeds of the ratio, every seed with the same weight.
-        who_pays: how many jobs end later than under the first policy, and by how much.
-        deadlines: how many deadlines are missed, and by how much; None without deadlines.
-    """
-
-    name: str
-    summaries: tuple[RunSummary, ...]
-    average_jct_s: Estimate
-    ratio_to_first: Estimate
-    mean_of_ratios: Estimate
-    who_pays: WhoPays
-    deadlines: DeadlineResult | None = None
-
-    def means(self) -> dict[str, float]:
-        """Mean over seeds of every number of the summaries; times in seconds."""
-        means = {
-            key: float(np.mean([getattr(s, key) for s in self.summaries]))
-            for key in self.summaries[0].to_json()
-        }
-        return {
-            _in_seconds(key): s_from_ms(value) if key.endswith("_ms") else value
-            for key, value in means.items()
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        """Means over seeds; confidence intervals for the average JCT, ratios and later jobs."""
-        return {
-            **self.means(),
-            "average_jct_s": self.average_jct_s.to_json(),
-            "ratio_to_first": self.ratio_to_first.to_json(),
-            "mean_of_ratios_to_first": self.mean_of_ratios.to_json(),
-            **self.who_pays.to_json(),
-            **({} if self.deadlines is None else {"deadlines": self.deadlines.to_json()}),
-            "average_jct_s_by_seed": [s_from_ms(s.average_jct_ms) for s in self.summaries],
-        }
-
-
-def _in_seconds(key: str) -> str:
-    return key.removesuffix("_ms") + "_s" if key.endswith("_ms") else key
-
-
-@dataclass(frozen=True)
-class Comparison(PairedComparison[PolicyResult]):
-    """The result of comparing policies on a cluster of executors or cores.
-
-    Args:
-        policies: results per policy, in the order in which the caller named them.
-        settings: everything that is needed to repeat the comparison.
-        resolved: the policy objects.
-        runs: per seed, the times of every job under every policy.
-        world: the cluster, its workload and its arrivals.
-        pools: per seed, the pool of every job; empty if no policy has pools.
-        method: the method of all intervals.
-    """
-
-    resolved: ResolvedPolicies
-    runs: tuple[PairedRuns, ...]
-    world: ClusterWorld
-    pools: tuple[tuple[str, ...], ...] = ()
-    method: Method = DEFAULT_METHOD
-
-    measure = "average job completion time"
-    sampled = "seeds"
-
-    @property
-    def subject(self) -> str:
-        """The workload."""
-        return str(self.settings["workload"])
-
-    def main(self, result: PolicyResult) -> Estimate:
-        """A policy's average JCT, in seconds."""
-        return result.average_jct_s
-
-    def ratio(self, result: PolicyResult) -> Estimate:
-        """A policy's average JCT / that of the first policy."""
-        return result.ratio_to_first
-
-    def value_text(self, value: float) -> str:
-        """A time in seconds, such as "12.3 s"."""
-        return f"{seconds_text(value)} s"
-
-    def ranked(self) -> list[PolicyResult]:
-        """All policies but oracles, which cannot be deployed; or all, if all are oracles."""
-        deployable = [p for p in self.policies if p.name not in self.resolved.oracles]
-        return deployable or list(self.policies)
-
-    @cached_property
-    def by_pool(self) -> list[RecurringJob]:
-        """The times of every pool's jobs, by name; empty if no policy has pools."""
-        from parcae.evaluation.tenants import by_pool
-
-        return by_pool(self.runs, self.pools, self.method) if self.pools else []
-
-    def tables(self) -> list[Any]:
-        """The table of policies and, if a policy has pools, that of pools; for the terminal."""
-        from parcae.evaluation.tenants import pools_table
-
-        return [*super().tables(), *([pools_table(self)] if self.by_pool else [])]
-
-    def winners(self) -> str:
-        """How many recurring jobs gain and lose under the best policy, in a sentence."""
-        from parcae.evaluation.recurring_view import gains_and_losses
-
-        return gains_and_losses(self)
-
-    def remark(self, best: PolicyResult | None) -> str:
-        """Who ends later under the best policy, if that is not the first; who misses deadlines."""
-        first = self.policies[0]
-        later = "" if best is None or best is first else best.who_pays.describe(first.name)
-        missed = fewest_missed({one.name: one.deadlines for one in self.ranked()}, first.name)
-        return " ".join(text for text in (later, missed) if text)
-
-    def warnings(self) -> list[str]:
-        """What makes conclusions from this comparison wrong, in sentences."""
-        world = self.world
-        tuned = [f"{name}: {text}" for name, text in self.resolved.edges.items()]
-        setting = setting_warnings(world.workload, world.config, world.arrivals)
-        promises = promise_warnings(self.resolved.texts)
-        return [*setting, *run_warnings(self.runs), *tuned, *promises]
-
-    @property
-    def view(self) -> Any:
-        """The module that shows these comparisons."""
-        # Imported here: a comparison without a report needs no plotting library.
-        from parcae.evaluation import cluster_view
-
-        return cluster_view
-
-    def to_json(self) -> dict[str, Any]:
-        """{"policies": {name: {...}}, "settings": {...}, "warnings": [...]}"""
-        variants = self.resolved.variants
-        policies = {
-            p.name: {"variant": variants.get(p.name, p.name), **p.to_json()} for p in self.policies
-        }
-        if self.by_pool:
-            from parcae.evaluation.tenants import pools_json
-
-            for column, p in enumerate(self.policies):
-                policies[p.name]["pools"] = pools_json(self.by_pool, column)
-        return {"policies": policies, "settings": self.settings, "warnings": self.warnings()}
-
-    def to_frame(self) -> pl.DataFrame:
-        """One row a policy; see `parcae.evaluation.per_job.comparison_frame`."""
-        from parcae.evaluation.per_job import comparison_frame
-
-        return comparison_frame(self)
-
-    def jobs_frame(self) -> pl.DataFrame:
-        """One row a seed, job and policy; see `parcae.evaluation.per_job.per_job_table`."""
-        from parcae.evaluation.per_job import per_job_table
-
-        return per_job_table(self)
-
-    def recurring_frame(self) -> pl.DataFrame:
-        """One row a recurring job and policy; see `parcae.evaluation.per_job.recurring_table`."""
-        from parcae.evaluation.per_job import recurring_table
-
-        return recurring_table(self)
-
-
-@dataclass(frozen=True)
-class ClusterWorld:
+class ClusterWorld(World):
     """A cluster of executors or cores, and the jobs that are drawn for it.
 
     Args:
@@ -235,7 +103,18 @@ class ClusterWorld:
     arrivals: str
     num_jobs: int
 
-    plays_in_threads = False
+    main = "average_jct_s"
+    measure = "average job completion time"
+
+    @property
+    def subject(self) -> str:  # type: ignore[override]
+        """The workload."""
+        return self.workload.name
+
+    @property
+    def has_deadlines(self) -> bool:
+        """Whether a job of the workload has a deadline."""
+        return self.workload.has_deadlines
 
     def resolve(
         self, policies: Sequence[str | AnyPolicy], say: Say | None = None
@@ -252,27 +131,71 @@ class ClusterWorld:
         """The jobs of the run of a seed."""
         return self.workload.draw(self.num_jobs, self.arrivals, self.config, seed=seed)
 
-    def play(self, resolved: ResolvedPolicies, runs: Sequence[int]) -> list[SeedRuns]:
+    def play(self, resolved: ResolvedPolicies, runs: Sequence[int]) -> list[Played]:
         """Simulate the runs of the seeds under every policy."""
         return [self._play_seed(resolved, seed) for seed in runs]
 
-    def _play_seed(self, resolved: ResolvedPolicies, seed: int) -> SeedRuns:
+    def _play_seed(self, resolved: ResolvedPolicies, seed: int) -> Played:
         sequence = self.draw(seed)
         # The executor of a task matters only if executor classes differ. Recording all tasks takes
         # memory, so record them in that case alone.
         record = bool(self.config.executor_classes)
-        summaries = []
+        rows = []
         traces = []
         for policy in resolved.for_sequence(sequence, seed).values():
             trace = simulate(sequence, policy, self.config, seed, record=record)
-            summaries.append(summarize(trace, sequence))
+            rows.append({**asdict(summarize(trace, sequence)), "clock_ms": trace.clock_ms})
             traces.append(replace(trace, tasks=None, decisions=None))
         ideal = ideal_ms(sequence, self.config.total_executors)
         pools = resolved.tenant_pools
-        of_jobs = tuple(pools[job] for job in sequence.job_index) if pools else ()
-        return SeedRuns(
-            tuple(summaries), paired_runs(traces, ideal, deadlines_ms(sequence)), of_jobs
-        )
+        of_jobs = [pools[job] for job in sequence.job_index] if pools else []
+        jobs = paired_jobs(traces, ideal, deadlines_ms(sequence), of_jobs)
+        return Played(pl.DataFrame(rows, RUNS), jobs)
+
+    def results(
+        self, names: Sequence[str], runs: pl.DataFrame, jobs: pl.DataFrame, method: Method
+    ) -> list[PolicyResult]:
+        """Means over seeds, ratios to the first policy, later jobs and missed deadlines."""
+        is_first = pl.int_range(pl.len()) % len(names) == 0
+        idle = runs.filter(is_first & (pl.col("average_jct_ms") == 0))
+        if not idle.is_empty():
+            raise ConfigError(
+                f"all jobs of seed {idle['seed'][0]} take 0 ms under {names[0]}, so nothing can "
+                f"be relative to it: {_WHOLE_MS}, or simulate more jobs in a run"
+            )
+        counts = jobs.group_by("seed", "column").agg(*later_counts(), *deadline_counts())
+        by_column = counts.sort("column", "seed").partition_by("column")
+        own = [runs.gather_every(len(names), column) for column in range(len(names))]
+        return [
+            self._result(name, (own[row], own[0]), (by_column[row], by_column[0]), method)
+            for row, name in enumerate(names)
+        ]
+
+    def _result(
+        self,
+        name: str,
+        runs: tuple[pl.DataFrame, pl.DataFrame],
+        counts: tuple[pl.DataFrame, pl.DataFrame],
+        method: Method,
+    ) -> PolicyResult:
+        """The results of one policy; of both pairs, the second is of the first policy."""
+        jct_s, first_s = ((one["average_jct_ms"] / MS_PER_S).to_numpy() for one in runs)
+        # A generator of a fixed seed: the same comparison always has the same intervals.
+        rng = np.random.default_rng(RESAMPLE_SEED)
+        estimates = {
+            "average_jct_s": mean_estimate(jct_s, method, rng).within(0.0),
+            "ratio_to_first": ratio_estimate(jct_s, first_s, method, rng),
+            "mean_of_ratios_to_first": mean_of_ratios(jct_s, first_s, method, rng),
+            **later_estimates(counts[0], method, rng),
+            **(deadline_estimates(*counts, method, rng) if self.has_deadlines else {}),
+        }
+        worst = counts[0]["worst"].max()
+        numbers = {
+            **_means(runs[0]),
+            "worst_ratio_to_first": math.nan if worst is None else worst,
+            "average_jct_s_by_seed": jct_s.tolist(),
+        }
+        return PolicyResult(name, runs[0], estimates, numbers)
 
     def settings(self, resolved: ResolvedPolicies) -> dict[str, Any]:
         """All that a run depends on but its seed and what is in files; plain JSON."""
@@ -293,6 +216,17 @@ class ClusterWorld:
             settings["faults"] = str(resolve_faults(self.config.faults, self.workload))
         return settings
 
+    def settings_of(
+        self,
+        resolved: ResolvedPolicies,
+        runs: range,
+        results: Sequence[PolicyResult],
+        method: Method,
+    ) -> dict[str, Any]:
+        """Everything that is needed to repeat a comparison."""
+        seeds = [runs.start, runs.stop - 1]
+        return {**self.settings(resolved), "seeds": seeds, "intervals": METHODS[method]}
+
     def kept_runs(self, resolved: ResolvedPolicies, path: Path) -> KeptRuns:
         """The file with the runs of a comparison that is to go on; see `KeptRuns`."""
         unnamed = set(resolved.names) - set(resolved.texts)
@@ -306,31 +240,246 @@ class ClusterWorld:
             "policies": resolved.names,
             "files": files_in_names(resolved.names),
         }
-        return KeptRuns(path, settings, len(resolved.names))
+        return KeptRuns(path, settings, len(resolved.names), RUNS, JOBS)
 
-    def compared(
-        self,
-        resolved: ResolvedPolicies,
-        runs: range,
-        rows: Sequence[SeedRuns],
-        method: Method = DEFAULT_METHOD,
-    ) -> Comparison:
-        """The comparison of the policies on these seeds."""
-        for seed, row in zip(runs, rows, strict=True):
-            if row.summaries[0].average_jct_ms == 0:
-                raise ConfigError(
-                    f"all jobs of seed {seed} take 0 ms under {resolved.names[0]}, so nothing can "
-                    f"be relative to it: {_WHOLE_MS}, or simulate more jobs in a run"
-                )
-        settings = {
-            **self.settings(resolved),
-            "seeds": [runs.start, runs.stop - 1],
-            "intervals": METHODS[method],
+    def sampled(self, comparison: Comparison) -> str:
+        """Runs are drawn by seed."""
+        return "seeds"
+
+    def value_text(self, value: float) -> str:
+        """A time in seconds, such as "12.3 s"."""
+        return f"{seconds_text(value)} s"
+
+    def ranked(self, comparison: Comparison) -> list[PolicyResult]:
+        """All policies but oracles, which cannot be deployed; or all, if all are oracles."""
+        policies = comparison.policies
+        oracles = comparison.resolved.oracles
+        return [p for p in policies if p.name not in oracles] or list(policies)
+
+    def remark(self, comparison: Comparison, best: PolicyResult | None) -> str:
+        """Who ends later under the best policy, if that is not the first; who misses deadlines."""
+        first = comparison.policies[0]
+        later = "" if best is None or best is first else who_is_later(best, first.name)
+        missed = fewest_missed({p.name: p.estimates for p in comparison.ranked()}, first.name)
+        return " ".join(text for text in (later, missed) if text)
+
+    def winners(self, comparison: Comparison) -> str:
+        """How many recurring jobs gain and lose under the best policy, in a sentence.
+
+        Example: "Of 44 recurring jobs, 30 gain and 2 lose under srpt; for the others the runs
+        cannot tell."
+        """
+        column = rival(comparison)
+        if column is None:
+            return ""
+        jobs = by_group(comparison.jobs, "job", comparison.method, [column])
+        counts = Counter(job.verdict for job in jobs if job.column == column)
+        rest = "; for the others the runs cannot tell" if counts["unclear"] else ""
+        return (
+            f"Of {counts.total():,} recurring jobs, {counts['gains']:,} gain and "
+            f"{counts['loses']:,} lose under {comparison.policies[column].name}{rest}."
+        )
+
+    def title(self, comparison: Comparison) -> str:
+        """Workload, jobs, arrivals, cluster and seeds, in one line."""
+        s = comparison.settings
+        return (
+            f"{s['workload']}: {counted(s['jobs'], 'job')}, {s['arrivals']}, "
+            f"{self.config.size_text}, seeds {s['seeds'][0]}-{s['seeds'][1]}"
+        )
+
+    def columns(self, comparison: Comparison) -> list[Column]:
+        """The columns of the table of policies; times in seconds."""
+        percent = "{:.1%}".format
+        shown = [
+            Column("average JCT", _estimate(self.main), seconds_text, "s, 95% interval"),
+            Column("ratio to first", _estimate("ratio_to_first"), small="95% interval"),
+            Column(
+                "later",
+                _estimate("later_than_first_share"),
+                percent,
+                "of jobs, 95% interval",
+                has_interval=False,
+            ),
+            Column("worst", _number("worst_ratio_to_first"), "{:,.2f}".format, "times"),
+            Column("p95 JCT", _number("p95_jct_s"), seconds_text, "s"),
+            Column("p99 JCT", _number("p99_jct_s"), seconds_text, "s"),
+            Column("makespan", _number("makespan_s"), seconds_text, "s"),
+            Column("busy", _number("utilization"), "{:.0%}".format, "share"),
+            Column("slowdown", _number("mean_slowdown"), "{:,.1f}".format, "mean", False),
+            Column("work", _number("work_inflation"), "{:.2f}".format, "inflation", False),
+        ]
+        if self.config.world is WorldName.EXECUTORS:
+            shown.append(Column("executor", _number("moves"), "{:,.0f}".format, "moves", False))
+        if self.has_deadlines:
+            shown[4:4] = [
+                Column("missed", _estimate(MISSED), percent, "of deadlines"),
+                Column("missed - first, pp", _points, "{:+.1f}".format, "percentage points"),
+                Column("tardiness", _estimate(TARDINESS), seconds_text, "s, 95% interval"),
+            ]
+        if _has_unused_memory(comparison):
+            shown.append(Column("memory unused", _number("fragmentation"), percent, "share"))
+        if self.config.faults is not None:
+            of_tasks = "{:,.1f}".format
+            shown += [
+                Column("failed", _number("failed_attempts"), of_tasks, "attempts", False),
+                Column("copies", _number("speculative_copies"), of_tasks, "of tasks", False),
+                Column("wasted", _number("wasted_share"), percent, "core time", False),
+            ]
+        if self.config.elastic is not None:
+            shown.append(Column("held", _number("cores_held"), "{:,.1f}".format, "cores"))
+            hours = _number("core_hours_per_job")
+            shown.append(Column("core hours", hours, _hours_text, "a job"))
+        return shown
+
+    def notes(self, comparison: Comparison) -> list[str]:
+        """Notes that a reader of the table needs."""
+        first = comparison.policies[0].name
+        lines = [
+            "seconds; [ ] are 95% confidence intervals over the seeds; "
+            f"later: jobs that end more than {LATER - 1:.0%} later than under {first} on the same "
+            f"seed; worst: largest ratio of a job's time to that under {first}"
+        ]
+        if self.has_deadlines:
+            lines.append(
+                "missed: jobs that complete after their deadline, of those that have one; missed - "
+                f"first: that share less the share under {first}, in percentage points; tardiness: "
+                "mean time beyond the deadline, 0 for a job that meets it"
+            )
+        if _has_unused_memory(comparison):
+            lines.append(
+                "memory unused: share of the busy executors' memory that their tasks do not need"
+            )
+        if self.config.faults is not None:
+            wasted = (f"{p.name} {p.numbers['wasted_share']:.1%}" for p in comparison.policies)
+            lines.append(
+                f"with faults: {resolve_faults(self.config.faults, self.workload)}; "
+                f"core time without a result: {', '.join(wasted)}"
+            )
+        if self.config.elastic is not None:
+            lines.append(
+                "held: cores up or starting, on average; busy: share of the cores held that run "
+                "tasks; core hours: held for each job"
+            )
+        cut = int(comparison.runs["unfinished"].sum())
+        if cut:
+            lines.append(
+                f"{counted(cut, 'job')} cut off at the end of a run: such times are lower bounds"
+            )
+        if comparison.resolved.legend():
+            lines.append(f"Policies: {comparison.resolved.legend()}.")
+        return lines
+
+    def warnings(self, comparison: Comparison) -> list[str]:
+        """What makes conclusions from this comparison wrong, in sentences."""
+        resolved = comparison.resolved
+        return [
+            *setting_warnings(self.workload, self.config, self.arrivals),
+            *run_warnings(comparison.jobs),
+            *(f"{name}: {text}" for name, text in resolved.edges.items()),
+            *promise_warnings(resolved.texts),
+        ]
+
+    def tables(self, comparison: Comparison) -> list[Table]:
+        """The table of pools, if a policy has pools."""
+        pools = by_group(comparison.jobs, "pool", comparison.method)
+        if not pools:
+            return []
+        rows = [
+            [p.name, *(with_interval(pool.ratio) for pool in pools if pool.column == row)]
+            for row, p in enumerate(comparison.policies)
+        ]
+        title = "Who pays, by pool: mean JCT / that under the first policy"
+        headings = ["policy", *dict.fromkeys(pool.name for pool in pools)]
+        caption = "[ ] are 95% confidence intervals over the seeds"
+        return [text_table(title, headings, rows, caption)]
+
+    def json_of(self, comparison: Comparison) -> dict[str, Any]:
+        """What names became, and the results of every pool."""
+        variants = comparison.resolved.variants
+        own: dict[str, dict[str, Any]] = {
+            p.name: {"variant": variants.get(p.name, p.name)} for p in comparison.policies
         }
-        results = tuple(_results(resolved.names, rows, method))
-        jobs = tuple(row.jobs for row in rows)
-        pools = tuple(row.pools for row in rows) if resolved.tenant_pools else ()
-        return Comparison(results, settings, resolved, jobs, self, pools, method)
+        for pool in by_group(comparison.jobs, "pool", comparison.method):
+            pools = own[comparison.policies[pool.column].name].setdefault("pools", {})
+            pools[pool.name] = {
+                "jobs": pool.runs,
+                "average_jct_s": pool.mean_s,
+                "p99_jct_s": pool.p99_s,
+                "ratio_to_first": pool.ratio.to_json(),
+                "later_than_first_share": pool.later_share,
+            }
+        return {"policies": own}
+
+    @property
+    def frames(self) -> Mapping[str, Callable[[Comparison], pl.DataFrame]]:
+        """Tables for users, by what a row is."""
+        return {
+            "policies": comparison_frame,
+            "jobs": per_job_table,
+            "recurring": recurring_table,
+        }
+
+    def sections(self, comparison: Comparison) -> list[Section]:
+        """Averages, pools, recurring jobs, and the charts of one run."""
+        return cluster_sections(comparison)
+
+
+def _means(runs: pl.DataFrame) -> dict[str, float]:
+    """Mean over runs of every metric that is known; times in seconds."""
+    means = {}
+    for name in RUNS.keys() - {"clock_ms"}:
+        if runs[name].null_count() == 0:
+            mean = float(runs[name].to_numpy().mean())
+            is_time = name.endswith("_ms")
+            means[name.removesuffix("_ms") + "_s" * is_time] = mean / MS_PER_S if is_time else mean
+    return means
+
+
+def _estimate(name: str) -> Callable[[PolicyResult], Estimate]:
+    return lambda result: result.estimates[name]
+
+
+def _number(name: str) -> Callable[[PolicyResult], float]:
+    return lambda result: float(result.numbers[name])
+
+
+def _points(result: PolicyResult) -> Estimate:
+    """The difference of the shares of missed deadlines in percentage points."""
+    share = result.estimates[MISSED_MINUS_FIRST]
+    return Estimate(100 * share.mean, 100 * share.low, 100 * share.high)
+
+
+def _hours_text(hours: float) -> str:
+    """Three digits at least: small jobs need thousandths of an hour, large ones thousands."""
+    return f"{hours:,.{num_decimals(hours)}f}"
+
+
+def _has_unused_memory(comparison: Comparison) -> bool:
+    """Whether it is known how much memory is unused: the executors' memory may have no bound."""
+    return "fragmentation" in comparison.policies[0].numbers
+
+
+def who_is_later(result: PolicyResult, first: str) -> str:
+    """How many jobs end later under a policy than under the first, in one sentence."""
+    share = result.estimates["later_than_first_share"].mean
+    return later_sentence(share, result.numbers["worst_ratio_to_first"], first)
+
+
+def finished_jobs_of(comparison: Comparison, column: int) -> Iterator[FinishedJobs]:
+    """The jobs of every run under the policy at this place, as an objective sees them."""
+    clocks = comparison.policies[column].runs["clock_ms"]
+    runs = comparison.jobs.filter(pl.col("column") == column).partition_by("seed")
+    for clock_ms, jobs in zip(clocks, runs, strict=True):
+        deadlines = jobs["deadline_ms"].fill_null(math.inf).to_numpy()
+        yield finished_jobs(
+            jobs["arrival_ms"].to_numpy(),
+            jobs["completion_ms"].fill_null(-1).to_numpy(),
+            num_arrived=int(jobs["has_arrived"].sum()),
+            clock_ms=clock_ms,
+            ideal_ms=jobs["ideal_ms"].to_numpy(),
+            deadline_ms=deadlines if comparison.world.has_deadlines else None,
+        )
 
 
 def compare(
@@ -356,7 +505,7 @@ def compare(
             first.
         num_seeds: number of seeds.
         seed_start: the first seed.
-        processes: number of worker processes; see `parcae.evaluation.paired.compare_in`.
+        processes: number of worker processes; see `parcae.evaluation.comparison.compare_in`.
         progress: called with (seeds done, all seeds) after every seed.
         intervals: method of the confidence intervals; see `parcae.evaluation.statistics.METHODS`.
         keep: a file that keeps every finished seed, and from which a comparison goes on that was
@@ -387,24 +536,3 @@ def compare(
         intervals=intervals,
         kept=None if keep is None else partial(world.kept_runs, path=keep),
     )
-
-
-def _results(
-    names: Sequence[str], rows: Sequence[SeedRuns], method: Method
-) -> Iterator[PolicyResult]:
-    first = [s_from_ms(row.summaries[0].average_jct_ms) for row in rows]
-    ratios = [row.jobs.ratio_to_first for row in rows]
-    for column, name in enumerate(names):
-        summaries = tuple(row.summaries[column] for row in rows)
-        jct = [s_from_ms(s.average_jct_ms) for s in summaries]
-        # A generator of a fixed seed: the same comparison always has the same intervals.
-        rng = np.random.default_rng(RESAMPLE_SEED)
-        yield PolicyResult(
-            name,
-            summaries,
-            average_jct_s=mean_estimate(jct, method, rng).within(0.0),
-            ratio_to_first=ratio_estimate(jct, first, method, rng),
-            mean_of_ratios=mean_of_ratios(jct, first, method, rng),
-            who_pays=who_pays([ratio[column] for ratio in ratios], method, rng),
-            deadlines=deadline_result([row.jobs for row in rows], column, method, rng),
-        )

@@ -1,24 +1,19 @@
 """Warnings where conclusions from simulated runs would be wrong.
 
 `setting_warnings` judges a workload, a cluster and its arrivals before any run; `run_warnings` what
-the runs show. `compare`, `learn` and the report print both. `packing_warnings` judges rigid jobs,
-`learned_warnings` the policies that learned from them.
+the runs show. `compare`, `learn` and the report print both.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
+import polars as pl
 
 from parcae.base.texts import s_from_ms
-from parcae.evaluation.who_pays import PairedRuns
 from parcae.policies.names import PolicyName
-from parcae.rigid.jobs import RigidJobs, log_name
 from parcae.simulation.config import SimulationConfig, WorldName, offered_load
 from parcae.simulation.faults import resolve_faults
 from parcae.workloads.describe import MEASURED_ALONE
@@ -46,54 +41,6 @@ def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str
     return [text for text in found if text]
 
 
-def packing_warnings(sequences: Sequence[RigidJobs], load: float) -> list[str]:
-    """What makes conclusions from runs of rigid jobs wrong, in sentences."""
-    found = (_packing_overload(load), _repeated_sequences(sequences), _shared_jobs(sequences))
-    return [text for text in found if text]
-
-
-def learned_warnings(
-    sources: Mapping[str, Mapping[str, Any]], sequences: Sequence[RigidJobs]
-) -> list[str]:
-    """Which policies learned from a log's jobs on which they are compared, in sentences."""
-    found = []
-    for name, source in sources.items():
-        known = [_learned_jobs(source, jobs) for jobs in sequences]
-        share = float(np.concatenate(known).mean())
-        if share > 0:
-            found.append(
-                f"{name} learned from {share:.0%} of the jobs on which it is compared, so its "
-                "results say little about other jobs; compare it on a part of the log from which "
-                "it did not learn (--part second)"
-            )
-    return found
-
-
-def _learned_jobs(source: Mapping[str, Any], jobs: RigidJobs) -> npt.NDArray[np.bool_]:
-    """Which jobs a source draws from, bool[num_jobs]: of the same log, and in its range of rows.
-
-    Of this range, jobs that were left out when the log was read for the source count, too.
-    """
-    is_known = np.zeros(len(jobs), np.bool_)
-    for part in source.get("mixed", [source]):
-        if "log" not in part or log_name(part["log"]) != log_name(jobs.name):
-            continue
-        if "first_row" in part:
-            is_known |= (part["first_row"] <= jobs.rows) & (jobs.rows <= part["last_row"])
-        elif _are_numbered_in_order(jobs):
-            # Cards of older versions have no rows.
-            is_known |= (part["first_id"] <= jobs.ids) & (jobs.ids <= part["last_id"])
-    return is_known
-
-
-def _are_numbered_in_order(jobs: RigidJobs) -> bool:
-    """Whether ids may ascend through the whole log, so that they are identities.
-
-    Then the id of a row is at least the row. Where numbers begin again, it is smaller.
-    """
-    return bool((np.diff(jobs.ids) > 0).all() and (jobs.ids >= jobs.rows).all())
-
-
 def promise_warnings(policies: Mapping[str, PolicyName]) -> list[str]:
     """What a guard's promise is not, under pools and priorities, in sentences; policies by name."""
     return [
@@ -105,22 +52,19 @@ def promise_warnings(policies: Mapping[str, PolicyName]) -> list[str]:
     ]
 
 
-def run_warnings(runs: Sequence[PairedRuns]) -> list[str]:
-    """What makes intervals over these runs wrong, in sentences; one run per seed."""
-    if len(runs) < 2 or not all(_is_same(runs[0], run) for run in runs[1:]):
+def run_warnings(jobs: pl.DataFrame) -> list[str]:
+    """What makes intervals over these runs wrong, in sentences; the jobs are those of all seeds."""
+    # Names need no look: equal jobs have equal arrivals and completions.
+    seeds = jobs.select("seed", "arrival_ms", "completion_ms").partition_by(
+        "seed", include_key=False
+    )
+    if len(seeds) < 2 or not all(seeds[0].equals(other) for other in seeds[1:]):
         return []
     return [
-        f"all {len(runs)} seeds gave the same run: arrivals and durations have no randomness, so "
+        f"all {len(seeds)} seeds gave the same run: arrivals and durations have no randomness, so "
         "the intervals say nothing about other days; draw arrivals (--arrivals load:0.85) or "
         "compare recorded days one by one"
     ]
-
-
-def _is_same(one: PairedRuns, other: PairedRuns) -> bool:
-    # Names need no look: equal jobs have equal arrivals and completions.
-    return np.array_equal(one.arrival_ms, other.arrival_ms) and np.array_equal(
-        one.completion_ms, other.completion_ms
-    )
 
 
 def delay_warning(workload: Workload, config: SimulationConfig) -> str:
@@ -155,48 +99,6 @@ def _load_warning(workload: Workload, config: SimulationConfig, arrivals: str) -
         f"arrivals bring {load:.2f} times the work that {config.total_executors} {unit} can do: "
         "the queue grows as long as jobs arrive, so averages depend on the number of jobs; take "
         "fewer arrivals or a larger cluster"
-    )
-
-
-def _packing_overload(load: float) -> str:
-    # A batch has no rate.
-    if load <= FULL or math.isinf(load):
-        return ""
-    return (
-        f"arrivals bring {load:.2f} times the work that the cluster can do: the queue grows as "
-        "long as jobs arrive, so means depend on how long that is"
-    )
-
-
-def _repeated_sequences(sequences: Sequence[RigidJobs]) -> str:
-    first = sequences[0]
-    if len(sequences) < 2 or not all(_are_same_jobs(first, jobs) for jobs in sequences[1:]):
-        return ""
-    return (
-        f"all {len(sequences)} runs have the same jobs, so the intervals say nothing about other "
-        "days; compare different seeds, or a log in pieces"
-    )
-
-
-def _are_same_jobs(one: RigidJobs, other: RigidJobs) -> bool:
-    columns = ("arrival", "duration", "demand", "estimate")
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in columns)
-
-
-def _shared_jobs(sequences: Sequence[RigidJobs]) -> str:
-    """Whether pieces of a log overlap; drawn jobs are of no log."""
-    if len(sequences) < 2 or sequences[0].step != "s":
-        return ""
-    rows_of: defaultdict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
-    for jobs in sequences:
-        rows_of[log_name(jobs.name)].append(jobs.rows)
-    counts = [np.unique(np.concatenate(rows), return_counts=True)[1] for rows in rows_of.values()]
-    share = float((np.concatenate(counts) > 1).mean())
-    if share == 0 or _repeated_sequences(sequences):
-        return ""
-    return (
-        f"{share:.0%} of the jobs are in more than one of the {len(sequences)} pieces of the log: "
-        "the pieces are not independent, so the intervals are too narrow; take fewer pieces"
     )
 
 

@@ -9,52 +9,29 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
+import polars as pl
 
 from parcae.base.errors import ConfigError, FormatError
 from parcae.base.files import check_regular, named_in_errors, write_bytes
-from parcae.evaluation.who_pays import PairedRuns
+from parcae.evaluation.comparison import Played
 from parcae.policies.names import parse_name
-from parcae.simulation.metrics import RunSummary
 from parcae.workloads.pools import sparks_file
 
-#: What parsing a damaged line raises; a `ValidationError` is a `ValueError`. Numbers may exceed 64
-#: bits, and lists may be nested too deeply.
-_DAMAGES = (ValueError, OverflowError, RecursionError)
+#: What parsing a damaged line raises. Numbers may exceed 64 bits, and lists may be too deep.
+_DAMAGES = (
+    ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError,
+    pl.exceptions.PolarsError,
+)  # fmt: skip
 #: The first key of the first line; its value is the version of the format.
 _KEY = "parcae_kept_runs"
-_VERSION = 1
-
-
-@dataclass(frozen=True)
-class SeedRuns:
-    """What is kept of one seed: a summary per policy, the times of the jobs, and their pools.
-
-    Recorded tasks are dropped, so that memory holds those of one run at a time.
-    """
-
-    summaries: tuple[RunSummary, ...]
-    jobs: PairedRuns
-    pools: tuple[str, ...] = ()
-
-
-class _Line(BaseModel, extra="forbid"):
-    """A line of the file: one seed under all policies; see `SeedRuns` and `PairedRuns`."""
-
-    seed: int
-    summaries: tuple[RunSummary, ...]
-    names: tuple[str, ...]
-    arrival_ms: list[int]
-    completion_ms: list[list[int]]
-    clock_ms: list[int]
-    ideal_ms: list[float] | None
-    deadline_ms: list[float] | None
-    pools: tuple[str, ...]
+_VERSION = 2
+#: A line of the file: a seed, and its run's tables.
+_FIELDS = ("seed", "runs", "jobs")
+Schema = Mapping[str, pl.DataType | type[pl.DataType]]
 
 
 class KeptRuns:
@@ -66,26 +43,30 @@ class KeptRuns:
         OSError: it cannot be read or written.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, Any], num_policies: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: Mapping[str, Any],
+        num_policies: int,
+        runs: Schema,
+        jobs: Schema,
+    ) -> None:
         self._path = Path(path)
         self._num_policies = num_policies
+        self._schemas = (runs, jobs)
         header = {_KEY: _VERSION, **settings}
         # Through JSON, so that it compares equal to what was read (lists, not tuples).
         self._header: dict[str, Any] = json.loads(json.dumps(header))
         #: The finished runs, by seed.
-        self.rows: dict[int, SeedRuns] = {}
+        self.rows: dict[int, Played] = {}
         lines = self._read()
         # Without a line that a stop cut off, so that new lines begin at the start of a line.
         write_bytes(self._path, b"".join(line + b"\n" for line in lines))
 
-    def keep(self, seed: int, row: SeedRuns) -> None:
+    def keep(self, seed: int, row: Played) -> None:
         """Add a finished run to the file."""
-        jobs = {
-            key: value.tolist() if isinstance(value, np.ndarray) else value
-            for key, value in vars(row.jobs).items()
-        }
-        summaries = [asdict(summary) for summary in row.summaries]
-        line = json.dumps({"seed": seed, "summaries": summaries, **jobs, "pools": row.pools})
+        tables = (frame.to_dict(as_series=False) for frame in (row.runs, row.jobs))
+        line = json.dumps(dict(zip(_FIELDS, (seed, *tables), strict=True)))
         with named_in_errors(self._path), self._path.open("ab") as stream:
             stream.write(line.encode() + b"\n")
         self.rows[seed] = row
@@ -127,28 +108,17 @@ class KeptRuns:
 
     def _add(self, number: int, line: bytes) -> None:
         try:
-            run = _Line.model_validate(json.loads(line))
-            jobs = PairedRuns(
-                run.names,
-                np.array(run.arrival_ms, np.int64),
-                np.array(run.completion_ms, np.int64),
-                np.array(run.clock_ms, np.int64),
-                None if run.ideal_ms is None else np.array(run.ideal_ms, np.float64),
-                None if run.deadline_ms is None else np.array(run.deadline_ms, np.float64),
-            )
+            run = json.loads(line)
+            seed, *tables = (run.pop(name) for name in _FIELDS)
+            runs, jobs = map(_frame, tables, self._schemas)
         except _DAMAGES:
             raise self._damaged(number) from None
-        policies, num_jobs = self._num_policies, len(run.names)
-        per_job = [jobs.arrival_ms, jobs.ideal_ms, jobs.deadline_ms]
-        if (
-            len(run.summaries) != policies
-            or jobs.completion_ms.shape != (policies, num_jobs)
-            or jobs.clock_ms.shape != (policies,)
-            or any(one is not None and one.shape != (num_jobs,) for one in per_job)
-            or len(run.pools) not in (0, num_jobs)
-        ):
+        policies = self._num_policies
+        columns = np.arange(len(jobs)) % policies
+        is_whole = len(runs) == policies and len(jobs) % policies == 0
+        if run or type(seed) is not int or not is_whole or (jobs["column"] != columns).any():
             raise self._damaged(number)
-        self.rows[run.seed] = SeedRuns(run.summaries, jobs, run.pools)
+        self.rows[seed] = Played(runs, jobs)
 
     def _damaged(self, number: int) -> FormatError:
         return FormatError(
@@ -160,6 +130,13 @@ class KeptRuns:
             f"{self._path}: not a file of finished runs that parcae compare wrote; "
             "give the name of a new file"
         )
+
+
+def _frame(table: dict[str, list[Any]], schema: Schema) -> pl.DataFrame:
+    """A table of the file as a frame; a column too many or too few is an error."""
+    if table.keys() != schema.keys():
+        raise ValueError("other columns")
+    return pl.DataFrame(table, schema)
 
 
 def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""Write tables of the jobs of a comparison: of every job, and of every recurring job.
+"""Tables of runs and comparisons as frames and as files: of jobs, tasks, decisions, policies.
 
 `write_per_job` writes CSV or Parquet, `write_recurring` JSON, too.
 """
@@ -7,23 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from parcae.base.errors import ConfigError
 from parcae.base.files import check_place, replacing
 from parcae.base.texts import printable
 from parcae.cluster.trace import DECISION_RECORD, NOT_COMPLETED, TASK_RECORD, Trace
-from parcae.evaluation.compare import Comparison
-from parcae.evaluation.who_pays import RecurringJob, recurring_jobs, verdict
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from parcae.evaluation.compare import Comparison
-    from parcae.evaluation.who_pays import PairedRuns
+from parcae.evaluation.comparison import Comparison
+from parcae.evaluation.who_pays import by_group
 
 
 def jobs_frame(trace: Trace) -> pl.DataFrame:
@@ -84,40 +76,43 @@ def comparison_frame(comparison: Comparison) -> pl.DataFrame:
         average_jct_low_s, average_jct_high_s: the 95% interval of average_jct_s;
         ratio_to_first, ratio_low, ratio_high: average JCT / the first policy's, paired by seed;
         later_share: jobs that end more than 5% later than under the first policy.
-    With deadlines, also of every estimate of `parcae.evaluation.deadlines.DeadlineResult` the
-    columns NAME, NAME_low and NAME_high. What is unknown, as every interval of one seed, is null.
+    With deadlines, also of every estimate about them the columns NAME, NAME_low and NAME_high.
+    What is unknown, as every interval of one seed, is null.
     """
     rows = []
     for policy in comparison.policies:
-        jct = policy.average_jct_s
-        ratio = policy.ratio_to_first
-        rows.append(
-            {
-                "policy": printable(policy.name),
-                "variant": printable(comparison.resolved.variants.get(policy.name, policy.name)),
-                **policy.means(),
-                "average_jct_low_s": jct.low,
-                "average_jct_high_s": jct.high,
-                "ratio_to_first": ratio.mean,
-                "ratio_low": ratio.low,
-                "ratio_high": ratio.high,
-                "later_share": policy.who_pays.later_share.mean,
-                **({} if policy.deadlines is None else policy.deadlines.to_columns()),
-            }
-        )
+        numbers = {key: v for key, v in policy.numbers.items() if isinstance(v, float)}
+        del numbers["worst_ratio_to_first"]
+        row = {
+            "policy": printable(policy.name),
+            "variant": printable(comparison.resolved.variants.get(policy.name, policy.name)),
+            **numbers,
+            "average_jct_low_s": policy.average_jct_s.low,
+            "average_jct_high_s": policy.average_jct_s.high,
+            "ratio_to_first": policy.ratio_to_first.mean,
+            "ratio_low": policy.ratio_to_first.low,
+            "ratio_high": policy.ratio_to_first.high,
+            "later_share": policy.estimates["later_than_first_share"].mean,
+        }
+        for name, one in policy.estimates.items():
+            if name.startswith("deadlines."):
+                key = name.removeprefix("deadlines.")
+                row |= {key: one.mean, f"{key}_low": one.low, f"{key}_high": one.high}
+        rows.append(row)
     return pl.DataFrame(rows).fill_nan(None)
 
 
 #: File name endings of the table of every job, and of that of recurring jobs.
 FORMATS = (".csv", ".parquet")
 RECURRING_FORMATS = (".csv", ".json", ".parquet")
-RECURRING_COLUMNS = (
-    "job", "policy", "runs", "mean_jct_s", "p99_jct_s", "worst_jct_s", "sd_over_seeds_s",
-    "ratio_to_first", "ratio_low", "ratio_high", "verdict",
-)  # fmt: skip
-
-#: Further columns of recurring jobs where there are deadlines.
-DEADLINE_COLUMNS = ("deadline_s", "missed_share", "tardiness_s")
+#: The columns of the table of recurring jobs; the last three only where there are deadlines.
+RECURRING_COLUMNS = {
+    "job": pl.String, "policy": pl.String, "runs": pl.Int64, "mean_jct_s": pl.Float64,
+    "p99_jct_s": pl.Float64, "worst_jct_s": pl.Float64, "sd_over_seeds_s": pl.Float64,
+    "ratio_to_first": pl.Float64, "ratio_low": pl.Float64, "ratio_high": pl.Float64,
+    "verdict": pl.String, "deadline_s": pl.Float64, "missed_share": pl.Float64,
+    "tardiness_s": pl.Float64,
+}  # fmt: skip
 
 
 def check_per_job(path: Path, formats: Sequence[str] = FORMATS) -> None:
@@ -144,44 +139,22 @@ def per_job_table(comparison: Comparison) -> pl.DataFrame:
         deadline_ms, missed: only with deadlines: the deadline after arrival, and whether the job
             misses it; null for a job without one.
     """
-    import polars as pl
-
-    first_seed = comparison.settings["seeds"][0]
-    policies = [printable(policy.name) for policy in comparison.policies]
-    seeds = enumerate(comparison.runs, first_seed)
-    return pl.concat([_seed_table(seed, runs, policies) for seed, runs in seeds])
-
-
-def _seed_table(seed: int, runs: PairedRuns, policies: list[str]) -> pl.DataFrame:
-    import polars as pl
-
-    num_jobs = len(runs.names)
-    num_policies = len(policies)
-    complete = runs.is_complete
-    # The arrays are [policies, jobs]; transposed, the rows are sorted by job, then policy.
-    known = pl.Series(complete.T.ravel())
-    both_known = pl.Series((complete & complete[0]).T.ravel())
-    table = pl.DataFrame(
-        {
-            "seed": np.full(num_jobs * num_policies, seed, np.int64),
-            "position": np.repeat(np.arange(num_jobs), num_policies),
-            "job": np.repeat(np.array(runs.names, object), num_policies).tolist(),
-            "arrival_ms": np.repeat(runs.arrival_ms, num_policies),
-            "policy": policies * num_jobs,
-            "completion_ms": runs.completion_ms.T.ravel(),
-            "jct_ms": runs.jct_ms.T.ravel(),
-            "ratio_to_first": runs.ratio_to_first.T.ravel(),
-        }
-    )
-    if runs.deadline_ms is not None:
-        due = pl.Series(runs.has_deadline.T.ravel())
-        table = table.with_columns(
-            pl.Series("deadline_ms", np.repeat(runs.deadline_ms, num_policies)),
-            pl.Series("missed", runs.missed.T.ravel()),
-        ).with_columns(pl.when(due).then(pl.col("deadline_ms", "missed")))
-    return table.with_columns(
-        pl.when(known).then(pl.col("completion_ms", "jct_ms")),
-        pl.when(both_known).then(pl.col("ratio_to_first")),
+    policies = pl.Series([printable(policy.name) for policy in comparison.policies])
+    is_complete = pl.col("completion_ms").is_not_null()
+    counts = pl.col("has_arrived") & pl.col("deadline_ms").is_not_null()
+    due = [
+        pl.when(counts).then("deadline_ms"),
+        pl.when(counts).then(pl.col("jct_ms") > pl.col("deadline_ms")).alias("missed"),
+    ]
+    return comparison.jobs.select(
+        "seed",
+        "position",
+        "job",
+        "arrival_ms",
+        pl.lit(policies).gather(pl.col("column")).alias("policy"),
+        "completion_ms",
+        *(pl.when(is_complete).then(name) for name in ("jct_ms", "ratio_to_first")),
+        *(due if comparison.world.has_deadlines else ()),
     )
 
 
@@ -196,49 +169,23 @@ def recurring_table(comparison: Comparison) -> pl.DataFrame:
         sd_over_seeds_s: standard deviation over seeds of a seed's mean JCT; null for one seed.
         ratio_to_first, ratio_low, ratio_high: mean JCT / that under the first policy, paired by
             seed, with its 95% interval; null where it is unknown.
-        verdict: "gains", "loses" or "unclear"; see `parcae.evaluation.who_pays.verdict`.
+        verdict: "gains", "loses" or "unclear"; see `parcae.evaluation.who_pays.Group.verdict`.
         deadline_s, missed_share, tardiness_s: only with deadlines: the deadline after arrival, the
             share of the occurrences that miss it, and their mean time beyond it; null for a job
             without one.
     """
-    import polars as pl
-
-    jobs = sorted(recurring_jobs(comparison.runs, 0, comparison.method), key=lambda job: job.name)
+    names = [printable(policy.name) for policy in comparison.policies]
     rows = [
-        _recurring_row(job, column, printable(policy.name))
-        for job in jobs
-        for column, policy in enumerate(comparison.policies)
-    ]
-    # With a schema, the columns are there even if no job completed under every policy.
-    texts = dict.fromkeys(("job", "policy", "verdict"), pl.String)
-    has_deadlines = comparison.policies[0].deadlines is not None
-    columns = (*RECURRING_COLUMNS, *(DEADLINE_COLUMNS if has_deadlines else ()))
-    types = {name: texts.get(name, pl.Float64) for name in columns}
-    return pl.DataFrame(rows, {**types, "runs": pl.Int64}).fill_nan(None)
-
-
-def _recurring_row(job: RecurringJob, column: int, policy: str) -> dict[str, object]:
-    ratio = job.ratio(column)
-    row: dict[str, object] = {
-        "job": job.name,
-        "policy": policy,
-        "runs": job.num_runs,
-        "mean_jct_s": job.mean_jct_s[column],
-        "p99_jct_s": job.percentile_s(column, 99),
-        "worst_jct_s": job.worst_s(column),
-        "sd_over_seeds_s": job.spread_s(column),
-        "ratio_to_first": ratio.mean,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
-        "verdict": verdict(ratio),
-    }
-    if job.deadline_s is not None:
-        row |= {
-            "deadline_s": job.deadline_s,
-            "missed_share": job.missed_share(column),
-            "tardiness_s": job.tardiness_s(column),
-        }
-    return row
+        (
+            job.name, names[job.column], job.runs, job.mean_s, job.p99_s, job.worst_s,
+            job.spread_s, job.ratio.mean, job.ratio.low, job.ratio.high, job.verdict,
+            job.deadline_s, job.missed_share, job.tardiness_s,
+        )
+        for job in by_group(comparison.jobs, "job", comparison.method)
+    ]  # fmt: skip
+    table = pl.DataFrame(rows, RECURRING_COLUMNS, orient="row").fill_nan(None)
+    deadlines = ("deadline_s", "missed_share", "tardiness_s")
+    return table if comparison.world.has_deadlines else table.drop(deadlines)
 
 
 def write_recurring(comparison: Comparison, path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.orders import Planner
+from parcae.evaluation.comparison import tuned_last
 from parcae.evaluation.tuning import (
     best_in_hindsight,
     describe,
@@ -21,7 +22,6 @@ from parcae.evaluation.tuning import (
     tune,
     with_values,
 )
-from parcae.evaluation.world import tuned_last
 from parcae.policies.additions import Guarded, TenantPolicy, Tenants, read_tenants
 from parcae.policies.names import PolicyName, parse_name
 from parcae.policies.orders.policy import job_pools

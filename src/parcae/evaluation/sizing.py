@@ -9,17 +9,24 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-import numpy as np
+import polars as pl
 
 from parcae.base.errors import ConfigError
-from parcae.base.texts import MS_PER_HOUR, __version__, ms_from_text, s_from_ms, seconds_text
-from parcae.evaluation.compare import ClusterWorld, Comparison
-from parcae.evaluation.paired import compare_in
+from parcae.base.texts import (
+    MS_PER_HOUR,
+    MS_PER_S,
+    __version__,
+    ms_from_text,
+    s_from_ms,
+    seconds_text,
+)
+from parcae.evaluation.compare import ClusterWorld
+from parcae.evaluation.comparison import Comparison, Progress, compare_in
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -28,11 +35,10 @@ from parcae.evaluation.statistics import (
     share_estimate,
 )
 from parcae.evaluation.tuning import check_seeds
-from parcae.evaluation.world import Progress
+from parcae.evaluation.who_pays import MISSED
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import check_elastic, resolve_faults
-from parcae.simulation.metrics import RunSummary
 from parcae.workloads.arrivals import (
     ArrivalProcess,
     JobSequence,
@@ -205,7 +211,7 @@ class Question:
         seed_start: seed of the first run.
         search: whether to search between the given sizes, by bisection.
         config: what else is set of the cluster; its number of cores is not used.
-        processes: worker processes; see `parcae.evaluation.paired.compare_in`.
+        processes: worker processes; see `parcae.evaluation.comparison.compare_in`.
         elastic: elastic clusters to try as well.
     """
 
@@ -571,34 +577,33 @@ def results_at(question: Question, comparison: Comparison, cores: int) -> list[S
 
 def _result(question: Question, comparison: Comparison, column: int, cores: int) -> SizeResult:
     policy = comparison.policies[column]
-    runs = policy.summaries
-    is_elastic = runs[0].cores_held is not None
-    jobs = question.jobs_per_run
+    runs = policy.runs
+    # Only an elastic cluster states the cores that it held, and the core hours.
+    held = runs["cores_held"].fill_null(cores)
+    fixed_hours = cores * runs["makespan_ms"] / MS_PER_HOUR / question.jobs_per_run
+    core_hours = runs["core_hours_per_job"].fill_null(fixed_hours)
+    config: SimulationConfig = comparison.world.config
 
-    def mean(number: Callable[[RunSummary], float]) -> Estimate:
-        return mean_estimate([number(run) for run in runs]).within(0.0)
+    def mean(values: pl.Series) -> Estimate:
+        return mean_estimate(values).within(0.0)
 
-    def held(run: RunSummary) -> float:
-        return cores if run.cores_held is None else run.cores_held
-
-    def core_hours(run: RunSummary) -> float:
-        of_fixed = cores * run.makespan_ms / MS_PER_HOUR / jobs
-        return of_fixed if run.core_hours_per_job is None else run.core_hours_per_job
-
+    missed = policy.estimates.get(MISSED)
     return SizeResult(
         policy=policy.name,
         variant=comparison.resolved.variants.get(policy.name, policy.name),
         cores=cores,
-        size=comparison.world.config.size_text.removesuffix(f" {WorldName.CORES}"),
-        average_s=mean(lambda run: s_from_ms(run.average_jct_ms)),
-        p95_s=mean(lambda run: s_from_ms(run.p95_jct_ms)),
-        p99_s=mean(lambda run: s_from_ms(run.p99_jct_ms)),
-        cores_busy=mean(lambda run: run.utilization * held(run)),
-        cores_held=mean(held) if is_elastic else None,
+        size=config.size_text.removesuffix(f" {WorldName.CORES}"),
+        average_s=mean(runs["average_jct_ms"] / MS_PER_S),
+        p95_s=mean(runs["p95_jct_ms"] / MS_PER_S),
+        p99_s=mean(runs["p99_jct_ms"] / MS_PER_S),
+        cores_busy=mean(runs["utilization"] * held),
+        cores_held=None if config.elastic is None else mean(held),
         cost_per_hour=question.price * mean(held).mean,
-        cost_per_job=mean(lambda run: question.price * core_hours(run)),
+        cost_per_job=mean(question.price * core_hours),
         within_target=_within(question.target, comparison, column),
-        deadlines_met=None if policy.deadlines is None else policy.deadlines.met_share,
+        deadlines_met=None
+        if missed is None
+        else Estimate(1 - missed.mean, 1 - missed.high, 1 - missed.low),
     )
 
 
@@ -606,6 +611,7 @@ def _within(target: SizeTarget | None, comparison: Comparison, column: int) -> E
     """The share of the jobs that end within the target's time; None if it limits no time."""
     if not isinstance(target, Target):
         return None
-    times_ms = [run.jct_ms[column] for run in comparison.runs]
-    within = [int(np.count_nonzero(one < target.limit_ms)) for one in times_ms]
-    return share_estimate(within, [len(one) for one in times_ms])
+    is_within = (pl.col("jct_ms") < target.limit_ms).sum().alias("within")
+    own = comparison.jobs.filter(pl.col("column") == column)
+    runs = own.group_by("seed").agg(is_within, pl.len().alias("jobs")).sort("seed")
+    return share_estimate(runs["within"], runs["jobs"])

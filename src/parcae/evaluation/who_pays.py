@@ -1,20 +1,20 @@
-"""Which jobs pay for a policy's better average.
+"""The jobs of paired runs as a frame, and who pays for a policy's better average.
 
-`who_pays` counts the jobs that end later than under the first policy, over all seeds.
-`recurring_jobs` lists which recurring jobs gain and which lose.
+`paired_jobs` makes the frame of one run. `later_estimates` counts the jobs that end later than
+under the first policy, `deadline_estimates` missed deadlines, both over all runs. `by_group` says
+what happens to the jobs of a name or of a pool.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S
@@ -25,109 +25,55 @@ from parcae.evaluation.statistics import (
     UNKNOWN,
     Estimate,
     Method,
+    mean_over_jobs,
     ratio_estimate,
     share_estimate,
 )
-from parcae.simulation.objectives import FinishedJobs, finished_jobs
 
-Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
 
 #: A job counts as later if it takes more than this many times as long as under the first policy.
 LATER = 1.05
 #: The promise of a policy with a guard: no job takes more than this many times as long as under the
 #: first policy.
 PROMISE = 1.10
+#: Sums of samples, beside those under the first policy; see `ratio_of`.
+_PAIRS = ("total", "count", "total_first", "count_first")
+#: The columns of `paired_jobs`.
+JOBS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "position": pl.Int64,
+    "column": pl.Int64,
+    "job": pl.String,
+    "pool": pl.String,
+    "arrival_ms": pl.Int64,
+    "completion_ms": pl.Int64,
+    "jct_ms": pl.Int64,
+    "ratio_to_first": pl.Float64,
+    "has_arrived": pl.Boolean,
+    "ideal_ms": pl.Float64,
+    "deadline_ms": pl.Float64,
+}
 
 
-@dataclass(frozen=True, eq=False)
-class PairedRuns:
-    """The jobs of one sequence under several policies with the same random draws; simulated ms."""
-
-    names: tuple[str, ...]
-    arrival_ms: Int64Array
-    completion_ms: Int64Array
-    clock_ms: Int64Array
-    ideal_ms: FloatArray | None = None
-    deadline_ms: FloatArray | None = None
-
-    @property
-    def is_complete(self) -> npt.NDArray[np.bool_]:
-        """Which jobs completed, bool[num_policies, num_jobs]."""
-        return np.asarray(self.completion_ms != NOT_COMPLETED, np.bool_)
-
-    @property
-    def jct_ms(self) -> Int64Array:
-        """Completion - arrival, int64[num_policies, num_jobs].
-
-        For a job that was not complete at the end of the run, the time up to the end: a lower
-        bound.
-        """
-        end_ms = np.where(self.is_complete, self.completion_ms, self.clock_ms[:, None])
-        return np.asarray(np.maximum(0, end_ms - self.arrival_ms), np.int64)
-
-    @property
-    def ratio_to_first(self) -> FloatArray:
-        """Every job's JCT / its JCT under the first policy, float64[num_policies, num_jobs].
-
-        A lower bound for a job that is not complete under a later policy. NaN for a job that is not
-        complete under the first policy, whose ratio is unknown. Times below 1 ms, the resolution of
-        the clock, count as 1 ms.
-
-        Example: a job of 10 s under the first policy and 12 s under the second has ratios 1.0 and
-        1.2.
-        """
-        jct_ms = np.maximum(1, self.jct_ms)
-        return np.asarray(np.where(self.is_complete[0], jct_ms / jct_ms[0], np.nan), np.float64)
-
-    @property
-    def has_arrived(self) -> npt.NDArray[np.bool_]:
-        """Which jobs arrived before the end, bool[num_policies, num_jobs]."""
-        # What would happen at the very time at which a run ends does not happen any more.
-        return self.is_complete | (self.arrival_ms < self.clock_ms[:, None])
-
-    def finished_jobs(self, policy: int) -> FinishedJobs:
-        """The jobs under a policy, by its position, as an objective sees them."""
-        assert self.ideal_ms is not None
-        return finished_jobs(
-            self.arrival_ms,
-            self.completion_ms[policy],
-            num_arrived=int(self.has_arrived[policy].sum()),
-            clock_ms=int(self.clock_ms[policy]),
-            ideal_ms=self.ideal_ms,
-            deadline_ms=self.deadline_ms,
-        )
-
-    @property
-    def has_deadline(self) -> npt.NDArray[np.bool_]:
-        """Which jobs have a deadline and arrived before the end, bool[num_policies, num_jobs]."""
-        return self.has_arrived & np.isfinite(self._due_ms)
-
-    @property
-    def tardiness_ms(self) -> FloatArray:
-        """Time by which jobs complete after their deadline, float64[num_policies, num_jobs].
-
-        0 for jobs that meet it or have none. A lower bound for jobs that are not complete.
-        """
-        return np.maximum(0.0, self.jct_ms - self._due_ms)
-
-    @property
-    def missed(self) -> npt.NDArray[np.bool_]:
-        """Which jobs miss their deadline, bool[num_policies, num_jobs]."""
-        return self.tardiness_ms > 0
-
-    @property
-    def _due_ms(self) -> FloatArray:
-        return np.full(len(self.names), np.inf) if self.deadline_ms is None else self.deadline_ms
-
-
-def paired_runs(
+def paired_jobs(
     traces: Sequence[Trace],
     ideal_ms: FloatArray | None = None,
     deadline_ms: FloatArray | None = None,
-) -> PairedRuns:
-    """Pair the runs of one job sequence; the first trace is that of the first policy.
+    pools: Sequence[str] = (),
+) -> pl.DataFrame:
+    """A row a job and policy, of runs of one job sequence; times in simulated ms.
 
-    Only arrays are kept, not the traces.
+    Columns:
+        position: the job's place in order of arrival; column: the policy's place, the first's is 0;
+        job: the recurring job's name; pool: null without pools;
+        completion_ms: null where the run ended before the job;
+        jct_ms: completion - arrival; for a job that its run's end cut off, the time up to the end,
+            a lower bound;
+        ratio_to_first: jct_ms / that under the first policy, a lower bound if the job is cut off
+            under a later one; null if it is cut off under the first. Times below 1 ms, the
+            resolution of the clock, count as 1 ms;
+        has_arrived: whether the job arrived before the run ended;
+        ideal_ms; deadline_ms: null for a job without one.
     """
     if not traces:
         raise ConfigError("paired runs need at least one run")
@@ -138,214 +84,287 @@ def paired_runs(
             raise ConfigError(
                 f"the runs of {first.policy} and {trace.policy} are not of the same jobs"
             )
-    return PairedRuns(
-        first.job_names,
-        np.array(first.arrival_ms, np.int64),
-        np.stack([trace.completion_ms for trace in traces]).astype(np.int64),
-        np.array([trace.clock_ms for trace in traces], np.int64),
-        ideal_ms,
-        deadline_ms,
-    )
+    num_jobs = len(first.job_names)
+    arrival_ms = np.asarray(first.arrival_ms, np.int64)
+    completion_ms = np.stack([trace.completion_ms for trace in traces]).astype(np.int64)
+    end_ms = np.array([[trace.clock_ms] for trace in traces], np.int64)
+    is_complete = completion_ms != NOT_COMPLETED
+    jct_ms = np.maximum(0, np.where(is_complete, completion_ms, end_ms) - arrival_ms)
+    counted_ms = np.maximum(1, jct_ms)
+    unknown = np.full(num_jobs, np.nan)
+    due_ms = unknown if deadline_ms is None else deadline_ms
+    of_job = {
+        "position": np.arange(num_jobs),
+        "job": first.job_names,
+        "pool": pools or [None] * num_jobs,
+        "arrival_ms": arrival_ms,
+        "ideal_ms": unknown if ideal_ms is None else ideal_ms,
+        "deadline_ms": np.where(np.isfinite(due_ms), due_ms, np.nan),
+    }
+    frames = [
+        pl.DataFrame(
+            {
+                **of_job,
+                "column": np.full(num_jobs, column),
+                "completion_ms": pl.Series(completion_ms[column]).set(
+                    pl.Series(~is_complete[column]), None
+                ),
+                "jct_ms": jct_ms[column],
+                "ratio_to_first": np.where(
+                    is_complete[0], counted_ms[column] / counted_ms[0], np.nan
+                ),
+                # What would happen at the very time at which a run ends does not happen any more.
+                "has_arrived": is_complete[column] | (arrival_ms < end_ms[column]),
+            },
+            JOBS,
+        )
+        for column in range(len(traces))
+    ]
+    return pl.concat(frames).sort("position", "column").fill_nan(None)
 
 
-def count_later(ratio: FloatArray, threshold: float) -> tuple[int, int]:
-    """Return (number of jobs with a ratio above the threshold, number of jobs with a known ratio).
-
-    Example: of the ratios 1.0, 1.05, 1.2 and NaN, one of three is above 1.05.
-    """
-    return int(np.count_nonzero(ratio > threshold)), int(np.count_nonzero(~np.isnan(ratio)))
-
-
-def worst_ratio(ratio: FloatArray) -> float:
-    """Return the largest known ratio, or NaN if no ratio is known."""
-    known = ratio[~np.isnan(ratio)]
-    return float(known.max()) if known.size else float("nan")
-
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class WhoPays:
+def later_estimates(
+    counts: pl.DataFrame, method: Method = DEFAULT_METHOD, rng: np.random.Generator | None = None
+) -> dict[str, Estimate]:
     """How many jobs end later than under the first policy on the same seed, over all seeds.
 
     Jobs that were cut off under the first policy do not count. A job that was cut off only under
     this policy counts with the time up to the end of the run, which is a lower bound.
 
     Args:
-        later_share: share of the jobs whose completion time is more than LATER times that under the
-            first policy.
-        later_than_promise_share: the same for PROMISE, the bound that a guard promises.
-        worst_later: the largest ratio of a job's completion time to that under the first policy;
-            NaN if no job counts.
-    """
-
-    later_share: Estimate
-    later_than_promise_share: Estimate
-    worst_later: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Shares with their intervals, and the worst ratio; null where unknown."""
-        return {
-            "later_than_first_share": self.later_share.to_json(),
-            "later_than_first_by_10_percent_share": self.later_than_promise_share.to_json(),
-            "worst_ratio_to_first": None if math.isnan(self.worst_later) else self.worst_later,
-        }
-
-    def describe(self, first: str) -> str:
-        """One sentence about the later jobs; `first` is the name of the first policy.
-
-        Example: "3.1% of the jobs end more than 5% later than under fair, the worst 1.20 times as
-        late."
-        """
-        share = self.later_share.mean
-        if math.isnan(share):
-            return f"No job completed under {first}, so it is unknown which jobs end later."
-        if share == 0:
-            return f"No job ends more than {LATER - 1:.0%} later than under {first}."
-        shown = f"{share:.1%}" if share >= 0.0005 else "Less than 0.1%"
-        return (
-            f"{shown} of the jobs end more than {LATER - 1:.0%} later than under {first}, "
-            f"the worst {self.worst_later:,.2f} times as late."
-        )
-
-
-def who_pays(
-    ratio_by_seed: Sequence[FloatArray],
-    method: Method = DEFAULT_METHOD,
-    rng: np.random.Generator | None = None,
-) -> WhoPays:
-    """Estimate how many jobs end later under one policy than under the first.
+        counts: a row a seed, as `later_counts` gives.
+        method: the method of the intervals.
+        rng: the bootstrap's generator.
 
     Example: two seeds with the ratios (1.0, 1.2) and (0.5, 1.07): half of the jobs are later, a
-    quarter later than promised, the worst 1.2 times.
+    quarter later than promised.
     """
-    return WhoPays(
-        _share_above(ratio_by_seed, LATER, method, rng),
-        _share_above(ratio_by_seed, PROMISE, method, rng),
-        worst_ratio(np.concatenate(ratio_by_seed)),
+    known = counts.filter(pl.col("known") > 0)
+
+    def share(column: str) -> Estimate:
+        if known.is_empty():
+            return UNKNOWN
+        return share_estimate(known[column], known["known"], method, rng)
+
+    return {
+        "later_than_first_share": share("later"),
+        "later_than_first_by_10_percent_share": share("later_than_promised"),
+    }
+
+
+def later_counts() -> list[pl.Expr]:
+    """Of the jobs of a run: with a known ratio, later, later than promised, and the worst ratio."""
+    ratio = pl.col("ratio_to_first")
+    return [
+        ratio.count().alias("known"),
+        (ratio > LATER).sum().alias("later"),
+        (ratio > PROMISE).sum().alias("later_than_promised"),
+        ratio.max().alias("worst"),
+    ]
+
+
+def later_sentence(share: float, worst: float, first: str) -> str:
+    """Who ends later, in one sentence: the share of the jobs, and the worst ratio."""
+    if math.isnan(share):
+        return f"No job completed under {first}, so it is unknown which jobs end later."
+    if share == 0:
+        return f"No job ends more than {LATER - 1:.0%} later than under {first}."
+    shown = f"{share:.1%}" if share >= 0.0005 else "Less than 0.1%"
+    return (
+        f"{shown} of the jobs end more than {LATER - 1:.0%} later than under {first}, "
+        f"the worst {worst:,.2f} times as late."
     )
 
 
-def _share_above(
-    ratio_by_seed: Sequence[FloatArray],
-    threshold: float,
-    method: Method,
-    rng: np.random.Generator | None,
-) -> Estimate:
-    counts = [count_later(ratio, threshold) for ratio in ratio_by_seed]
-    known = [(later, of) for later, of in counts if of]
+def deadline_counts() -> list[pl.Expr]:
+    """Of the jobs of a run: with a deadline, how many miss it, and the sum of their tardiness.
+
+    Jobs that had not arrived do not count; those that were cut off count with the time up to then.
+    """
+    due = pl.col("deadline_ms").filter("has_arrived")
+    late_ms = (pl.col("jct_ms") - pl.col("deadline_ms")).filter("has_arrived").clip(0)
+    return [
+        due.count().alias("due"),
+        (late_ms > 0).sum().alias("missed"),
+        (late_ms.sum() / MS_PER_S).alias("tardiness_s"),
+    ]
+
+
+#: Names of the estimates about deadlines.
+MISSED = "deadlines.missed_share"
+MISSED_MINUS_FIRST = "deadlines.missed_minus_first"
+TARDINESS = "deadlines.tardiness_s"
+TARDINESS_MINUS_FIRST = "deadlines.tardiness_minus_first_s"
+
+
+def deadline_estimates(
+    counts: pl.DataFrame,
+    first: pl.DataFrame,
+    method: Method = DEFAULT_METHOD,
+    rng: np.random.Generator | None = None,
+) -> dict[str, Estimate]:
+    """How a policy does against deadlines, from the counts of its runs and of the first's."""
+    # A seed on which no job has a deadline says nothing.
+    is_known = (counts["due"] > 0) & (first["due"] > 0)
+    if not is_known.any():
+        names = (MISSED, MISSED_MINUS_FIRST, TARDINESS, TARDINESS_MINUS_FIRST)
+        return dict.fromkeys(names, UNKNOWN)
+    own, other = counts.filter(is_known), first.filter(is_known)
+
+    def mean(column: str, base: Sequence[float] | pl.Series | int) -> Estimate:
+        return mean_over_jobs(own[column].cast(pl.Float64) - base, own["due"], method, rng)
+
+    return {
+        MISSED: share_estimate(own["missed"], own["due"], method, rng),
+        MISSED_MINUS_FIRST: mean("missed", other["missed"]).within(-1.0, 1.0),
+        TARDINESS: mean("tardiness_s", 0).within(0.0),
+        TARDINESS_MINUS_FIRST: mean("tardiness_s", other["tardiness_s"]),
+    }
+
+
+def fewest_missed(results: Mapping[str, Mapping[str, Estimate]], first: str) -> str:
+    """Which policies miss the fewest deadlines, in one sentence; no text without deadlines.
+
+    Example: "edf misses the fewest deadlines: 3.1% (95% interval 2.0% to 4.2%), 5.0 percentage
+    points fewer than fair (95% interval 3.0 to 7.0)."
+    """
+    known = {
+        name: one
+        for name, one in results.items()
+        if MISSED in one and not math.isnan(one[MISSED].mean)
+    }
     if not known:
-        return UNKNOWN
-    return share_estimate([later for later, _ in known], [of for _, of in known], method, rng)
+        return ""
+    best, *others = sorted(known, key=lambda name: known[name][MISSED].mean)
+    share = known[best][MISSED]
+    who = f"{best} misses"
+    if also := [name for name in others if known[name][MISSED].mean == share.mean]:
+        who = f"{', '.join([best, *also[:-1]])} and {also[-1]} miss"
+    said = f"{who} the fewest deadlines: {share.mean:.1%}"
+    if not share.is_unknown:
+        said += f" (95% interval {share.low:.1%} to {share.high:.1%})"
+    more = known[best][MISSED_MINUS_FIRST]
+    if best != first and more.mean != 0:
+        # More only where the best is no choice.
+        word, low, high = "more", more.low, more.high
+        if more.mean < 0:
+            word, low, high = "fewer", -more.high, -more.low
+        said += f", {100 * abs(more.mean):.1f} percentage points {word} than {first}"
+        said += "" if more.is_unknown else f" (95% interval {100 * low:.1f} to {100 * high:.1f})"
+    return f"{said}."
 
 
-@dataclass(frozen=True, eq=False)
-class RecurringJob:
-    """The completion times of one recurring job under every policy."""
+def sample_sums(
+    jobs: pl.DataFrame, value: str, by: Sequence[str] = (), sample: str = "seed"
+) -> pl.DataFrame:
+    """The sum (`total`) and the number (`count`) of the known values of a column, by sample.
+
+    A row a group of `by`, policy and sample, sorted by sample.
+    """
+    sums = (pl.col(value).sum().alias("total"), pl.len().alias("count"))
+    return jobs.drop_nulls(value).group_by(*by, "column", sample).agg(*sums).sort(sample)
+
+
+def ratio_of(pairs: Mapping[str, Any] | pl.DataFrame, method: Method) -> Estimate:
+    """The ratio of the means over all jobs, from samples beside those of the first policy.
+
+    `pairs` has the columns `total`, `count`, `total_first` and `count_first`.
+    """
+    above, below = (
+        np.asarray(pairs[f"total{of}"]) / np.asarray(pairs[f"count{of}"]).mean()
+        for of in ("", "_first")
+    )
+    return ratio_estimate(above, below, method, np.random.default_rng(RESAMPLE_SEED))
+
+
+@dataclass(frozen=True)
+class Group:
+    """The jobs of one group that completed under every policy, under one policy.
+
+    Args:
+        name: the recurring job's name, or the pool's.
+        column: the policy's place in the comparison.
+        runs: number of jobs over all seeds.
+        mean_s, p99_s, worst_s: mean, 99th percentile and largest completion time.
+        spread_s: standard deviation over seeds of a seed's mean; NaN for one seed.
+        later_share: share of the jobs that take more than LATER times their time under the first.
+        deadline_s: the deadline; None for a job without one, as the next two.
+        missed_share: share of the jobs that miss it.
+        tardiness_s: mean time beyond it.
+        ratio: mean / that under the first policy, paired by seed; unknown if it was not asked for.
+    """
 
     name: str
-    jct_ms: IntArray
-    seeds: IntArray
-    deadline_s: float | None = None
-    method: Method = DEFAULT_METHOD
+    column: int
+    runs: int
+    mean_s: float
+    p99_s: float
+    worst_s: float
+    spread_s: float
+    later_share: float
+    deadline_s: float | None
+    missed_share: float | None
+    tardiness_s: float | None
+    ratio: Estimate
 
     @property
-    def num_runs(self) -> int:
-        """Number of its occurrences over all seeds that completed under every policy."""
-        return len(self.seeds)
-
-    @cached_property
-    def jct_s(self) -> FloatArray:
-        """The JCTs in seconds, float64[num_policies, num_runs]."""
-        return self.jct_ms / MS_PER_S
-
-    @cached_property
-    def mean_jct_s(self) -> tuple[float, ...]:
-        """Mean JCT in seconds under each policy."""
-        return tuple(self.jct_s.mean(axis=1).tolist())
-
-    def ratio_to_first(self, policy: int) -> float:
-        """Mean JCT under a policy (its position in the comparison) / that under the first."""
-        return self.mean_jct_s[policy] / self.mean_jct_s[0]
-
-    def percentile_s(self, policy: int, percent: float) -> float:
-        """A percentile of the JCTs under a policy, in seconds."""
-        return float(np.percentile(self.jct_s[policy], percent))
-
-    def worst_s(self, policy: int) -> float:
-        """The longest JCT under a policy, in seconds."""
-        return float(self.jct_s[policy].max())
-
-    def missed_share(self, policy: int) -> float:
-        """Share of its occurrences that miss the deadline under a policy; 0 without a deadline."""
-        return float((self.jct_s[policy] > self._due_s).mean())
-
-    def tardiness_s(self, policy: int) -> float:
-        """Mean time beyond the deadline under a policy, in seconds; 0 without a deadline."""
-        return float(np.maximum(0.0, self.jct_s[policy] - self._due_s).mean())
-
-    @property
-    def _due_s(self) -> float:
-        return math.inf if self.deadline_s is None else self.deadline_s
-
-    def spread_s(self, policy: int) -> float:
-        """Standard deviation over seeds of the mean JCT of a seed, in seconds; NaN for one seed."""
-        sums, counts = self._by_seed(policy)
-        return float((sums / counts).std(ddof=1)) if len(sums) > 1 else math.nan
-
-    def ratio(self, policy: int) -> Estimate:
-        """The ratio with its interval, paired by seed."""
-        above, below = (self._by_seed(row)[0] for row in (policy, 0))
-        rng = np.random.default_rng(RESAMPLE_SEED)
-        return ratio_estimate(above, below, self.method, rng)
-
-    def _by_seed(self, policy: int) -> tuple[FloatArray, FloatArray]:
-        """Of every seed with an occurrence: the sum of its JCTs in seconds, and their number."""
-        _, seed = np.unique(self.seeds, return_inverse=True)
-        # Whole ms have the same sum in any order: else rounding would decide who gains where a
-        # policy only changes the order of equal jobs.
-        sums: FloatArray = np.bincount(seed, self.jct_ms[policy]) / MS_PER_S
-        return sums, np.bincount(seed).astype(np.float64)
+    def verdict(self) -> str:
+        """Whether it "gains" or "loses"; "unclear" if the ratio's interval has 1 or is unknown."""
+        if self.ratio.high < 1:
+            return "gains"
+        return "loses" if self.ratio.low > 1 else "unclear"
 
 
-def recurring_jobs(
-    runs: Sequence[PairedRuns], policy: int, method: Method = DEFAULT_METHOD
-) -> list[RecurringJob]:
-    """Every recurring job that completed under all policies, sorted by loss, largest first.
+def by_group(
+    jobs: pl.DataFrame,
+    key: str,
+    method: Method = DEFAULT_METHOD,
+    columns: Collection[int] | None = None,
+) -> list[Group]:
+    """The groups of a column of `paired_jobs` (with its `seed`), sorted by name, then by policy.
 
-    Example: a job of 4 and 6 s under the first policy and of 2 and 4 s under the second gains: its
-    ratio is 0.6.
+    Args:
+        jobs: the jobs of all runs.
+        key: the column: "job" or "pool".
+        method: the method of the intervals.
+        columns: the policies whose ratios are wanted; None for all. Intervals take time.
     """
-    times_by_name: defaultdict[str, list[IntArray]] = defaultdict(list)
-    seeds_by_name: defaultdict[str, list[int]] = defaultdict(list)
-    deadline_by_name: dict[str, float] = {}
-    for seed, run in enumerate(runs):
-        jct_ms = np.maximum(1, run.jct_ms)
-        for row in np.flatnonzero(run.is_complete.all(axis=0)):
-            times_by_name[run.names[row]].append(jct_ms[:, row])
-            seeds_by_name[run.names[row]].append(seed)
-            if run.deadline_ms is not None and np.isfinite(run.deadline_ms[row]):
-                deadline_by_name[run.names[row]] = float(run.deadline_ms[row]) / MS_PER_S
-    jobs = [
-        RecurringJob(
-            name,
-            np.array(times).T,
-            np.array(seeds_by_name[name]),
-            deadline_by_name.get(name),
-            method,
+    is_whole = pl.col("completion_ms").is_not_null().all().over("seed", "position")
+    # Whole ms have the same sum in any order: else rounding would decide who gains where a policy
+    # only changes the order of equal jobs.
+    jct_ms = pl.col("jct_ms").clip(1)
+    whole = jobs.filter(is_whole).drop_nulls(key).with_columns(jct_ms, name=pl.col(key))
+    late_ms = (pl.col("jct_ms") - pl.col("deadline_ms")).clip(0)
+    sums = sample_sums(whole, "jct_ms", ["name"])
+    first = sums.filter(pl.col("column") == 0).drop("column")
+    by_seed = (
+        sums.join(first, on=["name", "seed"], suffix="_first", maintain_order="left")
+        .group_by("name", "column", maintain_order=True)
+        .agg((pl.col("total") / pl.col("count")).std().alias("spread_s"), *_PAIRS)
+    )
+    stats = (
+        whole.group_by("name", "column")
+        .agg(
+            pl.len().alias("runs"),
+            pl.col("jct_ms").mean().alias("mean_s"),
+            pl.col("jct_ms").quantile(0.99, "linear").alias("p99_s"),
+            pl.col("jct_ms").max().alias("worst_s"),
+            (pl.col("ratio_to_first") > LATER).mean().alias("later_share"),
+            pl.col("deadline_ms").max().alias("deadline_s"),
+            (late_ms > 0).mean().alias("missed_share"),
+            late_ms.mean().alias("tardiness_s"),
         )
-        for name, times in times_by_name.items()
-    ]
-    return sorted(jobs, key=lambda job: (-job.ratio_to_first(policy), job.name))
+        .join(by_seed, on=["name", "column"])
+        .with_columns(
+            pl.col("mean_s", "p99_s", "worst_s", "spread_s", "deadline_s", "tardiness_s") / MS_PER_S
+        )
+        .with_columns(pl.col("spread_s").fill_null(math.nan))
+        .sort("name", "column")
+    )
+    return [_group(row, method, columns) for row in stats.iter_rows(named=True)]
 
 
-def verdict(ratio: Estimate) -> str:
-    """Whether a job "gains" or "loses", or "unclear" where the interval contains 1 or is unknown.
-
-    Example: the interval [0.8, 0.9] of the ratio to the first policy means that the job gains.
-    """
-    if ratio.high < 1:
-        return "gains"
-    return "loses" if ratio.low > 1 else "unclear"
+def _group(row: Mapping[str, Any], method: Method, columns: Collection[int] | None) -> Group:
+    known = {key: value for key, value in row.items() if key not in _PAIRS}
+    is_wanted = columns is None or row["column"] in columns
+    return Group(**known, ratio=ratio_of(row, method) if is_wanted else UNKNOWN)

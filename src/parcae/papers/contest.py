@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from parcae.cluster.trace import Trace
-from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult, compare
+from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.evaluation.comparison import Comparison, PolicyResult
 from parcae.evaluation.statistics import Estimate, ratio_estimate, with_half_width, with_interval
 from parcae.learning.scenario import Scenario
 from parcae.papers.findings import Finding
@@ -118,9 +117,7 @@ class Contest:
             f"{last - first + 1} runs of {s['jobs']} jobs, arrivals {s['arrivals']}, "
             f"seeds {first} to {last}, paired"
         )
-        unfinished = sum(
-            run.unfinished for result in self.comparison.policies for run in result.summaries
-        )
+        unfinished = int(self.comparison.runs["unfinished"].sum())
         cut = (
             [
                 f"{counted(unfinished, 'job')} cut off at the end of a run: such times are lower "
@@ -154,7 +151,7 @@ def contest(
 
 def averages_s(result: PolicyResult) -> list[float]:
     """The average JCT of every run, in seconds."""
-    return [float(v) for v in np.array([run.average_jct_ms for run in result.summaries]) / 1e3]
+    return [float(v) for v in result.runs["average_jct_ms"].to_numpy() / 1e3]
 
 
 def less(

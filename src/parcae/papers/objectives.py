@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+
+import polars as pl
 
 from parcae.base.texts import MS_PER_S
 from parcae.cluster.trace import Trace
@@ -138,13 +139,12 @@ def _findings(
 ) -> list[Finding]:
     """What the paper found about Decima's networks, which are the last of each case."""
     labels = {key: policies[-1].label for key, policies in learned.items()}
-    quick = contests[False].results[labels["a"]].summaries
-    packed = contests[False].results[labels["c"]].summaries
-    free = contests[True].results[labels["b"]].summaries
+    quick = contests[False].results[labels["a"]].runs
+    packed = contests[False].results[labels["c"]].runs
+    free = contests[True].results[labels["b"]].runs
 
-    def finding(claim: str, key: str, first: Sequence[Any], second: Sequence[Any]) -> Finding:
-        values, others = ([getattr(run, key) for run in runs] for runs in (first, second))
-        return Finding(claim, ratio_estimate(values, others))
+    def finding(claim: str, key: str, first: pl.DataFrame, second: pl.DataFrame) -> Finding:
+        return Finding(claim, ratio_estimate(first[key], second[key]))
 
     return [
         finding("average JCT: (a) below (c)", "average_jct_ms", quick, packed),

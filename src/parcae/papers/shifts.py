@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.texts import MS_PER_S
-from parcae.evaluation.compare import Comparison
+from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
 from parcae.learning.scenario import Scenario
@@ -104,7 +104,7 @@ def _best_heuristic(comparison: Comparison) -> str:
 
 def _average_jct(comparison: Comparison) -> dict[str, npt.NDArray[np.float64]]:
     """The average JCT of every run, by policy."""
-    return {p.name: np.array([s.average_jct_ms for s in p.summaries]) for p in comparison.policies}
+    return {p.name: p.runs["average_jct_ms"].to_numpy() for p in comparison.policies}
 
 
 def _against(comparison: Comparison, learned: str, heuristic: str) -> Estimate:

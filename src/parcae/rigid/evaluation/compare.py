@@ -1,7 +1,7 @@
 """Compare several packing policies on the same job sequences or on the same log.
 
 `compare_packing` draws sequences by seed, `compare_log` runs a log. Both return a
-`PackingComparison` with confidence intervals, paired by sequence or by block of jobs.
+`Comparison` with confidence intervals, paired by sequence or by block of jobs.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from parcae.base.errors import ConfigError
-from parcae.evaluation.paired import compare_in
+from parcae.evaluation.comparison import Comparison, Say, compare_in
 from parcae.evaluation.tuning import check_seeds
-from parcae.evaluation.world import Say
 from parcae.rigid.bernoulli import MIXES, load_of_rate
 from parcae.rigid.config import PackingConfig, TimeMode
 from parcae.rigid.evaluation.policies import Tuning
 from parcae.rigid.evaluation.tuning import tuning_pieces
-from parcae.rigid.evaluation.world import PackingComparison, PackingWorld
+from parcae.rigid.evaluation.world import PackingWorld
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
 from parcae.rigid.policies.catalog import PackingSetting
@@ -39,7 +38,7 @@ def compare_packing(
     cost: Cost = Cost.SLOWDOWN,
     label: str = "",
     say: Say | None = None,
-) -> PackingComparison:
+) -> Comparison:
     """Run every policy on the sequences of the seeds seed_start .. seed_start + num_seeds - 1.
 
     Args:
@@ -120,7 +119,7 @@ def compare_log(
     tune_budget_s: float = 120.0,
     cost: Cost = Cost.BOUNDED_SLOWDOWN,
     say: Say | None = None,
-) -> PackingComparison:
+) -> Comparison:
     """Run every policy on a part of a log, with exact times.
 
     `tetris` and `withhold` are tuned on pieces of the log's first half.

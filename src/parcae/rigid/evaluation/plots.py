@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
+from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.plots import (
     NUM_SPANS,
     chart_text,
@@ -18,7 +21,6 @@ from parcae.evaluation.plots import (
     share_axis,
 )
 from parcae.rigid.evaluation.gantt import last_finish
-from parcae.rigid.evaluation.world import PackingComparison
 from parcae.rigid.metrics import jobs_waiting, utilization_over_time
 from parcae.rigid.world import Outcome
 from parcae.simulation.metrics import mean_over_spans
@@ -32,9 +34,9 @@ _NUM_RANKS = 500
 _WIDE = 30.0
 
 
-def slowdown_bars(comparison: PackingComparison) -> Figure:
+def slowdown_bars(comparison: Comparison) -> Figure:
     """A bar chart of every policy's mean (bounded) slowdown with its interval, the first on top."""
-    words = comparison.measure_words
+    words = comparison.world.measure_words
     estimates = [comparison.main(p) for p in comparison.policies]
     names = [p.name for p in comparison.policies]
     figure = interval_bars(f"Mean {words}, with 95% intervals", f"mean {words}", names, estimates)
@@ -48,18 +50,19 @@ def _is_wide(values: list[float]) -> bool:
     return bool(known) and max(known) > _WIDE * min(known)
 
 
-def slowdown_cdf(comparison: PackingComparison) -> Figure:
+def slowdown_cdf(comparison: Comparison) -> Figure:
     """Share of jobs with at most a given (bounded) slowdown.
 
     Jobs that never started count in the total, so the curve of such a policy ends below 1.
     """
     curves = {}
-    for result in comparison.policies:
-        known = np.sort(result.values[~np.isnan(result.values)])
+    for column, result in enumerate(comparison.policies):
+        values = comparison.jobs.filter(pl.col("column") == column)[comparison.world.main]
+        known = values.drop_nulls().sort().to_numpy()
         ranks = _drawn_ranks(len(known))
-        share = (ranks + 1) / max(1, len(result.values))
+        share = (ranks + 1) / max(1, len(values))
         curves[result.name] = (known[ranks] if len(known) else known, share)
-    words = comparison.measure_words
+    words = comparison.world.measure_words
     title = f"Share of jobs with at most a {words}"
     figure = share_axis(line_chart(title, (words, "share of jobs"), curves, is_stepped=True))
     return figure.update_xaxes(type="log")
@@ -71,13 +74,17 @@ def _drawn_ranks(count: int) -> npt.NDArray[np.int64]:
     return np.unique(ranks.round().astype(np.int64))
 
 
-def slowdown_by_size(comparison: PackingComparison) -> Figure:
+def slowdown_by_size(comparison: Comparison) -> Figure:
     """Mean (bounded) slowdown by size group of the jobs."""
-    words = comparison.measure_words
-    figure = new_figure(f"Mean {words} by size of the job", comparison.sizes.what, f"mean {words}")
+    world = comparison.world
+    words = world.measure_words
+    figure = new_figure(f"Mean {words} by size of the job", world.sizes.what, f"mean {words}")
     every: list[float] = []
     for row, result in enumerate(comparison.policies):
-        means = result.by_size(comparison.sizes.names)
+        means = {
+            size: math.nan if mean is None else mean
+            for size, mean in result.numbers[f"{world.main}_by_size"].items()
+        }
         every += means.values()
         figure.add_bar(
             x=list(means),
@@ -90,11 +97,11 @@ def slowdown_by_size(comparison: PackingComparison) -> Figure:
     return figure
 
 
-def learning_curves(comparison: PackingComparison) -> Figure:
+def learning_curves(comparison: Comparison) -> Figure:
     """The cost of learned policies on the selection runs, against the seconds of training."""
     curves = {}
     for result in comparison.policies:
-        points = np.array(comparison.curves.get(result.name, []), np.float64)
+        points = np.array(comparison.resolved.curves.get(result.name, []), np.float64)
         curves[result.name] = (points[:, 1], points[:, 2]) if len(points) else None
     axes = ("seconds of training", "cost on the runs that chose the checkpoint")
     figure = line_chart("How the learned policies learned", axes, curves)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from parcae.evaluation.world import tuned_last
+from parcae.evaluation.comparison import tuned_last
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.names import parse_name
 from parcae.rigid.evaluation.tuning import Tuned, tune_knob, tune_withholding

@@ -1,4 +1,4 @@
-"""The world of rigid jobs: its runs, its results and its comparisons.
+"""The world of rigid jobs: its runs, its results and what a reader is told of them.
 
 A run is a sequence of jobs: one that was drawn, a piece of a log, or a whole log.
 """
@@ -6,40 +6,49 @@ A run is a sequence of jobs: one that was drawn, a piece of a log, or a whole lo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import polars as pl
 
 from parcae.base.errors import ConfigError
 from parcae.base.texts import __version__
-from parcae.evaluation.doubts import learned_warnings, packing_warnings
-from parcae.evaluation.statistics import Estimate, Method
-from parcae.evaluation.world import PairedComparison, Say
+from parcae.evaluation.comparison import Column, Comparison, Played, PolicyResult, Say, World
+from parcae.evaluation.gantt import gantt_figure
+from parcae.evaluation.page import Cell, Charts, Section, Table, Text, estimate_cell
+from parcae.evaluation.statistics import UNKNOWN, UNKNOWN_TEXT, Estimate, Method, ratio_estimate
+from parcae.evaluation.who_pays import ratio_of, sample_sums
 from parcae.rigid.config import PackingConfig, TimeMode
+from parcae.rigid.evaluation import plots
+from parcae.rigid.evaluation.doubts import learned_warnings, packing_warnings
+from parcae.rigid.evaluation.gantt import can_be_drawn, last_finish, packing_chart
 from parcae.rigid.evaluation.policies import ResolvedPacking, Tuning, resolve_packing
-from parcae.rigid.evaluation.samples import Samples, num_blocks, samples_of
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.metrics import (
     LEAST,
     MEASURES,
     PackingSummary,
     SizeGroups,
-    makespan,
-    mean_of_started,
-    plain,
     size_groups,
     summarize_packing,
 )
 from parcae.rigid.policies.catalog import PackingSetting
 from parcae.rigid.policies.policy import PackingPolicy
 from parcae.rigid.world import Outcome, PackingBatch
+from parcae.workloads.import_report import counted
 
-FloatArray = npt.NDArray[np.float64]
 #: Measures whose ratio to the first policy is reported. Waiting is not among them: it can be 0.
 _RATIOS = ("slowdown", "bounded_slowdown", "completion")
+#: For its intervals, a single run is divided into this many consecutive blocks of jobs.
+NUM_BLOCKS = 20
+#: Neighbouring blocks are called correlated above this many standard deviations of no correlation.
+_NUM_DEVIATIONS = 2
+#: Results name this many users, those with the most jobs.
+_MOST_USERS = 20
+#: Stands for an unknown user, as in the Standard Workload Format.
+_NO_USER = -1
 _BY_RUN = (
     "95% confidence intervals: a mean over all jobs is the ratio of the {0}' sums to their numbers "
     "of jobs; ratios to the first policy are paired by {1}; delta method on the logarithm, "
@@ -54,198 +63,36 @@ _BY_BLOCK = (
 )
 
 
-@dataclass(frozen=True)
-class PackingResult:
-    """The results of one policy over all runs."""
+class User(NamedTuple):
+    """The jobs of one user of a log under every policy."""
 
-    name: str
-    runs: tuple[PackingSummary, ...]
-    estimates: Mapping[str, Estimate]
-    ratios: Mapping[str, Estimate]
-    values: FloatArray
-    groups: npt.NDArray[np.int64]
-    correlation: float = math.nan
-    makespan_ratio: float = 1.0
-
-    @property
-    def busy_runs(self) -> tuple[PackingSummary, ...]:
-        """The runs that have jobs. A run without jobs has no makespan, and nothing to decide."""
-        return tuple(run for run in self.runs if run.jobs > 0)
-
-    @property
-    def num_jobs(self) -> int:
-        """Number of jobs of all runs."""
-        return sum(run.jobs for run in self.runs)
-
-    @property
-    def unallocated(self) -> int:
-        """Number of jobs that were still waiting at the end of their run."""
-        return sum(run.unallocated for run in self.runs)
-
-    @property
-    def dropped(self) -> int:
-        """Number of jobs that were lost because job slots and backlog were full."""
-        return sum(run.dropped for run in self.runs)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every job of every run started.
-
-        Otherwise the means cover only the jobs that the policy chose to start.
-        """
-        return self.unallocated + self.dropped == 0
-
-    def mean(self, key: str) -> float:
-        """Mean over runs with jobs of the field `key` of their summaries."""
-        return mean_of_started(np.array([getattr(run, key) for run in self.busy_runs], np.float64))
-
-    def utilization(self) -> dict[str, float]:
-        """Utilization of each resource, as a mean over runs with jobs."""
-        return {
-            name: float(np.mean([run.utilization[name] for run in self.busy_runs]))
-            for name in self.runs[0].utilization
-        }
-
-    def by_size(self, names: Sequence[str]) -> dict[str, float]:
-        """Mean of the main measure over the jobs of each size group."""
-        return {
-            name: mean_of_started(self.values[self.groups == row]) for row, name in enumerate(names)
-        }
-
-    def quantiles(self, shares: Sequence[float] = (50, 95, 99)) -> dict[str, float]:
-        """Percentiles of the main measure over all jobs that started."""
-        known = self.values[~np.isnan(self.values)]
-        return {
-            f"p{share:g}": float(np.percentile(known, share)) if len(known) else math.nan
-            for share in shares
-        }
-
-    def to_json(self, sizes: SizeGroups, measure: str) -> dict[str, Any]:
-        """Estimates with intervals, and means over runs with jobs."""
-        estimates = {name: estimate.to_json() for name, estimate in self.estimates.items()}
-        ratios = {f"{name}_ratio_to_first": one.to_json() for name, one in self.ratios.items()}
-        card: dict[str, Any] = {
-            **estimates,
-            **ratios,
-            "ratio_to_first": self.ratios[measure].to_json(),
-            "jobs": self.num_jobs,
-            "unallocated": self.unallocated,
-            "dropped": self.dropped,
-            "quantiles": self.quantiles(),
-            f"{measure}_by_size": self.by_size(sizes.names),
-            "makespan": self.mean("makespan"),
-            "makespan_ratio_to_first": self.makespan_ratio,
-            "utilization": self.utilization(),
-            "withheld_share": self.mean("withheld_share"),
-            "decisions": self.mean("decisions"),
-            "block_correlation": self.correlation,
-            f"{measure}_by_run": [getattr(run, f"mean_{measure}") for run in self.runs],
-        }
-        json: dict[str, Any] = plain({key: _plain_list(value) for key, value in card.items()})
-        return json
-
-
-def _plain_list(value: Any) -> Any:
-    return [plain(item) for item in value] if isinstance(value, list) else value
-
-
-@dataclass(frozen=True)
-class PackingComparison(PairedComparison[PackingResult]):
-    """The result of comparing packing policies."""
-
-    measure_key: str
-    sizes: SizeGroups
-    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
-    curves: Mapping[str, list[list[float]]] = field(default_factory=dict)
-    doubts: tuple[str, ...] = ()
-    users: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    subject = "rigid jobs"
-
-    @property
-    def measure(self) -> str:
-        """The main measure in words."""
-        return f"mean {self.measure_words}"
-
-    @property
-    def measure_words(self) -> str:
-        """The main measure of one job in words."""
-        return self.measure_key.replace("_", " ")
-
-    @property
-    def is_log(self) -> bool:
-        """Whether the jobs come from a log."""
-        return self.measure_key == "bounded_slowdown"
-
-    @property
-    def unit(self) -> str:
-        """The unit of times: "steps" or "s"."""
-        return "s" if self.is_log else "steps"
-
-    @property
-    def sampled(self) -> str:
-        """What intervals sample: "seeds", "pieces" of a log, or "jobs" of one run, in blocks."""
-        if len(self.policies[0].runs) == 1:
-            return "jobs"
-        return "pieces" if self.is_log else "seeds"
-
-    def main(self, result: PackingResult) -> Estimate:
-        """A policy's mean of the main measure."""
-        return result.estimates[self.measure_key]
-
-    def ratio(self, result: PackingResult) -> Estimate:
-        """A policy's mean of the main measure / that of the first policy."""
-        return result.ratios[self.measure_key]
-
-    def value_text(self, value: float) -> str:
-        """A slowdown, such as "3.142"."""
-        from parcae.rigid.evaluation.view import number
-
-        return number(value)
-
-    def ranked(self) -> list[PackingResult]:
-        """The policies under which every job started."""
-        return [p for p in self.policies if p.is_complete]
-
-    def remark(self, best: PackingResult | None) -> str:
-        """Which policies are not ranked, and why."""
-        if best is None:
-            return (
-                "Under every policy some jobs never started, so no policy is called the best: "
-                "the means cover only the jobs that started."
-            )
-        names = ", ".join(p.name for p in self.policies if not p.is_complete)
-        return f"Not ranked, because some of their jobs never started: {names}." if names else ""
-
-    def warnings(self) -> list[str]:
-        """What makes conclusions from this comparison wrong, in sentences."""
-        return list(self.doubts)
-
-    @property
-    def view(self) -> Any:
-        """The module that shows these comparisons."""
-        from parcae.rigid.evaluation import view
-
-        return view
+    user: int
+    jobs: int
+    means: dict[str, Estimate]
+    ratios: dict[str, Estimate]
 
     def to_json(self) -> dict[str, Any]:
-        """{"policies": {name: {...}}, "measure": ..., "settings": {...}, "warnings": [...]}"""
-        from parcae.rigid.evaluation.users import by_user
-
-        key = self.measure_key
-        users = [user.to_json() for user in by_user(self)]
+        """{"user":, "jobs":, "means": {policy: ...}, "ratios_to_first": {policy: ...}}"""
         return {
-            "policies": {p.name: p.to_json(self.sizes, key) for p in self.policies},
-            "measure": key,
-            "settings": self.settings,
-            "warnings": self.warnings(),
-            **({"users": users} if users else {}),
+            "user": self.user,
+            "jobs": self.jobs,
+            "means": {name: mean.to_json() for name, mean in self.means.items()},
+            "ratios_to_first": {name: ratio.to_json() for name, ratio in self.ratios.items()},
         }
 
 
 @dataclass(frozen=True)
-class PackingWorld:
-    """A cluster that packs rigid jobs, and the job sequences on which policies are compared."""
+class PackingWorld(World):
+    """A cluster that packs rigid jobs, and the job sequences on which policies are compared.
+
+    Args:
+        sequences: the runs.
+        config: the cluster.
+        setting: what policies are made for.
+        tuning: how policies are tuned.
+        card: what is needed to draw or read the sequences again.
+        load: the work that arrives / the work that the cluster can do.
+    """
 
     sequences: Sequence[RigidJobs]
     config: PackingConfig
@@ -255,78 +102,327 @@ class PackingWorld:
     load: float = 0.0
 
     plays_in_threads = True
+    subject = "rigid jobs"
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the jobs come from a log."""
+        return self.config.mode is TimeMode.EXACT
+
+    @property
+    def main(self) -> str:  # type: ignore[override]
+        """The estimate by which policies are ranked."""
+        return "bounded_slowdown" if self.is_log else "slowdown"
+
+    @property
+    def measure_words(self) -> str:
+        """The main measure of one job in words."""
+        return self.main.replace("_", " ")
+
+    @property
+    def measure(self) -> str:  # type: ignore[override]
+        """The main measure in words."""
+        return f"mean {self.measure_words}"
+
+    @property
+    def sizes(self) -> SizeGroups:
+        """The groups of jobs by size, the same for all policies."""
+        return size_groups(self.sequences)
 
     def resolve(self, policies: Sequence[str], say: Say | None = None) -> ResolvedPacking:
         """Make the policies with the given names; `tetris` and `withhold` are tuned here."""
         return resolve_packing(policies, self.tuning, say, self.setting)
 
-    def play(self, resolved: ResolvedPacking, runs: Sequence[int]) -> list[tuple[Outcome, ...]]:
-        """Simulate the runs under every policy; one tuple per run, one outcome per policy."""
+    def play(self, resolved: ResolvedPacking, runs: Sequence[int]) -> list[Played]:
+        """Simulate the runs under every policy."""
         sequences = [self.sequences[number] for number in runs]
         by_policy = [
             run_policy(policy, sequences, self.config) for policy in resolved.policies.values()
         ]
-        return list(zip(*by_policy, strict=True))
+        sizes = self.sizes
+        has_users = all(len(jobs.users) == len(jobs) for jobs in self.sequences)
+        return [
+            self._played(number, outcomes, sizes, has_users)
+            for number, outcomes in zip(runs, zip(*by_policy, strict=True), strict=True)
+        ]
 
-    def compared(
+    def _played(
+        self, number: int, outcomes: Sequence[Outcome], sizes: SizeGroups, has_users: bool
+    ) -> Played:
+        """One run as rows; the first run keeps its outcomes for the charts."""
+        jobs = outcomes[0].jobs
+        count = len(jobs)
+        of_job = {
+            "position": np.arange(count),
+            "sample": np.full(count, number) if len(self.sequences) > 1 else _blocks(count),
+            "group": sizes.of(jobs),
+            "user": jobs.users if has_users else np.full(count, _NO_USER),
+        }
+        frames = [
+            pl.DataFrame(
+                {
+                    **of_job,
+                    "column": np.full(count, column),
+                    **{name: measure(outcome) for name, measure in MEASURES.items()},
+                }
+            )
+            for column, outcome in enumerate(outcomes)
+        ]
+        num_visible = None if self.is_log else self.config.num_slots
+        rows = [_run_row(summarize_packing(one, sizes, num_visible)) for one in outcomes]
+        shown = tuple(outcomes) if number == 0 else None
+        every = pl.concat(frames).sort("position", "column").fill_nan(None)
+        return Played(pl.DataFrame(rows), every, shown)
+
+    def results(
+        self, names: Sequence[str], runs: pl.DataFrame, jobs: pl.DataFrame, method: Method
+    ) -> list[PolicyResult]:
+        """Means over jobs, ratios to the first policy, and means over runs."""
+        if method != "t":
+            raise ConfigError(f"packing policies are compared with intervals 't', not {method!r}")
+        own = [runs.gather_every(len(names), column) for column in range(len(names))]
+        return [
+            self._result(name, column, own[column], own[0], jobs)
+            for column, name in enumerate(names)
+        ]
+
+    def _result(
+        self, name: str, column: int, runs: pl.DataFrame, first: pl.DataFrame, jobs: pl.DataFrame
+    ) -> PolicyResult:
+        """The results of one policy."""
+        estimates = {}
+        ratios = {}
+        for measure in MEASURES:
+            sums = sample_sums(jobs, measure, sample="sample")
+            estimates[measure] = _mean_of(sums, measure, column)
+            if measure in _RATIOS:
+                ratios[f"{measure}_ratio_to_first"] = _ratio_of(sums, column)
+        ratios["ratio_to_first"] = ratios[f"{self.main}_ratio_to_first"]
+        is_busy = runs["jobs"] > 0
+        busy = runs.filter(is_busy)
+        spans = busy["makespan"] / first.filter(is_busy)["makespan"].clip(1)
+        mine = jobs.filter(pl.col("column") == column)
+        known = mine[self.main].drop_nulls().to_numpy()
+        by_size = dict(mine.group_by("group").agg(pl.col(self.main).mean()).iter_rows())
+        resources = self.sequences[0].resources
+        numbers = {
+            **{key: int(runs[key].sum()) for key in ("jobs", "unallocated", "dropped")},
+            "quantiles": {
+                f"p{share}": float(np.percentile(known, share)) if len(known) else math.nan
+                for share in (50, 95, 99)
+            },
+            f"{self.main}_by_size": {
+                size: by_size.get(row) for row, size in enumerate(self.sizes.names)
+            },
+            **{key: _mean(busy[key]) for key in ("makespan", "withheld_share", "decisions")},
+            "makespan_ratio_to_first": _mean(spans),
+            "utilization": {
+                resource: _mean(busy["utilization"].list.get(row))
+                for row, resource in enumerate(resources)
+            },
+            "block_correlation": _correlation(jobs, self.main, column)
+            if len(runs) == 1
+            else math.nan,
+            f"{self.main}_by_run": runs[f"mean_{self.main}"].to_list(),
+        }
+        return PolicyResult(name, runs, {**estimates, **ratios}, numbers)
+
+    def settings_of(
         self,
         resolved: ResolvedPacking,
         runs: range,
-        rows: Sequence[tuple[Outcome, ...]],
-        method: Method = "t",
-    ) -> PackingComparison:
-        """The comparison of the policies on these runs."""
-        if method != "t":
-            raise ConfigError(f"packing policies are compared with intervals 't', not {method!r}")
-        is_log = self.config.mode is TimeMode.EXACT
-        measure = "bounded_slowdown" if is_log else "slowdown"
-        # All policies are grouped by the same sizes.
-        sizes = size_groups(self.sequences)
-        num_visible = None if is_log else self.config.num_slots
-        by_policy = list(zip(*rows, strict=True))
-        first = by_policy[0]
-        results = tuple(
-            _result(name, outcomes, first, measure, sizes, num_visible)
-            for name, outcomes in zip(resolved.names, by_policy, strict=True)
-        )
-        settings = self._settings(resolved, results)
-        shown = dict(zip(resolved.names, rows[0], strict=True))
-        edges = (f"{name}: {text}" for name, text in resolved.edges.items())
-        warnings = (
-            *packing_warnings(self.sequences, self.load),
-            *learned_warnings(resolved.sources, self.sequences),
-            *edges,
-        )
-        return PackingComparison(
-            results,
-            settings,
-            measure,
-            sizes,
-            shown,
-            resolved.curves,
-            warnings,
-            self._users(),
-        )
-
-    def _users(self) -> npt.NDArray[np.int64]:
-        """The user of every job of all runs; empty if a run's source names none."""
-        users = [jobs.users for jobs in self.sequences]
-        is_known = all(
-            len(one) == len(jobs) for one, jobs in zip(users, self.sequences, strict=True)
-        )
-        return np.concatenate(users) if is_known else np.zeros(0, np.int64)
-
-    def _settings(
-        self, resolved: ResolvedPacking, results: Sequence[PackingResult]
+        results: Sequence[PolicyResult],
+        method: Method,
     ) -> dict[str, Any]:
+        """Everything that is needed to repeat a comparison."""
         return {
             **self.card,
             "objective": self.tuning.cost.objective,
             "tune_budget_s": self.tuning.budget_s,
             "tuned": dict(resolved.tuned),
-            "intervals": _method(results, self.sequences),
+            "intervals": self._method_text(results),
             "version": __version__,
         }
+
+    def _method_text(self, results: Sequence[PolicyResult]) -> str:
+        if len(self.sequences) > 1:
+            kind = "pieces" if self.sequences[0].step == "s" else "seeds"
+            return _BY_RUN.format(kind, kind[:-1], len(self.sequences))
+        count = _num_blocks(len(self.sequences[0]))
+        known = _known_correlations(results)
+        if count < 2 or not known:
+            return "one run of too few jobs for confidence intervals"
+        return _BY_BLOCK.format(count, min(known), max(known), 2 / math.sqrt(count))
+
+    def sampled(self, comparison: Comparison) -> str:
+        """What intervals sample: "seeds", "pieces" of a log, or "jobs" of one run, in blocks."""
+        if len(self.sequences) == 1:
+            return "jobs"
+        return "pieces" if self.is_log else "seeds"
+
+    def value_text(self, value: float) -> str:
+        """A slowdown, such as "3.142"."""
+        return number(value)
+
+    def ranked(self, comparison: Comparison) -> list[PolicyResult]:
+        """The policies under which every job started."""
+        return [p for p in comparison.policies if not num_lost(p)]
+
+    def remark(self, comparison: Comparison, best: PolicyResult | None) -> str:
+        """Which policies are not ranked, and why."""
+        if best is None:
+            return (
+                "Under every policy some jobs never started, so no policy is called the best: "
+                "the means cover only the jobs that started."
+            )
+        names = ", ".join(p.name for p in comparison.policies if num_lost(p))
+        return f"Not ranked, because some of their jobs never started: {names}." if names else ""
+
+    def title(self, comparison: Comparison) -> str:
+        """The setting of the comparison in one line."""
+        s = comparison.settings
+        jobs = counted(comparison.policies[0].numbers["jobs"], "job")
+        if "pieces" not in s:
+            label = f"{s['label']}, " if s["label"] else ""
+            first, last = s["seeds"]
+            return f"{label}{jobs} on {counted(last - first + 1, 'seed')} ({first}-{last})"
+        pieces = f" in {s['pieces']} pieces of {s['piece_jobs']:,}" if s["piece_jobs"] else ""
+        start = f"{s['label']}: {jobs}{pieces}"
+        if None in s["load"].values():
+            return f"{start}; all arrive at once"
+        load = ", ".join(f"{name} {load:.0%}" for name, load in s["load"].items())
+        return f"{start}, load of {load}"
+
+    def columns(self, comparison: Comparison) -> list[Column]:
+        """The columns of the table of policies."""
+        other = "slowdown" if self.is_log else "completion"
+
+        def estimate(name: str) -> Callable[[PolicyResult], Estimate]:
+            return lambda result: result.estimates[name]
+
+        return [
+            Column(self.measure_words, estimate(self.main), number),
+            Column("ratio to first", estimate("ratio_to_first"), number),
+            Column("p95", lambda p: number(p.numbers["quantiles"]["p95"])),
+            Column(other, lambda p: number(p.estimates[other].mean)),
+            Column("waiting", lambda p: number(p.estimates["waiting"].mean)),
+            Column("makespan (ratio)", _makespan_text),
+            Column("busy", _busy_text),
+            Column("withheld", lambda p: f"{p.numbers['withheld_share']:.0%}"),
+            Column("never started", lambda p: f"{num_lost(p):,}" if num_lost(p) else UNKNOWN_TEXT),
+        ]
+
+    def notes(self, comparison: Comparison) -> list[str]:
+        """Notes that a reader of the table needs."""
+        unit = "s" if self.is_log else "steps"
+        lines = [
+            f"times in {unit}; means over the jobs that started; [ ] are 95% confidence intervals"
+        ]
+        num_empty = sum(len(jobs) == 0 for jobs in self.sequences)
+        if num_empty:
+            lines.append(
+                f"no job arrives on {num_empty:,} of {len(self.sequences):,} seeds: makespan, busy "
+                "and withheld are means over the others"
+            )
+        for result in comparison.policies:
+            if num_lost(result):
+                numbers = result.numbers
+                lost = (
+                    f"{counted(numbers['unallocated'], 'job')} never started and "
+                    f"{counted(numbers['dropped'], 'job')} lost to a full backlog"
+                )
+                lines.append(
+                    f"{result.name}: {lost}, of {numbers['jobs']:,}; its means cover only the "
+                    "others"
+                )
+        known = _known_correlations(comparison.policies)
+        num_jobs = len(self.sequences[0])
+        if known and max(known) > _NUM_DEVIATIONS / math.sqrt(_num_blocks(num_jobs)):
+            lines.append(
+                f"neighbouring blocks are correlated (up to {max(known):.2f}): "
+                "the intervals are too narrow"
+            )
+        return lines
+
+    def warnings(self, comparison: Comparison) -> list[str]:
+        """What makes conclusions from this comparison wrong, in sentences."""
+        resolved = comparison.resolved
+        return [
+            *packing_warnings(self.sequences, self.load),
+            *learned_warnings(resolved.sources, self.sequences),
+            *(f"{name}: {text}" for name, text in resolved.edges.items()),
+        ]
+
+    def json_of(self, comparison: Comparison) -> dict[str, Any]:
+        """The main measure and, where the log names them, the users."""
+        users = [user.to_json() for user in by_user(comparison)]
+        return {"measure": self.main, **({"users": users} if users else {})}
+
+    def sections(self, comparison: Comparison) -> list[Section]:
+        """Charts over all runs, users, and charts of the first run."""
+        what = "Over all runs" if len(self.sequences) > 1 else "Over the run"
+        charts = [
+            Charts([plots.slowdown_bars(comparison)]),
+            Charts([plots.slowdown_cdf(comparison), plots.slowdown_by_size(comparison)]),
+        ]
+        if comparison.resolved.curves:
+            charts.append(Charts([plots.learning_curves(comparison)]))
+        users = by_user(comparison)
+        return [
+            Section(what, charts),
+            *([self._users(comparison, users)] if users else []),
+            self._one_run(comparison),
+        ]
+
+    def _users(self, comparison: Comparison, users: Sequence[User]) -> Section:
+        """The table of users."""
+        first, *others = (policy.name for policy in comparison.policies)
+        head = [
+            Cell("user"),
+            Cell("jobs"),
+            *(Cell(name, self.measure) for name in (first, *others)),
+            *(Cell(name, f"/ {first}") for name in others),
+        ]
+        paired_by = "piece of the log" if self.sampled(comparison) == "pieces" else "block of jobs"
+        num_users = comparison.jobs.filter(pl.col("user") != _NO_USER)["user"].n_unique()
+        note = (
+            f"The {len(users)} users with the most jobs, of {num_users:,}. A user gains or loses "
+            f"if the 95% interval of the ratio, paired by {paired_by}, does not contain 1; of "
+            "twenty users without any difference, one on average seems to have one."
+        )
+        rows = [
+            [
+                str(one.user),
+                f"{one.jobs:,}",
+                *(estimate_cell(mean, "{:,.2f}".format) for mean in one.means.values()),
+                *(estimate_cell(one.ratios[name]) for name in others),
+            ]
+            for one in users
+        ]
+        return Section("Users: gains and losses", [Table(head, rows, [note])])
+
+    def _one_run(self, comparison: Comparison) -> Section:
+        """The charts of the first run: boxes, or shares over time where boxes are too many."""
+        s = comparison.settings
+        which = f"One run (seed {s['seeds'][0]})" if "pieces" not in s else "The run"
+        which = "The first piece" if s.get("piece_jobs") else which
+        outcomes = first_outcomes(comparison)
+        jobs = self.sequences[0]
+        waiting = Charts([plots.waiting_over_time(outcomes)])
+        if not can_be_drawn(jobs):
+            resources = range(len(jobs.capacity))
+            busy = [Charts([plots.busy_over_time(outcomes, one)]) for one in resources]
+            return Section(f"{which} over time", [*busy, waiting])
+        note = (
+            "Each box is a job and the units that it holds. A job has the same colour in every "
+            "chart. White is free."
+        )
+        end = last_finish(outcomes)
+        boxes = [
+            Charts([gantt_figure(packing_chart(name, outcome), end)])
+            for name, outcome in outcomes.items()
+        ]
+        return Section(f"{which}: which job ran when", [Text(note, True), *boxes, waiting])
 
 
 def run_policy(
@@ -341,44 +437,107 @@ def run_policy(
     return batch.outcomes()
 
 
-def _measured(outcomes: Sequence[Outcome]) -> dict[str, Samples]:
-    """The samples of every measure under one policy."""
-    return {key: samples_of([of(outcome) for outcome in outcomes]) for key, of in MEASURES.items()}
+def first_outcomes(comparison: Comparison) -> dict[str, Outcome]:
+    """The first run under every policy."""
+    names = (policy.name for policy in comparison.policies)
+    return dict(zip(names, comparison.shown, strict=True))
 
 
-def _result(
-    name: str,
-    outcomes: Sequence[Outcome],
-    first: Sequence[Outcome],
-    measure: str,
-    sizes: SizeGroups,
-    num_visible: int | None,
-) -> PackingResult:
-    """The results of one policy."""
-    samples = _measured(outcomes)
-    of_first = _measured(first)
-    makespans = np.array(
-        [[makespan(one) for one in runs if len(one.jobs)] for runs in (outcomes, first)], float
-    )
-    is_one_run = len(outcomes) == 1
-    return PackingResult(
-        name,
-        tuple(summarize_packing(outcome, sizes, num_visible) for outcome in outcomes),
-        {key: one.mean().within(LEAST.get(key, 0.0)) for key, one in samples.items()},
-        {key: samples[key].ratio(of_first[key]) for key in _RATIOS},
-        np.concatenate([MEASURES[measure](outcome) for outcome in outcomes]),
-        np.concatenate([sizes.of(outcome.jobs) for outcome in outcomes]),
-        samples[measure].correlation() if is_one_run else math.nan,
-        float((makespans[0] / np.maximum(1.0, makespans[1])).mean()),
-    )
+def _run_row(summary: PackingSummary) -> dict[str, Any]:
+    """The metrics of a run that are numbers, and the use of every resource as a list."""
+    row = {
+        field.name: value
+        for field in fields(summary)
+        if not isinstance(value := getattr(summary, field.name), Mapping)
+    }
+    return {**row, "utilization": list(summary.utilization.values())}
 
 
-def _method(results: Sequence[PackingResult], sequences: Sequence[RigidJobs]) -> str:
-    if len(sequences) > 1:
-        kind = "pieces" if sequences[0].step == "s" else "seeds"
-        return _BY_RUN.format(kind, kind[:-1], len(sequences))
-    count = num_blocks(len(sequences[0]))
-    known = [p.correlation for p in results if not math.isnan(p.correlation)]
-    if count < 2 or not known:
-        return "one run of too few jobs for confidence intervals"
-    return _BY_BLOCK.format(count, min(known), max(known), 2 / math.sqrt(count))
+def _num_blocks(num_jobs: int) -> int:
+    """Number of blocks into which a single run of so many jobs is divided."""
+    return max(1, min(NUM_BLOCKS, num_jobs))
+
+
+def _blocks(num_jobs: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The block of every job of a single run."""
+    parts = np.array_split(np.arange(num_jobs), _num_blocks(num_jobs))
+    return np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+
+
+def _mean_of(sums: pl.DataFrame, measure: str, column: int) -> Estimate:
+    """The mean over the jobs that started; the samples are runs, or blocks of one run."""
+    own = sums.filter(pl.col("column") == column)
+    if own.is_empty():
+        return UNKNOWN
+    return ratio_estimate(own["total"], own["count"], "t").within(LEAST.get(measure, 0.0))
+
+
+def _ratio_of(sums: pl.DataFrame, column: int) -> Estimate:
+    """The ratio to the mean under the first policy, over samples with jobs under both."""
+    own, first = (sums.filter(pl.col("column") == one) for one in (column, 0))
+    pairs = own.join(first, on="sample", suffix="_first").sort("sample")
+    return UNKNOWN if pairs.is_empty() else ratio_of(pairs, "t")
+
+
+def _correlation(jobs: pl.DataFrame, measure: str, column: int) -> float:
+    """Correlation between neighbouring blocks' means (lag 1); NaN if a block has none."""
+    sums = sample_sums(jobs.filter(pl.col("column") == column), measure, sample="sample")
+    if len(sums) < 3 or len(sums) < jobs["sample"].n_unique():
+        return math.nan
+    means = (sums["total"] / sums["count"]).to_numpy()
+    deviation = means - means.mean()
+    products = float((deviation[1:] * deviation[:-1]).sum())
+    return products / float((deviation**2).sum()) if deviation.any() else 0.0
+
+
+def _known_correlations(results: Sequence[PolicyResult]) -> list[float]:
+    every: Iterator[float] = (result.numbers["block_correlation"] for result in results)
+    return [one for one in every if not math.isnan(one)]
+
+
+def _mean(values: pl.Series) -> float:
+    """The mean of the known values; NaN without any."""
+    known = values.drop_nulls().to_numpy()
+    return float(known.mean()) if len(known) else math.nan
+
+
+def num_lost(result: PolicyResult) -> int:
+    """Number of jobs that never started; the means cover the others."""
+    return int(result.numbers["unallocated"] + result.numbers["dropped"])
+
+
+def by_user(comparison: Comparison) -> list[User]:
+    """The results of the users with the most jobs; none if the log does not name users."""
+    jobs = comparison.jobs.filter(pl.col("user") != _NO_USER)
+    counts = jobs.filter(pl.col("column") == 0)["user"].value_counts(name="jobs")
+    busiest = counts.sort("jobs", "user", descending=[True, False]).head(_MOST_USERS)
+    users = []
+    for user, count in busiest.iter_rows():
+        measure = comparison.world.main
+        sums = sample_sums(jobs.filter(pl.col("user") == user), measure, sample="sample")
+        names = {policy.name: column for column, policy in enumerate(comparison.policies)}
+        means = {name: _mean_of(sums, measure, column) for name, column in names.items()}
+        ratios = {name: _ratio_of(sums, column) for name, column in names.items()}
+        users.append(User(user, count, means, ratios))
+    return users
+
+
+def _makespan_text(result: PolicyResult) -> str:
+    numbers = result.numbers
+    return f"{number(numbers['makespan'])} ({numbers['makespan_ratio_to_first']:.2f})"
+
+
+def _busy_text(result: PolicyResult) -> str:
+    return " ".join(f"{share:.0%}" for share in result.numbers["utilization"].values())
+
+
+def number(value: float) -> str:
+    """A number as text, with fewer decimals the larger it is; a dash if unknown.
+
+    Example: 3.1416 is "3.142", 1234.5 is "1,234".
+    """
+    if math.isnan(value):
+        return UNKNOWN_TEXT
+    if 0 < abs(value) < 0.1:
+        return f"{value:.2g}"
+    return f"{value:,.{3 if abs(value) < 10 else 1 if abs(value) < 1_000 else 0}f}"

@@ -5,23 +5,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
+from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.gantt import gantt_figure, write_gantt
 from parcae.evaluation.report import summary_sentence, write_report
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.evaluation.compare import compare_log, compare_packing
 from parcae.rigid.evaluation.gantt import boxes, can_be_drawn, packing_chart
 from parcae.rigid.evaluation.plots import slowdown_bars, slowdown_by_size, slowdown_cdf
-from parcae.rigid.evaluation.world import PackingComparison
+from parcae.rigid.evaluation.world import first_outcomes
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.sources import DrawnSource
-from tests.evaluation.packing.test_compare import SOURCE, log
+from tests.evaluation.rigid.test_compare import SOURCE, log
 from tests.metrics.test_packing import outcome
 
 
 @pytest.fixture(scope="module")
-def drawn() -> PackingComparison:
+def drawn() -> Comparison:
     return compare_packing(
         DrawnSource(rates=(0.7,)), ["packer", "sjf", "random"], num_seeds=12, label="<load> 1.3"
     )
@@ -43,8 +45,8 @@ def test_a_job_that_takes_nothing_of_a_resource_has_no_box_there() -> None:
     assert len(boxes(outcome(jobs, [0]), 1).job) == 0
 
 
-def test_no_two_boxes_of_a_run_overlap(drawn: PackingComparison) -> None:
-    for run in drawn.outcomes.values():
+def test_no_two_boxes_of_a_run_overlap(drawn: Comparison) -> None:
+    for run in first_outcomes(drawn).values():
         for resource in range(2):
             grid = np.zeros((10, int(run.finish.max())), int)
             bars = boxes(run, resource)
@@ -59,7 +61,7 @@ def test_large_logs_are_not_drawn_as_boxes() -> None:
 
 
 def test_the_page_is_one_file_with_the_table_charts_of_every_resource_and_the_settings(
-    drawn: PackingComparison, tmp_path: Path
+    drawn: Comparison, tmp_path: Path
 ) -> None:
     write_report(drawn, tmp_path / "r.html", command="parcae packing compare --load 1.3")
     page = (tmp_path / "r.html").read_text()
@@ -68,7 +70,7 @@ def test_the_page_is_one_file_with_the_table_charts_of_every_resource_and_the_se
     assert page.count("Plotly.newPlot") == 1 + 2 + 3 + 1
     assert "resource 1" in page
     assert re.search(
-        "<tr class=best><td><i class=dot style='background:#[0-9a-f]{6}'></i>sjf", page
+        '<tr class=best><td><i class=dot style="background:#[0-9a-f]{6}"></i>sjf', page
     )
     assert 'src="http' not in page
 
@@ -81,7 +83,7 @@ def test_the_page_of_a_log_shows_utilization_over_time_instead_of_boxes(tmp_path
     assert page.count("Plotly.newPlot") == 1 + 2 + 2
 
 
-def test_the_sentence_says_who_wins_and_how_sure_that_is(drawn: PackingComparison) -> None:
+def test_the_sentence_says_who_wins_and_how_sure_that_is(drawn: Comparison) -> None:
     sentence = summary_sentence(drawn)
     assert sentence.startswith("sjf has the lowest mean slowdown: ")
     assert re.search(r", \d\d\.\d% less than packer \(95% interval .*%\)\. ", sentence)
@@ -95,10 +97,10 @@ def test_the_sentence_says_who_wins_and_how_sure_that_is(drawn: PackingCompariso
 
 def test_the_interval_of_a_single_run_is_said_to_be_over_its_jobs() -> None:
     one = compare_packing(SOURCE, ["sjf", "packer"], num_seeds=1)
-    assert one.sampled == "jobs"
+    assert one.world.sampled(one) == "jobs"
     assert "seeds" not in summary_sentence(one)
     pieces = compare_log(log(1_000), ["easy", "sjf"], piece_jobs=500)
-    assert (pieces.settings["pieces"], pieces.sampled) == (1, "jobs")
+    assert (pieces.settings["pieces"], pieces.world.sampled(pieces)) == (1, "jobs")
 
 
 def test_the_sentence_calls_no_policy_the_best_whose_jobs_were_lost() -> None:
@@ -110,39 +112,37 @@ def test_the_sentence_calls_no_policy_the_best_whose_jobs_were_lost() -> None:
     )
 
 
-def test_a_policy_that_lost_jobs_is_named_as_not_ranked(drawn: PackingComparison) -> None:
+def test_a_policy_that_lost_jobs_is_named_as_not_ranked(drawn: Comparison) -> None:
     packer, sjf, random = drawn.policies
-    cut = replace(sjf, runs=(replace(sjf.runs[0], unallocated=1), *sjf.runs[1:]))
+    cut = replace(sjf, numbers={**sjf.numbers, "unallocated": 1})
     sentence = summary_sentence(replace(drawn, policies=(packer, cut, random)))
     assert not sentence.startswith("sjf")
     assert sentence.endswith("Not ranked, because some of their jobs never started: sjf.")
 
 
-def test_a_distribution_ends_below_1_where_jobs_never_started(drawn: PackingComparison) -> None:
-    result = drawn.policies[0]
-    values = result.values.copy()
-    values[: len(values) // 2] = np.nan
-    figure = slowdown_cdf(replace(drawn, policies=(replace(result, values=values),)))
-    assert max(figure.data[0].y) == pytest.approx(1 - (len(values) // 2) / len(values))
+def test_a_distribution_ends_below_1_where_jobs_never_started(drawn: Comparison) -> None:
+    half = len(drawn.jobs.filter(pl.col("column") == 0)) // 2
+    never = (pl.col("column") == 0) & (pl.col("column").cum_count().over("column") <= half)
+    jobs = drawn.jobs.with_columns(pl.when(~never).then("slowdown").alias("slowdown"))
+    figure = slowdown_cdf(replace(drawn, jobs=jobs))
+    total = len(jobs) // 3
+    assert max(figure.data[0].y) == pytest.approx(1 - half / total)
 
 
-def test_bars_tell_means_over_all_and_by_size(drawn: PackingComparison) -> None:
+def test_bars_tell_means_over_all_and_by_size(drawn: Comparison) -> None:
     assert list(slowdown_bars(drawn).data[0].x) == [
         p.estimates["slowdown"].mean for p in drawn.policies
     ]
     bars = slowdown_by_size(drawn).data[1]
     assert list(bars.x) == ["short", "long"]
-    assert bars.y[0] == pytest.approx(
-        drawn.policies[1].values[drawn.policies[1].groups == 0].mean()
-    )
+    short = drawn.jobs.filter((pl.col("column") == 1) & (pl.col("group") == 0))
+    assert bars.y[0] == pytest.approx(short["slowdown"].mean())
 
 
-def test_charts_are_written_as_a_picture_for_documents(
-    drawn: PackingComparison, tmp_path: Path
-) -> None:
-    charts = [packing_chart(*run) for run in drawn.outcomes.items()]
+def test_charts_are_written_as_a_picture_for_documents(drawn: Comparison, tmp_path: Path) -> None:
+    charts = [packing_chart(*run) for run in first_outcomes(drawn).items()]
     write_gantt(charts, tmp_path / "g.png", "one run")
     assert (tmp_path / "g.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    figure = gantt_figure(packing_chart("sjf", drawn.outcomes["sjf"]), 50)
+    figure = gantt_figure(packing_chart("sjf", first_outcomes(drawn)["sjf"]), 50)
     assert figure.layout.title.text.startswith("sjf: mean slowdown ")
     assert len(figure.data) == 2

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, PolicyError, WorkloadError
-from parcae.evaluation.doubts import learned_warnings
+from parcae.evaluation.comparison import Comparison
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.evaluation import tuning
 from parcae.rigid.evaluation.compare import compare_log, compare_packing, part_of
-from parcae.rigid.evaluation.view import number, title
-from parcae.rigid.evaluation.world import PackingComparison, run_policy
+from parcae.rigid.evaluation.doubts import learned_warnings
+from parcae.rigid.evaluation.world import number, run_policy
 from parcae.rigid.jobs import IntArray, RigidJobs
 from parcae.rigid.metrics import bounded_slowdown, slowdown
 from parcae.rigid.policies.catalog import make_packing_policy, rule_checkpoint
@@ -57,14 +57,14 @@ def test_means_are_over_all_jobs_of_all_seeds_and_ratios_are_of_these_means() ->
         values = np.concatenate([slowdown(outcome) for outcome in outcomes])
         means.append(values.mean())
         assert result.estimates["slowdown"].mean == pytest.approx(values.mean())
-        assert result.num_jobs == len(values)
-    ratio = comparison.policies[1].ratios["slowdown"]
+        assert result.numbers["jobs"] == len(values)
+    ratio = comparison.policies[1].ratio_to_first
     assert ratio.mean == pytest.approx(means[1] / means[0])
     assert ratio.low < ratio.mean < ratio.high
 
 
 def test_a_policy_compared_with_itself_has_ratio_1_without_doubt() -> None:
-    ratio = compare_packing(SOURCE, ["sjf"], num_seeds=5).policies[0].ratios["slowdown"]
+    ratio = compare_packing(SOURCE, ["sjf"], num_seeds=5).policies[0].ratio_to_first
     assert (ratio.mean, ratio.low, ratio.high) == (1.0, 1.0, 1.0)
 
 
@@ -74,12 +74,13 @@ def test_seeds_without_a_job_are_no_obstacle() -> None:
     )
     sjf = comparison.policies[0]
     assert sjf.estimates["slowdown"].mean >= 1.0
-    num_empty = sum(run.jobs == 0 for run in sjf.runs)
+    busy = [run for run in sjf.runs.iter_rows(named=True) if run["jobs"]]
+    num_empty = 20 - len(busy)
     assert num_empty > 0
-    assert sjf.makespan_ratio == 1.0
-    assert sjf.mean("makespan") == np.mean([run.makespan for run in sjf.runs if run.jobs])
-    shares = [run.utilization["resource 0"] for run in sjf.runs if run.jobs]
-    assert sjf.utilization()["resource 0"] == pytest.approx(np.mean(shares))
+    assert sjf.numbers["makespan_ratio_to_first"] == 1.0
+    assert sjf.numbers["makespan"] == np.mean([run["makespan"] for run in busy])
+    shares = [run["utilization"][0] for run in busy]
+    assert sjf.numbers["utilization"]["resource 0"] == pytest.approx(np.mean(shares))
     assert any(
         note.startswith(f"no job arrives on {num_empty} of 20 seeds") for note in comparison.notes()
     )
@@ -95,14 +96,14 @@ def test_a_policy_that_loses_jobs_is_never_the_best_and_that_is_said() -> None:
         rates=(1.0,), window=30, settings=PackingConfig(num_slots=2, backlog_size=2)
     )
     comparison = compare_packing(source, ["fcfs", "sjf"], num_seeds=5)
-    assert all(not result.is_complete for result in comparison.policies)
+    assert comparison.ranked() == []
     assert comparison.best() is None
     assert any(
         "lost to a full backlog" in note and note.startswith("sjf") for note in comparison.notes()
     )
     last = comparison.columns()[-1]
     assert last.heading == "never started"
-    assert last.page_cell(comparison.policies[0]) != "–"
+    assert last.text(comparison.policies[0]) != "–"
 
 
 def test_the_best_is_the_least_mean() -> None:
@@ -153,11 +154,11 @@ def test_a_log_is_one_run_of_its_second_half_with_intervals_over_blocks() -> Non
         make_packing_policy("sjf"), [part_of(jobs, "second")], PackingConfig.for_log(jobs)
     )[0]
     sjf = comparison.policies[1]
-    assert comparison.measure_key == "bounded_slowdown"
-    assert sjf.num_jobs == 100
+    assert comparison.world.main == "bounded_slowdown"
+    assert sjf.numbers["jobs"] == 100
     assert sjf.estimates["bounded_slowdown"].mean == pytest.approx(bounded_slowdown(outcome).mean())
     assert not sjf.estimates["bounded_slowdown"].is_unknown
-    assert -1 <= sjf.correlation <= 1
+    assert -1 <= sjf.numbers["block_correlation"] <= 1
     assert "batch means" in comparison.settings["intervals"]
 
 
@@ -176,7 +177,7 @@ def test_the_correlation_of_blocks_is_reported_where_queues_outlive_them() -> No
         "overload", np.arange(400) * 5, np.full(400, 20), np.full((400, 1), 3), [8], step="s"
     )
     comparison = compare_log(jobs, ["fcfs"], part="all")
-    assert comparison.policies[0].correlation > 0.5
+    assert comparison.policies[0].numbers["block_correlation"] > 0.5
     assert any("intervals are too narrow" in note for note in comparison.notes())
 
 
@@ -184,12 +185,12 @@ def test_the_correlation_of_few_blocks_must_be_larger_to_be_reported() -> None:
     jobs = RigidJobs("six", np.arange(6), np.full(6, 50), np.full((6, 1), 3), [4], step="s")
     comparison = compare_log(jobs, ["fcfs"], part="all")
     # Without correlation it stays within 2 / sqrt(6) = 0.82.
-    assert comparison.policies[0].correlation == pytest.approx(0.5)
+    assert comparison.policies[0].numbers["block_correlation"] == pytest.approx(0.5)
     assert "it stays within 0.82" in comparison.settings["intervals"]
     assert not any("intervals are too narrow" in note for note in comparison.notes())
 
 
-def _warnings(comparison: PackingComparison) -> list[str]:
+def _warnings(comparison: Comparison) -> list[str]:
     """The warnings, which are the same in the JSON and below the table."""
     texts = comparison.warnings()
     assert comparison.to_json()["warnings"] == texts
@@ -221,7 +222,7 @@ def test_pieces_that_share_jobs_or_are_all_the_same_are_warned_of() -> None:
 
 def test_pieces_of_a_log_that_python_compares_can_be_shown() -> None:
     found = compare_packing(LogSource(log(), 50), ["fcfs", "sjf"], num_seeds=3)
-    assert "3 seeds" in title(found)
+    assert "3 seeds" in found.title()
     assert found.tables()
 
 
@@ -320,9 +321,9 @@ def test_jobs_that_arrive_at_once_have_no_load_and_bring_no_warning_of_it() -> N
 
 def test_pieces_of_a_log_are_consecutive_and_the_rest_is_reported() -> None:
     comparison = compare_log(log(), ["fcfs", "easy"], part="all", piece_jobs=60)
-    assert [run.jobs for run in comparison.policies[0].runs] == [60, 60, 60]
+    assert comparison.policies[0].runs["jobs"].to_list() == [60, 60, 60]
     assert comparison.settings["left_out"] == 20
-    assert math.isnan(comparison.policies[0].correlation)
+    assert math.isnan(comparison.policies[0].numbers["block_correlation"])
     assert "3 pieces of 60" in comparison.title()
 
 

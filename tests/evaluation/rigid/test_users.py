@@ -7,15 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from parcae.evaluation.report import write_report
 from parcae.rigid.evaluation.compare import compare_log, compare_packing
-from parcae.rigid.evaluation.users import by_user
+from parcae.rigid.evaluation.world import by_user, first_outcomes
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.metrics import bounded_slowdown
 from parcae.rigid.swf import read_swf
-from tests.evaluation.packing.test_compare import SOURCE, log
+from tests.evaluation.rigid.test_compare import SOURCE, log
 
 
 def _log_with_users() -> RigidJobs:
@@ -36,13 +37,14 @@ def test_every_user_has_its_mean_and_its_ratio(piece_jobs: int | None) -> None:
         3,
         num_jobs // 4,
     )
-    values = [policy.values[comparison.users == 7] for policy in comparison.policies]
+    own = comparison.jobs.filter(pl.col("user") == 7).partition_by("column")
+    values = [jobs["bounded_slowdown"].to_numpy() for jobs in own]
     assert often.means["sjf"].mean == pytest.approx(values[1].mean())
     assert often.ratios["sjf"].mean == pytest.approx(values[1].mean() / values[0].mean())
     assert often.ratios["sjf"].low < often.ratios["sjf"].mean < often.ratios["sjf"].high
     assert often.ratios["fcfs"].mean == 1
     if piece_jobs is None:
-        whole = bounded_slowdown(comparison.outcomes["sjf"])
+        whole = bounded_slowdown(first_outcomes(comparison)["sjf"])
         assert often.means["sjf"].mean == pytest.approx(whole[::2].mean())
 
 

@@ -1,0 +1,97 @@
+"""Comparisons of runs that are written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+
+import polars as pl
+
+from parcae.evaluation.compare import RUNS, ClusterWorld
+from parcae.evaluation.comparison import Comparison, compared, numbered
+from parcae.evaluation.policies import ResolvedPolicies
+from parcae.evaluation.who_pays import deadline_counts, later_counts, paired_jobs
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.metrics import RunSummary, summarize
+from parcae.workloads.job import Workload
+from tests.conftest import job
+from tests.metrics.hand_made import sequence, trace
+
+CONFIG = SimulationConfig(num_executors=2)
+WORLD = ClusterWorld(Workload("<tpch>", (job("a", (1, 1, ())),)), CONFIG, "batch", 2)
+
+
+def run_of(
+    names: Sequence[str],
+    *completion_ms: Sequence[int],
+    arrival_ms: Sequence[int] = (),
+    clock_ms: Sequence[int] = (),
+    deadline_ms: Sequence[float] = (),
+    pools: Sequence[str] = (),
+) -> pl.DataFrame:
+    """The jobs of one run; a row of completion times a policy, -1 for jobs that are cut off."""
+    arrivals = tuple(arrival_ms or [0] * len(names))
+    ends = clock_ms or [max(9_000, *row) for row in completion_ms]
+    traces = [
+        replace(
+            trace((), arrival_ms=arrivals, completion_ms=tuple(row), clock_ms=end),
+            job_names=tuple(names),
+        )
+        for row, end in zip(completion_ms, ends, strict=True)
+    ]
+    due = pl.Series(deadline_ms, dtype=pl.Float64).to_numpy() if deadline_ms else None
+    return paired_jobs(traces, deadline_ms=due, pools=pools)
+
+
+def jobs_of(*runs: pl.DataFrame, first_seed: int = 0) -> pl.DataFrame:
+    """The jobs of several runs."""
+    return pl.concat(numbered(seed, run) for seed, run in enumerate(runs, first_seed))
+
+
+def counts_of(jobs: pl.DataFrame, column: int) -> pl.DataFrame:
+    """What is counted of the jobs under one policy, a row a seed."""
+    counts = jobs.group_by("seed", "column").agg(*later_counts(), *deadline_counts())
+    return counts.filter(pl.col("column") == column).sort("seed")
+
+
+def comparison_of(
+    averages_s: Mapping[str, Sequence[float]],
+    runs: Sequence[pl.DataFrame] = (),
+    *,
+    oracles: Sequence[str] = (),
+    world: ClusterWorld = WORLD,
+    first_seed: int = 0,
+    summary: RunSummary | None = None,
+) -> Comparison:
+    """A comparison whose policies had these average completion times on each seed.
+
+    Without `runs`, two jobs a seed took a quarter and seven quarters of the average.
+    """
+    names = tuple(averages_s)
+    seeds = range(first_seed, first_seed + len(averages_s[names[0]]))
+    known = summary or summarize(trace(), sequence())
+    rows = [
+        {
+            "seed": seed,
+            **asdict(replace(known, average_jct_ms=1_000.0 * averages_s[name][row])),
+            "clock_ms": 8_000,
+        }
+        for row, seed in enumerate(seeds)
+        for name in names
+    ]
+    found = runs or [
+        run_of(
+            ("small", "large"),
+            *((round(250 * v[row]), round(1_750 * v[row])) for v in averages_s.values()),
+        )
+        for row in range(len(seeds))
+    ]
+    resolved = ResolvedPolicies({}, frozenset(oracles), names, world.config)
+    return compared(
+        world,
+        resolved,
+        seeds,
+        pl.DataFrame(rows, {"seed": pl.Int64, **RUNS}),
+        jobs_of(*found, first_seed=first_seed),
+        "bootstrap-t",
+    )
