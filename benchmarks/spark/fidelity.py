@@ -17,13 +17,14 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 from benchmarks.spark.demo import interval, mix_parser
 from benchmarks.spark.replaying import RealSpark, Sleeps, mix_json, parents_first, warm_workload
 from benchmarks.spark.work import THROUGH_SERVICE, Work, number, run_script, tell
@@ -33,7 +34,8 @@ from parcae.base.files import write_text
 from parcae.base.texts import MS_PER_S
 from parcae.cli.tables import print_rows
 from parcae.cluster.trace import Trace
-from parcae.evaluation.plots import scatter_of_pairs
+from parcae.evaluation.pictures import new_picture, write_picture
+from parcae.evaluation.plots import policy_color
 from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
 from parcae.evaluation.sizing import Question, parse_cores, play_at, results_at
 from parcae.evaluation.statistics import DEFAULT_METHOD, METHODS, mean_estimate, ratio_estimate
@@ -148,7 +150,7 @@ def compare_runs(args: argparse.Namespace, real: RealSpark) -> dict[str, Any]:
     parts = {"alone": _compare(args, real, args.policies[0], single, costs)}
     for policy in args.policies:
         parts[f"shared, {policy}"] = _compare(args, real, policy, mixes, costs)
-    scatter_of_pairs(
+    _scatter_of_pairs(
         {
             name: ([job[2] for job in part["jobs"]], [job[1] for job in part["jobs"]])
             for name, part in parts.items()
@@ -180,6 +182,34 @@ def _resolved(args: argparse.Namespace, policy: str, workload: Workload) -> Reso
     )
     name = policy.removeprefix(THROUGH_SERVICE)
     return resolve_policies(workload, [name], cluster, args.arrivals, args.jobs)
+
+
+def _scatter_of_pairs(
+    groups: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    path: Path,
+    axes: tuple[str, str],
+    *,
+    scale: float = 1.0,
+) -> None:
+    """Write a PNG with one scatter plot per group, and in each the line x = y."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({"font.size": 9}):
+        figure = new_picture(4.6 * len(groups), 4.2)
+        for row, (title, pair) in enumerate(groups.items()):
+            x, y = (scale * np.asarray(values, np.float64) for values in pair)
+            plot = figure.add_subplot(1, len(groups), row + 1)
+            _draw_pairs(plot, x, y, policy_color(row))
+            plot.set(xlabel=axes[0], ylabel=axes[1], title=title)
+        write_picture(figure, path)
+
+
+def _draw_pairs(axis: Any, x: FloatArray, y: FloatArray, color: str) -> None:
+    """Draw the pairs as dots, and the line x = y."""
+    end = 1.05 * max(float(x.max(initial=0)), float(y.max(initial=0)))
+    axis.plot([0, end], [0, end], color="#999999", linewidth=1, zorder=1)
+    axis.scatter(x, y, s=14, color=color, alpha=0.75, linewidths=0, zorder=2)
+    axis.set(xlim=(0, end), ylim=(0, end), aspect="equal")
 
 
 def _compare(
@@ -306,7 +336,10 @@ def _errors_at(
             took += [
                 mix.jct_ms for mix in real.replay(name, policy, question.workload, part, cores)
             ]
-        foretold = [run.jct_ms[column].astype(np.float64) for run in predicted.runs]
+        foretold = [
+            run["jct_ms"].cast(float).to_numpy()
+            for run in predicted.jobs.filter(pl.col("column") == column).partition_by("seed")
+        ]
         pairs = zip(foretold, took, strict=True)
         of_jobs = [float(np.abs(one / other - 1).mean()) for one, other in pairs]
         errors.append(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from benchmarks.spark.demo import interval
 from benchmarks.spark.work import check_same
 
@@ -16,7 +17,7 @@ from parcae.base.errors import ConfigError
 from parcae.cli.tables import print_rows
 from parcae.evaluation.pictures import as_label, in_legend, new_picture, tidy, write_picture
 from parcae.evaluation.statistics import DEFAULT_METHOD, METHODS, mean_estimate, ratio_estimate
-from parcae.evaluation.who_pays import who_pays
+from parcae.evaluation.who_pays import later_counts, later_estimates, later_sentence
 
 BASELINE = "fair"
 #: The name of a repeat of FAIR in tables.
@@ -100,7 +101,11 @@ def _policy(
                 "the same times; remove the older run"
             )
     # Query by query: both runs have the same queries in the same order.
-    pays = who_pays([_seconds(a) / _seconds(b) for a, b in zip(runs, fair_runs, strict=True)])
+    ratios = [_seconds(a) / _seconds(b) for a, b in zip(runs, fair_runs, strict=True)]
+    frames = (pl.DataFrame({"ratio_to_first": ratio}) for ratio in ratios)
+    pays = later_estimates(pl.concat(frame.select(later_counts()) for frame in frames))
+    worst = float(max(map(max, ratios)))
+    later = pays["later_than_first_share"].mean
     seconds = np.concatenate([_seconds(run) for run in runs])
     result: dict[str, Any] = {
         "seeds": seeds,
@@ -109,8 +114,11 @@ def _policy(
         "ratio_to_fair": ratio_estimate(_means(runs), _means(fair_runs)).to_json(),
         "ratio_to_fifo": _ratio_to_fifo(records[key], records.get(("fifo", 0), {})),
         "foretold_ratio": None,
-        "pays": pays.to_json(),
-        "pays_text": pays.describe(BASELINE),
+        "pays": {
+            **{name: share.to_json() for name, share in pays.items()},
+            "worst_ratio_to_first": worst,
+        },
+        "pays_text": later_sentence(later, worst, BASELINE),
         "p95_s": float(np.percentile(seconds, 95)),
         "makespan_ratio": ratio_estimate(
             [run["makespan_s"] for run in runs], [run["makespan_s"] for run in fair_runs]

@@ -27,6 +27,9 @@ _CALLED_FROM_OUTSIDE = {
     "Images",  # the images of DeepRM's cluster
     "encode_images",
     "StableBaselinesEnv",
+    # Tables of a run or a comparison.
+    "to_frame",
+    "recurring_frame",
     # What a plain function sees of a job.
     "age_s",
     "remaining_s",

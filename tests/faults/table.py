@@ -445,8 +445,8 @@ FAULTS = (
     Fault(
         "minutes-for-hours",
         "sizing",
-        "of_fixed = cores * run.makespan_ms / MS_PER_HOUR / jobs",
-        "of_fixed = cores * run.makespan_ms / MS_PER_HOUR * 60 / jobs",
+        'runs["makespan_ms"] / MS_PER_HOUR / question',
+        'runs["makespan_ms"] / MS_PER_HOUR * 60 / question',
         "evaluation/test_sizing.py",
     ),
     # Checkpoints.

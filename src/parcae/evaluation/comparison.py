@@ -416,11 +416,11 @@ def compare_in(
             place.keep(number, row)
         if progress is not None:
             progress(len(rows), len(runs))
-    frames = [
+    every, jobs = (
         pl.concat(numbered(number, getattr(rows[number], kind)) for number in runs)
         for kind in ("runs", "jobs")
-    ]
-    return compared(world, resolved, runs, *frames, intervals, rows[runs[0]].shown)
+    )
+    return compared(world, resolved, runs, every, jobs, intervals, rows[runs[0]].shown)
 
 
 def numbered(number: int, frame: pl.DataFrame) -> pl.DataFrame:

@@ -85,11 +85,6 @@ def write_page(path: Path, template: str, **values: Any) -> None:
     write_text(path, _templates().get_template(template).render(values))
 
 
-def rendered(section: Section) -> str:
-    """A section as HTML."""
-    return str(_templates().get_template("parts.html.j2").module.section(section))
-
-
 @functools.cache
 def _templates() -> Any:
     # Imported here: only pages need it, and it belongs to the extra "report".

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from parcae.base.texts import MS_PER_S
 from parcae.cluster.trace import NOT_COMPLETED, Trace
-from parcae.evaluation.pictures import new_picture, shortened, write_picture
+from parcae.evaluation.pictures import shortened
 from parcae.evaluation.statistics import Estimate
 from parcae.simulation.metrics import (
     arrived,
@@ -290,31 +289,3 @@ def _dots(row: int, name: str, trace: Trace, jobs: npt.NDArray[np.intp]) -> dict
         "text": [chart_text(f"{job}: {trace.job_names[job]}") for job in jobs.tolist()],
         "hovertemplate": "%{text}<br>%{x:.1f}, %{y:.1f}",
     }
-
-
-def scatter_of_pairs(
-    groups: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    path: Path,
-    axes: tuple[str, str],
-    *,
-    scale: float = 1.0,
-) -> None:
-    """Write a PNG with one scatter plot per group, and in each the line x = y."""
-    import matplotlib as mpl
-
-    with mpl.rc_context({"font.size": 9}):
-        figure = new_picture(4.6 * len(groups), 4.2)
-        for row, (title, pair) in enumerate(groups.items()):
-            x, y = (scale * np.asarray(values, np.float64) for values in pair)
-            plot = figure.add_subplot(1, len(groups), row + 1)
-            _draw_pairs(plot, x, y, policy_color(row))
-            plot.set(xlabel=axes[0], ylabel=axes[1], title=title)
-        write_picture(figure, path)
-
-
-def _draw_pairs(axis: Any, x: FloatArray, y: FloatArray, color: str) -> None:
-    """Draw the pairs as dots, and the line x = y."""
-    end = 1.05 * max(float(x.max(initial=0)), float(y.max(initial=0)))
-    axis.plot([0, end], [0, end], color="#999999", linewidth=1, zorder=1)
-    axis.scatter(x, y, s=14, color=color, alpha=0.75, linewidths=0, zorder=2)
-    axis.set(xlim=(0, end), ylim=(0, end), aspect="equal")

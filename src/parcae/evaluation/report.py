@@ -157,9 +157,10 @@ def policies_table(comparison: Comparison) -> Table:
         cells: list[Cell | str] = [Cell(result.name, color=policy_color(row))]
         for column in columns:
             value = column.value(result)
-            is_estimate = isinstance(value, Estimate)
             cells.append(
-                estimate_cell(value, column.number) if is_estimate else column.text(result)
+                estimate_cell(value, column.number)
+                if isinstance(value, Estimate)
+                else column.text(result)
             )
         rows.append(cells)
     best = comparison.best()

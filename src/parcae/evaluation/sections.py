@@ -191,7 +191,7 @@ def _name(job: Group) -> Cell:
 def _longest(jobs: Sequence[Sequence[Group]], column: int, best: str) -> Table:
     """The jobs with the longest completion times under a policy."""
     worst = sorted(jobs, key=lambda job: (-job[column].worst_s, job[0].name))[:_MOST]
-    rows = []
+    rows: list[list[Cell | str]] = []
     for job in worst:
         own, first = job[column], job[0]
         times = (own.worst_s, first.worst_s, own.p99_s, first.p99_s)

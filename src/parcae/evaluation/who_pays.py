@@ -96,7 +96,7 @@ def paired_jobs(
     of_job = {
         "position": np.arange(num_jobs),
         "job": first.job_names,
-        "pool": pools or [None] * num_jobs,
+        "pool": pools or pl.Series([None] * num_jobs),
         "arrival_ms": arrival_ms,
         "ideal_ms": unknown if ideal_ms is None else ideal_ms,
         "deadline_ms": np.where(np.isfinite(due_ms), due_ms, np.nan),

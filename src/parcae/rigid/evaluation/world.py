@@ -390,7 +390,7 @@ class PackingWorld(World):
             f"if the 95% interval of the ratio, paired by {paired_by}, does not contain 1; of "
             "twenty users without any difference, one on average seems to have one."
         )
-        rows = [
+        rows: list[list[Cell | str]] = [
             [
                 str(one.user),
                 f"{one.jobs:,}",
