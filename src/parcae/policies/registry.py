@@ -217,8 +217,10 @@ def named_policy(
 def in_words(name: PolicyName, setting: Setting) -> str:
     """What tables of results call a policy: a shipped variant, or one of Spark's orders."""
     entry = find(name, setting.world)
-    words = name.name if entry is None or entry.in_words is None else entry.in_words
-    words = import_function(words) if entry is not None and is_reference(str(words)) else words
+    if entry is None or entry.in_words is None:
+        return name.name
+    words = entry.in_words
+    words = import_function(words) if is_reference(str(words)) else words
     return words if isinstance(words, str) else words(name, setting)
 
 
