@@ -21,6 +21,7 @@ from parcae.decima.graph.layout import (
 )
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.decima.kernels.classes import best_fitting
+from parcae.decima.kernels.recording import Teacher
 from parcae.decima.learning.gradients import gradient_learner
 from parcae.decima.learning.recipes import Recipe, TrainRequest, recipe_config
 from parcae.decima.learning.simulators import RolloutWorker, Setup, Threads
@@ -31,7 +32,6 @@ from parcae.learning.config import TrainConfig
 from parcae.learning.loop import Plan, train
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
-from parcae.policies.networks.kernels import Teacher
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator

@@ -8,7 +8,6 @@ from parcae.base.errors import FormatError
 from parcae.decima.corrector.family import ParcaeFamily
 from parcae.decima.corrector.kernels import NUM_WEIGHTS
 from parcae.decima.graph.family import DecimaFamily, edges_of, stage_heights
-from parcae.decima.graph.kernels.decisions import decide
 from parcae.decima.graph.layout import DecimaSettings, shapes
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.decima.learning.family import Family
@@ -106,7 +105,7 @@ def test_decima_with_kept_embeddings_decides_as_one_that_forgets(
         observation = simulator.observe()
         decision = keeps.decide(observation)
         assert decision == forgets.decide(observation)
-        kept, fresh = keeps._workspace, forgets._workspace
+        kept, fresh = keeps._kept.work, forgets._kept.work
         count = int(kept.now[3])
         assert kept.stage[:count].tolist() == fresh.stage[:count].tolist()
         assert np.allclose(kept.logits[:count], fresh.logits[:count], atol=1e-5)
@@ -170,7 +169,7 @@ def test_decide_leaves_the_observation_as_it_was() -> None:
     simulator = Simulator(_BATCH.sequence(1), _CONFIG, 1)
     simulator.start()
     before = [np.array(table) for table in simulator.state]
-    decide(simulator.observe(), policy.network, policy._workspace)
+    policy.decide(simulator.observe())
     assert all(
         (old == np.array(new)).all() for old, new in zip(before, simulator.state, strict=True)
     )

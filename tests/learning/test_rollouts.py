@@ -11,12 +11,12 @@ from parcae.base.errors import FormatError
 from parcae.decima.corrector.family import ParcaeFamily
 from parcae.decima.graph.family import DecimaFamily
 from parcae.decima.graph.layout import DecimaSettings
+from parcae.decima.kernels.recording import Teacher
 from parcae.decima.learning.family import Family, Rollout
 from parcae.decima.learning.simulators import Played, RolloutWorker, Setup, Share, Simulators
 from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
-from parcae.policies.networks.kernels import Teacher
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, chain, random_dags

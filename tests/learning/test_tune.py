@@ -157,6 +157,6 @@ def test_a_guard_does_not_stay_for_the_next_policy() -> None:
     runs = Scenario(_WORKLOAD, cores, "batch", 10).batch(range(5))
     srpt = OrderPolicy("srpt", OrderKind.SRPT, plan_tables())
     first = runs.cost(srpt.play_many)
-    guarded = runs.cost(Guarded("srpt+guard:1.05", srpt, 1.05).kernels[2])
+    guarded = runs.cost(Guarded("srpt+guard:1.05", srpt, 1.05).play_many)
     assert guarded.tolist() != first.tolist()
     assert runs.cost(srpt.play_many).tolist() == first.tolist()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from parcae.decima.graph.kernels.decisions import draw_decision, score_stages
+from parcae.decima.graph.kernels.decisions import score_stages
 from parcae.decima.graph.kernels.embeddings import embed
 from parcae.decima.graph.layout import (
     DecimaSettings,
@@ -16,9 +16,11 @@ from parcae.decima.graph.layout import (
     initial_weights,
 )
 from parcae.decima.graph.policy import DecimaPolicy, curves_for, magnitudes_of
+from parcae.decima.kernels.recording import draw_decision
 from parcae.decima.learning.recipes import TrainRequest, make_family
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
+from parcae.policies.compiled import size_of
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence
@@ -55,7 +57,7 @@ def _begun(settings: DecimaSettings = _SETTINGS) -> tuple[Simulator, DecimaPolic
 def test_what_the_scores_know_of_a_stage() -> None:
     simulator, policy = _begun()
     view = simulator.observe()
-    work = policy._workspace
+    work = policy.tables_for(*size_of(view)).work
     embed(view, policy.network, work)
     count = int(score_stages(view, policy.network, work))
     first, *others = work.stage[:count].tolist()
@@ -106,9 +108,10 @@ def test_jobs_that_are_drawn_more_often_weigh_more_in_the_mean_job() -> None:
 def test_a_cluster_with_more_jobs_than_in_training_looks_as_if_it_had_no_more() -> None:
     simulator, policy = _begun(DecimaSettings.model_validate({"features": "jobs", "most_jobs": 1}))
     view = simulator.observe()
-    embed(view, policy.network, policy._workspace)
-    score_stages(view, policy.network, policy._workspace)
-    found = dict(zip(Direct, policy._workspace.direct[0].tolist(), strict=True))
+    work = policy.tables_for(*size_of(view)).work
+    embed(view, policy.network, work)
+    score_stages(view, policy.network, work)
+    found = dict(zip(Direct, work.direct[0].tolist(), strict=True))
     # One job of the mean work, 24 s; its rank among both jobs stays.
     expected = {Direct.JOBS: 0.0, Direct.OPEN: 0.0, Direct.TOTAL: math.log(1.001), Direct.RANK: 0.0}
     assert {feature: found[feature] for feature in expected} == pytest.approx(expected, abs=1e-6)
@@ -130,9 +133,9 @@ def test_a_training_notes_the_most_jobs_of_its_scenarios() -> None:
 
 def test_limits_that_give_away_the_same_executors_are_one_option() -> None:
     simulator, policy = _begun()
-    work = policy._workspace
     view = simulator.observe()
-    stage, *_ = draw_decision(view, policy.network, work, np.uint64(4))
+    work = policy.tables_for(*size_of(view)).work
+    stage, *_ = draw_decision(view, work, np.uint64(4), policy.network)
     assert stage >= 0
     assert np.isfinite(work.limit_logits).all()
     levels = [1, 2, 3, 4, 5, 7, 8]
@@ -149,7 +152,7 @@ def test_limits_that_give_away_the_same_executors_are_one_option() -> None:
     assert work.limit_x[:, LimitFeature.ROUNDING] == pytest.approx(empty, abs=1e-5)
     assert work.limit_x[-1, LimitFeature.OF_DEMAND] == pytest.approx(8 / (36 if stage == 2 else 8))
     simulator.state.now.num_source[0] = 3
-    draw_decision(simulator.observe(), policy.network, work, np.uint64(4))
+    draw_decision(simulator.observe(), work, np.uint64(4), policy.network)
     assert np.isfinite(work.limit_logits).tolist() == [True] * 3 + [False] * 4
 
 

@@ -11,8 +11,9 @@ import pytest
 from scipy.stats import norm
 
 from parcae.base.errors import PolicyError
+from parcae.cluster.kernels.policies import plan
 from parcae.policies.additions import Guarded
-from parcae.policies.orders.kernels import OrderKind, plan
+from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, gittins_index, gittins_tables, plan_tables
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, OrderParameter
 from parcae.policies.rule.policy import OrderRulePolicy, checked_parameters, plain_parameters
@@ -54,16 +55,17 @@ def test_late_jobs_come_before_all_others_and_share_under_psbs() -> None:
     simulator.start()
     for kind in (OrderKind.FSP, OrderKind.PSBS):
         policy = _planner(kind)
-        _, tables = policy.arguments(4, 4)
+        formula = policy.tables_for(4, 4)
+        virtual = formula.virtual
         orders = policy.empty_orders(4, 4)
-        plan(simulator.state, orders, int(kind), tables)
+        plan(simulator.state, orders, formula)
         # The second and the third are late: they have ended in the virtual run.
-        tables.virtual_stages.is_ended[1:3] = 1
-        tables.virtual_jobs.num_left[1:3] = 0
-        plan(simulator.state, orders, int(kind), tables)
-        assert tables.virtual_jobs.has_ended.tolist() == [0, 1, 1, 0]
-        tables.virtual_jobs.end_ms[1:3] = [0.3, 0.2]
-        plan(simulator.state, orders, int(kind), tables)
+        virtual.stages.is_ended[1:3] = 1
+        virtual.jobs.num_left[1:3] = 0
+        plan(simulator.state, orders, formula)
+        assert virtual.jobs.has_ended.tolist() == [0, 1, 1, 0]
+        virtual.jobs.end_ms[1:3] = [0.3, 0.2]
+        plan(simulator.state, orders, formula)
         tier = orders.jobs.tier.tolist()
         served = [2, 1, 0, 3] if kind is OrderKind.FSP else [1, 2, 0, 3]
         assert sorted(range(4), key=lambda row: (tier[row], row)) == served

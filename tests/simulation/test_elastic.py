@@ -14,10 +14,11 @@ from parcae.cluster.orders import blank_orders
 from parcae.cluster.state import allocate_virtual
 from parcae.cluster.trace import Trace
 from parcae.evaluation.policies import resolve_policies
-from parcae.policies.orders.kernels import OrderKind, play_many
+from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Elastic
+from parcae.simulation.kernels.playing import play_many
 from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.metrics import core_hours_per_job
 from parcae.simulation.simulator import Simulator, simulate
@@ -192,10 +193,10 @@ def test_runs_of_a_batch_are_those_of_single_simulators_and_can_be_played_again(
     sequences = [workload.draw(9, "poisson:3s", config, seed=seed) for seed in range(3)]
     policy = OrderPolicy("fair", OrderKind.FAIR, plan_tables())
     batch = SimulatorBatch(sequences, config, range(3))
-    kind, tables = policy.arguments(9, batch.states.stages.shape[1])
+    formula = policy.tables_for(9, batch.states.stages.shape[1])
     held = [simulate(one, policy, config, seed).held_ms for seed, one in enumerate(sequences)]
     for _ in range(2):
-        batch.run(lambda runs, first, last: play_many(runs, kind, tables, first, last), 1)
+        batch.run(lambda runs, first, last: play_many(runs, formula, first, last), 1)
         assert [batch.trace(row, "fair").held_ms for row in range(3)] == held
 
 

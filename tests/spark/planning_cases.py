@@ -24,6 +24,7 @@ from parcae.base.files import write_text
 from parcae.cluster.kernels import virtual as virtual_kernels
 from parcae.cluster.kernels.estimates import LEAST_SHARE
 from parcae.cluster.kernels.guard import guard_orders
+from parcae.cluster.kernels.policies import plan
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import blank_orders, orders_of
 from parcae.cluster.state import (
@@ -37,10 +38,8 @@ from parcae.cluster.state import (
     select,
 )
 from parcae.policies.orders.kernels import OrderKind
-from parcae.policies.orders.kernels import plan as plan_by_formula
-from parcae.policies.orders.policy import plan_tables
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.policy_file import PolicyFile, export_policy
-from parcae.policies.rule.kernels import plan as plan_by_rule
 from parcae.policies.rule.policy import order_rule
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
@@ -194,10 +193,7 @@ class Tables:
         now.guard[0] = policy.guard or 0.0
         theta = tuple(policy.parameters.values()) or (0.0,) * 21
         self._rule = order_rule(theta, policy.mean_work_ms, _MAX_QUERIES, num_stages)
-        of_rule = VirtualRun(
-            self._rule.virtual_now, self._rule.virtual_jobs, self._rule.virtual_stages
-        )
-        self.virtual_runs = (of_rule, virtual_kernels.virtual_of(self.state))
+        self.virtual_runs = (self._rule.virtual, virtual_kernels.virtual_of(self.state))
 
     def plan(self, queries: list[Picture], cores: int, time_ms: int) -> Json:
         """The order of the policy for the present state."""
@@ -210,9 +206,10 @@ class Tables:
         state.stage_orders[:] = blank.stages
         view = Observation(*(getattr(state, name) for name in Observation._fields))
         if self._policy.kind == "srpt":
-            plan_by_formula(view, orders_of(state), int(OrderKind.SRPT), plan_tables())
+            srpt = OrderPolicy("srpt", OrderKind.SRPT, plan_tables()).tables_for(1, 1)
+            plan(view, orders_of(state), srpt)
         else:
-            plan_by_rule(view, orders_of(state), self._rule)
+            plan(view, orders_of(state), self._rule)
         if self._policy.guard:
             guard_orders(state)
         self._remember(queries)

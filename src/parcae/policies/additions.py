@@ -13,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import PolicyError
-from parcae.cluster.state import ClusterState
-from parcae.policies.compiled import PlaysRuns
 from parcae.policies.orders.policy import job_pools, pool_rows
 from parcae.simulation.kernels.playing import Simulation, Simulations
 from parcae.workloads.job import Workload
@@ -23,7 +21,7 @@ from parcae.workloads.tables import priorities_of, read_priorities
 
 
 @dataclass
-class Guarded(PlaysRuns):
+class Guarded:
     """A policy of the world of cores with the guard (`parcae.cluster.kernels.guard`).
 
     Args:
@@ -54,16 +52,8 @@ class Guarded(PlaysRuns):
                 "and neither plan nor a policy in Python is one; leave the guard out"
             )
 
-    @property
-    def kernels(self) -> tuple[Any, Any, Any]:
-        """No kernel to plan; functions that play the policy's runs under the guard."""
-        return None, self._play, self._play_many
-
-    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
-        """No further arguments: the policy has its own."""
-        return ()
-
-    def _play(self, simulation: Simulation) -> int:
+    def play(self, simulation: Simulation) -> int:
+        """Simulate a whole run under the guard. Returns the `Status` in which it stopped."""
         # The kernels apply the guard to the policy's orders if this factor is set.
         now = simulation.state.now
         now.guard[:] = self.factor
@@ -73,7 +63,8 @@ class Guarded(PlaysRuns):
             # The tables may serve another policy next.
             now.guard[:] = 0.0
 
-    def _play_many(self, simulations: Simulations, first: int, last: int) -> None:
+    def play_many(self, simulations: Simulations, first: int, last: int) -> None:
+        """Simulate the runs `first` to `last - 1` of many."""
         now = simulations.states.now
         now.guard[first:last] = self.factor
         try:
@@ -129,7 +120,7 @@ def read_tenants(workload: Workload, pools: str, priorities: str) -> Tenants:
 
 
 @dataclass
-class TenantPolicy(PlaysRuns):
+class TenantPolicy:
     """A policy of the world of cores whose orders apply inside pools and priorities.
 
     Args:
@@ -155,19 +146,12 @@ class TenantPolicy(PlaysRuns):
                 "neither plan nor a policy in Python is one; leave them out"
             )
 
-    @property
-    def kernels(self) -> tuple[Any, Any, Any]:
-        """No kernel to plan; functions that play the policy's runs among tenants."""
-        return None, self._play, self._play_many
-
-    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
-        """No further arguments: the policy has its own."""
-        return ()
-
-    def _play(self, simulation: Simulation) -> int:
+    def play(self, simulation: Simulation) -> int:
+        """Simulate a whole run among tenants. Returns the `Status` in which it stopped."""
         return int(self.policy.play(simulation._replace(tables=self._with(simulation.tables))))
 
-    def _play_many(self, simulations: Simulations, first: int, last: int) -> None:
+    def play_many(self, simulations: Simulations, first: int, last: int) -> None:
+        """Simulate the runs `first` to `last - 1` of many."""
         tables = self._with(simulations.tables)
         self.policy.play_many(simulations._replace(tables=tables), first, last)
 

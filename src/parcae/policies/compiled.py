@@ -1,4 +1,4 @@
-"""`PlaysRuns`: the base class of policies whose kernels simulate whole runs."""
+"""Policies with compiled kernels as objects: they decide or plan live, and simulate whole runs."""
 
 from __future__ import annotations
 
@@ -6,105 +6,98 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from parcae.base.compiled.kernels import row_of
+from parcae.cluster.decision import Decision
+from parcae.cluster.kernels.policies import decide, plan
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import ClusterState, VirtualRun
-from parcae.simulation.kernels.playing import Simulation, Simulations
+from parcae.simulation.kernels.playing import Simulation, Simulations, play, play_many
 
 
 class PlaysRuns(ABC):
     """A policy of a cluster whose kernels simulate whole runs.
 
-    A subclass provides its kernels and their further arguments. The kernels are called as
-    `play(simulation, *arguments_for(simulation.state))` and
-    `play_many(simulations, *arguments_for_many(simulations.states), first, last)`.
+    The kernels are those of the type of its tables (`parcae.cluster.kernels.policies`).
     """
 
     name: str
-
-    @property
-    @abstractmethod
-    def kernels(self) -> tuple[Any, Any, Any]:
-        """The kernels: `decide` or `plan`, `play`, and `play_many` (None: `play` run by run)."""
+    #: The tables of a policy that decides or plans live, and the cluster's size that they are for.
+    _kept: Any = None
+    _room: tuple[int, ...] = ()
 
     @abstractmethod
-    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
-        """Return the further arguments of `play`, with empty tables that fit the cluster.
-
-        `state` may be of many clusters; then the tables are for runs that are played in turn.
-        """
-
-    def arguments_for_many(self, states: ClusterState) -> tuple[Any, ...]:
-        """Return the further arguments of `play_many`."""
-        return self.arguments_for(states)
+    def tables_for(self, num_jobs: int, num_stages: int, num_classes: int = 1) -> Any:
+        """Return the policy's named tuple, with empty tables for a cluster of this size."""
 
     def play(self, simulation: Simulation) -> int:
         """Simulate a whole run in one compiled call. Returns the `Status` in which it stopped."""
-        return int(self.kernels[1](simulation, *self.arguments_for(simulation.state)))
+        return int(play(simulation, self.tables_for(*size_of(simulation.state))))
 
     def play_many(self, simulations: Simulations, first: int, last: int) -> None:
         """Simulate the runs `first` to `last - 1` of many, one after another."""
-        play_many = self.kernels[2]
-        if play_many is not None:
-            play_many(simulations, *self.arguments_for_many(simulations.states), first, last)
-            return
-        states, futures, tables, status = simulations
-        for row in range(first, last):
-            status[row] = self.play(Simulation(row_of(states, row), row_of(futures, row), tables))
+        play_many(simulations, self.tables_for(*size_of(simulations.states)), first, last)
+
+    def restart(self) -> None:
+        """Forget the last run: a new one begins."""
+        # Policies may be frozen.
+        self.__dict__["_kept"] = None
+
+    def _tables(self, observation: Observation) -> Any:
+        """The tables that are kept from one call to the next."""
+        size = size_of(observation)
+        # A live cluster's tables grow. Larger tables start empty.
+        if self._kept is None or any(a > b for a, b in zip(size, self._room, strict=True)):
+            self.__dict__["_kept"] = self.tables_for(*size)
+            self.__dict__["_room"] = size
+        return self._kept
 
 
-def virtual_runs(arguments: Any) -> Iterator[VirtualRun]:
-    """The virtual runs in the arguments of a policy: tables, or nested tuples of tables."""
-    if hasattr(arguments, "virtual_now"):
-        yield VirtualRun(arguments.virtual_now, arguments.virtual_jobs, arguments.virtual_stages)
-    elif isinstance(arguments, tuple):
-        for part in arguments:
+def size_of(state: ClusterState | Observation) -> tuple[int, int, int]:
+    """Numbers of jobs, stages and executor classes that tables have room for; of many clusters,
+    those of one.
+    """
+    return state.jobs.shape[-1], state.stages.shape[-1], state.classes.shape[-1]
+
+
+class CompiledDecider(PlaysRuns):
+    """A policy with a kernel that decides."""
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return the decision for one scheduling event.
+
+        What is computed for one decision may be kept for the next ones: the observations must be
+        those of one run after another, each in order of time.
+        """
+        return Decision(*map(int, decide(observation, self._tables(observation))))
+
+
+def virtual_runs(tables: Any) -> Iterator[VirtualRun]:
+    """The virtual runs in a policy's tables, which may contain named tuples of tables."""
+    if isinstance(tables, VirtualRun):
+        yield tables
+    elif isinstance(tables, tuple):
+        for part in tables:
             yield from virtual_runs(part)
 
 
 class CompiledPlanner(PlaysRuns):
-    """A policy of the world of cores whose kernels plan orders, and simulate whole runs.
+    """A policy of the world of cores with a kernel that plans orders.
 
-    The first of its kernels is called as `plan(observation, orders, *arguments)`.
+    Policies with a virtual run keep it between plans. They expect the observations of a single run,
+    in order of time, see `restart`.
     """
 
-    _arguments: tuple[Any, ...] | None = None
-    _room: tuple[int, int] = (0, 0)
-
-    @abstractmethod
-    def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
-        """Return the kernels' further arguments, with empty tables of this size."""
-
-    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
-        """The further arguments, with tables of the state's size."""
-        return self.arguments(state.jobs.shape[-1], state.stages.shape[-1])
-
     def empty_orders(self, num_jobs: int, num_stages: int) -> Orders:
-        """Return the blank orders that the kernel `plan` writes to."""
+        """Return the blank orders that the kernel writes to."""
         return blank_orders(num_jobs, num_stages)
 
     def plan(self, observation: Observation) -> Orders:
-        """Return the orders that hold from now on.
-
-        Policies with a virtual run keep it between calls. They expect the observations of a single
-        run, in order of time, see `restart`.
-        """
-        num_jobs = len(observation.jobs)
-        num_stages = len(observation.stages)
-        # A live cluster's tables grow. Larger tables start with an empty virtual run.
-        if self._arguments is None or self._room[0] < num_jobs or self._room[1] < num_stages:
-            self._arguments = self.arguments(num_jobs, num_stages)
-            self._room = (num_jobs, num_stages)
-        orders = self.empty_orders(num_jobs, num_stages)
-        self.kernels[0](observation, orders, *self._arguments)
+        """Return the orders that hold from now on."""
+        orders = self.empty_orders(len(observation.jobs), len(observation.stages))
+        plan(observation, orders, self._tables(observation))
         return orders
-
-    def restart(self) -> None:
-        """Forget the virtual run: a new run begins."""
-        self._arguments = None
 
     @property
     def memory(self) -> VirtualRun:
         """The virtual run up to the last plan."""
-        return next(virtual_runs(self._arguments))
+        return next(virtual_runs(self._kept))

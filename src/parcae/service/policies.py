@@ -22,6 +22,7 @@ from parcae.cluster.kernels.cores import (
     plan_stage,
     settle_round,
 )
+from parcae.cluster.kernels.policies import plan
 from parcae.cluster.kernels.serving import forget_orders
 from parcae.cluster.observation import observe
 from parcae.cluster.orders import Planner, objection_to_orders, one_pool, orders_of, put
@@ -107,8 +108,8 @@ class Planning:
     def __init__(self, policy_for: PolicyFor, num_cores: int, room: Room) -> None:
         self._policy_for = policy_for
         self._fair = OrderPolicy("fair", OrderKind.FAIR, plan_tables())
-        self._fair_arguments = self._fair.arguments(room.jobs, room.stages)
-        self._arguments: tuple[Any, ...] = ()
+        self._fair_tables = self._fair.tables_for(room.jobs, room.stages)
+        self._tables: Any = None
         self._num_cores = num_cores
         self._live = policy_for(num_cores)
         self._make_memory(room)
@@ -117,7 +118,7 @@ class Planning:
         """Allocate the policy's tables for jobs and stages; they are empty."""
         policy = self._compiled
         if isinstance(policy, CompiledPlanner):
-            self._arguments = policy.arguments(room.jobs, room.stages)
+            self._tables = policy.tables_for(room.jobs, room.stages, 1)
 
     @property
     def guard(self) -> float:
@@ -138,7 +139,7 @@ class Planning:
     @property
     def runs(self) -> list[VirtualRun]:
         """The virtual runs in the policy's memory."""
-        return list(virtual_runs(self._arguments))
+        return list(virtual_runs(self._tables))
 
     def resize(self, num_cores: int) -> None:
         """Adapt the policy to a new number of cores."""
@@ -183,7 +184,7 @@ class Planning:
         state.now["guard"][0] = 0.0
         settle_round(state, False)  # decisions before a failure have committed cores
         self._begin(state)
-        self._fair.kernels[0](state, orders_of(state), *self._fair_arguments)
+        plan(state, orders_of(state), self._fair_tables)
         accept_orders(state)
 
     @staticmethod
@@ -197,7 +198,7 @@ class Planning:
         compiled = self._compiled
         self._begin(state)
         if isinstance(compiled, CompiledPlanner):
-            compiled.kernels[0](state, orders_of(state), *self._arguments)
+            plan(state, orders_of(state), self._tables)
             if isinstance(policy, RolloutPlanner):
                 orders = orders_of(state)._replace(pools=one_pool())
                 policy.improved(observe(state), orders, self.runs[0])

@@ -21,10 +21,11 @@ from parcae.decima.rollouts.candidates import (
     candidates,
     order_candidates,
 )
-from parcae.decima.rollouts.kernels import Assumptions, Rollouts, Trials
+from parcae.decima.rollouts.kernels import Assumptions, Rollouts, Trials, roll_out, roll_out_orders
 from parcae.decima.rollouts.policy import RolloutPlanner, RolloutPolicy
 from parcae.decima.rollouts.race import Budget, Clock
 from parcae.decima.rollouts.runs import RolloutModel, RolloutRuns, Sampler
+from parcae.policies.compiled import size_of, virtual_runs
 from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import Faults
@@ -95,7 +96,11 @@ class _Foretold:
 
         def play(run: Simulation, trials: Trials, assumed: Assumptions, a: int, b: int) -> None:
             rollouts = Rollouts(observation, trials, assumed, *(more or ((), ())))
-            self._base.roll_out(run, rollouts, *self._base.arguments_for(run.state), a, b)
+            tables = self._base.tables_for(*size_of(run.state))
+            if more:
+                roll_out_orders(run, rollouts, next(virtual_runs(tables)), tables, a, b)
+            else:
+                roll_out(run, rollouts, tables, a, b)
 
         sampler = Sampler(self._runs, observation, [option], play, Clock(Budget()))
         costs = (sampler.with_arrivals or sampler)([0], self._num_samples)

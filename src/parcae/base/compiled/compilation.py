@@ -46,6 +46,7 @@ from numba.core.environment import lookup_environment
 from numba.core.registry import CPUDispatcher
 from numba.core.types import unliteral  # type: ignore[attr-defined]
 
+from parcae.base.compiled.by_type import KeyedByContent, digest_of, place_of
 from parcae.base.files import interruptions_wait
 
 try:
@@ -237,45 +238,6 @@ def _announce() -> None:
     print(_ANNOUNCEMENT, file=sys.stderr, flush=True)
 
 
-_PACKAGE = Path(__file__).parents[2]
-_IMPORT = re.compile(r"^[ \t]*from (parcae[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
-
-
-@functools.cache
-def _imported(path: Path) -> list[Path]:
-    """Return the files of Parcae's modules that a module imports."""
-    found = []
-    for module, names in _IMPORT.findall(path.read_text()):
-        place = _PACKAGE.joinpath(*module.split(".")[1:])
-        members = [place / name.split()[0] for name in names.strip("()").split(",") if name.strip()]
-        for candidate in [place, *members]:
-            found += [
-                file
-                for file in (candidate.with_suffix(".py"), candidate / "__init__.py")
-                if file.is_file()
-            ]
-    return found
-
-
-def _place(path: Path) -> str:
-    """Return the path below the package; of a module from elsewhere, the whole path."""
-    return str(path.relative_to(_PACKAGE) if path.is_relative_to(_PACKAGE) else path)
-
-
-@functools.cache
-def _digest_of(path: Path) -> str:
-    """Return a digest of a module's text and of all modules of Parcae that it imports."""
-    seen: set[Path] = set()
-    pending = [path]
-    while pending:
-        file = pending.pop()
-        if file not in seen:
-            seen.add(file)
-            pending.extend(_imported(file))
-    texts = [f"{_place(file)}\0{file.read_text()}" for file in sorted(seen)]
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
-
-
 class _ContentLocator(caching._CacheLocator):
     """A place in the cache that depends on what is compiled, not on where its file is.
 
@@ -284,8 +246,8 @@ class _ContentLocator(caching._CacheLocator):
 
     def __init__(self, py_func: Any, path: Path) -> None:
         self._line = py_func.__code__.co_firstlineno
-        name = re.sub("[^A-Za-z0-9]", "_", _place(path))[-60:]
-        self._folder = f"{name}-{_digest_of(path)}"
+        name = re.sub("[^A-Za-z0-9]", "_", place_of(path))[-60:]
+        self._folder = f"{name}-{digest_of(path)}"
 
     def get_cache_path(self) -> str:
         return str(Path(config.CACHE_DIR) / self._folder)
@@ -373,7 +335,7 @@ class _PartCacheImpl(_WholeCacheImpl):
         )
 
 
-class _Cache(caching.FunctionCache):
+class _Cache(KeyedByContent, caching.FunctionCache):
     """A cache that no command depends on: without it, kernels are compiled."""
 
     _impl_class = _WholeCacheImpl

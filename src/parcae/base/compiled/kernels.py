@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numba.core.caching import FunctionCache
 from numba.core.types import UniTuple, none  # type: ignore[attr-defined]
 from numba.extending import overload
 
+from parcae.base.compiled.by_type import KeyedByContent
 from parcae.base.files import user_caches
 
 #: `compilation` uses inner modules of Numba. It is tested with these versions; with others, and
@@ -66,11 +68,17 @@ DECISION = UniTuple(numba.int64, 4)
 NOTHING = none
 
 
+class _PlainCache(KeyedByContent, FunctionCache):
+    """Numba's own cache, except for its keys."""
+
+
 def _compiled(function: Callable[..., Any], returns: Any = None, **options: Any) -> Any:
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
     if _IS_PLAIN:
-        return numba.jit(cache=True, **{**_OPTIONS, **options})(function)
+        plain = numba.jit(**{**_OPTIONS, **options})(function)
+        plain._cache = _PlainCache(function)  # type: ignore[no-untyped-call]
+        return plain
     from parcae.base.compiled.compilation import Kernel
 
     dispatcher = Kernel(function, targetoptions={**_OPTIONS, **options})

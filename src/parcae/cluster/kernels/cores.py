@@ -32,6 +32,7 @@ from parcae.cluster.kernels.tables import (
     refresh_saturation,
     remove_active,
 )
+from parcae.cluster.kernels.virtual import empty_virtual_run, virtual_of
 from parcae.cluster.state import COMPLETE_RANK, NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
 
 #: Tier of the stages that no decision of a planning round named: they come after all named stages.
@@ -51,9 +52,7 @@ def reset_cores(state):  # type: ignore[no-untyped-def]
     now.has_limits[0] = 0
     now.num_planned[0] = 0
     now.is_elastic[0] = 0
-    state.virtual_now.num_jobs[0] = 0
-    state.virtual_now.num_members[0] = 0
-    state.virtual_now.clock_ms[0] = 0.0
+    empty_virtual_run(virtual_of(state))
     state.contest[:] = NO_JOB
 
 

@@ -34,6 +34,14 @@ def virtual_of(state):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def empty_virtual_run(virtual):  # type: ignore[no-untyped-def]
+    """Forget all jobs, before another run is simulated."""
+    virtual.now.num_jobs[0] = 0
+    virtual.now.num_members[0] = 0
+    virtual.now.clock_ms[0] = 0.0
+
+
+@inlined
 def _tail(virtual, num_tasks):  # type: ignore[no-untyped-def]
     """Return how much longer a stage's slowest task runs than the others, in mean task durations.
 

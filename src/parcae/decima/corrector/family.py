@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from parcae.base.errors import ConfigError
-from parcae.decima.corrector.kernels import FEATURE_VERSION, Record, explore_many, initial_weights
+from parcae.decima.corrector.kernels import FEATURE_VERSION, Record, initial_weights
 from parcae.decima.corrector.network import Decisions, ParcaeNetwork
 from parcae.decima.corrector.policy import ParcaePolicy, allocate_record, allocate_workspace
 from parcae.decima.learning.family import Rollout
@@ -113,6 +112,7 @@ class ParcaeFamily:
 
     name = "corrector"
     feature_version = FEATURE_VERSION
+    imitates = False
 
     def __init__(
         self, scenario: Scenario, parameters: Parameters, prior: tuple[float, float, float]
@@ -156,19 +156,6 @@ class ParcaeFamily:
         rows = capacity * min(num_jobs, _JOBS_PER_DECISION) + 2 * num_jobs
         works = allocate_workspace(num_simulators, num_jobs, num_levels)
         return works, allocate_record(num_simulators, capacity, rows, num_levels)
-
-    def explore_many(self, *args: Any) -> None:
-        """See `parcae.base.compiled.kernels.explore_many`.
-
-        A method and not an attribute, so that a pickled family contains no compiled code.
-        """
-        explore_many(*args)
-
-    def demonstrate_many(self, *_: Any) -> None:
-        """Raises: the network starts as the rule, so there is nothing to imitate."""
-        raise ConfigError(
-            "the network 'corrector' starts as its rule and needs no imitation: set imitation=0"
-        )
 
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> JobDecisions:
         """The rollouts' decisions, concatenated; with `ends` the states in which they ended."""

@@ -1,4 +1,4 @@
-"""The compiled network of the policy `parcae`: features, forward pass, decisions, whole runs.
+"""The compiled network of the policy `parcae`: features, forward pass, decisions, records.
 
 All intermediate results are written into a Workspace, so that nothing is allocated. The results are
 equal to those of `network.ParcaeNetwork` to 1e-5.
@@ -16,19 +16,26 @@ import numpy.typing as npt
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.base.compiled.products import add_product
 from parcae.base.compiled.vectors import copy_numbers, rectify
+from parcae.cluster.kernels.policies import decide
 from parcae.cluster.kernels.tables import demand, is_runnable, may_idle, num_held, pool_row
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
-from parcae.decima.rollouts.kernels import begin_rollout, end_rollout
+from parcae.decima.kernels.recording import (
+    clear,
+    draw_decision,
+    has_room,
+    write_decision,
+    write_state,
+)
 from parcae.decima.rule.kernels import (
     best_level,
     best_stage,
     cap_level,
     command_class,
     curve_row,
+    decide_by_rule,
     score,
     system_facts,
 )
-from parcae.decima.rule.kernels import decide as decide_by_rule
 from parcae.policies.networks.kernels import (
     dot,
     draw,
@@ -37,7 +44,6 @@ from parcae.policies.networks.kernels import (
     hold_logit,
     job_logit,
     largest,
-    recording_of,
     uniform,
 )
 from parcae.policies.networks.layout import (
@@ -49,9 +55,6 @@ from parcae.policies.networks.layout import (
     glorot,
     offsets_of,
 )
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.event_loop import resume, start, step
-from parcae.simulation.kernels.playing import cost_so_far, simulation_of
 
 #: Increased whenever a feature changes its meaning; checkpoints of other versions are rejected.
 FEATURE_VERSION = 1
@@ -209,6 +212,13 @@ class Workspace(NamedTuple):
     # int64[4]: the rule's position (-1: hold), the rule's limit, and the drawn position and column
     # of the level (-1: none)
     choices: Any
+
+
+class Corrector(NamedTuple):
+    """The network as a policy."""
+
+    net: Network
+    work: Workspace
 
 
 class Record(NamedTuple):
@@ -448,9 +458,11 @@ def _class_of(view, net, stage):  # type: ignore[no-untyped-def]
     return command_class(view, net.rule, system_facts(view, net.rule), stage)
 
 
+@decide.of(Corrector)
 @kernel
-def decide(view, net, work):  # type: ignore[no-untyped-def]
+def decide_by_network(view, corrector):  # type: ignore[no-untyped-def]
     """Return the network's most probable decision for one scheduling event."""
+    net, work = corrector
     num_jobs = encode(view, net, work)
     _score_jobs(net, work, num_jobs)
     position = largest(work.logits, num_jobs + 1)
@@ -468,36 +480,6 @@ def decide(view, net, work):  # type: ignore[no-untyped-def]
     )
 
 
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
-
-
-@kernel
-def play(simulation, net, work):  # type: ignore[no-untyped-def]
-    """Simulate a whole run with the most probable decisions. Returns the Status in which the run
-    stopped.
-    """
-    state, future, tables = simulation
-    return _go_on(simulation, start(state, future, tables), net, work)
-
-
-@kernel
-def _go_on(simulation, status, net, work):  # type: ignore[no-untyped-def]
-    """Play a run from a Status to its end. Returns the Status in which it stopped."""
-    state, future, tables = simulation
-    while status == _NEEDS_DECISION:
-        stage, limit, executor_class, hold_ms = decide(state, net, work)
-        status = step(state, future, tables, stage, limit, executor_class, hold_ms)
-    return status
-
-
-@kernel
-def roll_out(simulation, rollouts, net, work, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts under the policy, one after another, each after what it tries."""
-    for row in range(first, last):
-        status = begin_rollout(simulation, rollouts, row)
-        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, net, work))
-
-
 @kernel
 def _num_choices(work, num_jobs):  # type: ignore[no-untyped-def]
     """Number of possible choices: jobs that can be chosen, and hold."""
@@ -507,12 +489,10 @@ def _num_choices(work, num_jobs):  # type: ignore[no-untyped-def]
     return count
 
 
+@draw_decision.of(Network)
 @kernel
-def _draw_decision(view, net, work, draw_seed):  # type: ignore[no-untyped-def]
-    """Draw a decision at random, and write the drawn position and column to `work.choices`.
-
-    Returns (stage, limit, log probability, whether there was more than one possible decision).
-    """
+def _draw_decision(view, work, draw_seed, net):  # type: ignore[no-untyped-def]
+    """Draw a decision, and write the drawn position and column to `work.choices`."""
     work.choices[2] = -1
     work.choices[3] = -1
     num_jobs = encode(view, net, work)
@@ -520,7 +500,7 @@ def _draw_decision(view, net, work, draw_seed):  # type: ignore[no-untyped-def]
     _score_jobs(net, work, num_jobs)
     num_choices = _num_choices(work, num_jobs)
     if num_choices == 0:
-        return NO_STAGE, view.now.num_source[0], 0.0, False
+        return NO_STAGE, view.now.num_source[0], ANY_CLASS, 0, 0.0, False
     # Each decision uses two draws: an even counter for the job, an odd one for the level.
     position, log_prob = draw(work.logits, num_jobs + 1, uniform(draw_seed, 2 * count))
     work.choices[2] = position
@@ -528,7 +508,7 @@ def _draw_decision(view, net, work, draw_seed):  # type: ignore[no-untyped-def]
         work.limit_logits[column] = _IMPOSSIBLE
     if position == num_jobs:
         work.limits[:] = 0.0
-        return NO_STAGE, view.now.num_source[0], log_prob, num_choices > 1
+        return NO_STAGE, view.now.num_source[0], ANY_CLASS, 0, log_prob, num_choices > 1
     num_levels = _encode_limits(view, net, work, position)
     _score_limits(net, work, position)
     num_columns = work.limits.shape[0]
@@ -536,7 +516,9 @@ def _draw_decision(view, net, work, draw_seed):  # type: ignore[no-untyped-def]
     log_prob += limit_log
     work.choices[3] = column
     limit = min(net.rule.levels[column] - work.held[position], view.now.num_source[0])
-    return work.stage[position], limit, log_prob, num_choices > 1 or num_levels > 1
+    stage = work.stage[position]
+    is_choice = num_choices > 1 or num_levels > 1
+    return stage, limit, _class_of(view, net, stage), 0, log_prob, is_choice
 
 
 @kernel
@@ -556,19 +538,9 @@ def _record_state(view, work, record, num_jobs):  # type: ignore[no-untyped-def]
     record.num_rows[0] = first + num_jobs
 
 
-@kernel
-def _record_limits(work, record):  # type: ignore[no-untyped-def]
-    """Copy the features of the levels from the workspace to row `count` of the record."""
-    row = record.count[0]
-    for column in range(work.limits.shape[0]):
-        record.can_limit[row, column] = work.limit_logits[column] != _IMPOSSIBLE
-        for feature in range(_L):
-            record.limits[row, column, feature] = work.limits[column, feature]
-
-
+@has_room.of(Network)
 @inlined
-def _has_room(view, record):  # type: ignore[no-untyped-def]
-    """Return whether the record has room for one more decision and the final state."""
+def _has_room(view, record, net):  # type: ignore[no-untyped-def]
     # Until the final state, all jobs of the run may arrive.
     jobs = view.now.num_active[0] + view.jobs.shape[0]
     return (
@@ -577,51 +549,29 @@ def _has_room(view, record):  # type: ignore[no-untyped-def]
     )
 
 
-@kernel
-def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
-    """Simulate a run with decisions drawn at random, and record every real choice. Returns the
-    Status in which the run stopped.
+@clear.of(Network)
+@inlined
+def _clear(recording, net):  # type: ignore[no-untyped-def]
+    recording.record.count[0] = recording.record.num_rows[0] = 0
 
-    A decision with a single possibility is carried out, but not recorded. The recording ends with
-    the run, at the episode's end time, or when the record is full. The run goes on after that if
-    the recording is to know the cost of the whole run (`is_whole`).
-    """
-    state, future, tables = simulation
+
+@write_decision.of(Network)
+@kernel
+def _write_decision(view, future, recording, net):  # type: ignore[no-untyped-def]
     work = recording.work
     record = recording.record
-    costing = recording.costing
-    record.count[0] = record.num_rows[0] = 0
-    status = start(state, future, tables) if is_new else resume(state, future, tables)
-    is_full = False
-    while status == _NEEDS_DECISION:
-        # What was left out once is never followed by more.
-        is_full = is_full or not _has_room(state, record)
-        if is_full and not recording.is_whole:
-            break
-        stage, limit, log_prob, is_choice = _draw_decision(state, net, work, recording.draw_seed)
-        if is_choice and not is_full:
-            row = record.count[0]
-            _record_state(state, work, record, state.now.num_active[0])
-            record.cost[row] = cost_so_far(state, future, costing)
-            record.choice[row] = work.choices[2]
-            record.level[row] = work.choices[3]
-            record.log_prob[row] = log_prob
-            _record_limits(work, record)
-            record.count[0] = row + 1
-        executor_class = _class_of(state, net, stage) if stage != NO_STAGE else ANY_CLASS
-        status = step(state, future, tables, stage, limit, executor_class, 0)
-    record.end_ms[0] = state.now.clock_ms[0]
-    record.end_cost[0] = cost_so_far(state, future, costing)
-    # A run that went on needs no final state: no critic judges it.
-    if not is_full or not recording.is_whole:
-        _record_state(state, work, record, encode(state, net, work))
-    return status
+    row = record.count[0]
+    _record_state(view, work, record, view.now.num_active[0])
+    record.choice[row] = work.choices[2]
+    record.level[row] = work.choices[3]
+    for column in range(work.limits.shape[0]):
+        record.can_limit[row, column] = work.limit_logits[column] != _IMPOSSIBLE
+        for feature in range(_L):
+            record.limits[row, column, feature] = work.limits[column, feature]
 
 
+@write_state.of(Network)
 @kernel
-def explore_many(simulations, net, recordings, is_new, first, last):  # type: ignore[no-untyped-def]
-    """Call `explore` for the simulators `first` to `last - 1` of many, one after another."""
-    for row in range(first, last):
-        simulations.status[row] = explore(
-            simulation_of(simulations, row), net, recording_of(recordings, row), is_new
-        )
+def _write_state(view, future, recording, net):  # type: ignore[no-untyped-def]
+    work = recording.work
+    _record_state(view, work, recording.record, encode(view, net, work))

@@ -9,25 +9,22 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.compiled.kernels import row_of
-from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
-from parcae.cluster.state import NO_STAGE, ClusterState
+from parcae.cluster.state import NO_STAGE
 from parcae.decima.corrector.kernels import (
     HIDDEN,
     NUM_JOB_FEATURES,
     NUM_LIMIT_FEATURES,
     NUM_SHARED_FEATURES,
+    Corrector,
     Network,
     Record,
     Workspace,
-    decide,
     flatten,
-    play,
-    roll_out,
 )
 from parcae.decima.rule.kernels import Rule
 from parcae.decima.solo_curves import SoloCurves
-from parcae.policies.compiled import PlaysRuns
+from parcae.policies.compiled import CompiledDecider
 from parcae.policies.networks.kernels import ranked_choices
 from parcae.policies.networks.layout import Weights
 
@@ -89,7 +86,7 @@ def allocate_record(
 
 
 @dataclass
-class ParcaePolicy(PlaysRuns):
+class ParcaePolicy(CompiledDecider):
     """The network with its weights, bound to the solo curves of one workload.
 
     It makes the most probable decision.
@@ -109,27 +106,11 @@ class ParcaePolicy(PlaysRuns):
     parameters: tuple[float, ...]
     curves: SoloCurves
     network: Network = field(init=False, repr=False)
-    _workspace: Workspace = field(init=False, repr=False)
     has_memory: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         rule = Rule(np.array(self.parameters, np.float64), *self.curves)
         self.network = Network(flatten(self.weights, self.name), rule)
-        self._workspace = self._workspace_for(
-            64
-        )  # `decide` makes more room when there are more jobs
-
-    def _workspace_for(self, num_jobs: int) -> Workspace:
-        """A new workspace for at most `num_jobs` jobs in the system."""
-        many = allocate_workspace(1, num_jobs, len(self.curves.levels))
-        return row_of(many, 0)
-
-    def decide(self, observation: Observation) -> Decision:
-        """Return the decision for one scheduling event."""
-        num_jobs = int(observation.now.num_active[0])
-        if num_jobs > len(self._workspace.stage):
-            self._workspace = self._workspace_for(2 * num_jobs)
-        return Decision(*map(int, decide(observation, self.network, self._workspace)))
 
     def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
         """Return (stage row, probability) of the last decision's choices, most probable first.
@@ -138,19 +119,10 @@ class ParcaePolicy(PlaysRuns):
         `decide` has just been called with.
         """
         num_jobs = int(observation.now.num_active[0])
-        stages = [*self._workspace.stage[:num_jobs].tolist(), NO_STAGE]
-        return ranked_choices(stages, self._workspace.logits[: num_jobs + 1])
+        stages = [*self._kept.work.stage[:num_jobs].tolist(), NO_STAGE]
+        return ranked_choices(stages, self._kept.work.logits[: num_jobs + 1])
 
-    @property
-    def kernels(self) -> tuple[Any, Any, Any]:
-        """`decide` and `play` of the network."""
-        return decide, play, None
-
-    @property
-    def roll_out(self) -> Any:
-        """The kernel that plays rollouts."""
-        return roll_out
-
-    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
+    def tables_for(self, num_jobs: int, num_stages: int, num_classes: int = 1) -> Corrector:
         """The network, and a workspace of this run only, so that threads can run side by side."""
-        return self.network, self._workspace_for(state.jobs.shape[-1])
+        many = allocate_workspace(1, num_jobs, len(self.curves.levels))
+        return Corrector(self.network, row_of(many, 0))

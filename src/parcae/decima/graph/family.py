@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from parcae.base.errors import ConfigError
-from parcae.decima.graph.kernels.recording import Record, demonstrate_many, explore_many
+from parcae.decima.graph.kernels.recording import Record
 from parcae.decima.graph.kernels.training_data import Decisions, Edges
 from parcae.decima.graph.layout import (
     FEATURE_VERSION,
@@ -197,6 +197,7 @@ class DecimaFamily:
 
     name = "decima"
     feature_version = FEATURE_VERSION
+    imitates = True
 
     def __init__(self, scenario: Scenario, settings: DecimaSettings) -> None:
         check_world(settings, scenario.config, self.name)
@@ -259,17 +260,6 @@ class DecimaFamily:
         return works, allocate_record(
             num_simulators, capacity, jobs, rows, classes, levels, settings
         )
-
-    def explore_many(self, *args: Any) -> None:
-        """See `decima.kernels.explore_many`.
-
-        A method and not an attribute, so that a pickled family contains no compiled code.
-        """
-        explore_many(*args)
-
-    def demonstrate_many(self, *args: Any) -> None:
-        """See `decima.kernels.demonstrate_many`."""
-        demonstrate_many(*args)
 
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> GraphDecisions:
         """The rollouts' decisions, concatenated; with `ends` the states in which they ended."""

@@ -13,18 +13,15 @@ from parcae.base.compiled.kernels import row_of
 from parcae.base.errors import ConfigError
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
-from parcae.cluster.state import ANY_CLASS, ClusterState
+from parcae.cluster.state import ANY_CLASS
 from parcae.decima.corrector.kernels import LEVEL_PRICES
 from parcae.decima.graph.kernels.decisions import (
-    decide,
     held_executors,
-    play,
-    roll_out,
     score_limits,
     score_stages,
 )
 from parcae.decima.graph.kernels.recording import Record
-from parcae.decima.graph.kernels.tables import Network, Workspace
+from parcae.decima.graph.kernels.tables import Decima, Network, Workspace
 from parcae.decima.graph.layout import (
     EMBEDDING,
     HIDDEN_1,
@@ -40,7 +37,7 @@ from parcae.decima.graph.layout import (
     starts,
 )
 from parcae.decima.solo_curves import SoloCurves, solo_curves
-from parcae.policies.compiled import PlaysRuns
+from parcae.policies.compiled import CompiledDecider
 from parcae.policies.networks.kernels import ranked_choices
 from parcae.policies.networks.layout import Weights
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -262,7 +259,7 @@ def allocate_record(
 
 
 @dataclass
-class DecimaPolicy(PlaysRuns):
+class DecimaPolicy(CompiledDecider):
     """Decima with its weights, for a cluster with a fixed number of executors.
 
     Args:
@@ -285,7 +282,6 @@ class DecimaPolicy(PlaysRuns):
     magnitudes: Magnitudes | None = None
     curves: SoloCurves | None = None
     network: Network = field(init=False, repr=False)
-    _workspace: Workspace = field(init=False, repr=False)
     has_memory: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -297,43 +293,15 @@ class DecimaPolicy(PlaysRuns):
             self.magnitudes,
             self.curves,
         )
-        self._workspace = self._workspace_for(64, 1024, 1)
-
-    def _workspace_for(self, num_jobs: int, num_stages: int, num_classes: int) -> Workspace:
-        """A new workspace for a cluster of this size."""
-        many = allocate_workspace(
-            1, num_jobs, num_stages, num_classes, len(self.network.levels), self.settings
-        )
-        return row_of(many, 0)
-
-    def _fit(self, view: Observation) -> Workspace:
-        """Return a workspace that is large enough for the view; allocate a new one if needed."""
-        sizes = len(view.jobs), len(view.stages), len(view.classes)
-        room = (
-            len(self._workspace.cached_job),
-            len(self._workspace.height),
-            len(self._workspace.waiting),
-        )
-        if any(needed > allocated for needed, allocated in zip(sizes, room, strict=True)):
-            self._workspace = self._workspace_for(*sizes)
-        return self._workspace
-
-    def decide(self, observation: Observation) -> Decision:
-        """Decide one scheduling event.
-
-        Embeddings are kept between calls: the observations must be those of one run after another,
-        each in order of time.
-        """
-        return Decision(*map(int, decide(observation, self.network, self._fit(observation))))
 
     def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
         """Return (stage row, probability) of the last decision's choices, most probable first.
 
         The observation must be the one that was decided last.
         """
-        count = int(score_stages(observation, self.network, self._workspace))
+        count = int(score_stages(observation, self.network, self._kept.work))
         return ranked_choices(
-            self._workspace.stage[:count].tolist(), self._workspace.logits[:count]
+            self._kept.work.stage[:count].tolist(), self._kept.work.logits[:count]
         )
 
     def proposals(self, observation: Observation, count: int) -> list[Decision]:
@@ -344,24 +312,16 @@ class DecimaPolicy(PlaysRuns):
         offered = int(observation.now.num_source[0])
         found = list[Decision]()
         for stage, _ in self.probabilities(observation)[:count]:
-            score_limits(observation, self.network, self._workspace, stage)
-            column = int(np.argmax(self._workspace.limit_logits))
+            score_limits(observation, self.network, self._kept.work, stage)
+            column = int(np.argmax(self._kept.work.limit_logits))
             held = int(held_executors(observation, self.network, stage))
             limit = min(int(self.network.levels[column]) - held, offered)
             found.append(Decision(stage, limit, ANY_CLASS, 0))
         return found
 
-    @property
-    def kernels(self) -> tuple[Any, Any, Any]:
-        """`decide` and `play` of the network."""
-        return decide, play, None
-
-    @property
-    def roll_out(self) -> Any:
-        """The kernel that plays rollouts."""
-        return roll_out
-
-    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
+    def tables_for(self, num_jobs: int, num_stages: int, num_classes: int = 1) -> Decima:
         """The network, and a workspace of this run only."""
-        sizes = state.jobs.shape[-1], state.stages.shape[-1], state.classes.shape[-1]
-        return self.network, self._workspace_for(*sizes)
+        many = allocate_workspace(
+            1, num_jobs, num_stages, num_classes, len(self.network.levels), self.settings
+        )
+        return Decima(self.network, row_of(many, 0))

@@ -68,6 +68,8 @@ class Family(Protocol):
 
     name: str
     feature_version: int
+    #: Whether the network can learn by imitation.
+    imitates: bool
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -97,16 +99,6 @@ class Family(Protocol):
         """Workspaces and records for this many simulators.
 
         `capacity` is the number of decisions that one record can hold.
-        """
-
-    def explore_many(self, *args: Any) -> None:
-        """The kernel that collects rollouts."""
-
-    def demonstrate_many(self, *args: Any) -> None:
-        """The kernel that collects rollouts with the choices of a rule as their labels.
-
-        Raises:
-            ConfigError: the network does not learn by imitation.
         """
 
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> DataSet:

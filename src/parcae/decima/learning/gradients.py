@@ -14,6 +14,7 @@ import torch
 
 from parcae.base.errors import ConfigError, DivergedError, PolicyError
 from parcae.base.texts import MS_PER_S
+from parcae.decima.kernels.recording import Teacher
 from parcae.decima.learning.advantages import normalized, reinforce_advantages, window_advantages
 from parcae.decima.learning.family import DataSet, Rollout
 from parcae.decima.learning.ray_workers import RayCluster
@@ -33,7 +34,6 @@ from parcae.learning.loop import IterationSeeds, Measured, compile_kernels
 from parcae.learning.scenario import Runs, Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.policies.learned import require_durations
-from parcae.policies.networks.kernels import Teacher
 from parcae.policies.networks.training import optimizer_state, restore_optimizer
 from parcae.workloads.arrivals import SELECTION_SEED_START
 

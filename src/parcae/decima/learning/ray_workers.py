@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from parcae.base.errors import ConfigError
+from parcae.decima.kernels.recording import Teacher
 from parcae.decima.learning.family import Rollout
 from parcae.decima.learning.simulators import Played, Setup, Share, Simulators
-from parcae.policies.networks.kernels import Teacher
 
 #: Tasks for each CPU of the cluster, so that no CPU waits long for the last one.
 _TASKS_PER_CPU = 2

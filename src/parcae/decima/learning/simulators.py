@@ -19,10 +19,11 @@ import numpy.typing as npt
 from parcae.base.errors import ConfigError, PolicyError, saved_by_older_version
 from parcae.base.texts import MS_PER_S
 from parcae.cluster.state import allocate, select
+from parcae.decima.kernels.recording import Recordings, Teacher
+from parcae.decima.learning.exploring import demonstrate_many, explore_many
 from parcae.decima.learning.family import Family, Rollout
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
-from parcae.policies.networks.kernels import Recordings, Teacher
 from parcae.simulation.elastic import with_elastic
 from parcae.simulation.future import NEVER_MS, Future, Status, allocate_future
 from parcae.simulation.kernels.playing import Costing, CostKind, Simulations
@@ -159,12 +160,15 @@ class Simulators:
             self._works, self._records, self._costing, self._draw_seeds, is_whole
         )
         is_new = share.start is None
-        family = self._setup.family
+        span = (rows.start, rows.stop)
         if teacher is None:
-            family.explore_many(simulations, network, recordings, is_new, rows.start, rows.stop)
+            explore_many(simulations, network, recordings, is_new, *span)
+        elif self._setup.family.imitates:
+            demonstrate_many(simulations, network, recordings, teacher, is_new, *span)
         else:
-            family.demonstrate_many(
-                simulations, network, recordings, teacher, is_new, rows.start, rows.stop
+            raise ConfigError(
+                f"the network {self._setup.family.name!r} starts as its rule and needs no "
+                "imitation: set imitation=0"
             )
         return self._played(rows, run_end_ms)
 

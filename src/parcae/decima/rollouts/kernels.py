@@ -23,12 +23,14 @@ import numpy as np
 from parcae.base.compiled.kernels import inlined, kernel, mix, unit
 from parcae.cluster.kernels.cores import change_pending, init_contender
 from parcae.cluster.kernels.estimates import correction, finished_tasks
+from parcae.cluster.kernels.policies import begin_run
 from parcae.cluster.state import COMPLETE_RANK, NO_JOB, NO_PROFILE, NO_STAGE, NOT_YET
 from parcae.simulation.future import NEVER_MS, Followup
 from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import resume, step
 from parcae.simulation.kernels.event_queue import clear, follow_up, push
 from parcae.simulation.kernels.firing import job_bits, task_bits, task_duration_ms
+from parcae.simulation.kernels.playing import go_on
 
 _NEVER = np.int64(NEVER_MS)
 _REST = 2
@@ -487,3 +489,22 @@ def begin_order_rollout(simulation, rollouts, row, virtual):  # type: ignore[no-
     if trials.stage[row] != NO_STAGE:
         state.stage_orders[trials.stage[row]] = rollouts.orders.stages[trials.stage[row]]
     return status
+
+
+@kernel
+def roll_out(simulation, rollouts, policy, first, last):  # type: ignore[no-untyped-def]
+    """Play rollouts of Decima's world, one after another, each after the decision that it tries."""
+    for row in range(first, last):
+        status = begin_rollout(simulation, rollouts, row)
+        begin_run(simulation.state, policy)
+        end_rollout(simulation, rollouts.trials, row, go_on(simulation, status, policy))
+
+
+@kernel
+def roll_out_orders(  # type: ignore[no-untyped-def]
+    simulation, rollouts, virtual, policy, first, last
+):
+    """Play rollouts of the world of cores, whose policy has the virtual run `virtual`."""
+    for row in range(first, last):
+        status = begin_order_rollout(simulation, rollouts, row, virtual)
+        end_rollout(simulation, rollouts.trials, row, go_on(simulation, status, policy))

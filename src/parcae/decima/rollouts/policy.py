@@ -16,11 +16,17 @@ from parcae.cluster.state import VirtualRun
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.decima.rollouts.candidates import bring_forward, candidates, order_candidates
-from parcae.decima.rollouts.kernels import Assumptions, Rollouts, Trials
+from parcae.decima.rollouts.kernels import (
+    Assumptions,
+    Rollouts,
+    Trials,
+    roll_out,
+    roll_out_orders,
+)
 from parcae.decima.rollouts.race import Budget, Clock, choose
 from parcae.decima.rollouts.runs import PlayTrials, RolloutModel, RolloutRuns, Sampler
 from parcae.decima.rule.policy import RulePolicy
-from parcae.policies.compiled import CompiledPlanner
+from parcae.policies.compiled import CompiledPlanner, size_of, virtual_runs
 from parcae.policies.orders.policy import OrderPolicy
 from parcae.policies.rule.policy import OrderRulePolicy
 from parcae.simulation.kernels.playing import Simulation
@@ -71,7 +77,7 @@ class RolloutPolicy:
 
         def play(run: Simulation, trials: Trials, assumed: Assumptions, a: int, b: int) -> None:
             rollouts = Rollouts(observation, trials, assumed, (), ())
-            self.player.roll_out(run, rollouts, *self.player.arguments_for(run.state), a, b)
+            roll_out(run, rollouts, self.player.tables_for(*size_of(run.state)), a, b)
 
         return play
 
@@ -120,7 +126,8 @@ class RolloutPlanner:
 
         def play(run: Simulation, trials: Trials, assumed: Assumptions, a: int, b: int) -> None:
             rollouts = Rollouts(observation, trials, assumed, orders, memory)
-            self.player.roll_out(run, rollouts, *self.player.arguments_for(run.state), a, b)
+            tables = self.player.tables_for(*size_of(run.state))
+            roll_out_orders(run, rollouts, next(virtual_runs(tables)), tables, a, b)
 
         sampler = Sampler(self._runs, observation, options, play, clock)
         row = choose(sampler, len(options), self.budget, clock, sampler.with_arrivals)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.base.texts import MS_PER_S
+from parcae.cluster.kernels.policies import decide
 from parcae.cluster.kernels.tables import (
     demand,
     first_schedulable,
@@ -31,10 +32,6 @@ from parcae.cluster.kernels.tables import (
 )
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_PROFILE, NO_STAGE
 from parcae.decima.kernels.classes import class_size, oversize, own_class, quarter_of
-from parcae.decima.rollouts.kernels import begin_rollout, end_rollout
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.event_loop import start, step
-from parcae.simulation.kernels.playing import simulation_of
 
 
 class RuleParameter(IntEnum):
@@ -483,8 +480,9 @@ def _decision_for(view, rule, facts, stage, room):  # type: ignore[no-untyped-de
     return stage, min(room, num_offered), executor_class, 0
 
 
+@decide.of(Rule)
 @kernel
-def decide(view, rule):  # type: ignore[no-untyped-def]
+def decide_by_rule(view, rule):  # type: ignore[no-untyped-def]
     """Return the rule's decision for one scheduling event, as (stage, limit, executor class, hold).
 
     NO_STAGE lets all offered executors idle. Arguments: the observation, and the Rule.
@@ -538,39 +536,3 @@ def _ignoring_caps(view, rule, facts):  # type: ignore[no-untyped-def]
                 best = stage
                 best_ms = view.jobs.remaining_ms[job]
     return best
-
-
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
-
-
-@kernel
-def play(simulation, rule):  # type: ignore[no-untyped-def]
-    """Simulate a whole run under the rule. Returns the Status in which the run stopped."""
-    state, future, tables = simulation
-    return _go_on(simulation, start(state, future, tables), rule)
-
-
-@kernel
-def _go_on(simulation, status, rule):  # type: ignore[no-untyped-def]
-    """Play a run from a Status to its end. Returns the Status in which it stopped."""
-    state, future, tables = simulation
-    while status == _NEEDS_DECISION:
-        stage, limit, executor_class, hold_ms = decide(state, rule)
-        status = step(state, future, tables, stage, limit, executor_class, hold_ms)
-    return status
-
-
-@kernel
-def roll_out(simulation, rollouts, rule, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts under the policy, one after another, each after what it tries."""
-    for row in range(first, last):
-        status = begin_rollout(simulation, rollouts, row)
-        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, rule))
-
-
-@kernel
-def play_many(simulations, thetas, rule, first, last):  # type: ignore[no-untyped-def]
-    """Simulate the runs `first` to `last - 1` of many, each with its own parameters."""
-    for row in range(first, last):
-        run_rule = Rule(thetas[row], rule.levels, rule.stretch, rule.mean_work_ms)
-        simulations.status[row] = play(simulation_of(simulations, row), run_rule)

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import PolicyError
-from parcae.cluster.decision import Decision
-from parcae.cluster.observation import Observation
-from parcae.cluster.state import ClusterState
 from parcae.decima.rule.kernels import (
     EARLIER_COUNTS,
     NUM_PARAMETERS,
     Rule,
     RuleParameter,
-    decide,
-    play,
-    play_many,
-    roll_out,
 )
 from parcae.decima.solo_curves import SoloCurves
-from parcae.policies.compiled import PlaysRuns
+from parcae.policies.compiled import CompiledDecider
 
 Parameters = npt.NDArray[np.float64]
 
@@ -71,7 +63,7 @@ def padded(parameters: npt.ArrayLike) -> Parameters:
 
 
 @dataclass(frozen=True)
-class RulePolicy(PlaysRuns):
+class RulePolicy(CompiledDecider):
     """The rule with its parameters and the solo curves of one workload.
 
     Args:
@@ -97,24 +89,6 @@ class RulePolicy(PlaysRuns):
             )
         object.__setattr__(self, "_rule", Rule(theta, *self.curves))
 
-    def decide(self, observation: Observation) -> Decision:
-        """Return the decision for one scheduling event."""
-        return Decision(*map(int, decide(observation, self._rule)))
-
-    @property
-    def kernels(self) -> tuple[Any, Any, Any]:
-        """`decide`, `play` and `play_many` of the rule."""
-        return decide, play, play_many
-
-    @property
-    def roll_out(self) -> Any:
-        """The kernel that plays rollouts."""
-        return roll_out
-
-    def arguments_for(self, state: ClusterState) -> tuple[Any, ...]:
+    def tables_for(self, num_jobs: int, num_stages: int, num_classes: int = 1) -> Rule:
         """The rule's tables."""
-        return (self._rule,)
-
-    def arguments_for_many(self, states: ClusterState) -> tuple[Any, ...]:
-        """A row of parameters for every run, and the rule's tables."""
-        return np.tile(self._rule.theta, (len(states.jobs), 1)), self._rule
+        return self._rule

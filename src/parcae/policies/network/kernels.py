@@ -10,21 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.compiled.kernels import inlined, kernel, sort_rows
-from parcae.cluster.orders import Orders
+from parcae.cluster.kernels.policies import begin_run, plan, with_weights
 from parcae.policies.networks.layout import glorot, offsets_of
 from parcae.policies.rule.kernels import (
     PROBE_TIER,
     OrderRule,
     begin_plan,
+    begin_rule,
     job_facts,
     log_amount,
     order_job,
-    reset_virtual_run,
     tier_of,
 )
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.playing import simulation_of
 
 #: Kind of the network's checkpoints.
 KIND = "order-network"
@@ -137,7 +134,7 @@ def _describe(view, rule, facts, job, row):  # type: ignore[no-untyped-def]
     cores = view.now.num_executors[0]
     clock_ms = view.now.clock_ms[0]
     age_ms = clock_ms - view.jobs.arrival_ms[job]
-    virtual_left_ms = max(0.0, rule.virtual_jobs.end_ms[job] - clock_ms)
+    virtual_left_ms = max(0.0, rule.virtual.jobs.end_ms[job] - clock_ms)
     row[OrderFeature.LEFT] = log_amount(facts.left_ms, mean_ms)
     row[OrderFeature.TOTAL] = log_amount(facts.total_ms, mean_ms)
     row[OrderFeature.NARROW] = math.log1p(facts.path_ms * cores / max(facts.left_ms, 1.0))
@@ -209,8 +206,9 @@ def _shift(weights, work, position):  # type: ignore[no-untyped-def]
     return SCALE * math.tanh(total)
 
 
+@plan.of(OrderNetwork)
 @kernel
-def plan(view, orders, network):  # type: ignore[no-untyped-def]
+def plan_by_network(view, orders, network):  # type: ignore[no-untyped-def]
     """Write the rule's orders with corrected tiers. Jobs that are probed keep their tier.
 
     Takes O(jobs log jobs) time and allocates nothing.
@@ -245,25 +243,13 @@ def plan(view, orders, network):  # type: ignore[no-untyped-def]
             )
 
 
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
-
-
+@begin_run.of(OrderNetwork)
 @kernel
-def play(simulation, network):  # type: ignore[no-untyped-def]
-    """Simulate a whole run under the network. Returns the Status in which the run stopped."""
-    reset_virtual_run(network.rule)
-    state, future, tables = simulation
-    status = start_cores(state, future, tables)
-    while status == _NEEDS_DECISION:
-        orders = Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms)
-        plan(state, orders, network)
-        status = follow_orders(state, future, tables)
-    return status
+def _begin(state, network):  # type: ignore[no-untyped-def]
+    begin_rule(state, network.rule)
 
 
-@kernel
-def play_many(simulations, weights, network, first, last):  # type: ignore[no-untyped-def]
-    """Simulate the runs `first` to `last - 1` of many, each with its own weights."""
-    for row in range(first, last):
-        run_network = OrderNetwork(weights[row], network.rule, network.work)
-        simulations.status[row] = play(simulation_of(simulations, row), run_network)
+@with_weights.of(OrderNetwork)
+@inlined
+def _reweighted(weights, network):  # type: ignore[no-untyped-def]
+    return OrderNetwork(weights, network.rule, network.work)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import FormatError, PolicyError
-from parcae.cluster.state import ClusterState
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.compiled import CompiledPlanner
 from parcae.policies.network.kernels import (
@@ -18,13 +16,10 @@ from parcae.policies.network.kernels import (
     NUM_ORDER_WEIGHTS,
     OrderNetwork,
     allocate_order_workspace,
-    plan,
-    play,
-    play_many,
 )
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS
 from parcae.policies.rule.policy import order_rule
-from parcae.simulation.kernels.playing import Simulations
+from parcae.simulation.kernels.playing import Simulations, play_each
 from parcae.simulation.many import PlayMany
 from parcae.workloads.job import Workload
 
@@ -58,7 +53,7 @@ def play_rows(
         states = simulations.states
         sizes = states.jobs.shape[1], states.stages.shape[1]
         network = order_network(weights[0], theta, mean_work_ms, *sizes)
-        play_many(simulations, weights, network, first, last)
+        play_each(simulations, weights, network, first, last)
 
     return run
 
@@ -79,22 +74,9 @@ class OrderNetworkPolicy(CompiledPlanner):
     parameters: tuple[float, ...]
     mean_work_ms: float
 
-    @property
-    def kernels(self) -> tuple[Any, Any, Any]:
-        """`plan`, `play` and `play_many` of the network."""
-        return plan, play, play_many
-
-    def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
+    def tables_for(self, num_jobs: int, num_stages: int, num_classes: int = 1) -> OrderNetwork:
         """The network's tables, with an empty workspace and virtual run."""
-        tables = order_network(
-            self.weights, self.parameters, self.mean_work_ms, num_jobs, num_stages
-        )
-        return (tables,)
-
-    def arguments_for_many(self, states: ClusterState) -> tuple[Any, ...]:
-        """A row of weights for every run, and the network's tables."""
-        rows = np.tile(np.asarray(self.weights, np.float64), (len(states.jobs), 1))
-        return rows, *self.arguments_for(states)
+        return order_network(self.weights, self.parameters, self.mean_work_ms, num_jobs, num_stages)
 
 
 def network_weights(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float64]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from parcae.base.compiled.kernels import inlined, kernel, mix, row_of, sort_rows
+from parcae.base.compiled.kernels import inlined, kernel, mix, sort_rows
 from parcae.base.compiled.products import add_product
 from parcae.base.compiled.vectors import copy_numbers, rectify
 
@@ -36,45 +36,6 @@ def ranked_choices(stages: Sequence[int], logits: npt.NDArray[Any]) -> list[tupl
 
 #: A hash has 64 bits, a float64 holds 53 of them exactly.
 _UNUSED_BITS = np.uint64(11)
-
-
-class Recording(NamedTuple):
-    """How the decisions of one run are drawn and recorded; `work` and `record` are written."""
-
-    work: Any  # the network's Workspace
-    record: Any  # the network's Record
-    costing: Any  # Costing, which cost is recorded (`parcae.simulation.kernels.playing`)
-    draw_seed: Any  # uint64, seed of the drawn decisions
-    # Whether the run goes on unrecorded when the record is full, so that its cost is that of the
-    # whole run; if not, it stops there.
-    is_whole: Any
-
-
-class Recordings(NamedTuple):
-    """The same for many runs; the leading axis of `works` and `records` is the run."""
-
-    works: Any
-    records: Any
-    costing: Any  # Costing, shared by all
-    draw_seeds: Any  # uint64[num_simulators]
-    is_whole: Any  # as of a Recording, shared by all
-
-
-class Teacher(NamedTuple):
-    """A rule whose decisions a network imitates."""
-
-    rule: Any  # Rule
-    share: Any  # share of the decisions that the rule makes, 0 to 1
-
-
-@inlined
-def recording_of(recordings, row):  # type: ignore[no-untyped-def]
-    """Return the recording of one run of many. Arguments: the Recordings, and the run's row."""
-    work = row_of(recordings.works, row)
-    record = row_of(recordings.records, row)
-    return Recording(
-        work, record, recordings.costing, recordings.draw_seeds[row], recordings.is_whole
-    )
 
 
 @inlined

@@ -1,4 +1,4 @@
-"""Compiled planning by a formula: `plan` writes orders, `play` simulates a whole run under them.
+"""Compiled planning by a formula.
 
 Jobs and stages with a smaller tier are served first (see `parcae.cluster.orders`).
 """
@@ -14,13 +14,9 @@ import numpy as np
 from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel
 from parcae.cluster.kernels.estimates import correction, remaining_ms, total_ms, unstarted_ms
 from parcae.cluster.kernels.guard import remaining_work
-from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends
-from parcae.cluster.orders import Orders
+from parcae.cluster.kernels.policies import begin_run, plan
+from parcae.cluster.kernels.virtual import advance_virtual_run, empty_virtual_run, predict_ends
 from parcae.cluster.state import NOT_YET, VirtualRun
-from parcae.decima.rollouts.kernels import begin_order_rollout, end_rollout
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.playing import simulation_of
 
 #: Resolution of the table of Gittins indices: steps per unit of spread (sigma of the log of sizes),
 #: and steps per unit of age (service so far / median size).
@@ -43,10 +39,14 @@ class PlanTables(NamedTuple):
     limits: Any  # int64[num_stages], fixed limits of stages, in order of arrival
     # float64[num_profiles + 1], deadline of a recurring job after its arrival; inf: it has none
     deadline_ms: Any
-    # The virtual run of fair sharing, which the kernels keep between plans.
-    virtual_now: Any  # VIRTUAL_NOW[1]
-    virtual_jobs: Any  # VIRTUAL_JOB[num_jobs]
-    virtual_stages: Any  # VIRTUAL_STAGE[num_stages]
+
+
+class Formula(NamedTuple):
+    """A policy that plans by a formula."""
+
+    kind: Any  # int64, OrderKind
+    tables: PlanTables
+    virtual: VirtualRun  # of fair sharing, which the kernels keep between plans
 
 
 #: Tier of the first job without a deadline. It is above the time to any deadline, and below what
@@ -109,11 +109,6 @@ def _order_by_submission(view, orders):  # type: ignore[no-untyped-def]
         for stage in range(first, first + view.jobs.num_stages[job]):
             if view.stages.frontier_rank[stage] >= 0:
                 orders.stages.tier[stage] = view.stages.frontier_rank[stage]
-
-
-@inlined
-def _virtual_run(tables):  # type: ignore[no-untyped-def]
-    return VirtualRun(tables.virtual_now, tables.virtual_jobs, tables.virtual_stages)
 
 
 @deferred(NOTHING)
@@ -200,7 +195,7 @@ def _alone_ms(view, virtual, job):  # type: ignore[no-untyped-def]
 
 
 @deferred(NOTHING)
-def _order_by_deadline(view, orders, tables, late_last):  # type: ignore[no-untyped-def]
+def _order_by_deadline(view, orders, tables, virtual, late_last):  # type: ignore[no-untyped-def]
     """Order jobs by deadline; those without one come last, least remaining work first.
 
     With `late_last`, a job that would miss its deadline even with all cores, by `_alone_ms`, counts
@@ -209,7 +204,6 @@ def _order_by_deadline(view, orders, tables, late_last):  # type: ignore[no-unty
     Source: Liu and Layland, "Scheduling algorithms for multiprogramming in a hard-real-time
     environment" (1973), for the earliest deadline first.
     """
-    virtual = _virtual_run(tables)
     if late_last:
         # It keeps the critical paths of the jobs.
         advance_virtual_run(view, virtual)
@@ -243,9 +237,11 @@ def _gittins_index(view, tables, job):  # type: ignore[no-untyped-def]
     return tables.index[row, column] / median_ms
 
 
+@plan.of(Formula)
 @kernel
-def plan(view, orders, kind, tables):  # type: ignore[no-untyped-def]
+def plan_by_formula(view, orders, formula):  # type: ignore[no-untyped-def]
     """Write new orders."""
+    kind, tables, virtual = formula
     orders.wake_ms[0] = NOT_YET
     # FIFO needs nothing else. In a whole run the guard has moved tiers in the same tables.
     for position in range(view.now.num_active[0]):
@@ -257,11 +253,11 @@ def plan(view, orders, kind, tables):  # type: ignore[no-untyped-def]
     elif kind == OrderKind.FIFO_SPARK_JOBS:
         _order_by_submission(view, orders)
     elif kind in (OrderKind.FSP, OrderKind.PSBS):
-        _order_by_virtual_end(view, orders, _virtual_run(tables), kind == OrderKind.PSBS)
+        _order_by_virtual_end(view, orders, virtual, kind == OrderKind.PSBS)
     elif kind == OrderKind.LAS:
         _order_by_attained(view, orders)
     elif kind in (OrderKind.EDF, OrderKind.EDF_LATE_LAST):
-        _order_by_deadline(view, orders, tables, kind == OrderKind.EDF_LATE_LAST)
+        _order_by_deadline(view, orders, tables, virtual, kind == OrderKind.EDF_LATE_LAST)
     for position in range(view.now.num_active[0]):
         job = view.active[position]
         if kind == OrderKind.FAIR:
@@ -274,51 +270,9 @@ def plan(view, orders, kind, tables):  # type: ignore[no-untyped-def]
             orders.jobs.tier[job] = -_gittins_index(view, tables, job)
 
 
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
-
-
-@inlined
-def _orders_of(state):  # type: ignore[no-untyped-def]
-    """The tables of the order in force in the cluster's state, so that `plan` writes in place."""
-    return Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms)
-
-
+@begin_run.of(Formula)
 @kernel
-def play(simulation, kind, plan_tables):  # type: ignore[no-untyped-def]
-    """Simulate a whole run under the policy. Returns the Status in which the run stopped."""
-    # Empty the virtual run: the tables may come from an earlier run.
-    plan_tables.virtual_now.num_jobs[0] = 0
-    plan_tables.virtual_now.num_members[0] = 0
-    plan_tables.virtual_now.clock_ms[0] = 0.0
-    state, future, tables = simulation
-    return _go_on(simulation, start_cores(state, future, tables), kind, plan_tables)
-
-
-@kernel
-def _go_on(simulation, status, kind, plan_tables):  # type: ignore[no-untyped-def]
-    """Play a run from a Status to its end. Returns the Status in which it stopped."""
-    state, future, tables = simulation
-    while status == _NEEDS_DECISION:
-        plan(state, _orders_of(state), kind, plan_tables)
-        if kind == OrderKind.POOLS:
-            state.now.num_pools[0] = plan_tables.pools.shape[0]
-        status = follow_orders(state, future, tables)
-    return status
-
-
-@kernel
-def roll_out(simulation, rollouts, kind, plan_tables, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts under the policy, one after another, each after what it tries."""
-    virtual = VirtualRun(
-        plan_tables.virtual_now, plan_tables.virtual_jobs, plan_tables.virtual_stages
-    )
-    for row in range(first, last):
-        status = begin_order_rollout(simulation, rollouts, row, virtual)
-        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, kind, plan_tables))
-
-
-@kernel
-def play_many(simulations, kind, plan_tables, first, last):  # type: ignore[no-untyped-def]
-    """Simulate the runs `first` to `last - 1` of many, one after another."""
-    for row in range(first, last):
-        simulations.status[row] = play(simulation_of(simulations, row), kind, plan_tables)
+def _begin(state, formula):  # type: ignore[no-untyped-def]
+    empty_virtual_run(formula.virtual)
+    if formula.kind == OrderKind.POOLS:
+        state.now.num_pools[0] = formula.tables.pools.shape[0]

@@ -21,12 +21,9 @@ from parcae.policies.compiled import CompiledPlanner
 from parcae.policies.orders.kernels import (
     GITTINS_AGES_PER_UNIT,
     GITTINS_SIGMAS_PER_UNIT,
+    Formula,
     OrderKind,
     PlanTables,
-    plan,
-    play,
-    play_many,
-    roll_out,
 )
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload
@@ -142,7 +139,6 @@ def plan_tables(
         deadline_ms: float64[num_profiles + 1], deadline of every recurring job after its arrival;
             inf: it has none; last: other jobs.
     """
-    virtual = allocate_virtual(1, 1)
     return PlanTables(
         np.zeros(1, np.int64) if pool_of is None else pool_of,
         (np.zeros(1, POOL) if pools is None else pools).view(np.recarray),
@@ -151,17 +147,6 @@ def plan_tables(
         np.zeros(1) if tiers is None else tiers,
         np.zeros(1, np.int64) if limits is None else limits,
         np.zeros(1) if deadline_ms is None else deadline_ms,
-        virtual.now,
-        virtual.jobs,
-        virtual.stages,
-    )
-
-
-def with_memory(tables: PlanTables, num_jobs: int, num_stages: int) -> PlanTables:
-    """Return the same tables with an empty virtual run."""
-    virtual = allocate_virtual(num_jobs, num_stages)
-    return tables._replace(
-        virtual_now=virtual.now, virtual_jobs=virtual.jobs, virtual_stages=virtual.stages
     )
 
 
@@ -186,19 +171,9 @@ class OrderPolicy(CompiledPlanner):
         if self.kind not in set(OrderKind):
             raise PolicyError(f"policy {self.name!r}: there is no order of kind {self.kind!r}")
 
-    @property
-    def kernels(self) -> tuple[Any, Any, Any]:
-        """`plan`, `play` and `play_many` of the formulas."""
-        return plan, play, play_many
-
-    @property
-    def roll_out(self) -> Any:
-        """The kernel that plays rollouts."""
-        return roll_out
-
-    def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
-        """The formula's kind, and its tables with an empty virtual run."""
-        return int(self.kind), with_memory(self.tables, num_jobs, num_stages)
+    def tables_for(self, num_jobs: int, num_stages: int, num_classes: int = 1) -> Formula:
+        """The formula, with an empty virtual run."""
+        return Formula(int(self.kind), self.tables, allocate_virtual(num_jobs, num_stages))
 
     def empty_orders(self, num_jobs: int, num_stages: int) -> Orders:
         """Blank orders (first come, first served), with the pools of the allocation file if any."""

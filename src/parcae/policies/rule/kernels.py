@@ -14,13 +14,9 @@ import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.estimates import correction
-from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends
-from parcae.cluster.orders import Orders
+from parcae.cluster.kernels.policies import begin_run, plan
+from parcae.cluster.kernels.virtual import advance_virtual_run, empty_virtual_run, predict_ends
 from parcae.cluster.state import NOT_YET, UNLIMITED, VirtualRun
-from parcae.decima.rollouts.kernels import begin_order_rollout, end_rollout
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.playing import simulation_of
 
 
 class OrderParameter(IntEnum):
@@ -65,10 +61,7 @@ class OrderRule(NamedTuple):
 
     theta: Any  # float64[NUM_ORDER_PARAMETERS]
     mean_work_ms: Any  # float64[1], mean work of the workload's jobs: the unit of work
-    # The virtual run of fair sharing, which the kernels keep between plans.
-    virtual_now: Any  # VIRTUAL_NOW[1]
-    virtual_jobs: Any  # VIRTUAL_JOB[num_jobs]
-    virtual_stages: Any  # VIRTUAL_STAGE[num_stages]
+    virtual: VirtualRun  # of fair sharing, which the kernels keep between plans
 
 
 #: Tier of jobs that are probed: before all others except those that the guard puts first.
@@ -125,7 +118,7 @@ def job_facts(view, rule, job):  # type: ignore[no-untyped-def]
         expected_ms += finished * task_ms
         if finished < tasks:
             stages_left += 1
-            path_ms = max(path_ms, rule.virtual_stages.path_ms[stage])
+            path_ms = max(path_ms, rule.virtual.stages.path_ms[stage])
         if stages.frontier_rank[stage] >= 0:
             num_pending += tasks - started
     surprise = math.log(max(took_ms, 1.0) / max(expected_ms, 1.0)) if num_finished > 0 else 0.0
@@ -168,11 +161,6 @@ def recent_error(view, rule):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _virtual_run(rule):  # type: ignore[no-untyped-def]
-    return VirtualRun(rule.virtual_now, rule.virtual_jobs, rule.virtual_stages)
-
-
-@inlined
 def log_amount(amount, scale):  # type: ignore[no-untyped-def]
     """Return log(amount / scale), bounded below for small amounts."""
     return math.log(max(amount, 1.0) / scale + 1e-4)
@@ -186,7 +174,7 @@ def tier_of(view, rule, facts, job, error, log_jobs):  # type: ignore[no-untyped
     cores = view.now.num_executors[0]
     log_total = log_amount(facts.total_ms, mean_ms)
     age = math.log1p((view.now.clock_ms[0] - view.jobs.arrival_ms[job]) * cores / mean_ms)
-    virtual_left_ms = max(0.0, rule.virtual_jobs.end_ms[job] - view.now.clock_ms[0])
+    virtual_left_ms = max(0.0, rule.virtual.jobs.end_ms[job] - view.now.clock_ms[0])
     value = theta[OrderParameter.NARROW] * math.log1p(
         facts.path_ms * cores / max(facts.left_ms, 1.0)
     )
@@ -219,7 +207,7 @@ def _rank_stages(view, orders, rule, job):  # type: ignore[no-untyped-def]
         if stages.frontier_rank[stage] < 0:
             continue
         value = theta[OrderParameter.STAGE_PATH] * math.log(
-            1.0 + rule.virtual_stages.path_ms[stage]
+            1.0 + rule.virtual.stages.path_ms[stage]
         )
         value += theta[OrderParameter.STAGE_TASK] * math.log(1.0 + stages.task_ms[stage])
         value += theta[OrderParameter.STAGE_TASKS] * math.log(
@@ -247,9 +235,8 @@ def begin_plan(view, orders, rule):  # type: ignore[no-untyped-def]
     (recent estimate error, log of the number of jobs in the system).
     """
     orders.wake_ms[0] = NOT_YET
-    virtual = _virtual_run(rule)
-    advance_virtual_run(view, virtual)
-    predict_ends(view, virtual)
+    advance_virtual_run(view, rule.virtual)
+    predict_ends(view, rule.virtual)
     return recent_error(view, rule), math.log(max(1, view.now.num_active[0]))
 
 
@@ -269,8 +256,9 @@ def order_job(view, orders, rule, facts, job, error, tier):  # type: ignore[no-u
     _rank_stages(view, orders, rule, job)
 
 
+@plan.of(OrderRule)
 @kernel
-def plan(view, orders, rule):  # type: ignore[no-untyped-def]
+def plan_by_rule(view, orders, rule):  # type: ignore[no-untyped-def]
     """Write the rule's orders."""
     error, log_jobs = begin_plan(view, orders, rule)
     for position in range(view.now.num_active[0]):
@@ -293,53 +281,8 @@ def _wake_after_a_task(view, orders, job):  # type: ignore[no-untyped-def]
         orders.wake_ms[0] = wake_ms
 
 
-@inlined
-def reset_virtual_run(rule):  # type: ignore[no-untyped-def]
-    """Empty the rule's virtual run, before another run is simulated."""
-    rule.virtual_now.num_jobs[0] = 0
-    rule.virtual_now.num_members[0] = 0
-    rule.virtual_now.clock_ms[0] = 0.0
-
-
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
-
-
+@begin_run.of(OrderRule)
 @kernel
-def play(simulation, rule):  # type: ignore[no-untyped-def]
-    """Simulate a whole run under the rule. Returns the Status in which the run stopped."""
-    reset_virtual_run(rule)
-    state, future, tables = simulation
-    return _go_on(simulation, start_cores(state, future, tables), rule)
-
-
-@kernel
-def _go_on(simulation, status, rule):  # type: ignore[no-untyped-def]
-    """Play a run from a Status to its end. Returns the Status in which it stopped."""
-    state, future, tables = simulation
-    while status == _NEEDS_DECISION:
-        plan(
-            state,
-            Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms),
-            rule,
-        )
-        status = follow_orders(state, future, tables)
-    return status
-
-
-@kernel
-def roll_out(simulation, rollouts, rule, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts under the policy, one after another, each after what it tries."""
-    virtual = VirtualRun(rule.virtual_now, rule.virtual_jobs, rule.virtual_stages)
-    for row in range(first, last):
-        status = begin_order_rollout(simulation, rollouts, row, virtual)
-        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, rule))
-
-
-@kernel
-def play_many(simulations, thetas, rule, first, last):  # type: ignore[no-untyped-def]
-    """Simulate the runs `first` to `last - 1` of many, each with its own parameters."""
-    for row in range(first, last):
-        run_rule = OrderRule(
-            thetas[row], rule.mean_work_ms, rule.virtual_now, rule.virtual_jobs, rule.virtual_stages
-        )
-        simulations.status[row] = play(simulation_of(simulations, row), run_rule)
+def begin_rule(state, rule):  # type: ignore[no-untyped-def]
+    """Empty the rule's virtual run."""
+    empty_virtual_run(rule.virtual)

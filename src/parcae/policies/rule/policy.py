@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import PolicyError
-from parcae.cluster.state import ClusterState, allocate_virtual
+from parcae.cluster.state import allocate_virtual
 from parcae.policies.compiled import CompiledPlanner
 from parcae.policies.rule.kernels import (
     NUM_ORDER_PARAMETERS,
     OrderParameter,
     OrderRule,
-    plan,
-    play,
-    play_many,
-    roll_out,
 )
 
 
@@ -58,7 +53,7 @@ def order_rule(
     """Return the rule's tables, with an empty virtual run."""
     scale_ms = np.array([max(1.0, mean_work_ms)])
     return OrderRule(
-        np.array(checked_parameters(theta)), scale_ms, *allocate_virtual(num_jobs, num_stages)
+        np.array(checked_parameters(theta)), scale_ms, allocate_virtual(num_jobs, num_stages)
     )
 
 
@@ -76,21 +71,6 @@ class OrderRulePolicy(CompiledPlanner):
     parameters: tuple[float, ...]
     mean_work_ms: float
 
-    @property
-    def kernels(self) -> tuple[Any, Any, Any]:
-        """`plan`, `play` and `play_many` of the rule."""
-        return plan, play, play_many
-
-    @property
-    def roll_out(self) -> Any:
-        """The kernel that plays rollouts."""
-        return roll_out
-
-    def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
+    def tables_for(self, num_jobs: int, num_stages: int, num_classes: int = 1) -> OrderRule:
         """The rule's tables, with an empty virtual run."""
-        return (order_rule(self.parameters, self.mean_work_ms, num_jobs, num_stages),)
-
-    def arguments_for_many(self, states: ClusterState) -> tuple[Any, ...]:
-        """A row of parameters for every run, and the rule's tables."""
-        rows = np.tile(np.asarray(self.parameters, np.float64), (len(states.jobs), 1))
-        return rows, *self.arguments_for(states)
+        return order_rule(self.parameters, self.mean_work_ms, num_jobs, num_stages)

@@ -1,12 +1,21 @@
-"""The tables of simulated runs, as the kernels that play and record runs take them."""
+"""Whole simulated runs in one compiled call, under any policy with a kernel of its own.
+
+What a policy's kernel is, see `parcae.cluster.kernels.policies`.
+"""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from parcae.base.compiled.by_type import ByType
 from parcae.base.compiled.kernels import inlined, kernel, row_of
+from parcae.cluster.kernels.policies import begin_run, decide, plan, with_weights
+from parcae.cluster.orders import Orders
 from parcae.cluster.state import NOT_YET
+from parcae.simulation.future import Status
+from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
+from parcae.simulation.kernels.event_loop import start, step
 
 
 class CostKind(IntEnum):
@@ -87,3 +96,66 @@ def simulation_of(simulations, row):  # type: ignore[no-untyped-def]
     return Simulation(
         row_of(simulations.states, row), row_of(simulations.futures, row), simulations.tables
     )
+
+
+_NEEDS_DECISION = int(Status.NEEDS_DECISION)
+
+
+@inlined
+def _start_planning(state, future, tables, policy):  # type: ignore[no-untyped-def]
+    return start_cores(state, future, tables)
+
+
+@inlined
+def _start_deciding(state, future, tables, policy):  # type: ignore[no-untyped-def]
+    return start(state, future, tables)
+
+
+@kernel
+def _follow_plans(simulation, status, policy):  # type: ignore[no-untyped-def]
+    state, future, tables = simulation
+    while status == _NEEDS_DECISION:
+        orders = Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms)
+        plan(state, orders, policy)
+        status = follow_orders(state, future, tables)
+    return status
+
+
+@kernel
+def _follow_decisions(simulation, status, policy):  # type: ignore[no-untyped-def]
+    state, future, tables = simulation
+    while status == _NEEDS_DECISION:
+        stage, limit, executor_class, hold_ms = decide(state, policy)
+        status = step(state, future, tables, stage, limit, executor_class, hold_ms)
+    return status
+
+
+_start = ByType("start", lambda kind: _start_planning if kind in plan else _start_deciding)
+#: go_on(simulation, status, policy): play a run from a Status to its end. Returns the Status in
+#: which it stopped.
+go_on = ByType("go_on", lambda kind: _follow_plans if kind in plan else _follow_decisions)
+
+
+@kernel
+def play(simulation, policy):  # type: ignore[no-untyped-def]
+    """Simulate a whole run under the policy. Returns the Status in which the run stopped."""
+    state, future, tables = simulation
+    status = _start(state, future, tables, policy)
+    begin_run(state, policy)
+    return go_on(simulation, status, policy)
+
+
+@kernel
+def play_many(simulations, policy, first, last):  # type: ignore[no-untyped-def]
+    """Simulate the runs `first` to `last - 1` of many, one after another."""
+    for row in range(first, last):
+        simulations.status[row] = play(simulation_of(simulations, row), policy)
+
+
+@kernel
+def play_each(simulations, weights, policy, first, last):  # type: ignore[no-untyped-def]
+    """Simulate the runs `first` to `last - 1` of many, each with its own row of weights."""
+    for row in range(first, last):
+        simulations.status[row] = play(
+            simulation_of(simulations, row), with_weights(weights[row], policy)
+        )

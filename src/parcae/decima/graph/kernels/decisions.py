@@ -7,6 +7,7 @@ import numpy as np
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.base.compiled.products import add_product
 from parcae.base.compiled.vectors import copy_numbers
+from parcae.cluster.kernels.policies import begin_run, decide
 from parcae.cluster.kernels.tables import is_schedulable
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.decima.graph.kernels.embeddings import embed
@@ -28,6 +29,7 @@ from parcae.decima.graph.kernels.heads import (
     score_rows,
     write_fit,
 )
+from parcae.decima.graph.kernels.tables import Decima, Network
 from parcae.decima.graph.kernels.transforms import hidden
 from parcae.decima.graph.layout import (
     EMBEDDING,
@@ -44,10 +46,8 @@ from parcae.decima.graph.layout import (
     LimitFeature,
     Transform,
 )
-from parcae.decima.rollouts.kernels import begin_rollout, end_rollout
+from parcae.decima.kernels.recording import draw_decision
 from parcae.policies.networks.kernels import draw, largest, uniform
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.event_loop import start, step
 
 _D = EMBEDDING
 _H1 = HIDDEN_1
@@ -266,9 +266,11 @@ def score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
     return count
 
 
+@decide.of(Decima)
 @kernel
-def decide(view, net, work):  # type: ignore[no-untyped-def]
+def decide_by_network(view, decima):  # type: ignore[no-untyped-def]
     """Return the most probable decision."""
+    net, work = decima
     embed(view, net, work)
     count = score_stages(view, net, work)
     if count == 0:
@@ -317,11 +319,10 @@ def _draw_length(view, net, work, stage, limit, uniform_draw):  # type: ignore[n
     return hold_ms(view, net, stage, limit, drawn), log_prob, count > 1
 
 
+@draw_decision.of(Network)
 @kernel
-def draw_decision(view, net, work, draw_seed):  # type: ignore[no-untyped-def]
-    """Draw a decision from the policy's distribution. Returns (stage, limit, executor_class,
-    hold_ms, log probability, whether there was a choice).
-    """
+def draw_by_network(view, work, draw_seed, net):  # type: ignore[no-untyped-def]
+    """Draw a decision, and note it in `work.chosen`."""
     embed(view, net, work)
     count = score_stages(view, net, work)
     turn = view.now.num_decisions[0]
@@ -355,30 +356,7 @@ def clear_cache(work):  # type: ignore[no-untyped-def]
         work.cached_job[job, 0] = -1
 
 
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
-
-
+@begin_run.of(Decima)
 @kernel
-def play(simulation, net, work):  # type: ignore[no-untyped-def]
-    """Run a whole simulation, taking the most probable decision each time. Returns a Status."""
-    state, future, tables = simulation
-    return _go_on(simulation, start(state, future, tables), net, work)
-
-
-@kernel
-def _go_on(simulation, status, net, work):  # type: ignore[no-untyped-def]
-    """Play a run from a Status to its end. Returns the Status in which it stopped."""
-    state, future, tables = simulation
-    clear_cache(work)
-    while status == _NEEDS_DECISION:
-        stage, limit, executor_class, idle_ms = decide(state, net, work)
-        status = step(state, future, tables, stage, limit, executor_class, idle_ms)
-    return status
-
-
-@kernel
-def roll_out(simulation, rollouts, net, work, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts under the policy, one after another, each after what it tries."""
-    for row in range(first, last):
-        status = begin_rollout(simulation, rollouts, row)
-        end_rollout(simulation, rollouts.trials, row, _go_on(simulation, status, net, work))
+def _begin(state, decima):  # type: ignore[no-untyped-def]
+    clear_cache(decima.work)

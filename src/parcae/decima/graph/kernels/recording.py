@@ -1,4 +1,4 @@
-"""Recorded runs to learn from: the decisions that the network draws, or those a rule would make."""
+"""Decisions as training data: those that the network draws, or those that a rule would make."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
-from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.decima.graph.kernels.decisions import (
     clear_cache,
-    draw_decision,
     held_executors,
     score_limits,
 )
 from parcae.decima.graph.kernels.embeddings import embed
 from parcae.decima.graph.kernels.features import is_unfinished
 from parcae.decima.graph.kernels.heads import score_classes
-from parcae.decima.kernels.classes import best_fitting
-from parcae.decima.rule.kernels import decide as decide_by_rule
-from parcae.policies.networks.kernels import recording_of, uniform
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.event_loop import resume, start, step
-from parcae.simulation.kernels.playing import cost_so_far, simulation_of
+from parcae.decima.graph.kernels.tables import Network
+from parcae.decima.kernels.recording import (
+    clear,
+    has_room,
+    write_decision,
+    write_demonstration,
+    write_state,
+)
 
 # Columns of `Workspace.recorded`.
 _FIRST = 0
@@ -189,9 +189,9 @@ def _record_limits(net, work, record, held):  # type: ignore[no-untyped-def]
     record.last_level[row] = last
 
 
+@has_room.of(Network)
 @inlined
-def _has_room(view, record):  # type: ignore[no-untyped-def]
-    """Return whether the record has room for one more decision and the final state."""
+def _has_room(view, record, net):  # type: ignore[no-untyped-def]
     jobs = view.now.num_active[0]
     stages = 0
     for position in range(jobs):
@@ -208,22 +208,21 @@ def _has_room(view, record):  # type: ignore[no-untyped-def]
     )
 
 
+@clear.of(Network)
 @kernel
-def _start_recording(simulation, recording, is_new):  # type: ignore[no-untyped-def]
-    """Empty the record, and start a new run or resume the current one. Returns a Status."""
-    state, future, tables = simulation
+def _clear(recording, net):  # type: ignore[no-untyped-def]
     record = recording.record
     record.count[0] = record.num_jobs[0] = record.num_rows[0] = 0
     record.num_states[0] = record.all_options[0] = record.num_listed[0] = 0
     recording.work.recorded[:, _STAMP] = -1
     recording.work.recorded_stage[:, _STAGE_STAMP] = -1
     clear_cache(recording.work)
-    return start(state, future, tables) if is_new else resume(state, future, tables)
 
 
 @kernel
-def _record_heads(work, record, row, executor_class, length):  # type: ignore[no-untyped-def]
+def _record_heads(work, record, executor_class, length):  # type: ignore[no-untyped-def]
     """Record the choices and inputs of the heads for classes and idle slots, if there are any."""
+    row = record.count[0]
     record.class_choice[row] = executor_class
     record.idle_choice[row] = length
     for other in range(record.can_class.shape[1]):
@@ -235,71 +234,29 @@ def _record_heads(work, record, row, executor_class, length):  # type: ignore[no
 
 
 @kernel
-def _record(  # type: ignore[no-untyped-def]
-    state, future, net, recording, stage, level, held, log_prob
-):
-    """Record a decision before it is carried out."""
+def _record(view, future, net, recording, stage, level, held):  # type: ignore[no-untyped-def]
+    """Record a decision but for its cost and probability."""
     record = recording.record
-    row = record.count[0]
-    _write(state, future, net, recording.work, record)
-    record.choice[row] = _record_options(state, recording.work, record, stage)
+    _write(view, future, net, recording.work, record)
+    record.choice[record.count[0]] = _record_options(view, recording.work, record, stage)
     _record_limits(net, recording.work, record, held)
-    record.cost[row] = cost_so_far(state, future, recording.costing)
-    record.log_prob[row] = log_prob
-    record.level[row] = level
-    record.count[0] = row + 1
+    record.level[record.count[0]] = level
 
 
+@write_decision.of(Network)
 @kernel
-def _end_recording(state, future, net, recording, is_full):  # type: ignore[no-untyped-def]
-    """Record the cost at the run's end, and its state if a critic may have to judge it."""
-    record = recording.record
-    record.end_ms[0] = state.now.clock_ms[0]
-    record.end_cost[0] = cost_so_far(state, future, recording.costing)
-    # A run that went on when the record was full needs no final state, for which there is no room.
-    if not is_full or not recording.is_whole:
-        embed(state, net, recording.work)
-        _write(state, future, net, recording.work, record)
-
-
-@kernel
-def explore(simulation, net, recording, is_new):  # type: ignore[no-untyped-def]
-    """Run one simulator with drawn decisions, and record every decision that leaves a choice.
-    Returns a Status.
-
-    The recording ends with the run, at the episode's end time, or when the record is full. The run
-    goes on after that if the recording is to know the cost of the whole run (`is_whole`).
-    """
-    state, future, tables = simulation
+def _write_decision(view, future, recording, net):  # type: ignore[no-untyped-def]
     work = recording.work
-    record = recording.record
-    status = _start_recording(simulation, recording, is_new)
-    is_full = False
-    while status == Status.NEEDS_DECISION:
-        # What was left out once is never followed by more.
-        is_full = is_full or not _has_room(state, record)
-        if is_full and not recording.is_whole:
-            break
-        stage, limit, executor_class, idle_ms, log_prob, is_choice = draw_decision(
-            state, net, work, recording.draw_seed
-        )
-        if is_choice and not is_full:
-            level = work.chosen[1]
-            held = work.chosen[2]
-            _record_heads(work, record, record.count[0], work.chosen[3], work.chosen[4])
-            _record(state, future, net, recording, stage, level, held, log_prob)
-        status = step(state, future, tables, stage, limit, executor_class, idle_ms)
-    _end_recording(state, future, net, recording, is_full)
-    return status
+    chosen = work.chosen
+    _record_heads(work, recording.record, chosen[3], chosen[4])
+    _record(view, future, net, recording, work.stage[chosen[0]], chosen[1], chosen[2])
 
 
+@write_state.of(Network)
 @kernel
-def explore_many(simulations, net, recordings, is_new, first, last):  # type: ignore[no-untyped-def]
-    """Call `explore` for simulators first..last-1 of many."""
-    for row in range(first, last):
-        simulations.status[row] = explore(
-            simulation_of(simulations, row), net, recording_of(recordings, row), is_new
-        )
+def _write_state_now(view, future, recording, net):  # type: ignore[no-untyped-def]
+    embed(view, net, recording.work)
+    _write(view, future, net, recording.work, recording.record)
 
 
 @kernel
@@ -311,69 +268,24 @@ def _smallest_level(net, wanted):  # type: ignore[no-untyped-def]
     return net.levels.shape[0] - 1
 
 
+@write_demonstration.of(Network)
 @kernel
-def _record_demonstration(  # type: ignore[no-untyped-def]
-    state, future, net, recording, demonstration
-):
-    """Record what the rule would choose; `demonstration` is (stage, limit, executor_class).
+def _write_demonstration(view, future, recording, decision, net):  # type: ignore[no-untyped-def]
+    """Record what a rule would choose.
 
     Rules add no idle slots. The record says that no slot was possible, so that training leaves the
     idle head as it is.
     """
-    stage, limit, executor_class = demonstration
+    stage, limit, executor_class = decision
     work = recording.work
-    record = recording.record
-    held = held_executors(state, net, stage)
+    held = held_executors(view, net, stage)
     if held >= net.levels[net.levels.shape[0] - 1]:
-        return
-    score_limits(state, net, work, stage)
+        return False
+    score_limits(view, net, work, stage)
     if net.has_classes:
-        score_classes(state, net, work, stage, limit)
+        score_classes(view, net, work, stage, limit)
     work.idle_logits[0] = 0.0
     work.idle_logits[1:] = -np.inf
-    _record_heads(work, record, record.count[0], executor_class, 0)
-    level = _smallest_level(net, held + limit)
-    _record(state, future, net, recording, stage, level, held, 0.0)
-
-
-@kernel
-def demonstrate(simulation, net, recording, teacher, is_new):  # type: ignore[no-untyped-def]
-    """Run like `explore`, but record what the teacher's rule would choose. Returns a Status.
-
-    The rule also makes a share of the decisions; the network draws the others. If the rule lets
-    executors idle, nothing is recorded, because Decima cannot choose that. If the rule leaves the
-    class open, the best-fitting class is recorded, and later decisions add the next ones.
-    """
-    state, future, tables = simulation
-    draw_seed = recording.draw_seed
-    status = _start_recording(simulation, recording, is_new)
-    # Nothing is learned from the cost of demonstrations, so they end when the record is full.
-    while status == Status.NEEDS_DECISION and _has_room(state, recording.record):
-        drawn_stage, drawn_limit, drawn_class, drawn_idle_ms, _, is_choice = draw_decision(
-            state, net, recording.work, draw_seed
-        )
-        stage, limit, executor_class, idle_ms = decide_by_rule(state, teacher.rule)
-        if net.has_classes and stage != NO_STAGE and executor_class == ANY_CLASS:
-            executor_class = best_fitting(state, stage)
-        if is_choice and stage != NO_STAGE:
-            _record_demonstration(state, future, net, recording, (stage, limit, executor_class))
-        # Another seed than that of the drawn decisions, so that the two are independent.
-        if uniform(draw_seed + np.uint64(1), state.now.num_decisions[0]) >= teacher.share:
-            stage = drawn_stage
-            limit = drawn_limit
-            executor_class = drawn_class
-            idle_ms = drawn_idle_ms
-        status = step(state, future, tables, stage, limit, executor_class, idle_ms)
-    _end_recording(state, future, net, recording, False)
-    return status
-
-
-@kernel
-def demonstrate_many(  # type: ignore[no-untyped-def]
-    simulations, net, recordings, teacher, is_new, first, last
-):
-    """Call `demonstrate` for simulators first..last-1 of many."""
-    for row in range(first, last):
-        simulations.status[row] = demonstrate(
-            simulation_of(simulations, row), net, recording_of(recordings, row), teacher, is_new
-        )
+    _record_heads(work, recording.record, executor_class, 0)
+    _record(view, future, net, recording, stage, _smallest_level(net, held + limit), held)
+    return True

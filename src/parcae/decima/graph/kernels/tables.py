@@ -100,3 +100,10 @@ class Workspace(NamedTuple):
     class_x: Any  # float32[num_classes, number of ClassFeature]
     class_logits: Any  # float32[num_classes]
     idle_logits: Any  # float32[G + 1]
+
+
+class Decima(NamedTuple):
+    """The network as a policy."""
+
+    net: Network
+    work: Workspace

@@ -1,8 +1,4 @@
-"""The decisions of all hand-made policies, and whole simulated runs under one of them.
-
-`decide` returns the decision for one scheduling event, as (stage, limit, executor class, hold).
-`play` simulates a whole run in one call. The same functions decide for live clusters.
-"""
+"""The decisions of all hand-made policies."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.base.compiled.kernels import DECISION, deferred, kernel, mix
+from parcae.cluster.kernels.policies import decide
 from parcae.cluster.kernels.tables import demand, is_schedulable, may_idle, num_held
 from parcae.cluster.state import NO_JOB, NO_STAGE
 from parcae.decima.heuristics.kernels.graphene import graphene
@@ -26,10 +23,6 @@ from parcae.decima.heuristics.kernels.stages import (
 )
 from parcae.decima.heuristics.kernels.tetris import tetris
 from parcae.decima.idle.kernels import slot_ms
-from parcae.decima.rollouts.kernels import begin_rollout, end_rollout
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.event_loop import start, step
-from parcae.simulation.kernels.playing import simulation_of
 
 JOB_MEMO = np.dtype(
     [
@@ -93,6 +86,14 @@ class HeuristicKind(IntEnum):
     # [cap, alone]: as SRPT_CAP, with idle slots; alone = 1 assumes that no other executor
     # ever becomes free
     IDLE_THEORY = 10
+
+
+class Heuristic(NamedTuple):
+    """A hand-made policy."""
+
+    kind: Any  # int64, HeuristicKind
+    params: Any  # float64[...], see HeuristicKind
+    memo: HeuristicMemo
 
 
 @kernel
@@ -243,9 +244,11 @@ def in_order(view, rank):  # type: ignore[no-untyped-def]
     return all_to(view, best)
 
 
+@decide.of(Heuristic)
 @kernel
-def decide(view, kind, params, memo):  # type: ignore[no-untyped-def]
+def decide_by_heuristic(view, heuristic):  # type: ignore[no-untyped-def]
     """Return the policy's decision for one scheduling event."""
+    kind, params, memo = heuristic
     if kind == HeuristicKind.FAIR:
         return _fair(view, params[0] != 0.0)
     if kind == HeuristicKind.STATIC:
@@ -267,40 +270,3 @@ def decide(view, kind, params, memo):  # type: ignore[no-untyped-def]
     if kind == HeuristicKind.IDLE_THEORY:
         return _idle_theory(view, np.int64(params[0]), params[1] != 0.0)
     return _random(view, np.int64(params[0]))
-
-
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
-
-
-@kernel
-def play(simulation, kind, params, memo):  # type: ignore[no-untyped-def]
-    """Simulate a whole run under the policy. Returns the Status in which the run stopped."""
-    state, future, tables = simulation
-    return _go_on(simulation, start(state, future, tables), kind, params, memo)
-
-
-@kernel
-def _go_on(simulation, status, kind, params, memo):  # type: ignore[no-untyped-def]
-    """Play a run from a Status to its end. Returns the Status in which it stopped."""
-    state, future, tables = simulation
-    while status == _NEEDS_DECISION:
-        stage, limit, executor_class, hold_ms = decide(state, kind, params, memo)
-        status = step(state, future, tables, stage, limit, executor_class, hold_ms)
-    return status
-
-
-@kernel
-def roll_out(simulation, rollouts, kind, params, memo, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts under the policy, one after another, each after what it tries."""
-    for row in range(first, last):
-        status = begin_rollout(simulation, rollouts, row)
-        end_rollout(
-            simulation, rollouts.trials, row, _go_on(simulation, status, kind, params, memo)
-        )
-
-
-@kernel
-def play_many(simulations, kind, params, memo, first, last):  # type: ignore[no-untyped-def]
-    """Simulate the runs `first` to `last - 1` of many, one after another."""
-    for row in range(first, last):
-        simulations.status[row] = play(simulation_of(simulations, row), kind, params, memo)
