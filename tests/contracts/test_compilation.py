@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from parcae.base.compiled import kernels
 from parcae.base.compiled.compilation import ANNOUNCE
 from parcae.base.compiled.kernels import INTEGER, PLAIN, deferred, kernel
 from parcae.base.errors import ConfigError
+from parcae.cluster.kernels.policies import plan
 
 _SORT = """
 import numpy as np
@@ -280,3 +282,75 @@ def test_an_account_without_a_home_folder_needs_a_cache_folder(
         kernels._cache_dir()
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     assert kernels._cache_dir() == tmp_path / ".cache" / "parcae" / name
+
+
+_CALLER = """
+from parcae.base.compiled.by_type import ByType
+from parcae.base.compiled.kernels import kernel
+
+answer = ByType("answer")
+
+@kernel
+def total(numbers, policy):
+    found = 0
+    for number in numbers:
+        found += answer(number, policy)
+    return found
+"""
+_RULES = """
+from typing import NamedTuple
+from caller import answer
+from parcae.base.compiled.kernels import kernel
+
+class Times(NamedTuple):
+    factor: int
+
+class Square(NamedTuple):
+    nothing: int
+
+@answer.of(Times)
+@kernel
+def times(number, policy):
+    return policy.factor * number
+
+@answer.of(Square)
+@kernel
+def square(number, policy):
+    return number * number
+"""
+_TOTALS = """
+import numpy as np
+from caller import answer, total
+from rules import Square, Times
+print(total(np.arange(4), Times(2)), total(np.arange(4), Square(0)), answer(7, Times(3)))
+"""
+
+
+@pytest.mark.parametrize("mode", [{}, {PLAIN: "1"}, {"NUMBA_DISABLE_JIT": "1"}])
+def test_a_kernel_is_chosen_by_the_type_of_a_policy_and_compiled_again_when_it_changes(
+    mode: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "caller.py").write_text(_CALLER)
+    (tmp_path / "program.py").write_text(_TOTALS)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), **mode}
+    found = []
+    for text in (_RULES, _RULES, _RULES.replace("policy.factor *", "10 + policy.factor *")):
+        (tmp_path / "rules.py").write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-B", str(tmp_path / "program.py")],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.append(done.stdout)
+    assert found == ["12 14 21\n", "12 14 21\n", "52 14 31\n"]
+
+
+class _Unknown(NamedTuple):
+    number: int
+
+
+def test_a_type_without_a_kernel_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"_Unknown has no kernel to plan: .* @plan.of\(_Unknown\)"):
+        plan(0, 0, _Unknown(1))

@@ -82,14 +82,7 @@ class LastSlot(PackingPolicy):
     name = "last-slot"
     wants_profile = False
 
-    @property
-    def kernel(self):
-        return self._play
-
-    def arguments_for(self, states, views):
-        return ()
-
-    def _play(self, clusters, views, first, last):
+    def play_many(self, clusters, views, first, last):
         begin_many(clusters, first, last)
         placed = np.zeros(len(clusters.sequence_rows), np.int64)
         slots = np.zeros(len(clusters.sequence_rows), np.int64)

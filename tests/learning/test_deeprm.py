@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from parcae.base.errors import ConfigError, DivergedError
+from parcae.cluster.kernels.policies import decide
 from parcae.evaluation.statistics import ratio_estimate
 from parcae.learning.loop import IterationSeeds, Plan, train
 from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.rigid.benchmark import benchmark_packing
 from parcae.rigid.config import PackingConfig
-from parcae.rigid.deeprm.kernels import decide
+from parcae.rigid.deeprm.kernels import DeepRM
 from parcae.rigid.deeprm.layout import DeepRMSettings, Work, allocate_work, shapes, sums_of
 from parcae.rigid.deeprm.learner import DeepRMLearner, Gradient, logits_of, run_advantages
 from parcae.rigid.deeprm.policy import DeepRMPolicy, make_network
@@ -54,7 +55,8 @@ def test_the_gradient_through_the_sums_is_that_of_a_dense_network(has_pause: boo
     work = allocate_work(settings, 20)
     views = batch.show()
     for row in range(20):
-        decide(select(views, row), compiled, Work(*(table[row] for table in work)), False)
+        one = Work(*(table[row] for table in work))
+        decide(select(views, row), DeepRM(compiled, one, False))
     action = rng.integers(11, size=20)
     advantage = rng.normal(size=20)
     parts = {name: torch.from_numpy(weight).requires_grad_() for name, weight in weights.items()}

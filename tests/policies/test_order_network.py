@@ -102,8 +102,8 @@ class _Watched:
         orders = self.network.plan(observation)
         plain = self.rule.plan(observation)
         active = observation.active[: int(observation.now.num_active[0])]
-        assert self.network._arguments is not None
-        work = self.network._arguments[0].work
+        assert self.network._kept is not None
+        work = self.network._kept.work
         tiers = orders.jobs.tier[active]
         is_tried = plain.jobs.tier[active] == PROBE_TIER
         assert np.array_equal(tiers == PROBE_TIER, is_tried)

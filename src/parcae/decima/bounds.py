@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from parcae.base.errors import ConfigError
 from parcae.cluster.state import select
-from parcae.decima.kernels.order_search import UNORDERED, OrderSearch, search_orders
+from parcae.decima.order_search import UNORDERED, OrderSearch, search_orders
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.many import SimulatorBatch

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from parcae.base.errors import ConfigError, FormatError
+from parcae.cluster.kernels.policies import decide
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.networks.layout import Weights
 from parcae.rigid.config import PackingConfig, TimeMode
-from parcae.rigid.deeprm.kernels import decide
+from parcae.rigid.deeprm.kernels import DeepRM
 from parcae.rigid.deeprm.layout import (
     HIDDEN,
     Actions,
@@ -72,7 +73,7 @@ def _hidden(
     counts = []
     for row in range(len(batch)):
         work = allocate_work(settings)
-        decide(select(views, row), network, work, False)
+        decide(select(views, row), DeepRM(network, work, False))
         found.append(work.hidden)
         counts.append(int(work.count[0]))
     return np.array(found), counts

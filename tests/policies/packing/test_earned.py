@@ -16,7 +16,7 @@ from parcae.rigid.layout import NOT_YET
 from parcae.rigid.policies.catalog import PackingSetting, make_packing_policy, rule_checkpoint
 from parcae.rigid.policies.earned import EarnedPolicy, allocate_virtual
 from parcae.rigid.policies.kernels.decisions import PackingKind
-from parcae.rigid.policies.kernels.earned import play_rule_many
+from parcae.rigid.policies.kernels.earned import play_earned
 from parcae.rigid.policies.policy import HandMadePolicy
 from parcae.rigid.world import Outcome, PackingBatch
 
@@ -52,9 +52,9 @@ def _slowdown(outcome: Outcome) -> float:
 def _play(jobs: RigidJobs) -> Any:
     """The virtual runs after a run of the stubborn rule."""
     batch = PackingBatch([jobs], PackingConfig.for_log(jobs), wants_profile=True)
-    arguments = _STUBBORN.arguments_for(batch.states, batch.views)
+    rule = _STUBBORN.tables_for(batch.states, batch.views)
     virtual = allocate_virtual(batch.states, batch.views)
-    play_rule_many(batch.clusters, batch.views, *arguments, virtual, 0, 1)
+    play_earned(batch.clusters, batch.views, rule, virtual, 0, 1)
     return virtual
 
 

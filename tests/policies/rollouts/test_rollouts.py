@@ -21,7 +21,7 @@ from parcae.decima.rollouts.candidates import (
     candidates,
     order_candidates,
 )
-from parcae.decima.rollouts.kernels import Assumptions, Rollouts, Trials, roll_out, roll_out_orders
+from parcae.decima.rollouts.playing import Assumptions, Rollouts, Trials, roll_out, roll_out_orders
 from parcae.decima.rollouts.policy import RolloutPlanner, RolloutPolicy
 from parcae.decima.rollouts.race import Budget, Clock
 from parcae.decima.rollouts.runs import RolloutModel, RolloutRuns, Sampler

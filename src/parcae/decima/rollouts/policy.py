@@ -16,7 +16,7 @@ from parcae.cluster.state import VirtualRun
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.decima.rollouts.candidates import bring_forward, candidates, order_candidates
-from parcae.decima.rollouts.kernels import (
+from parcae.decima.rollouts.playing import (
     Assumptions,
     Rollouts,
     Trials,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ExecutorClass, allocate, select
-from parcae.decima.rollouts.kernels import Assumptions, Trials
+from parcae.decima.rollouts.playing import Assumptions, Trials
 from parcae.decima.rollouts.race import Clock, Costs, PlaySamples
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Future, Status, allocate_future

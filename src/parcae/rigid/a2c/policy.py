@@ -142,22 +142,9 @@ class A2cPolicy(PackingPolicy):
         """Return the policy of a file."""
         return cls.from_checkpoint(read_checkpoint(Path(path)), name, is_greedy)
 
-    @property
-    def kernel(self) -> Any:
-        """A loop in Python over the decisions of all clusters, which are taken side by side."""
-        return self._play_side_by_side
-
-    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
-        """No further arguments."""
-        return ()
-
-    def _play_side_by_side(
-        self,
-        clusters: Clusters,
-        views: View,
-        first: int,
-        last: int,
-    ) -> None:
+    def play_many(self, clusters: Clusters, views: View, first: int, last: int) -> None:
+        """Run clusters from start to end; the decisions of all are taken side by side."""
+        self.check_view(views)
         states = Packing(*(table[first:last] for table in clusters.states))
         views = View(*(table[first:last] for table in views))
         clusters = Clusters(states, clusters.sequences, clusters.sequence_rows[first:last])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel, row_of, unit
 from parcae.base.compiled.products import add_product
-from parcae.rigid.deeprm.layout import HIDDEN, NUM_PAUSES
+from parcae.cluster.kernels.policies import decide
+from parcae.rigid.deeprm.layout import HIDDEN, NUM_PAUSES, Network, Work
 from parcae.rigid.kernels.transitions import begin, cluster_of, take
 from parcae.rigid.kernels.views import show
 from parcae.rigid.layout import VOID
@@ -172,26 +174,20 @@ def _slot(action, num_actions):  # type: ignore[no-untyped-def]
     return VOID if action == num_actions - 1 else action
 
 
+class DeepRM(NamedTuple):
+    """The network as a policy."""
+
+    net: Network
+    work: Work
+    is_greedy: Any
+
+
+@decide.of(DeepRM)
 @kernel
-def decide(view, net, work, is_greedy):  # type: ignore[no-untyped-def]
+def decide_by_network(view, policy):  # type: ignore[no-untyped-def]
     """Return the slot whose job to place, or VOID."""
+    net, work, is_greedy = policy
     return _slot(_choose_action(view, net, work, is_greedy), work.probabilities.shape[0])
-
-
-@kernel
-def play_many(clusters, views, net, work, is_greedy, first, last):  # type: ignore[no-untyped-def]
-    """Run clusters first..last-1 from start to end."""
-    for row in range(first, last):
-        state, sequence = cluster_of(clusters, row)
-        view = row_of(views, row)
-        begin(state, sequence)
-        while state.clock.is_over[0] == 0:
-            show(state, sequence, view)
-            take(
-                state,
-                sequence,
-                _slot(_choose_action(view, net, work, is_greedy), work.probabilities.shape[0]),
-            )
 
 
 @kernel

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import ConfigError
+from parcae.cluster.kernels.policies import decide
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.networks.layout import Weights
-from parcae.rigid.deeprm.kernels import decide, play_many
+from parcae.rigid.deeprm.kernels import DeepRM
 from parcae.rigid.deeprm.layout import (
     FEATURE_VERSION,
     KIND,
@@ -24,7 +24,7 @@ from parcae.rigid.deeprm.layout import (
     sums_of,
 )
 from parcae.rigid.layout import Packing, View
-from parcae.rigid.policies.policy import PackingPolicy
+from parcae.rigid.policies.policy import CompiledPackingPolicy
 
 #: Values of `Network.allowed`.
 _ALLOWED = {Actions.ALL: 0, Actions.FILLED: 1, Actions.STARTABLE: 2}
@@ -77,7 +77,7 @@ def _check_shown(settings: DeepRMSettings, view: View) -> None:
 
 
 @dataclass
-class DeepRMPolicy(PackingPolicy):
+class DeepRMPolicy(CompiledPackingPolicy):
     """DeepRM with its weights.
 
     Args:
@@ -101,16 +101,14 @@ class DeepRMPolicy(PackingPolicy):
     def __post_init__(self) -> None:
         self.network = make_network(self.weights, self.settings, self.name)
 
-    @property
-    def kernel(self) -> Any:
-        """The network's compiled loop."""
-        return play_many
-
-    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
-        """The network, a buffer for one decision, and whether the policy is greedy."""
+    def tables_for(self, states: Packing, views: View) -> DeepRM:
+        """The network, and a buffer for one decision."""
         check_fits(self.settings, states)
         _check_shown(self.settings, views)
-        return self.network, allocate_work(self.settings), self.is_greedy
+        return self._made()
+
+    def _made(self) -> DeepRM:
+        return DeepRM(self.network, allocate_work(self.settings), self.is_greedy)
 
     def decide(self, view: View) -> int:
         """Return the slot whose job to place now, or VOID, for the view of one cluster.
@@ -118,14 +116,14 @@ class DeepRMPolicy(PackingPolicy):
         The view must have its profile.
         """
         _check_shown(self.settings, view)
-        return int(decide(view, self.network, allocate_work(self.settings), self.is_greedy))
+        return int(decide(view, self._made()))
 
     def probabilities(self, view: View) -> npt.NDArray[np.float32]:
         """Return the probabilities of the actions, float32[num_slots + 1]; the last is VOID."""
         _check_shown(self.settings, view)
-        work = allocate_work(self.settings)
-        decide(view, self.network, work, self.is_greedy)
-        probabilities: npt.NDArray[np.float32] = work.probabilities
+        made = self._made()
+        decide(view, made)
+        probabilities: npt.NDArray[np.float32] = made.work.probabilities
         return probabilities
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.compiled.kernels import inlined, kernel, row_of, unit
+from parcae.cluster.kernels.policies import decide
 from parcae.policies.networks.kernels import draw, embed_jobs, hold_logit, job_logit, largest
 from parcae.policies.networks.layout import (
     Weights,
@@ -158,6 +159,13 @@ class Workspace(NamedTuple):
     base: Any  # float32[HIDDEN]
     layer: Any  # float32[HIDDEN]
     logits: Any  # float32[MAX_ROWS + 1], those of the jobs and, after them, of holding
+
+
+class JobSet(NamedTuple):
+    """The network as a policy."""
+
+    net: Network
+    work: Workspace
 
 
 class Record(NamedTuple):
@@ -380,27 +388,17 @@ def _num_startable(view):  # type: ignore[no-untyped-def]
     return count
 
 
+@decide.of(JobSet)
 @kernel
-def decide(view, net, work):  # type: ignore[no-untyped-def]
+def decide_by_network(view, policy):  # type: ignore[no-untyped-def]
     """Return the slot of the most probable decision, or VOID."""
+    net, work = policy
     if _num_startable(view) == 0:
         return VOID
     count = encode(view, net, work)
     score(net, work, count)
     position = largest(work.logits, count + 1)
     return VOID if position == count else view.jobs.slot[work.row[position]]
-
-
-@kernel
-def play_many(clusters, views, net, work, first, last):  # type: ignore[no-untyped-def]
-    """Run clusters first..last-1 from start to end, taking the most probable decision each time."""
-    for row in range(first, last):
-        state, sequence = cluster_of(clusters, row)
-        view = row_of(views, row)
-        begin(state, sequence)
-        while state.clock.is_over[0] == 0:
-            show(state, sequence, view)
-            take(state, sequence, decide(view, net, work))
 
 
 @inlined

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from parcae.base.compiled.kernels import row_of
 from parcae.base.errors import FormatError
+from parcae.cluster.kernels.policies import decide
 from parcae.policies.networks.layout import Weights
 from parcae.rigid.jobset.kernels import (
     HIDDEN,
@@ -16,16 +17,15 @@ from parcae.rigid.jobset.kernels import (
     MAX_ROWS,
     NUM_JOB_FEATURES,
     NUM_SHARED_FEATURES,
+    JobSet,
     Network,
     Record,
     Workspace,
-    decide,
     flatten,
-    play_many,
 )
 from parcae.rigid.layout import Packing, View
 from parcae.rigid.policies.kernels.scores import WithholdParameter
-from parcae.rigid.policies.policy import PackingPolicy
+from parcae.rigid.policies.policy import CompiledPackingPolicy
 
 
 def allocate_workspace(count: int) -> Workspace:
@@ -67,7 +67,7 @@ def allocate_record(count: int, capacity: int, row_capacity: int) -> Record:
     )
 
 
-class JobSetPolicy(PackingPolicy):
+class JobSetPolicy(CompiledPackingPolicy):
     """The set network with its weights.
 
     It takes the most probable decision, and never lets time pass for ever.
@@ -89,16 +89,11 @@ class JobSetPolicy(PackingPolicy):
         self.network = Network(flatten(weights, name), rule)
         self._work = row_of(allocate_workspace(1), 0)
 
-    @property
-    def kernel(self) -> Any:
-        """The network's compiled loop."""
-        return play_many
-
-    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
+    def tables_for(self, states: Packing, views: View) -> JobSet:
         """The network, and a workspace of this call only, so that threads can run side by side."""
-        return self.network, row_of(allocate_workspace(1), 0)
+        return JobSet(self.network, row_of(allocate_workspace(1), 0))
 
     def decide(self, view: View) -> int:
         """Return the slot whose job to place now, or VOID, for the view of one cluster."""
         self.check_view(view)
-        return int(decide(view, self.network, self._work))
+        return int(decide(view, JobSet(self.network, self._work)))

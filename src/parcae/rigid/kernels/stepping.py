@@ -1,11 +1,27 @@
-"""Compiled steps of many clusters, one decision per call, for deciders outside the kernels."""
+"""Whole runs of many clusters in one compiled call, and single steps for deciders in Python."""
 
 from __future__ import annotations
 
 from parcae.base.compiled.kernels import kernel, row_of
+from parcae.cluster.kernels.policies import decide
 from parcae.rigid.kernels.transitions import begin, cluster_of, first_fit, take
 from parcae.rigid.kernels.views import show
 from parcae.rigid.layout import NO_JOB, NOT_YET
+
+
+@kernel
+def play_many(clusters, views, policy, first, last):  # type: ignore[no-untyped-def]
+    """Run clusters first..last-1 from start to end, one after another.
+
+    The type of the policy says what `decide(view, policy)` is: it returns a slot or VOID.
+    """
+    for row in range(first, last):
+        state, sequence = cluster_of(clusters, row)
+        view = row_of(views, row)
+        begin(state, sequence)
+        while state.clock.is_over[0] == 0:
+            show(state, sequence, view)
+            take(state, sequence, decide(view, policy))
 
 
 @kernel

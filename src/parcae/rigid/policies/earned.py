@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from parcae.base.compiled.kernels import row_of
 from parcae.base.errors import ConfigError
-from parcae.rigid.jobset.policy import JobSetPolicy
 from parcae.rigid.layout import SPEC, Clusters, Packing, View, allocate, allocate_view, records
-from parcae.rigid.policies.kernels.earned import play_network_many, play_rule_many
+from parcae.rigid.policies.kernels.earned import play_earned
 from parcae.rigid.policies.kernels.virtual_runs import NUM_VIRTUAL, Virtual
-from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
+from parcae.rigid.policies.policy import CompiledPackingPolicy, PackingPolicy
 
 
 class EarnedPolicy(PackingPolicy):
@@ -28,18 +25,9 @@ class EarnedPolicy(PackingPolicy):
 
     wants_profile = True
 
-    def __init__(self, inner: HandMadePolicy | JobSetPolicy) -> None:
+    def __init__(self, inner: CompiledPackingPolicy) -> None:
         self.inner = inner
         self.name = inner.name
-
-    @property
-    def kernel(self) -> Any:
-        """The compiled loop with a virtual run."""
-        return play_network_many if isinstance(self.inner, JobSetPolicy) else play_rule_many
-
-    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
-        """The inner policy's arguments, and the buffers of the virtual runs."""
-        return *self.inner.arguments_for(states, views), allocate_virtual(states, views)
 
     def play_many(self, clusters: Clusters, views: View, first: int, last: int) -> None:
         """Run clusters from start to end; see `PackingPolicy.play_many`."""
@@ -49,7 +37,10 @@ class EarnedPolicy(PackingPolicy):
                 f"policy {self.name!r}: only with exact times can a policy earn its decisions; in "
                 "steps, use the policy itself"
             )
-        super().play_many(clusters, views, first, last)
+        self.check_view(views)
+        tables = self.inner.tables_for(clusters.states, views)
+        virtual = allocate_virtual(clusters.states, views)
+        play_earned(clusters, views, tables, virtual, first, last)
 
 
 def allocate_virtual(states: Packing, views: View) -> Virtual:

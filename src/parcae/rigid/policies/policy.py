@@ -10,40 +10,27 @@ import numpy.typing as npt
 
 from parcae.base.compiled.kernels import row_of
 from parcae.base.errors import ConfigError, PolicyError
+from parcae.cluster.kernels.policies import decide
+from parcae.rigid.kernels.stepping import play_many
 from parcae.rigid.layout import Clusters, Packing, View
-from parcae.rigid.policies.kernels.decisions import PackingKind, decide, play_many
-from parcae.rigid.policies.kernels.scores import Plan, WithholdParameter, allocate_plan
+from parcae.rigid.policies.kernels.decisions import HandMade, PackingKind
+from parcae.rigid.policies.kernels.scores import WithholdParameter, allocate_plan
 from parcae.workloads.import_report import counted
 
 IntArray = npt.NDArray[np.int64]
 
 
 class PackingPolicy(ABC):
-    """Decides which waiting job to place next, or to let time pass.
-
-    A subclass provides its kernel and the kernel's further arguments. It is called as
-    `kernel(clusters, views, *arguments_for(clusters.states, views), first, last)`.
-    """
+    """Decides which waiting job to place next, or to let time pass."""
 
     #: Name of the policy in reports.
     name: str
     #: Whether the policy needs to see when resources become free.
     wants_profile: bool
 
-    @property
     @abstractmethod
-    def kernel(self) -> Any:
-        """The function that plays whole runs."""
-
-    @abstractmethod
-    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
-        """Return the kernel's further arguments, with buffers for clusters played in turn."""
-
     def play_many(self, clusters: Clusters, views: View, first: int, last: int) -> None:
         """Run clusters first..last-1 from start to end; see `PackingBatch.run`."""
-        self.check_view(views)
-        arguments = self.arguments_for(clusters.states, views)
-        self.kernel(clusters, views, *arguments, first, last)
 
     def check_view(self, views: View) -> None:
         """Check that views, of one cluster or of many, have their profile if the policy needs
@@ -57,7 +44,20 @@ class PackingPolicy(ABC):
             )
 
 
-class HandMadePolicy(PackingPolicy):
+class CompiledPackingPolicy(PackingPolicy):
+    """A policy whose kernel is that of its tables' type (`parcae.cluster.kernels.policies`)."""
+
+    @abstractmethod
+    def tables_for(self, states: Packing, views: View) -> Any:
+        """Return the policy's named tuple, with buffers for clusters that are played in turn."""
+
+    def play_many(self, clusters: Clusters, views: View, first: int, last: int) -> None:
+        """Run clusters first..last-1 from start to end, one after another."""
+        self.check_view(views)
+        play_many(clusters, views, self.tables_for(clusters.states, views), first, last)
+
+
+class HandMadePolicy(CompiledPackingPolicy):
     """A packing heuristic.
 
     Args:
@@ -87,27 +87,20 @@ class HandMadePolicy(PackingPolicy):
             )
         self.wants_profile = kind in (PackingKind.EASY, PackingKind.CONSERVATIVE)
 
-    @property
-    def kernel(self) -> Any:
-        """The heuristics' compiled loop."""
-        return play_many
-
-    def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
-        """A buffer for one plan, the kind, and its parameters."""
-        return self._plan(views), int(self.kind), self.params
+    def tables_for(self, states: Packing, views: View) -> HandMade:
+        """The heuristic, and a buffer for one plan."""
+        return self._made_for(views)
 
     def decide(self, view: View) -> int:
         """Return the slot whose job to place now, or VOID; `view` is of one cluster."""
         self.check_view(view)
-        plan = self._plan(View(*(table[None] for table in view)))
-        return int(decide(view, plan, int(self.kind), self.params))
+        return int(decide(view, self._made_for(View(*(table[None] for table in view)))))
 
-    def _plan(self, views: View) -> Plan:
-        """Return buffers for one plan, which clusters use one after another.
-
-        Each reservation may add a point to the profile.
-        """
+    def _made_for(self, views: View) -> HandMade:
+        """The heuristic, with buffers for one plan, which clusters use one after another."""
+        # Each reservation may add a point to the profile.
         most = views.jobs.shape[1]
         depth = min(int(self.params[0]), most) if self.kind is PackingKind.CONSERVATIVE else 0
         points = views.points.shape[1] + depth
-        return row_of(allocate_plan(1, points, views.free.shape[1]), 0)
+        plan = row_of(allocate_plan(1, points, views.free.shape[1]), 0)
+        return HandMade(plan, int(self.kind), self.params)

@@ -6,15 +6,15 @@ A heuristic of a score starts the waiting job with the best score, as long as an
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.base.compiled.kernels import inlined, kernel, row_of, unit
-from parcae.rigid.kernels.transitions import begin, cluster_of, take
-from parcae.rigid.kernels.views import show
+from parcae.base.compiled.kernels import inlined, kernel, unit
+from parcae.cluster.kernels.policies import decide
 from parcae.rigid.layout import VOID
 from parcae.rigid.policies.kernels.backfilling import conservative, easy, first_come
-from parcae.rigid.policies.kernels.scores import dot_product, largest_share, withholding
+from parcae.rigid.policies.kernels.scores import Plan, dot_product, largest_share, withholding
 
 
 class PackingKind(IntEnum):
@@ -87,9 +87,19 @@ def _random(view, is_greedy):  # type: ignore[no-untyped-def]
     return VOID
 
 
-@inlined
-def choose(view, plan, kind, params):  # type: ignore[no-untyped-def]
+class HandMade(NamedTuple):
+    """A heuristic as a policy."""
+
+    plan: Plan
+    kind: Any  # int64, PackingKind
+    params: Any  # float64[...], see PackingKind
+
+
+@decide.of(HandMade)
+@kernel
+def decide_by_hand(view, policy):  # type: ignore[no-untyped-def]
     """Return the slot whose job to place, or VOID."""
+    plan, kind, params = policy
     if kind == PackingKind.RANDOM:
         return _random(view, params[0] > 0)
     if kind == PackingKind.FCFS:
@@ -101,26 +111,3 @@ def choose(view, plan, kind, params):  # type: ignore[no-untyped-def]
     if kind == PackingKind.WITHHOLD:
         return withholding(view, params)
     return best_score(view, kind, params)
-
-
-@kernel
-def decide(view, plan, kind, params):  # type: ignore[no-untyped-def]
-    """Return the slot whose job to place, or VOID; callable from Python."""
-    return choose(view, plan, kind, params)
-
-
-@kernel
-def play(state, sequence, view, plan, kind, params):  # type: ignore[no-untyped-def]
-    """Run one cluster from start to end."""
-    begin(state, sequence)
-    while state.clock.is_over[0] == 0:
-        show(state, sequence, view)
-        take(state, sequence, choose(view, plan, kind, params))
-
-
-@kernel
-def play_many(clusters, views, plan, kind, params, first, last):  # type: ignore[no-untyped-def]
-    """Run clusters first..last-1 from start to end, one after another."""
-    for row in range(first, last):
-        state, sequence = cluster_of(clusters, row)
-        play(state, sequence, row_of(views, row), plan, kind, params)

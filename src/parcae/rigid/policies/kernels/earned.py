@@ -8,12 +8,11 @@ that alone would make the run longer starts first.
 from __future__ import annotations
 
 from parcae.base.compiled.kernels import inlined, kernel, row_of
-from parcae.rigid.jobset.kernels import decide as decide_by_network
+from parcae.cluster.kernels.policies import decide
 from parcae.rigid.kernels.transitions import begin, cluster_of
 from parcae.rigid.kernels.views import show
 from parcae.rigid.layout import NOT_YET, VOID
 from parcae.rigid.policies.kernels.backfilling import Order, backfill, easy
-from parcae.rigid.policies.kernels.decisions import choose
 from parcae.rigid.policies.kernels.virtual_runs import (
     DONE,
     EASY,
@@ -183,56 +182,21 @@ def _follow_others(virtual, state, sequence):  # type: ignore[no-untyped-def]
             answer(virtual, run, sequence, _usual(virtual.seen, run))
 
 
-@inlined
-def _begun(clusters, virtual, row):  # type: ignore[no-untyped-def]
-    """Begin a cluster's real run and its virtual runs. Returns its state and its sequence."""
-    state, sequence = cluster_of(clusters, row)
-    begin(state, sequence)
-    begin_virtual(virtual, state, sequence)
-    return state, sequence
-
-
 @kernel
-def play_rule_many(  # type: ignore[no-untyped-def]
-    clusters, views, plan, kind, params, virtual, first, last
-):
-    """Run clusters first..last-1 with exact times under a heuristic that must earn its
-    decisions.
-    """
+def play_earned(clusters, views, policy, virtual, first, last):  # type: ignore[no-untyped-def]
+    """Run clusters first..last-1 with exact times under a policy that must earn its decisions."""
     for row in range(first, last):
-        state, sequence = _begun(clusters, virtual, row)
+        state, sequence = cluster_of(clusters, row)
+        begin(state, sequence)
+        begin_virtual(virtual, state, sequence)
         view = row_of(views, row)
         is_later = True
         while state.clock.is_over[0] == 0:
             if is_later:
                 _follow_others(virtual, state, sequence)
                 while must_decide(virtual, POLICY, state, sequence):
-                    slot = choose(virtual.seen, plan, kind, params)
-                    answer(virtual, POLICY, sequence, slot)
+                    answer(virtual, POLICY, sequence, decide(virtual.seen, policy))
                 forget(virtual, state)
             show(state, sequence, view)
-            slot = choose(view, plan, kind, params)
-            slot = _decided(virtual, view, state, sequence, slot)
-            is_later = act(virtual, state, sequence, slot)
-
-
-@kernel
-def play_network_many(  # type: ignore[no-untyped-def]
-    clusters, views, net, work, virtual, first, last
-):
-    """Run clusters first..last-1 with exact times under the set network, which must earn it."""
-    for row in range(first, last):
-        state, sequence = _begun(clusters, virtual, row)
-        view = row_of(views, row)
-        is_later = True
-        while state.clock.is_over[0] == 0:
-            if is_later:
-                _follow_others(virtual, state, sequence)
-                while must_decide(virtual, POLICY, state, sequence):
-                    slot = decide_by_network(virtual.seen, net, work)
-                    answer(virtual, POLICY, sequence, slot)
-                forget(virtual, state)
-            show(state, sequence, view)
-            slot = decide_by_network(view, net, work)
-            slot = _decided(virtual, view, state, sequence, slot)
+            slot = _decided(virtual, view, state, sequence, decide(view, policy))
             is_later = act(virtual, state, sequence, slot)
