@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from numba.core import types
+from numba.core.types.containers import BaseNamedTuple, BaseTuple
 
 _PACKAGE = Path(__file__).parents[2]
 _IMPORT = re.compile(r"^[ \t]*from (parcae[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
@@ -40,7 +41,7 @@ class ByType:
         self._kernels: dict[type, Any] = {}
         self._otherwise = otherwise or self._refuse
         #: How Numba sees it.
-        self._numba_type_ = types.Dispatcher(self)  # type: ignore[no-untyped-call]
+        self._numba_type_ = types.Dispatcher(self)  # type: ignore[type-var]
 
     def of(self, owner: type) -> Callable[[Any], Any]:
         """Register the kernel below this line for a type."""
@@ -102,9 +103,9 @@ class KeyedByContent:
 def _owners(kinds: Any) -> Iterator[type]:
     """The classes of all named tuples in some types."""
     for kind in kinds:
-        if isinstance(kind, types.BaseNamedTuple):
+        if isinstance(kind, BaseNamedTuple):
             yield kind.instance_class
-        if isinstance(kind, types.BaseTuple):
+        if isinstance(kind, BaseTuple):
             yield from _owners(kind)
 
 

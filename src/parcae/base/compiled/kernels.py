@@ -68,7 +68,7 @@ DECISION = UniTuple(numba.int64, 4)
 NOTHING = none
 
 
-class _PlainCache(KeyedByContent, FunctionCache):
+class _PlainCache(KeyedByContent, FunctionCache):  # type: ignore[misc]
     """Numba's own cache, except for its keys."""
 
 
@@ -77,7 +77,7 @@ def _compiled(function: Callable[..., Any], returns: Any = None, **options: Any)
         return function
     if _IS_PLAIN:
         plain = numba.jit(**{**_OPTIONS, **options})(function)
-        plain._cache = _PlainCache(function)  # type: ignore[no-untyped-call]
+        plain._cache = _PlainCache(function)
         return plain
     from parcae.base.compiled.compilation import Kernel
 
