@@ -12,18 +12,21 @@ import pytest
 from parcae.base.errors import ConfigError
 from parcae.evaluation import sizing as sizing_module
 from parcae.evaluation.sizing import (
-    DeadlineTarget,
     ElasticSize,
     Question,
     SizeResult,
     Sizing,
     Target,
+    headline,
     parse_cores,
     parse_target,
     play_at,
     size_cluster,
+    sizing_frame,
+    sizing_table,
+    warnings,
+    write_plot,
 )
-from parcae.evaluation.sizing_text import headline, sizing_frame, sizing_table, warnings, write_plot
 from parcae.evaluation.statistics import UNKNOWN, Estimate, share_estimate
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import Faults
@@ -85,20 +88,16 @@ def test_sizes_are_whole_ascending_and_bounded() -> None:
 
 def _result(policy: str, cores: int, p95: float, high: float | None = None) -> SizeResult:
     estimate = Estimate(p95, p95 - 1, p95 + 1 if high is None else high)
-    return SizeResult(
-        policy=policy,
-        variant=policy,
-        cores=cores,
-        size=str(cores),
-        average_s=estimate,
-        p95_s=estimate,
-        p99_s=estimate,
-        cores_busy=_UNKNOWN,
-        cores_held=None,
-        cost_per_hour=1.0,
-        cost_per_job=_UNKNOWN,
-        within_target=_UNKNOWN,
-    )
+    estimates: dict[str, Estimate | None] = {
+        **dict.fromkeys(("average_s", "p95_s", "p99_s"), estimate),
+        **dict.fromkeys(("cores_busy", "cost_per_job", "within_target"), _UNKNOWN),
+        **dict.fromkeys(("cores_held", "deadlines_met")),
+    }
+    return SizeResult(policy, policy, cores, str(cores), 1.0, estimates)
+
+
+def _with_met(result: SizeResult, met: Estimate) -> SizeResult:
+    return replace(result, estimates={**result.estimates, "deadlines_met": met})
 
 
 def _sizing(times: dict[str, list[float]], load: tuple[float, ...] = (0.9, 0.6, 0.4)) -> Sizing:
@@ -207,7 +206,7 @@ def test_more_cores_are_not_slower_and_cost_their_price() -> None:
     sizing = size_cluster(_QUESTION, lambda k, n: done.append((k, n)))
     assert done == [(k, 12) for k in range(1, 13)]
     fair = sizing.of("fair")
-    averages = [result.average_s.mean for result in fair]
+    averages = [result.of("average_s").mean for result in fair]
     assert averages == sorted(averages, reverse=True)
     assert [result.cost_per_hour for result in fair] == [0.5, 1.0, 2.0, 4.0]
     # The same work arrives at every size.
@@ -248,7 +247,7 @@ def test_the_search_for_one_policy_reopens_that_of_another(
 
 
 def test_a_search_finds_the_size_that_trying_all_finds() -> None:
-    at_four = size_cluster(_QUESTION).of("fair")[2].average_s.mean
+    at_four = size_cluster(_QUESTION).of("fair")[2].of("average_s").mean
     target = Target("average", at_four * 1_000 + 1)
     every = size_cluster(replace(_QUESTION, cores=tuple(range(1, 9)), target=target))
     searched = size_cluster(replace(_QUESTION, cores=(1, 8), target=target, search=True))
@@ -299,10 +298,10 @@ def test_a_question_that_cannot_be_answered_is_refused(
 
 
 def test_a_share_of_deadlines_is_a_target() -> None:
-    assert parse_target("deadlines 99.5%") == DeadlineTarget(0.995)
-    assert parse_target(" deadlines  100 % ") == DeadlineTarget(1.0)
+    assert parse_target("deadlines 99.5%") == Target("deadlines", 0.995)
+    assert parse_target(" deadlines  100 % ") == Target("deadlines", 1.0)
     with pytest.raises(ConfigError, match="give --deadlines FILE"):
-        replace(_QUESTION, target=DeadlineTarget(0.9)).check()
+        replace(_QUESTION, target=Target("deadlines", 0.9)).check()
 
 
 def test_deadlines_that_no_drawn_job_has_are_no_target() -> None:
@@ -310,7 +309,7 @@ def test_deadlines_that_no_drawn_job_has_are_no_target() -> None:
     # The job with the deadline is not drawn.
     with_one = replace(jobs[0], deadline_ms=1_000)
     workload = Workload("toy", (with_one, *jobs[1:]), weights=(0, *(1 for _ in jobs[1:])))
-    question = replace(_QUESTION, workload=workload, target=DeadlineTarget(0.9))
+    question = replace(_QUESTION, workload=workload, target=Target("deadlines", 0.9))
     with pytest.raises(ConfigError, match="no job that was drawn has a deadline"):
         question.check()
     table = sizing_table(size_cluster(replace(question, target=None)))
@@ -321,8 +320,8 @@ def test_deadlines_that_no_drawn_job_has_are_no_target() -> None:
 def test_exactly_the_share_of_deadlines_meets_the_target() -> None:
     missed = 7 / 100
     assert 1 - missed < 0.93
-    assert DeadlineTarget(0.93).is_met(1 - missed)
-    assert not DeadlineTarget(0.93).is_met(0.9299)
+    assert Target("deadlines", 0.93).is_met(1 - missed)
+    assert not Target("deadlines", 0.93).is_met(0.9299)
 
 
 def test_all_intervals_are_of_the_stated_method() -> None:
@@ -334,12 +333,10 @@ def test_all_intervals_are_of_the_stated_method() -> None:
 
 def test_a_size_meets_a_share_of_deadlines() -> None:
     met = {2: Estimate(0.80, 0.7, 0.9), 4: Estimate(0.99, 0.98, 1.0), 8: Estimate(1.0, 1.0, 1.0)}
-    results = tuple(
-        replace(_result("fair", cores, 1.0), deadlines_met=share) for cores, share in met.items()
-    )
-    question = replace(_QUESTION, cores=(2, 4, 8), target=DeadlineTarget(0.99))
+    results = tuple(_with_met(_result("fair", cores, 1.0), share) for cores, share in met.items())
+    question = replace(_QUESTION, cores=(2, 4, 8), target=Target("deadlines", 0.99))
     sizing = Sizing(question, results, dict.fromkeys(met, 0.5))
-    unknown = replace(sizing, results=(replace(results[0], deadlines_met=UNKNOWN),))
+    unknown = replace(sizing, results=(_with_met(results[0], UNKNOWN),))
     assert sizing_frame(unknown)["deadlines_met_low"].to_list() == [None]
     assert sizing.smallest("fair") == 4
     assert headline(sizing).startswith("Target deadlines 99% (mean over")
@@ -354,21 +351,19 @@ def test_shares_whose_interval_misses_their_mean_by_rounding_are_drawn(tmp_path:
     missed = share_estimate([12, 20, 20, 16, 16], [21, 35, 35, 28, 28])
     met = Estimate(1 - missed.mean, 1 - missed.high, 1 - missed.low)
     assert not met.low <= met.mean <= met.high
-    results = (replace(_result("fair", 2, 1.0), deadlines_met=met),)
-    question = replace(_QUESTION, cores=(2,), target=DeadlineTarget(0.5))
+    results = (_with_met(_result("fair", 2, 1.0), met),)
+    question = replace(_QUESTION, cores=(2,), target=Target("deadlines", 0.5))
     write_plot(Sizing(question, results, {2: 0.5}), tmp_path / "sizes.svg")
     assert (tmp_path / "sizes.svg").stat().st_size > 0
 
 
 def test_more_cores_meet_more_deadlines() -> None:
     workload = toy_workload().with_deadlines({"*": "10s"})
-    question = replace(_QUESTION, workload=workload, target=DeadlineTarget(0.5), cores=(1, 4))
+    question = replace(_QUESTION, workload=workload, target=Target("deadlines", 0.5), cores=(1, 4))
     sizing = size_cluster(question)
-    shares = [result.deadlines_met for result in sizing.of(question.policies[0])]
-    assert shares[0] is not None
-    assert shares[1] is not None
+    shares = [result.of("deadlines_met") for result in sizing.of(question.policies[0])]
     assert shares[0].mean < shares[1].mean <= 1.0
     frame = sizing_frame(sizing)
     assert frame["deadlines_met"].to_list()[0] == shares[0].mean
     assert sizing.to_json()["settings"]["deadlines_s"][workload.jobs[0].name] == 10.0
-    assert all(result.within_target is None for result in sizing.results)
+    assert all(result.estimates["within_target"] is None for result in sizing.results)

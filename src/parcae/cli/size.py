@@ -145,20 +145,20 @@ class SizeOutputOptions:
     def write(self, sizing: Sizing) -> None:
         """Print the table, the headline and the warnings, and write the files that are given."""
         from parcae.cli.tables import print_whole
-        from parcae.evaluation import sizing_text
+        from parcae.evaluation import sizing as sizes
 
-        print_whole(sizing_text.sizing_table(sizing))
-        for text in sizing_text.warnings(sizing):
+        print_whole(sizes.sizing_table(sizing))
+        for text in sizes.warnings(sizing):
             typer.echo(f"warning: {text}")
-        typer.echo(f"\n{sizing_text.headline(sizing)}")
+        typer.echo(f"\n{sizes.headline(sizing)}")
         if self.json_path is not None:
-            sizing_text.write_json(sizing, self.json_path)
+            sizes.write_json(sizing, self.json_path)
             typer.echo(f"JSON: {self.json_path}")
         if self.csv is not None:
-            sizing_text.write_csv(sizing, self.csv)
+            sizes.write_csv(sizing, self.csv)
             typer.echo(f"CSV: {self.csv}")
         if self.plot is not None:
-            sizing_text.write_plot(sizing, self.plot)
+            sizes.write_plot(sizing, self.plot)
             typer.echo(f"picture: {self.plot}")
 
 
@@ -204,8 +204,7 @@ def size_command(
 
     Example: parcae size tpch --cores 8,16,32 --arrivals poisson:25s --target "p95 < 60s"
     """
-    from parcae.evaluation.sizing import Question, parse_target
-    from parcae.evaluation.sizing_text import picture_format
+    from parcae.evaluation.sizing import Question, parse_target, picture_format
 
     # Checked before logs are read and runs are played, which may take minutes.
     config = play.config()

@@ -337,13 +337,14 @@ def comparison_table(comparison: Comparison) -> Table:
 def text_table(
     title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str
 ) -> Table:
-    """A table of texts for the terminal, the first column to the left."""
+    """A table of texts for the terminal; numbers are to the right."""
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=escape(title), caption=escape(caption))
-    for place, heading in enumerate(headings):
-        table.add_column(escape(heading), justify="right" if place else "left", no_wrap=True)
+    for heading in headings:
+        justify = "left" if heading in ("policy", "variant") else "right"
+        table.add_column(escape(heading), justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*map(escape, row))
     return table

@@ -1,4 +1,4 @@
-"""How many cores a workload needs: the same runs on clusters of several sizes.
+"""How many cores a workload needs: the same runs on clusters of several sizes, and what they say.
 
 `size_cluster` plays every policy at every size in the world of cores, on the same jobs, arrivals
 and seeds, and finds the smallest size that meets a target.
@@ -6,36 +6,52 @@ and seeds, and finds the smallest size that meets a target.
 
 from __future__ import annotations
 
+import base64
+import io
 import itertools
+import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from parcae.base.errors import ConfigError
+from parcae.base.files import replacing, write_text
 from parcae.base.texts import (
     MS_PER_HOUR,
     MS_PER_S,
     __version__,
     ms_from_text,
+    num_decimals,
+    printable,
     s_from_ms,
     seconds_text,
+    time_decimals,
 )
 from parcae.evaluation.compare import ClusterWorld
-from parcae.evaluation.comparison import Comparison, Progress, compare_in
+from parcae.evaluation.comparison import Comparison, Progress, compare_in, text_table
+from parcae.evaluation.doubts import FULL, measured_alone_warning
+from parcae.evaluation.page import write_page
+from parcae.evaluation.pictures import in_legend, new_picture, save_picture, tidy, write_picture
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
+    UNKNOWN_TEXT,
     Estimate,
     mean_estimate,
     share_estimate,
+    with_half_width,
+    with_interval,
 )
 from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.who_pays import MISSED
+from parcae.policies.names import parse_name
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import check_elastic, resolve_faults
@@ -52,8 +68,13 @@ from parcae.workloads.arrivals import (
 )
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.durations import MOST_EXECUTORS
+from parcae.workloads.import_report import counted
 from parcae.workloads.job import Workload
 from parcae.workloads.tables import seconds_by_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
 
 #: Largest number of sizes.
 MOST_SIZES = 50
@@ -95,6 +116,9 @@ class ElasticSize:
         return f"{self.elastic.min_cores}..{self.cores}"
 
 
+#: The completion times that are reported.
+_TIMES = ("average", "p95", "p99")
+DEADLINES_MET = "deadlines_met"
 _HELP = (
     "write average, p95 or p99, then < and a time above 0 in ms, s, min or h, as in "
     '"p95 < 60s"; or deadlines and the share of them to meet, as in "deadlines 99%"'
@@ -103,85 +127,52 @@ _HELP = (
 _ROUNDING = 1e-9
 
 
-class SizeTarget(Protocol):
-    """What a size has to reach over all runs."""
-
-    @property
-    def field(self) -> str:
-        """The field of `parcae.evaluation.sizing.SizeResult` that the target is about."""
-
-    @property
-    def bound(self) -> float:
-        """The bound in the field's unit."""
-
-    def is_met(self, value: float) -> bool:
-        """Whether a value of the field reaches the target."""
-
-    def text(self, value: float) -> str:
-        """A value of the field with its unit."""
-
-    def __str__(self) -> str:
-        """The target in words."""
-
-
 @dataclass(frozen=True)
 class Target:
-    """A completion time that jobs should stay below."""
+    """What a size has to reach over all runs: a completion time, or a share of the deadlines.
+
+    Args:
+        measure: "average", "p95", "p99" or "deadlines".
+        limit: the time that jobs should stay below, in ms; the least share of deadlines to meet.
+    """
 
     measure: str
-    limit_ms: float
+    limit: float
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it is a completion time."""
+        return self.measure != "deadlines"
 
     @property
     def field(self) -> str:
-        """The completion time in seconds."""
-        return f"{self.measure}_s"
+        """The estimate of a `SizeResult` that it is about."""
+        return f"{self.measure}_s" if self.is_time else DEADLINES_MET
 
     @property
     def bound(self) -> float:
-        """The limit in seconds."""
-        return s_from_ms(self.limit_ms)
+        """The limit in the estimate's unit."""
+        return s_from_ms(self.limit) if self.is_time else self.limit
 
     def is_met(self, value: float) -> bool:
-        """Whether the time is below the limit."""
-        return value < self.bound
+        """Whether a value of the estimate reaches the target."""
+        return value < self.bound if self.is_time else value >= self.limit - _ROUNDING
 
     def text(self, value: float) -> str:
-        """A time in seconds."""
-        return f"{seconds_text(value)} s"
+        """A value of the estimate with its unit."""
+        return f"{seconds_text(value)} s" if self.is_time else f"{value:.1%}"
 
     def __str__(self) -> str:
-        return f"{self.measure} < {self.bound:.15g} s"
+        if self.is_time:
+            return f"{self.measure} < {self.bound:.15g} s"
+        return f"deadlines {100 * self.limit:g}%"
 
 
-@dataclass(frozen=True)
-class DeadlineTarget:
-    """A share of the deadlines that should be met."""
-
-    share: float
-    field = "deadlines_met"
-
-    @property
-    def bound(self) -> float:
-        """The least share."""
-        return self.share
-
-    def is_met(self, value: float) -> bool:
-        """Whether at least this share of the deadlines is met."""
-        return value >= self.share - _ROUNDING
-
-    def text(self, value: float) -> str:
-        """A share in percent."""
-        return f"{value:.1%}"
-
-    def __str__(self) -> str:
-        return f"deadlines {100 * self.share:g}%"
-
-
-def parse_target(text: str) -> SizeTarget:
+def parse_target(text: str) -> Target:
     """Parse a target such as "p95 < 60s", "average < 2min", "p99 < 500ms" or "deadlines 99%"."""
     share = re.fullmatch(r"\s*deadlines\s+(\d{1,3}(?:\.\d{1,6})?)\s*%\s*", text)
     if share is not None and 0 < float(share[1]) <= 100:
-        return DeadlineTarget(float(share[1]) / 100)
+        return Target("deadlines", float(share[1]) / 100)
     found = re.fullmatch(r"\s*(average|p95|p99)\s*<(.*)", text)
     limit_ms = ms_from_text(found[2]) if found else None
     if found is None or not limit_ms:
@@ -218,7 +209,7 @@ class Question:
     workload: Workload
     cores: tuple[int, ...]
     policies: tuple[str, ...] = ("fifo", "fair", "parcae")
-    target: SizeTarget | None = None
+    target: Target | None = None
     price: float = 0.0
     arrivals: str = "recorded"
     num_jobs: int | None = None
@@ -246,7 +237,8 @@ class Question:
             raise ConfigError("sizes are compared in the world of cores only")
         if self.search and self.target is None:
             raise ConfigError("--search looks for the size that meets a target: give --target")
-        if isinstance(self.target, DeadlineTarget) and not self.workload.has_deadlines:
+        needs_deadlines = self.target is not None and not self.target.is_time
+        if needs_deadlines and not self.workload.has_deadlines:
             raise ConfigError(
                 f'--target "{self.target}" needs deadlines by job name: give --deadlines FILE'
             )
@@ -254,7 +246,7 @@ class Question:
         if self.elastic:
             check_elastic(faults)
         _check_arrivals(self)
-        if isinstance(self.target, DeadlineTarget) and not self._has_due_job():
+        if needs_deadlines and not self._has_due_job():
             raise ConfigError(
                 f'--target "{self.target}": no job that was drawn has a deadline: give more '
                 "--jobs or --seeds, or deadlines for more jobs"
@@ -368,53 +360,47 @@ class _SizedWorld(ClusterWorld):
 
 @dataclass(frozen=True)
 class SizeResult:
-    """The results of one policy at one size, each with its interval over the runs.
+    """The results of one policy at one size.
 
     Args:
         policy: the policy's name.
         variant: what the name became at this size.
         cores: the size; the most cores of an elastic cluster.
         size: the size in words: "64", or "8..64" for an elastic cluster.
-        average_s, p95_s, p99_s: completion times in seconds, means over the runs.
-        cores_busy: mean number of cores that run tasks, from first arrival to last completion.
-        cores_held: elastic clusters: mean number of cores up or starting; None for fixed sizes.
         cost_per_hour: price of the cluster for an hour; of the cores held on average if elastic.
-        cost_per_job: price of the cluster from first arrival to last completion, for each job; of
-            the core hours held if elastic.
-        within_target: share of the jobs that end within the target's time; None without a target.
-        deadlines_met: share of the jobs with a deadline that meet it; None without deadlines.
+        estimates: means over the runs, by name; None where there is nothing to measure.
+            average_s, p95_s, p99_s: completion times in seconds;
+            cores_busy: cores that run tasks, from first arrival to last completion;
+            cores_held: cores up or starting, of an elastic cluster;
+            cost_per_job: price of the cluster from first arrival to last completion, for each job;
+            within_target: share of the jobs that end within the target's time;
+            deadlines_met: share of the deadlines that are met.
     """
 
     policy: str
     variant: str
     cores: int
     size: str
-    average_s: Estimate
-    p95_s: Estimate
-    p99_s: Estimate
-    cores_busy: Estimate
-    cores_held: Estimate | None
     cost_per_hour: float
-    cost_per_job: Estimate
-    within_target: Estimate | None
-    deadlines_met: Estimate | None = None
+    estimates: Mapping[str, Estimate | None]
 
-    def measured(self, target: SizeTarget) -> Estimate:
-        """What a target is about, in its unit."""
-        estimate: Estimate = getattr(self, target.field)
+    def of(self, name: str) -> Estimate:
+        """An estimate that is known to be there."""
+        estimate = self.estimates[name]
+        assert estimate is not None
         return estimate
 
-    def meets(self, target: SizeTarget) -> bool:
+    def meets(self, target: Target) -> bool:
         """Whether the mean over the runs reaches the target."""
-        return target.is_met(self.measured(target).mean)
+        return target.is_met(self.of(target.field).mean)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields by name; estimates as {"mean":, "ci95": [low, high]}."""
-        return {
-            name: value.to_json() if isinstance(value, Estimate) else value
-            for name, value in vars(self).items()
-            if name != "deadlines_met" or value is not None
-        }
+        """The fields and estimates by name; estimates as {"mean":, "ci95": [low, high]}."""
+        card = {name: value for name, value in vars(self).items() if name != "estimates"}
+        for name, one in self.estimates.items():
+            if one is not None or name != DEADLINES_MET:
+                card[name] = None if one is None else one.to_json()
+        return card
 
 
 @dataclass(frozen=True)
@@ -454,10 +440,18 @@ class Sizing:
             found = result.cores
         return found
 
+    @property
+    def every(self) -> tuple[SizeResult, ...]:
+        """All results, those of the elastic clusters last."""
+        return (*self.results, *self.elastic)
+
+    @property
+    def has_deadlines(self) -> bool:
+        """Whether deadlines are counted."""
+        return any(result.estimates[DEADLINES_MET] is not None for result in self.results)
+
     def to_json(self) -> dict[str, Any]:
         """{"headline":, "warnings":, "smallest":, "results":, "settings":}"""
-        from parcae.evaluation.sizing_text import headline, warnings
-
         loads = {
             str(cores): load if math.isfinite(load) else None
             for cores, load in sorted(self.load.items())
@@ -482,47 +476,50 @@ def size_cluster(question: Question, progress: Progress | None = None) -> Sizing
     results: dict[int, list[SizeResult]] = {}
     elastic: list[SizeResult] = []
     planned = len(question.cores) + len(question.elastic)
-    num_played = 0
-
-    def played(cores: int, settings: Elastic | None = None) -> list[SizeResult]:
-        nonlocal num_played
-        done = num_played * question.num_seeds
-        num_played += 1
-        total = max(planned, num_played) * question.num_seeds
-        report = None if progress is None else _shifted(progress, done, total)
-        comparison = play_at(question, cores, settings, report)
-        return results_at(question, comparison, cores)
-
-    for cores in question.cores:
-        results[cores] = played(cores)
-    for size in question.elastic:
-        elastic += played(size.cores, size.elastic)
-    if question.search:
+    sizes: Iterator[tuple[int, Elastic | None]] = itertools.chain(
+        ((cores, None) for cores in question.cores),
+        ((size.cores, size.elastic) for size in question.elastic),
         # A size that is played for one policy may reopen the question for another one.
-        while (between := _next_of_any(question, results)) is not None:
-            results[between] = played(between)
-    ordered = tuple(itertools.chain.from_iterable(results[cores] for cores in sorted(results)))
+        ((cores, None) for cores in _searched(question, results)),
+    )
+    for done, (cores, settings) in enumerate(sizes):
+        total = max(planned, done + 1)
+        report = None if progress is None else _part(progress, done, total, question.num_seeds)
+        found = results_at(question, play_at(question, cores, settings, report), cores)
+        if settings is None:
+            results[cores] = found
+        else:
+            elastic += found
     work_rate = _offered_cores(question)
-    sizes = sorted({*results, *(size.cores for size in question.elastic)})
-    loads = {cores: work_rate / cores for cores in sizes}
-    return Sizing(question, ordered, loads, tuple(elastic))
+    tried = sorted({*results, *(size.cores for size in question.elastic)})
+    loads = {cores: work_rate / cores for cores in tried}
+    return Sizing(question, _ordered(results), loads, tuple(elastic))
 
 
-def _shifted(progress: Progress, done: int, total: int) -> Progress:
+def _part(progress: Progress, done: int, total: int, runs: int) -> Progress:
     """Progress of the runs of one size, as a part of all runs."""
-    return lambda of_size, _: progress(done + of_size, total)
+    return lambda of_size, _: progress(done * runs + of_size, total * runs)
 
 
-def _next_of_any(question: Question, results: dict[int, list[SizeResult]]) -> int | None:
-    """The next size to play for the first policy whose answer is not exact yet."""
-    sizes = (_next_size(question, results, policy) for policy in question.policies)
-    return next((size for size in sizes if size is not None), None)
+def _ordered(results: Mapping[int, list[SizeResult]]) -> tuple[SizeResult, ...]:
+    return tuple(itertools.chain.from_iterable(results[cores] for cores in sorted(results)))
 
 
-def _next_size(question: Question, results: dict[int, list[SizeResult]], policy: str) -> int | None:
+def _searched(question: Question, results: Mapping[int, list[SizeResult]]) -> Iterator[int]:
+    """Sizes to play for the first policy whose answer is not exact yet, until there is none."""
+    while question.search:
+        sizes = (_next_size(question, results, policy) for policy in question.policies)
+        between = next((size for size in sizes if size is not None), None)
+        if between is None:
+            return
+        yield between
+
+
+def _next_size(
+    question: Question, results: Mapping[int, list[SizeResult]], policy: str
+) -> int | None:
     """The size in the middle between the smallest that meets the target and the next below."""
-    played = tuple(itertools.chain.from_iterable(results[cores] for cores in sorted(results)))
-    smallest = Sizing(question, played, {}).smallest(policy)
+    smallest = Sizing(question, _ordered(results), {}).smallest(policy)
     if smallest is None:
         return None
     below = max((cores for cores in results if cores < smallest), default=None)
@@ -588,30 +585,282 @@ def _result(question: Question, comparison: Comparison, column: int, cores: int)
         return mean_estimate(values).within(0.0)
 
     missed = policy.estimates.get(MISSED)
+    met = missed and Estimate(1 - missed.mean, 1 - missed.high, 1 - missed.low)
     return SizeResult(
-        policy=policy.name,
-        variant=comparison.resolved.variants.get(policy.name, policy.name),
-        cores=cores,
-        size=config.size_text.removesuffix(f" {WorldName.CORES}"),
-        average_s=mean(runs["average_jct_ms"] / MS_PER_S),
-        p95_s=mean(runs["p95_jct_ms"] / MS_PER_S),
-        p99_s=mean(runs["p99_jct_ms"] / MS_PER_S),
-        cores_busy=mean(runs["utilization"] * held),
-        cores_held=None if config.elastic is None else mean(held),
-        cost_per_hour=question.price * mean(held).mean,
-        cost_per_job=mean(question.price * core_hours),
-        within_target=_within(question.target, comparison, column),
-        deadlines_met=None
-        if missed is None
-        else Estimate(1 - missed.mean, 1 - missed.high, 1 - missed.low),
+        policy.name,
+        comparison.resolved.variants.get(policy.name, policy.name),
+        cores,
+        config.size_text.removesuffix(f" {WorldName.CORES}"),
+        question.price * mean(held).mean,
+        {
+            **{f"{name}_s": mean(runs[f"{name}_jct_ms"] / MS_PER_S) for name in _TIMES},
+            "cores_busy": mean(runs["utilization"] * held),
+            "cores_held": None if config.elastic is None else mean(held),
+            "cost_per_job": mean(question.price * core_hours),
+            "within_target": _within(question.target, comparison, column),
+            DEADLINES_MET: met,
+        },
     )
 
 
-def _within(target: SizeTarget | None, comparison: Comparison, column: int) -> Estimate | None:
+def _within(target: Target | None, comparison: Comparison, column: int) -> Estimate | None:
     """The share of the jobs that end within the target's time; None if it limits no time."""
-    if not isinstance(target, Target):
+    if target is None or not target.is_time:
         return None
-    is_within = (pl.col("jct_ms") < target.limit_ms).sum().alias("within")
+    is_within = (pl.col("jct_ms") < target.limit).sum().alias("within")
     own = comparison.jobs.filter(pl.col("column") == column)
     runs = own.group_by("seed").agg(is_within, pl.len().alias("jobs")).sort("seed")
     return share_estimate(runs["within"], runs["jobs"])
+
+
+#: Endings of pictures.
+PICTURES = ("png", "svg", "html")
+#: The policy that others are compared with in the headline, if it was asked for.
+_USUAL = "fair"
+
+
+def headline(sizing: Sizing) -> str:
+    """The smallest size that meets the target for each policy, in words."""
+    target = sizing.question.target
+    if target is None:
+        return "No target was given (--target), so no size is recommended."
+    found = {policy: sizing.smallest(policy) for policy in sizing.policies}
+    parts = [
+        f"{policy} needs {size} cores" if size is not None else f"{policy} meets it at no size"
+        for policy, size in found.items()
+    ]
+    runs = f"mean over {sizing.question.num_seeds} runs"
+    sentences = [f"Target {target} ({runs}): {', '.join(parts)}.", _saving(found)]
+    # Below the smallest given size there is nothing to search between.
+    is_between = any(size not in (None, sizing.question.cores[0]) for size in found.values())
+    if is_between and not sizing.question.search:
+        sentences.append("Only the given sizes were tried; --search tries those between.")
+    sentences.extend(_held_text(result, result.meets(target)) for result in sizing.elastic)
+    return " ".join(filter(None, sentences))
+
+
+def _held_text(result: SizeResult, meets_target: bool) -> str:
+    """Whether an elastic cluster meets the target, and what it holds, in a sentence."""
+    verb = "meets" if meets_target else "misses"
+    return (
+        f"Elastic {result.size} cores: {result.policy} {verb} it and holds "
+        f"{result.of('cores_held').mean:,.1f} cores on average."
+    )
+
+
+def _saving(found: dict[str, int | None]) -> str:
+    """What the best policy saves against the usual one; no text if nothing."""
+    usual = _USUAL if _USUAL in found else next(iter(found))
+    needed = found[usual]
+    # An oracle cannot be deployed.
+    known = {
+        policy: size
+        for policy, size in found.items()
+        if size is not None and parse_name(policy).argument != "oracle"
+    }
+    if needed is None or not known:
+        return ""
+    best = min(known, key=lambda policy: known[policy])
+    if known[best] >= needed:
+        return ""
+    return f"With {best} {known[best]} cores do what {usual} needs {needed} for."
+
+
+def warnings(sizing: Sizing) -> list[str]:
+    """Where a conclusion would be wrong, one sentence each."""
+    alone = measured_alone_warning(sizing.question.workload)
+    durations = [f"{alone[0].upper()}{alone[1:]}."] if alone else []
+    return [*_load_warnings(sizing), *durations, *_target_warnings(sizing)]
+
+
+def _load_warnings(sizing: Sizing) -> list[str]:
+    over = [cores for cores, load in sizing.load.items() if FULL < load < math.inf]
+    if not over:
+        return []
+    sizes = ", ".join(f"{cores} (load {sizing.load[cores]:.2f})" for cores in over)
+    return [
+        f"Overloaded sizes: {sizes}. More work arrives than the cores can do, so the times there "
+        "depend on the length of the run."
+    ]
+
+
+def _target_warnings(sizing: Sizing) -> list[str]:
+    target = sizing.question.target
+    if target is None:
+        return []
+    texts = []
+    sizes = sizing.question.cores
+    for policy in sizing.policies:
+        found = sizing.smallest(policy)
+        if found is None:
+            texts.append(
+                f"{policy}: the largest size ({sizes[-1]} cores) does not meet the target; give "
+                "larger ones."
+            )
+            continue
+        if found == sizes[0]:
+            texts.append(
+                f"{policy}: the smallest size ({found} cores) already meets the target; fewer may "
+                "do."
+            )
+        result = next(one for one in sizing.of(policy) if one.cores == found)
+        if reach := _reach(result.of(target.field), target):
+            texts.append(
+                f"{policy}: at {found} cores the mean meets the target, but its 95% interval "
+                f"{reach}; more runs (--seeds) tell."
+            )
+    return texts
+
+
+def _reach(estimate: Estimate, target: Target) -> str:
+    """Where an interval leaves the target; no text if it does not, or is unknown."""
+    for end, word in ((estimate.high, "ends"), (estimate.low, "begins")):
+        if not estimate.is_unknown and not target.is_met(end):
+            return f"{word} at {target.text(end)}"
+    return ""
+
+
+def sizing_table(sizing: Sizing) -> Table:
+    """The sizing as a table for the terminal."""
+    asked = sizing.question
+    title = (
+        f"{asked.workload.name}: {counted(asked.num_seeds, 'run')} of "
+        f"{counted(asked.jobs_per_run, 'job')}, arrivals {asked.arrivals}, growth {asked.growth:g}"
+    )
+    rows = [_cells(sizing, result) for result in sizing.every]
+    caption = "means over runs ± the farther end of their 95% interval"
+    if (faults := asked.config.faults) is not None:
+        caption += f"; with faults: {resolve_faults(faults, asked.workload)}"
+    return text_table(title, list(rows[0]), [list(row.values()) for row in rows], caption)
+
+
+def _cells(sizing: Sizing, result: SizeResult) -> dict[str, str]:
+    """A row of the table, by heading."""
+    load = sizing.load[result.cores]
+    held = result.estimates["cores_held"]
+    cost = result.of("cost_per_job")
+    cells = {"cores": result.size, "policy": result.policy, "variant": result.variant}
+    for name in _TIMES:
+        time_s = result.of(f"{name}_s")
+        cells[f"{name} s"] = with_half_width(time_s, time_decimals(time_s.mean))
+    cells["cores busy"] = with_half_width(result.of("cores_busy"))
+    if sizing.elastic:
+        cells["cores held"] = str(result.cores) if held is None else with_half_width(held)
+    batch_or_load = "batch" if math.isinf(load) else f"{load:.2f}"
+    cells["load"] = UNKNOWN_TEXT if math.isnan(load) else batch_or_load
+    cells["cost/hour"] = f"{result.cost_per_hour:,.{num_decimals(result.cost_per_hour, 2)}f}"
+    cells["cost/job"] = with_half_width(cost, num_decimals(cost.mean, 2))
+    for heading, name in (("deadlines met", DEADLINES_MET), ("in time", "within_target")):
+        if (share := result.estimates[name]) is not None:
+            cells[heading] = with_interval(share, "{:.1%}".format)
+    target = sizing.question.target
+    if target is not None:
+        cells["target"] = "met" if result.meets(target) else "missed"
+    return cells
+
+
+def sizing_frame(sizing: Sizing) -> pl.DataFrame:
+    """One row a size and policy.
+
+    Columns:
+        cores: the most, of an elastic cluster; size: as in 8 or 8..64; policy; variant; load: null
+        for a batch; cost_per_hour; of every estimate NAME the columns NAME, NAME_low and NAME_high
+        (deadlines_met: only with deadlines); meets_target: null without a target. An estimate is
+        null where it is unknown.
+    """
+    target = sizing.question.target
+    rows: list[dict[str, Any]] = []
+    for result in sizing.every:
+        load = sizing.load[result.cores]
+        row: dict[str, Any] = {
+            "cores": result.cores,
+            "size": result.size,
+            "policy": printable(result.policy),
+            "variant": printable(result.variant),
+            "load": load if math.isfinite(load) else None,
+            "cost_per_hour": result.cost_per_hour,
+        }
+        for name, one in result.estimates.items():
+            if name != DEADLINES_MET or sizing.has_deadlines:
+                for suffix, end in (("", "mean"), ("_low", "low"), ("_high", "high")):
+                    row[name + suffix] = None if one is None else getattr(one, end)
+        row["meets_target"] = None if target is None else result.meets(target)
+        rows.append(row)
+    return pl.DataFrame(rows, infer_schema_length=None).fill_nan(None)
+
+
+def picture_format(path: Path) -> str:
+    """The format of a picture by the ending of the file's name."""
+    ending = path.suffix.lstrip(".").lower()
+    if ending not in PICTURES:
+        raise ConfigError(f"{path}: give the picture one of the endings .{', .'.join(PICTURES)}")
+    return ending
+
+
+def write_json(sizing: Sizing, path: Path) -> None:
+    """Write the sizing as JSON."""
+    write_text(path, json.dumps(sizing.to_json(), indent=2) + "\n")
+
+
+def write_csv(sizing: Sizing, path: Path) -> None:
+    """Write `sizing_frame` as CSV."""
+    with replacing(path) as stream:
+        sizing_frame(sizing).write_csv(stream)
+
+
+def write_plot(sizing: Sizing, path: Path) -> None:
+    """Draw completion times and costs by size, as a picture or a page of one file."""
+    file_format = picture_format(path)
+    picture = _picture(sizing)
+    name = sizing.question.workload.name
+    if file_format != "html":
+        write_picture(picture, path, name, file_format)
+        return
+    drawn = io.BytesIO()
+    save_picture(picture, drawn, "svg")
+    write_page(
+        path,
+        "sizing.html.j2",
+        title=f"Sizes for {name}",
+        texts=[headline(sizing), *warnings(sizing)],
+        image=base64.b64encode(drawn.getvalue()).decode(),
+    )
+
+
+def _picture(sizing: Sizing) -> Figure:
+    """Two panels: what the target is about, and the cost of a job, by size."""
+    target = sizing.question.target
+    field = "average_s" if target is None else target.field
+    is_time = target is None or target.is_time
+    what = f"{field.removesuffix('_s')} completion time in s" if is_time else "deadlines met"
+    picture = new_picture(10, 4)
+    panels = picture.subplots(1, 2)
+    lines = [
+        (policy, [float(result.cores) for result in sizing.of(policy)], sizing.of(policy))
+        for policy in sizing.policies
+    ]
+    for result in sizing.elastic:
+        label = f"{result.policy}, {result.size} (cores held)"
+        lines.append((label, [result.of("cores_held").mean], [result]))
+    for axis, name in zip(panels, (field, "cost_per_job"), strict=True):
+        for label, sizes, results in lines:
+            _draw_line(axis, sizes, [result.of(name) for result in results], label)
+    if target is not None:
+        label = f"target {target.bound:.15g}" + (" s" if is_time else "")
+        panels[0].axhline(target.bound, linestyle="--", color="grey", label=label)
+    tidy(panels[0], ("cores", what))
+    tidy(panels[1], ("cores", "cost of a job"), has_legend=False)
+    for axis in panels:
+        axis.set_ylim(bottom=0)
+    return picture
+
+
+def _draw_line(axis: Any, sizes: Sequence[float], estimates: list[Estimate], label: str) -> None:
+    """Draw means by size, with their intervals."""
+    means, low, high = (
+        np.array([getattr(one, key) for one in estimates]) for key in ("mean", "low", "high")
+    )
+    # Intervals of few runs may reach below 0, which no time or cost does. An unknown interval is
+    # not drawn, and rounding can leave the mean of equal shares outside theirs by 1e-16.
+    ends = np.maximum(0.0, np.nan_to_num([means - np.maximum(0.0, low), high - means]))
+    axis.errorbar(sizes, means, yerr=ends, marker="o", capsize=3, label=in_legend(label))
