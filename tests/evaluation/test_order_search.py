@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from parcae.simulation.bounds import lower_bounds
 
 from parcae.base.errors import ConfigError
-from parcae.decima.bounds import best_job_order, lower_bounds, simplified
+from parcae.decima.bounds import best_job_order, simplified
 from parcae.decima.catalog import order_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from parcae.simulation.bounds import Bounds
 
 from parcae.base.texts import s_from_ms
 from parcae.cluster.state import World
 from parcae.cluster.trace import FaultCounts, Trace
-from parcae.decima.bounds import Bounds
 from parcae.evaluation import sections
 from parcae.evaluation.compare import ClusterWorld
 from parcae.evaluation.comparison import Comparison, compare_in, comparison_table

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from parcae.simulation.bounds import lower_bounds
 
 from parcae.base.errors import ConfigError
-from parcae.decima.bounds import lower_bounds
 from parcae.papers.join import CriticalPath, Scripted, best_schedule, cluster, join_job
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import makespan_ms

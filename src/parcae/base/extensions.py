@@ -11,11 +11,14 @@ A package adds rows of its own to the tables of Parcae by an entry point of the 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from parcae.base.errors import ConfigError, InputError
@@ -38,8 +41,7 @@ class Extension:
         readers: rows of `parcae.workloads.readers.Reader`.
         objectives: pairs of a name and a function of `parcae.simulation.objectives.FinishedJobs`.
         worlds: rows of `parcae.learning.registry.LearningWorld`.
-        commands: by name of a command of `parcae`: "module:attribute" of its function, or of a
-            Typer application with commands of its own.
+        commands: by words of a command of `parcae`: "module:function", and what it does.
     """
 
     policies: Iterable[Any] | str = ()
@@ -48,7 +50,7 @@ class Extension:
     readers: Iterable[Any] | str = ()
     objectives: Iterable[tuple[str, Any]] | str = ()
     worlds: Iterable[Any] | str = ()
-    commands: Mapping[str, str] | str = ()  # type: ignore[assignment]
+    commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @cache
@@ -87,6 +89,15 @@ def is_reference(text: str) -> bool:
     return _REFERENCE.fullmatch(text) is not None
 
 
+def is_importable(module: str) -> bool:
+    """Whether there is a module of this name, installed or in the current folder."""
+    folder = str(Path.cwd())
+    # At the end, so that no file of the folder hides an installed module.
+    if not {"", folder} & set(sys.path):
+        sys.path.append(folder)
+    return find_spec(module.partition(".")[0]) is not None
+
+
 def load(reference: str, what: str) -> Any:
     """The object that "module:attribute" names; `what` it should be is for error messages.
 
@@ -94,17 +105,15 @@ def load(reference: str, what: str) -> Any:
         ConfigError: there is no such module or attribute, or the module cannot be imported.
     """
     name, _, path = reference.partition(":")
+    if not is_importable(name):
+        raise ConfigError(
+            f"{what} {reference!r}: there is no module {name!r}, neither installed nor in the "
+            "current folder"
+        )
     try:
         value: Any = import_module(name)
-    except ModuleNotFoundError as error:
-        # A module of one's own may lack another one, which is a different mistake.
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise
-        raise ConfigError(
-            f"{what} {reference!r}: there is no module {error.name!r}, neither installed nor in "
-            "the current folder"
-        ) from None
-    except InputError:
+    except (InputError, ModuleNotFoundError):
+        # A library that is missing is named with the extra that brings it.
         raise
     except Exception as error:  # the module may raise anything
         raise ConfigError(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -79,3 +81,10 @@ def seconds_text(seconds: float) -> str:
     Example: "1,234.5", "12.3" and "0.045".
     """
     return f"{seconds:,.{time_decimals(seconds)}f}"
+
+
+def plain(value: Any) -> Any:
+    """Return the value with null in place of NaN and infinity, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

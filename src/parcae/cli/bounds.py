@@ -56,7 +56,7 @@ def bounds_command(
     Example: parcae bounds tpch --jobs 6 --executors 20 --orders
     """
     from parcae.base.texts import s_from_ms
-    from parcae.decima.bounds import lower_bounds
+    from parcae.simulation.bounds import lower_bounds
 
     options = ClusterOptions(
         world=cluster.world,

@@ -204,8 +204,9 @@ def _as_coded(policy: PackingPolicy, jobs: RigidJobs, config: PackingConfig) -> 
 
 def _run_json(name: str, outcome: Outcome, as_coded: Outcome | None) -> dict[str, Any]:
     """One run as JSON. `reward` is minus the sum of the slowdowns of jobs that were not lost."""
+    from parcae.base.texts import plain
     from parcae.rigid.layout import NOT_YET, Cost
-    from parcae.rigid.metrics import mean_of_started, plain, slowdown
+    from parcae.rigid.metrics import mean_of_started, slowdown
 
     def times(values: Any) -> list[int | None]:
         return [None if value == NOT_YET else value for value in values.tolist()]

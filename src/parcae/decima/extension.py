@@ -10,5 +10,7 @@ EXTENSION = Extension(
     readers="parcae.decima.readers:READERS",
     learners="parcae.decima.learning.world:LEARNERS",
     worlds="parcae.decima.learning.world:WORLDS",
-    commands={"bounds": "parcae.cli.bounds:bounds_command"},
+    commands={
+        "bounds": ("parcae.cli.bounds:bounds_command", "Compute times that no schedule can beat.")
+    },
 )

@@ -17,10 +17,10 @@ import numpy as np
 from parcae.base.errors import PolicyError
 from parcae.cluster.orders import Planner, Remembers
 from parcae.cluster.trace import Trace
-from parcae.decima.catalog import make_policy
 from parcae.evaluation.policies import resolve_policies
 from parcae.policies.learned import SHIPPED
 from parcae.policies.own import AnyPolicy
+from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import CompiledPolicy, Simulator
@@ -283,7 +283,7 @@ def benchmark_simulator(
         Median speeds.
     """
     config = SimulationConfig(num_executors=num_executors)
-    chosen = make_policy(policy, num_executors)
+    chosen = named_policy(policy, workload, config)
     timed = list(_timed_runs(workload, chosen, config, arrivals, num_jobs, runs))
     tasks = [trace.num_tasks / elapsed_s for trace, elapsed_s in timed]
     events = [trace.num_events / elapsed_s for trace, elapsed_s in timed]

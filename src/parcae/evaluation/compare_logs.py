@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from parcae.base.texts import s_from_ms
+from parcae.base.texts import plain, s_from_ms
 from parcae.evaluation.statistics import RESAMPLE_SEED, Estimate, ratio_estimate
-from parcae.rigid.metrics import plain
 from parcae.workloads.import_report import counted
 from parcae.workloads.recorded_run import JobKey, JobOutcome, RecordedJob, RecordedRun
 from parcae.workloads.spark_log.run import read_spark_run

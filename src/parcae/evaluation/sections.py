@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from parcae.base.texts import MS_PER_S, seconds_text
 from parcae.cluster.state import World
 from parcae.cluster.trace import Trace
-from parcae.decima.bounds import Bounds, lower_bounds
 from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.gantt import MAX_ROWS, cluster_chart, gantt_figure
 from parcae.evaluation.page import Cell, Charts, Section, Table, Text, estimate_cell
@@ -24,6 +23,7 @@ from parcae.evaluation.plots import (
 )
 from parcae.evaluation.statistics import UNKNOWN_TEXT
 from parcae.evaluation.who_pays import LATER, MISSED, Group, by_group
+from parcae.simulation.bounds import Bounds, lower_bounds
 from parcae.simulation.metrics import arrived, jct_ms, last_completion_ms, makespan_ms
 from parcae.simulation.simulator import simulate
 

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from parcae.base.extensions import Extension
 
-EXTENSION = Extension(commands={"reproduce": "parcae.cli.reproduce:reproduce_command"})
+EXTENSION = Extension(
+    commands={"reproduce": ("parcae.cli.reproduce:reproduce_command", "Reproduce a figure.")}
+)

@@ -14,10 +14,10 @@ from parcae.base.texts import MS_PER_S, ms_from_s
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.trace import Trace
-from parcae.decima.bounds import lower_bounds
 from parcae.decima.catalog import make_policy
 from parcae.evaluation.gantt import Bars, Chart, Panel, write_gantt
 from parcae.papers.study import StudyRequest, StudyResult
+from parcae.simulation.bounds import lower_bounds
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.metrics import makespan_ms

@@ -153,3 +153,23 @@ def policy_object(
     if cluster.world is WorldName.CORES:
         return FunctionPlanner(policy, names, name)
     return FunctionDecider(policy, names, name)
+
+
+def instance(value: Any, text: str) -> Any:
+    """An object of a policy's class, called `text` where it has no name; others stay as they are.
+
+    Raises:
+        PolicyError: the class needs arguments.
+    """
+    if not isinstance(value, type):
+        return value
+    try:
+        made = value()
+    except TypeError as error:
+        raise PolicyError(
+            f"policy {text!r}: an object of the class is made without arguments ({error}); name an "
+            "object of it, or a function of a SchedulerView"
+        ) from None
+    if not hasattr(made, "name"):
+        made.name = text
+    return made

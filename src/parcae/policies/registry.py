@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 from parcae.base.errors import FormatError, PolicyError, suggestion
-from parcae.base.extensions import import_function, is_reference, load, rows
+from parcae.base.extensions import import_function, is_importable, is_reference, load, rows
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.policies.names import ADDITIONS, PolicyName, parse_name
-from parcae.policies.own import policy_object
+from parcae.policies.own import instance, policy_object
 from parcae.policies.parameter_search import Knobs
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload
@@ -56,8 +55,7 @@ class PolicySetting:
 
     def own_policy(self, value: Any, text: str) -> Any:
         """A function, an object, or a class, of which an object is made."""
-        made = value() if isinstance(value, type) else value
-        return policy_object(made, self.workload, self.config, text)
+        return policy_object(instance(value, text), self.workload, self.config, text)
 
 
 @dataclass(frozen=True)
@@ -198,7 +196,7 @@ def make(name: PolicyName, setting: Setting) -> Any:
     if entry is not None:
         check_tuned(name, entry)
         return import_function(entry.make)(name, setting)
-    if is_reference(name.name) and find_spec(name.word.partition(".")[0]) is not None:
+    if is_reference(name.name) and is_importable(name.word):
         return setting.own_policy(load(name.name, "policy"), name.name)
     raise unknown(name, setting.world)
 

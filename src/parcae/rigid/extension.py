@@ -6,5 +6,4 @@ from parcae.base.extensions import Extension
 
 EXTENSION = Extension(
     policies="parcae.rigid.policies.catalog:POLICIES",
-    commands={"packing": "parcae.cli.packing:app"},
 )

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import ConfigError
+from parcae.base.texts import plain
 from parcae.rigid.config import BOUND_S, TimeMode
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import NOT_YET, Cost
@@ -380,13 +381,6 @@ class PackingSummary:
         """Return the metrics by name, with null for numbers that are not defined."""
         json: dict[str, Any] = plain(asdict(self))
         return json
-
-
-def plain(value: Any) -> Any:
-    """Return the value with null in place of NaN and infinity, which JSON does not have."""
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def mean_of_started(values: FloatArray) -> float:

@@ -15,6 +15,7 @@ from parcae.base.errors import FormatError, PolicyError
 from parcae.policies import registry
 from parcae.policies.checkpoint import SUFFIX, Checkpoint, ShippedCheckpoints, read_checkpoint
 from parcae.policies.names import PolicyName, parse_name
+from parcae.policies.own import instance
 from parcae.policies.registry import PolicyEntry, refuse_argument, refused
 from parcae.rigid.jobs import log_name
 from parcae.rigid.policies.kernels.backfilling import Order
@@ -57,7 +58,7 @@ class PackingSetting:
 
     def own_policy(self, value: Any, text: str) -> PackingPolicy:
         """An object, or a class of which an object is made."""
-        made = value() if isinstance(value, type) else value
+        made = instance(value, text)
         if not isinstance(made, PackingPolicy):
             raise PolicyError(
                 f"policy {text!r} is {made!r}: rigid jobs need a "
