@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from parcae.simulation.bounds import alone_ms, lower_bounds
 
 from parcae.decima.bounds import best_job_order, simplified
 from parcae.decima.catalog import make_policy, order_policy
+from parcae.simulation.bounds import alone_ms, lower_bounds
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.durations import TaskDurations

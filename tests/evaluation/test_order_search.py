@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from parcae.simulation.bounds import lower_bounds
 
 from parcae.base.errors import ConfigError
 from parcae.decima.bounds import best_job_order, simplified
 from parcae.decima.catalog import order_policy
+from parcae.simulation.bounds import lower_bounds
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from parcae.simulation.bounds import Bounds
 
 from parcae.base.texts import s_from_ms
 from parcae.cluster.state import World
@@ -17,6 +16,7 @@ from parcae.evaluation.report import headline, policies_table, summary_sentence
 from parcae.evaluation.report import write_report as write_page_of
 from parcae.evaluation.statistics import UNKNOWN, Estimate
 from parcae.evaluation.who_pays import MISSED, MISSED_MINUS_FIRST, TARDINESS
+from parcae.simulation.bounds import Bounds
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.metrics import summarize
 from parcae.workloads.job import Workload

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from parcae.simulation.bounds import lower_bounds
 
 from parcae.cluster.trace import TASK_RECORD, Trace
 from parcae.evaluation.gantt import cluster_chart, merged
 from parcae.evaluation.statistics import mean_estimate, ratio_estimate
+from parcae.simulation.bounds import lower_bounds
 from parcae.simulation.metrics import (
     bounded_slowdown,
     busy_executors,

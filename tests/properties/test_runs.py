@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from parcae.simulation.bounds import lower_bounds
 
 from parcae.cluster.decision import Decision, objection
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
 from parcae.decima.catalog import make_policy
+from parcae.simulation.bounds import lower_bounds
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.metrics import makespan_ms

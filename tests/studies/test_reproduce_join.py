@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from parcae.simulation.bounds import lower_bounds
 
 from parcae.base.errors import ConfigError
 from parcae.papers.join import CriticalPath, Scripted, best_schedule, cluster, join_job
+from parcae.simulation.bounds import lower_bounds
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import makespan_ms
 from parcae.simulation.simulator import simulate
