@@ -234,21 +234,3 @@ def test_the_tables_are_consistent_during_a_simulated_run() -> None:
         simulator, policies_for("fair", _SYNTHETIC)(3), duration_model, checks=True
     )
     _assert_same(in_simulator, in_service)
-
-
-def test_a_policy_that_tries_its_orders_serves_a_live_cluster() -> None:
-    """Also while its tables grow and give rows back; it has its base's memory then."""
-    config = SimulationConfig(world=WorldName.CORES, num_executors=4, unknown_share=0.3)
-    sequence = draw_sequence(_SYNTHETIC, "load:0.7", 60, 4, RandomStreams(5))
-    simulator, _ = simulated(sequence, policies_for("fsp", _SYNTHETIC)(4), config, 5)
-    live = policies_for("plan:fsp:1ms", _SYNTHETIC)(4)
-    duration_model = DurationModel(_SYNTHETIC, is_learning=False)
-    client, mirror, _ = served(simulator, live, duration_model, room=Room(4, 8, 8))
-    assert mirror.counts.fallbacks == 0
-    assert not mirror.jobs
-    assert len(client.tasks) == sum(stage.num_tasks for j in sequence.jobs for stage in j.stages)
-
-
-def test_a_live_cluster_does_not_wait_for_rollouts() -> None:
-    assert policies_for("plan:srpt", _SYNTHETIC)(4).policy.budget.ms == 10.0
-    assert policies_for("plan:srpt:3ms", _SYNTHETIC)(4).policy.budget.ms == 3.0

@@ -407,7 +407,7 @@ def test_an_application_may_have_as_many_cores_as_the_protocol_allows(name: str)
 
 @pytest.mark.parametrize(
     ("checkpoint", "text"),
-    [("parcae-cores", "{}"), ("decima-stream", "{}+guard:1.1"), ("tuned-cores", "plan:{}:1ms")],
+    [("parcae-cores", "{}"), ("decima-stream", "{}+guard:1.1"), ("tuned-cores", "{}")],
 )
 def test_a_policy_file_that_is_removed_does_not_change_a_service_that_runs(
     tmp_path: Path, checkpoint: str, text: str
@@ -422,13 +422,11 @@ def test_a_policy_file_that_is_removed_does_not_change_a_service_that_runs(
     assert client.events(1, cores=3).type == "orders"
 
 
-@pytest.mark.parametrize("name", ["gittins", "plan:srpt"])
-def test_policies_of_a_service_know_how_runs_of_a_job_differ(name: str) -> None:
+def test_policies_of_a_service_know_how_runs_of_a_job_differ() -> None:
     toy = load_workload("toy")
     jobs = tuple(dataclasses.replace(job, work_sigma=0.8) for job in toy.jobs)
-    live: Any = policies_for(name, dataclasses.replace(toy, jobs=jobs))(4).policy
-    sigma = live.tables.sigma if name == "gittins" else live.model.sigma
-    assert (sigma[: len(jobs)] == 0.8).all()
+    live: Any = policies_for("gittins", dataclasses.replace(toy, jobs=jobs))(4).policy
+    assert (live.tables.sigma[: len(jobs)] == 0.8).all()
 
 
 def test_policies_that_a_live_cluster_cannot_follow_are_refused(tmp_path: Any) -> None:

@@ -294,10 +294,10 @@ POLICIES = (
     PolicyEntry("decima[:VARIANT]", "Decima's graph neural network", "Decima, section 5",
                 shipped_policy, _DECIDES, in_words=variant_name),
     PolicyEntry("plan[:BASE][:BUDGET][:THREADS]", "tries every decision of BASE (default: "
-                "corrector, among cores parcae), and others, in simulated rollouts; BUDGET is the "
-                "time of a decision, such as 20ms, THREADS plays them on more cores, such as "
-                "2threads", "Bertsekas & Castanon 1999",
-                "parcae.decima.rollouts.names:rollout_policy", _DECIDES,
+                "corrector), and others, in simulated rollouts; BUDGET is the time of a decision, "
+                "such as 20ms, THREADS plays them on more cores, such as 2threads",
+                "Bertsekas & Castanon 1999", "parcae.decima.rollouts.names:rollout_policy", _ONLY,
+                why="tries single decisions in rollouts",
                 in_words="parcae.decima.rollouts.names:base_in_words"),
 )  # fmt: skip
 

@@ -25,9 +25,8 @@ from parcae.cluster.kernels.cores import (
 from parcae.cluster.kernels.policies import plan
 from parcae.cluster.kernels.serving import forget_orders
 from parcae.cluster.observation import observe
-from parcae.cluster.orders import Planner, objection_to_orders, one_pool, orders_of, put
+from parcae.cluster.orders import Planner, objection_to_orders, orders_of, put
 from parcae.cluster.state import NOT_YET, ClusterState, VirtualRun
-from parcae.decima.rollouts.policy import RolloutPlanner
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.compiled import CompiledPlanner, virtual_runs
 from parcae.policies.names import parse_live_name
@@ -40,8 +39,6 @@ from parcae.workloads.durations import MOST_EXECUTORS
 from parcae.workloads.job import Workload
 
 _LOG = logging.getLogger(__name__)
-#: Time of a plan that is tried in rollouts, if the policy's name does not say it.
-_LIVE_BUDGET_MS = 10.0
 
 
 @dataclass(frozen=True)
@@ -75,10 +72,6 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
         # Runs of a job differ from its profile as they did in the workload's log.
         config = SimulationConfig(world=WorldName.CORES, num_executors=cores, estimate_error="log")
         policy = make(name, PolicySetting(workload, config, arrivals, read))
-        if isinstance(policy, RolloutPlanner):
-            # A live cluster cannot wait: without a budget in the name there is a short one.
-            budget = replace(policy.budget, ms=policy.budget.ms or _LIVE_BUDGET_MS)
-            return replace(policy, budget=budget)
         if isinstance(policy, OrderPolicy) and policy.kind in (OrderKind.POOLS, OrderKind.GIVEN):
             raise PolicyError(
                 f"policy {text!r} orders by Spark's pools, which orders of the service do not "
@@ -116,7 +109,7 @@ class Planning:
 
     def _make_memory(self, room: Room) -> None:
         """Allocate the policy's tables for jobs and stages; they are empty."""
-        policy = self._compiled
+        policy = self._live.policy
         if isinstance(policy, CompiledPlanner):
             self._tables = policy.tables_for(room.jobs, room.stages, 1)
 
@@ -124,12 +117,6 @@ class Planning:
     def guard(self) -> float:
         """Factor of the policy's guard; 0: no guard."""
         return self._live.guard
-
-    @property
-    def _compiled(self) -> Any:
-        """The policy; of one that tries its orders, the base, whose memory is kept here."""
-        policy = self._live.policy
-        return policy.base if isinstance(policy, RolloutPlanner) else policy
 
     @property
     def decides(self) -> bool:
@@ -195,13 +182,9 @@ class Planning:
     def _ask(self, state: ClusterState) -> None:
         """Let the policy write its orders into the state."""
         policy = self._live.policy
-        compiled = self._compiled
         self._begin(state)
-        if isinstance(compiled, CompiledPlanner):
+        if isinstance(policy, CompiledPlanner):
             plan(state, orders_of(state), self._tables)
-            if isinstance(policy, RolloutPlanner):
-                orders = orders_of(state)._replace(pools=one_pool())
-                policy.improved(observe(state), orders, self.runs[0])
         elif isinstance(policy, Planner):
             put(policy.plan(observe(state)), state)
         else:

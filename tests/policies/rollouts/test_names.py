@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from parcae.base.errors import PolicyError
@@ -12,6 +10,7 @@ from parcae.decima.rollouts.race import Budget
 from parcae.evaluation.policies import resolve_policies
 from parcae.policies.names import PolicyName
 from parcae.policies.registry import named_policy
+from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import load_workload
 
@@ -51,9 +50,8 @@ def test_a_name_has_a_base_a_budget_and_threads(
         ("plan:tuned:nowhere", "nowhere"),
     ],
 )
-@pytest.mark.parametrize("world", list(WorldName))
-def test_a_wrong_name_says_what_is_wrong(text: str, says: str, world: WorldName) -> None:
-    config = SimulationConfig(world=world, num_executors=5)
+def test_a_wrong_name_says_what_is_wrong(text: str, says: str) -> None:
+    config = SimulationConfig(num_executors=5)
     with pytest.raises(PolicyError, match=says):
         named_policy(text, load_workload("toy"), config)
 
@@ -71,25 +69,14 @@ def test_a_base_that_depends_on_whole_runs_is_refused(base: str, says: str) -> N
         named_policy(f"plan:{base}", load_workload("toy"), SimulationConfig(num_executors=5))
 
 
-@pytest.mark.parametrize("base", ["random", "sjf-cp"])
-def test_in_the_world_of_cores_the_base_plans(base: str) -> None:
+def test_in_the_world_of_cores_it_does_not_exist() -> None:
     config = SimulationConfig(world=WorldName.CORES, num_executors=5)
-    with pytest.raises(PolicyError, match="its base must plan orders"):
-        named_policy(f"plan:{base}", load_workload("toy"), config)
-
-
-@pytest.mark.parametrize(
-    ("addition", "rest"), [("guard:1.1", "be guarded"), ("pools:{}", "have pools and priorities")]
-)
-def test_a_simulation_refuses_what_plan_cannot_have(
-    addition: str, rest: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "pools.xml"
-    path.write_text("<allocations><pool name='default'/></allocations>")
-    config = SimulationConfig(world=WorldName.CORES, num_executors=5)
-    name = f"plan:srpt+{addition.format(path)}"
-    with pytest.raises(PolicyError, match=f"only a compiled policy can {rest}, and neither plan"):
-        resolve_policies(load_workload("toy"), [name], config, "batch", 5)
+    workload = load_workload("toy")
+    says = "policy 'plan:srpt' tries single decisions in rollouts: choose --world executors"
+    with pytest.raises(PolicyError, match=says):
+        resolve_policies(workload, ["plan:srpt"], config, "batch", 5)
+    with pytest.raises(PolicyError, match=says):
+        policies_for("plan:srpt", workload)(4)
 
 
 def test_a_comparison_says_what_the_base_became() -> None:

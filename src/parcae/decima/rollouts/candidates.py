@@ -1,11 +1,10 @@
-"""What the policy `plan` tries: decisions in Decima's world, orders in the world of cores."""
+"""The decisions that the policy `plan` tries."""
 
 from __future__ import annotations
 
 from parcae.cluster.decision import Decision, objection
 from parcae.cluster.observation import Observation
-from parcae.cluster.orders import Orders
-from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE, UNLIMITED
+from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
 
 #: Other limits that are tried for the base's stage, relative to its own.
 _LIMIT_FACTORS = (0.5, 0.75, 1.5, 2.0)
@@ -14,10 +13,6 @@ _MOST_STAGES = 3
 _MOST_JOBS = 3
 #: Most decisions that are tried.
 _MOST_CANDIDATES = 16
-#: Most stages that are brought forward in the world of cores.
-_MOST_FORWARD = 6
-#: The decision that stands for the orders of the base policy.
-AS_ORDERED = Decision(NO_STAGE, 0, ANY_CLASS, 0)
 
 
 def candidates(
@@ -84,53 +79,3 @@ def _is_same(one: Decision, other: Decision, observation: Observation) -> bool:
     if one.stage != other.stage or one.hold_ms != other.hold_ms:
         return False
     return _taken(one, observation) == _taken(other, observation)
-
-
-def order_candidates(observation: Observation, orders: Orders) -> list[Decision]:
-    """The orders to try: the base's own first, then with one stage brought forward.
-
-    A stage that would come next is brought forward for all cores that are idle, or for half of
-    them.
-    """
-    stages = observation.stages
-    waiting = [
-        stage
-        for job in observation.active_jobs
-        for stage in observation.stages_of(int(job))
-        if stages.frontier_rank[stage] >= 0
-    ]
-    if len(waiting) < 2:
-        return [AS_ORDERED]
-    waiting.sort(key=lambda stage: _order_key(observation, orders, stage))
-    num_idle = max(1, int(observation.now.num_idle[0]))
-    found = [AS_ORDERED]
-    for stage in waiting[1 : 1 + _MOST_FORWARD]:
-        found.append(Decision(stage, UNLIMITED, ANY_CLASS, 0))
-        if num_idle > 1:
-            limit = int(stages.num_bound[stage]) + num_idle // 2
-            found.append(Decision(stage, limit, ANY_CLASS, 0))
-    return found[:_MOST_CANDIDATES]
-
-
-def _order_key(observation: Observation, orders: Orders, stage: int) -> tuple[float, ...]:
-    """What the dispatcher serves stages by, smallest first (without pools)."""
-    job = int(observation.stages.job[stage])
-    order = orders.jobs[job]
-    tier = float(order.tier) + float(orders.stages.tier[stage])
-    running = int(observation.jobs.num_attached[job])
-    share = running / float(order.weight) if order.weight > 0 else 0.0
-    return tier, share, job, float(orders.stages.rank[stage]), stage
-
-
-def bring_forward(orders: Orders, observation: Observation, chosen: Decision) -> Orders:
-    """Return the orders with the chosen stage before all others, as in its rollouts."""
-    if chosen.stage == NO_STAGE:
-        return orders
-    least = 0.0
-    for job in observation.active_jobs:
-        for stage in observation.stages_of(int(job)):
-            least = min(least, float(orders.jobs.tier[job]) + float(orders.stages.tier[stage]))
-    own = float(orders.jobs.tier[int(observation.stages.job[chosen.stage])])
-    orders.stages.tier[chosen.stage] = 2.0 * least - 1.0 - own
-    orders.stages.limit[chosen.stage] = chosen.limit
-    return orders

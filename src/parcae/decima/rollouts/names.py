@@ -13,28 +13,22 @@ from parcae.decima.checkpoints import deciding_policy
 from parcae.decima.corrector.policy import ParcaePolicy
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.decima.heuristics.policy import HeuristicPolicy
-from parcae.decima.rollouts.policy import RolloutPlanner, RolloutPolicy
+from parcae.decima.rollouts.policy import RolloutPolicy
 from parcae.decima.rollouts.race import Budget
 from parcae.decima.rollouts.runs import RolloutModel
 from parcae.decima.rule.policy import RulePolicy
 from parcae.policies.learned import is_learned, shipped_policy
 from parcae.policies.names import PolicyName
-from parcae.policies.network.policy import OrderNetworkPolicy
-from parcae.policies.orders.kernels import OrderKind
-from parcae.policies.orders.policy import OrderPolicy
 from parcae.policies.registry import TUNED_WORDS, PolicySetting, in_words, make
-from parcae.policies.rule.policy import OrderRulePolicy
-from parcae.simulation.config import WorldName, mean_gap_ms
+from parcae.simulation.config import mean_gap_ms
 
 NAME = "plan"
-#: The base of `plan` without one, by world.
-_BASE = {"executors": "corrector", "cores": "parcae"}
+#: The base of `plan` without one.
+_BASE = "corrector"
 _USAGE = "write plan[:BASE][:BUDGET][:THREADS], e.g. plan:tuned:20ms or plan:tuned:20ms:2threads"
 _MS = re.compile(r"[0-9.]+(ms|s)")
 _THREADS = re.compile(r"([0-9]{1,9})threads?")
 _MOST_THREADS = 64
-#: Formulas that depend on more than a job's own state when rollouts go on with them.
-_NO_PLAYERS = (OrderKind.POOLS, OrderKind.GIVEN)
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,7 @@ class PlanText:
     budget: Budget
 
 
-def split_plan(name: PolicyName, world: str = "executors") -> PlanText:
+def split_plan(name: PolicyName) -> PlanText:
     """Split a name into its base and its budget.
 
     Example: `plan:tuned:batch:20ms` has the base "tuned:batch".
@@ -71,32 +65,29 @@ def split_plan(name: PolicyName, world: str = "executors") -> PlanText:
         raise PolicyError(
             f"policy {text!r}: write one budget, and after it one number of threads; {_USAGE}"
         )
-    base = PolicyName(":".join(words) or _BASE[world])
+    base = PolicyName(":".join(words) or _BASE)
     if base.word == NAME:
         raise PolicyError(f"policy {text!r}: the base cannot be {NAME!r} itself; {_USAGE}")
     return PlanText(base, Budget(ms, num_threads))
 
 
-def rollout_policy(name: PolicyName, setting: PolicySetting) -> RolloutPolicy | RolloutPlanner:
+def rollout_policy(name: PolicyName, setting: PolicySetting) -> RolloutPolicy:
     """Return the policy `plan` of a name; rollouts draw durations and jobs from the workload.
 
     Raises:
         PolicyError: the name is wrong, or the base cannot be tried in rollouts.
         FormatError, FileNotFoundError: see `shipped_policy`.
     """
-    parts = split_plan(name, setting.world)
+    parts = split_plan(name)
     workload, config = setting.workload, setting.config
     model = RolloutModel(workload, config, mean_gap_ms(workload, config, setting.arrivals))
-    if config.world is WorldName.CORES:
-        orders = _base_of_cores(name.name, parts.base, setting)
-        return RolloutPlanner(name.name, orders, _order_player(orders), model, parts.budget)
     base = _base(name.name, parts.base, setting)
     return RolloutPolicy(name.name, base, _player(base, setting), model, parts.budget)
 
 
 def base_in_words(name: PolicyName, setting: PolicySetting) -> str:
     """What the base of a name was resolved to, its budget and the threads."""
-    parts = split_plan(name, setting.world)
+    parts = split_plan(name)
     base = in_words(parts.base, setting) if is_learned(parts.base) else parts.base.name
     budget = "" if parts.budget.ms is None else f", {parts.budget.ms:g} ms a decision"
     threads = "" if parts.budget.num_threads == 1 else f", {parts.budget.num_threads} threads"
@@ -138,26 +129,3 @@ def _player(base: Any, setting: PolicySetting) -> RulePolicy | HeuristicPolicy |
     rule = shipped_policy(PolicyName("tuned"), setting)
     assert isinstance(rule, RulePolicy)
     return rule
-
-
-def _base_of_cores(
-    text: str, base: PolicyName, setting: PolicySetting
-) -> OrderRulePolicy | OrderNetworkPolicy | OrderPolicy:
-    made = shipped_policy(base, setting) if is_learned(base) else _made(text, base, setting)
-    has_orders = isinstance(made, OrderRulePolicy | OrderNetworkPolicy | OrderPolicy)
-    if not has_orders or (isinstance(made, OrderPolicy) and made.kind in _NO_PLAYERS):
-        raise PolicyError(
-            f"policy {text!r}: in the world of cores its base must plan orders without pools, such "
-            "as parcae, tuned, srpt or fair"
-        )
-    planner: OrderRulePolicy | OrderNetworkPolicy | OrderPolicy = made
-    return planner
-
-
-def _order_player(
-    base: OrderRulePolicy | OrderNetworkPolicy | OrderPolicy,
-) -> OrderRulePolicy | OrderPolicy:
-    """The policy that rollouts in the world of cores go on with."""
-    if isinstance(base, OrderNetworkPolicy):
-        return OrderRulePolicy(base.name, base.parameters, base.mean_work_ms)
-    return base

@@ -1,7 +1,5 @@
 """Rollouts: runs that start from the present state of a cluster, each with something to try.
 
-In Decima's world a rollout tries a decision; `order_rollouts` has those of the world of cores.
-
 A rollout knows what a scheduler knows. Everything else is drawn anew: the durations of tasks that
 have not started, the remaining times of running tasks (given how long they have run), and the jobs
 to come.
@@ -21,14 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel, mix, unit
-from parcae.cluster.kernels.cores import change_pending, init_contender
 from parcae.cluster.kernels.estimates import correction, finished_tasks
 from parcae.cluster.kernels.policies import begin_run
-from parcae.cluster.state import COMPLETE_RANK, NO_JOB, NO_PROFILE, NO_STAGE, NOT_YET
-from parcae.simulation.future import NEVER_MS, Followup
-from parcae.simulation.kernels.cores_loop import follow_orders
+from parcae.cluster.state import NO_PROFILE, NO_STAGE
+from parcae.simulation.future import NEVER_MS
 from parcae.simulation.kernels.event_loop import resume, step
-from parcae.simulation.kernels.event_queue import clear, follow_up, push
+from parcae.simulation.kernels.event_queue import clear, push
 from parcae.simulation.kernels.firing import job_bits, task_bits, task_duration_ms
 from parcae.simulation.kernels.playing import go_on
 
@@ -60,8 +56,7 @@ class Assumptions(NamedTuple):
 class Trials(NamedTuple):
     """What many rollouts try, and what came of it."""
 
-    # The first decision, int64[num_trials] each. World of cores: the stage that comes first
-    # (NO_STAGE: the orders as they are), and how many of its tasks may run.
+    # The first decision, int64[num_trials] each.
     stage: Any
     limit: Any
     executor_class: Any
@@ -79,9 +74,6 @@ class Rollouts(NamedTuple):
     observation: Any  # Observation
     trials: Any  # Trials; written
     assumed: Any  # Assumptions
-    # World of cores only, otherwise ():
-    orders: Any  # the orders (Orders) of the base, which trials change
-    memory: Any  # the virtual run (VirtualRun) of the base up to the present
 
 
 @inlined
@@ -314,9 +306,7 @@ def begin_trial(simulation, rollouts, row):  # type: ignore[no-untyped-def]
 
 @kernel
 def begin_rollout(simulation, rollouts, row):  # type: ignore[no-untyped-def]
-    """Begin a rollout in Decima's world with its decision. Returns the Status after the
-    decision.
-    """
+    """Begin a rollout with its decision. Returns the Status after the decision."""
     state, future, tables = simulation
     trials = rollouts.trials
     begin_trial(simulation, rollouts, row)
@@ -366,145 +356,10 @@ def _left_job_ms(state, future):  # type: ignore[no-untyped-def]
     return total_ms / max(1, now.num_executors[0])
 
 
-_REVEAL = int(Followup.REVEAL_STAGE)
-_COMPLETE = int(Followup.COMPLETE_STAGE)
-
-
-@kernel
-def _copy_past(view, state):  # type: ignore[no-untyped-def]
-    """Copy the jobs that have left the system: policies look at their durations."""
-    for job in range(view.now.num_jobs[0]):
-        if view.jobs.completion_ms[job] != NOT_YET:
-            copy_job(view, state, job)
-
-
-@kernel
-def _follow_up_roots(state, future, tables, job):  # type: ignore[no-untyped-def]
-    """Queue the job's stages without parents that have not appeared, in Spark's order."""
-    profile = state.jobs.profile[job]
-    start = state.jobs.stage_start[job]
-    num_stages = state.jobs.num_stages[job]
-    if profile == NO_PROFILE or num_stages_of(tables, profile) != num_stages:
-        for stage in range(start, start + num_stages):
-            _reveal_later(state, future, stage)
-        return
-    for row in range(tables.job_first_root[profile], tables.job_first_root[profile + 1]):
-        _reveal_later(state, future, start + tables.roots[row])
-
-
-@inlined
-def _reveal_later(state, future, stage):  # type: ignore[no-untyped-def]
-    """Queue a stage that may appear but has not."""
-    is_ready = state.stages.num_parents_unfinished[stage] == 0
-    if is_ready and state.stages.num_parents_unsaturated[stage] > 0:
-        follow_up(future, _REVEAL, stage)
-
-
-@kernel
-def _follow_up_pending(state, future, tables):  # type: ignore[no-untyped-def]
-    """Queue what is about to happen at the present time: stages that appear or are complete.
-
-    Tasks whose attempt has just failed, which the scheduler is about to learn, are to start again.
-    """
-    future.events.first_followup[0] = 0
-    future.events.num_followups[0] = 0
-    stages = state.stages
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
-        _follow_up_roots(state, future, tables, job)
-        start = state.jobs.stage_start[job]
-        for stage in range(start, start + state.jobs.num_stages[job]):
-            known = stages.num_bound[stage] + stages.num_finished[stage]
-            if stages.num_started[stage] > known:
-                change_pending(state, stage, stages.num_started[stage] - known)
-            if (
-                stages.num_finished[stage] == stages.num_tasks[stage]
-                and stages.frontier_rank[stage] != COMPLETE_RANK
-            ):
-                follow_up(future, _COMPLETE, stage)
-
-
-@kernel
-def _bring_forward(state, stage, limit):  # type: ignore[no-untyped-def]
-    """Change the orders in the tables: the stage comes before all others."""
-    least = 0.0
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
-        start = state.jobs.stage_start[job]
-        for other in range(start, start + state.jobs.num_stages[job]):
-            least = min(least, state.job_orders.tier[job] + state.stage_orders.tier[other])
-    job = state.stages.job[stage]
-    # Twice the smallest tier is smaller than it, however large the numbers are.
-    state.stage_orders.tier[stage] = 2.0 * least - 1.0 - state.job_orders.tier[job]
-    state.stage_orders.limit[stage] = limit
-
-
-@kernel
-def _copy_orders(orders, state):  # type: ignore[no-untyped-def]
-    """Copy orders into the tables, with no job in the contest yet."""
-    state.contest[:] = NO_JOB
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
-        init_contender(state, job)
-        state.job_orders[job] = orders.jobs[job]
-        start = state.jobs.stage_start[job]
-        for stage in range(start, start + state.jobs.num_stages[job]):
-            state.stage_orders[stage] = orders.stages[stage]
-    for pool in range(orders.pools.shape[0]):
-        state.pools[pool] = orders.pools[pool]
-    state.now.num_pools[0] = orders.pools.shape[0]
-    state.now.wake_ms[0] = orders.wake_ms[0]
-
-
-@kernel
-def _copy_virtual_run(view, source, target):  # type: ignore[no-untyped-def]
-    """Copy a virtual run of the observed jobs; the target may have more room."""
-    target.now[0] = source.now[0]
-    for job in range(min(view.now.num_jobs[0], source.jobs.shape[0])):
-        target.jobs[job] = source.jobs[job]
-    for stage in range(min(view.now.num_stages[0], source.stages.shape[0])):
-        target.stages[stage] = source.stages[stage]
-
-
-@kernel
-def begin_order_rollout(simulation, rollouts, row, virtual):  # type: ignore[no-untyped-def]
-    """Begin a rollout in the world of cores with its orders. Returns the Status after the
-    orders.
-    """
-    state, future, tables = simulation
-    trials = rollouts.trials
-    begin_trial(simulation, rollouts, row)
-    _copy_past(rollouts.observation, state)
-    _copy_virtual_run(rollouts.observation, rollouts.memory, virtual)
-    # The rollout's cluster keeps its present size, and has no guard: an observation does not show
-    # the guard's virtual run.
-    state.now.is_elastic[0] = 0
-    state.now.guard[0] = 0.0
-    _copy_orders(rollouts.orders, state)
-    if trials.stage[row] != NO_STAGE:
-        _bring_forward(state, trials.stage[row], trials.limit[row])
-    _follow_up_pending(state, future, tables)
-    status = follow_orders(state, future, tables)
-    # The orders in question hold until the next plan, which need not write all of the table.
-    if trials.stage[row] != NO_STAGE:
-        state.stage_orders[trials.stage[row]] = rollouts.orders.stages[trials.stage[row]]
-    return status
-
-
 @kernel
 def roll_out(simulation, rollouts, policy, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts of Decima's world, one after another, each after the decision that it tries."""
+    """Play rollouts, one after another, each after the decision that it tries."""
     for row in range(first, last):
         status = begin_rollout(simulation, rollouts, row)
         begin_run(simulation.state, policy)
-        end_rollout(simulation, rollouts.trials, row, go_on(simulation, status, policy))
-
-
-@kernel
-def roll_out_orders(  # type: ignore[no-untyped-def]
-    simulation, rollouts, virtual, policy, first, last
-):
-    """Play rollouts of the world of cores, whose policy has the virtual run `virtual`."""
-    for row in range(first, last):
-        status = begin_order_rollout(simulation, rollouts, row, virtual)
         end_rollout(simulation, rollouts.trials, row, go_on(simulation, status, policy))

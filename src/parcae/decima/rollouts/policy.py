@@ -1,4 +1,4 @@
-"""`RolloutPolicy` and `RolloutPlanner`: policies that try what they do in rollouts first.
+"""`RolloutPolicy`: a policy that tries its decisions in rollouts first.
 
 Source: Bertsekas and Castanon, "Rollout algorithms for stochastic scheduling problems" (1999).
 """
@@ -6,29 +6,24 @@ Source: Bertsekas and Castanon, "Rollout algorithms for stochastic scheduling pr
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from parcae.cluster.decision import Decision
 from parcae.cluster.kernels.tables import may_idle
 from parcae.cluster.observation import Observation
-from parcae.cluster.orders import Orders
-from parcae.cluster.state import VirtualRun
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.decima.heuristics.policy import HeuristicPolicy
-from parcae.decima.rollouts.candidates import bring_forward, candidates, order_candidates
+from parcae.decima.rollouts.candidates import candidates
 from parcae.decima.rollouts.playing import (
     Assumptions,
     Rollouts,
     Trials,
     roll_out,
-    roll_out_orders,
 )
 from parcae.decima.rollouts.race import Budget, Clock, choose
 from parcae.decima.rollouts.runs import PlayTrials, RolloutModel, RolloutRuns, Sampler
 from parcae.decima.rule.policy import RulePolicy
-from parcae.policies.compiled import CompiledPlanner, size_of, virtual_runs
-from parcae.policies.orders.policy import OrderPolicy
-from parcae.policies.rule.policy import OrderRulePolicy
+from parcae.policies.compiled import size_of
 from parcae.simulation.kernels.playing import Simulation
 
 #: Stages that Decima's network proposes.
@@ -76,59 +71,7 @@ class RolloutPolicy:
         """What plays rollouts from an observed state on."""
 
         def play(run: Simulation, trials: Trials, assumed: Assumptions, a: int, b: int) -> None:
-            rollouts = Rollouts(observation, trials, assumed, (), ())
+            rollouts = Rollouts(observation, trials, assumed)
             roll_out(run, rollouts, self.player.tables_for(*size_of(run.state)), a, b)
 
         return play
-
-
-@dataclass
-class RolloutPlanner:
-    """A policy of the world of cores that tries its orders first.
-
-    The candidates are the orders of its base policy, and the same orders with one stage brought
-    forward. Orders hold until the next plan, in a rollout as in the run.
-
-    Args:
-        name: name in tables and reports.
-        base: the policy whose orders it improves.
-        player: the policy that rollouts go on with.
-        model: what rollouts know.
-        budget: what a plan may cost.
-    """
-
-    name: str
-    base: CompiledPlanner
-    player: OrderRulePolicy | OrderPolicy
-    model: RolloutModel
-    budget: Budget = field(default_factory=Budget)
-    has_memory: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        self._runs = RolloutRuns(self.model, self.budget.num_threads)
-
-    def restart(self) -> None:
-        """Forget the base's virtual run: a new run begins."""
-        self.base.restart()
-
-    def plan(self, observation: Observation) -> Orders:
-        """Return the orders that hold from now on."""
-        orders = self.base.plan(observation)
-        return self.improved(observation, orders, self.base.memory)
-
-    def improved(self, observation: Observation, orders: Orders, memory: VirtualRun) -> Orders:
-        """Return the best of the base's orders and those with a stage brought forward."""
-        clock = Clock(self.budget)
-        options = order_candidates(observation, orders)
-        if len(options) == 1:
-            return orders
-        self._runs.fit(observation)
-
-        def play(run: Simulation, trials: Trials, assumed: Assumptions, a: int, b: int) -> None:
-            rollouts = Rollouts(observation, trials, assumed, orders, memory)
-            tables = self.player.tables_for(*size_of(run.state))
-            roll_out_orders(run, rollouts, next(virtual_runs(tables)), tables, a, b)
-
-        sampler = Sampler(self._runs, observation, options, play, clock)
-        row = choose(sampler, len(options), self.budget, clock, sampler.with_arrivals)
-        return bring_forward(orders, observation, options[row])

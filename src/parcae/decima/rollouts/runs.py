@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
-from parcae.cluster.state import ExecutorClass, allocate, select
+from parcae.cluster.state import allocate, select
 from parcae.decima.rollouts.playing import Assumptions, Trials
 from parcae.decima.rollouts.race import Clock, Costs, PlaySamples
-from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Future, Status, allocate_future
 from parcae.simulation.kernels.playing import Simulation
 from parcae.simulation.tables import workload_tables
@@ -123,11 +123,8 @@ class RolloutRuns:
         num_jobs = shape[0] + num_more
         num_stages = shape[1] + num_more * most_stages
         num_edges = max(1, shape[2] + num_more * most_edges)
-        classes = config.classes
-        if config.world is WorldName.CORES:
-            classes = (ExecutorClass(shape[3]),)
         count = self._num_threads
-        states = allocate(count, classes, num_jobs, num_stages, num_edges, world)
+        states = allocate(count, config.classes, num_jobs, num_stages, num_edges, world)
         futures = allocate_future(count, shape[3], num_jobs, num_stages, 0, 0, world)
         futures.events.moving_delay_ms[:] = config.moving_delay_ms
         futures.events.warmup_delay_ms[:] = config.warmup_delay_ms
