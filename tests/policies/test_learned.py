@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from parcae.decima.rule.policy import start_parameters
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.learned import SHIPPED, find_checkpoint, is_learned, setting_card, variant_name
 from parcae.policies.names import PolicyName
-from parcae.policies.registry import PolicySetting, bind, named_policy
+from parcae.policies.registry import PolicySetting, bind, named_policy, note_renamed
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
@@ -55,6 +56,22 @@ def test_a_name_becomes_the_variant_of_the_world() -> None:
     assert _chosen("tuned", _WORKLOAD, _CONFIG, "load:0.7") != "tuned:cores"
     with pytest.raises(PolicyError, match="choose --world cores"):
         named_policy("tuned:cores", _WORKLOAD, _CONFIG)
+
+
+def test_the_former_name_of_the_corrector_is_read_with_a_note(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    note_renamed.cache_clear()
+    assert _chosen("parcae", _WORKLOAD, _CONFIG) == _chosen("corrector", _WORKLOAD, _CONFIG)
+    assert "'parcae' of the world of executors is called 'corrector' now" in caplog.text
+    caplog.clear()
+    note_renamed.cache_clear()
+    cores = _CONFIG.model_copy(update={"world": WorldName.CORES})
+    old = replace(read_checkpoint(SHIPPED.path("corrector", "batch")), kind="parcae")
+    write_checkpoint(old, tmp_path / "old.safetensors")
+    for name in ("parcae:batch", str(tmp_path / "old.safetensors")):
+        assert hasattr(named_policy(name, _WORKLOAD, cores), "decide")
+    assert caplog.text.count("is called 'corrector' now") == 1
 
 
 def test_a_colon_without_a_variant_is_refused_with_the_variants() -> None:

@@ -7,10 +7,8 @@ variant. Any other checkpoint is named by its path.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,6 @@ from parcae.simulation.config import SimulationConfig, offered_load
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 
-_LOG = logging.getLogger(__name__)
 SHIPPED = ShippedCheckpoints(Path(__file__).parent / "shipped", "parcae train")
 #: Version of the parameters of the rule of the world of cores; see
 #: `parcae.policies.rule.kernels.OrderParameter`.
@@ -104,13 +101,8 @@ def _present_word(name: PolicyName, world: str) -> str:
         renamed = [row.name for row in registry.entries() if row.formerly == word]
         present = next((one for one in renamed if variant in SHIPPED.variants(one)), present)
     if present != word:
-        _say_renamed(word, present)
+        registry.note_renamed(word, present)
     return present
-
-
-@cache
-def _say_renamed(word: str, present: str) -> None:
-    _LOG.warning("policy %r is called %r now; both names are read", word, present)
 
 
 def order_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:

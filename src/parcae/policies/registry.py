@@ -6,8 +6,10 @@ then those that the program registers. A name is parsed by `parcae.policies.name
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -131,6 +133,7 @@ class CheckpointKind:
     formerly: str = ""
 
 
+_LOG = logging.getLogger(__name__)
 #: Arguments that stand for parameters that are found on runs.
 TUNED_WORDS = ("tuned", "oracle")
 #: The rows of the world of cores.
@@ -265,6 +268,8 @@ def kind_of(checkpoint: Checkpoint, path: str) -> CheckpointKind:
     known = []
     for row in kinds():
         if checkpoint.kind in (row.kind, row.formerly):
+            if checkpoint.kind != row.kind:
+                note_renamed(checkpoint.kind, row.kind)
             checkpoint.require(checkpoint.kind, row.version, path)
             return row
         known.append(row.kind)
@@ -272,6 +277,12 @@ def kind_of(checkpoint: Checkpoint, path: str) -> CheckpointKind:
         f"{path}: this is a checkpoint of a {checkpoint.kind!r} policy, not of one of "
         f"{', '.join(known)}"
     )
+
+
+@cache
+def note_renamed(word: str, present: str) -> None:
+    """Say once that a name or a kind of checkpoint of an earlier version is read."""
+    _LOG.warning("the policy %r of the world of executors is called %r now", word, present)
 
 
 def bind(checkpoint: Checkpoint, name: str, setting: Setting) -> Any:
