@@ -69,7 +69,7 @@ bench: $(READY)  ## Speed on this machine.
 	$(BIN)/parcae bench decision --world executors --json
 	$(BIN)/parcae bench training --json
 	$(BIN)/parcae bench service --json
-	$(BIN)/parcae bench packing --json
+	$(BIN)/parcae bench rigid --json
 	$(BIN)/python benchmarks/first_use.py
 	$(BIN)/python -m benchmarks.environments
 	$(BIN)/python -m benchmarks.ray_scaling

@@ -28,13 +28,14 @@ DIGESTS = HERE / "record.json"
 _LOG = "src/parcae/workloads/bundled/example-event-log.zstd"
 _RAPIDS = "{data}/real-logs/rapids/eventlog_4nodes_8cores_dynamic_alloc.zstd"
 _OWN = "{data}/real-logs/own"
+_OUT = "a.safetensors"
 
 #: A line for each command: its name, and the arguments of `parcae`. {out} is an empty folder, whose
 #: JSON files are recorded; {data} the folder of public data, without which a row is left out;
 #: {made} the workload files of earlier commands. SEEDS stands for a few seeds in one process.
 COMMANDS = f"""
 policies           policies --json
-policies-rigid     packing policies
+policies-rigid     policies --world rigid
 describe           workload describe tpch --json
 simulate-cores     simulate tpch --jobs 8 --policy all --seed 3 --json
 simulate-executors simulate tpch --jobs 8 --policy all --seed 3 --json --world executors
@@ -55,10 +56,10 @@ compare-logs       compare-logs {_OWN}/pool_nofile {_OWN}/pool_other --json
 learn              learn {_LOG} --budget 0.01 --seeds 2 --key spark.jobGroup.id -o {{out}}
 train-cores        train tpch --iterations 2 --jobs 5 --seed 3 --json -o {{out}}
 train-executors    train tpch --iterations 1 --jobs 4 --seed 3 --json -o {{out}} --network decima
-simulate-rigid     packing simulate --load 1.3 --policy all --json
-compare-rigid      packing compare --load 1.3 --seeds 5 --json {{out}}/a.json
-compare-swf        packing compare --swf {{data}}/swf/lublin_256.swf --json {{out}}/a.json
-tune-rigid         packing tune withhold --load 1.3 --generations 2 --json -o {{out}}/a.safetensors
+simulate-rigid     simulate --world rigid --load 1.3 --policy all --json
+compare-rigid      compare --world rigid --load 1.3 --seeds 5 --json {{out}}/a.json
+compare-swf        compare --world rigid --swf {{data}}/swf/lublin_256.swf --json {{out}}/a.json
+tune-rigid         tune --world rigid withhold --load 1.3 --generations 2 --json -o {{out}}/{_OUT}
 fig16              reproduce decima-fig16 -o {{out}}
 deeprm-fig4        reproduce deeprm-fig4 --runs 2 --processes 1 -o {{out}}
 """

@@ -129,7 +129,7 @@ from tests.cli.running import run
         ("parcae reproduce decima-fig33", "did you mean 'decima-fig3'"),
         ("parcae serve --policy fiar --for 1", "did you mean 'fair'"),
         ("parcae serve --host 0.0.0.0 --for 1", "give --secret-file"),
-        ("parcae serve --scope rack --for 1", "application, cluster"),
+        ("parcae serve --scope rack --for 1", "'application' or 'cluster'"),
         ("parcae serve --arrivals often --for 1", "arrivals 'often' are not understood"),
         ("parcae serve --secret-file nowhere --for 1", "nowhere: No such file"),
         ("parcae serve --tls-cert broken.parcae --for 1", "belong together"),
@@ -180,10 +180,10 @@ def test_bad_input_ends_with_exit_code_2_and_one_clear_line(
 @pytest.mark.parametrize(
     ("command", "option"),
     [
-        ("packing simulate --load 1", "--units"),
-        ("packing simulate --load 1", "--resources"),
-        ("bench packing", "--clusters"),
-        ("bench packing", "--repetitions"),
+        ("simulate --world rigid --load 1", "--units"),
+        ("simulate --world rigid --load 1", "--resources"),
+        ("bench rigid", "--clusters"),
+        ("bench rigid", "--repetitions"),
         ("serve --for 0 --port 0", "--demo"),
     ],
 )

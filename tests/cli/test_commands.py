@@ -160,7 +160,7 @@ def test_a_process_ends_with_the_exit_code_of_its_command(
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
 def test_a_command_whose_streams_are_closed_writes_its_files(tmp_path: Path, closed: str) -> None:
     python = shlex.quote(sys.executable)
-    command = f"{python} -m parcae.cli.main packing compare"
+    command = f"{python} -m parcae.cli.main compare --world rigid"
     command += " --load 1 --policies sjf --window 5 --seeds 2 --json out.json"
     done = subprocess.run(f"{command} {closed}", cwd=tmp_path, shell=True, check=False)
     assert done.returncode == 0
@@ -168,7 +168,7 @@ def test_a_command_whose_streams_are_closed_writes_its_files(tmp_path: Path, clo
 
 
 def test_a_command_whose_output_nobody_reads_writes_its_files(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "parcae.cli.main", "packing", "compare", "--load", "1"]
+    words = [sys.executable, "-m", "parcae.cli.main", "compare", "--world", "rigid", "--load", "1"]
     words += ["--policies", "sjf", "--window", "5", "--seeds", "2", "--json", "out.json"]
     reading, writing = os.pipe()
     os.close(reading)
@@ -272,14 +272,14 @@ def test_every_option_has_a_help_and_no_help_loses_words() -> None:
         "parcae simulate toy --policy 'fair, fifo' --json",
         "parcae compare toy --policies 'fair, fifo' --seeds 2",
         "parcae size toy --cores 2,3 --arrivals batch --policies 'fair, fifo' --seeds 2",
-        "parcae packing simulate --load 1 --policy 'sjf, packer' --json",
-        "parcae packing compare --load 1 --policies 'sjf, packer' --seeds 2",
+        "parcae simulate --world rigid --load 1 --policy 'sjf, packer' --json",
+        "parcae compare --world rigid --load 1 --policies 'sjf, packer' --seeds 2",
     ],
 )
 def test_names_may_be_separated_by_spaces_too(tmp_path: Path, command: str) -> None:
     done = run(command, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert ("packer" if "packing" in command else "fifo") in done.stdout
+    assert ("packer" if "rigid" in command else "fifo") in done.stdout
 
 
 @pytest.mark.parametrize("world", ["cores", "executors"])
@@ -375,7 +375,7 @@ def test_learning_anew_removes_the_results_of_another_workload(
     (folder / "notes.txt").write_text("of the user")
     (folder / ".workload.parcae.ab12cd34").write_text("of a command that was killed")
     write_workload(Workload("w", (chain(2, 3, 1_000),)), tmp_path / "w.parcae")
-    monkeypatch.setattr("parcae.api.study.learn", interrupted)
+    monkeypatch.setattr("parcae.api.study._learn", interrupted)
     done = run("parcae learn w.parcae -o learned --cores 2", tmp_path)
     assert done.returncode == 130
     assert {path.name for path in folder.iterdir()} == {"notes.txt", "workload.parcae"}

@@ -84,7 +84,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("something ran")
 
-    monkeypatch.setattr("parcae.evaluation.compare.compare", never)
+    monkeypatch.setattr("parcae.cli.compare.compare_policies", never)
     done = CliRunner().invoke(app, [*_COMMAND, option, str(tmp_path / name)])
     assert isinstance(done.exception, (ConfigError, FileNotFoundError))
 
@@ -95,7 +95,7 @@ def test_a_report_that_fails_loses_no_table(
     def failing(*args: object, **kwargs: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("parcae.evaluation.report.write_report", failing)
+    monkeypatch.setattr("parcae.cli.compare.write_report", failing)
     files = ["--report", str(tmp_path / "r.html"), "--per-job", str(tmp_path / "jobs.csv")]
     done = CliRunner().invoke(app, [*_COMMAND, *files])
     assert str(done.exception) == "no space left"
@@ -108,7 +108,7 @@ def test_a_picture_of_logs_that_fails_loses_no_table(
     def fail(*args: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("parcae.evaluation.gantt.gantt", fail)
+    monkeypatch.setattr("parcae.cli.compare_logs.gantt", fail)
     log = str(BUNDLED / "example-event-log.zstd")
     picture = str(tmp_path / "gantt.png")
     done = CliRunner().invoke(app, ["compare-logs", log, log, "--plot", picture])
@@ -120,7 +120,7 @@ def test_a_picture_of_logs_that_fails_loses_no_table(
     "command",
     [
         "compare toy --cores 2 --jobs 2 --seeds 2 --policies",
-        "packing compare --load 0.5 --seeds 2 --policies",
+        "compare --world rigid --load 0.5 --seeds 2 --policies",
         "bench decision --workload toy --policies",
         "bench simulator --workload toy --policy",
     ],
@@ -147,7 +147,7 @@ def test_learn_prints_its_warnings_before_it_begins(
     def stopped(*args: object) -> None:
         raise ConfigError("stopped")
 
-    monkeypatch.setattr("parcae.cli.learn._learned", stopped)
+    monkeypatch.setattr("parcae.api.study._learn", stopped)
     write_workload(toy_workload(), tmp_path / "toy.parcae")
     options = [str(tmp_path / "toy.parcae"), "-o", str(tmp_path / "out"), "--arrivals", "load:2"]
     done = CliRunner().invoke(app, ["learn", *options])

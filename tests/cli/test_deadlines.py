@@ -122,7 +122,10 @@ def test_size_finds_the_cores_that_meet_a_share_of_the_deadlines(folder: Path) -
         ("compare toy --deadlines none.csv", "none.csv"),
         ("compare tpch --deadlines deadlines.csv", "no deadline matches a job of workload 'tpch'"),
         ("compare toy --policies edf", "give --deadlines FILE"),
-        ("simulate --job-set sets.json --deadlines deadlines.csv", "leave out --deadlines"),
+        (
+            "simulate --job-set sets.json --deadlines deadlines.csv",
+            "--deadlines has no effect here",
+        ),
         ('size toy --cores 2 --arrivals batch --target "deadlines 9%"', "give --deadlines FILE"),
         ("tune toy --objective deadlines -o x.safetensors", "give --deadlines FILE"),
     ],

@@ -152,8 +152,8 @@ def _run_all(commands: list[str], user_folder: Path) -> None:
     first = (
         "import",
         "workload prepare",
-        "packing tune",
-        "packing train",
+        "tune --world rigid",
+        "train --world rigid",
         "parcae tune",
         "parcae train",
         "parcae learn",

@@ -94,8 +94,8 @@ def test_size_prices_what_is_held(tmp_path: Path) -> None:
     ("command", "message"),
     [
         ("simulate toy --cores 0..10", "10 cores are not whole executors of 4 cores"),
-        ("simulate toy --cores 8..4", "write a number from 1 to 65,536, or a range"),
-        ("simulate toy --cores 0", "write a number from 1 to 65,536, or a range"),
+        ("simulate toy --cores 8..4", "write a number from 1 to 65,536, or to simulate"),
+        ("simulate toy --cores 0", "write a number from 1 to 65,536, or to simulate"),
         ("simulate toy --cores 8 --idle-timeout 3s", "--idle-timeout has no effect here"),
         ("compare toy --cores 8 --cores-per-executor 2", "--cores-per-executor has no effect"),
         ("simulate toy --cores 0..8 --executor-start 3", "write a time in ms, s, m or h"),

@@ -23,7 +23,7 @@ from tests.cli.running import run
         "parcae simulate toy --jobs 2000000000",
         "parcae simulate toy --jobs 99999999999999999999",
         "parcae bounds toy --jobs 100000000000",
-        "parcae packing simulate --window 99999999999",
+        "parcae simulate --world rigid --window 99999999999",
         "parcae simulate toy --policy srpt-cap:1e400",
         "parcae simulate toy --moving-delay-ms 9000000000000000000",
         "parcae compare toy --json missing/folder.json",

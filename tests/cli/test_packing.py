@@ -12,6 +12,7 @@ import pytest
 
 from parcae.cli.main import main
 from parcae.policies.checkpoint import read_checkpoint
+from parcae.policies.names import parse_name
 from parcae.rigid.policies.catalog import PackingSetting, make_packing_policy, packing_checkpoint
 from parcae.rigid.policies.policy import PackingPolicy
 from tests.cli.packing_files import PAIR, swf_text, write_packing_files
@@ -45,9 +46,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run_command
 
 
+def _in_rigid(command: str) -> str:
+    verb, _, rest = command.partition(" ")
+    return f"parcae {verb} --world rigid {rest}"
+
+
 def test_a_job_set_prints_the_contracted_json(run: Run) -> None:
     done = run(
-        "parcae packing simulate --job-set deeprm.json --set pair --policy sjf,tetris_k0.5 --json"
+        "parcae simulate --world rigid --job-set deeprm.json --set pair --policy "
+        "sjf,tetris_k0.5 --json"
     )
     sjf, tetris = (json.loads(line) for line in done.out.splitlines())
     assert sjf == {
@@ -66,12 +73,14 @@ def test_a_job_set_prints_the_contracted_json(run: Run) -> None:
 def test_a_sequence_without_jobs_has_a_reward_of_zero(run: Run, tmp_path: Path) -> None:
     sets = {"sequences": [{**PAIR, "jobs": []}]}
     (tmp_path / "none.json").write_text(json.dumps(sets))
-    done = run("parcae packing simulate --job-set none.json --policy sjf --json")
+    done = run("parcae simulate --world rigid --job-set none.json --policy sjf --json")
     assert '"reward": 0.0, "reward_as_coded": 0.0' in done.out
 
 
 def test_a_lost_job_is_null_and_counts_in_no_mean(run: Run) -> None:
-    done = run("parcae packing simulate --job-set deeprm.json --set crowd --policy sjf --json")
+    done = run(
+        "parcae simulate --world rigid --job-set deeprm.json --set crowd --policy sjf --json"
+    )
     row = json.loads(done.out)
     assert row["start"] == [1, 3, 4, None]
     assert row["finish"] == [3, 4, 5, None]
@@ -85,7 +94,7 @@ def test_every_sequence_of_a_job_set_has_the_variant_of_its_own_arrivals(
     made = []
 
     def make(text: str, setting: PackingSetting | None) -> PackingPolicy:
-        made.append(packing_checkpoint(text, setting))
+        made.append(packing_checkpoint(parse_name(text), setting))
         return make_packing_policy("sjf")
 
     monkeypatch.setattr("parcae.rigid.evaluation.policies.make_packing_policy", make)
@@ -100,14 +109,14 @@ def test_every_sequence_of_a_job_set_has_the_variant_of_its_own_arrivals(
         for gap in (1, 2, 10)
     ]
     (tmp_path / "own.json").write_text(json.dumps({"sequences": sequences}))
-    done = run("parcae packing simulate --job-set own.json --set all --policy deeprm --json")
+    done = run("parcae simulate --world rigid --job-set own.json --set all --policy deeprm --json")
     assert done.code == 0, done.err
     assert [path.stem for path in made if path] == ["deeprm-1.0", "deeprm-0.5", "deeprm-0.1"]
 
 
 def test_every_shared_sequence_runs_exactly_as_with_the_authors_code(run: Run) -> None:
     path = shared_data("conformance/deeprm.json")
-    done = run(f"parcae packing simulate --job-set {path} --set all --policy all --json")
+    done = run(f"parcae simulate --world rigid --job-set {path} --set all --policy all --json")
     rows = [json.loads(line) for line in done.out.splitlines()]
     sequences = json.loads(path.read_text())["sequences"]
     expected = {
@@ -129,11 +138,13 @@ def test_every_shared_sequence_runs_exactly_as_with_the_authors_code(run: Run) -
 def test_simulate_draws_a_sequence_or_runs_a_log_and_prints_a_table(
     run: Run, tmp_path: Path
 ) -> None:
-    done = run("parcae packing simulate --load 70% --policy sjf,easy --seed 1003 --gantt g.png")
+    done = run(
+        "parcae simulate --world rigid --load 70% --policy sjf,easy --seed 1003 --gantt g.png"
+    )
     assert done.code == 0, done.err
     assert "slowdown" in done.out
     assert (tmp_path / "g.png").exists()
-    done = run("parcae packing simulate --swf log.swf --policy fcfs --json")
+    done = run("parcae simulate --world rigid --swf log.swf --policy fcfs --json")
     row = json.loads(done.out)
     assert len(row["start"]) == 800
     assert row["reward_as_coded"] is None
@@ -141,7 +152,8 @@ def test_simulate_draws_a_sequence_or_runs_a_log_and_prints_a_table(
 
 def test_compare_writes_json_and_a_report(run: Run, tmp_path: Path) -> None:
     done = run(
-        "parcae packing compare --load 1.3 --policies sjf,packer,tetris --seeds 4 --json c.json "
+        "parcae compare --world rigid --load 1.3 --policies sjf,packer,tetris --seeds 4 "
+        "--json c.json "
         "--report r.html"
     )
     assert done.code == 0, done.err
@@ -156,7 +168,9 @@ def test_compare_writes_json_and_a_report(run: Run, tmp_path: Path) -> None:
 
 def test_compare_runs_a_log_and_says_what_reading_it_met(run: Run, tmp_path: Path) -> None:
     (tmp_path / "torn.swf").write_text(swf_text(100) + "101 9000 -1 5")
-    done = run("parcae packing compare --swf torn.swf --policies easy,sjf --part all --json c.json")
+    done = run(
+        "parcae compare --world rigid --swf torn.swf --policies easy,sjf --part all --json c.json"
+    )
     assert done.code == 0, done.err
     data = json.loads((tmp_path / "c.json").read_text())
     assert data["measure"] == "bounded_slowdown"
@@ -181,7 +195,7 @@ def test_lines_of_a_log_are_not_dropped_without_a_word(
 ) -> None:
     lost = "101 99999 -1 -1 2 -1 -1 -1 50 -1 0 -1 -1 -1 0 0 -1 -1\n"
     (tmp_path / "some.swf").write_text(swf_text(100) + lost)
-    done = run(f"parcae packing {command} --swf some.swf")
+    done = run(f"{_in_rigid(command)} --swf some.swf")
     assert done.code == 0, done.err
     assert "note: 1 dropped: no run time (first: some.swf:103)" in done.err
 
@@ -189,9 +203,9 @@ def test_lines_of_a_log_are_not_dropped_without_a_word(
 def test_describe_counts_what_was_dropped_with_its_line(run: Run, tmp_path: Path) -> None:
     lost = "101 99999 -1 -1 2 -1 -1 -1 50 -1 0 -1 -1 -1 0 0 -1 -1\n"
     (tmp_path / "some.swf").write_text(swf_text(100) + lost)
-    done = run("parcae packing describe --swf some.swf")
+    done = run("parcae workload describe --world rigid some.swf")
     assert "1 dropped: no run time (first: some.swf:103)" in done.out.replace("\n", "")
-    described = json.loads(run("parcae packing describe --swf some.swf --json").out)
+    described = json.loads(run("parcae workload describe --world rigid some.swf --json").out)
     assert described["jobs"] == 100
     assert described["read"]["lines"] == 101
     assert described["capacity"] == {"processors": 16}
@@ -201,31 +215,36 @@ def test_describe_calls_jobs_that_arrive_at_once_a_batch(run: Run, tmp_path: Pat
     lines = [f"{row} 5 -1 60 8 -1 -1 -1 60 -1 1 -1 -1 -1 0 0 -1 -1" for row in range(1, 13)]
     (tmp_path / "batch.swf").write_text("\n".join(["; MaxProcs: 16", *lines]) + "\n")
     assert (
-        "batch" in run("parcae packing describe --swf batch.swf").out.split("load of processors")[1]
+        "batch"
+        in run("parcae workload describe --world rigid batch.swf").out.split("load of processors")[
+            1
+        ]
     )
-    described = json.loads(run("parcae packing describe --swf batch.swf --json").out)
+    described = json.loads(run("parcae workload describe --world rigid batch.swf --json").out)
     assert (described["load"], described["span_s"]) == ({"processors": None}, 0)
 
 
 def test_a_tuned_rule_is_a_policy_and_is_gone_on_from(run: Run, tmp_path: Path) -> None:
     done = run(
-        "parcae packing tune withhold --load 1.3 --generations 1 --budget 1 -o w.safetensors --json"
+        "parcae tune --world rigid withhold --load 1.3 --generations 1 --budget 1 -o "
+        "w.safetensors --json"
     )
     result = json.loads(done.out)
     # Two searches of one generation each.
     assert result["generations"] == 2
     assert read_checkpoint(tmp_path / "w.safetensors").card["objective"] == "slowdown"
     done = run(
-        "parcae packing tune withhold --load 1.3 --generations 1 --start w.safetensors "
+        "parcae tune --world rigid withhold --load 1.3 --generations 1 --start w.safetensors "
         "-o w2.safetensors --json"
     )
     assert json.loads(done.out)["cost"] <= result["cost"]
-    tetris = "parcae packing tune tetris --swf log.swf --objective slowdown+makespan"
+    tetris = "parcae tune --world rigid tetris --swf log.swf --objective slowdown+makespan"
     assert run(f"{tetris} -o t.safetensors").code == 0
     card = read_checkpoint(tmp_path / "t.safetensors").card
     assert card["objective"] == "slowdown+makespan"
     done = run(
-        "parcae packing compare --load 1.3 --policies sjf,w2.safetensors,t.safetensors --seeds 3 "
+        "parcae compare --world rigid --load 1.3 --policies "
+        "sjf,w2.safetensors,t.safetensors --seeds 3 "
         "--json c.json"
     )
     assert done.code == 0, done.err
@@ -238,7 +257,8 @@ def test_a_tuned_rule_is_a_policy_and_is_gone_on_from(run: Run, tmp_path: Path) 
 
 def test_a_network_is_trained_resumed_and_compared(run: Run, tmp_path: Path) -> None:
     train = (
-        "parcae packing train set --load 0.1:1.84 -o trained --set num_groups=2 --set group_size=2 "
+        "parcae train --world rigid set --load 0.1:1.84 -o trained --set num_groups=2 "
+        "--set group_size=2 "
         "--select-every 1 --json"
     )
     result = json.loads(run(f"{train} --iterations 1").out)
@@ -251,13 +271,13 @@ def test_a_network_is_trained_resumed_and_compared(run: Run, tmp_path: Path) -> 
     assert json.loads(run(f"{train} --iterations 2 --resume").out)["iterations"] == 2
     assert any((tmp_path / "trained" / "tensorboard").iterdir())
     done = run(
-        "parcae packing compare --load 1.3 --policies sjf,trained/best.safetensors --seeds 3"
+        "parcae compare --world rigid --load 1.3 --policies sjf,trained/best.safetensors --seeds 3"
     )
     assert done.code == 0, done.err
 
 
 def test_policies_lists_the_catalogue(run: Run) -> None:
-    rows = json.loads(run("parcae packing policies --json").out)
+    rows = json.loads(run("parcae policies --world rigid --json").out)
     assert {"sjf", "easy", "withhold"} <= {row["usage"] for row in rows}
 
 
@@ -361,7 +381,7 @@ def test_bad_input_ends_with_one_clear_line(
     (tmp_path / "negative.swf").write_text(
         head + "1 -5 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n"
     )
-    done = run(f"parcae packing {command}")
+    done = run(_in_rigid(command))
     assert done.code == 2
     assert message in done.err
     lines = done.err.strip().splitlines()

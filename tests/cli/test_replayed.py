@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parcae.cli.replayed import replay_tables
+from parcae.cli.serve import replay_tables
 from parcae.cli.tables import print_fitted
 from parcae.service.replay import Difference, Estimate, Kind, Replay, Share
 

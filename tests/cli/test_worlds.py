@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from parcae.base.errors import ConfigError, FormatError, InputError, WorkloadError
 from parcae.cli.main import app
-from parcae.cli.options import SimulatedClusterOptions, one_size, world_of
+from parcae.cli.options import SimulatedClusterOptions, SizeOptions, world_of
 from parcae.cli.simulate import run_json
 from parcae.cluster.state import World
 from parcae.learning.scenario import Scenario
@@ -90,7 +90,7 @@ def test_options_of_decimas_cluster_imply_its_world(option: dict[str, Any]) -> N
 
 def test_other_options_are_of_both_worlds() -> None:
     config = SimulatedClusterOptions(
-        durations="first", unknown_share=0.5, estimate_error="0.25", cores=7
+        durations="first", unknown_share=0.5, estimate_error="0.25", cores="7"
     ).config()
     assert (config.world, config.num_executors, config.estimate_error, config.unknown_share) == (
         "cores",
@@ -104,12 +104,15 @@ def test_other_options_are_of_both_worlds() -> None:
 
 
 def test_cores_and_executors_are_one_number() -> None:
-    assert one_size(None, None) is None
-    assert one_size(3, None) == one_size(None, 3) == one_size(3, 3) == 3
+    assert SizeOptions().size is None
+    assert SizeOptions(executors=3).size == SizeOptions(cores="3").size == 3
+    assert SizeOptions(executors=3, cores="3").size == 3
     with pytest.raises(
         ConfigError, match="--executors 3 and --cores 4 are the same number: give one of them"
     ):
-        one_size(3, 4)
+        _ = SizeOptions(executors=3, cores="4").size
+    with pytest.raises(ConfigError, match="to simulate and compare on an elastic cluster"):
+        _ = SizeOptions(cores="2..4").size
 
 
 @pytest.mark.parametrize("command", ["simulate", "compare", "bounds", "tune", "train", "learn"])

@@ -20,7 +20,7 @@ from tests.workloads.spark_log_builder import small_log
 
 #: Commands that start Spark, measure for hours, or build jars: only their options are tried, with
 #: `--help` beside them or without what they need.
-_HEAVY = ("spark submit", "spark build", "bench training", "bench service", "bench packing")
+_HEAVY = ("spark submit", "spark build", "bench training", "bench service", "bench rigid")
 #: A valid, quick call of each command; generated options come behind it.
 _BASES = {
     "simulate": "toy --jobs 3 --cores 4",
@@ -43,11 +43,12 @@ _BASES = {
     "spark conf": "--service localhost:1",
     "spark jar": "",
     "spark doctor": "",
-    "packing train": "set -o trained --load 1 --budget 0.01 --iterations 1 --window 10",
-    "packing tune": "withhold --load 1 -o t.safetensors --budget 0.01 --window 10 --generations 1",
-    "packing simulate": "--load 1 --window 10",
-    "packing compare": "--load 1 --window 10 --seeds 2 --policies sjf,packer",
-    "packing describe": "--swf log.swf",
+    "train --world rigid": "set -o trained --load 1 --budget 0.01 --iterations 1 --window 10",
+    "tune --world rigid": "withhold --load 1 -o t.safetensors --budget 0.01 --window 10 "
+    "--generations 1",
+    "simulate --world rigid": "--load 1 --window 10",
+    "compare --world rigid": "--load 1 --window 10 --seeds 2 --policies sjf,packer",
+    "workload describe --world rigid": "--swf log.swf",
     "workload import spark-events": "log -o w.parcae",
     "workload import csv": "s.csv -o w.parcae",
     "workload import alibaba": "batch_task.csv -o w.parcae",

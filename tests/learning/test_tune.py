@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, FormatError
-from parcae.cli.learning import TuneOptions
+from parcae.cli.train import TuneOptions
 from parcae.decima.rule.policy import RulePolicy, start_parameters
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.scenario import Scenario, search_seeds
@@ -95,13 +95,18 @@ def test_tuning_for_another_objective_finds_other_parameters() -> None:
 
 def test_tuning_starts_from_the_shipped_rule_unless_told_otherwise() -> None:
     scenario = Scenario(_WORKLOAD, SimulationConfig(world=WorldName.CORES), "batch", 4)
-    shipped = TuneOptions(Path("x.safetensors")).start_parameters(scenario)
+    shipped = TuneOptions(output=Path("x.safetensors")).start_parameters(scenario)
     assert shipped is not None
     assert np.array_equal(shipped, start_rule("tuned", scenario))
     assert not np.array_equal(shipped, search_start())
-    named = TuneOptions(Path("x.safetensors"), start="tuned:cores").start_parameters(scenario)
+    named = TuneOptions(output=Path("x.safetensors"), start="tuned:cores").start_parameters(
+        scenario
+    )
     assert named is not None
-    assert TuneOptions(Path("x.safetensors"), start="scratch").start_parameters(scenario) is None
+    assert (
+        TuneOptions(output=Path("x.safetensors"), start="scratch").start_parameters(scenario)
+        is None
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""`parcae packing simulate` against the released environment in plain Python, on job sets unlike
-the recorded ones.
+"""`parcae simulate --world rigid` against the released environment in plain Python.
+
+The job sets are unlike the recorded ones.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ def _simulate(path: Path, which: str = "all") -> list[dict[str, Any]]:
     result = CliRunner().invoke(
         app,
         [
-            "packing",
             "simulate",
+            "--world",
+            "rigid",
             "--job-set",
             str(path),
             "--set",

@@ -12,10 +12,10 @@ import typer
 from typer.testing import CliRunner
 
 from parcae.base.errors import ConfigError, FormatError
-from parcae.cli.reproduce import reproduce_command
 from parcae.evaluation.statistics import METHODS, mean_estimate
 from parcae.papers.a2c import Measured
 from parcae.papers.catalog import find_study, reproduce
+from parcae.papers.command import reproduce_study
 from parcae.papers.deeprm import Curve, slowdowns_by_size, withholding_of
 from parcae.papers.packing import (
     Stage,
@@ -268,6 +268,6 @@ def test_a_study_refuses_two_policies_for_one_setting(tmp_path: Path) -> None:
 
 def test_the_command_refuses_the_options_of_another_world(tmp_path: Path) -> None:
     app = typer.Typer()
-    app.command()(reproduce_command)
+    app.command()(reproduce_study)
     done = CliRunner().invoke(app, ["deeprm-fig7", "--executors", "3", "-o", str(tmp_path)])
     assert "it applies only to studies of Decima's cluster" in str(done.exception)

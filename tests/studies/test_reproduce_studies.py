@@ -12,7 +12,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from parcae.cli.reproduce import reproduce_command
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet
 from parcae.papers.catalog import (
     CLASS_STUDIES,
@@ -22,6 +21,7 @@ from parcae.papers.catalog import (
     UNUSED,
     reproduce,
 )
+from parcae.papers.command import reproduce_study
 from parcae.papers.study import StudyRequest, StudyResult
 from parcae.papers.trainings import STUDIES_WITH_FINDINGS
 from parcae.policies.checkpoint import read_checkpoint
@@ -184,7 +184,7 @@ def test_options_that_a_study_does_not_use_are_refused_and_the_error_names_the_s
 
 def _app() -> typer.Typer:
     app = typer.Typer()
-    app.command()(reproduce_command)
+    app.command()(reproduce_study)
     return app
 
 

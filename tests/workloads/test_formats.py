@@ -120,7 +120,7 @@ def test_public_data_is_recognised(file: str, kind: str) -> None:
         ("workload import alibaba log -o x.parcae", "parcae workload import spark-events log"),
         ("workload import tpch-profiles t.csv -o x.parcae", "parcae workload import alibaba t.csv"),
         ("workload import spark-events t.csv -o x.parcae", "parcae workload import alibaba t.csv"),
-        ("workload import csv log.swf -o x.parcae", "parcae packing simulate --swf log.swf"),
+        ("workload import csv log.swf -o x.parcae", "parcae simulate --world rigid --swf log.swf"),
         ("workload import parquet log -o x.parcae", "parcae workload import spark-events log"),
         ("workload import json t.csv -o x.parcae", "parcae workload import alibaba t.csv"),
         ("workload import json w.parcae -o x.parcae", "it looks like a workload file"),
@@ -129,7 +129,7 @@ def test_public_data_is_recognised(file: str, kind: str) -> None:
         ("simulate t.csv", "parcae workload import alibaba t.csv -o W.parcae"),
         ("compare-logs t.csv log", "parcae workload import alibaba t.csv"),
         ("learn t.csv -o x.safetensors", "parcae workload import alibaba t.csv"),
-        ("packing simulate --swf log", "parcae workload import spark-events log"),
+        ("simulate --world rigid --swf log", "parcae workload import spark-events log"),
         ("simulate toy --world executors --job-set log", "import spark-events log"),
     ],
 )

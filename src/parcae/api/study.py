@@ -280,7 +280,7 @@ def default_arrivals(workload: Workload, recorded: Workload | None) -> str:
     return process_like(without_breaks(arrival_ms))
 
 
-def remove_results(folder: Path) -> list[str]:
+def _remove_results(folder: Path) -> list[str]:
     """Remove the files that an earlier `learn` wrote into a folder, and return their names.
 
     They belong to its workload: an interrupted command must not leave them beside another one.
@@ -297,7 +297,12 @@ def remove_results(folder: Path) -> list[str]:
     return removed
 
 
-def learn(request: LearnRequest, progress: Progress | None = None, command: str = "") -> Learned:
+def learn(
+    request: LearnRequest,
+    progress: Progress | None = None,
+    command: str = "",
+    begin: Callable[[list[str]], None] = lambda removed: None,
+) -> Learned:
     """Tune and train for a scenario, compare on held-out runs, and write all files to the folder.
 
     The files are tuned.safetensors (the rule), policy.safetensors (the better of rule and network),
@@ -307,6 +312,8 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
         request: the scenario, the folder and the budget.
         progress: called with (seconds done, seconds in all, text about the current step).
         command: the command line, for the report.
+        begin: called with the names of earlier files, once they are removed and no other process
+            can learn into the folder.
 
     Raises:
         ConfigError: another process is learning into the folder.
@@ -316,7 +323,7 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     request.check()
     request.folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(request.folder, "learning into"):
-        remove_results(request.folder)
+        begin(_remove_results(request.folder))
         return _learn(request, progress or (lambda done, total, text: None), command)
 
 

@@ -41,7 +41,8 @@ class Extension:
         readers: rows of `parcae.workloads.readers.Reader`.
         objectives: pairs of a name and a function of `parcae.simulation.objectives.FinishedJobs`.
         worlds: rows of `parcae.learning.registry.LearningWorld`.
-        commands: by words of a command of `parcae`: "module:function", and what it does.
+        commands: by words of a command of `parcae`: "module:function", and what it does. Words such
+            as "simulate --world rigid" are those of a world with options of its own.
     """
 
     policies: Iterable[Any] | str = ()

@@ -1,21 +1,25 @@
-"""Checks of options before a command begins: places of files, and options without an effect."""
+"""Checks of options while the command line is read: places of files, times and numbers."""
 
 from __future__ import annotations
 
-import functools
-import inspect
+import contextlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from parcae.cli.streams import outlive_readers
+from parcae.base.errors import ConfigError, PolicyError
+from parcae.base.extras import require
+from parcae.base.files import check_folder, check_place, is_written_to
+from parcae.base.texts import ms_from_text
+from parcae.cli.start import outlive_readers
 
-Values = Mapping[str, Any]
+# The modules of policies and pictures are imported in functions below: each compiles kernels or
+# loads libraries, and a command that names no policy starts in a third of the time without them.
 
 #: Key of a context's dictionary of the files that the command's arguments and options name.
 _FILES = "parcae.base.files"
@@ -32,41 +36,29 @@ class _Named:
     is_written: bool
 
 
-def file_to_write(
-    context: typer.Context, option: typer.CallbackParam, path: Path | None
-) -> Path | None:
-    """Check that an option's file can be written; the callback of such options."""
-    from parcae.base.files import check_place
-
-    if path is not None:
-        outlive_readers()
-        check_place(path)
-        _refuse_replacing(context, option, path, is_written=True)
-    return path
+def _flag(option: typer.CallbackParam) -> str:
+    return max(option.opts, key=len)
 
 
-def file_to_read(context: typer.Context, option: typer.CallbackParam, given: Any) -> Any:
-    """Check that no option of the command replaces a file that it reads; as a callback."""
-    several = given if isinstance(given, list | tuple) else [] if given is None else [given]
-    for path in (Path(_MIXTURE.sub("", str(one))) for one in several):
-        if path.exists():
-            _refuse_replacing(context, option, path, is_written=False)
-    return given
+def names_in(text: str) -> list[str]:
+    """The names that an option gives, separated by commas, and perhaps by spaces too."""
+    names = [word.strip() for word in text.split(",")]
+    if not all(names):
+        raise ConfigError(
+            f"{text!r} leaves a name empty: give at least one name, and separate names by single "
+            "commas"
+        )
+    return names
 
 
 def _refuse_replacing(
     context: typer.Context, option: typer.CallbackParam, path: Path, *, is_written: bool
 ) -> None:
-    """Note that an argument or option names a file, and refuse it if that would replace the
-    file.
-    """
-    from parcae.base.errors import ConfigError
-    from parcae.base.files import is_written_to
-
+    """Note that an option names a file; refuse a file that is read and written."""
     # Two outputs may well go to one device or pipe, one after the other.
     if is_written_to(path):
         return
-    this = _Named(max(option.opts, key=len), path, is_written)
+    this = _Named(_flag(option), path, is_written)
     other = context.meta.setdefault(_FILES, {}).setdefault(path.resolve(), this)
     if other.option == this.option or not (this.is_written or other.is_written):
         return
@@ -78,144 +70,155 @@ def _refuse_replacing(
     )
 
 
-def finite(option: typer.CallbackParam, number: float | None) -> float | None:
-    """Check that an option is a finite number; the callback of options with numbers."""
-    from parcae.base.errors import ConfigError
-
-    if number is not None and not math.isfinite(number):
-        flag = max(option.opts, key=len)
-        raise ConfigError(f"{flag} {number:g} is no finite number: give a number, such as 1.5")
-    return number
+def _reads(context: typer.Context, option: typer.CallbackParam, paths: Iterable[object]) -> None:
+    for path in (Path(_MIXTURE.sub("", str(one))) for one in paths):
+        if path.exists():
+            _refuse_replacing(context, option, path, is_written=False)
 
 
-def report_to_write(
-    context: typer.Context, option: typer.CallbackParam, path: Path | None
-) -> Path | None:
-    """Check that an option's page with charts can be written; the callback of such options."""
-    return _drawn_to_write(context, option, path, "plotly")
+def _read(context: typer.Context, option: typer.CallbackParam, given: Any) -> Any:
+    """No option of the command replaces a file that it reads."""
+    several = given if isinstance(given, list | tuple) else [] if given is None else [given]
+    _reads(context, option, several)
+    return given
 
 
-def _drawn_to_write(
-    context: typer.Context, option: typer.CallbackParam, path: Path | None, library: str
-) -> Path | None:
-    """Check that an option's file can be written, and that the library that draws it is there."""
-    from parcae.base.extras import require
-
-    if file_to_write(context, option, path) is not None:
-        require(library)
+def _write(context: typer.Context, option: typer.CallbackParam, path: Path | None) -> Path | None:
+    """A file can be written."""
+    if path is not None:
+        outlive_readers()
+        check_place(path)
+        _refuse_replacing(context, option, path, is_written=True)
     return path
 
 
-def picture_to_write(
-    context: typer.Context, option: typer.CallbackParam, path: Path | None
-) -> Path | None:
-    """Check that an option's picture can be written; the callback of such options."""
-    return _drawn_to_write(context, option, path, "matplotlib")
+def _report(context: typer.Context, option: typer.CallbackParam, path: Path | None) -> Path | None:
+    """A page with charts can be drawn and written."""
+    if _write(context, option, path) is not None:
+        require("plotly")
+    return path
 
 
-def chart_to_write(
-    context: typer.Context, option: typer.CallbackParam, path: Path | None
-) -> Path | None:
-    """Check that an option's Gantt chart, page or picture, can be written; as a callback."""
+def _picture(context: typer.Context, option: typer.CallbackParam, path: Path | None) -> Path | None:
+    """A picture can be drawn and written."""
+    if _write(context, option, path) is not None:
+        require("matplotlib")
+    return path
+
+
+def _chart(context: typer.Context, option: typer.CallbackParam, path: Path | None) -> Path | None:
+    """A Gantt chart, page or picture, can be drawn and written."""
     from parcae.evaluation.gantt import chart_format
 
     if path is None:
         return None
-    check = report_to_write if chart_format(path) == "html" else picture_to_write
-    return check(context, option, path)
+    return (_report if chart_format(path) == "html" else _picture)(context, option, path)
 
 
-def folder_to_write(path: Path | None) -> Path | None:
-    """Check that files can be written in an option's folder, which may not exist yet."""
-    from parcae.base.files import check_folder
-
+def _folder(path: Path | None) -> Path | None:
+    """Files can be written in a folder, which may not exist yet."""
     if path is not None:
         outlive_readers()
         check_folder(path)
     return path
 
 
-def checkpoint_to_write(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
-    """Check that an option's checkpoint can be written and then named; as a callback."""
+def _checkpoint(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
+    """A checkpoint can be written, and then named as a policy."""
     from parcae.evaluation.policies import check_named
 
-    file_to_write(context, option, path)
+    _write(context, option, path)
     check_named(path)
     return path
 
 
-def policies_to_write(path: Path) -> Path:
-    """Check that policies can be written in an option's folder and then named; as a callback."""
+def _learned(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
+    """Policies can be written in a folder, and then named."""
     from parcae.evaluation.policies import check_named
     from parcae.learning.loop import BEST_FILE
 
-    folder_to_write(path)
+    _folder(path)
     check_named(path / BEST_FILE)
-    return path
-
-
-def training_to_write(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
-    """Check that a training can be written into a folder; the callback of such options."""
-    from parcae.base.extras import require
-    from parcae.learning.loop import BEST_FILE
-
-    require("torch", "tensorboard")
-    policies_to_write(path)
     _refuse_replacing(context, option, path / BEST_FILE, is_written=True)
     return path
 
 
-@dataclass(frozen=True)
-class Only:
-    """Options that have an effect only together with certain other choices."""
-
-    options: tuple[str, ...]
-    applies: Callable[[Values], bool]
-    when: str
+def _training(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
+    """A training can be written into a folder."""
+    require("torch", "tensorboard")
+    return _learned(context, option, path)
 
 
-def refusing(*rules: Only) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator of commands: options that were given but would have no effect are refused.
+def _name(context: typer.Context, option: typer.CallbackParam, name: str | None) -> str | None:
+    """No option replaces a file of a policy."""
+    from parcae.evaluation.kept_runs import mentioned_files
 
-    An option that keeps its default is never refused. It is the outermost decorator of a command.
+    # A wrong name is refused where its policy is made, which knows the world.
+    with contextlib.suppress(PolicyError):
+        _reads(context, option, mentioned_files([name] if name else []))
+    return name
 
-    Example: with `Only(("set_id",), lambda given: given["job_set"] is not None, "with --job-set")`,
-    `parcae simulate toy --set a` ends with "--set has no effect here: it applies only with
-    --job-set; leave it out".
-    """
 
-    def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command)
+def _names(context: typer.Context, option: typer.CallbackParam, text: str | None) -> str | None:
+    """The same for policies that are separated by commas."""
+    for name in names_in(text) if text is not None else ():
+        _name(context, option, name)
+    return text
 
-        @functools.wraps(command)
-        def run(_context: typer.Context, **values: Any) -> None:
-            check_options(_context, values, rules)
-            command(**values)
 
-        context = inspect.Parameter(
-            "_context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
+def _start(context: typer.Context, option: typer.CallbackParam, name: str | None) -> str | None:
+    """The same for what a search starts from, but it may go on in the file of a tuned rule."""
+    from parcae.policies.checkpoint import SUFFIX, read_checkpoint
+
+    path = Path(name or "")
+    is_checkpoint = path.suffix == SUFFIX and path.is_file()
+    if is_checkpoint and read_checkpoint(path).kind.endswith("rule"):
+        return name
+    return _name(context, option, name)
+
+
+def _also(
+    context: typer.Context, option: typer.CallbackParam, texts: list[str] | None
+) -> list[str] | None:
+    """No option replaces a workload of `--also`."""
+    parts = [part.partition("=") for text in texts or [] for part in text.split()]
+    _reads(context, option, [value for key, _, value in parts if key == "workload"])
+    return texts
+
+
+def _finite(option: typer.CallbackParam, number: float | None) -> float | None:
+    """A number is finite."""
+    if number is not None and not math.isfinite(number):
+        raise ConfigError(
+            f"{_flag(option)} {number:g} is no finite number: give a number, such as 1.5"
         )
-        parameters = [*signature.parameters.values(), context]
-        kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
-        run.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
-        hints = getattr(command, "__annotations__", {})
-        run.__annotations__ = {**hints, "_context": typer.Context}
-        del run.__wrapped__
-        return run
-
-    return decorated
+    return number
 
 
-def check_options(context: typer.Context, values: Values, rules: tuple[Only, ...]) -> None:
-    """Check a command line against rules."""
-    from parcae.base.errors import ConfigError
+def _ms(option: typer.CallbackParam, text: str | None) -> int | None:
+    """A time such as "30s", in ms."""
+    found_ms = ms_from_text(str(text))
+    if found_ms is None:
+        raise ConfigError(f"{_flag(option)} {text}: write a time in ms, s, m or h, as in 30s")
+    return round(found_ms)
 
-    flags = {one.name: max(one.opts, key=len) for one in context.command.params}
-    for rule in rules:
-        for name in rule.options:
-            source = context.get_parameter_source(name)
-            is_given = source is not None and source.name == "COMMANDLINE"
-            if is_given and not rule.applies(values):
-                raise ConfigError(
-                    f"{flags[name]} has no effect here: it applies only {rule.when}; leave it out"
-                )
+
+#: The checks that an option can name.
+CHECKS: dict[str, Any] = {
+    "": None,
+    "read": _read,
+    "write": _write,
+    "folder": _folder,
+    "report": _report,
+    "picture": _picture,
+    "chart": _chart,
+    "checkpoint": _checkpoint,
+    "learned": _learned,
+    "training": _training,
+    "policy": _name,
+    "policies": _names,
+    "start": _start,
+    "also": _also,
+    "finite": _finite,
+    "ms": _ms,
+}

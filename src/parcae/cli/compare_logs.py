@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
-from parcae.base.texts import printable
-from parcae.cli.checks import chart_to_write, file_to_read, finite
-from parcae.cli.options import JsonOption, KeyOption
+from parcae.base.options import argument, option
+from parcae.base.texts import printable, s_from_ms
+from parcae.cli.commands import command
+from parcae.cli.options import JSON, KEY, MAX_BAD_SHARE
 from parcae.cli.progress import counting_each
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from parcae.evaluation.compare_logs import LogComparison, LogSummary
+from parcae.cli.tables import print_fitted
+from parcae.evaluation.compare_logs import LogComparison, LogSummary
+from parcae.evaluation.compare_logs import compare_logs as compared
+from parcae.evaluation.gantt import gantt
+from parcae.evaluation.statistics import with_interval
+from parcae.workloads.import_report import counted
 
 #: Width of the tables in characters, and number of jobs without a counterpart that are listed.
 _WIDTH = 100
@@ -25,51 +28,35 @@ _NUM_LISTED = 20
 _UNKNOWN = "–"
 
 
-def compare_logs_command(
-    a: Annotated[
-        Path,
-        typer.Argument(
-            metavar="A",
-            help="Event log of the first run: a file, rolling log folder, zip, or folder of them.",
-            callback=file_to_read,
-        ),
-    ],
-    b: Annotated[
-        Path,
-        typer.Argument(
-            metavar="B",
-            help="Event log of the second run. Ratios are B / A.",
-            callback=file_to_read,
-        ),
-    ],
-    key: KeyOption = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            "--plot",
-            help="Draw the cores over time of both runs (*.html, *.png, *.svg or *.pdf).",
-            callback=chart_to_write,
-        ),
-    ] = None,
-    as_json: JsonOption = False,
-    max_bad_share: Annotated[
-        float,
-        typer.Option(
-            "--max-bad-share",
-            min=0,
-            max=1,
-            help="Fail if more than this share of the rows is invalid.",
-            callback=finite,
-        ),
-    ] = 0.01,
+@command()
+def compare_logs(
+    a: Path = argument(
+        "Event log of the first run: a file, rolling log folder, zip, or folder of them.",
+        "A",
+        "read",
+    ),
+    b: Path = argument("Event log of the second run. Ratios are B / A.", "B", "read"),
+    key: str | None = KEY,
+    plot: Path | None = option(
+        None,
+        "Draw the cores over time of both runs (*.html, *.png, *.svg or *.pdf).",
+        check="chart",
+    ),
+    as_json: bool = JSON,
+    max_bad_share: float = MAX_BAD_SHARE,
 ) -> None:
     """Compare two runs of a workload on Spark, job by job, by their event logs.
 
     Example: parcae compare-logs before.zstd after.zstd --plot gantt.png
     """
-    from parcae.evaluation.gantt import gantt
-
-    comparison = _compared(a, b, key, max_bad_share)
+    with counting_each(("reading A", "reading B")) as show:
+        comparison = compared(
+            a,
+            b,
+            key=key,
+            max_bad_share=max_bad_share,
+            progress=lambda label, done, total: show(f"reading {label}", done, total),
+        )
     if as_json:
         typer.echo(json.dumps(comparison.to_json(), indent=2))
     else:
@@ -81,24 +68,8 @@ def compare_logs_command(
         typer.echo(f"cores over time: {plot}", err=as_json)
 
 
-def _compared(a: Path, b: Path, key: str | None, max_bad_share: float) -> LogComparison:
-    """Read and compare two logs, with a progress bar for each."""
-    from parcae.evaluation.compare_logs import compare_logs
-
-    with counting_each(("reading A", "reading B")) as show:
-        return compare_logs(
-            a,
-            b,
-            key=key,
-            max_bad_share=max_bad_share,
-            progress=lambda label, done, total: show(f"reading {label}", done, total),
-        )
-
-
 def _print(comparison: LogComparison) -> None:
     """Print the tables and the notes."""
-    from parcae.cli.tables import print_fitted
-
     for table in _tables(comparison):
         # In a narrow terminal, wide tables are better than cut cells.
         print_fitted(table, _WIDTH)
@@ -114,11 +85,6 @@ def _tables(comparison: LogComparison) -> Iterator[Table]:
 
 
 def _summary_table(comparison: LogComparison) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from parcae.evaluation.statistics import with_interval
-    from parcae.workloads.import_report import counted
 
     a, b = comparison.summaries
     table = Table(title="Two runs on a real cluster")
@@ -141,10 +107,6 @@ def _summary_table(comparison: LogComparison) -> Table:
 
 
 def _name_table(comparison: LogComparison) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from parcae.evaluation.statistics import with_interval
 
     table = Table(title="By recurring job")
     table.add_column("job", overflow="fold")
@@ -162,10 +124,6 @@ def _name_table(comparison: LogComparison) -> Table:
 
 
 def _unmatched_table(comparison: LogComparison) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from parcae.base.texts import s_from_ms
 
     table = Table("only in", "job", "number", "submitted", "outcome", title="Without a counterpart")
     # One row per job, those of A first.

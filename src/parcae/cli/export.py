@@ -1,36 +1,34 @@
-"""`parcae export`: write a policy file for the Spark plugin."""
+"""`parcae export`, which writes a policy file for the Spark plugin, and `parcae policies`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from parcae.cli.checks import file_to_write
-from parcae.cli.options import WorkloadArgument
-from parcae.cli.policy_names import policy_to_read
+from parcae.base.errors import ConfigError
+from parcae.base.options import REQUIRED, argument, option
+from parcae.cli.commands import command
+from parcae.cli.options import JSON, WORKLOAD
+from parcae.cli.tables import print_catalog
+from parcae.policies.policy_file import export_policy, write_policy
+from parcae.policies.registry import all_policies
+from parcae.workloads.archive import load_workload
+from parcae.workloads.import_report import counted
 
-_POLICY_HELP = (
-    "The policy: srpt, tuned, or the checkpoint of a tuned rule (*.safetensors). It can have a "
-    "guard, e.g. tuned+guard:1.1."
-)
 
-
-def export_command(
-    policy: Annotated[
-        str, typer.Argument(help=_POLICY_HELP, show_default=False, callback=policy_to_read)
-    ],
-    workload: WorkloadArgument,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o", "--output", help="The policy file to write (*.json).", callback=file_to_write
-        ),
-    ],
-    world: Annotated[
-        str, typer.Option("--world", help="The world of the policy; only cores can be exported.")
-    ] = "cores",
+@command()
+def export(
+    policy: str = argument(
+        "The policy: srpt, tuned, or the checkpoint of a tuned rule (*.safetensors). It can have a "
+        "guard, e.g. tuned+guard:1.1.",
+        check="policy",
+    ),
+    workload: str = WORKLOAD,
+    output: Path = option(
+        REQUIRED, "The policy file to write (*.json).", "-o", "--output", check="write"
+    ),
+    world: str = option("cores", "The world of the policy; only cores can be exported."),
 ) -> None:
     """Write a policy file for the Spark plugin: a policy, and the jobs of a workload.
 
@@ -38,11 +36,6 @@ def export_command(
 
     Example: parcae export tuned mine.parcae -o policy.json
     """
-    from parcae.base.errors import ConfigError
-    from parcae.policies.policy_file import export_policy, write_policy
-    from parcae.workloads.archive import load_workload
-    from parcae.workloads.import_report import counted
-
     if world != "cores":
         why = "only policies of the world of cores can be exported"
         raise ConfigError(f"--world {world}: {why}; write --world cores")
@@ -51,3 +44,15 @@ def export_command(
     stages = sum(len(job.stages) for job in exported.jobs.values())
     jobs = counted(len(exported.jobs), "job")
     typer.echo(f"{output}: {policy}, {jobs}, {counted(stages, 'stage')}")
+
+
+@command()
+def policies(as_json: bool = JSON) -> None:
+    """List the policies and the worlds in which they work.
+
+    A policy is written NAME or NAME:ARGUMENT. In the world of cores it can have a guard
+    (NAME+guard:1.1), pools (NAME+pools:FILE) and priorities (NAME+priorities:FILE.csv).
+
+    Example: parcae policies
+    """
+    print_catalog("Policies", all_policies(), as_json, ("world",))

@@ -6,45 +6,26 @@ import json
 import math
 import shlex
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
-from parcae.cli.checks import checkpoint_to_write, finite, training_to_write
-from parcae.cli.options import MOST, JsonOption
-from parcae.cli.policy_names import start_to_read
+from parcae.base.errors import ConfigError
+from parcae.base.options import REQUIRED, option
+from parcae.cli.options import JSON, MOST, Options
 from parcae.cli.progress import ProgressLine
+from parcae.learning.loop import BEST_FILE, Iteration, Learner, Plan, TrainResult
+from parcae.learning.loop import train as run_loop
+from parcae.policies.checkpoint import SUFFIX, Checkpoint, write_checkpoint
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from parcae.learning.loop import Iteration, Learner, Plan, TrainResult
-    from parcae.policies.checkpoint import Checkpoint
-
-BudgetOption = Annotated[
-    float,
-    typer.Option("--budget", min=0.01, help="Minutes of wall-clock time.", callback=finite),
-]
-SeedOption = Annotated[
-    int, typer.Option("--seed", min=0, max=255, help="Seed of the search or training.")
-]
-TrainingFolder = Annotated[
-    Path,
-    typer.Option(
-        "-o",
-        "--output",
-        help="Folder for the state, the best policy (best.safetensors) and TensorBoard.",
-        callback=training_to_write,
-    ),
-]
-SettingsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", help="Change a setting of the recipe: learning_rate=0.001. Can be repeated."
-    ),
-]
+SEARCH_SEED = option(0, "Seed of the search or training.", "--seed", ge=0, le=255)
+BUDGET = option(5.0, "Minutes of wall-clock time.", "--budget", ge=0.01)
+SETTINGS = option(
+    None, "Change a setting of the recipe: learning_rate=0.001. Can be repeated.", "--set"
+)
 #: What a measurement on the selection runs is relative to.
 _UNITS = {"ratio_to_fair": " of fair", "ratio_to_rule": " of the rule", "cost": ""}
 
@@ -61,30 +42,16 @@ class Found:
     sentence: str
 
 
-@dataclass(frozen=True)
-class SearchOptions:
+class SearchOptions(Options):
     """How a policy's parameters are searched for, and where they go."""
 
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o",
-            "--output",
-            help="The checkpoint to write (*.safetensors).",
-            callback=checkpoint_to_write,
-        ),
-    ]
-    budget: BudgetOption = 3.0
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--start",
-            help="Checkpoint of a tuned rule to start from.",
-            callback=start_to_read,
-        ),
-    ] = None
-    seed: SeedOption = 0
-    as_json: JsonOption = False
+    output: Path = option(
+        REQUIRED, "The checkpoint to write (*.safetensors).", "-o", "--output", check="checkpoint"
+    )
+    budget: float = option(3.0, "Minutes of wall-clock time.", ge=0.01)
+    start: str | None = option(None, "Checkpoint of a tuned rule to start from.", check="start")
+    seed: int = SEARCH_SEED
+    as_json: bool = JSON
 
     @property
     def budget_s(self) -> float:
@@ -93,9 +60,6 @@ class SearchOptions:
 
     def run(self, search: Callable[[Callable[[Found], None]], Found]) -> None:
         """Search, and print the result. The checkpoint always contains the best policy so far."""
-        from parcae.base.errors import ConfigError
-        from parcae.policies.checkpoint import SUFFIX, write_checkpoint
-
         if self.output.suffix != SUFFIX:
             raise ConfigError(f"-o {self.output}: give a file with a name that ends in {SUFFIX}")
         line = ProgressLine(self.budget_s)
@@ -111,51 +75,59 @@ class SearchOptions:
         typer.echo(summary if self.as_json else f"{self.output}: {found.sentence}")
 
 
-@dataclass(frozen=True)
-class TrainingOptions:
+class TrainingOptions(Options):
     """How long a training runs, and where."""
 
-    budget: BudgetOption = 5.0
-    iterations: Annotated[
-        int | None,
-        typer.Option(
-            "--iterations",
-            min=1,
-            max=MOST,
-            help="End after this many iterations, or earlier when the budget is used up. A "
-            "training that crashed and was resumed then ends with exactly the same weights.",
-        ),
-    ] = None
-    seed: SeedOption = 0
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the training in the output folder.")
-    ] = False
+    folder: Path = option(
+        REQUIRED,
+        "Folder for the state, the best policy (best.safetensors) and TensorBoard.",
+        "-o",
+        "--output",
+        check="training",
+    )
+    budget: float = BUDGET
+    iterations: int | None = option(
+        None,
+        "End after this many iterations, or earlier when the budget is used up. A training that "
+        "crashed and was resumed then ends with exactly the same weights.",
+        ge=1,
+        le=MOST,
+    )
+    seed: int = SEARCH_SEED
+    resume: bool = option(False, "Continue the training in the output folder.", "--resume")
+    as_json: bool = JSON
 
-    def plan(self, folder: Path) -> Plan:
-        """The plan of a training in this folder."""
-        from parcae.learning.loop import Plan
-
+    def run(self, learner: Learner, objective: str) -> None:
+        """Train, print the result, and end the command as scripts expect."""
         command = shlex.join(["parcae", *sys.argv[1:]])
-        return Plan(self.budget * 60, self.iterations, folder, self.resume, command)
+        plan = Plan(self.budget * 60, self.iterations, self.folder, self.resume, command)
+        line = ProgressLine(plan.budget_s)
+        words = _InWords(objective, _UNITS[learner.measured])
+        result = run_loop(learner, plan, lambda done: line.show(done.seconds, words.of(done)))
+        line.end()
+        summary = self._summary(learner, result, objective)
+        typer.echo(json.dumps(summary) if self.as_json else _sentence(learner, result, summary))
+        if result.ending == "interrupted":
+            typer.echo("interrupted: to continue, add --resume to the same command", err=True)
+            raise typer.Exit(130)
+        # The best policy is written, but a script should notice that the training failed.
+        if result.ending != "done":
+            typer.echo(f"parcae: {result.ending}; {summary['output']} is the best policy", err=True)
+            raise typer.Exit(1)
 
-
-def run_training(learner: Learner, plan: Plan, objective: str, as_json: bool) -> None:
-    """Train, print the result, and end the command as scripts expect."""
-    from parcae.learning.loop import train
-
-    line = ProgressLine(plan.budget_s)
-    words = _InWords(objective, _UNITS[learner.measured])
-    result = train(learner, plan, lambda done: line.show(done.seconds, words.of(done)))
-    line.end()
-    summary = _summary(learner, plan, result, objective)
-    typer.echo(json.dumps(summary) if as_json else _sentence(learner, result, summary))
-    if result.ending == "interrupted":
-        typer.echo("interrupted: to continue, add --resume to the same command", err=True)
-        raise typer.Exit(130)
-    # The best policy is written, but a script should notice that the training failed.
-    if result.ending != "done":
-        typer.echo(f"parcae: {result.ending}; {summary['output']} is the best policy", err=True)
-        raise typer.Exit(1)
+    def _summary(self, learner: Learner, result: TrainResult, objective: str) -> dict[str, Any]:
+        """The result of a training, as plain JSON."""
+        measurement = f"{learner.measured}_on_selection_runs"
+        return {
+            "output": str(self.folder / BEST_FILE),
+            learner.iterations_name: result.iterations,
+            **result.counts,
+            "seconds": round(result.seconds, 1),
+            "objective": objective,
+            measurement: result.checkpoint.card[measurement],
+            "late_gain": result.late_gain,
+            "ending": result.ending,
+        }
 
 
 class _InWords:
@@ -177,26 +149,8 @@ class _InWords:
         return f"iteration {done.iteration}, {best}{self._latest}"
 
 
-def _summary(learner: Learner, plan: Plan, result: TrainResult, objective: str) -> dict[str, Any]:
-    """What a training came to, as plain JSON."""
-    from parcae.learning.loop import BEST_FILE
-
-    assert plan.folder is not None
-    measurement = f"{learner.measured}_on_selection_runs"
-    return {
-        "output": str(plan.folder / BEST_FILE),
-        learner.iterations_name: result.iterations,
-        **result.counts,
-        "seconds": round(result.seconds, 1),
-        "objective": objective,
-        measurement: result.checkpoint.card[measurement],
-        "late_gain": result.late_gain,
-        "ending": result.ending,
-    }
-
-
 def _sentence(learner: Learner, result: TrainResult, summary: dict[str, Any]) -> str:
-    """What a training came to, in words."""
+    """The result of a training, in words."""
     best = summary[f"{learner.measured}_on_selection_runs"]
     measured = "not measured"
     if best is not None:

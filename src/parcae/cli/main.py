@@ -1,7 +1,6 @@
 """The `parcae` command line.
 
 Each command parses its options, builds a config, calls one library function and prints the result.
-Commands import what they need inside their functions, so that `parcae --help` starts fast.
 """
 
 from __future__ import annotations
@@ -14,29 +13,12 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from parcae.base.errors import InputError, InvariantError, ParcaeError, problem
+from parcae.base.extras import naming_extras
 from parcae.base.texts import __version__, printable
-from parcae.cli import (
-    bench,
-    bounds,
-    compare,
-    compare_logs,
-    export,
-    learn,
-    learning,
-    packing,
-    policies,
-    reproduce,
-    serve,
-    simulate,
-    size,
-    spark,
-    spark_jar,
-    workload,
-)
-from parcae.cli.start import interruptions_raise
-from parcae.cli.streams import open_closed_streams
+from parcae.cli.start import interruptions_raise, open_closed_streams
+from parcae.cli.table import LazyGroup
 
 #: Exit codes for bad input, and for a command that the user interrupted.
 BAD_INPUT = 2
@@ -51,7 +33,7 @@ TRACEBACK = "PARCAE_TRACEBACK"
 _MOST_SHOWN = 2_000
 
 
-class _Commands(TyperGroup):
+class _Commands(LazyGroup):
     """The commands. Typer would end one that is interrupted without a word."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -79,25 +61,6 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(workload.app, name="workload")
-app.add_typer(bench.app, name="bench")
-app.add_typer(spark.app, name="spark")
-# The commands about the plugin's jar are in a module of their own, but belong to `parcae spark`.
-spark_jar.register(spark.app)
-app.add_typer(packing.app, name="packing")
-app.command("simulate")(simulate.simulate_command)
-app.command("size")(size.size_command)
-app.command("compare")(compare.compare_command)
-app.command("compare-logs")(compare_logs.compare_logs_command)
-app.command("learn")(learn.learn_command)
-app.command("reproduce")(reproduce.reproduce_command)
-app.command("tune")(learning.tune_command)
-app.command("train")(learning.train_command)
-app.command("serve")(serve.serve_command)
-app.command("replay")(serve.replay_command)
-app.command("export")(export.export_command)
-app.command("bounds")(bounds.bounds_command)
-app.command("policies")(policies.policies_command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -119,13 +82,16 @@ def _root(
     pass
 
 
+def _is_of_pydantic(error: Exception) -> bool:
+    return type(error).__name__ == "ValidationError" and hasattr(error, "errors")
+
+
 def _one_line(error: Exception) -> str:
     # An error of pydantic lists every invalid field of a config.
-    if type(error).__name__ == "ValidationError" and hasattr(error, "errors"):
-        from parcae.base.errors import problem
-
+    if _is_of_pydantic(error):
         return "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or 'config'}: {problem(e)}" for e in error.errors()
+            f"{'.'.join(map(str, e['loc'])) or 'config'}: {problem(e)}"
+            for e in error.errors()  # type: ignore[attr-defined]
         )
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
@@ -138,8 +104,6 @@ def _one_line(error: Exception) -> str:
 
 def _last_resort(error: Exception) -> str:
     """What to tell the user about an error that is none of the input."""
-    from parcae.base.errors import InvariantError, ParcaeError
-
     if isinstance(error, ParcaeError) and not isinstance(error, InvariantError):
         return _one_line(error)
     if isinstance(error, MemoryError):
@@ -181,11 +145,6 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
     open_closed_streams()
     _replace_unknown_characters()
-    from pydantic import ValidationError
-
-    from parcae.base.errors import InputError
-    from parcae.base.extras import naming_extras
-
     # Read by the compilation of kernels; the name is repeated here, since importing that module
     # takes a second.
     os.environ.setdefault("PARCAE_ANNOUNCE_COMPILATION", "1")
@@ -194,10 +153,14 @@ def main() -> None:
             app()
     except BrokenPipeError:
         _leave_closed_pipe()
-    except (InputError, ValidationError, OSError) as error:
+    except (InputError, OSError) as error:
         typer.echo(printable(f"parcae: {_one_line(error)}"), err=True)
         sys.exit(BAD_INPUT)
     except Exception as error:
+        # An error of pydantic, which `parcae --help` need not import.
+        if _is_of_pydantic(error):
+            typer.echo(printable(f"parcae: {_one_line(error)}"), err=True)
+            sys.exit(BAD_INPUT)
         # The last resort: no traceback reaches a user who did not ask for it.
         if os.environ.get(TRACEBACK) == "1":
             raise

@@ -10,20 +10,23 @@ import contextlib
 import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import typer
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from parcae.base.texts import printable
-from parcae.cli.consoles import new_console
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from rich.progress import Progress
-
-    from parcae.workloads.import_report import ImportReport
+from parcae.cli.tables import new_console
+from parcae.workloads.import_report import ImportReport
 
 #: Time between two lines where standard error is not a terminal.
 SECONDS_BETWEEN_LINES = 60.0
@@ -157,8 +160,6 @@ def telling(first: str = "", is_often: bool = False) -> Iterator[_Say]:
         yield (lambda step, share=None: lines.show(step)) if is_often else _print_step
         return
 
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
     # Without markup: a name in a step is no style.
     text = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(bar_width=20), TimeElapsedColumn(), text)
@@ -182,14 +183,6 @@ def _progress_bar(has_counts: bool = False) -> Progress:
     It shows the task's description, what is done (in percent, or as counts) and the time left. A
     task without a total shows activity, but no share.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
     done = MofNCompleteColumn() if has_counts else TextColumn("{task.percentage:>3.0f}%")
     columns = (TextColumn("{task.description}"), BarColumn(), done, TimeRemainingColumn())
     return Progress(*columns, console=new_console(stderr=True), transient=True)

@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import typer
 
-from parcae.cli.checks import Only, file_to_read, refusing
-from parcae.cli.elastic import FOR_ELASTIC, ElasticOptions
-from parcae.cli.groups import with_groups
+from parcae.base.errors import ConfigError, FormatError
+from parcae.base.options import argument, option
+from parcae.cli.checks import names_in
+from parcae.cli.commands import Only, Values, command
 from parcae.cli.options import (
+    ARRIVALS,
+    DEADLINES,
+    DRAWN_JOBS,
+    FOR_ELASTIC,
+    JOB_SET,
+    POLICY,
+    SEED,
+    SET,
     SOURCE_HELP,
-    ArrivalsOption,
-    DeadlinesOption,
-    DrawnJobsOption,
+    Options,
     SimulatedClusterOptions,
     number_of_jobs,
-    with_deadlines,
 )
-from parcae.cli.runs import JobSetOptions, PlayedRun, PolicyOption, ShowOptions, policy_names
+from parcae.cluster.state import World
+from parcae.cluster.trace import Trace
+from parcae.evaluation.doubts import delay_warning
+from parcae.evaluation.gantt import Chart, cluster_chart, write_gantt
+from parcae.evaluation.job_sets import CONFORMANCE_ORDERS, run_sets
+from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.elastic import Elastic
+from parcae.simulation.metrics import (
+    class_utilization,
+    core_hours_per_job,
+    cores_held,
+    jct_ms,
+    makespan_ms,
+    memory_fragmentation,
+    missed_and_tardiness,
+    utilization,
+    wasted_share,
+)
+from parcae.simulation.simulator import simulate as simulate_one
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.job_sets import (
+    JobSet,
+    holds_spark_world_sets,
+    read_job_sets,
+    read_spark_world_sets,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from parcae.cluster.trace import Trace
-    from parcae.evaluation.gantt import Chart
-    from parcae.evaluation.policies import ResolvedPolicies
-    from parcae.simulation.config import SimulationConfig
-    from parcae.workloads.arrivals import JobSequence
-    from parcae.workloads.job import Workload
-    from parcae.workloads.job_sets import JobSet
-
-#: The workload is left out if the file of job sets contains the jobs itself.
-OptionalWorkload = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[NAME|FILE]", help=SOURCE_HELP, show_default=False, callback=file_to_read
-    ),
-]
 #: The policies of `--policy all` with a file of job sets in the world of executors: those of the
 #: released simulator's conformance runs.
 CONFORMANCE_POLICIES = (
@@ -52,44 +69,104 @@ CONFORMANCE_POLICIES = (
 )
 
 
-@dataclass(frozen=True)
-class DrawOptions:
-    """How the jobs of the run are drawn."""
+class PlayedRun(NamedTuple):
+    """A run to show."""
 
-    jobs: DrawnJobsOption = None
-    arrivals: ArrivalsOption = "batch"
-    deadlines: DeadlinesOption = None
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the task durations.")
-    ] = 0
+    sequence: int
+    result: dict[str, Any]
+    run: Any
 
 
-@refusing(
-    Only(("set_id",), lambda given: given["job_set"] is not None, "with --job-set"),
+class ShowOptions(Options):
+    """How runs are shown."""
+
+    as_json: bool = option(False, "Print each run as a line of JSON.", "--json")
+    gantt: Path | None = option(
+        None,
+        "Draw the runs of the first job sequence (*.html, *.png, *.svg or *.pdf).",
+        check="chart",
+    )
+
+    def show(
+        self,
+        runs: Iterable[PlayedRun],
+        print_runs: Callable[[Iterator[PlayedRun]], None],
+        chart: Callable[[PlayedRun], Chart],
+        title: str = "",
+    ) -> None:
+        """Print runs as they come, and draw those of the first sequence."""
+        charts: list[Chart] = []
+
+        def noted(group: Iterator[PlayedRun]) -> Iterator[PlayedRun]:
+            for run in group:
+                if self.gantt is not None and run.sequence == 0:
+                    charts.append(chart(run))
+                yield run
+
+        for _, group in groupby(runs, lambda run: run.sequence):
+            (_print_json if self.as_json else print_runs)(noted(group))
+        if self.gantt is not None:
+            write_gantt(charts, self.gantt, title)
+            typer.echo(f"Gantt chart: {self.gantt}", err=True)
+
+
+def _print_json(runs: Iterator[PlayedRun]) -> None:
+    for run in runs:
+        typer.echo(json.dumps(run.result))
+
+
+def policy_names(policy: str, every: Sequence[str]) -> tuple[str, ...]:
+    """The policies that `--policy` names; `every` are those of `--policy all`."""
+    return tuple(every if policy == "all" else names_in(policy))
+
+
+class DrawOptions(Options):
+    """How the jobs of the run are drawn, or the file that says which jobs arrive when."""
+
+    jobs: int | None = DRAWN_JOBS
+    arrivals: str = ARRIVALS
+    deadlines: Path | None = DEADLINES
+    seed: int = SEED
+    job_set: Path | None = JOB_SET
+    set_id: str = SET
+
+    def chosen(self, found: dict[str, Any]) -> list[Any]:
+        """The job sets of a file that `--set` names."""
+        if self.set_id == "all":
+            return list(found.values())
+        if self.set_id not in found:
+            raise ConfigError(
+                f"{self.job_set}: no job set {self.set_id!r}; it has {', '.join(found)}"
+            )
+        return [found[self.set_id]]
+
+
+def _draws(given: Values) -> bool:
+    return given["job_set"] is None
+
+
+@command(
+    Only(("set_id",), lambda given: not _draws(given), "with --job-set"),
     Only(
-        ("jobs", "arrivals"),
-        lambda given: given["job_set"] is None,
+        ("jobs", "arrivals", "deadlines"),
+        _draws,
         "to jobs that are drawn (--job-set says which jobs arrive when)",
     ),
     Only(
         ("durations",),
-        lambda given: (
-            given["job_set"] is None or not _contains_jobs(given["workload"], given["job_set"])
-        ),
+        lambda given: _draws(given) or not _contains_jobs(given["workload"], given["job_set"]),
         "to durations of a workload (this --job-set file lists that of every task)",
     ),
     FOR_ELASTIC,
 )
-@with_groups
-def simulate_command(
-    *,
+def simulate(
     cluster: SimulatedClusterOptions,
     draw: DrawOptions,
-    sets: JobSetOptions,
-    workload: OptionalWorkload = None,
-    policy: PolicyOption = "fair",
-    elastic: ElasticOptions,
+    elastic: Elastic,
     shown: ShowOptions,
+    # The workload is left out if the file of job sets contains the jobs itself.
+    workload: str | None = argument(SOURCE_HELP, "[NAME|FILE]", "read", default=None),
+    policy: str = POLICY,
 ) -> None:
     """Simulate a workload under one or more policies.
 
@@ -101,39 +178,24 @@ def simulate_command(
 
     Example: parcae simulate --job-set spark-world.json --policy fifo,fair,srpt,orders --json
     """
-    from parcae.base.errors import ConfigError
-
-    if sets.job_set is not None and draw.deadlines is not None:
-        raise ConfigError("--deadlines is for drawn jobs: leave out --deadlines or --job-set")
-    has_own_jobs = sets.job_set is not None and _contains_jobs(workload, sets.job_set)
-    config = cluster.config(
-        # Job sets that only name jobs are those of the reference runs, in the world of executors.
-        {"--job-set with sets of named jobs": sets.job_set is not None and not has_own_jobs}
-    )
-    config = elastic.applied(config, cluster.cores)
+    has_own_jobs = draw.job_set is not None and _contains_jobs(workload, draw.job_set)
+    # Job sets that only name jobs are those of the reference runs, in the world of executors.
+    implying = {"--job-set with sets of named jobs": draw.job_set is not None and not has_own_jobs}
+    config = cluster.config(implying, elastic)
     # A Gantt chart needs the record of all tasks; recording takes time and memory.
     record = shown.gantt is not None
-    if sets.job_set is not None and has_own_jobs:
-        runs = _run_spark_world(sets, policy, config, cluster.size, draw.seed, record)
+    if has_own_jobs:
+        runs = _run_spark_world(draw, policy, config, cluster.size, record)
     elif workload is None:
         raise ConfigError(
             "give a workload (tpch, synthetic, toy, or a *.parcae file), or a --job-set file that "
             "contains its jobs"
         )
-    elif sets.job_set is not None:
-        names = policy_names(policy, CONFORMANCE_POLICIES)
-        runs = _run_job_sets(workload, sets, names, cluster, draw.seed)
+    elif draw.job_set is not None:
+        runs = _run_job_sets(workload, draw, policy, cluster)
     else:
-        loaded = with_deadlines(cluster.load(workload), draw.deadlines)
-        runs = _run_drawn(loaded, policy, config, draw, record)
-    shown.show(runs, _print_runs, _chart)
-
-
-def _policy_names(policy: str, config: SimulationConfig) -> tuple[str, ...]:
-    """The policies that `--policy` names; `all` are those of the world that need no tuning."""
-    of_world = ("sjf", "srpt", "fsp", "psbs", "las") if config.world.value == "cores" else ()
-    every = ("fifo", "fair", *of_world, "sjf-cp", "weighted-fair:-1", "srpt-cap")
-    return policy_names(policy, every)
+        runs = _run_drawn(workload, policy, config, cluster, draw, record)
+    shown.show(runs, _print_runs, lambda run: cluster_chart(run.run, run.result["policy"]))
 
 
 def _contains_jobs(workload: str | None, path: Path) -> bool:
@@ -141,9 +203,6 @@ def _contains_jobs(workload: str | None, path: Path) -> bool:
 
     Otherwise it only names jobs, and a workload must describe them.
     """
-    from parcae.base.errors import ConfigError, FormatError
-    from parcae.workloads.job_sets import holds_spark_world_sets, read_job_sets
-
     if holds_spark_world_sets(path):
         if workload is not None:
             raise ConfigError(f"{path} contains its own jobs: leave out {workload}")
@@ -161,44 +220,24 @@ def _contains_jobs(workload: str | None, path: Path) -> bool:
     )
 
 
-def _chosen_sets(sets: JobSetOptions, found: dict[str, Any]) -> list[Any]:
-    """The job sets of a file that `--set` names."""
-    from parcae.base.errors import ConfigError
-
-    if sets.set_id == "all":
-        return list(found.values())
-    if sets.set_id not in found:
-        raise ConfigError(f"{sets.job_set}: no job set {sets.set_id!r}; it has {', '.join(found)}")
-    return [found[sets.set_id]]
-
-
 def _run_spark_world(
-    sets: JobSetOptions,
-    policy: str,
-    config: SimulationConfig,
-    cores: int | None,
-    seed: int,
-    record: bool,
+    draw: DrawOptions, policy: str, config: SimulationConfig, cores: int | None, record: bool
 ) -> Iterator[PlayedRun]:
     """Run job sets that contain their jobs; `record` keeps every task in the traces."""
-    from parcae.base.errors import ConfigError
-    from parcae.evaluation.job_sets import CONFORMANCE_ORDERS, run_sets
-    from parcae.workloads.job_sets import read_spark_world_sets
-
-    assert sets.job_set is not None
+    assert draw.job_set is not None
     if config.world.value != "cores":
         raise ConfigError(
-            f"{sets.job_set}: these job sets run in the world of cores only; leave out --world "
+            f"{draw.job_set}: these job sets run in the world of cores only; leave out --world "
             "executors and options that exist only there"
         )
-    chosen = _chosen_sets(sets, read_spark_world_sets(sets.job_set))
+    chosen = draw.chosen(read_spark_world_sets(draw.job_set))
     names = policy_names(policy, CONFORMANCE_ORDERS)
-    for run in run_sets(chosen, names, config, seed, cores=cores, record=record):
+    for run in run_sets(chosen, names, config, draw.seed, cores=cores, record=record):
         result = {
             "set": run.job_set.name,
             "policy": run.policy,
             "variant": run.variant,
-            "seed": seed,
+            "seed": draw.seed,
             **run_json(run.trace, run.job_set.sequence),
             "completion_ms": run.job_set.by_position(run.trace.completion_ms),
         }
@@ -206,15 +245,21 @@ def _run_spark_world(
 
 
 def _run_drawn(
-    workload: Workload, policy: str, config: SimulationConfig, draw: DrawOptions, record: bool
+    source: str,
+    policy: str,
+    config: SimulationConfig,
+    cluster: SimulatedClusterOptions,
+    draw: DrawOptions,
+    record: bool,
 ) -> Iterator[PlayedRun]:
     """Run jobs that are drawn from a workload; `record` keeps every task in the traces."""
-    from parcae.evaluation.doubts import delay_warning
-    from parcae.evaluation.policies import resolve_policies
-
+    workload = cluster.load(source, draw.deadlines)
     num_jobs = number_of_jobs(draw.jobs, draw.arrivals, workload)
     sequence = workload.draw(num_jobs, draw.arrivals, config, seed=draw.seed)
-    names = _policy_names(policy, config)
+    # All policies of the world that need no tuning.
+    of_world = ("sjf", "srpt", "fsp", "psbs", "las") if config.world.value == "cores" else ()
+    every = ("fifo", "fair", *of_world, "sjf-cp", "weighted-fair:-1", "srpt-cap")
+    names = policy_names(policy, every)
     resolved = resolve_policies(workload, names, config, draw.arrivals, num_jobs)
     if warning := delay_warning(workload, config):
         typer.echo(f"warning: {warning}", err=True)
@@ -232,28 +277,23 @@ def _run_drawn(
 
 
 def _run_job_sets(
-    source: str,
-    sets: JobSetOptions,
-    policies: Sequence[str],
-    cluster: SimulatedClusterOptions,
-    seed: int,
+    source: str, draw: DrawOptions, policy: str, cluster: SimulatedClusterOptions
 ) -> Iterator[PlayedRun]:
-    from parcae.evaluation.policies import resolve_policies
-    from parcae.workloads.job_sets import read_job_sets
-
-    assert sets.job_set is not None
+    """Run job sets that name the jobs of a workload."""
+    assert draw.job_set is not None
     workload = cluster.load(source)
-    for number, job_set in enumerate(_chosen_sets(sets, read_job_sets(sets.job_set))):
-        set_config = _of_set(cluster, job_set).config()
+    names = policy_names(policy, CONFORMANCE_POLICIES)
+    for number, job_set in enumerate(draw.chosen(read_job_sets(draw.job_set))):
+        config = _of_set(cluster, job_set).config()
         sequence = job_set.sequence(workload)
         arrivals = sequence.nearest_process
-        resolved = resolve_policies(workload, policies, set_config, arrivals, sequence.num_jobs)
+        resolved = resolve_policies(workload, names, config, arrivals, sequence.num_jobs)
         # Recorded for the hash of the decisions, which is compared with that of the reference.
-        for labels, trace in _played(resolved, sequence, seed, record=True):
+        for labels, trace in _played(resolved, sequence, draw.seed, record=True):
             result = {
                 "set": job_set.id,
                 **labels,
-                "durations": set_config.durations.value,
+                "durations": config.durations.value,
                 **run_json(trace, sequence),
                 "completion_ms": job_set.by_position(trace.completion_ms),
             }
@@ -267,17 +307,15 @@ def _of_set(cluster: SimulatedClusterOptions, job_set: JobSet) -> SimulatedClust
     # A list of classes says how many executors there are; `decima` takes any number.
     if cluster.size is None and cluster.executor_classes in (None, "decima"):
         left_out["executors"] = job_set.num_executors
-    return replace(cluster, **left_out)
+    return cluster.model_copy(update=left_out)
 
 
 def _played(
     resolved: ResolvedPolicies, sequence: JobSequence, seed: int, record: bool
 ) -> Iterator[tuple[dict[str, str], Trace]]:
     """Run a job sequence under each policy."""
-    from parcae.simulation.simulator import simulate
-
     for name, policy in resolved.for_sequence(sequence, seed).items():
-        trace = simulate(sequence, policy, resolved.config, seed, record=record)
+        trace = simulate_one(sequence, policy, resolved.config, seed, record=record)
         yield {"policy": name, "variant": resolved.variants[name]}, trace
 
 
@@ -290,19 +328,6 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
     unused, and the utilization of each class; those of an elastic cluster include the cores that
     were held; with deadlines, what `parcae.simulation.metrics` counts.
     """
-    from parcae.cluster.state import World
-    from parcae.simulation.metrics import (
-        class_utilization,
-        core_hours_per_job,
-        cores_held,
-        jct_ms,
-        makespan_ms,
-        memory_fragmentation,
-        missed_and_tardiness,
-        utilization,
-        wasted_share,
-    )
-
     jct = jct_ms(trace)
     result = {
         "average_jct_ms": float(jct.mean()),
@@ -371,9 +396,3 @@ def _held_text(result: dict[str, Any]) -> str:
     if "cores_held" not in result:
         return ""
     return f", {result['cores_held']:.1f} cores held, {result['utilization']:.0%} busy"
-
-
-def _chart(run: PlayedRun) -> Chart:
-    from parcae.evaluation.gantt import cluster_chart
-
-    return cluster_chart(run.run, run.result["policy"])

@@ -2,60 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import shlex
+import signal
+import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from parcae.base.errors import ConfigError
-from parcae.cli.groups import with_groups
+from parcae.base.files import interruptions_wait
+from parcae.base.options import option, same
+from parcae.cli.commands import command
+from parcae.cli.options import JSON, Options
+from parcae.cli.tables import new_console
+from parcae.spark.build import build_plugin, find_jar
+from parcae.spark.doctor import Check, State, Target, examine
+from parcae.spark.home import find_spark
+from parcae.spark.launch import PluginSettings, environment, spark_arguments
 
-if TYPE_CHECKING:
-    from parcae.spark.launch import PluginSettings
-
-app = typer.Typer(help="Turn Parcae on in an Apache Spark.", no_args_is_help=True)
-
-Home = Annotated[
-    Path | None,
-    typer.Option("--spark-home", help="Which Spark; else SPARK_HOME, else this Python's PySpark."),
-]
+HOME = same(Target, "spark_home")
+#: The exit code of the doctor if something is wrong.
+_EXIT_WRONG = 1
+_STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
 
 
-@dataclass(frozen=True)
-class PluginOptions:
+class PluginOptions(Options):
     """Which orders the plugin follows, and where they come from."""
 
-    policy: Annotated[
-        Path | None,
-        typer.Option("--policy", help="Plan by this file of `parcae export`, without a service."),
-    ] = None
-    service: Annotated[
-        str | None,
-        typer.Option(
-            "--service", help="HOST:PORT of a running `parcae serve`, whose orders have precedence."
-        ),
-    ] = None
-    secret_file: Annotated[
-        Path | None, typer.Option("--secret-file", help="The secret that the service asks for.")
-    ] = None
-    tls_ca: Annotated[
-        Path | None,
-        typer.Option("--tls-ca", help="Certificates (PEM) that the service's must be signed by."),
-    ] = None
-    key: Annotated[
-        str | None,
-        typer.Option("--key", help="Name jobs by this property, as `parcae workload import`."),
-    ] = None
-    fallback_executors: Annotated[
-        int | None,
-        typer.Option(
-            "--fallback-executors",
-            min=1,
-            help="In a shared cluster (docs/spark-cluster.md): executors while the service is "
-            "away.",
-        ),
-    ] = None
+    policy: Path | None = same(PluginSettings, "policy")
+    service: str | None = same(PluginSettings, "service")
+    secret_file: Path | None = same(PluginSettings, "secret_file")
+    tls_ca: Path | None = same(PluginSettings, "tls_ca")
+    job_key: str | None = same(PluginSettings, "job_key")
+    fallback_executors: int | None = same(PluginSettings, "fallback_executors")
 
     def check_files(self) -> None:
         """Check that the files can be read on this machine."""
@@ -65,17 +46,7 @@ class PluginOptions:
 
     def settings(self, jar: Path) -> PluginSettings:
         """The plugin's settings."""
-        from parcae.spark.launch import PluginSettings
-
-        return PluginSettings(
-            jar,
-            self.policy,
-            self.service,
-            self.secret_file,
-            self.tls_ca,
-            self.key,
-            fallback_executors=self.fallback_executors,
-        )
+        return PluginSettings(jar, **dict(self))
 
 
 def _check_readable(option: str, path: Path | None, advice: str) -> None:
@@ -89,42 +60,45 @@ def _check_readable(option: str, path: Path | None, advice: str) -> None:
         raise ConfigError(f"{option} {path}: {error.strerror}; {advice}") from error
 
 
-@app.command("build")
-def build_command(
-    spark_home: Home = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Compile even if the jar is there.")
-    ] = False,
+@command()
+def build(
+    spark_home: Path | None = HOME,
+    fresh: bool = option(False, "Compile even if the jar is there.", "--fresh"),
 ) -> None:
     """Compile the plugin against your Spark, keep the jar, and print its path.
 
     Example: parcae spark build
     """
-    from parcae.spark.build import build_plugin
-    from parcae.spark.home import find_spark
-
     typer.echo(build_plugin(find_spark(spark_home), is_fresh=fresh))
 
 
-@app.command("conf")
-@with_groups
-def conf_command(
-    *,
-    spark_home: Home = None,
+@command()
+def jar(spark_home: Path | None = HOME) -> None:
+    """Print the path of the plugin's jar for your Spark. It needs no JDK.
+
+    Example: parcae spark jar
+    """
+    spark = find_spark(spark_home)
+    found = find_jar(spark)
+    if found is None:
+        raise ConfigError(
+            f"this Parcae has no jar for Spark {spark.version} (Scala {spark.scala}): install a "
+            "wheel that has it (`make dist` builds one), or compile it with `parcae spark build`, "
+            "which needs a JDK"
+        )
+    typer.echo(found)
+
+
+@command()
+def conf(
     plugin: PluginOptions,
-    properties: Annotated[
-        bool, typer.Option("--properties", help="Lines for spark-defaults.conf.")
-    ] = False,
+    spark_home: Path | None = HOME,
+    properties: bool = option(False, "Lines for spark-defaults.conf.", "--properties"),
 ) -> None:
     """Print the settings that turn the plugin on, to paste after spark-submit.
 
     Example: parcae spark conf --service 127.0.0.1:7177
     """
-    import shlex
-
-    from parcae.spark.build import build_plugin
-    from parcae.spark.home import find_spark
-
     # The settings may be for a driver on another machine.
     try:
         plugin.check_files()
@@ -135,37 +109,21 @@ def conf_command(
         typer.echo(f"{name} {value}" if properties else f"--conf {shlex.quote(f'{name}={value}')}")
 
 
-#: Options that Parcae does not know are passed on to spark-submit.
-_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
-
-
-@app.command("submit", context_settings=_THROUGH)
-@with_groups
-def submit_command(
+# Options that Parcae does not know are passed on to spark-submit.
+@command(allow_extra_args=True, ignore_unknown_options=True)
+def submit(
     context: typer.Context,
-    *,
     plugin: PluginOptions,
-    command: Annotated[
-        str,
-        typer.Option(
-            "--command",
-            help="spark-submit, or for interactive work pyspark, spark-shell or spark-sql.",
-        ),
-    ] = "spark-submit",
-    spark_home: Home = None,
+    command: str = option(
+        "spark-submit",
+        "spark-submit, or for interactive work pyspark, spark-shell or spark-sql.",
+    ),
+    spark_home: Path | None = HOME,
 ) -> None:
     """Run spark-submit with the plugin; arguments after -- are for spark-submit.
 
     Example: parcae spark submit --policy policy.json -- --master local[4] my_application.py
     """
-    import signal
-    import subprocess
-
-    from parcae.base.files import interruptions_wait
-    from parcae.spark.build import build_plugin
-    from parcae.spark.home import find_spark
-    from parcae.spark.launch import environment, spark_arguments
-
     if command not in ("spark-submit", "pyspark", "spark-shell", "spark-sql"):
         raise ConfigError(
             f"--command is {command!r}; use spark-submit, pyspark, spark-shell or spark-sql"
@@ -196,3 +154,34 @@ def submit_command(
             # Spark gets Ctrl-C, too: it ends, or a shell stops the running job.
             elif command == "spark-submit":
                 process.send_signal(signal.SIGINT)
+
+
+@command()
+def doctor(target: Target, as_json: bool = JSON) -> None:
+    """Check your Spark, the plugin's jar, its settings, a policy file and a service.
+
+    Prints one line per check: ok, warning or wrong, what was found, and what to do. The exit code
+    is 1 if something is wrong.
+
+    Example: parcae spark doctor --policy policy.json --run
+    """
+    checks = []
+    console = new_console(soft_wrap=True)
+    for check in examine(target):
+        checks.append(check)
+        if not as_json:
+            console.print(_line(check))
+    is_wrong = any(check.state is State.WRONG for check in checks)
+    if as_json:
+        report = {"is_right": not is_wrong, "checks": [check.to_json() for check in checks]}
+        typer.echo(json.dumps(report, indent=2))
+    if is_wrong:
+        raise typer.Exit(_EXIT_WRONG)
+
+
+def _line(check: Check) -> Text:
+    line = Text.assemble((f"{check.state:<8}", _STYLES[check.state]), f"{check.name}: ")
+    line.append(check.text)
+    if check.advice:
+        line.append(f"; {check.advice}", style="bold")
+    return line

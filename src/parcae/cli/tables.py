@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from parcae.base.texts import seconds_text
-from parcae.cli.consoles import new_console
+from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.table import Table
+from parcae.base.texts import printable, seconds_text
 
 #: Number of jobs that the description of a workload lists by name.
 _LARGEST = 15
@@ -27,8 +30,6 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
 
 
 def _facts_table(described: dict[str, Any]) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
 
     counts = (described["num_jobs"], described["num_stages"], described["num_tasks"])
     by_wave = described["samples_by_wave"].items()
@@ -57,7 +58,6 @@ def _first(texts: Iterable[str]) -> str:
 
 
 def _spread_table(described: dict[str, Any]) -> Table:
-    from rich.table import Table
 
     table = Table("per job", "mean", "median", "p95", "largest", title="Spread")
     for key in ("work_s", "critical_path_s", "average_width", "stages_per_job", "tasks_per_job"):
@@ -67,8 +67,6 @@ def _spread_table(described: dict[str, Any]) -> Table:
 
 
 def _jobs_table(described: dict[str, Any]) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
 
     headings = ("job", "stages", "tasks", "depth", "work s", "critical path s", "width")
     table = Table(*headings, title="Largest jobs")
@@ -84,10 +82,6 @@ def print_catalog(
     title: str, entries: Iterable[tuple[str, ...]], as_json: bool, more: tuple[str, ...] = ()
 ) -> None:
     """Print a catalogue of policies as a table or as JSON."""
-    import json
-
-    from rich.markup import escape
-    from rich.table import Table
 
     if as_json:
         keys = ("usage", "summary", "source", *more)
@@ -107,9 +101,6 @@ def print_rows(
     caption: str = "",
 ) -> None:
     """Print a table of texts. The first column is left-aligned, all others right-aligned."""
-    from rich.markup import escape
-    from rich.table import Table
-
     table = Table(title=escape(title), caption=escape(caption) or None)
     for number, column in enumerate(columns):
         table.add_column(escape(column), justify="right" if number else "left")
@@ -130,10 +121,22 @@ def print_fitted(table: Table, width: int = 0) -> None:
 
 def print_whole(table: Table) -> None:
     """Print a table without cutting or wrapping cells, wider than the terminal if needed."""
-    from rich.measure import Measurement
-
     console = new_console()
     unbounded = console.options.update(width=_UNBOUNDED)
     # The console measures a table within its own width: measure with a very large one.
     needed = Measurement.get(console, unbounded, table).maximum
     (console if console.width >= needed else new_console(width=needed)).print(table)
+
+
+class _PlainConsole(Console):
+    """Prints names as they are, but no control characters in them."""
+
+    def render_str(self, text: str, **kwargs: Any) -> Text:
+        """Replace control characters before texts are measured."""
+        return super().render_str(printable(text), **kwargs)
+
+
+def new_console(**options: Any) -> Console:
+    """A console that prints names as they are."""
+    # By default rich makes pictures of parts of names, such as a thumb of plan:weighted-fair:-1:50.
+    return _PlainConsole(emoji=False, **options)

@@ -11,6 +11,10 @@ EXTENSION = Extension(
     learners="parcae.decima.learning.world:LEARNERS",
     worlds="parcae.decima.learning.world:WORLDS",
     commands={
-        "bounds": ("parcae.cli.bounds:bounds_command", "Compute times that no schedule can beat.")
+        "bounds": ("parcae.decima.commands:bounds", "Compute times that no schedule can beat."),
+        "bench training": (
+            "parcae.decima.commands:bench_training",
+            "Training decisions per CPU second.",
+        ),
     },
 )

@@ -5,5 +5,5 @@ from __future__ import annotations
 from parcae.base.extensions import Extension
 
 EXTENSION = Extension(
-    commands={"reproduce": ("parcae.cli.reproduce:reproduce_command", "Reproduce a figure.")}
+    commands={"reproduce": ("parcae.papers.command:reproduce_study", "Repeat a study of a paper.")}
 )

@@ -7,6 +7,7 @@ from enum import StrEnum
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from parcae.base.options import option
 from parcae.rigid.jobs import RigidJobs
 
 #: Default of `max_decisions`: the jobs of a run limit its decisions, see `most_decisions`.
@@ -32,11 +33,7 @@ class PackingConfig(BaseModel):
     Args:
         mode: time steps with a horizon and job slots (DeepRM), or exact times from event to event,
             in which every waiting job is visible (logs of batch clusters).
-        num_slots: number of job slots, at most 2^20, which are the visible waiting jobs (steps
-            only).
-        backlog_size: number of further waiting jobs, at most 2^20. Jobs beyond it are dropped and
-            counted (steps only).
-        horizon: steps that are planned ahead, at most 2^20; no job may be longer (steps only).
+        num_slots, backlog_size, horizon: steps only.
         window: steps that a run lasts at least.
         ends_early: the run ends with the window, even if jobs are unfinished.
         as_coded: reproduce two quirks of the released code: a job that finishes together with
@@ -53,9 +50,18 @@ class PackingConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     mode: TimeMode = TimeMode.STEPS
-    num_slots: int = Field(default=10, ge=1, le=_MOST)
-    backlog_size: int = Field(default=60, ge=0, le=_MOST)
-    horizon: int = Field(default=20, ge=1, le=_MOST)
+    num_slots: int = option(
+        10, "Number of job slots (waiting jobs that are visible).", "--slots", ge=1, le=_MOST
+    )
+    backlog_size: int = option(
+        60,
+        "Maximum number of further waiting jobs; jobs beyond it are lost, and counted.",
+        "--backlog",
+        ge=0,
+        le=_MOST,
+    )
+    # No job may be longer.
+    horizon: int = option(20, "Number of time steps that are planned ahead.", ge=1, le=_MOST)
     window: int = Field(default=0, ge=0)
     ends_early: bool = False
     as_coded: bool = False

@@ -7,11 +7,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from parcae.base.errors import ConfigError, ProtocolError, refuse_unknown
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from parcae.base.errors import ConfigError, ProtocolError, problem, refuse_unknown
+from parcae.base.options import option
 from parcae.base.texts import MS_PER_S
 from parcae.policies.registry import named_policy
 from parcae.service.admin import Admin, Board
@@ -44,6 +46,7 @@ from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.workloads.arrivals import ArrivalProcess, RandomStreams, draw_sequence
+from parcae.workloads.durations import MOST_EXECUTORS
 from parcae.workloads.job import Workload
 
 _LOG = logging.getLogger(__name__)
@@ -102,75 +105,85 @@ def _play(port: int, simulated: SimulatedClient, times_faster: float, secret: by
 
 #: Simulated time / real time of a demonstration.
 _DEMO_TIMES_FASTER = 2.0
-_LAST_PORT = 65_535
 #: Seconds between two writes of the learned durations.
 _SAVE_EVERY_S = 60.0
-#: Settings that are paths.
-_PATHS = ("secret_file", "tls_cert", "tls_key", "record", "learned")
 
 
-@dataclass(frozen=True)
-class ServeSettings:
-    """Settings of the service.
+class ServeSettings(BaseModel):
+    """Settings of the service."""
 
-    Args:
-        policy: name of a policy of the world of cores, see `parcae policies`; a learned policy is
-            bound to the workload.
-        scope: whether each application has its own cluster or all share one.
-        num_cores: cores that all applications share; with scope `application`, the expected number
-            of cores of an application.
-        executor_cores: cores of one executor, with scope `cluster`.
-        moving_delay_ms: with scope `cluster`, shortest time between two executors taken from one
-            application.
-        arrivals: the expected arrival process; chooses the nearest shipped variant of a policy.
-        host: address to listen on; others than loopback addresses need a secret.
-        port: port for clients; 0 takes a free one.
-        admin_port: port of the HTTP side on the loopback address; None: no HTTP side, 0: a free
-            port.
-        secret_file: file with the secret that clients must prove to know, or None.
-        tls_cert, tls_key: certificate and key for TLS (PEM files), or None.
-        record: folder for recordings, or None.
-        learned: file that keeps learned durations, or None.
-        demo_jobs: number of jobs of a simulated application, for demonstrations; 0: none.
-        for_s: stop after this many seconds; None: serve until stopped.
-    """
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    policy: str = "parcae"
-    scope: Scope = Scope.APPLICATION
-    num_cores: int = 50
-    executor_cores: int = 1
-    moving_delay_ms: int = 0
-    arrivals: str = "load:0.9"
-    host: str = "127.0.0.1"
-    port: int = 7177
-    admin_port: int | None = 7178
-    secret_file: Path | None = None
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    record: Path | None = None
-    learned: Path | None = None
-    demo_jobs: int = 0
-    for_s: float | None = None
+    policy: str = option(
+        "parcae", "Policy that plans; see `parcae policies`, world of cores.", check="policy"
+    )
+    scope: Scope = option(
+        Scope.APPLICATION,
+        "application: each application has its own cores | cluster: all share --cores.",
+    )
+    num_cores: int = option(
+        50,
+        "Cores that all share; with --scope application, expected cores of each. With "
+        "spark.task.cpus above 1, divide by it.",
+        "--cores",
+        "--slots",
+        ge=1,
+        le=MOST_EXECUTORS,
+    )
+    executor_cores: int = option(
+        1,
+        "With --scope cluster: cores of one executor. With spark.task.cpus above 1, divide by it.",
+        ge=1,
+    )
+    moving_delay_ms: int = option(
+        0,
+        "With --scope cluster: shortest time between two executors taken from one application.",
+        ge=0,
+        le=10**12,
+    )
+    arrivals: str = option(
+        "load:0.9", "Expected arrivals; chooses the nearest shipped variant of a policy."
+    )
+    host: str = option("127.0.0.1", "Address to listen on; all but the loopback need a secret.")
+    port: int = option(7177, "Port for clients; 0: a free port.", ge=0, le=65535)
+    #: None: no live page, and no other HTTP.
+    admin_port: int | None = option(
+        7178, "Port of the live page (loopback); 0: a free port, -1: no live page.", ge=-1, le=65535
+    )
+    secret_file: Path | None = option(
+        None, "File with the secret that clients must know.", check="read"
+    )
+    tls_cert: Path | None = option(None, "Certificate (PEM).", check="read")
+    tls_key: Path | None = option(None, "Its key (PEM).", check="read")
+    record: Path | None = option(None, "Folder for recordings of all sessions.", check="folder")
+    learned: Path | None = option(
+        None, "File that keeps learned durations between runs.", check="write"
+    )
+    demo_jobs: int = option(
+        0,
+        "Also schedule a simulated application with this number of jobs.",
+        "--demo",
+        ge=0,
+        le=1_000_000,
+    )
+    for_s: float | None = option(None, "Stop after this number of seconds.", "--for", ge=0)
+
+    @field_validator("admin_port")
+    @classmethod
+    def _no_port(cls, value: int | None) -> int | None:
+        return None if value == -1 else value
 
 
 def settings_of(policy: str, num_cores: int, given: Mapping[str, Any]) -> ServeSettings:
     """Make settings of Python's arguments; paths and the scope may be text."""
     apart = ("policy", "num_cores")
-    refuse_unknown(given, [one.name for one in fields(ServeSettings) if one.name not in apart])
-    settings = dict(given)
-    if "scope" in settings:
-        settings["scope"] = parse_scope(settings["scope"])
-    for key in _PATHS:
-        if settings.get(key) is not None:
-            settings[key] = Path(settings[key])
-    return ServeSettings(policy=policy, num_cores=num_cores, **settings)
-
-
-def parse_scope(text: str) -> Scope:
-    """Parse the name of a scope."""
-    if text not in set(Scope):
-        raise ConfigError(f"--scope {text}: write one of {', '.join(Scope)}")
-    return Scope(text)
+    refuse_unknown(given, [name for name in ServeSettings.model_fields if name not in apart])
+    try:
+        return ServeSettings(policy=policy, num_cores=num_cores, **given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{place} = {first['input']!r}: {problem(first)}") from None
 
 
 def make_service(
@@ -272,13 +285,6 @@ def serve(
 ) -> None:
     """Serve until SIGTERM, Ctrl-C or the end of `for_s`."""
     _check_no_loop()
-    for what, port in (("port", settings.port), ("admin_port", settings.admin_port)):
-        is_port = isinstance(port, int) and 0 <= port <= _LAST_PORT
-        if port is not None and not is_port:
-            raise ConfigError(f"{what} = {port!r}: give a number from 0 to {_LAST_PORT}")
-    for_s = settings.for_s
-    if for_s is not None and not (isinstance(for_s, int | float) and for_s >= 0):
-        raise ConfigError(f"for_s = {for_s!r}: give seconds from 0 on, or None")
     secret = read_secret(settings.secret_file) if settings.secret_file else None
     config = ServerConfig(settings.host, settings.port, secret, settings.tls_cert, settings.tls_key)
     config.ssl_context()  # raises an error now if the certificate cannot be used

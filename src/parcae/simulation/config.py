@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from parcae.base.errors import ConfigError, problem
+from parcae.base.options import option
 from parcae.cluster.state import ExecutorClass, World
 from parcae.simulation.elastic import Elastic, check_whole
 from parcae.simulation.faults import Faults, parse_faults
@@ -99,36 +100,6 @@ class WorldName(StrEnum):
 class SimulationConfig(BaseModel):
     """Settings of a simulated cluster; every field is saved with the results.
 
-    Args:
-        world: the rules by which executors are assigned. In the world of cores, "executor" means
-            one core.
-        num_executors: number of identical executors; each runs one task at a time.
-        executor_classes: executors of several sizes, instead of identical ones; `num_executors` is
-            then set to their total. Also accepts text: "decima" for the classes of that paper with
-            `num_executors` in total, or EXECUTORSxCPUxMEMORY for each class.
-        moving_delay_ms: time that an executor takes to move between jobs (Decima, section 6.2,
-            item 2).
-        warmup_delay_ms: added to a first-wave duration if the profile has no samples of fresh
-            executors.
-        durations: how task durations follow from the profile's samples: drawn at random (sampled)
-            or deterministic (first, mean, listed).
-        interpolation: which measured level of parallelism is used for a number of executors between
-            two levels.
-        end_ms: end of the episode in ms, or None to run to the last event.
-        mean_episode_ms: draw the end of the episode from an exponential distribution with this mean
-            (Decima, section 5.3).
-        unknown_share: share of the jobs, 0..1, whose task durations are hidden from the scheduler
-            (Decima, Appendix J).
-        estimate_error: sigma of a log-normal error on the task durations that the scheduler sees.
-            With "log" the scheduler sees the profile, and the real durations deviate from it as
-            they did in the workload's log (`parcae.simulation.tables`).
-        corrects_estimates: world of cores: adjust the estimate of a job by the durations of its
-            finished tasks.
-        faults: world of cores: what goes wrong; None for nothing. Also accepts text, as `--faults`
-            does.
-        elastic: world of cores: the cluster grows to `num_executors` cores and shrinks, by Spark's
-            dynamic allocation; None for a fixed size.
-
     Raises:
         pydantic.ValidationError: a key is unknown or a value is out of range.
         ConfigError: the text of `executor_classes` or `faults` cannot be parsed.
@@ -136,19 +107,56 @@ class SimulationConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
+    #: The rules by which executors are assigned; in the world of cores an executor is one core.
     world: WorldName = WorldName.EXECUTORS
-    num_executors: int = Field(default=50, ge=1, le=MOST_EXECUTORS)
-    executor_classes: tuple[ExecutorClass, ...] = ()
-    moving_delay_ms: int = Field(default=2_000, ge=0, le=10**12)
-    warmup_delay_ms: int = Field(default=1_000, ge=0, le=10**12)
-    durations: DurationMode = DurationMode.SAMPLED
+    num_executors: int = option(
+        50, "Number of executors (or cores) of the cluster.", ge=1, le=MOST_EXECUTORS
+    )
+    # `num_executors` is then set to their total.
+    executor_classes: tuple[ExecutorClass, ...] = option(
+        (),
+        "decima (four classes of 1 core and .25, .5, .75 or 1 unit of memory, a quarter of "
+        "--executors each), or a list EXECUTORSxCPUxMEMORY,...",
+    )
+    # Decima, section 6.2, item 2.
+    moving_delay_ms: int = option(
+        2_000, "Time that an executor needs to move to another job, in ms.", ge=0, le=10**12
+    )
+    warmup_delay_ms: int = option(
+        1_000,
+        "Extra duration of the first task of a newly moved executor, if the profile has no "
+        "measured durations of such tasks, in ms.",
+        ge=0,
+        le=10**12,
+    )
+    durations: DurationMode = option(
+        DurationMode.SAMPLED,
+        "Task durations: sampled | first (sample) | mean. The last two are deterministic.",
+    )
+    #: Which measured level of parallelism is used for a number of executors between two levels.
     interpolation: Interpolation = Interpolation.LINEAR
+    #: End of the episode; None: the last event.
     end_ms: int | None = Field(default=None, ge=1, le=LARGEST_ARRIVAL_MS)
+    #: Draw the end of the episode from an exponential distribution with this mean (Decima, section
+    #: 5.3).
     mean_episode_ms: float | None = Field(default=None, gt=0, le=LARGEST_ARRIVAL_MS)
-    unknown_share: float = Field(default=0.0, ge=0, le=1)
-    estimate_error: Annotated[float, Field(ge=0, le=LARGEST_SIGMA)] | Literal["log"] = 0.0
+    # Decima, Appendix J.
+    unknown_share: float = option(
+        0.0, "Share of the jobs whose durations the policies do not know.", ge=0, le=1
+    )
+    estimate_error: Annotated[float, Field(ge=0, le=LARGEST_SIGMA)] | Literal["log"] = option(
+        0.0,
+        "log (runs differ from their profiles as in the workload's log), or the sigma of a "
+        "log-normal error of the durations that the policies know.",
+    )
+    #: World of cores: adjust the estimate of a job by the durations of its finished tasks.
     corrects_estimates: bool = True
-    faults: Faults | None = None
+    faults: Faults | None = option(
+        None,
+        "none | log (at the rates of the workload's event logs) | KEY=VALUE,... such as "
+        "failures=0.01,lost=0.5,speculation=on: what goes wrong in the world of cores.",
+    )
+    #: World of cores: the cluster grows to `num_executors` cores and shrinks; None: a fixed size.
     elastic: Elastic | None = None
 
     @field_validator("executor_classes", mode="before")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from parcae.base.options import option
 from parcae.simulation.future import ELASTIC, ELASTIC_EXECUTOR, Future
 
 #: Largest time in ms that a setting may have: a day.
@@ -16,31 +17,54 @@ class Elastic(BaseModel):
 
     The defaults are those of Spark, where Spark has one.
 
-    Args:
-        min_cores: fewest cores (`spark.dynamicAllocation.minExecutors` x cores of an executor).
-        cores_per_executor: `spark.executor.cores`. Cores come and go by executors. Spark's default
-            depends on the cluster manager; 4 is usual.
-        initial_cores: cores that are up when the run begins; None: `min_cores`.
-        backlog_ms: `schedulerBacklogTimeout`: tasks wait so long before the first request.
-        sustained_backlog_ms: `sustainedSchedulerBacklogTimeout`: they wait so long before each
-            further request; None: `backlog_ms`.
-        idle_ms: `executorIdleTimeout`: an executor that has been idle for so long is removed.
-        start_ms: time from the request of an executor until it can run tasks. A JVM starts and
-            registers in 2 to 3 s; granting a container takes about as long where the machine is up.
-
     Raises:
         pydantic.ValidationError: a value is out of range, or cores are not whole executors.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    min_cores: int = Field(default=0, ge=0, le=1 << 20)
-    cores_per_executor: int = Field(default=4, ge=1, le=1 << 20)
+    #: `spark.dynamicAllocation.minExecutors` x cores of an executor.
+    min_cores: int = Field(default=0, ge=0, le=1 << 20, description="Fewest cores.")
+    # `spark.executor.cores`. Spark's default depends on the cluster manager; 4 is usual.
+    cores_per_executor: int = option(
+        4,
+        "With --cores MIN..MAX: cores of an executor. Cores come and go by executors.",
+        ge=1,
+        le=1 << 20,
+    )
+    #: Cores that are up when the run begins; None: `min_cores`.
     initial_cores: int | None = Field(default=None, ge=0, le=1 << 20)
-    backlog_ms: int = Field(default=1_000, ge=1, le=_DAY_MS)
+    # `schedulerBacklogTimeout`.
+    backlog_ms: int = option(
+        1_000,
+        "With --cores MIN..MAX: tasks wait so long before each request for executors.",
+        "--backlog-timeout",
+        ge=1,
+        le=_DAY_MS,
+        check="ms",
+    )
+    #: `sustainedSchedulerBacklogTimeout`: tasks wait so long before each further request; None:
+    #: `backlog_ms`.
     sustained_backlog_ms: int | None = Field(default=None, ge=1, le=_DAY_MS)
-    idle_ms: int = Field(default=60_000, ge=1, le=_DAY_MS)
-    start_ms: int = Field(default=5_000, ge=0, le=_DAY_MS)
+    # `executorIdleTimeout`.
+    idle_ms: int = option(
+        60_000,
+        "With --cores MIN..MAX: an executor that is idle for so long is removed.",
+        "--idle-timeout",
+        ge=1,
+        le=_DAY_MS,
+        check="ms",
+    )
+    # A JVM starts and registers in 2 to 3 s; granting a container takes about as long where the
+    # machine is up.
+    start_ms: int = option(
+        5_000,
+        "With --cores MIN..MAX: time from the request of an executor until it runs tasks.",
+        "--executor-start",
+        ge=0,
+        le=_DAY_MS,
+        check="ms",
+    )
 
     @model_validator(mode="after")
     def _checked(self) -> Elastic:

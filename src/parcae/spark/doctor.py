@@ -14,8 +14,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import pydantic.dataclasses
+
 from parcae.base.errors import ConfigError, InputError
 from parcae.base.loader import read_short
+from parcae.base.options import option
 from parcae.base.texts import __version__
 from parcae.policies.policy_file import read_policy
 from parcae.service.client import greet
@@ -96,27 +99,24 @@ class Check:
         }
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Target:
     """What to check.
 
     Where an option is None, the value in Spark's own settings counts, if there is one.
-
-    Args:
-        spark_home: the folder of a Spark; None to find one.
-        policy: a policy file.
-        service: HOST:PORT of a service.
-        secret_file: file of the service's secret.
-        tls_ca: certificates (PEM) that may sign the service's certificate.
-        is_run: whether to start a local Spark with the plugin for a few seconds.
     """
 
-    spark_home: Path | None = None
-    policy: Path | None = None
-    service: str | None = None
-    secret_file: Path | None = None
-    tls_ca: Path | None = None
-    is_run: bool = False
+    spark_home: Path | None = option(
+        None,
+        "Which Spark; else SPARK_HOME, this Python's PySpark, or that of the PATH.",
+        "--spark-home",
+        "--spark",
+    )
+    policy: Path | None = option(None, "A policy file.")
+    service: str | None = option(None, "HOST:PORT of `parcae serve`.")
+    secret_file: Path | None = option(None, "The secret that the service asks for.")
+    tls_ca: Path | None = option(None, "Certificates (PEM) that the service's must be signed by.")
+    is_run: bool = option(False, "Run a query in a local Spark with the plugin.", "--run")
 
 
 def examine(target: Target) -> Iterator[Check]:

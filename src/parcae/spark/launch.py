@@ -8,7 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pydantic.dataclasses
+
 from parcae.base.errors import ConfigError
+from parcae.base.options import option
 from parcae.service.client import host_and_port
 from parcae.spark.home import SparkHome
 
@@ -106,35 +109,34 @@ _FLAGS = frozenset(
 )
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class PluginSettings:
     """The settings of the plugin in one application.
-
-    Args:
-        jar: the plugin's jar, see `build_plugin`.
-        policy: a file of `parcae export`. The plugin plans by it without a service, or while the
-            service is away.
-        service: HOST:PORT of `parcae serve`, whose orders have precedence.
-        secret_file: file of the secret that the service asks for; None without a secret.
-        tls_ca: certificates (PEM) that may sign the service's certificate; None without TLS.
-        job_key: a property that names jobs, as in `parcae workload import --key`.
-        order_ttl_ms: how long an order stays in force after the service's last message; None for
-            the default of 5 s.
-        fallback_executors: where applications share a cluster, how many executors to request while
-            the service is away; None to keep the present ones.
 
     Raises:
         ConfigError: neither a policy nor a service is given, or the service is not HOST:PORT.
     """
 
+    #: The plugin's jar, see `build_plugin`.
     jar: Path
-    policy: Path | None = None
-    service: str | None = None
-    secret_file: Path | None = None
-    tls_ca: Path | None = None
-    job_key: str | None = None
+    # Also while the service is away.
+    policy: Path | None = option(None, "Plan by this file of `parcae export`, without a service.")
+    service: str | None = option(
+        None, "HOST:PORT of a running `parcae serve`, whose orders have precedence."
+    )
+    secret_file: Path | None = option(None, "The secret that the service asks for.")
+    tls_ca: Path | None = option(None, "Certificates (PEM) that the service's must be signed by.")
+    job_key: str | None = option(
+        None, "Name jobs by this property, as `parcae workload import`.", "--key"
+    )
+    #: How long an order stays in force after the service's last message; None: 5 s.
     order_ttl_ms: int | None = None
-    fallback_executors: int | None = None
+    # None keeps the present ones.
+    fallback_executors: int | None = option(
+        None,
+        "In a shared cluster (docs/spark-cluster.md): executors while the service is away.",
+        ge=1,
+    )
 
     def __post_init__(self) -> None:
         if self.policy is None and self.service is None:
@@ -179,18 +181,18 @@ def spark_arguments(
     _refuse_cluster_mode(options, user)
     kept: list[str] = []
     plugin_conf = settings.conf()
-    for option, value in options:
+    for flag, value in options:
         if value is None:
-            kept.append(option)
+            kept.append(flag)
             continue
-        name, _, setting = value.partition("=") if option in _SETTINGS else ("", "", "")
-        if option == "--driver-class-path":
+        name, _, setting = value.partition("=") if flag in _SETTINGS else ("", "", "")
+        if flag == "--driver-class-path":
             user[CLASS_PATH] = value
         elif name in (CLASS_PATH, PLUGINS):
             user[name] = setting
         else:
             plugin_conf.pop(name, None)
-            kept += [option, value]
+            kept += [flag, value]
     plugin_conf |= SparkDefaults(values=user).with_plugin(settings.jar)
     lines = [part for name, value in plugin_conf.items() for part in ("--conf", f"{name}={value}")]
     return [*lines, *kept, *application]

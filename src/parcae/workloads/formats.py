@@ -46,7 +46,9 @@ CSV = _imported("csv", "a CSV table of stages")
 PARQUET = _imported("parquet", "a Parquet file")
 JSON = _imported("json", "a JSON table of stages")
 SWF = FileKind(
-    "swf", "a log of a batch cluster (SWF)", "parcae packing simulate --swf PATH --policy easy"
+    "swf",
+    "a log of a batch cluster (SWF)",
+    "parcae simulate --world rigid --swf PATH --policy easy",
 )
 JOB_SETS = FileKind("job-sets", "a file of job sets", "parcae simulate --job-set PATH")
 _SPARK_WORLD = FileKind(

@@ -63,10 +63,10 @@ def test_large_logs_are_not_drawn_as_boxes() -> None:
 def test_the_page_is_one_file_with_the_table_charts_of_every_resource_and_the_settings(
     drawn: Comparison, tmp_path: Path
 ) -> None:
-    write_report(drawn, tmp_path / "r.html", command="parcae packing compare --load 1.3")
+    write_report(drawn, tmp_path / "r.html", command="parcae compare --world rigid --load 1.3")
     page = (tmp_path / "r.html").read_text()
     assert "<title>Parcae: &lt;load&gt; 1.3" in page
-    assert "parcae packing compare --load 1.3" in page
+    assert "parcae compare --world rigid --load 1.3" in page
     assert page.count("Plotly.newPlot") == 1 + 2 + 3 + 1
     assert "resource 1" in page
     assert re.search(

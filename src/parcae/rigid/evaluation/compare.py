@@ -43,7 +43,7 @@ def compare_packing(
 
     Args:
         source: the source of the job sequences.
-        policies: names as in `parcae packing policies`, or paths of checkpoints. Ratios are
+        policies: names as in `parcae policies --world rigid`, or paths of checkpoints. Ratios are
             relative to the first. `tetris` and `withhold` are tuned first, on sequences of the same
             source with the tuning seeds.
         num_seeds: number of seeds.
@@ -126,7 +126,7 @@ def compare_log(
 
     Args:
         log: the log's jobs.
-        policies: names as in `parcae packing policies`, or paths of checkpoints. Ratios are
+        policies: names as in `parcae policies --world rigid`, or paths of checkpoints. Ratios are
             relative to the first.
         part: the "second" half of the log (by number of jobs), the "first" half, or "all".
         piece_jobs: run consecutive pieces with this number of jobs, each from an empty cluster.

@@ -26,7 +26,7 @@ from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
 if TYPE_CHECKING:
     from parcae.rigid.jobset.policy import JobSetPolicy
 
-SHIPPED = ShippedCheckpoints(Path(__file__).parent.parent / "shipped", "parcae packing train")
+SHIPPED = ShippedCheckpoints(Path(__file__).parent.parent / "shipped", "parcae train --world rigid")
 #: Kind and version of checkpoints of tuned heuristics.
 RULE_KIND = "packing-rule"
 RULE_VERSION = 1
@@ -122,7 +122,8 @@ def _withholds_none(name: PolicyName) -> PolicyError:
 
 
 _tuned = refused(
-    "must be tuned for a load or a log first: use it in `parcae packing compare`, which tunes it"
+    "must be tuned for a load or a log first: use it in `parcae compare --world rigid`, "
+    "which tunes it"
 )
 
 _row = partial(PolicyEntry, worlds=("rigid",), why="packs rigid jobs")
@@ -164,7 +165,7 @@ POLICIES = (
          "withholding rule", "Parcae", _learned),
     _row("tetris-kKNOB", "alignment and duration, weighted by this knob", "DeepRM, section 4.1",
          _tetris, prefix=("tetris-k", "tetris_k")),
-    _row("FILE.safetensors", "a checkpoint of `parcae packing train` or `tune`", "Parcae",
+    _row("FILE.safetensors", "a checkpoint of `parcae train --world rigid` or `tune`", "Parcae",
          _learned, suffix=SUFFIX),
 )  # fmt: skip
 LEARNED = ("deeprm", "a2c", "set")
@@ -250,7 +251,7 @@ def _nearest(name: str, setting: PackingSetting) -> str:
         kind = "logs with exact times" if setting.is_exact else "time in steps"
         raise PolicyError(
             f"policy {name!r}: no shipped variant is for {kind}; train one with "
-            f"`parcae packing train {name}`"
+            f"`parcae train --world rigid {name}`"
         )
     return best
 

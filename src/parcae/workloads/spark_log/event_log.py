@@ -18,7 +18,7 @@ from parcae.workloads.recorded_run import workload_of_jobs, workload_of_runs
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog
 from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time, job_runs
 from parcae.workloads.spark_log.events import ExecutorRemoved, Outcome
-from parcae.workloads.spark_log.files import LogSource, find_logs
+from parcae.workloads.spark_log.files import FoundLogs, LogSource, find_logs
 from parcae.workloads.spark_log.reading import LineTally, Progress, read_applications
 
 #: Parts of the reasons for which Spark or its user removes an executor on purpose.
@@ -147,43 +147,73 @@ def read_spark_event_logs(
 
     Example: `workload, report = read_spark_event_logs([Path("/tmp/spark-events")])`.
     """
+    logged = read_runs(paths, key=key, max_bad_share=max_bad_share, progress=progress)
+    return logged.workload(name, recorded=recorded, keep_first_runs=keep_first_runs)
+
+
+@dataclass(frozen=True)
+class LoggedRuns:
+    """The runs of jobs in event logs, of which workloads are made."""
+
+    logs: FoundLogs
+    runs: list[JobRun]
+    tally: _Tally
+    provenance: dict[str, str]
+
+    def workload(
+        self, name: str = "spark", *, recorded: bool = False, keep_first_runs: bool = False
+    ) -> tuple[Workload, ImportReport]:
+        """Make a workload; see `read_spark_event_logs`."""
+        try:
+            workload, notes = (
+                workload_of_runs(name, self.runs, self.provenance)
+                if recorded
+                else workload_of_jobs(
+                    name, self.runs, self.provenance, keep_first_runs=keep_first_runs
+                )
+            )
+        except WorkloadError as error:
+            raise FormatError(f"the log is inconsistent: {error}; download it again") from error
+        tally = self.tally
+        workload = replace(workload, faults=combined(tally.faults))
+        notes = [*self.logs.notes, *_notes(tally, workload.jobs), *notes]
+        if MEASURED_ALONE in self.provenance:
+            notes.append(
+                "Jobs ran one at a time: their durations do not show how tasks slow down when jobs "
+                "share a cluster."
+            )
+        report = ImportReport(
+            SOURCE,
+            sum(len(source.parts) for source in self.logs.sources),
+            tally.lines.num_rows,
+            tally.lines.bad.count,
+            tally.lines.bad.samples,
+            tuple(notes),
+            len(workload.jobs),
+        )
+        return workload, report
+
+
+@saying_what_reads("spark-events")
+def read_runs(
+    paths: Sequence[Path],
+    *,
+    key: str | None = None,
+    max_bad_share: float = 0.01,
+    progress: Progress | None = None,
+) -> LoggedRuns:
+    """Read the runs of jobs in event logs once, for several workloads."""
     logs = find_logs([Path(path) for path in paths])
     tally = _Tally(LineTally(BadRows(max_bad_share)))
     runs = _read_runs(logs.sources, key, tally, progress)
-    lines = tally.lines
     # Refuse too many bad lines before any merging.
-    lines.bad.finish(lines.num_rows)
+    tally.lines.bad.finish(tally.lines.num_rows)
     if not runs:
         raise FormatError(_no_jobs_message(logs.sources, tally))
     provenance = _provenance(logs.sources, tally, key)
     if are_one_at_a_time(runs):
         provenance[MEASURED_ALONE] = f"{counted(len(runs), 'run')}, hardly two at the same time"
-    try:
-        workload, notes = (
-            workload_of_runs(name, runs, provenance)
-            if recorded
-            else workload_of_jobs(name, runs, provenance, keep_first_runs=keep_first_runs)
-        )
-    except WorkloadError as error:
-        raise FormatError(f"the log is inconsistent: {error}; download it again") from error
-    workload = replace(workload, faults=combined(tally.faults))
-    notes = [*logs.notes, *_notes(tally, workload.jobs), *notes]
-    if MEASURED_ALONE in provenance:
-        notes.append(
-            "Jobs ran one at a time: their durations do not show how tasks slow down when jobs "
-            "share a cluster."
-        )
-    num_files = sum(len(source.parts) for source in logs.sources)
-    report = ImportReport(
-        SOURCE,
-        num_files,
-        lines.num_rows,
-        lines.bad.count,
-        lines.bad.samples,
-        tuple(notes),
-        len(workload.jobs),
-    )
-    return workload, report
+    return LoggedRuns(logs, runs, tally, provenance)
 
 
 def _read_runs(

@@ -7,30 +7,43 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
-from parcae.cli.checks import Only, Values, finite, folder_to_write, refusing
-from parcae.cli.groups import with_groups
-from parcae.cli.options import (
-    MOST,
-    NO_MODEL,
-    ClassesOption,
-    ProcessesOption,
-    executors_option,
-    load,
-    moving_option,
-    warmup_option,
-)
-from parcae.cli.policy_names import names_in, policies_to_read
+from parcae.base.errors import ConfigError
+from parcae.base.extras import require
+from parcae.base.options import argument, option, same
+from parcae.cli.checks import names_in
+from parcae.cli.commands import Only, Values, command
+from parcae.cli.options import MOST, NO_MODEL, PROCESSES, ClusterOptions, Options
 from parcae.cli.progress import telling
-
-if TYPE_CHECKING:
-    from parcae.papers.study import PackingRequest, RecordedSetting, StudyRequest
-    from parcae.simulation.config import SimulationConfig
-    from parcae.workloads.job import Workload
-
+from parcae.cli.tables import print_rows
+from parcae.decima.alibaba import DECIMA_STEPS, read_alibaba
+from parcae.decima.graph.layout import DecimaSettings
+from parcae.decima.learning.recipes import parse_recipe
+from parcae.learning.config import override, recipe_settings
+from parcae.papers.catalog import (
+    CLASS_STUDIES,
+    DECIMA_SETTINGS_STUDIES,
+    DEFAULT_STREAM,
+    PACKING_STUDIES,
+    REPLACED_BY_POLICIES,
+    TRACE_LOAD,
+    UNUSED,
+    find_study,
+    paper_setting,
+    reproduce,
+    training_minutes,
+)
+from parcae.papers.study import PackingRequest, RecordedSetting, StudyRequest
+from parcae.papers.trainings import reproduce_often
+from parcae.rigid.a2c import learner as a2c
+from parcae.rigid.deeprm import learner as deeprm
+from parcae.simulation.config import SimulationConfig
+from parcae.workloads.archive import read_workload
+from parcae.workloads.demands import prepare
+from parcae.workloads.job import Workload
 
 #: Width of the tables in characters.
 _WIDTH = 140
@@ -40,9 +53,7 @@ def _workload_and_config(
     workload: str, model: str | None, given: dict[str, Any]
 ) -> tuple[Workload, SimulationConfig]:
     """The workload and cluster of the papers, with the changes that the options describe."""
-    from parcae.papers.catalog import paper_setting
-
-    loaded = load(workload, model or NO_MODEL)
+    loaded = ClusterOptions(parallelism_model=model or NO_MODEL).load(workload)
     adapted, config = paper_setting(loaded)
     # A parallelism model that the user chose, also none, takes precedence over that of the paper.
     settings = {**config.model_dump(), **given}
@@ -53,14 +64,6 @@ def _recorded(
     study: str, trace: Path, arrivals: str | None, given: dict[str, Any]
 ) -> RecordedSetting:
     """The trace with its arrivals; it is prepared as in the paper unless it is a workload file."""
-    from parcae.base.errors import ConfigError
-    from parcae.decima.alibaba import DECIMA_STEPS, read_alibaba
-    from parcae.papers.catalog import CLASS_STUDIES, TRACE_LOAD
-    from parcae.papers.study import RecordedSetting
-    from parcae.simulation.config import SimulationConfig
-    from parcae.workloads.archive import read_workload
-    from parcae.workloads.demands import prepare
-
     if study not in CLASS_STUDIES:
         raise ConfigError(
             f"{study} does not use a --trace; only these studies do: {', '.join(CLASS_STUDIES)}"
@@ -85,8 +88,6 @@ def _cluster_settings(
 
     In studies of executor classes, a number of executors means that many in Decima's classes.
     """
-    from parcae.papers.catalog import CLASS_STUDIES
-
     classes = executor_classes or (
         # Without classes these studies would have nothing to show.
         "decima" if executors is not None and study in CLASS_STUDIES else None
@@ -100,104 +101,64 @@ def _cluster_settings(
     return {key: value for key, value in given.items() if value is not None}
 
 
-@dataclass(frozen=True)
-class EffortOptions:
+class EffortOptions(Options):
     """How much a study runs and trains."""
 
-    full: Annotated[
-        bool,
-        typer.Option("--full", help="Use as many runs and jobs as the paper; this takes hours."),
-    ] = False
-    budget: Annotated[
-        float | None,
-        typer.Option(
-            "--budget",
-            min=0.01,
-            help="Minutes for all trainings together; policies that ship are then trained, too. "
-            "(default: 1; idle-* 10; with --full 120)",
-            callback=finite,
-        ),
-    ] = None
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed",
-            min=0,
-            help="Seed of the trainings (0 to 255), and first seed of the runs.",
-        ),
-    ] = 0
-    runs: Annotated[
-        int | None,
-        typer.Option(
-            "--runs",
-            min=2,
-            max=MOST,
-            help="Number of runs of the evaluation. (default: the study's)",
-        ),
-    ] = None
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs", min=1, max=MOST, help="Number of jobs in a run. (default: the study's)"
-        ),
-    ] = None
-    trainings: Annotated[
-        int,
-        typer.Option(
-            "--trainings",
-            min=1,
-            max=100,
-            help="Run the study so often, with the next seeds, and sum up the paper's findings. "
-            "Runs that are in the folder already are not repeated.",
-        ),
-    ] = 1
-    processes: ProcessesOption = None
+    full: bool = option(False, "Use as many runs and jobs as the paper; this takes hours.")
+    budget: float | None = option(
+        None,
+        "Minutes for all trainings together; policies that ship are then trained, too. "
+        "(default: 1; idle-* 10; with --full 120)",
+        ge=0.01,
+    )
+    seed: int = option(0, "Seed of the trainings (0 to 255), and first seed of the runs.", ge=0)
+    runs: int | None = option(
+        None, "Number of runs of the evaluation. (default: the study's)", ge=2, le=MOST
+    )
+    jobs: int | None = option(
+        None, "Number of jobs in a run. (default: the study's)", ge=1, le=MOST
+    )
+    trainings: int = option(
+        1,
+        "Run the study so often, with the next seeds, and sum up the paper's findings. Runs "
+        "that are in the folder already are not repeated.",
+        ge=1,
+        le=100,
+    )
+    processes: int | None = PROCESSES
 
 
-@dataclass(frozen=True)
-class StudyClusterOptions:
+class StudyClusterOptions(Options):
     """The cluster and the arrivals of a study."""
 
-    arrivals: Annotated[
-        str | None,
-        typer.Option(
-            "--arrivals", help="Continuous arrivals, e.g. poisson:45s. (default: load:0.7)"
-        ),
-    ] = None
-    executors: Annotated[
-        int | None,
-        executors_option(
-            "the study's; 20 for tpch, 50 where jobs take minutes, 200 with executor classes"
-        ),
-    ] = None
-    executor_classes: ClassesOption = None
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace",
-            help="Alibaba's batch tasks, or a recorded workload file; for fig11, fig12, fig20, "
-            "fig21 and table3.",
-        ),
-    ] = None
-    moving_delay_ms: Annotated[
-        int | None, moving_option("200 for tpch, 2000 where jobs take minutes")
-    ] = None
-    warmup_delay_ms: Annotated[
-        int | None, warmup_option("100 for tpch, 1000 where jobs take minutes")
-    ] = None
-    parallelism_model: Annotated[
-        str | None,
-        typer.Option(
-            "--parallelism-model",
-            help="How task durations grow above the highest measured parallelism: none | "
-            "decima-cluster. (default: decima-cluster for tpch, else none)",
-            show_default=False,
-        ),
-    ] = None
+    arrivals: str | None = option(
+        None, "Continuous arrivals, e.g. poisson:45s. (default: load:0.7)"
+    )
+    executors: int | None = same(
+        SimulationConfig,
+        "num_executors",
+        unset="the study's; 20 for tpch, 50 where jobs take minutes, 200 with executor classes",
+    )
+    executor_classes: str | None = same(SimulationConfig, "executor_classes", default=None)
+    trace: Path | None = option(
+        None,
+        "Alibaba's batch tasks, or a recorded workload file; for fig11, fig12, fig20, fig21 and "
+        "table3.",
+    )
+    moving_delay_ms: int | None = same(
+        SimulationConfig, "moving_delay_ms", unset="200 for tpch, 2000 where jobs take minutes"
+    )
+    warmup_delay_ms: int | None = same(
+        SimulationConfig, "warmup_delay_ms", unset="100 for tpch, 1000 where jobs take minutes"
+    )
+    parallelism_model: str | None = option(
+        None,
+        "How task durations grow above the highest measured parallelism: none | decima-cluster. "
+        "(default: decima-cluster for tpch, else none)",
+    )
 
 
 def _is_packing(given: Values) -> bool:
-    from parcae.papers.catalog import PACKING_STUDIES
 
     return given["study"] in PACKING_STUDIES
 
@@ -206,7 +167,6 @@ def _uses(field: str) -> Callable[[Values], bool]:
     """Whether the study uses a field of its request."""
 
     def applies(given: Values) -> bool:
-        from parcae.papers.catalog import UNUSED
 
         return given["study"] not in UNUSED[field]
 
@@ -214,18 +174,16 @@ def _uses(field: str) -> Callable[[Values], bool]:
 
 
 def _takes_decima_settings(given: Values) -> bool:
-    from parcae.papers.catalog import DECIMA_SETTINGS_STUDIES
 
     return given["study"] in DECIMA_SETTINGS_STUDIES
 
 
 def _may_train(given: Values) -> bool:
-    from parcae.papers.catalog import REPLACED_BY_POLICIES
 
     return given["policy"] is None or given["study"] not in REPLACED_BY_POLICIES
 
 
-@refusing(
+@command(
     Only(
         (
             "executors",
@@ -298,66 +256,43 @@ def _may_train(given: Values) -> bool:
         "idle-table1, idle-fig3, idle-fig4, learning-curves)",
     ),
 )
-@with_groups
-def reproduce_command(
-    study: Annotated[
-        str,
-        typer.Argument(
-            metavar="STUDY",
-            help="decima-fig3, and in the same way fig9a, fig9b, fig10, fig11, fig12, fig13, "
-            "fig14, fig15a, fig15b, fig16, fig19, fig20, fig21, fig22, fig23, table2, table3; "
-            "idle-table1, idle-fig3, idle-fig4, idle-fig5; objectives, shifts, learning-curves; "
-            "deeprm-fig4, deeprm-fig5, deeprm-fig6, deeprm-fig7; a2c-table1, a2c-table2, "
-            "a2c-table3, a2c-table4",
-            show_default=False,
-        ),
-    ],
+def reproduce_study(
+    study: str = argument(
+        "decima-fig3, and in the same way fig9a, fig9b, fig10, fig11, fig12, fig13, fig14, "
+        "fig15a, fig15b, fig16, fig19, fig20, fig21, fig22, fig23, table2, table3; idle-table1,"
+        " idle-fig3, idle-fig4, idle-fig5; objectives, shifts, learning-curves; deeprm-fig4, "
+        "deeprm-fig5, deeprm-fig6, deeprm-fig7; a2c-table1, a2c-table2, a2c-table3, a2c-table4",
+        metavar="STUDY",
+    ),
     *,
     effort: EffortOptions,
     cluster: StudyClusterOptions,
-    workload: Annotated[
-        str,
-        typer.Option(
-            "--workload",
-            help="A built-in workload, a workload file (*.parcae), or for a2c-table4 a log "
-            "(*.swf).",
-        ),
-    ] = "tpch",
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o",
-            "--output",
-            help="Folder for the table, the picture and the JSON.",
-            callback=folder_to_write,
-        ),
-    ] = Path("reproduced"),
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            "--policy",
-            help="Policies to use instead of training new ones, separated by commas: learned ones, "
-            "or in Decima's studies also heuristics.",
-            callback=policies_to_read,
-        ),
-    ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            "--recipe",
-            help="Recipe of the trainings: fast | imitation | decima-2019; DeepRM: fresh | paper "
-            "| fast; A2cScheduler: fast | paper. Policies that ship are then trained, too. "
-            "(default: the first)",
-        ),
-    ] = None,
-    decima: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--decima",
-            help="Change a setting of Decima's network in all trainings: features=jobs. Can be "
-            "repeated.",
-        ),
-    ] = None,
+    workload: str = option(
+        "tpch", "A built-in workload, a workload file (*.parcae), or for a2c-table4 a log (*.swf)."
+    ),
+    output: Path = option(
+        Path("reproduced"),
+        "Folder for the table, the picture and the JSON.",
+        "-o",
+        "--output",
+        check="folder",
+    ),
+    policy: str | None = option(
+        None,
+        "Policies to use instead of training new ones, separated by commas: learned ones, or in"
+        " Decima's studies also heuristics.",
+        check="policies",
+    ),
+    recipe: str | None = option(
+        None,
+        "Recipe of the trainings: fast | imitation | decima-2019; DeepRM: fresh | paper | fast;"
+        " A2cScheduler: fast | paper. Policies that ship are then trained, too. (default: the "
+        "first)",
+    ),
+    decima: list[str] | None = option(
+        None,
+        "Change a setting of Decima's network in all trainings: features=jobs. Can be repeated.",
+    ),
 ) -> None:
     """Repeat a study of a paper, and write a table, a picture and JSON into a folder.
 
@@ -365,11 +300,6 @@ def reproduce_command(
 
     Example: parcae reproduce decima-fig16 -o reproduced
     """
-    from parcae.base.extras import require
-    from parcae.cli.tables import print_rows
-    from parcae.papers.catalog import PACKING_STUDIES, find_study, reproduce
-    from parcae.papers.trainings import reproduce_often
-
     require("matplotlib")  # draws the picture, after all runs
     # Raises an error for an unknown study before the workload is loaded.
     find_study(study)
@@ -377,11 +307,11 @@ def reproduce_command(
         given = _Given(study, effort, cluster, workload, output, policy, recipe, decima)
         make_request = _packing_request if study in PACKING_STUDIES else _study_request
         request = make_request(given, say)
-        command = shlex.join(["parcae", *sys.argv[1:]])
+        words = shlex.join(["parcae", *sys.argv[1:]])
         if effort.trainings > 1:
-            result, files = reproduce_often(study, request, effort.trainings, command)
+            result, files = reproduce_often(study, request, effort.trainings, words)
         else:
-            result, files = reproduce(study, request, command)
+            result, files = reproduce(study, request, words)
     title = f"{study}: {result.title}"
     print_rows(title, result.columns, result.rows, _WIDTH, f"The paper: {result.paper}")
     typer.echo(f"{files.table}\n{files.picture}\n{files.numbers}")
@@ -403,7 +333,6 @@ class _Given:
     @property
     def budget_s(self) -> float:
         """Seconds of all trainings together."""
-        from parcae.papers.catalog import training_minutes
 
         minutes = self.effort.budget
         if minutes is None:
@@ -422,7 +351,6 @@ class _Given:
 
 
 def _packing_request(given: _Given, say: Callable[[str], None]) -> PackingRequest:
-    from parcae.papers.study import PackingRequest
 
     effort = given.effort
     is_log = given.workload.endswith((".swf", ".swf.gz"))
@@ -445,10 +373,6 @@ def _packing_recipe(given: _Given) -> str:
     """The recipe of a packing study, checked here because one with given policies never reads
     it.
     """
-    from parcae.learning.config import recipe_settings
-    from parcae.rigid.a2c import learner as a2c
-    from parcae.rigid.deeprm import learner as deeprm
-
     if given.study.startswith("a2c"):
         recipe = given.recipe or "fast"
         recipe_settings(a2c.RECIPES, recipe, "a2c", ())
@@ -459,11 +383,6 @@ def _packing_recipe(given: _Given) -> str:
 
 
 def _study_request(given: _Given, say: Callable[[str], None]) -> StudyRequest:
-    from parcae.decima.graph.layout import DecimaSettings
-    from parcae.decima.learning.recipes import parse_recipe
-    from parcae.learning.config import override
-    from parcae.papers.catalog import DEFAULT_STREAM
-    from parcae.papers.study import StudyRequest
 
     cluster = given.cluster
     effort = given.effort

@@ -1,0 +1,307 @@
+"""`parcae tune` and `parcae train`: learn a policy for a workload."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from parcae.base.errors import ConfigError
+from parcae.base.options import option
+from parcae.cli.commands import Only, Values, command
+from parcae.cli.learners import SETTINGS, Found, SearchOptions, TrainingOptions
+from parcae.cli.options import (
+    ARRIVALS,
+    DEADLINES,
+    JOBS,
+    MOST,
+    WORKLOAD,
+    ClassClusterOptions,
+    ClusterOptions,
+    Options,
+)
+from parcae.learning.scenario import Scenario
+from parcae.learning.start import start_rule
+from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
+from parcae.learning.worlds import LearnerRequest, Parameters, make_learner, world_of
+from parcae.policies.learned import require_durations
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.objectives import (
+    NEEDS_DEADLINES,
+    Objective,
+    ObjectiveFunction,
+    missed_and_tardy,
+    parse_objective,
+)
+from parcae.simulation.tables import parse_estimate_error
+from parcae.workloads.durations import MOST_EXECUTORS
+
+OBJECTIVE = option(
+    "average-jct",
+    "What to minimise: average-jct | makespan | p95-jct | mean-slowdown | missed-deadlines | "
+    "deadlines (of --deadlines)",
+    "--objective",
+)
+#: Delays of executors that `--also` can change.
+_DELAYS = ("moving_delay_ms", "warmup_delay_ms")
+#: The smallest and the largest values of the numbers of `--also`, those of the options.
+_RANGES = {
+    "jobs": (1, MOST),
+    "executors": (1, MOST_EXECUTORS),
+    **dict.fromkeys(_DELAYS, (0, 10**12)),
+}
+
+
+def objective_of(text: str, deadlines: Path | None) -> Objective | ObjectiveFunction:
+    """The objective that an option names."""
+    objective = parse_objective(text)
+    if objective is missed_and_tardy and deadlines is None:
+        raise ConfigError(NEEDS_DEADLINES)
+    return objective
+
+
+class ScenarioOptions(Options):
+    """What a policy is learned for."""
+
+    jobs: int = JOBS
+    arrivals: str = ARRIVALS
+    deadlines: Path | None = DEADLINES
+    objective: str = OBJECTIVE
+    also: list[str] | None = option(
+        None,
+        "A further setting that the same policy must serve, e.g. "
+        '"arrivals=load:0.8 jobs=60 cores=100 workload=FILE". Can be repeated.',
+        check="also",
+    )
+
+    def scenario(self, workload: str, cluster: ClusterOptions) -> Scenario:
+        """The scenario that the options describe."""
+        objective = objective_of(self.objective, self.deadlines)
+        loaded = cluster.load(workload, self.deadlines)
+        return Scenario(loaded, cluster.config(), self.arrivals, self.jobs, objective)
+
+    def scenarios(self, scenario: Scenario, cluster: ClusterOptions) -> list[Scenario]:
+        """The scenario, and those that `--also` describes."""
+        return [scenario, *(self._changed(scenario, text, cluster) for text in self.also or [])]
+
+    def _changed(self, scenario: Scenario, text: str, cluster: ClusterOptions) -> Scenario:
+        """The scenario with the changes that one value of `--also` describes."""
+        changes = _changes(text)
+        workload = scenario.workload
+        if "workload" in changes:
+            # Another workload is loaded as the first is.
+            workload = cluster.load(changes["workload"], self.deadlines)
+        return Scenario(
+            workload,
+            _changed_cluster(scenario.config, changes),
+            changes.get("arrivals", scenario.arrivals),
+            int(changes.get("jobs", scenario.num_jobs)),
+            scenario.objective,
+        )
+
+
+def _changed_cluster(config: SimulationConfig, changes: dict[str, str]) -> SimulationConfig:
+    """The cluster with the changes that one value of `--also` describes."""
+    if "executors" in changes:
+        config = config.resized(int(changes["executors"]))
+    update: dict[str, Any] = {name: int(changes[name]) for name in _DELAYS if name in changes}
+    if update and config.world is WorldName.CORES:
+        raise ConfigError(
+            f"--also {next(iter(update))} has no effect in the world of cores: leave it out, or "
+            "use --world executors"
+        )
+    if "estimate_error" in changes:
+        update["estimate_error"] = parse_estimate_error(changes["estimate_error"])
+    return config.model_copy(update=update)
+
+
+def _changes(text: str) -> dict[str, str]:
+    """The changes that one value of `--also` describes, by name."""
+    changes = dict[str, str]()
+    for part in text.split():
+        key, _, value = part.partition("=")
+        name = "executors" if key == "cores" else key
+        if name in changes:
+            raise ConfigError(f"--also {text!r}: {key} is given twice; give one value")
+        changes[name] = value
+    known = {"arrivals", "estimate_error", "workload", *_RANGES}
+    numbers = {key: changes[key] for key in _RANGES if key in changes}
+    are_numbers = all(number.isdecimal() for number in numbers.values())
+    if set(changes) - known or not changes or not are_numbers:
+        raise ConfigError(
+            f"--also {text!r}: write some of arrivals=..., jobs=N, cores=N (or executors=N), "
+            "estimate_error=SIGMA, moving_delay_ms=N, warmup_delay_ms=N and workload=FILE, "
+            "separated by spaces"
+        )
+    for key, number in numbers.items():
+        least, most = _RANGES[key]
+        # Python converts no text of thousands of digits, and 20 of them are out of range.
+        if not least <= int(number[:20]) <= most:
+            raise ConfigError(f"--also {key}=N: give a number from {least:,} to {most:,}")
+    return changes
+
+
+class TuneOptions(SearchOptions):
+    """How a rule's parameters are searched for; by default, the search starts from what ships."""
+
+    start: str | None = option(
+        "shipped",
+        "Where the search starts: shipped (the rule in the package) | scratch | a checkpoint, or "
+        "a name such as tuned:batch.",
+        check="start",
+    )
+
+    def start_parameters(self, scenario: Scenario) -> Parameters | None:
+        """The parameters to start from; None starts from scratch."""
+        if self.start in (None, "scratch"):
+            return None
+        return start_rule("tuned" if self.start == "shipped" else str(self.start), scenario)
+
+
+@command()
+def tune(
+    cluster: ClassClusterOptions,
+    setting: ScenarioOptions,
+    search: TuneOptions,
+    workload: str = WORKLOAD,
+) -> None:
+    """Tune the parameters of the rule for a workload with CMA-ES.
+
+    With --also, one rule is tuned for several settings. The checkpoint always
+    contains the best rule so far. The search starts from the rule that ships;
+    continue an interrupted one with --start CHECKPOINT.
+
+    Example: parcae tune tpch --arrivals batch --jobs 20 --budget 3 -o tuned.safetensors
+    """
+    scenario = setting.scenario(workload, cluster)
+    require_durations(scenario.workload)
+    scenarios = setting.scenarios(scenario, cluster)
+    start = search.start_parameters(scenario)
+    policies = f"fair,weighted-fair:tuned,{search.output}"
+    names = shlex.join([workload, "--policies", policies])
+    compared = f"{names} {cluster.as_words()}".rstrip()
+
+    def found(tuning: Tuning) -> Found:
+        card = _tuning_card(tuning, setting, search.seed)
+        checkpoint = tuned_checkpoint(tuning.parameters, scenario, {**scenario.card(), **card})
+        gain = f"{setting.objective} {tuning.ratio_to_fair:.3f} of fair"
+        words = f"{tuning.generations} generations, {gain}"
+        sentence = _tuning_sentence(gain, tuning, compared, setting)
+        return Found(checkpoint, card, tuning.seconds, words, sentence)
+
+    search.run(
+        lambda save: found(
+            tune_rule(
+                scenarios,
+                budget_s=search.budget_s,
+                start=start,
+                seed=search.seed,
+                progress=lambda tuning: save(found(tuning)),
+            )
+        )
+    )
+
+
+def _tuning_sentence(gain: str, tuning: Tuning, compared: str, setting: ScenarioOptions) -> str:
+    """The result of a tuning, in words, and how to compare its policy."""
+    given = [] if setting.deadlines is None else ["--deadlines", str(setting.deadlines)]
+    runs = ["--arrivals", setting.arrivals, "--jobs", str(setting.jobs), *given]
+    return (
+        f"{gain} on the selection runs, after {tuning.generations} generations "
+        f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
+        f"compare it on other runs: parcae compare {compared} {shlex.join(runs)}"
+    )
+
+
+def _tuning_card(tuning: Tuning, setting: ScenarioOptions, seed: int) -> dict[str, Any]:
+    """A tuning, for the model card and as JSON."""
+    return {
+        "objective": setting.objective,
+        "also": setting.also or [],
+        "seed": seed,
+        "generations": tuning.generations,
+        "simulated_runs": tuning.evaluations,
+        "seconds": round(tuning.seconds, 1),
+        "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
+    }
+
+
+class NetworkOptions(Options):
+    """Which network is trained, how, and from what."""
+
+    network: str | None = option(
+        None,
+        "parcae (world of cores) | corrector | decima | that of an installed package | "
+        "MODULE:LEARNER (default: parcae, in the world of executors corrector)",
+    )
+    recipe: str | None = option(None, "fast | imitation | decima-2019 (default: fast)")
+    rule: str | None = option(
+        None,
+        "The tuned rule that the network corrects or imitates: a checkpoint or a name (default: "
+        "that of the network in --start, else tuned).",
+        check="policy",
+    )
+    start: str | None = option(
+        None, "A trained network to start from: a checkpoint or a name.", check="policy"
+    )
+    settings: list[str] | None = SETTINGS
+    decima: list[str] | None = option(
+        None,
+        "Change a setting of Decima's network: features=jobs, has_graph=false, limits=outputs, "
+        "idle_lengths=10. Can be repeated.",
+    )
+    device: str | None = option(None, "cpu | cuda (default: cpu)")
+    ray: str | None = option(None, "Spread rollouts over the Ray cluster at this address.")
+
+    def chosen_rule(self) -> str:
+        """The rule to correct or to imitate. A network knows how to correct its own rule."""
+        if self.rule is None and self.network != "decima" and self.start is not None:
+            return self.start
+        return self.rule or "tuned"
+
+    def options(self) -> dict[str, Any]:
+        """The options of the kind of learner that were given, by name."""
+        given = {
+            "recipe": self.recipe,
+            "set": self.settings,
+            "decima": self.decima,
+            "device": self.device,
+            "ray": self.ray,
+        }
+        return {name: value for name, value in given.items() if value}
+
+
+def _may_imitate(given: Values) -> bool:
+    is_set = any(setting.startswith("imitation=") for setting in given["settings"] or ())
+    return given["recipe"] == "imitation" or is_set
+
+
+@command(
+    Only(("decima",), lambda given: given["network"] == "decima", "with --network decima"),
+    Only(
+        ("rule",),
+        lambda given: given["network"] != "decima" or _may_imitate(given),
+        "to networks that correct a rule and to --recipe imitation",
+    ),
+)
+def train(
+    cluster: ClassClusterOptions,
+    setting: ScenarioOptions,
+    net: NetworkOptions,
+    training: TrainingOptions,
+    workload: str = WORKLOAD,
+) -> None:
+    """Train a network for a workload. Ctrl-C saves the state, and --resume continues.
+
+    In the world of cores, the network parcae corrects the orders of the tuned
+    rule. An evolution strategy trains it without PyTorch, so --recipe, --device,
+    --ray, --set and --decima do not apply. All other networks are trained by policy
+    gradients. With --also, one network serves several settings.
+
+    Example: parcae train tpch --arrivals batch --budget 5 -o training
+    """
+    scenario = setting.scenario(workload, cluster)
+    scenarios = setting.scenarios(scenario, cluster)
+    request = LearnerRequest(scenarios, net.chosen_rule(), net.start, training.seed, net.options())
+    learner = make_learner(net.network or world_of(scenario).network, request)
+    training.run(learner, setting.objective)
