@@ -17,13 +17,16 @@ from parcae.workloads.archive import BUNDLED
 from tests.cli.packing_files import write_packing_files
 from tests.cli.running import run
 from tests.conftest import REPOSITORY, shared_data
+from tests.fuzzing.commands import commands
 from tests.spark.needs import needs_spark
 
 
 def _documented() -> list[str]:
     pages = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
     lines = [line.strip() for page in pages for line in page.read_text().splitlines()]
-    return sorted({line.split("   #")[0].strip() for line in lines if line.startswith("parcae ")})
+    return sorted(
+        {line.split("   #")[0].strip() for line in lines if re.match("parcae [a-z]", line)}
+    )
 
 
 #: Three jobs of Alibaba's trace, each of two stages.
@@ -94,22 +97,45 @@ def _write_deadlines(folder: Path) -> None:
 
 #: Commands that learn, measure or run studies take minutes if nothing is compiled yet. Commands
 #: that read the files which these write must run after them.
-_LONG = re.compile(
-    r"parcae (learn|train|tune|bench|reproduce) |packing (train|tune) |[\w/]\.safetensors"
-)
+_LONG = re.compile(r"parcae (learn|train|tune|bench|reproduce) |[\w/]\.safetensors")
 
 
-def test_every_short_command_in_the_documents_runs(user_folder: Path) -> None:
+def test_every_documented_option_exists() -> None:
+    flags = {
+        name: {flag for param in params for flag in param.opts}
+        for name, params in commands().items()
+    }
+    for command in _documented():
+        own, _, _ = command.removeprefix("parcae ").partition(" -- ")
+        name = max((name for name in flags if _begins(own, name)), key=len, default="")
+        unknown = set(re.findall(r"(?<=\s)--?[a-z][\w-]*", own)) - flags.get(name, set())
+        assert name, command
+        assert unknown <= {"--world"}, command
+
+
+def _begins(command: str, name: str) -> bool:
+    """Whether a command line is one of the command of this name, such as "tune --world rigid"."""
+    verb, _, world = name.partition(" --world ")
+    return command.startswith(verb) and (not world or f"--world {world}" in command)
+
+
+def test_short_commands_in_the_documents_run_if_no_other_test_names_their_options(
+    user_folder: Path,
+) -> None:
+    own = Path(__file__)
+    others = "".join(path.read_text() for path in own.parent.glob("*.py") if path != own)
+    named = set(re.findall(r"--[\w-]+", others))
     short = [command for command in _runnable() if not _LONG.search(command)]
-    assert len(short) >= 25
-    _run_all(short, user_folder)
+    rare = [command for command in short if set(re.findall(r"--[\w-]+", command)) - named]
+    assert rare
+    _run_all(rare, user_folder)
 
 
 @pytest.mark.slow
 def test_every_command_in_the_documents_runs(user_folder: Path) -> None:
-    commands = _runnable()
-    assert sum(_LONG.search(command) is not None for command in commands) >= 12
-    _run_all(commands, user_folder)
+    every = _runnable()
+    assert sum(_LONG.search(command) is not None for command in every) >= 12
+    _run_all(every, user_folder)
 
 
 def test_no_benchmark_has_the_name_of_a_library() -> None:
@@ -144,7 +170,7 @@ def _runnable() -> list[str]:
     ]
 
 
-def _run_all(commands: list[str], user_folder: Path) -> None:
+def _run_all(documented: list[str], user_folder: Path) -> None:
     """Run the commands in an order in which each finds the files that it reads."""
     profiles = shared_data("tpch-decima/tpch_profiles.json.gz")
     (user_folder / profiles.name).write_bytes(profiles.read_bytes())
@@ -160,7 +186,7 @@ def _run_all(commands: list[str], user_folder: Path) -> None:
         "parcae serve",
     )
     for command in sorted(
-        commands, key=lambda c: (min([i for i, w in enumerate(first) if w in c], default=9), c)
+        documented, key=lambda c: (min([i for i, w in enumerate(first) if w in c], default=9), c)
     ):
         done = run(_made_small(command), user_folder)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
@@ -170,7 +196,7 @@ def _run_all(commands: list[str], user_folder: Path) -> None:
 _SMALLER = (
     ("", r"/path/to/event-logs", "event-logs"),
     ("", r"--(tune-)?budget \S+", r"--\1budget 0.02"),  # minutes
-    ("(packing )?compare", r"--seeds \d+", "--seeds 2"),
+    ("compare", r"--seeds \d+", "--seeds 2"),
     ("compare", r"--jobs \d+", "--jobs 5"),
     ("bounds", r"--jobs \d+", "--jobs 4"),
     ("size", r"$", " --jobs 5 --seeds 2 --processes 1"),
@@ -190,7 +216,7 @@ _SMALLER = (
 
 def _made_small(command: str) -> str:
     """The command with fewer runs, jobs and minutes; all else is as in the document."""
-    for commands, pattern, replacement in _SMALLER:
-        if re.match(f"parcae ({commands})", command):
+    for these, pattern, replacement in _SMALLER:
+        if re.match(f"parcae ({these})", command):
             command = re.sub(pattern, replacement, command, count=0 if pattern != "$" else 1)
     return command

@@ -16,7 +16,7 @@ from parcae.base.errors import ConfigError, PolicyError
 from parcae.base.extras import require
 from parcae.base.files import check_folder, check_place, is_written_to
 from parcae.base.texts import ms_from_text
-from parcae.cli.start import outlive_readers
+from parcae.cli.process import outlive_readers
 
 # The modules of policies and pictures are imported in functions below: each compiles kernels or
 # loads libraries, and a command that names no policy starts in a third of the time without them.
