@@ -12,7 +12,6 @@ import stat
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -48,8 +47,6 @@ try:
 except ImportError:  # Windows: folders are not locked
     fcntl = None  # type: ignore[assignment]
 
-#: A pipe that is written to has to be read by then.
-_READER_S = 10.0
 #: The names of open files.
 _OPEN_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/self)/fd/(\d{1,9})")
 #: As many characters of a file's name are in that of its temporary file.
@@ -58,7 +55,6 @@ _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
-    (stat.S_ISSOCK, "a socket"),
 )
 
 
@@ -133,7 +129,7 @@ def is_written_to(path: Path) -> bool:
 
 
 def check_regular(path: Path, *, may_be_pipe: bool = False) -> None:
-    """Check that `path` is no pipe, device or socket: reading one may never end.
+    """Check that `path` is no pipe or device: reading one may never end.
 
     A path that does not exist passes: opening it says so. A pipe passes with `may_be_pipe`.
     """
@@ -210,20 +206,13 @@ def _opened_for_writing(path: Path) -> Any:
         sys.stdout.flush()
         number = {"stdout": 1, "stderr": 2}.get(found[1]) or int(found[2])
         return os.fdopen(os.dup(number), "wb", buffering=0)
-    if not stat.S_ISFIFO(path.stat().st_mode):
-        return path.open("ab", buffering=0)
-    end = time.monotonic() + _READER_S
-    while True:
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError as error:
-            if error.errno != errno.ENXIO or time.monotonic() > end:
-                why = "no program reads this pipe"
-                raise OSError(error.errno, why, str(path)) from None
-            time.sleep(0.05)
-        else:
-            os.set_blocking(handle, True)
-            return os.fdopen(handle, "ab", buffering=0)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
+    except OSError as error:
+        why = "no program reads this pipe" if error.errno == errno.ENXIO else error.strerror
+        raise OSError(error.errno, why, str(path)) from None
+    os.set_blocking(handle, True)
+    return os.fdopen(handle, "ab", buffering=0)
 
 
 def _new_mode(path: Path) -> int:

@@ -6,11 +6,7 @@ Runs of one recurring name become one job with the spread of its runs, as with S
 from __future__ import annotations
 
 import math
-import os
 import re
-import subprocess
-import sys
-import tempfile
 from codecs import BOM_UTF8
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -39,51 +35,11 @@ from parcae.workloads.spark_log.dag import JobRun, StageRun
 from parcae.workloads.spark_log.durations import StageSamples
 
 if TYPE_CHECKING:
-    import polars as pl
+    pass
 
 
-MAX_ROWS = 20_000_000
-#: The child's program: it copies a table into a file that polars wrote itself.
-_COPY = """
-import sys
-import polars as pl
-source, copy, most_rows = sys.argv[1:]
-try:
-    rows = pl.scan_parquet(source, glob=False).select(pl.len()).collect().item()
-    if rows > int(most_rows):
-        sys.exit(f"{rows:,} rows, and at most {int(most_rows):,} are read")
-    pl.read_parquet(source, glob=False).write_ipc(copy)
-except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-    sys.exit(str(error))
-"""
-
-
-def read_parquet_frame(path: Path) -> pl.DataFrame:
-    """The table of a Parquet file."""
-    import polars as pl
-
-    if not path.exists():
-        raise FileNotFoundError(2, "No such file or directory", str(path))
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise FormatError(f"{path}: the name is not in UTF-8; rename the file") from None
-    # The child finds polars where this process found it.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RUST_BACKTRACE": "0"}
-    with tempfile.TemporaryDirectory(prefix="parcae-parquet-") as folder:
-        copy = Path(folder) / "table.arrow"
-        command = [sys.executable, "-c", _COPY, str(path), str(copy), str(MAX_ROWS)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", env=environment, check=False
-        )
-        if done.returncode != 0:
-            lines = [line for line in done.stderr.splitlines() if line.strip()]
-            reason = lines[0][:120] if lines else f"exit status {done.returncode}"
-            raise FormatError(f"{path}: no Parquet file, or a damaged one ({reason})")
-        # In memory, because the file is deleted now.
-        return pl.read_ipc(copy.read_bytes())
-
-
+#: A small Parquet file can have any number of rows.
+_MOST_ROWS = 20_000_000
 _JSON_LAYOUT = '[{"job": "a", "stage": 0, ...}, ...] or one such object a line'
 
 
@@ -143,9 +99,18 @@ def open_parquet(path: Path) -> Table:
     import polars as pl
 
     _check_is_file(path)
+    try:
+        # Opened here: polars opens no file whose name is not UTF-8, and takes stars for a pattern.
+        with path.open("rb") as stream:
+            frame = pl.read_parquet(stream, n_rows=_MOST_ROWS + 1)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        reason = str(error).strip().partition("\n")[0][:120]
+        raise FormatError(f"{path}: no Parquet file, or a damaged one ({reason})") from None
+    if frame.height > _MOST_ROWS:
+        raise FormatError(f"{path}: more than {_MOST_ROWS:,} rows")
     # Impala and old versions of Hive write text as bytes.
     texts = pl.col(pl.Binary).map_elements(_text, return_dtype=pl.String)
-    return _of_frame(path, read_parquet_frame(path).with_columns(texts), 1)
+    return _of_frame(path, frame.with_columns(texts), 1)
 
 
 def _text(cell: bytes) -> str:
