@@ -43,6 +43,19 @@ _INSTANCES = "".join(
 )
 
 
+#: A policy of one's own: Spark's FIFO.
+_MODULE = """
+from parcae import first_come
+
+
+class MyPolicy:
+    name = "mine"
+
+    def plan(self, observation):
+        return first_come(observation)
+"""
+
+
 @pytest.fixture(scope="module")
 def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the documents' commands name."""
@@ -66,6 +79,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world = {"format": "parcae spark world conformance 1", "sets": [job_set]}
     (folder / "spark-world.json").write_text(json.dumps(world))
     write_packing_files(folder)
+    (folder / "mymodule.py").write_text(_MODULE)
     return folder
 
 
