@@ -484,16 +484,3 @@ def test_parents_are_matched_as_whole_names_first(
     ).jobs
     last = next(stage for stage in job.stages if stage.name == "last")
     assert tuple(names.index(job.stages[row].name) for row in last.parents) == expected
-
-
-def test_rows_of_csv_behind_quoted_line_breaks_have_the_numbers_of_their_lines(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "stages.csv"
-    text = '"job","stage","some\nwords",durations_ms\n\n"a\nb",s,,5\nc,s,"x\n\ny",-5\n'
-    path.write_text(text + "d,s,,-7\n")
-    _, report = read_workload("csv", [path], max_bad_share=1.0)
-    assert [sample.partition(": ")[0] for sample in report.bad_samples] == [
-        f"{path}:6",
-        f"{path}:9",
-    ]

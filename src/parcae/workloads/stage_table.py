@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     pass
 
 
+#: The name of the column of line numbers, which no file has.
+_LINE = "\0line"
 #: A small Parquet file can have any number of rows.
 _MOST_ROWS = 20_000_000
 _JSON_LAYOUT = '[{"job": "a", "stage": 0, ...}, ...] or one such object a line'
@@ -77,21 +79,15 @@ def open_csv(path: Path) -> Table:
         raise FormatError(message) from None
     # Polars gives the second column of a name another one.
     repeated = frozenset(name for name, count in Counter(names).items() if name and count > 1)
-    table = replace(_of_frame(path, frame, 2), numbers=_line_numbers(names, frame))
-    table = _without_blank_lines(table)
-    return replace(table, repeated=repeated, has_decimal_commas=separator == ";")
-
-
-def _line_numbers(names: Sequence[str | None], frame: Any) -> list[int]:
-    """The line at which each row of a CSV file begins: cells between quotes may have line
-    breaks.
-    """
-    number = 2 + sum(name.count("\n") for name in names if name)
-    numbers = []
-    for cells in frame.iter_rows():
-        numbers.append(number)
-        number += 1 + sum(cell.count("\n") for cell in cells if cell)
-    return numbers
+    # Blank lines are no rows. A line break in quotes is not counted, so that numbers are then less.
+    is_row = pl.any_horizontal(pl.exclude(_LINE).is_not_null())
+    lines = frame.with_row_index(_LINE, 2).filter(is_row)
+    return replace(
+        _of_frame(path, lines.drop(_LINE), 2),
+        numbers=lines.get_column(_LINE).to_list(),
+        repeated=repeated,
+        has_decimal_commas=separator == ";",
+    )
 
 
 def open_parquet(path: Path) -> Table:
@@ -116,14 +112,6 @@ def open_parquet(path: Path) -> Table:
 def _text(cell: bytes) -> str:
     """Bytes as text; those that are none are shown as escapes."""
     return cell.decode(errors="backslashreplace")
-
-
-def _without_blank_lines(table: Table) -> Table:
-    """The table without rows whose cells are all empty."""
-    rows = list(zip(*table.columns.values(), strict=True))
-    kept = [row for row, cells in enumerate(rows) if any(cell is not None for cell in cells)]
-    columns = {name: [cells[row] for row in kept] for name, cells in table.columns.items()}
-    return replace(table, columns=columns, numbers=[table.numbers[row] for row in kept])
 
 
 def _check_is_file(path: Path) -> None:
