@@ -15,6 +15,7 @@ from hypothesis import settings
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.synthetic import RandomDags, random_dags
 
 REPOSITORY = Path(__file__).parent.parent
 _PACKING = re.compile("tests/.*(packing|deeprm|a2c)")
@@ -73,6 +74,12 @@ def arriving(*jobs: tuple[JobSpec, int]) -> JobSequence:
     return JobSequence(
         Workload("test", specs), np.arange(len(jobs)), np.array([at for _, at in jobs], np.int64)
     )
+
+
+def made_up(num_jobs: int, mean_tasks: float) -> Workload:
+    """Random DAGs, always the same."""
+    shape = RandomDags(num_jobs=num_jobs, mean_tasks=mean_tasks)
+    return random_dags(shape, np.random.default_rng(0), "made up")
 
 
 @pytest.fixture

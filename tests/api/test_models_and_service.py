@@ -26,7 +26,7 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import Simulator
 from parcae.simulation.simulator import simulate as play
 from tests.conftest import batch, job
-from tests.service.stopping import stopped_when
+from tests.service.running import stopped_when
 
 _SETTINGS = {"workload": "toy", "num_jobs": 4, "executors": 4, "num_limits": 4}
 

@@ -23,7 +23,7 @@ from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain, toy_workload
 from tests.cli.running import run
 from tests.fuzzing.commands import commands
-from tests.service.stopping import stopped_when
+from tests.service.running import stopped_when
 from tests.workloads.spark_log_builder import small_log
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from parcae.cluster.kernels.cores import accept_orders, complete_stage, end_task, reveal_stage
 from parcae.cluster.kernels.dispatch import dispatch
-from parcae.cluster.kernels.transitions import reset
+from parcae.cluster.kernels.transitions import job_arrived, reset
 from parcae.cluster.observation import observe
 from parcae.cluster.orders import first_come, orders_of, put
-from parcae.cluster.state import NO_STAGE, ClusterState, ExecutorClass, World, allocate, select
-from tests.cluster.jobs import Stages, add_job
+from parcae.cluster.state import (
+    NO_STAGE,
+    STAGE_SPEC,
+    ClusterState,
+    ExecutorClass,
+    World,
+    allocate,
+    select,
+)
 
 
 class Cores:
@@ -73,3 +84,28 @@ class Cores:
     def orders(self) -> Any:
         """The state's order tables themselves."""
         return orders_of(self.state)
+
+
+Stages = Sequence[tuple[int, float, tuple[int, ...]]]  # (number of tasks, ms of one, parents)
+
+
+def add_job(
+    state: ClusterState, stages: Stages, memory: Sequence[float] = (), knowledge: float = 1.0
+) -> int:
+    """Let a job arrive now, whose stages' tasks demand this memory. Returns its row."""
+    specs, children = _specs(stages, memory)
+    now_ms = int(state.now.clock_ms[0])
+    return int(job_arrived(state, specs, children, 0, len(stages), 0, now_ms, knowledge))
+
+
+def _specs(stages: Stages, memory: Sequence[float]) -> tuple[Any, npt.NDArray[np.int64]]:
+    """Return (STAGE_SPEC rows, children) of a job."""
+    specs = np.zeros(len(stages), STAGE_SPEC).view(np.recarray)
+    edges: list[int] = []
+    for row, (num_tasks, task_ms, parents) in enumerate(stages):
+        children = [child for child, stage in enumerate(stages) if row in stage[2]]
+        needed = memory[row] if memory else 0.0
+        first = len(edges)
+        specs[row] = (num_tasks, len(parents), first, len(children), task_ms, 0.0, 0.0, needed)
+        edges.extend(children)
+    return specs, np.array(edges or [0], np.int64)

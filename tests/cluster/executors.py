@@ -26,8 +26,8 @@ from parcae.cluster.state import (
     select,
 )
 from parcae.workloads.durations import Wave
+from tests.cluster.cores import Stages, add_job
 from tests.cluster.invariants import check_invariants
-from tests.cluster.jobs import Stages, add_job
 
 Command = tuple[str, int, int] | tuple[str, int, int, int, str]
 

@@ -12,6 +12,8 @@ import numpy as np
 
 from parcae.base.errors import InvariantError
 from parcae.cluster.state import NO_JOB, NO_RECORD, NO_STAGE, NOT_YET, ClusterState, World
+from parcae.cluster.trace import Trace
+from parcae.workloads.arrivals import JobSequence
 
 
 class _Columns:
@@ -33,11 +35,7 @@ class _Columns:
 
 
 def check_invariants(state: ClusterState) -> None:
-    """Derive all counts of the state from its tables and compare them with the stored ones.
-
-    Raises:
-        InvariantError: a count is wrong; the message shows the job and its stages.
-    """
+    """Derive all counts of the state from its tables and compare them with the stored ones."""
     state = ClusterState(*(_Columns(table) if table.dtype.names else table for table in state))
     now = state.now[0]
     num_jobs = int(state.now.num_jobs[0])
@@ -49,13 +47,8 @@ def check_invariants(state: ClusterState) -> None:
         _check_job(state, job)
     open_jobs = sum(state.jobs.num_unsaturated[job] > 0 for job in active_jobs)
     _expect(state, NO_JOB, "jobs with an unsaturated stage", int(now.num_open), int(open_jobs))
-    _expect(
-        state,
-        NO_JOB,
-        "schedulable stages",
-        int(now.num_schedulable),
-        int(sum(state.jobs.num_schedulable[j] for j in active_jobs)),
-    )
+    schedulable = int(sum(state.jobs.num_schedulable[j] for j in active_jobs))
+    _expect(state, NO_JOB, "schedulable stages", int(now.num_schedulable), schedulable)
     _check_classes(state, active_jobs)
     _check_holds(state)
     if now.world == World.CORES:
@@ -89,20 +82,10 @@ def _check_holds(state: ClusterState) -> None:
     holds = state.holds[: int(state.now.num_holds[0])]
     _expect(state, NO_JOB, "stages with an idle slot", len(set(holds.stage.tolist())), len(holds))
     for hold in holds:
-        _expect(
-            state,
-            NO_JOB,
-            f"end of stage {hold.stage}'s idle slot",
-            int(state.stages.hold_until_ms[hold.stage]),
-            int(hold.end_ms),
-        )
-        _expect(
-            state,
-            NO_JOB,
-            "idle slots that should have ended",
-            int(hold.end_ms < state.now.clock_ms[0]),
-            0,
-        )
+        known = int(state.stages.hold_until_ms[hold.stage])
+        _expect(state, NO_JOB, f"end of stage {hold.stage}'s slot", known, int(hold.end_ms))
+        is_over = bool(hold.end_ms < state.now.clock_ms[0])
+        _expect(state, NO_JOB, "idle slots that should have ended", is_over, False)
 
 
 def _check_executors(state: ClusterState) -> None:
@@ -252,14 +235,7 @@ def _expect(state: ClusterState, job: int, what: str, stored: Any, derived: Any)
 
 
 def check_cores(state: ClusterState, active_jobs: list[int]) -> None:
-    """Check the invariants of the world of cores: tasks, idle cores, pools and the dispatcher.
-
-    Args:
-        active_jobs: rows of the jobs in the system.
-
-    Raises:
-        InvariantError: a stored value is wrong.
-    """
+    """Check the invariants of the world of cores: tasks, idle cores, pools and the dispatcher."""
     now = state.now[0]
     executors = state.executors
     idle = _pool(state, 0)
@@ -355,14 +331,39 @@ def _check_contest(state: ClusterState) -> None:
 
     for leaf in range(num_leaves):
         enters = leaf < int(state.now.num_jobs[0]) and contenders.front[leaf] != NO_STAGE
-        _expect(
-            state,
-            NO_JOB,
-            f"leaf {leaf} of the winner tree",
-            int(contest[num_leaves + leaf]),
-            leaf if enters else NO_JOB,
-        )
+        known = int(contest[num_leaves + leaf])
+        _expect(state, NO_JOB, f"leaf {leaf} of the winner tree", known, leaf if enters else NO_JOB)
     for node in range(num_leaves - 1, 0, -1):
         pair = [int(contest[2 * node]), int(contest[2 * node + 1])]
         best = min((job for job in pair if job != NO_JOB), key=key, default=NO_JOB)
         _expect(state, NO_JOB, f"node {node} of the winner tree", int(contest[node]), best)
+
+
+def check_every_task_ran_once(trace: Trace, sequence: JobSequence, num_executors: int) -> None:
+    """Every task runs once, an executor runs one at a time, children run after their parents."""
+    tasks = trace.tasks
+    assert trace.is_complete
+    assert tasks is not None
+    ran = sorted(
+        zip(tasks["job"].tolist(), tasks["stage"].tolist(), tasks["task"].tolist(), strict=True)
+    )
+    assert ran == [
+        (j, s, t)
+        for j, job in enumerate(sequence.jobs)
+        for s, stage in enumerate(job.stages)
+        for t in range(stage.num_tasks)
+    ]
+    assert set(tasks["executor"].tolist()) <= set(range(num_executors))
+    for executor in range(num_executors):
+        own = tasks[tasks["executor"] == executor]
+        assert (own["start_ms"][1:] >= own["finish_ms"][:-1]).all()
+    for j, job in enumerate(sequence.jobs):
+        own = tasks[tasks["job"] == j]
+        assert own["start_ms"].min() >= sequence.arrival_ms[j]
+        assert trace.completion_ms[j] == own["finish_ms"].max()
+        for s, stage in enumerate(job.stages):
+            for parent in stage.parents:
+                assert (
+                    own["start_ms"][own["stage"] == s].min()
+                    >= own["finish_ms"][own["stage"] == parent].max()
+                )

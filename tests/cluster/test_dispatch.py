@@ -80,12 +80,8 @@ def test_jobs_of_a_tier_share_by_running_tasks_over_weight() -> None:
     cores = Cores(4)
     _jobs(cores, 9, 9)
     cores.follow(weight=[1.0, 3.0])
-    assert [job for _, job, _ in cores.offer()] == [
-        0,
-        0,
-        0,
-        0,
-    ]  # sorted once a round: the first takes all cores
+    # Sorted once a round: the first takes all cores.
+    assert [job for _, job, _ in cores.offer()] == [0, 0, 0, 0]
     for core, job in ((0, 1), (1, 1), (2, 1)):
         cores.end(core)  # 3 / 1 against 0 / 3, 2 / 1 against 1 / 3, 1 / 1 against 2 / 3
         assert cores.offer() == [(core, job, 0)]
@@ -140,14 +136,8 @@ def test_a_pool_below_its_minimum_share_goes_first_then_running_over_weight() ->
     cores = Cores(6)
     _jobs(cores, 1, 2, 9)
     _pools(cores, [0, 1, 2], (1.0, 0, False), (1.0, 2, False), (5.0, 0, False))
-    assert [job for _, job, _ in cores.offer()] == [
-        1,
-        1,
-        0,
-        2,
-        2,
-        2,
-    ]  # the needy pool, then 0 / 1 and 0 / 5 by name
+    # The needy pool, then 0 / 1 and 0 / 5 by name.
+    assert [job for _, job, _ in cores.offer()] == [1, 1, 0, 2, 2, 2]
     assert cores.state.pools.num_running[:3].tolist() == [1, 2, 3]
     cores.end(3)
     assert [job for _, job, _ in cores.offer()] == [2]

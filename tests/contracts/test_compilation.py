@@ -79,9 +79,7 @@ def _reach_interrupted(number):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(143)])
 def test_an_interrupted_compilation_of_a_deferred_kernel_interrupts_the_call(
-    interruption: BaseException,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    interruption: BaseException, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(args: object) -> int:
         raise interruption

@@ -77,41 +77,19 @@ def _run(program: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[s
 def test_the_package_alone_simulates_compares_and_serves(tmp_path: Path) -> None:
     parcae = _environment(tmp_path / "venv", "") / "parcae"
     for words in (
-        ("simulate", "toy", "--policy", "fair", "--cores", "4", "--jobs", "4", "--json"),
-        (
-            "compare",
-            "toy",
-            "--policies",
-            "fair,srpt",
-            "--cores",
-            "4",
-            "--jobs",
-            "4",
-            "--seeds",
-            "2",
-        ),
-        ("serve", "--policy", "fair", "--workload", "toy", "--port", "0", "--for", "2"),
+        "simulate toy --policy fair --cores 4 --jobs 4 --json",
+        "compare toy --policies fair,srpt --cores 4 --jobs 4 --seeds 2",
+        "serve --policy fair --workload toy --port 0 --for 2",
     ):
-        done = _run(parcae, *words, cwd=tmp_path)
+        done = _run(parcae, *words.split(), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-    compare = (
-        "compare",
-        "toy",
-        "--policies",
-        "fair",
-        "--cores",
-        "4",
-        "--jobs",
-        "4",
-        "--seeds",
-        "2",
-    )
-    report = _run(parcae, *compare, "--report", "r.html", cwd=tmp_path)
-    assert report.returncode == 2
-    assert "pip install 'parcae-scheduler[report]'" in report.stderr
-    tune = _run(parcae, "tune", "toy", "--budget", "0.01", "-o", "t.safetensors", cwd=tmp_path)
-    assert tune.returncode == 2
-    assert "pip install 'parcae-scheduler[learn]'" in tune.stderr
+    for words, extra in (
+        ("compare toy --policies fair --cores 4 --jobs 4 --seeds 2 --report r.html", "report"),
+        ("tune toy --budget 0.01 -o t.safetensors", "learn"),
+    ):
+        done = _run(parcae, *words.split(), cwd=tmp_path)
+        assert done.returncode == 2
+        assert f"pip install 'parcae-scheduler[{extra}]'" in done.stderr
 
 
 _USE = {

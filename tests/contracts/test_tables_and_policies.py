@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from parcae.base import errors
 from parcae.base.errors import PolicyError
 from parcae.cluster import state
 from parcae.decima.catalog import POLICIES, make_policy
 from parcae.decima.heuristics.policy import HeuristicPolicy
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.registry import named_policy
+from parcae.rigid.policies.policy import HandMadePolicy
 from parcae.simulation import future, tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
@@ -137,11 +138,6 @@ def test_a_cap_may_exceed_every_cluster(name: str) -> None:
     assert runs[0].completion_ms.tolist() == runs[1].completion_ms.tolist()
 
 
-def test_a_misspelt_policy_gets_a_suggestion() -> None:
-    with pytest.raises(PolicyError, match="did you mean 'fair'"):
-        make_policy("fiar", 50)
-
-
 def test_observations_are_read_only() -> None:
     simulator = Simulator(batch(job("a", (2, 1_000, ()))), SimulationConfig(num_executors=2), 1)
     simulator.start()
@@ -169,13 +165,6 @@ def test_an_observation_is_the_same_whatever_is_to_come(world: WorldName) -> Non
         simulator.start()
         seen.append([table.tolist() for table in simulator.observe()])
     assert seen[0] == seen[1]
-
-
-def test_unknown_config_keys_are_refused() -> None:
-    with pytest.raises(ValidationError, match="executers"):
-        SimulationConfig.model_validate({"executers": 5})
-    with pytest.raises(ValidationError, match="not both"):
-        SimulationConfig(end_ms=5, mean_episode_ms=5.0)
 
 
 def test_every_error_is_a_parcae_error() -> None:
@@ -233,3 +222,12 @@ def test_the_contract_about_the_future_names_every_kernel_of_a_policy_that_plays
     covered = {module for module in kernels if re.match(rf"({pattern})(\.|$)", module)}
     assert len(covered) > 20
     assert kernels - covered == _PLAYS
+
+
+def test_an_unknown_kind_is_refused_by_every_family_of_policies() -> None:
+    with pytest.raises(PolicyError, match="no heuristic of kind 99"):
+        HeuristicPolicy("x", 99)  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match="no order of kind 99"):
+        OrderPolicy("x", 99, plan_tables())  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match="no packing heuristic of kind 99"):
+        HandMadePolicy("x", 99)  # type: ignore[arg-type]

@@ -5,17 +5,14 @@ Tests the spaces, the masks, the meaning of actions, and that episodes equal sim
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env, data_equivalence
 
-from parcae.base.errors import ConfigError, PolicyError
+from parcae.base.errors import PolicyError
 from parcae.cluster.decision import Decision, Policy, objection
 from parcae.cluster.kernels.tables import slot_ms
 from parcae.cluster.observation import Observation
@@ -23,7 +20,6 @@ from parcae.cluster.state import ANY_CLASS, ExecutorClass
 from parcae.decima.catalog import make_policy
 from parcae.decima.graph.layout import NO_SLOT_NAME, DecimaSettings, decima_levels, initial_weights
 from parcae.decima.graph.policy import DecimaPolicy
-from parcae.environments import CLUSTER_ID
 from parcae.environments.cluster import ClusterEnv
 from parcae.environments.layout import ClassFeature, ClusterFeature, SlotFeature
 from parcae.policies.registry import named_policy
@@ -86,20 +82,6 @@ def _played(env: ClusterEnv, seed: int) -> Iterator[tuple[dict[str, np.ndarray],
         is_over = terminated or truncated
 
 
-def test_gymnasium_check_env_passes() -> None:
-    env = gymnasium.make(
-        CLUSTER_ID,
-        workload="toy",
-        num_jobs=3,
-        executors=4,
-        executor_classes="decima",
-        idle_lengths=3,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check_env(env.unwrapped)
-
-
 @pytest.mark.parametrize(
     ("settings", "sizes", "entries"),
     [
@@ -154,9 +136,8 @@ def test_an_observation_says_what_classes_there_are_and_which_fit() -> None:
         True,
         True,
     ]
-    shown, *_ = env.step(
-        np.array([0, 3, 1])
-    )  # all large executors to the stage that the small ones fit, too
+    # All large executors to the stage that the small ones fit, too.
+    shown, *_ = env.step(np.array([0, 3, 1]))
     assert shown["classes"][:, ClassFeature.OFFERED].tolist() == [0.5, 0.0]
     assert shown["class_mask"].tolist() == [
         [True, False, True],
@@ -206,9 +187,8 @@ def test_an_idle_slot_runs_its_length_may_be_decided_anew_and_is_the_stages_only
         0.0,
         [1.0, 1.0, pytest.approx(np.log1p(20 / 24))],
     )
-    shown, reward, *_ = env.step(
-        np.array([1, 0, 0])
-    )  # the other executor runs the short stage, then the long one is due
+    # The other executor runs the short stage, then the long one is due.
+    shown, reward, *_ = env.step(np.array([1, 0, 0]))
     assert reward == pytest.approx(-0.01 * 8)
     assert shown["stage_slot"][0].tolist() == [1.0, 1.0, pytest.approx(np.log1p(12 / 24))]
     assert shown["slot_mask"].tolist() == [[True] * 5] + [[True] + [False] * 4] * 2
@@ -220,9 +200,8 @@ def test_an_idle_slot_runs_its_length_may_be_decided_anew_and_is_the_stages_only
     ].tolist() == [1.0, 0.0, 0.0]
     assert shown["slot_mask"][0].tolist() == [True] + [False] * 4
     assert env.episodes.decision(0, np.array([0, 0, 4])) == Decision(0, 1)
-    _, reward, terminated, _, info = env.step(
-        np.array([0, 0, 4])
-    )  # a second slot: the stage runs instead, and the action counts as masked
+    # A second slot: the stage runs instead, and the action counts as masked.
+    _, reward, terminated, _, info = env.step(np.array([0, 0, 4]))
     assert (terminated, info["num_masked_actions"], info["average_jct_s"]) == (True, 2, 50.0)
 
 
@@ -366,8 +345,7 @@ def test_decisions_without_an_action_are_refused_and_slots_are_rounded_up() -> N
     env = _small_and_large()
     env.reset(seed=1)
     with pytest.raises(
-        PolicyError,
-        match="stage 1 gets an idle slot, but the environment has none to choose from",
+        PolicyError, match="stage 1 gets an idle slot, but the environment has none to choose from"
     ):
         env.episodes.action(0, Decision(1, 1, hold_ms=5))
     env = _one_long()
@@ -377,58 +355,3 @@ def test_decisions_without_an_action_are_refused_and_slots_are_rounded_up() -> N
         for ms in (0, 1, 10_000, 10_001, 90_000)
     ]
     assert slots == [[0, 0, 0], [0, 0, 1], [0, 0, 1], [0, 0, 2], [0, 0, 4]]
-
-
-@pytest.mark.parametrize("action", [[0, 0], [0, 0, 0, 0], [0, 0, 3], [0, -1, 0]])
-def test_an_action_that_does_not_exist_is_refused(action: list[int]) -> None:
-    env = _small_and_large()
-    env.reset(seed=1)
-    with pytest.raises(PolicyError, match=r"is not in MultiDiscrete\(\[3 4 3\]\)"):
-        env.step(np.array(action))
-
-
-def test_a_vector_environment_equals_single_ones() -> None:
-    settings = {
-        "workload": "toy",
-        "num_jobs": 2,
-        "executors": 4,
-        "executor_classes": "decima",
-        "idle_lengths": 2,
-    }
-    ours, theirs = (
-        gymnasium.make_vec(CLUSTER_ID, num_envs=2, vectorization_mode=mode, **settings)
-        for mode in ("vector_entry_point", "sync")
-    )
-    (a, _) = ours.reset(seed=1000)
-    (b, _) = theirs.reset(seed=1000)
-    ends = 0
-    for _ in range(40):
-        assert data_equivalence(dict(sorted(a.items())), dict(sorted(b.items())), exact=True)
-        stages = a["action_mask"][:, : ours.single_action_space.nvec[0]].argmax(1)
-        lengths = [int(mask[stage, 1]) for mask, stage in zip(a["slot_mask"], stages, strict=True)]
-        classes = [
-            int(mask[stage].argmax()) for mask, stage in zip(a["class_mask"], stages, strict=True)
-        ]
-        actions = np.stack([stages, np.zeros(2, np.int64), classes, lengths], axis=1)
-        a, rewards, ended, *_ = ours.step(actions)
-        b, other_rewards, *_ = theirs.step(actions)
-        assert np.array_equal(rewards, other_rewards)
-        ends += int(ended.sum())
-    assert ends >= 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"executors": 3, "executor_classes": "decima"}, "at least 4 executors, not 3"),
-        ({"executor_classes": "4x1"}, "write decima, or EXECUTORSxCPUxMEMORY"),
-        (
-            {"idle_lengths": -1},
-            "setting idle_lengths = -1: Input should be greater than or equal to 0",
-        ),
-        ({"idle_lenghts": 3}, "did you mean 'idle_lengths'"),
-    ],
-)
-def test_wrong_settings_are_refused_with_a_remedy(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        gymnasium.make(CLUSTER_ID, **settings)

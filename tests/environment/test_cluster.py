@@ -65,8 +65,12 @@ def _two_jobs(**settings: Any) -> ClusterEnv:
     )
 
 
-def test_gymnasium_check_env_passes() -> None:
-    env = gymnasium.make(CLUSTER_ID, workload="toy", num_jobs=3, executors=2)
+@pytest.mark.parametrize(
+    "settings",
+    [{"executors": 2}, {"executors": 4, "executor_classes": "decima", "idle_lengths": 3}],
+)
+def test_gymnasium_check_env_passes(settings: dict[str, Any]) -> None:
+    env = gymnasium.make(CLUSTER_ID, workload="toy", num_jobs=3, **settings)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped)
@@ -102,13 +106,11 @@ def test_an_observation_describes_the_cluster() -> None:
 def test_a_step_commits_executors_and_earns_what_accrues_until_the_next() -> None:
     env = _two_jobs(reward_scale=1.0)
     env.reset(seed=1)
-    observation, reward, *_ = env.step(
-        np.array([0, 0])
-    )  # one executor to job 0's first stage; the other one is still offered
+    # One executor to job 0's first stage; the other one is still offered.
+    observation, reward, *_ = env.step(np.array([0, 0]))
     assert (reward, observation["cluster"][ClusterFeature.OFFERED]) == (0.0, 0.5)
-    observation, reward, *_ = env.step(
-        np.array([2, 0])
-    )  # it goes to job 1; each runs its two tasks of 1 s: 2 jobs x 2 s
+    # It goes to job 1; each runs its two tasks of 1 s: 2 jobs x 2 s.
+    observation, reward, *_ = env.step(np.array([2, 0]))
     assert reward == -4.0
     assert observation["stages"][0, StageFeature.CRITICAL_PATH] == pytest.approx(
         np.log1p(6_000 / 8_000)
@@ -287,9 +289,8 @@ def test_with_few_rows_stages_that_may_be_chosen_are_shown_first() -> None:
     assert observation["cluster"][ClusterFeature.HIDDEN_JOBS] == pytest.approx(np.log(2))
     with pytest.raises(PolicyError, match="not shown"):
         env.episodes.action(0, Decision(2, 1))
-    observation, *_ = env.step(
-        np.array([0, 0])
-    )  # the stage was chosen in this round: now the other job's stage may be chosen
+    # The stage was chosen in this round: now the other job's stage may be chosen.
+    observation, *_ = env.step(np.array([0, 0]))
     assert observation["stages"][:, StageFeature.IS_SCHEDULABLE].tolist() == [1, 0]
 
 
@@ -326,6 +327,10 @@ def test_a_step_after_the_end_asks_for_a_reset() -> None:
     [
         ({"num_job": 3}, "did you mean 'num_jobs'"),
         ({"num_executors": 3}, "did you mean 'executors'"),
+        ({"idle_lenghts": 3}, "did you mean 'idle_lengths'"),
+        ({"idle_lengths": -1}, "setting idle_lengths = -1: Input should be greater than or equal"),
+        ({"executors": 3, "executor_classes": "decima"}, "at least 4 executors, not 3"),
+        ({"executor_classes": "4x1"}, "write decima, or EXECUTORSxCPUxMEMORY"),
         ({"zzz": 3}, "known are workload"),
         ({"num_jobs": 0}, "setting num_jobs = 0: Input should be greater than or equal to 1"),
         ({"executors": -2}, "setting executors = -2: Input should be greater"),

@@ -78,9 +78,8 @@ def test_an_observation_shows_slots_demands_and_what_is_free() -> None:
     assert reward == 0.0
     assert observation["jobs"][:, WaitingFeature.CAN_START].tolist() == [0, 0, 0]
     assert observation["free"][:3, 0].tolist() == pytest.approx([0.4, 0.4, 1.0])
-    observation, reward, *_ = env.step(
-        np.int64(3)
-    )  # a step passes: jobs of 2 and 3 steps are in the system
+    # A step passes: jobs of 2 and 3 steps are in the system.
+    observation, reward, *_ = env.step(np.int64(3))
     assert reward == pytest.approx(-(1 / 2 + 1 / 3))
     assert observation["jobs"][:, WaitingFeature.IS_SHOWN].tolist() == [1, 1, 0]
     assert observation["cluster"].tolist() == [0.0, 0.0]

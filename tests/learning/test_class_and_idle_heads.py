@@ -1,11 +1,9 @@
 """The heads for executor classes and idle slots: compiled equals batched, masks, and training."""
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
-import torch
 
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, ExecutorClass
 from parcae.decima.graph.family import DecimaFamily
@@ -40,6 +38,8 @@ from parcae.workloads.demands import with_work
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import made_up
+from tests.learning.collected import collected
 
 _CLASSES = tuple(ExecutorClass(3, cpu=1.0, memory=memory) for memory in (0.25, 0.5, 0.75, 1.0))
 _CONFIG = SimulationConfig(executor_classes=_CLASSES)
@@ -59,16 +59,8 @@ def _with_memory(workload: Workload) -> Workload:
     )
 
 
-_WORKLOAD = _with_memory(
-    random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
-)
+_WORKLOAD = _with_memory(made_up(12, 8.0))
 _STREAM = Scenario(_WORKLOAD, _CONFIG, "load:0.7", 8)
-_SWITCHES = ("critical_path", "average_width", "executor_classes", "idle_lengths")
-
-
-def _settings(switches: tuple[bool, ...]) -> DecimaSettings:
-    chosen = dict(zip(_SWITCHES, switches, strict=True))
-    return DecimaSettings.model_validate({**chosen, "idle_lengths": 4 * chosen["idle_lengths"]})
 
 
 def _stirred(family: DecimaFamily) -> Weights:
@@ -80,39 +72,6 @@ def _stirred(family: DecimaFamily) -> Weights:
         name: (array + rng.normal(0, 0.1, array.shape)).astype(np.float32)
         for name, array in fresh.items()
     }
-
-
-@pytest.mark.parametrize("switches", list(product((False, True), repeat=4)))
-def test_compiled_equals_batched_whatever_is_switched_on(switches: tuple[bool, ...]) -> None:
-    family = DecimaFamily(_STREAM, _settings(switches))
-    weights = _stirred(family)
-    worker = RolloutWorker(
-        Setup(_STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=200)), seed=5
-    )
-    data = family.gather(
-        [rollout for group in worker.collect(family.policy(weights).network) for rollout in group]
-    )
-    assert len(data) > 100
-    with torch.no_grad():
-        judged = family.network(weights)(data.decisions(np.arange(len(data)), torch.device("cpu")))
-    assert bool(torch.isfinite(judged.entropy).all())
-    assert float(np.abs(judged.log_prob.numpy() - data.log_prob).max()) < 1e-5
-    assert len(np.unique(data.table.class_choice)) == (4 if family.decima.executor_classes else 1)
-    assert bool(data.table.idle_choice.any()) == bool(family.decima.idle_lengths)
-
-
-@pytest.mark.parametrize("features", list(FeatureSet))
-def test_compiled_equals_batched_with_every_feature_set(features: FeatureSet) -> None:
-    family = DecimaFamily(_STREAM, DecimaSettings(features=features))
-    weights = _stirred(family)
-    worker = RolloutWorker(
-        Setup(_STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=200)), seed=5
-    )
-    groups = worker.collect(family.policy(weights).network)
-    data = family.gather([rollout for group in groups for rollout in group])
-    with torch.no_grad():
-        judged = family.network(weights)(data.decisions(np.arange(len(data)), torch.device("cpu")))
-    assert float(np.abs(judged.log_prob.numpy() - data.log_prob).max()) < 1e-5
 
 
 @pytest.mark.parametrize("features", [FeatureSet.RELATIVE, FeatureSet.JOBS])
@@ -250,12 +209,7 @@ def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do()
     scenario = Scenario(_WORKLOAD, SimulationConfig(num_executors=6), "load:0.5", 6)
     family = DecimaFamily(scenario, DecimaSettings(idle_lengths=10))
     weights = family.initial_weights(np.random.default_rng(0))
-    worker = RolloutWorker(
-        Setup(scenario, family, TrainConfig(num_groups=1, group_size=2, capacity=400)), seed=0
-    )
-    data = family.gather(
-        [rollout for group in worker.collect(family.policy(weights).network) for rollout in group]
-    )
+    data = collected(scenario, family, weights, seed=0, num_groups=1, capacity=400)
     assert 0.0 < float((data.table.idle_choice > 0).mean()) < 0.3
     simulator = Simulator(scenario.sequence(1), scenario.config, 1)
     policy = family.policy(weights)
@@ -269,19 +223,13 @@ def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do()
 
 def test_the_rule_shows_the_best_fitting_class_and_no_idle_slots() -> None:
     family = DecimaFamily(_STREAM, DecimaSettings(executor_classes=True, idle_lengths=4))
-    worker = RolloutWorker(
-        Setup(_STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=200)), seed=0
-    )
-    rule = Rule(start_parameters(), *solo_curves(_WORKLOAD, _CONFIG))
-    network = family.policy(family.initial_weights(np.random.default_rng(0))).network
-    data = family.gather(
-        [r for group in worker.collect(network, None, Teacher(rule, 1.0)) for r in group]
-    )
+    teacher = Teacher(Rule(start_parameters(), *solo_curves(_WORKLOAD, _CONFIG)), 1.0)
+    weights = family.initial_weights(np.random.default_rng(0))
+    data = collected(_STREAM, family, weights, seed=0, teacher=teacher, num_groups=1)
     assert len(data) > 50
     assert not data.table.idle_choice.any()
-    assert data.table.can_idle.sum(axis=1).tolist() == [1] * len(
-        data
-    )  # the idle head learns nothing from it
+    # The idle head learns nothing from it.
+    assert data.table.can_idle.sum(axis=1).tolist() == [1] * len(data)
     smallest = np.argmax(data.table.can_class, axis=1)
     assert (data.table.class_choice == smallest).all()
     assert len(np.unique(smallest)) == 4

@@ -7,37 +7,28 @@ import numpy as np
 import pytest
 import torch
 
-from parcae.decima.graph.family import DecimaFamily, GraphDecisions
-from parcae.decima.graph.layout import DecimaSettings, Limits, shapes
+from parcae.decima.graph.family import DecimaFamily
+from parcae.decima.graph.layout import DecimaSettings, FeatureSet, Limits, shapes
 from parcae.decima.graph.network import DecimaNetwork
-from parcae.decima.learning.simulators import RolloutWorker, Setup
 from parcae.decima.learning.updates import clipped_loss
-from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
-from parcae.policies.checkpoint import Weights
 from parcae.policies.networks.layout import places
 from parcae.policies.networks.training import Judged, Surrogate
+from tests.learning.collected import collected
 from tests.learning.plain_decima import PlainDecima, graphs_of
 from tests.learning.test_class_and_idle_heads import _STREAM as _WITH_CLASSES
 from tests.learning.test_networks import _BATCH, _DECIMAS, _stirred
 
-_SWITCHES = ("critical_path", "executor_classes", "idle_lengths")
+_SWITCHES = ("critical_path", "executor_classes", "idle_lengths", "average_width")
 _CASES = [
     *((_BATCH, settings) for settings in _DECIMAS),
     *(
         (_WITH_CLASSES, {**dict(zip(_SWITCHES, chosen, strict=True)), "limits": limits})
-        for chosen in product((0, 1), (0, 1), (0, 4))
+        for chosen in [*product((0, 1), (0, 1), (0, 4), (0,)), (1, 1, 4, 1)]
         for limits in ("input", "stage")
     ),
+    *((_WITH_CLASSES, {"features": features}) for features in FeatureSet),
 ]
-
-
-def _decisions(scenario: Scenario, family: DecimaFamily, weights: Weights) -> GraphDecisions:
-    config = TrainConfig(num_groups=2, group_size=2, capacity=200)
-    groups = RolloutWorker(Setup(scenario, family, config), seed=5).collect(
-        family.policy(weights).network
-    )
-    return family.gather([rollout for group in groups for rollout in group])
 
 
 def _gradients(network: torch.nn.Module, batch: object, slopes: torch.Tensor) -> list[np.ndarray]:
@@ -73,12 +64,18 @@ def test_judged_decisions_and_gradients_are_those_of_plain_pytorch(
 ) -> None:
     family = DecimaFamily(scenario, DecimaSettings.model_validate(switches))
     weights = _stirred(family.initial_weights(np.random.default_rng(0)))
-    data = _decisions(scenario, family, weights)
+    data = collected(scenario, family, weights)
     rng = np.random.default_rng(7)
+    assert len(data) > 150
+    assert len(np.unique(data.table.class_choice)) == (4 if family.decima.executor_classes else 1)
+    assert bool(data.table.idle_choice.any()) == bool(family.decima.idle_lengths)
     index = rng.permutation(len(data))[:150]
     slopes = torch.from_numpy(rng.normal(0.0, 1.0, (3, len(index))).astype(np.float32))
     network = family.network(weights)
     found = _gradients(network, data.decisions(index, torch.device("cpu")), slopes)
+    # The decisions were made by the compiled network.
+    assert np.isfinite(found[1]).all()
+    assert np.abs(found[0] - data.log_prob[index]).max() < 3e-5
     plain = PlainDecima(weights, family.decima, family.levels)
     plain.critic.load_state_dict(network.critic.state_dict())
     graphs = graphs_of(data, index, family.levels, family.decima.limits is Limits.NONE)
@@ -115,7 +112,7 @@ def _gradient(network: DecimaNetwork, judged: Judged, surrogate: Surrogate) -> n
 def test_the_gradient_in_the_pass_that_judges_is_that_of_the_loss(kind: str) -> None:
     family = DecimaFamily(_BATCH, DecimaSettings())
     weights = _stirred(family.initial_weights(np.random.default_rng(0)))
-    data = _decisions(_BATCH, family, weights)
+    data = collected(_BATCH, family, weights)
     network = family.network(weights)
     batch = data.decisions(np.arange(150), torch.device("cpu"))
     rng = np.random.default_rng(7)

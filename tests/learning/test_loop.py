@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +22,9 @@ from parcae.learning.loop import (
     Learner,
     Measured,
     Plan,
+    ScalarLog,
     TrainResult,
+    stopping,
     train,
 )
 from parcae.learning.state_file import STATE_FILE
@@ -135,6 +138,14 @@ def test_a_crash_between_the_state_and_the_best_policy_loses_neither(tmp_path: P
     assert read_checkpoint(tmp_path / BEST_FILE).card == best.card
 
 
+def test_a_folder_with_a_training_is_not_overwritten(tmp_path: Path) -> None:
+    train(_Counting(goal=4), Plan(60, 2, tmp_path))
+    before = (tmp_path / STATE_FILE).read_bytes()
+    with pytest.raises(ConfigError, match=r"already contains a training.*resume it with --resume"):
+        train(_Counting(goal=4), Plan(60, 2, tmp_path))
+    assert (tmp_path / STATE_FILE).read_bytes() == before
+
+
 def test_a_training_that_was_not_yet_measured_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no training to resume .*: leave out --resume to begin"):
         train(_Counting(goal=4), Plan(60, 5, tmp_path, is_resumed=True))
@@ -233,3 +244,40 @@ def test_a_training_that_diverges_keeps_the_best_so_far(tmp_path: Path) -> None:
     result = train(_Counting(goal=9, diverges_at=1), Plan(60, 9))
     assert result.best == math.inf
     assert result.checkpoint.card["cost_on_selection_runs"] is None
+
+
+def test_the_first_interrupt_asks_and_the_handler_is_given_back():
+    before = signal.getsignal(signal.SIGINT)
+    with stopping() as stop:
+        assert not stop.is_requested
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_requested
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.filterwarnings("error")  # a thread that failed would be a warning
+def test_a_log_that_does_not_fit_is_reported_with_the_file(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="an extra")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def write_much() -> None:
+        with ScalarLog(tmp_path, 1) as log:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
+            for iteration in range(1, 100):
+                log.write(iteration, {"run/seconds": 1.0})
+
+    try:
+        with pytest.raises(OSError, match="too large") as error:
+            write_much()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    (written,) = (tmp_path / "tensorboard").iterdir()
+    assert error.value.filename == str(written)
+
+
+def test_a_folder_with_a_name_in_another_encoding_has_a_log(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="an extra")
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    with ScalarLog(folder, 1) as log:
+        log.write(1, {"run/seconds": 1.0})
+    assert (folder / "tensorboard").is_dir()

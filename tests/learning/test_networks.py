@@ -11,19 +11,16 @@ from parcae.decima.graph.family import DecimaFamily, edges_of, stage_heights
 from parcae.decima.graph.layout import DecimaSettings, shapes
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.decima.learning.family import Family
-from parcae.decima.learning.simulators import RolloutWorker, Setup
 from parcae.decima.rule.policy import RulePolicy, start_parameters
-from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator, simulate
-from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import made_up
+from tests.learning.collected import collected
 
-_WORKLOAD = random_dags(
-    RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
-)
+_WORKLOAD = made_up(12, 8.0)
 _CONFIG = SimulationConfig(num_executors=12)
 _BATCH = Scenario(_WORKLOAD, _CONFIG, "batch", 6)
 _STREAM = Scenario(_WORKLOAD, _CONFIG, "load:0.7", 8)
@@ -49,11 +46,7 @@ def _stirred(weights: Weights, seed: int = 1) -> Weights:
 
 
 def _largest_difference(family: Family, scenario: Scenario, weights: Weights) -> float:
-    worker = RolloutWorker(
-        Setup(scenario, family, TrainConfig(num_groups=2, group_size=3, capacity=400)), seed=5
-    )
-    groups = worker.collect(family.policy(weights).network)
-    data = family.gather([rollout for group in groups for rollout in group])
+    data = collected(scenario, family, weights, group_size=3, capacity=400)
     assert len(data) > 100
     with torch.no_grad():
         judged = family.network(weights)(data.decisions(np.arange(len(data)), torch.device("cpu")))
@@ -66,13 +59,6 @@ def test_parcae_compiled_equals_batched(scenario: Scenario) -> None:
     family = ParcaeFamily(scenario, start_parameters(), (2.0, 2.0, 2.0))
     weights = _stirred(family.initial_weights(np.random.default_rng(0)))
     assert _largest_difference(family, scenario, weights) < 1e-5
-
-
-@pytest.mark.parametrize("settings", _DECIMAS)
-def test_decima_compiled_equals_batched(settings: dict[str, object]) -> None:
-    family = DecimaFamily(_STREAM, DecimaSettings.model_validate(settings))
-    weights = _stirred(family.initial_weights(np.random.default_rng(0)))
-    assert _largest_difference(family, _STREAM, weights) < 1e-5
 
 
 def test_an_untrained_parcae_decides_as_its_rule_does() -> None:

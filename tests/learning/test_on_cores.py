@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, FormatError
@@ -16,11 +15,9 @@ from parcae.learning.loop import Plan, train
 from parcae.learning.scenario import Scenario
 from parcae.learning.start import start_rule
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import made_up
 
-_WORKLOAD = random_dags(
-    RandomDags(num_jobs=10, mean_tasks=6.0), np.random.default_rng(0), "made up"
-)
+_WORKLOAD = made_up(10, 6.0)
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=6)
 _SMALL = TrainConfig(num_groups=2, group_size=4, capacity=512, minibatch=256, num_selection=8)
 

@@ -9,7 +9,6 @@ import pytest
 
 from parcae.base.errors import ConfigError, FormatError
 from parcae.learning.loop import BEST_FILE, Plan, train
-from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.jobset.learner import SetLearner
@@ -65,14 +64,6 @@ def test_the_best_policy_is_a_checkpoint_that_the_catalogue_reads(tmp_path):
     card = read_checkpoint(tmp_path / BEST_FILE).card
     assert card["source"]["rates"] == [0.8]
     assert card["cost"] == "slowdown"
-
-
-def test_a_folder_with_a_training_is_not_overwritten(tmp_path):
-    _train(tmp_path, 1)
-    before = (tmp_path / STATE_FILE).read_bytes()
-    with pytest.raises(ConfigError, match="already contains a training"):
-        _train(tmp_path, 1)
-    assert (tmp_path / STATE_FILE).read_bytes() == before
 
 
 def test_a_training_of_other_settings_is_not_resumed(tmp_path):

@@ -24,11 +24,11 @@ from parcae.learning.scenario import Scenario
 from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import Weights, read_checkpoint
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import made_up
 
 ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'parcae-scheduler[ray]'")
 
-_WORKLOAD = random_dags(RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up")
+_WORKLOAD = made_up(6, 4.0)
 _STREAM = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "load:0.6", 12)
 _BATCH = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "batch", 4)
 #: Windows, so that groups go on from one collection to the next.

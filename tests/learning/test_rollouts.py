@@ -19,9 +19,10 @@ from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload
-from parcae.workloads.synthetic import RandomDags, chain, random_dags
+from parcae.workloads.synthetic import chain
+from tests.conftest import made_up
 
-_WORKLOAD = random_dags(RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up")
+_WORKLOAD = made_up(6, 4.0)
 _SCENARIO = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "load:0.6", 12)
 _CONFIG = TrainConfig(num_groups=2, group_size=5, capacity=64, window_s=400.0)
 

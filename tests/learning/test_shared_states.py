@@ -8,19 +8,14 @@ from parcae.decima.graph import passes
 from parcae.decima.graph.family import DecimaFamily, GraphDecisions
 from parcae.decima.graph.layout import DecimaSettings
 from parcae.decima.graph.passes import GROUP
-from parcae.decima.learning.simulators import RolloutWorker, Setup
-from parcae.learning.config import TrainConfig
+from tests.learning.collected import collected
 from tests.learning.test_networks import _STREAM
 
 
 def _recorded(settings: DecimaSettings) -> tuple[DecimaFamily, GraphDecisions]:
     family = DecimaFamily(_STREAM, settings)
     weights = family.initial_weights(np.random.default_rng(0))
-    config = TrainConfig(num_groups=2, group_size=3, capacity=400)
-    groups = RolloutWorker(Setup(_STREAM, family, config), seed=5).collect(
-        family.policy(weights).network
-    )
-    return family, family.gather([rollout for group in groups for rollout in group])
+    return family, collected(_STREAM, family, weights, group_size=3, capacity=400)
 
 
 def test_jobs_and_stages_that_do_not_change_are_recorded_once() -> None:

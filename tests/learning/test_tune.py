@@ -22,11 +22,9 @@ from parcae.simulation.metrics import jct_ms
 from parcae.simulation.objectives import Objective, missed_and_tardy
 from parcae.simulation.simulator import simulate
 from parcae.workloads.arrivals import TUNING_SEED_START
-from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import made_up
 
-_WORKLOAD = random_dags(
-    RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
-)
+_WORKLOAD = made_up(12, 8.0)
 _CONFIG = SimulationConfig(num_executors=10)
 
 

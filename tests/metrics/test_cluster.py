@@ -1,23 +1,38 @@
+from __future__ import annotations
+
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError
+from parcae.cluster.trace import NOT_COMPLETED
+from parcae.learning.scenario import Scenario
+from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import (
+    RunSummary,
+    arrived,
+    bounded_slowdown,
     busy_executors,
     concurrency,
     cores_held,
     executor_share,
     executors_per_job,
+    ideal_ms,
+    jct_ms,
+    jct_percentiles_ms,
     last_completion_ms,
     makespan_ms,
     mean_over_spans,
+    slowdown,
     steps,
+    summarize,
     utilization,
     work_inflation,
 )
-from tests.conftest import arriving, job
+from parcae.simulation.simulator import Simulator
+from tests.conftest import arriving, batch, job
 from tests.metrics.hand_made import cut_off, sequence, trace
 
 
@@ -28,10 +43,6 @@ def test_the_makespan_runs_from_the_first_arrival_to_the_last_completion() -> No
 
 def test_a_run_cut_off_lasts_until_its_end() -> None:
     assert makespan_ms(cut_off()) == 6_000
-
-
-def test_utilization_is_executed_time_over_available_time() -> None:
-    assert utilization(trace()) == 10_000 / (2 * 7_000)
 
 
 def test_an_elastic_cluster_is_measured_by_the_cores_that_it_held() -> None:
@@ -115,3 +126,95 @@ def test_an_area_beyond_the_largest_int64_has_a_mean() -> None:
     times, count = steps(np.array([0]), np.array([years]), np.array([2**40]))
     means = mean_over_spans(times, count, np.array([0.0, years / 2, years, years + 86_400]))
     assert means == pytest.approx([2**40, 2**40, 0])
+
+
+def test_a_job_cut_off_by_the_end_counts_up_to_the_end_and_one_yet_to_arrive_counts_nothing() -> (
+    None
+):
+    assert jct_ms(cut_off()).tolist() == [5_000, 5_000, 0]
+    assert jct_ms(cut_off()).dtype == np.int64
+    assert arrived(cut_off()).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("cluster", [{}, {"world": "cores"}])
+def test_a_job_that_would_arrive_when_the_run_ends_did_not_arrive(cluster: dict[str, str]) -> None:
+    config = SimulationConfig.model_validate({"num_executors": 1, "end_ms": 1_000, **cluster})
+    jobs = arriving((job("a", (1, 1_500, ())), 0), (job("b", (1, 1_500, ())), 1_000))
+    simulator = Simulator(jobs, config, 0)
+    simulator.start()
+    assert arrived(simulator.trace("")).tolist() == [True, False]
+    policy = Scenario(jobs.workload, config, "batch", 2).fair_policy()
+    policy.play(simulator.simulation)
+    trace = simulator.trace("")
+    assert (trace.clock_ms, trace.completion_ms.tolist()) == (1_000, [-1, -1])
+    assert arrived(trace).tolist() == [True, False]
+    assert summarize(trace, jobs).unfinished == 1
+
+
+def test_the_ideal_duration_is_the_critical_path_or_the_share_of_the_work() -> None:
+    jobs = batch(job("wide", (10, 1_000, ())), job("deep", (1, 1_000, ()), (1, 3_000, (0,))))
+    assert ideal_ms(jobs, 2).tolist() == [5_000, 4_000]
+    assert ideal_ms(jobs, 100).tolist() == [1_000, 4_000]
+
+
+def test_slowdown_is_completion_time_over_ideal_duration() -> None:
+    assert slowdown(trace(), sequence()).tolist() == [1.25, 3.0]
+
+
+def test_slowdown_is_never_below_one() -> None:
+    lucky = trace(
+        ((0, 0, 0, 0, 0, 1), (0, 0, 1, 1, 0, 1)), arrival_ms=(0, 1_000), completion_ms=(1, 2_000)
+    )
+    assert slowdown(lucky, sequence()).tolist() == [1.0, 1.0]
+
+
+def test_bounded_slowdown_counts_short_jobs_as_long_as_the_bound() -> None:
+    assert bounded_slowdown(trace(), sequence(), bound_ms=3_000).tolist() == [1.25, 2.0]
+
+
+def test_percentiles_are_of_the_jobs_that_arrived() -> None:
+    assert jct_percentiles_ms(trace(), (0, 50, 100)) == (5_000.0, 5_500.0, 6_000.0)
+    assert jct_percentiles_ms(cut_off(), (0, 100)) == (5_000.0, 5_000.0)
+
+
+def test_a_run_by_hand_is_summarized_in_these_numbers() -> None:
+    assert summarize(trace(), sequence()) == RunSummary(
+        average_jct_ms=5_500.0,
+        median_jct_ms=5_500.0,
+        p95_jct_ms=5_950.0,
+        p99_jct_ms=5_990.0,
+        makespan_ms=7_000,
+        last_completion_ms=7_000,
+        mean_slowdown=2.125,
+        bounded_slowdown=1.0,
+        utilization=5 / 7,
+        work_inflation=1.0,
+        moves=3,
+        decisions=3,
+        events=9,
+        tasks=3,
+        unfinished=0,
+        missed_deadlines=0.0,
+    )
+
+
+def test_jobs_cut_off_are_counted_and_jobs_yet_to_arrive_are_left_out() -> None:
+    three = arriving(
+        (job("a", (2, 4_000, ())), 0),
+        (job("b", (1, 2_000, ())), 1_000),
+        (job("c", (1, 1, ())), 9_000),
+    )
+    summary = summarize(cut_off(), three)
+    assert summary.unfinished == 1
+    assert summary.average_jct_ms == 5_000.0
+    assert summary.mean_slowdown == (1.25 + 2.5) / 2
+
+
+def test_a_run_that_ended_before_its_first_arrival_has_no_summary() -> None:
+    none = trace((), completion_ms=(NOT_COMPLETED, NOT_COMPLETED), clock_ms=-1)
+    with pytest.raises(ConfigError, match="no job arrived before the run ended at -1 ms"):
+        summarize(none, sequence())
+
+
+def test_a_summary_is_plain_json() -> None:
+    assert json.loads(json.dumps(summarize(trace(), sequence()).to_json()))["makespan_ms"] == 7_000

@@ -63,11 +63,7 @@ def test_a_run_that_ends_before_jobs_counts_those_that_arrived() -> None:
     trace = simulate(sequence, OrderPolicy("fifo", OrderKind.FIFO, plan_tables()), config, 0)
     found = missed_and_tardiness(trace, sequence)
     # The first took 4 s, the second is 2 s beyond its deadline and not complete at the end.
-    assert found == {
-        "deadlines": 2,
-        "missed_deadline_share": 1.0,
-        "mean_tardiness_ms": 1_500.0,
-    }
+    assert found == {"deadlines": 2, "missed_deadline_share": 1.0, "mean_tardiness_ms": 1_500.0}
 
 
 def test_without_deadlines_there_is_nothing_to_count() -> None:

@@ -207,9 +207,8 @@ def test_an_objective_is_named_as_on_the_command_line() -> None:
 
 def test_of_two_logs_the_typical_cost_is_the_geometric_mean_of_their_means() -> None:
     quiet = RigidJobs("quiet", [0, 100], [10, 10], [[1], [1]], [4], step="s")  # slowdown 1
-    busy = RigidJobs(
-        "busy", [0, 0], [70, 10], [[8], [8]], [8], step="s"
-    )  # in order: 1 and 8, mean 4.5
+    # In order: 1 and 8, mean 4.5.
+    busy = RigidJobs("busy", [0, 0], [70, 10], [[8], [8]], [8], step="s")
     batch = PackingBatch([quiet, busy], PackingConfig.for_log(quiet))
     batch.run(make_packing_policy("fcfs").play_many)
     assert mean_cost(batch, Cost.SLOWDOWN) == pytest.approx((1 + 1 + 1 + 8) / 4)

@@ -49,15 +49,11 @@ def _random_rules(rng: random.Random, kind: str) -> Rules:
     rules = Rules(seed=rng.randrange(1 << 40), executor_cores=rng.choice([1, 2, 3]))
     if kind in ("failures", "all"):
         rules = replace(
-            rules,
-            failures=rng.choice([0.05, 0.3, 0.8]),
-            max_failures=rng.choice([1, 2, 4]),
+            rules, failures=rng.choice([0.05, 0.3, 0.8]), max_failures=rng.choice([1, 2, 4])
         )
     if kind in ("losses", "all"):
         rules = replace(
-            rules,
-            lost_per_hour=rng.choice([1e3, 1e4, 3e4]),
-            restart_ms=rng.choice([1, 20, 300]),
+            rules, lost_per_hour=rng.choice([1e3, 1e4, 3e4]), restart_ms=rng.choice([1, 20, 300])
         )
     if kind in ("speculation", "all"):
         rules = replace(

@@ -51,21 +51,8 @@ def _random_set(seed: int) -> dict[str, Any]:
 
 
 def _simulate(path: Path, which: str = "all") -> list[dict[str, Any]]:
-    result = CliRunner().invoke(
-        app,
-        [
-            "simulate",
-            "--world",
-            "rigid",
-            "--job-set",
-            str(path),
-            "--set",
-            which,
-            "--policy",
-            ",".join(POLICIES),
-            "--json",
-        ],
-    )
+    words = ["simulate", "--world", "rigid", "--job-set", str(path), "--set", which, "--json"]
+    result = CliRunner().invoke(app, [*words, "--policy", ",".join(POLICIES)])
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]
 

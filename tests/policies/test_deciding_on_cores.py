@@ -11,7 +11,6 @@ from parcae.base.errors import ConfigError
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ANY_CLASS
-from parcae.cluster.trace import Trace
 from parcae.decima.catalog import make_policy
 from parcae.environments.cluster import ClusterEnv
 from parcae.policies.additions import Guarded
@@ -24,14 +23,11 @@ from parcae.simulation.kernels.event_loop import resume
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.job import Workload
-from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.cluster.invariants import check_invariants
-from tests.conftest import batch, job
+from tests.cluster.invariants import check_every_task_ran_once, check_invariants
+from tests.conftest import batch, job, made_up
 from tests.oracle.cores_runs import config_of, job_spec
 
-_WORKLOAD = random_dags(
-    RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
-)
+_WORKLOAD = made_up(12, 8.0)
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=10)
 _LEARNED = ["tuned:batch", "decima:batch", "corrector:batch"]
 _NAMES = [
@@ -54,30 +50,12 @@ def _sequence(arrivals: str, seed: int = 1) -> JobSequence:
     return draw_sequence(_WORKLOAD, arrivals, 12, 10, RandomStreams(seed))
 
 
-def _assert_every_task_ran_once(trace: Trace, sequence: JobSequence) -> None:
-    tasks = trace.tasks
-    assert trace.is_complete
-    assert tasks is not None
-    assert len(tasks) == sum(stage.num_tasks for one in sequence.jobs for stage in one.stages)
-    for core in range(10):
-        own = tasks[tasks["executor"] == core]
-        assert (own["start_ms"][1:] >= own["finish_ms"][:-1]).all()
-
-
 @pytest.mark.parametrize("arrivals", ["batch", "load:0.8"])
 @pytest.mark.parametrize("name", _NAMES)
-def test_every_policy_that_decides_runs_all_jobs_the_same_way_twice(
+def test_every_decision_names_a_runnable_stage_and_the_tables_stay_consistent(
     name: str, arrivals: str
 ) -> None:
     sequence = _sequence(arrivals)
-    first, second = (simulate(sequence, _policy(name), _CONFIG, 1, record=True) for _ in range(2))  # type: ignore[arg-type]
-    _assert_every_task_ran_once(first, sequence)
-    np.testing.assert_array_equal(first.tasks, second.tasks)
-
-
-@pytest.mark.parametrize("name", _NAMES)
-def test_every_decision_names_a_runnable_stage_and_the_tables_stay_consistent(name: str) -> None:
-    sequence = _sequence("load:0.8")
     policy = _policy(name)
     simulator = Simulator(sequence, _CONFIG, 1, record=True)
     simulator.start()
@@ -89,7 +67,7 @@ def test_every_decision_names_a_runnable_stage_and_the_tables_stay_consistent(na
             assert observation.stages.frontier_rank[decision.stage] >= 0
             assert decision.executor_class in (ANY_CLASS, 0)
         simulator.step(decision)
-    _assert_every_task_ran_once(simulator.trace(name), sequence)
+    check_every_task_ran_once(simulator.trace(name), sequence, 10)
     whole = simulate(sequence, _policy(name), _CONFIG, 1, record=True)  # type: ignore[arg-type]
     np.testing.assert_array_equal(whole.tasks, simulator.trace(name).tasks)
 

@@ -35,9 +35,8 @@ _LENGTHS = [
 
 def test_an_idle_slot_pays_below_half_the_difference_of_lengths_and_not_at_it() -> None:
     assert idle_pays(50.0, 10.0, 19.9)
-    assert not idle_pays(
-        50.0, 10.0, 20.0
-    )  # Theorem 1 as it is stated would say yes; the best slot gains nothing
+    # Theorem 1 as it is stated would say yes; the best slot gains nothing.
+    assert not idle_pays(50.0, 10.0, 20.0)
     assert average_jct(50.0, 10.0, 20.0, slot=20.0) == average_jct(50.0, 10.0, 20.0) == 45.0
     assert not idle_pays(10.0, 50.0, 1.0)
 
@@ -45,13 +44,11 @@ def test_an_idle_slot_pays_below_half_the_difference_of_lengths_and_not_at_it() 
 def test_the_average_jct_of_two_jobs_is_that_of_the_schedule_by_hand() -> None:
     assert average_jct(50.0, 10.0, 5.0) == (50 + 55) / 2
     assert average_jct(50.0, 10.0, 5.0, slot=5.0) == (65 + 10) / 2
-    assert (
-        average_jct(50.0, 10.0, 5.0, slot=15.0) == (65 + 10) / 2
-    )  # job 1 would wait for job 2 anyway
+    # Job 1 would wait for job 2 anyway.
+    assert average_jct(50.0, 10.0, 5.0, slot=15.0) == (65 + 10) / 2
     assert average_jct(50.0, 10.0, 5.0, slot=25.0) == (75 + 10) / 2
-    assert (
-        average_jct(50.0, 10.0, 5.0, slot=3.0) == (53 + 58) / 2
-    )  # the slot ends before job 2 comes
+    # The slot ends before job 2 comes.
+    assert average_jct(50.0, 10.0, 5.0, slot=3.0) == (53 + 58) / 2
     assert average_jct(50.0, 10.0, 90.0, slot=3.0) == (53 + 10) / 2
 
 
@@ -162,10 +159,8 @@ def test_a_slot_before_a_stage_gains_what_one_before_the_job_cannot() -> None:
 
     first, second, third, other = (Decision(stage, 1) for stage in range(4))
     assert run(first, second, third, other) == [30_000, 29_999]
-    assert run(first, second, other, third) == [
-        40_000,
-        19_999,
-    ]  # without the slot, other orders of the stages gain nothing
+    # Without the slot, other orders of the stages gain nothing.
+    assert run(first, second, other, third) == [40_000, 19_999]
     slot = Decision(1, 1, hold_ms=2)
     assert run(first, slot, other, second, third) == [40_001, 10_000]
 
@@ -198,9 +193,8 @@ def test_the_policy_waits_before_a_long_job_where_short_ones_come_all_the_time()
     )
     simulator.step(decision)
     assert simulator.state.now.clock_ms[0] == 175_000
-    assert (
-        make_policy("idle-theory", 1).decide(simulator.observe()).hold_ms == 0
-    )  # a stage has one slot
+    # A stage has one slot.
+    assert make_policy("idle-theory", 1).decide(simulator.observe()).hold_ms == 0
 
 
 def test_it_does_not_wait_before_a_short_job_for_two_jobs_or_without_knowing_the_arrivals() -> None:

@@ -20,11 +20,9 @@ from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.demands import with_parallelism_model
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec, Workload
-from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import made_up
 
-_WORKLOAD = random_dags(
-    RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
-)
+_WORKLOAD = made_up(12, 8.0)
 _CONFIG = SimulationConfig(num_executors=10)
 _NAMES = ("corrector", "decima", "tuned")
 

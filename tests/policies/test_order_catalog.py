@@ -79,13 +79,8 @@ def test_an_allocation_file_becomes_pools(tmp_path: Path) -> None:
     policy = named_policy(f"fair:{path}", _WORKLOAD, _CORES)
     assert policy.kind is OrderKind.POOLS
     tables = policy.tables
-    assert tables.pool_of.tolist() == [
-        1,
-        1,
-        0,
-        2,
-        2,
-    ]  # the last: jobs that the profile does not know
+    # The last: jobs that the profile does not know.
+    assert tables.pool_of.tolist() == [1, 1, 0, 2, 2]
     assert tables.pools.weight.tolist() == [2.0, 1.0, 1.0]
     assert tables.pools.min_share.tolist() == [0, 2, 0]
     assert tables.pools.is_fair.tolist() == [0, 1, 0]

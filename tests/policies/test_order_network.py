@@ -36,10 +36,9 @@ from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, PROBE_TIER, Order
 from parcae.policies.rule.policy import OrderRulePolicy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
-from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import made_up
 
-_DAGS = RandomDags(num_jobs=12, mean_tasks=8.0)
-_WORKLOAD = random_dags(_DAGS, np.random.default_rng(0), "made up")
+_WORKLOAD = made_up(12, 8.0)
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=6, estimate_error=0.8)
 _SCENARIO = Scenario(_WORKLOAD, _CONFIG, "load:0.9", 12)
 _MEAN_MS = _WORKLOAD.mean_work_ms

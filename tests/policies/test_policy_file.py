@@ -84,31 +84,25 @@ def test_a_tuned_rule_is_exported_with_every_parameter_and_its_guard(tmp_path: P
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda document: document.update(version=1), "version: Input should be 2"),
-        (lambda document: document.update(guard=1.0), "guard: Input should be greater than 1"),
-        (lambda document: document.update(kind="order-rule"), "unknown or missing: AGE"),
-        (lambda document: document.update(format="x"), "format: Input should be 'parcae-policy'"),
-        (lambda document: document.update(guess=1), "guess: Extra inputs are not permitted"),
-        (lambda document: document.pop("guess_ms"), "guess_ms: Field required"),
-        (lambda document: document["parameters"].update(SPEED=1.0), "unknown or missing: SPEED"),
+        (lambda d: d.update(version=1), "version: Input should be 2"),
+        (lambda d: d.update(guard=1.0), "guard: Input should be greater than 1"),
+        (lambda d: d.update(kind="order-rule"), "unknown or missing: AGE"),
+        (lambda d: d.update(format="x"), "format: Input should be 'parcae-policy'"),
+        (lambda d: d.update(guess=1), "guess: Extra inputs are not permitted"),
+        (lambda d: d.pop("guess_ms"), "guess_ms: Field required"),
+        (lambda d: d["parameters"].update(SPEED=1.0), "unknown or missing: SPEED"),
+        (lambda d: d.update(mean_work_ms=-1.0), "mean_work_ms: Input should be greater"),
         (
-            lambda document: document.update(mean_work_ms=-1.0),
-            "mean_work_ms: Input should be greater",
-        ),
-        (
-            lambda document: document.update(mean_work_ms=math.nan),
+            lambda d: d.update(mean_work_ms=math.nan),
             "mean_work_ms: Input should be a finite number",
         ),
+        (lambda d: d.update(guard=math.inf), "guard: Input should be a finite number"),
         (
-            lambda document: document.update(guard=math.inf),
-            "guard: Input should be a finite number",
-        ),
-        (
-            lambda document: document["parameters"].update(AGE=math.inf),
+            lambda d: d["parameters"].update(AGE=math.inf),
             "parameters.AGE: Input should be a finite number",
         ),
         (
-            lambda document: document["jobs"].update(x={"work_ms": 1.0, "stages": []}),
+            lambda d: d["jobs"].update(x={"work_ms": 1.0, "stages": []}),
             "jobs.x.stages: Tuple should have at least 1",
         ),
     ],

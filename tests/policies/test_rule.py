@@ -18,8 +18,7 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.job import JobSpec, Workload
-from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.conftest import batch, job
+from tests.conftest import batch, job, made_up
 
 _FREE = SimulationConfig(num_executors=4, moving_delay_ms=0, warmup_delay_ms=0)
 
@@ -35,12 +34,8 @@ def _rule(curves: SoloCurves, **parameters: float) -> RulePolicy:
 def test_a_job_of_ideal_parallelism_halves_its_duration_with_twice_the_executors() -> None:
     curves = solo_curves(Workload("w", (job("a", (4, 1_000, ())),)), _FREE)
     assert curves.levels.tolist() == [1, 2, 3, 4]
-    assert curves.stretch[0].tolist() == [
-        1.0,
-        0.5,
-        0.5,
-        0.25,
-    ]  # three executors need two waves for four tasks
+    # Three executors need two waves for four tasks.
+    assert curves.stretch[0].tolist() == [1.0, 0.5, 0.5, 0.25]
     assert curves.stretch[-1].tolist() == pytest.approx([1.0, 0.5, 0.5, 0.25])
     assert curves.mean_work_ms[0] == 4_000
 
@@ -92,10 +87,8 @@ def test_a_reserve_is_kept_from_large_jobs_for_the_small_ones_to_come() -> None:
         ).completion_ms.tolist()
 
     assert completions() == [20_000, 21_000]
-    assert completions(RESERVE=2.5) == [
-        30_000,
-        21_000,
-    ]  # a quarter of four idles, which the short job may not take either
+    # A quarter of four idles, which the short job may not take either.
+    assert completions(RESERVE=2.5) == [30_000, 21_000]
     # mean work 40.5 s: log(80 / 40.5) = 0.68; -3.7
     assert completions(RESERVE=1.0, RESERVE_REMAINING=1.0) == [23_000, 3_000]
 
@@ -103,9 +96,8 @@ def test_a_reserve_is_kept_from_large_jobs_for_the_small_ones_to_come() -> None:
 def test_executors_that_a_job_has_already_are_not_kept_from_it() -> None:
     chain = job("chain", (4, 1_000, ()), (4, 1_000, (0,)))
     policy = _rule(solo_curves(Workload("w", (chain,)), _FREE), PRICE=-10.0, RESERVE=5.0)
-    assert simulate(batch(chain), policy, _FREE, 0).completion_ms.tolist() == [
-        4_000
-    ]  # two of four; all its own go on
+    # Two of four; all its own go on.
+    assert simulate(batch(chain), policy, _FREE, 0).completion_ms.tolist() == [4_000]
 
 
 def test_executors_are_kept_from_stages_whose_parents_still_run() -> None:
@@ -119,10 +111,8 @@ def test_executors_are_kept_from_stages_whose_parents_still_run() -> None:
             batch(chain, other), _rule(curves, PRICE=-10.0, **parameters), config, 0
         ).completion_ms.tolist()
 
-    assert completions() == [
-        12_000,
-        24_000,
-    ]  # the second executor waits for the chain's second stage
+    # The second executor waits for the chain's second stage.
+    assert completions() == [12_000, 24_000]
     assert completions(AHEAD=1.0) == [14_000, 20_000]
     at_most_5_s = {"AHEAD": -math.log(5), "AHEAD_WAIT": 1.0}
     assert completions(**at_most_5_s) == completions(AHEAD=1.0)
@@ -140,9 +130,7 @@ def test_the_wait_for_a_stage_is_the_longest_task_of_its_parents_that_are_not_co
 
 
 def test_jobs_that_the_profile_does_not_know_are_scheduled_by_the_typical_curve() -> None:
-    workload = random_dags(
-        RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
-    )
+    workload = made_up(12, 8.0)
     known = SimulationConfig(num_executors=10)
     unknown = known.model_copy(update={"unknown_share": 1.0})
     policy = RulePolicy("rule", tuple(start_parameters()), solo_curves(workload, known))
@@ -154,13 +142,14 @@ def test_jobs_that_the_profile_does_not_know_are_scheduled_by_the_typical_curve(
 
 
 def test_no_parameters_however_wild_let_a_run_hang() -> None:
-    workload = random_dags(
-        RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
-    )
-    config = SimulationConfig(num_executors=10)
-    curves = solo_curves(workload, config)
+    workload = made_up(12, 8.0)
+    alike = SimulationConfig(num_executors=10)
+    sizes = (0.25, 0.5, 0.75, 1.0)
+    several = SimulationConfig(executor_classes=tuple(ExecutorClass(2, memory=m) for m in sizes))
     rng = np.random.default_rng(0)
     for seed in range(60):
+        config = several if seed % 2 else alike
+        curves = solo_curves(workload, config)
         policy = RulePolicy("wild", tuple(rng.normal(0, 3.0, NUM_PARAMETERS)), curves)
         sequence = draw_sequence(workload, "load:0.9", 12, 10, RandomStreams(seed))
         assert (simulate(sequence, policy, config, seed).completion_ms > 0).all()
@@ -198,9 +187,7 @@ def test_a_rule_of_any_other_number_of_parameters_is_refused() -> None:
 
 
 def test_alike_executors_are_tuned_without_the_parameters_about_classes() -> None:
-    workload = random_dags(
-        RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up"
-    )
+    workload = made_up(6, 4.0)
     sizes = {"budget_s": 60.0, "runs_per_generation": 2, "num_selection": 2, "max_generations": 1}
     alike = tune_rule(Scenario(workload, SimulationConfig(num_executors=4), "batch", 3), **sizes)  # type: ignore[arg-type]
     assert alike.evaluations == 2 * (4 + int(3 * np.log(25)))

@@ -21,7 +21,7 @@ from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.cluster.invariants import check_invariants
+from tests.cluster.invariants import check_every_task_ran_once, check_invariants
 
 _SEEDS = st.integers(0, 10_000)
 _CORES = st.integers(1, 12)
@@ -80,36 +80,6 @@ def _run_checked(simulator: Simulator, planner: Any) -> Trace:
     return simulator.trace(planner.name)
 
 
-def _assert_every_task_ran_once(trace: Trace, sequence: JobSequence, num_cores: int) -> None:
-    """Every task runs once, a core runs one at a time, children after their parents."""
-    tasks = trace.tasks
-    assert trace.is_complete
-    assert tasks is not None
-    ran = sorted(
-        zip(tasks["job"].tolist(), tasks["stage"].tolist(), tasks["task"].tolist(), strict=True)
-    )
-    assert ran == [
-        (j, s, t)
-        for j, job in enumerate(sequence.jobs)
-        for s, stage in enumerate(job.stages)
-        for t in range(stage.num_tasks)
-    ]
-    assert set(tasks["executor"].tolist()) <= set(range(num_cores))
-    for core in range(num_cores):
-        own = tasks[tasks["executor"] == core]
-        assert (own["start_ms"][1:] >= own["finish_ms"][:-1]).all()
-    for j, job in enumerate(sequence.jobs):
-        own = tasks[tasks["job"] == j]
-        assert own["start_ms"].min() >= sequence.arrival_ms[j]
-        assert trace.completion_ms[j] == own["finish_ms"].max()
-        for s, stage in enumerate(job.stages):
-            for parent in stage.parents:
-                assert (
-                    own["start_ms"][own["stage"] == s].min()
-                    >= own["finish_ms"][own["stage"] == parent].max()
-                )
-
-
 def _assert_bounds(trace: Trace, sequence: JobSequence) -> None:
     """No job is faster than the longest tasks on its critical path."""
     assert trace.tasks is not None
@@ -155,30 +125,20 @@ def _assert_integral(simulator: Simulator, trace: Trace) -> None:
     assert simulator.state.now.job_ms[0] == (trace.completion_ms - trace.arrival_ms).sum()
 
 
+@pytest.mark.parametrize("has_limits", [False, True])
 @given(seed=_SEEDS, cores=_CORES, arrivals=_ARRIVALS, has_pools=st.booleans())
-def test_whatever_the_orders_no_core_idles_while_a_task_waits(
-    seed: int, cores: int, arrivals: str, has_pools: bool
+def test_every_task_runs_once_and_without_limits_no_core_idles_while_a_task_waits(
+    has_limits: bool, seed: int, cores: int, arrivals: str, has_pools: bool
 ) -> None:
     sequence = _sequence(seed, arrivals, cores)
     simulator = _simulator(sequence, cores, seed)
-    trace = _run_checked(simulator, _Dice(np.random.default_rng(seed), has_pools=has_pools))
-    _assert_every_task_ran_once(trace, sequence, cores)
-    _assert_bounds(trace, sequence)
-    _assert_no_core_idles(trace, sequence, cores)
-    _assert_integral(simulator, trace)
-
-
-@given(seed=_SEEDS, cores=_CORES, arrivals=_ARRIVALS, has_pools=st.booleans())
-def test_orders_with_limits_too_run_every_task_once(
-    seed: int, cores: int, arrivals: str, has_pools: bool
-) -> None:
-    sequence = _sequence(seed, arrivals, cores)
-    simulator = _simulator(sequence, cores, seed)
-    planner = _Dice(np.random.default_rng(seed), has_limits=True, has_pools=has_pools)
+    planner = _Dice(np.random.default_rng(seed), has_limits, has_pools)
     trace = _run_checked(simulator, planner)
-    _assert_every_task_ran_once(trace, sequence, cores)
+    check_every_task_ran_once(trace, sequence, cores)
     _assert_bounds(trace, sequence)
     _assert_integral(simulator, trace)
+    if not has_limits:
+        _assert_no_core_idles(trace, sequence, cores)
 
 
 @given(seed=_SEEDS, cores=_CORES, arrivals=_ARRIVALS)
@@ -192,7 +152,7 @@ def test_limits_that_stand_are_kept(seed: int, cores: int, arrivals: str) -> Non
         check_invariants(simulator.state)
         simulator.follow(orders)
     trace = simulator.trace("limits")
-    _assert_every_task_ran_once(trace, sequence, cores)
+    check_every_task_ran_once(trace, sequence, cores)
     assert trace.tasks is not None
     firsts = np.cumsum([0, *(len(job.stages) for job in sequence.jobs)])
     rows = firsts[trace.tasks["job"]] + trace.tasks["stage"]
@@ -225,7 +185,7 @@ def test_decisions_at_random_make_orders_that_run_every_task_once(
         simulator.step(decision)
     check_invariants(simulator.state)
     trace = simulator.trace("dice")
-    _assert_every_task_ran_once(trace, sequence, cores)
+    check_every_task_ran_once(trace, sequence, cores)
     _assert_bounds(trace, sequence)
     _assert_integral(simulator, trace)
 
@@ -244,4 +204,4 @@ def test_orders_may_use_pools_now_and_none_next(first: bool) -> None:
             check_invariants(simulator.state)
             simulator.follow(planners[0].plan(simulator.observe()))
             planners.reverse()
-        _assert_every_task_ran_once(simulator.trace("both"), sequence, 4)
+        check_every_task_ran_once(simulator.trace("both"), sequence, 4)

@@ -18,7 +18,7 @@ from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.cluster.invariants import check_invariants
+from tests.cluster.invariants import check_every_task_ran_once, check_invariants
 
 _POLICIES = st.sampled_from(
     ["fifo", "sjf-cp", "fair", "weighted-fair:-1", "static:2", "random:3", "srpt-cap:2"]
@@ -38,7 +38,7 @@ def _sequence(seed: int, arrivals: str, num_jobs: int, num_executors: int) -> Jo
     executors=st.integers(1, 12),
     arrivals=st.sampled_from(["batch", "poisson:5s"]),
 )
-def test_every_task_runs_once_on_one_executor_at_a_time_after_its_parents(
+def test_every_task_runs_once_after_its_parents_and_no_run_beats_the_lower_bounds(
     seed: int, policy: str, executors: int, arrivals: str
 ) -> None:
     sequence = _sequence(seed, arrivals, 6, executors)
@@ -49,46 +49,11 @@ def test_every_task_runs_once_on_one_executor_at_a_time_after_its_parents(
         seed,
         record=True,
     )
+    check_every_task_ran_once(trace, sequence, executors)
     tasks = trace.tasks
     assert tasks is not None
-    ran = sorted((int(r["job"]), int(r["stage"]), int(r["task"])) for r in tasks)
-    wanted = [
-        (j, s, t)
-        for j, job in enumerate(sequence.jobs)
-        for s, stage in enumerate(job.stages)
-        for t in range(stage.num_tasks)
-    ]
-    assert ran == wanted
-    for executor in range(executors):
-        own = tasks[tasks["executor"] == executor]
-        assert (own["start_ms"][1:] >= own["finish_ms"][:-1]).all()
-    for j, job in enumerate(sequence.jobs):
-        own = tasks[tasks["job"] == j]
-        assert own["start_ms"].min() >= sequence.arrival_ms[j]
-        for s, stage in enumerate(job.stages):
-            for parent in stage.parents:
-                assert (
-                    own["start_ms"][own["stage"] == s].min()
-                    >= own["finish_ms"][own["stage"] == parent].max()
-                )
-        assert trace.completion_ms[j] == own["finish_ms"].max()
     assert (np.diff(tasks["start_ms"]) >= 0).all()
     assert trace.executed_ms.sum() == (tasks["finish_ms"] - tasks["start_ms"]).sum()
-
-
-@given(
-    seed=_SEEDS,
-    policy=_POLICIES,
-    executors=st.integers(1, 12),
-    arrivals=st.sampled_from(["batch", "poisson:5s"]),
-)
-def test_no_run_beats_the_lower_bounds(
-    seed: int, policy: str, executors: int, arrivals: str
-) -> None:
-    sequence = _sequence(seed, arrivals, 6, executors)
-    trace = simulate(
-        sequence, make_policy(policy, executors), SimulationConfig(num_executors=executors), seed
-    )
     bounds = lower_bounds(sequence, executors)
     assert (trace.completion_ms - trace.arrival_ms).mean() >= bounds.average_jct_ms - 1e-6
     assert makespan_ms(trace) >= bounds.makespan_ms - 1e-6

@@ -1,27 +1,20 @@
-"""A server in a thread of its own."""
+"""Servers in threads of their own, and services in the main thread that end by a condition."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from parcae.base.errors import ConfigError
 from parcae.service.server import Server
 
 
 def serve_in_thread(make: Callable[[], Server]) -> tuple[Server, Callable[[], None]]:
-    """Run a server in a new thread, which the caller stops.
-
-    Args:
-        make: makes the server; called in that thread.
-
-    Returns:
-        the server, and a function that stops it.
-
-    Raises:
-        ConfigError: the server did not start within a minute.
-    """
+    """Run a server, made in a new thread. Returns it and a function that stops it."""
     started: list[Server] = []
     ready = threading.Event()
     loop = asyncio.new_event_loop()
@@ -43,3 +36,32 @@ def serve_in_thread(make: Callable[[], Server]) -> tuple[Server, Callable[[], No
         thread.join(30)
 
     return started[0], stop
+
+
+def stop_service() -> None:
+    """Stop the service that runs in the main thread of this process, as a shell would."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def stopped_when(condition: Callable[[], object]) -> Iterator[None]:
+    """Stop the service that the block runs as soon as the condition holds.
+
+    The condition must not hold before the service has answered a client: the service listens to
+    signals from then on.
+    """
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.02):
+            if condition():
+                stop_service()
+                return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watcher.join()

@@ -253,10 +253,7 @@ def test_no_session_of_a_cluster_is_closed_while_a_message_changes_it(
     server, stop = serve_in_thread(lambda: Server(service, config))
     jobs = tuple(job_of(f"j{n}", (3, ()), (2, (0,)), name="nightly") for n in range(400))
     try:
-        with (
-            Client("127.0.0.1", server.port) as other,
-            Client("127.0.0.1", server.port) as client,
-        ):
+        with Client("127.0.0.1", server.port) as other, Client("127.0.0.1", server.port) as client:
             other.greet(Hello(protocol=2, application_id="other"))
             client.greet(Hello(protocol=2, application_id="busy"))
             client.send(State(seq=1, clock_ms=0, cores=4, jobs=jobs))

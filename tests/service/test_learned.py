@@ -16,8 +16,8 @@ from parcae.service.learned import Learned, LearnedFile, read_learned, write_lea
 from parcae.service.protocol import Events, Hello, JobArrived, State
 from parcae.service.serve import ServeSettings, serve
 from parcae.workloads.archive import load_workload
+from tests.service.running import stopped_when
 from tests.service.speaking import began, ended, job_of
-from tests.service.stopping import stopped_when
 
 
 def test_the_mean_of_tasks_and_of_the_last_five_runs_is_kept() -> None:

@@ -171,6 +171,5 @@ def test_a_page_whose_service_goes_away_says_so_and_is_live_again_when_it_return
     sync_api.expect(seen.page.locator("main.away")).to_have_count(0)
     assert seen.changes(seen.pixels)
     assert seen.page.evaluate("window.isTheFirst")
-    assert {
-        error for error in seen.errors if "ERR_" not in error
-    } == set()  # the browser's own word on lost connections
+    # The browser's own word on lost connections.
+    assert {error for error in seen.errors if "ERR_" not in error} == set()

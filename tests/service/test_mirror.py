@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,19 +74,23 @@ class CheckedMirror:
 
     def counts(self, job_id: str, stage_id: int) -> tuple[int, int, int]:
         """(tasks, started, finished) of a stage."""
-        live_job = self.mirror.jobs["app", job_id]
-        row = self.mirror.stage_row(live_job, live_job.positions[stage_id])
-        stage = self.mirror.state.stages[row]
+        stage = self._stage(job_id, stage_id)
         return int(stage.num_tasks), int(stage.num_started), int(stage.num_finished)
 
     def is_runnable(self, job_id: str, stage_id: int) -> bool:
+        return bool(self._stage(job_id, stage_id).frontier_rank >= 0)
+
+    def task_ms(self, job_id: str, stage_id: int) -> float:
+        return float(self._stage(job_id, stage_id).task_ms)
+
+    def remaining_ms(self, job_id: str) -> float:
+        row = self.mirror.jobs["app", job_id].row
+        return float(self.mirror.state.jobs.remaining_ms[row])
+
+    def _stage(self, job_id: str, stage_id: int) -> Any:
         live_job = self.mirror.jobs["app", job_id]
-        return bool(
-            self.mirror.state.stages["frontier_rank"][
-                self.mirror.stage_row(live_job, live_job.positions[stage_id])
-            ]
-            >= 0
-        )
+        row = self.mirror.stage_row(live_job, live_job.positions[stage_id])
+        return self.mirror.state.stages[row]
 
 
 def test_a_job_of_two_stages_runs_to_its_end() -> None:
@@ -319,11 +324,8 @@ def test_an_open_job_of_the_profile_has_left_what_the_profile_says(toy: Workload
     checked = CheckedMirror(planner(OrderKind.SRPT), duration_model=DurationModel(toy))
     checked.send(JobArrived(job=job_of("a", (4, ()), name="short", is_open=True)))
     checked.send(JobArrived(job=job_of("b", (4, ()), name="long", is_open=True)))
-    left = {
-        live_job.job_id: float(checked.mirror.state.jobs["remaining_ms"][live_job.row])
-        for live_job in checked.mirror.jobs.values()
-    }
-    assert left == {"a": pytest.approx(450.0), "b": pytest.approx(44_000.0)}
+    assert checked.remaining_ms("a") == pytest.approx(450.0)
+    assert checked.remaining_ms("b") == pytest.approx(44_000.0)
     tiers = {one.job_id: one.tier for one in checked.mirror.orders("app").jobs}
     assert tiers["a"] < tiers["b"]
 
@@ -332,29 +334,16 @@ def test_a_job_that_outlives_its_estimate_has_something_left(toy: Workload) -> N
     checked = CheckedMirror(planner(OrderKind.SRPT), duration_model=DurationModel(toy))
     checked.send(JobArrived(job=job_of("a", (64, ()), name="short", is_open=True)))
     checked.send(began("a", 0, 64), ended("a", 0, 64, 6_400))
-    live_job = checked.mirror.jobs["app", "a"]
-    known_ms = 64 * float(
-        checked.mirror.state.stages["task_ms"][checked.mirror.stage_row(live_job, 0)]
-    )
-    assert float(checked.mirror.state.jobs["remaining_ms"][live_job.row]) == pytest.approx(
-        LEFT_SHARE * known_ms
-    )
+    known_ms = 64 * checked.task_ms("a", 0)
+    assert checked.remaining_ms("a") == pytest.approx(LEFT_SHARE * known_ms)
     checked.send(JobArrived(job=job_of("b", (1, ()), is_open=True)))
-    unknown = checked.mirror.jobs["app", "b"]
-    assert (
-        float(checked.mirror.state.jobs["remaining_ms"][unknown.row])
-        > float(toy.jobs[0].work_ms) / 5
-    )
+    assert checked.remaining_ms("b") > float(toy.jobs[0].work_ms) / 5
 
 
 def test_durations_of_unknown_jobs_are_learned_for_the_next_time() -> None:
     checked = CheckedMirror()
     checked.send(JobArrived(job=job_of("a", (2, ()), (1, (0,)), name="nightly", is_open=True)))
-    live_job = checked.mirror.jobs["app", "a"]
-    assert (
-        float(checked.mirror.state.stages["task_ms"][checked.mirror.stage_row(live_job, 0)])
-        == ASSUMED_TASK_MS
-    )
+    assert checked.task_ms("a", 0) == ASSUMED_TASK_MS
     checked.send(
         began("a", 0, 2),
         ended("a", 0, 2, 300),
@@ -363,12 +352,10 @@ def test_durations_of_unknown_jobs_are_learned_for_the_next_time() -> None:
         JobEnded(job_id="a"),
     )
     checked.send(JobArrived(job=job_of("b", (2, ()), name="nightly", is_open=True)))
+    assert checked.task_ms("b", 0) == 150.0
     again = checked.mirror.jobs["app", "b"]
-    row = checked.mirror.stage_row(again, 0)
-    assert float(checked.mirror.state.stages["task_ms"][row]) == 150.0
-    assert float(checked.mirror.state.jobs["work_ms"][again.row]) == pytest.approx(
-        340.0
-    )  # as the last run took
+    # As the last run took.
+    assert float(checked.mirror.state.jobs["work_ms"][again.row]) == pytest.approx(340.0)
 
 
 def test_unknown_jobs_are_guessed_by_their_bytes_as_in_the_simulator() -> None:
@@ -440,17 +427,14 @@ def _assert_rows_are_given_back(num_jobs: int, toy: Workload) -> None:
         settings=LiveSettings(predicts_fair=True),
     )
     _run_short_jobs(checked, 0, 1_000)
-    room = (
-        len(checked.mirror.state.jobs),
-        len(checked.mirror.state.stages),
-        len(checked.mirror.state.children),
-    )
+
+    def room_of_tables() -> list[int]:
+        state = checked.mirror.state
+        return [len(table) for table in (state.jobs, state.stages, state.children)]
+
+    room = room_of_tables()
     _run_short_jobs(checked, 1_000, num_jobs - 1_000)
-    assert (
-        len(checked.mirror.state.jobs),
-        len(checked.mirror.state.stages),
-        len(checked.mirror.state.children),
-    ) == room
+    assert room_of_tables() == room
     assert room[0] <= 1_024
     assert checked.mirror.counts.finished_jobs == num_jobs
     assert checked.mirror.counts.fallbacks == 0
@@ -492,9 +476,9 @@ def test_of_very_many_finished_tasks_only_those_that_run_take_up_cores() -> None
     assert checked.mirror.num_running == 4
     assert len(checked.mirror.state.executors) < 100
     row = checked.mirror.jobs["app", "a"].row
-    left_ms = float(checked.mirror.state.jobs["remaining_ms"][row])
+    left_ms = checked.remaining_ms("a")
     durations_changed(checked.mirror.state, row)
-    assert left_ms == pytest.approx(float(checked.mirror.state.jobs["remaining_ms"][row]))
+    assert left_ms == pytest.approx(checked.remaining_ms("a"))
     checked.send(TasksReported(job_id="a", stage_id=0, started=300_000, finished=300_002, failed=2))
     assert checked.counts("a", 0) == (1_000_000, 900_002, 900_002)
 

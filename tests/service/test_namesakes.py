@@ -11,11 +11,7 @@ from parcae.workloads.job import Workload, rows_by_name, usual_row
 from parcae.workloads.synthetic import chain
 from tests.service.speaking import job_of
 
-_JOBS = (
-    chain(1, 1, 10, "etl"),
-    chain(1, 100, 1_000, "etl (2)"),
-    chain(1, 7, 50, "report (2)"),
-)
+_JOBS = (chain(1, 1, 10, "etl"), chain(1, 100, 1_000, "etl (2)"), chain(1, 7, 50, "report (2)"))
 _WORKLOAD = Workload("w", _JOBS, (1.0, 3.0, 1.0))
 
 

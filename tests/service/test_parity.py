@@ -26,14 +26,12 @@ from parcae.simulation.simulator import Simulator
 from parcae.workloads.archive import load_workload
 from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.job import Workload
-from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.cluster.invariants import check_invariants
+from tests.conftest import made_up
 from tests.service.speaking import Wire, service_of
 
 _TPCH = load_workload("tpch")
-_SYNTHETIC = random_dags(
-    RandomDags(num_jobs=20, mean_tasks=8.0), np.random.default_rng(0), "made up"
-)
+_SYNTHETIC = made_up(20, 8.0)
 #: What is kept of a cluster's tables at a plan: all that policies read, and the orders in force.
 _NOW = (
     "clock_ms", "num_executors", "num_jobs", "num_active", "num_open", "num_schedulable",

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from parcae.base.errors import FormatError
@@ -38,19 +37,10 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.job import Workload
-from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.service.speaking import (
-    NONCE,
-    Speaker,
-    Wire,
-    began,
-    ended,
-    job_of,
-    service_of,
-    stages_of,
-)
+from tests.conftest import made_up
+from tests.service.speaking import NONCE, Speaker, Wire, began, ended, job_of, service_of, stages_of
 
-_WORKLOAD = random_dags(RandomDags(num_jobs=8, mean_tasks=5.0), np.random.default_rng(0), "made up")
+_WORKLOAD = made_up(8, 5.0)
 
 
 def _recorded(folder: Path, policy: str, max_file_bytes: int = 1 << 20) -> SimulatedClient:
@@ -342,9 +332,8 @@ def test_parts_of_a_full_file_follow_each_other_and_a_torn_end_is_left_out(tmp_p
     assert len(done) >= 2
     assert len(parts) == 1  # the session still goes on
     whole = read_recording(*done, parts[0])
-    finished = parts[0].rename(
-        parts[0].with_name(parts[0].name.removesuffix(PART))
-    )  # since it was found
+    # Since it was found.
+    finished = parts[0].rename(parts[0].with_name(parts[0].name.removesuffix(PART)))
     assert read_recording(*done, parts[0]) == whole
     finished.rename(parts[0])
     data = parts[0].read_bytes()

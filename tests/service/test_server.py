@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, ProtocolError
@@ -41,10 +40,9 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
 from parcae.workloads.arrivals import RandomStreams, draw_sequence
-from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.service.running import serve_in_thread
+from tests.conftest import made_up
+from tests.service.running import serve_in_thread, stop_service
 from tests.service.speaking import job_of, planner, service_of
-from tests.service.stopping import stop_service
 
 _SECRET = b"0123456789abcdef0123"
 Start = Callable[..., Server]
@@ -69,9 +67,7 @@ def start() -> Iterator[Start]:
 
 
 def _simulated(application: str = "simulated") -> SimulatedClient:
-    workload = random_dags(
-        RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up"
-    )
+    workload = made_up(6, 4.0)
     sequence = draw_sequence(workload, "poisson:3s", 6, 4, RandomStreams(0))
     config = SimulationConfig(world=WorldName.CORES, num_executors=4)
     trace = simulate(
@@ -338,30 +334,12 @@ def test_tls_is_spoken_where_a_certificate_is_given(start: Start, tmp_path: Path
     cert = tmp_path / "cert.pem"
     key = tmp_path / "key.pem"
     try:
-        subprocess.run(
-            [
-                "openssl",
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:prime256v1",
-                "-nodes",
-                "-days",
-                "2",
-                "-subj",
-                "/CN=localhost",
-                "-addext",
-                "subjectAltName=IP:127.0.0.1",
-                "-keyout",
-                str(key),
-                "-out",
-                str(cert),
-            ],
-            check=True,
-            capture_output=True,
+        words = (
+            "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
+            "-subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 -keyout"
         )
+        made = [*words.split(), str(key), "-out", str(cert)]
+        subprocess.run(made, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no openssl to make a certificate with")
     server = start(tls_cert=cert, tls_key=key, secret=_SECRET)

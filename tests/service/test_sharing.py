@@ -38,10 +38,16 @@ from tests.service.speaking import (
 )
 
 
-def _service(
-    cores: int, executor_cores: int = 1, delay_ms: int = 0, kind: OrderKind = OrderKind.SJF
-) -> Service:
-    return service_of(planner(kind), sharing=Sharing(cores, executor_cores, delay_ms))
+def _service(cores: int, executor_cores: int = 1, delay_ms: int = 0) -> Service:
+    return service_of(planner(OrderKind.SJF), sharing=Sharing(cores, executor_cores, delay_ms))
+
+
+def _two(
+    cores: int, executor_cores: int = 1, delay_ms: int = 0
+) -> tuple[Service, Speaker, Speaker]:
+    """A shared cluster, and two applications on it."""
+    service = _service(cores, executor_cores, delay_ms)
+    return service, Speaker(service, "one"), Speaker(service, "two")
 
 
 def _executors(client: Speaker) -> int | None:
@@ -53,9 +59,7 @@ def _executors(client: Speaker) -> int | None:
 
 
 def test_executors_go_to_the_application_whose_jobs_come_first() -> None:
-    service = _service(cores=8, executor_cores=2)
-    one = Speaker(service, "one")
-    two = Speaker(service, "two")
+    _, one, two = _two(cores=8, executor_cores=2)
     assert one.state(0).executors == 0  # type: ignore[union-attr]
     two.state(0)
     reply = one.events(0, JobArrived(job=job_of("long", (100, ()))))
@@ -70,9 +74,7 @@ def test_executors_go_to_the_application_whose_jobs_come_first() -> None:
 
 
 def test_jobs_of_two_applications_may_have_one_id() -> None:
-    service = _service(cores=4)
-    one = Speaker(service, "one")
-    two = Speaker(service, "two")
+    service, one, two = _two(cores=4)
     one.state(4, job_of("a", (3, ())))
     two.state(0, job_of("a", (9, ())))
     one.events(5, began("a", 0, 3), ended("a", 0, 3, 3))
@@ -81,9 +83,7 @@ def test_jobs_of_two_applications_may_have_one_id() -> None:
 
 
 def test_an_application_keeps_executors_that_no_other_needs() -> None:
-    service = _service(cores=4)
-    one = Speaker(service, "one")
-    two = Speaker(service, "two")
+    _, one, two = _two(cores=4)
     one.state(4, job_of("a", (4, ())))
     two.state(0)
     reply = one.events(5, began("a", 0, 4), ended("a", 0, 4, 4))
@@ -94,9 +94,7 @@ def test_an_application_keeps_executors_that_no_other_needs() -> None:
 
 def _with_a_delay() -> tuple[Speaker, Orders | Error]:
     """A client whose short job has just arrived beside a long one of another, and its orders."""
-    service = _service(cores=4, delay_ms=1_000)
-    one = Speaker(service, "one")
-    two = Speaker(service, "two")
+    _, one, two = _two(cores=4, delay_ms=1_000)
     one.state(4, job_of("long", (100, ())))
     two.state(0)
     return two, two.events(10, JobArrived(job=job_of("short", (50, ()))))
@@ -137,9 +135,7 @@ def test_the_time_to_ask_next_is_passed_on_by_who_leaves() -> None:
 
 
 def test_nothing_is_pushed_where_nothing_changed_for_the_other() -> None:
-    service = _service(cores=4)
-    one = Speaker(service, "one")
-    two = Speaker(service, "two")
+    _, one, two = _two(cores=4)
     one.state(2, job_of("a", (100, ())))
     two.state(2, job_of("b", (90, ())))
     before = len(one.pushed)
@@ -166,9 +162,7 @@ def test_stages_of_two_jobs_that_change_places_mean_another_order() -> None:
 
 
 def test_who_leaves_frees_the_cluster_for_the_others() -> None:
-    service = _service(cores=4)
-    one = Speaker(service, "one")
-    two = Speaker(service, "two")
+    service, one, two = _two(cores=4)
     one.state(4, job_of("long", (100, ())))
     two.state(0, job_of("short", (50, ())))
     assert _executors(one) == 1
@@ -202,9 +196,7 @@ def test_nobody_looks_at_a_cluster_that_an_application_is_leaving() -> None:
 
 
 def test_one_applications_nonsense_leaves_the_others_alone() -> None:
-    service = _service(cores=4)
-    one = Speaker(service, "one")
-    two = Speaker(service, "two")
+    _, one, two = _two(cores=4)
     one.state(4, job_of("long", (100, ())))
     two.state(0, job_of("short", (50, ())))
     assert code_of(two.events(5, began("unknown", 0))) == ("unknown_job", "state")
@@ -214,9 +206,7 @@ def test_one_applications_nonsense_leaves_the_others_alone() -> None:
 
 
 def test_no_more_executors_are_given_than_there_are() -> None:
-    service = _service(cores=8, executor_cores=2, delay_ms=10_000)
-    one = Speaker(service, "one")
-    two = Speaker(service, "two")
+    _, one, two = _two(cores=8, executor_cores=2, delay_ms=10_000)
     assert one.state(8, job_of("long", (100, ()))).executors == 4  # type: ignore[union-attr]
     assert two.state(8, job_of("short", (3, ()))).executors == 2  # type: ignore[union-attr]
     assert _executors(one) == 2

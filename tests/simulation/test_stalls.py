@@ -1,6 +1,5 @@
 """Stalled runs: idle executors are offered again, and a policy that still idles is an error."""
 
-import numpy as np
 import pytest
 
 from parcae.base.errors import PolicyError
@@ -9,8 +8,7 @@ from parcae.cluster.observation import Observation
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.arrivals import RandomStreams, draw_sequence
-from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.conftest import arriving, batch, job
+from tests.conftest import arriving, batch, job, made_up
 from tests.oracle.decima_world import Oracle
 
 _FREE = SimulationConfig(num_executors=2, moving_delay_ms=0, warmup_delay_ms=0)
@@ -41,9 +39,7 @@ def test_a_policy_that_idles_is_asked_again_before_the_next_arrival_but_not_fore
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_stalls_are_those_of_the_oracle(n: int) -> None:
-    workload = random_dags(
-        RandomDags(num_jobs=8, mean_tasks=3.0), np.random.default_rng(0), "made up"
-    )
+    workload = made_up(8, 3.0)
     compared = 0
     for seed in range(10):
         sequence = draw_sequence(workload, "load:0.4", 6, 3, RandomStreams(seed))

@@ -1,5 +1,7 @@
 """The benchmark of expert iteration: what it judges, learns and takes."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from benchmarks.expert_iteration import (
     learn,
     padded,
 )
+from benchmarks.planning_profile import two_profiles
 
 from parcae.base.errors import ConfigError
 from parcae.cluster.decision import Decision
@@ -24,6 +27,8 @@ from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec, Workload
 
 
 @pytest.fixture(scope="module")
@@ -132,3 +137,22 @@ def test_candidates_are_described_by_their_own_numbers(
         assert features[0, -2:].tolist() == [1, float(options[0].stage >= 0)]
         same_stage = [option.stage == options[0].stage for option in options]
         assert features[:, -2].astype(bool).tolist() == same_stage
+
+
+def test_the_runs_that_are_known_share_no_duration_with_those_that_happen() -> None:
+    samples = np.arange(1, 9) * 1_000
+    durations = TaskDurations((2,), (samples,), (samples + 1,), (np.array([7]),))
+    stage = StageSpec(4, durations)
+    workload = Workload("made up", (JobSpec("job", (stage, StageSpec(2, durations, (0,)))),))
+    happening, known = two_profiles(workload, seed=0)
+    for new, old in zip(happening.jobs[0].stages, known.jobs[0].stages, strict=True):
+        for wave in ("fresh", "first"):
+            (a,), (b,) = getattr(new.durations, wave), getattr(old.durations, wave)
+            assert len(a) == len(b) == 4
+            both = np.sort(np.concatenate([a, b]))
+            assert both.tolist() == getattr(durations, wave)[0].tolist()
+        # A single sample is all that is known of its wave.
+        assert new.durations.rest[0].tolist() == old.durations.rest[0].tolist() == [7]
+        # Schedulers are told the mean of the other runs.
+        assert new.mean_task_ms == old.mean_task_ms == old.durations.mean_ms
+        assert new.parents == old.parents
