@@ -89,7 +89,7 @@ def test_an_interrupted_search_keeps_the_best(tmp_path: Path) -> None:
     evolved = _evolve(generations=1000, folder=tmp_path, progress=interrupt)
     assert (evolved.ending, evolved.iterations) == ("interrupted", 5)
     checkpoint = read_checkpoint(tmp_path / BEST_FILE)
-    policy = bind_network(checkpoint, "best", _WORKLOAD, _CONFIG)
+    policy = bind_network(checkpoint, "best", _WORKLOAD)
     assert np.array_equal(policy.weights, evolved.checkpoint.weights["network"])
     assert policy.parameters == _RULE
     assert checkpoint.card["ratio_to_rule_on_selection_runs"] == evolved.best

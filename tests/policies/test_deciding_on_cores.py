@@ -43,7 +43,8 @@ _NAMES = [
 
 
 def _policy(name: str) -> object:
-    return named_policy(name, _WORKLOAD, _CONFIG)
+    is_learned = name in _LEARNED
+    return named_policy(name, _WORKLOAD, _CONFIG) if is_learned else make_policy(name, 10)
 
 
 def _sequence(arrivals: str, seed: int = 1) -> JobSequence:

@@ -162,7 +162,7 @@ def test_a_checkpoint_comes_back_and_what_does_not_fit_is_refused(tmp_path: Path
     weights = _drawn(6)
     arrays = {"rule": np.array(_rule()), "network": weights}
     write_checkpoint(Checkpoint(KIND, FEATURE_VERSION, arrays), tmp_path / "n.safetensors")
-    policy = bind_network(read_checkpoint(tmp_path / "n.safetensors"), "n", _WORKLOAD, _CONFIG)
+    policy = bind_network(read_checkpoint(tmp_path / "n.safetensors"), "n", _WORKLOAD)
     assert np.array_equal(policy.weights, weights)
     assert policy.parameters == _rule()
     assert policy.mean_work_ms == _MEAN_MS
@@ -176,7 +176,7 @@ def test_a_checkpoint_comes_back_and_what_does_not_fit_is_refused(tmp_path: Path
     ]
     for checkpoint, message in refused:
         with pytest.raises(FormatError, match=message):
-            bind_network(checkpoint, "n", _WORKLOAD, _CONFIG)
+            bind_network(checkpoint, "n", _WORKLOAD)
 
 
 def test_another_number_of_weights_is_refused() -> None:
