@@ -217,6 +217,25 @@ def _studentized(
     return -float(low), float(high)
 
 
+def _estimated(
+    pair: Pair,
+    method: Method,
+    rng: np.random.Generator | None,
+    measured: Callable[[FloatArray, FloatArray], Pair] | None = None,
+) -> Estimate:
+    """The ratio of the means of both rows with its interval; unknown with fewer than two values.
+
+    `measured` gives the number whose interval is computed, and its standard error.
+    """
+    above, below = pair
+    mean = float(above.mean() / below.mean())
+    if len(above) < 2:
+        return Estimate(mean, math.nan, math.nan)
+    if method == "bootstrap":
+        return Estimate(mean, *_percentile_interval(above, below, rng))
+    return Estimate(mean, *_interval(above, below, measured or _ratio_and_error, method, rng))
+
+
 def mean_estimate(
     values: npt.ArrayLike,
     method: Method = DEFAULT_METHOD,
@@ -230,13 +249,7 @@ def mean_estimate(
 
     Example: with Student's t, for 1, 2, 3 it is 2 +- 4.303 x 1 / sqrt(3) = 2 +- 2.484.
     """
-    above, below = _seeds(values)
-    mean = float(above.mean())
-    if len(above) < 2:
-        return Estimate(mean, math.nan, math.nan)
-    if method == "bootstrap":
-        return Estimate(mean, *_percentile_interval(above, below, rng))
-    return Estimate(mean, *_interval(above, below, _ratio_and_error, method, rng))
+    return _estimated(_seeds(values), method, rng)
 
 
 def ratio_estimate(
@@ -254,17 +267,15 @@ def ratio_estimate(
 
     Example: equal values give exactly 1 with the interval [1, 1].
     """
-    above, below = _seeds(values, baseline)
-    ratio = float(above.mean() / below.mean())
-    if len(above) < 2:
-        return Estimate(ratio, math.nan, math.nan)
-    if method == "bootstrap":
-        return Estimate(ratio, *_percentile_interval(above, below, rng))
+    pair = _seeds(values, baseline)
+    if method == "bootstrap" or len(pair[0]) < 2:
+        return _estimated(pair, method, rng)
+    ratio = float(pair[0].mean() / pair[1].mean())
     # The logarithm needs a positive ratio.
     if ratio <= 0:
         return Estimate(ratio, math.nan, math.nan)
-    low, high = _interval(above, below, _log_ratio_and_error, method, rng)
-    return Estimate(ratio, math.exp(low), math.exp(high))
+    log = _estimated(pair, method, rng, _log_ratio_and_error)
+    return Estimate(ratio, math.exp(log.low), math.exp(log.high))
 
 
 def mean_of_ratios(
@@ -301,11 +312,7 @@ def mean_over_jobs(
     """
     above, below = _seeds(sums, totals)
     mean = float(above.sum() / below.sum())
-    if len(above) < 2:
-        return Estimate(mean, math.nan, math.nan)
-    if method == "bootstrap":
-        return Estimate(mean, *_percentile_interval(above, below, rng))
-    return Estimate(mean, *_interval(above, below, _ratio_and_error, method, rng))
+    return replace(_estimated((above, below), method, rng), mean=mean)
 
 
 def share_estimate(
@@ -322,6 +329,4 @@ def share_estimate(
     Example: 1, 2 and 3 of 10 jobs each: 0.2 +- 4.303 x 0.1 / sqrt(3), clipped to 0 below.
     """
     share = mean_over_jobs(counts, totals, method, rng)
-    if share.is_unknown or method == "bootstrap":
-        return share
-    return Estimate(share.mean, max(0.0, share.low), min(1.0, share.high))
+    return share if method == "bootstrap" else share.within(0.0, 1.0)
