@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -175,7 +176,7 @@ def test_a_comparison_says_what_names_became(tmp_path: Path) -> None:
         == result["policies"]["fifo"]["variant"]
         == "Spark's FIFO: job id, stage id"
     )
-    page = (tmp_path / "r.html").read_text()
+    page = html.unescape((tmp_path / "r.html").read_text())
     assert (
         "Policies: fair: Spark's FAIR, a pool a job; fifo: Spark's FIFO: job id, stage id; "
         "sjf-cp: sjf-cp, planning" in page

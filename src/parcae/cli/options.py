@@ -16,7 +16,6 @@ from parcae.base.options import argument, option, same
 from parcae.cli.commands import Only
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Elastic
-from parcae.simulation.faults import parse_faults
 from parcae.simulation.tables import DurationMode, parse_estimate_error
 from parcae.workloads import tables
 from parcae.workloads.archive import load_workload
@@ -30,6 +29,14 @@ MOST = 1_000_000
 _NUM_DRAWN = 20
 #: The parallelism model that leaves durations as measured.
 NO_MODEL = "none"
+#: Options that imply the world of executors where `--world` is not given.
+_IMPLYING = (
+    "reference_semantics",
+    "moving_delay_ms",
+    "warmup_delay_ms",
+    "parallelism_model",
+    "executor_classes",
+)
 
 SOURCE_HELP = "A built-in workload (tpch, synthetic, toy, one-stage) or a workload file (*.parcae)."
 WORKLOAD = argument(SOURCE_HELP, "NAME|FILE", "read")
@@ -117,9 +124,12 @@ def in_cores(given: Mapping[str, Any]) -> bool:
     """Whether a command with these values of its parameters runs in the world of cores."""
     if given["world"] is not None:
         return bool(given["world"] == "cores")
-    implying = ("moving_delay_ms", "warmup_delay_ms", "executor_classes")
-    is_implied = given["reference_semantics"] or given["parallelism_model"] != NO_MODEL
-    return not is_implied and all(given.get(name) is None for name in implying)
+    return not any(_is_given(given.get(name)) for name in _IMPLYING)
+
+
+def _is_given(value: Any) -> bool:
+    """Whether a value is another than the default of such an option."""
+    return value is not None and value is not False and value != NO_MODEL
 
 
 def core_range(text: str | None) -> tuple[int, int] | None:
@@ -185,35 +195,38 @@ class ClusterOptions(SizeOptions):
         loaded = with_parallelism_model(load_workload(source), self.parallelism_model)
         return with_deadlines(loaded, deadlines)
 
-    def config(self, executors_only: Mapping[str, object] | None = None) -> SimulationConfig:
-        """The simulation config that the options describe."""
-        given = self._given()
-        given["world"] = world_of(self.world, {**self._implying(), **(executors_only or {})})
+    def config(
+        self,
+        executors_only: Mapping[str, object] | None = None,
+        elastic: Elastic | None = None,
+    ) -> SimulationConfig:
+        """The simulation config that the options describe.
+
+        `executors_only` are further options of the command that exist in that world only; `elastic`
+        are the settings of an elastic cluster, if it is one.
+        """
+        implying = {
+            f"--{name.replace('_', '-')}": _is_given(getattr(self, name, None))
+            for name in _IMPLYING
+        }
+        given = {name: getattr(self, name, None) for name in SimulationConfig.model_fields}
+        given["num_executors"] = self.size
+        given["estimate_error"] = parse_estimate_error(self.estimate_error)
+        given["world"] = world_of(self.world, {**implying, **(executors_only or {})})
+        faults = given["faults"]
+        if _is_given(faults) and given["world"] is not WorldName.CORES:
+            raise ConfigError(
+                f"--faults {faults} exists in the world of cores only: leave it out, or leave out "
+                "--world executors and the options that exist only there"
+            )
         # Values that were not given are left out, so that the defaults of the config apply.
         config = SimulationConfig.model_validate(
             {key: value for key, value in given.items() if value is not None}
         )
-        return config.with_reference_semantics() if self.reference_semantics else config
-
-    def _implying(self) -> dict[str, object]:
-        """The options that imply the world of executors where `--world` is not given."""
-        # A default (such as the parallelism model "none") implies nothing.
-        return {
-            "--reference-semantics": self.reference_semantics,
-            "--moving-delay-ms": self.moving_delay_ms is not None,
-            "--warmup-delay-ms": self.warmup_delay_ms is not None,
-            "--parallelism-model": self.parallelism_model != NO_MODEL,
-        }
-
-    def _given(self) -> dict[str, Any]:
-        """The values of the config's fields; None for a default."""
-        return {
-            "num_executors": self.size,
-            "moving_delay_ms": self.moving_delay_ms,
-            "warmup_delay_ms": self.warmup_delay_ms,
-            "unknown_share": self.unknown_share,
-            "estimate_error": parse_estimate_error(self.estimate_error),
-        }
+        if self.reference_semantics:
+            config = config.with_reference_semantics()
+        found = core_range(self.cores)
+        return config if found is None or elastic is None else with_range(config, found, elastic)
 
 
 class ClassClusterOptions(ClusterOptions):
@@ -221,9 +234,13 @@ class ClassClusterOptions(ClusterOptions):
 
     executor_classes: str | None = same(SimulationConfig, "executor_classes", default=None)
 
-    def config(self, executors_only: Mapping[str, object] | None = None) -> SimulationConfig:
+    def config(
+        self,
+        executors_only: Mapping[str, object] | None = None,
+        elastic: Elastic | None = None,
+    ) -> SimulationConfig:
         """As `ClusterOptions.config`."""
-        config = super().config(executors_only)
+        config = super().config(executors_only, elastic)
         # Executor classes fix the number of executors, so that both options must agree.
         if self.size not in (None, config.total_executors):
             raise ConfigError(
@@ -231,12 +248,6 @@ class ClassClusterOptions(ClusterOptions):
                 f"executors, not {self.size}; leave out --executors"
             )
         return config
-
-    def _implying(self) -> dict[str, object]:
-        return {**super()._implying(), "--executor-classes": self.executor_classes is not None}
-
-    def _given(self) -> dict[str, Any]:
-        return {**super()._given(), "executor_classes": self.executor_classes}
 
 
 class SimulatedClusterOptions(ClassClusterOptions):
@@ -256,24 +267,12 @@ class SimulatedClusterOptions(ClassClusterOptions):
         executors_only: Mapping[str, object] | None = None,
         elastic: Elastic | None = None,
     ) -> SimulationConfig:
-        """As `ClusterOptions.config`, with the settings of an elastic cluster if it is one."""
-        config = super().config(executors_only)
-        faults = parse_faults(self.faults)
-        if faults is not None and config.world.value != "cores":
-            raise ConfigError(
-                f"--faults {self.faults} exists in the world of cores only: leave it out, or leave "
-                "out --world executors and the options that exist only there"
-            )
-        config = config.model_copy(update={"faults": faults})
-        found = core_range(self.cores)
-        return config if found is None or elastic is None else with_range(config, found, elastic)
-
-    def _given(self) -> dict[str, Any]:
+        """As `ClusterOptions.config`."""
         if self.durations not in set(DurationMode):
             raise ConfigError(
                 f"--durations {self.durations}: write one of {', '.join(DurationMode)}"
             )
-        return {**super()._given(), "durations": DurationMode(self.durations)}
+        return super().config(executors_only, elastic)
 
 
 #: The options of `Elastic` have no effect on clusters of fixed sizes.
