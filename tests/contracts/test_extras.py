@@ -96,7 +96,7 @@ _USE = {
     "report": "import parcae; cluster = parcae.Cluster(cores=2); "
     "jobs = parcae.workload('toy').draw(2, 'batch', cluster, seed=1); "
     "parcae.simulate(jobs, 'fair', cluster).gantt('g.html')",
-    "learn": "import cma, tensorboard, parcae.learning.tune",
+    "learn": "import cma, parcae.learning.tune",
     "train": "import torch, cma, parcae.decima.learning.recipes",
     "rl": "import gymnasium, sb3_contrib, parcae; parcae.ModelPolicy",
     "ray": "import ray",

@@ -13,7 +13,7 @@ from parcae.base.errors import MissingExtraError
 EXTRA_OF: Mapping[str, str] = MappingProxyType(
     {
         "cma": "learn",
-        "tensorboard": "learn",
+        "tensorboard": "train",
         "torch": "train",
         "jinja2": "report",
         "matplotlib": "report",

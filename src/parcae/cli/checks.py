@@ -145,7 +145,6 @@ def _learned(context: typer.Context, option: typer.CallbackParam, path: Path) ->
 
 def _training(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
     """A training can be written into a folder."""
-    require("torch", "tensorboard")
     return _learned(context, option, path)
 
 

@@ -148,7 +148,7 @@ def learn(
 
 def _check(search: SearchOptions, setting: SettingOptions, config: SimulationConfig) -> None:
     """Check what can be checked before the logs are read, which may take minutes."""
-    require("torch", "cma", "plotly")
+    require("cma", "plotly")
     if search.start not in ("shipped", "scratch"):
         raise ConfigError(f"--start {search.start}: write shipped or scratch")
     if setting.arrivals is not None:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -58,7 +59,7 @@ def stopping() -> Iterator[Stop]:
 
 
 class ScalarLog:
-    """TensorBoard log in the folder of a training; without a folder it does nothing.
+    """TensorBoard log in the folder of a training, where there are a folder and TensorBoard.
 
     TensorBoard's own writer has a thread, which shows a traceback where the disk is full.
 
@@ -73,7 +74,7 @@ class ScalarLog:
         self._stream: BinaryIO | None = None
 
     def __enter__(self) -> ScalarLog:
-        if self._folder is not None:
+        if self._folder is not None and find_spec("tensorboard") is not None:
             from tensorboard.compat.proto.event_pb2 import SessionLog
 
             place = self._folder / "tensorboard"
