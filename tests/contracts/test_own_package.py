@@ -111,6 +111,10 @@ def test_a_module_of_the_current_folder_is_named_at_the_command_line(tmp_path: P
     code, output = _run(tmp_path, None, tune)
     assert code == 0, output
 
+    (tmp_path / "t.txt").write_text("4")
+    code, output = _run(tmp_path, None, "workload import mine:table t.txt -o t.parcae")
+    assert (code, "1 job" in output) == (0, True), output
+
 
 @pytest.mark.parametrize(
     ("policy", "message"),

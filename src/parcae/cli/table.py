@@ -32,10 +32,6 @@ COMMANDS = {
     "bench": ("", "Measure the speed of Parcae on this machine."),
     "bench simulator": ("parcae.cli.bench:simulator", "Simulated tasks per second."),
     "bench decision": ("parcae.cli.bench:decision", "The time that a policy needs for a plan."),
-    "bench training": (
-        "parcae.decima.commands:bench_training",
-        "Training decisions per CPU second.",
-    ),
     "bench service": ("parcae.cli.bench:service", "The time from an event to its orders."),
     "spark": ("", "Turn Parcae on in an Apache Spark."),
     "spark jar": ("parcae.cli.spark:jar", "Print the path of the plugin's jar."),
@@ -60,6 +56,8 @@ def commands() -> Mapping[str, tuple[str, str]]:
     """The commands of Parcae and of installed extensions."""
     found = dict(COMMANDS)
     for extension in extensions():
+        for name in extension.commands.keys() & found.keys():
+            raise ConfigError(f"two packages bring a command {name!r}: uninstall one of them")
         found |= extension.commands
     return found
 

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from parcae.base.errors import ConfigError
+from parcae.base.extensions import is_reference
 from parcae.base.options import REQUIRED, argument, option
 from parcae.cli.commands import Only, command, made
 from parcae.cli.options import JSON, MODEL, MOST, WORKLOAD, ClusterOptions
@@ -22,7 +23,13 @@ from parcae.workloads.archive import load_workload, write_workload
 from parcae.workloads.describe import describe_workload, sample_workload
 from parcae.workloads.import_report import counted
 from parcae.workloads.job import Workload
-from parcae.workloads.readers import Reader, ReaderOption, read_workload, readers
+from parcae.workloads.readers import (
+    Reader,
+    ReaderOption,
+    find_reader,
+    read_workload,
+    readers,
+)
 
 OUTPUT = option(REQUIRED, "The workload file to write (*.parcae).", "-o", "--output", check="write")
 NAME = option(None, "Name of the workload. (default: the name of the source)", "--name")
@@ -35,6 +42,12 @@ class _ImportGroup(TyperGroup):
         super().__init__(**attrs)
         for reader in readers():
             self.commands[reader.format] = made(reader.format, _import_command(reader))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a format, or of a reader that `module:attribute` names."""
+        if is_reference(cmd_name):
+            return made(cmd_name, _import_command(find_reader(cmd_name)))
+        return super().get_command(ctx, cmd_name)
 
 
 app = typer.Typer(
