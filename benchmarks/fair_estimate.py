@@ -14,7 +14,7 @@ import argparse
 
 from parcae.evaluation.statistics import ratio_estimate, with_interval
 from parcae.service.live_tables import EndedJob
-from parcae.service.protocol import ClientMessage, Orders, encode
+from parcae.service.protocol import ClientMessage, OrdersMessage, encode
 from parcae.service.serve import ServeSettings, make_service, simulated_client
 from parcae.service.session import Watcher
 from parcae.workloads.archive import load_workload
@@ -57,9 +57,9 @@ def mean_times(
     session = service.open()
     session.receive(encode(client.hello()))
 
-    def orders(message: ClientMessage) -> Orders:
+    def orders(message: ClientMessage) -> OrdersMessage:
         (reply,) = session.receive(encode(message))
-        assert isinstance(reply, Orders), reply
+        assert isinstance(reply, OrdersMessage), reply
         return reply
 
     client.run(orders)

@@ -6,13 +6,13 @@ import pytest
 
 from parcae.cli.serve import replay_tables
 from parcae.cli.tables import print_fitted
-from parcae.service.replay import Difference, Estimate, Kind, Replay, Share
+from parcae.service.replay import Difference, Kind, Replay, ReplayedEstimate, ReplayedShare
 
 
 def test_the_counts_the_differences_and_the_estimate_are_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    a, b = Share("a", 1.0, None), Share("b", 0.5, 4)
+    a, b = ReplayedShare("a", 1.0, None), ReplayedShare("b", 0.5, 4)
     replay = Replay(
         "fair",
         "srpt",
@@ -21,9 +21,9 @@ def test_the_counts_the_differences_and_the_estimate_are_shown(
         2,
         (
             Difference(10_000, 1_500, Kind.FIRST, ((a, b),), ((b,), (a,))),
-            Difference(90_000, 81_500, Kind.SHARES, ((a, b),), ((a, Share("b", 1.0, 4)),)),
+            Difference(90_000, 81_500, Kind.SHARES, ((a, b),), ((a, ReplayedShare("b", 1.0, 4)),)),
         ),
-        Estimate(7, 1, 4_000.0, 3_000.0),
+        ReplayedEstimate(7, 1, 4_000.0, 3_000.0),
     )
     for table in replay_tables(replay):
         print_fitted(table)

@@ -21,7 +21,7 @@ from parcae.decima.catalog import make_policy
 from parcae.decima.graph.layout import NO_SLOT_NAME, DecimaSettings, decima_levels, initial_weights
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.environments.cluster import ClusterEnv
-from parcae.environments.layout import ClassFeature, ClusterFeature, SlotFeature
+from parcae.environments.layout import ClusterFeature, ObservedClassFeature, SlotFeature
 from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import jct_ms
@@ -138,7 +138,7 @@ def test_an_observation_says_what_classes_there_are_and_which_fit() -> None:
     ]
     # All large executors to the stage that the small ones fit, too.
     shown, *_ = env.step(np.array([0, 3, 1]))
-    assert shown["classes"][:, ClassFeature.OFFERED].tolist() == [0.5, 0.0]
+    assert shown["classes"][:, ObservedClassFeature.OFFERED].tolist() == [0.5, 0.0]
     assert shown["class_mask"].tolist() == [
         [True, False, True],
         [False, False, True],
@@ -169,9 +169,9 @@ def test_idle_executors_are_counted_class_by_class() -> None:
     )
     most = np.zeros(3)
     for shown, _ in _played(env, 1000):
-        idle = shown["classes"][:, ClassFeature.IDLE]
+        idle = shown["classes"][:, ObservedClassFeature.IDLE]
         assert idle.sum() == pytest.approx(shown["cluster"][ClusterFeature.IDLE])
-        assert (idle <= shown["classes"][:, ClassFeature.EXECUTORS] + 1e-6).all()
+        assert (idle <= shown["classes"][:, ObservedClassFeature.EXECUTORS] + 1e-6).all()
         most = np.maximum(most, idle)
     assert most.tolist() == pytest.approx([0.4, 0.2, 0.4])
 

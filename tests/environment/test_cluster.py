@@ -19,7 +19,7 @@ from parcae.cluster.state import ExecutorClass
 from parcae.decima.catalog import make_policy
 from parcae.environments import CLUSTER_ID
 from parcae.environments.cluster import ClusterEnv
-from parcae.environments.layout import NO_ROW, ClusterFeature, JobFeature, StageFeature
+from parcae.environments.layout import NO_ROW, ClusterFeature, ObservedJobFeature, StageFeature
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.faults import Faults
 from parcae.simulation.metrics import jct_ms
@@ -92,7 +92,7 @@ def test_an_observation_describes_the_cluster() -> None:
     assert observation["stages"][:, shown].tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 1], [1, 0, 0]]
     assert observation["stage_job"].tolist() == [0, 0, 1, 1]
     assert observation["edges"].tolist() == [[0, 1], [2, 3]]
-    assert observation["jobs"][0, JobFeature.STAGES_LEFT] == pytest.approx(np.log1p(2 / 2))
+    assert observation["jobs"][0, ObservedJobFeature.STAGES_LEFT] == pytest.approx(np.log1p(2 / 2))
     assert observation["stages"][0, StageFeature.TASK_TIME] == pytest.approx(
         np.log1p(1_000 / 2_000)
     )

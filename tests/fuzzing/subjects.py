@@ -28,10 +28,10 @@ from parcae.service.protocol import (
     Hello,
     JobArrived,
     JobEnded,
-    Orders,
+    OrdersMessage,
     Ping,
     StagesAdded,
-    State,
+    StateMessage,
     encode,
 )
 from parcae.service.replay import replay_recording
@@ -321,7 +321,7 @@ def _requests() -> list[bytes]:
     )
     return [
         encode(Hello(protocol=2, application_id="app", nonce=NONCE)),
-        encode(State(seq=1, clock_ms=5, cores=4, jobs=jobs)),
+        encode(StateMessage(seq=1, clock_ms=5, cores=4, jobs=jobs)),
         encode(Events(seq=2, clock_ms=6, events=events[:3])),
         encode(Events(seq=3, clock_ms=9, cores=6, events=events[3:])),
         encode(Ping(seq=4)),
@@ -345,7 +345,7 @@ def _serve(path: Path) -> object:
             encode(reply)
     session.close()
     (orders,) = bystander.session.receive(said[1])
-    assert isinstance(orders, Orders), orders
+    assert isinstance(orders, OrdersMessage), orders
     return session
 
 

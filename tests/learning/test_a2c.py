@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from parcae.base.errors import ConfigError
-from parcae.learning.loop import IterationSeeds, Plan, train
+from parcae.learning.loop import IterationSeeds, TrainingPlan, train
 from parcae.policies.checkpoint import Checkpoint
 from parcae.rigid.a2c import learner as a2c
 from parcae.rigid.a2c.layout import Architecture
@@ -167,7 +167,7 @@ def test_a_resumed_training_goes_on_exactly(tmp_path: Path, recipe: str) -> None
         )
         learner.select_every = 2
         learner.num_selection = 4
-        train(learner, Plan(300, iterations, tmp_path / folder, is_resumed))
+        train(learner, TrainingPlan(300, iterations, tmp_path / folder, is_resumed))
         return {**learner.weights(), **learner.state()}
 
     whole = run("whole", 4)
@@ -219,7 +219,7 @@ def test_it_learns_a_toy() -> None:
     before = _slowdown(learner.policy())
     learner.select_every = 40
     learner.num_selection = 4
-    train(learner, Plan(1e9, max_iterations=40))
+    train(learner, TrainingPlan(1e9, max_iterations=40))
     after = _slowdown(learner.policy())
     rivals = {
         greedy: _slowdown(HandMadePolicy("random", PackingKind.RANDOM, (greedy,)))

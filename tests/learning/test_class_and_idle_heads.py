@@ -27,7 +27,7 @@ from parcae.decima.rule.kernels import Rule
 from parcae.decima.rule.policy import start_parameters
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.config import TrainConfig
-from parcae.learning.loop import Plan, train
+from parcae.learning.loop import TrainingPlan, train
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.simulation.config import SimulationConfig
@@ -265,7 +265,7 @@ def test_training_with_both_heads_imitates_explores_selects_and_resumes_exactly(
         executor_classes=True, idle_lengths=4, critical_path=True, average_width=True
     )
     request = TrainRequest([_STREAM], config, "decima", start_parameters(), decima)
-    whole = train(gradient_learner(request), Plan(1e6, 4, tmp_path / "whole"))
+    whole = train(gradient_learner(request), TrainingPlan(1e6, 4, tmp_path / "whole"))
     calls: list[int] = []
 
     def kill(iteration: object) -> None:
@@ -274,8 +274,10 @@ def test_training_with_both_heads_imitates_explores_selects_and_resumes_exactly(
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        train(gradient_learner(request), Plan(1e6, 4, tmp_path / "killed"), kill)
-    resumed = train(gradient_learner(request), Plan(1e6, 4, tmp_path / "killed", is_resumed=True))
+        train(gradient_learner(request), TrainingPlan(1e6, 4, tmp_path / "killed"), kill)
+    resumed = train(
+        gradient_learner(request), TrainingPlan(1e6, 4, tmp_path / "killed", is_resumed=True)
+    )
     assert whole.ending == resumed.ending == "done"
     for name, array in whole.checkpoint.weights.items():
         assert np.array_equal(array, resumed.checkpoint.weights[name]), name

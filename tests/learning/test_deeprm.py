@@ -11,7 +11,7 @@ import torch
 from parcae.base.errors import ConfigError, DivergedError
 from parcae.cluster.kernels.policies import decide
 from parcae.evaluation.statistics import ratio_estimate
-from parcae.learning.loop import IterationSeeds, Plan, train
+from parcae.learning.loop import IterationSeeds, TrainingPlan, train
 from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.rigid.benchmark import benchmark_packing
@@ -22,7 +22,7 @@ from parcae.rigid.deeprm.learner import DeepRMLearner, Gradient, logits_of, run_
 from parcae.rigid.deeprm.policy import DeepRMPolicy, make_network
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost, select
-from parcae.rigid.sources import DrawnSource, LogSource
+from parcae.rigid.sources import DrawnSource, RigidLogSource
 from parcae.rigid.world import Images, PackingBatch
 from tests.policies.deeprm.network import DeepRMNetwork
 
@@ -187,7 +187,7 @@ def test_a_resumed_training_goes_on_bit_for_bit(tmp_path: Path, optimizer: str) 
         learner = DeepRMLearner(_TOY, settings=(*_FEW, f"optimizer={optimizer}"))
         learner.select_every = 2
         learner.num_selection = 5
-        assert train(learner, Plan(300, iterations, folder, is_resumed)).ending == "done"
+        assert train(learner, TrainingPlan(300, iterations, folder, is_resumed)).ending == "done"
 
     run(tmp_path / "whole", 4)
     run(tmp_path / "parts", 2)
@@ -217,7 +217,7 @@ def test_settings_that_cannot_be_are_refused() -> None:
         "log", np.array([0, 1]), np.array([5, 5]), np.array([[1], [1]]), np.array([4]), step="s"
     )
     with pytest.raises(ConfigError, match="time in steps"):
-        DeepRMLearner(LogSource(jobs, 1))
+        DeepRMLearner(RigidLogSource(jobs, 1))
 
 
 def _slowdowns(learner: DeepRMLearner) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

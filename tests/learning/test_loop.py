@@ -21,8 +21,8 @@ from parcae.learning.loop import (
     IterationSeeds,
     Learner,
     Measured,
-    Plan,
     ScalarLog,
+    TrainingPlan,
     TrainResult,
     stopping,
     train,
@@ -90,7 +90,7 @@ def _best(result: TrainResult) -> int:
 
 def test_the_best_measurement_is_kept_and_the_last_weights_are_measured(tmp_path: Path) -> None:
     learner = _Counting(goal=4)
-    result = train(learner, Plan(60, 5, tmp_path))
+    result = train(learner, TrainingPlan(60, 5, tmp_path))
     assert (_best(result), result.best, result.ending) == (4, 0.0, "done")
     assert learner.shares == [0.0, 0.2, 0.4, 0.6, 0.8]
     measured = [one.iteration for one in result.curve if not math.isnan(one.selected)]
@@ -98,9 +98,9 @@ def test_the_best_measurement_is_kept_and_the_last_weights_are_measured(tmp_path
     best = read_checkpoint(tmp_path / BEST_FILE)
     assert best.card["cost_on_selection_runs"] == 0.0
     assert (best.card["iterations"], best.card["steps"]) == (5, 5)
-    resumed = train(_Counting(goal=4), Plan(60, 5, tmp_path, is_resumed=True))
+    resumed = train(_Counting(goal=4), TrainingPlan(60, 5, tmp_path, is_resumed=True))
     assert (_best(resumed), resumed.iterations, resumed.curve) == (4, 5, ())
-    assert train(_Counting(goal=4), Plan(60, 6, tmp_path, is_resumed=True)).iterations == 6
+    assert train(_Counting(goal=4), TrainingPlan(60, 6, tmp_path, is_resumed=True)).iterations == 6
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_best_measurement_is_kept_and_the_last_weights_are_measured(tmp_path
 def test_a_training_says_how_much_it_gained_late(
     curve: list[list[float]], gain: float | None, tmp_path: Path
 ) -> None:
-    result = train(_Counting(goal=4), Plan(60, 2, tmp_path))
+    result = train(_Counting(goal=4), TrainingPlan(60, 2, tmp_path))
     checkpoint = replace(result.checkpoint, card={"curve": curve})
     best = min((cost for _, _, cost in curve), default=math.inf)
     late = replace(result, checkpoint=checkpoint, seconds=30.0, best=best)
@@ -130,35 +130,35 @@ def test_a_training_says_how_much_it_gained_late(
 
 
 def test_a_crash_between_the_state_and_the_best_policy_loses_neither(tmp_path: Path) -> None:
-    train(_Counting(goal=4), Plan(60, 5, tmp_path))
+    train(_Counting(goal=4), TrainingPlan(60, 5, tmp_path))
     best = read_checkpoint(tmp_path / BEST_FILE)
     (tmp_path / BEST_FILE).unlink()
-    train(_Counting(goal=4), Plan(60, 5, tmp_path, is_resumed=True))
+    train(_Counting(goal=4), TrainingPlan(60, 5, tmp_path, is_resumed=True))
     assert read_checkpoint(tmp_path / BEST_FILE).weights == best.weights
     assert read_checkpoint(tmp_path / BEST_FILE).card == best.card
 
 
 def test_a_folder_with_a_training_is_not_overwritten(tmp_path: Path) -> None:
-    train(_Counting(goal=4), Plan(60, 2, tmp_path))
+    train(_Counting(goal=4), TrainingPlan(60, 2, tmp_path))
     before = (tmp_path / STATE_FILE).read_bytes()
     with pytest.raises(ConfigError, match=r"already contains a training.*resume it with --resume"):
-        train(_Counting(goal=4), Plan(60, 2, tmp_path))
+        train(_Counting(goal=4), TrainingPlan(60, 2, tmp_path))
     assert (tmp_path / STATE_FILE).read_bytes() == before
 
 
 def test_a_training_that_was_not_yet_measured_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no training to resume .*: leave out --resume to begin"):
-        train(_Counting(goal=4), Plan(60, 5, tmp_path, is_resumed=True))
+        train(_Counting(goal=4), TrainingPlan(60, 5, tmp_path, is_resumed=True))
 
 
 def test_a_resumed_training_removes_what_a_kill_left_half_written(tmp_path: Path) -> None:
-    train(_Counting(goal=4), Plan(60, 5, tmp_path))
+    train(_Counting(goal=4), TrainingPlan(60, 5, tmp_path))
     folder = tmp_path.resolve()
     kept = [folder / ".best.safetensors.copy", folder / ".other.abcd1234"]
     left = [folder / f".{name}.abcd1234" for name in (BEST_FILE, STATE_FILE)]
     for path in (*kept, *left):
         path.write_bytes(b"half")
-    train(_Counting(goal=4), Plan(60, 5, tmp_path, is_resumed=True))
+    train(_Counting(goal=4), TrainingPlan(60, 5, tmp_path, is_resumed=True))
     assert [path.exists() for path in (*kept, *left)] == [True, True, False, False]
 
 
@@ -172,8 +172,8 @@ def test_iterations_that_a_crash_lost_are_logged_once(tmp_path: Path) -> None:
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        train(_Counting(goal=4), Plan(60, 8, tmp_path), kill)
-    train(_Counting(goal=4), Plan(60, 8, tmp_path, is_resumed=True))
+        train(_Counting(goal=4), TrainingPlan(60, 8, tmp_path), kill)
+    train(_Counting(goal=4), TrainingPlan(60, 8, tmp_path, is_resumed=True))
     log = accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [point.step for point in log.Scalars("run/seconds")] == [1, 2, 3, 4, 5, 6, 7, 8]
 
@@ -183,7 +183,7 @@ def test_iterations_that_a_crash_lost_are_logged_once(tmp_path: Path) -> None:
     ["now.count", "best.count", "state.array", "learner", "iteration", "seconds", "best", "curve"],
 )
 def test_a_state_in_which_something_is_missing_is_refused(name: str, tmp_path: Path) -> None:
-    train(_Counting(goal=4), Plan(60, 2, tmp_path))
+    train(_Counting(goal=4), TrainingPlan(60, 2, tmp_path))
     path = tmp_path / STATE_FILE
     saved = read_checkpoint(path)
     weights = {key: array for key, array in saved.weights.items() if key != name}
@@ -191,14 +191,14 @@ def test_a_state_in_which_something_is_missing_is_refused(name: str, tmp_path: P
     write_checkpoint(replace(saved, weights=weights, settings=settings), path)
     before = (tmp_path / BEST_FILE).read_bytes()
     with pytest.raises(FormatError, match=r"training\.safetensors: not the state of a training"):
-        train(_Counting(goal=4), Plan(60, 4, tmp_path, is_resumed=True))
+        train(_Counting(goal=4), TrainingPlan(60, 4, tmp_path, is_resumed=True))
     assert (tmp_path / BEST_FILE).read_bytes() == before
 
 
 def test_a_state_with_an_array_of_another_shape_or_without_an_identity_is_refused(
     tmp_path: Path,
 ) -> None:
-    train(_Counting(goal=4), Plan(60, 2, tmp_path))
+    train(_Counting(goal=4), TrainingPlan(60, 2, tmp_path))
     saved = read_checkpoint(tmp_path / STATE_FILE)
     two = {**saved.weights, "now.count": np.array([1, 2])}
     for wrong in (
@@ -207,16 +207,16 @@ def test_a_state_with_an_array_of_another_shape_or_without_an_identity_is_refuse
     ):
         write_checkpoint(wrong, tmp_path / STATE_FILE)
         with pytest.raises(FormatError, match="not the state of a training"):
-            train(_Counting(goal=4), Plan(60, 4, tmp_path, is_resumed=True))
+            train(_Counting(goal=4), TrainingPlan(60, 4, tmp_path, is_resumed=True))
 
 
 def test_a_training_that_started_from_other_weights_is_not_resumed(tmp_path: Path) -> None:
-    train(_Counting(goal=4), Plan(60, 2, tmp_path))
+    train(_Counting(goal=4), TrainingPlan(60, 2, tmp_path))
     before = (tmp_path / STATE_FILE).read_bytes()
     other = _Counting(goal=4)
     other.count = 1
     with pytest.raises(ConfigError, match="another network to start from"):
-        train(other, Plan(60, 4, tmp_path, is_resumed=True))
+        train(other, TrainingPlan(60, 4, tmp_path, is_resumed=True))
     assert (tmp_path / STATE_FILE).read_bytes() == before
 
 
@@ -225,7 +225,7 @@ def test_ctrl_c_between_two_iterations_measures_and_saves(tmp_path: Path) -> Non
         if done.iteration == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
-    result = train(_Counting(goal=3), Plan(60, 9, tmp_path), interrupt)
+    result = train(_Counting(goal=3), TrainingPlan(60, 9, tmp_path), interrupt)
     assert (result.ending, result.iterations, _best(result)) == ("interrupted", 3, 3)
     assert read_checkpoint(tmp_path / STATE_FILE).settings["iteration"] == 3
 
@@ -233,15 +233,15 @@ def test_ctrl_c_between_two_iterations_measures_and_saves(tmp_path: Path) -> Non
 def test_a_training_that_diverges_at_once_leaves_the_checkpoint_that_it_names(
     tmp_path: Path,
 ) -> None:
-    result = train(_Counting(goal=9, diverges_at=1), Plan(60, 9, tmp_path))
+    result = train(_Counting(goal=9, diverges_at=1), TrainingPlan(60, 9, tmp_path))
     assert result.ending != "done"
     assert read_checkpoint(tmp_path / BEST_FILE).kind == result.checkpoint.kind
 
 
 def test_a_training_that_diverges_keeps_the_best_so_far(tmp_path: Path) -> None:
-    result = train(_Counting(goal=9, diverges_at=4), Plan(60, 9, tmp_path))
+    result = train(_Counting(goal=9, diverges_at=4), TrainingPlan(60, 9, tmp_path))
     assert (result.ending, result.iterations, _best(result)) == ("too far", 3, 2)
-    result = train(_Counting(goal=9, diverges_at=1), Plan(60, 9))
+    result = train(_Counting(goal=9, diverges_at=1), TrainingPlan(60, 9))
     assert result.best == math.inf
     assert result.checkpoint.card["cost_on_selection_runs"] is None
 

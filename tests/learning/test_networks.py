@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from parcae.base.errors import FormatError
-from parcae.decima.corrector.family import ParcaeFamily
+from parcae.decima.corrector.family import CorrectorFamily
 from parcae.decima.corrector.kernels import NUM_WEIGHTS
 from parcae.decima.graph.family import DecimaFamily, edges_of, stage_heights
 from parcae.decima.graph.layout import DecimaSettings, shapes
@@ -56,13 +56,13 @@ def _largest_difference(family: Family, scenario: Scenario, weights: Weights) ->
 
 @pytest.mark.parametrize("scenario", [_BATCH, _STREAM])
 def test_parcae_compiled_equals_batched(scenario: Scenario) -> None:
-    family = ParcaeFamily(scenario, start_parameters(), (2.0, 2.0, 2.0))
+    family = CorrectorFamily(scenario, start_parameters(), (2.0, 2.0, 2.0))
     weights = _stirred(family.initial_weights(np.random.default_rng(0)))
     assert _largest_difference(family, scenario, weights) < 1e-5
 
 
 def test_an_untrained_parcae_decides_as_its_rule_does() -> None:
-    family = ParcaeFamily(_BATCH, start_parameters(), (5.5, 5.5, 4.0))
+    family = CorrectorFamily(_BATCH, start_parameters(), (5.5, 5.5, 4.0))
     network = family.policy(family.initial_weights(np.random.default_rng(0)))
     rule = RulePolicy("rule", tuple(start_parameters()), family.curves)
     simulator = Simulator(_BATCH.sequence(3), _CONFIG, 3)
@@ -124,7 +124,7 @@ def test_the_networks_have_the_stated_numbers_of_parameters() -> None:
 
 
 def _parcae_weights() -> Weights:
-    return ParcaeFamily(_BATCH, start_parameters(), (2.0, 2.0, 2.0)).initial_weights(
+    return CorrectorFamily(_BATCH, start_parameters(), (2.0, 2.0, 2.0)).initial_weights(
         np.random.default_rng(0)
     )
 

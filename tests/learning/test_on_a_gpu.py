@@ -10,7 +10,7 @@ import torch
 from parcae.decima.learning.gradients import gradient_learner
 from parcae.decima.learning.recipes import TrainRequest
 from parcae.decima.rule.policy import start_parameters
-from parcae.learning.loop import BEST_FILE, Plan, train
+from parcae.learning.loop import BEST_FILE, TrainingPlan, train
 from parcae.policies.checkpoint import read_checkpoint
 from tests.learning.test_train import _SCENARIO, _SMALL
 
@@ -39,9 +39,9 @@ def test_an_iteration_changes_the_weights_as_on_the_cpu(network: str) -> None:
 def test_a_training_goes_on_with_another_device(network: str, tmp_path: Path) -> None:
     folder = tmp_path / "a"
     request = replace(_REQUEST, network=network)
-    first = train(gradient_learner(request), Plan(1e6, 2, folder=folder))
+    first = train(gradient_learner(request), TrainingPlan(1e6, 2, folder=folder))
     assert first.iterations == 2
-    plan = Plan(1e6, 4, folder=folder, is_resumed=True)
+    plan = TrainingPlan(1e6, 4, folder=folder, is_resumed=True)
     for device, iterations in (("cpu", 3), ("cuda", 4)):
         more = replace(plan, max_iterations=iterations)
         result = train(gradient_learner(replace(request, device=device)), more)

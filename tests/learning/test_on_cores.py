@@ -11,7 +11,7 @@ from parcae.decima.learning.recipes import TrainRequest
 from parcae.decima.learning.world import start_deciding_rule
 from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import TrainConfig
-from parcae.learning.loop import Plan, train
+from parcae.learning.loop import TrainingPlan, train
 from parcae.learning.scenario import Scenario
 from parcae.learning.start import start_rule
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -27,7 +27,7 @@ _SMALL = TrainConfig(num_groups=2, group_size=4, capacity=512, minibatch=256, nu
 def test_an_iteration_of_training_runs(network: str, arrivals: str) -> None:
     scenario = Scenario(_WORKLOAD, _CONFIG, arrivals, 5)
     request = TrainRequest([scenario], _SMALL, network, start_parameters())
-    result = train(gradient_learner(request), Plan(1e6, max_iterations=1))
+    result = train(gradient_learner(request), TrainingPlan(1e6, max_iterations=1))
     assert result.ending == "done"
     assert result.counts["decisions"] > 0
     assert 0.1 < result.best < 10  # a network that has learned nothing

@@ -21,8 +21,8 @@ from parcae.learning.loop import (
     BEST_FILE,
     Iteration,
     IterationSeeds,
-    Plan,
     Progress,
+    TrainingPlan,
     TrainResult,
     train,
 )
@@ -57,7 +57,7 @@ def _evolve(
     progress: Progress | None = None,
 ) -> TrainResult:
     learner = EvolutionLearner(scenario, _RULE, _TINY, seed=seed)
-    return train(learner, Plan(600, generations, folder, is_resumed), progress)
+    return train(learner, TrainingPlan(600, generations, folder, is_resumed), progress)
 
 
 def test_two_generations_over_two_scenarios() -> None:
@@ -111,7 +111,9 @@ def test_evolution_beats_a_poor_rule_on_runs_that_it_never_saw() -> None:
     settings = EvolutionSettings(
         num_pairs=12, runs_per_scenario=4, num_selection=20, learning_rate=0.05
     )
-    evolved = train(EvolutionLearner(_SCENARIO, poor, settings), Plan(60, max_iterations=30))
+    evolved = train(
+        EvolutionLearner(_SCENARIO, poor, settings), TrainingPlan(60, max_iterations=30)
+    )
     weights = evolved.checkpoint.weights["network"]
     runs = _SCENARIO.batch(range(100))
     network = OrderNetworkPolicy("n", weights, tuple(poor), _WORKLOAD.mean_work_ms)

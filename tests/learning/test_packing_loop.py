@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, FormatError
-from parcae.learning.loop import BEST_FILE, Plan, train
+from parcae.learning.loop import BEST_FILE, TrainingPlan, train
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.jobset.learner import SetLearner
@@ -19,7 +19,7 @@ from parcae.rigid.policies.catalog import SHIPPED, make_packing_policy, rule_che
 from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy
-from parcae.rigid.sources import DrawnSource, LogSource
+from parcae.rigid.sources import DrawnSource, RigidLogSource
 from parcae.rigid.world import PackingBatch
 from parcae.workloads.arrivals import SELECTION_SEED_START
 
@@ -31,7 +31,7 @@ def _train(folder, iterations, is_resumed=False, seed=1, settings=SMALL, progres
     learner = SetLearner(SOURCE, Cost.SLOWDOWN, None, settings, seed=seed)
     learner.select_every = 2
     learner.num_selection = 20
-    return train(learner, Plan(300, iterations, folder, is_resumed), progress), learner
+    return train(learner, TrainingPlan(300, iterations, folder, is_resumed), progress), learner
 
 
 def test_a_training_that_was_resumed_ends_with_the_same_weights(tmp_path):
@@ -77,15 +77,15 @@ def test_a_training_of_other_settings_is_not_resumed(tmp_path):
 def test_a_training_on_a_log_that_is_read_otherwise_is_not_resumed(tmp_path):
     log = RigidJobs("log", np.arange(40) * 5, np.full(40, 20), np.full((40, 1), 3), [8], step="s")
     sources = {
-        "as before": LogSource(log, 8),
-        "other estimates": LogSource(replace(log, estimate=2 * log.duration), 8),
-        "other demands": LogSource(replace(log, demand=log.demand + 1), 8),
+        "as before": RigidLogSource(log, 8),
+        "other estimates": RigidLogSource(replace(log, estimate=2 * log.duration), 8),
+        "other demands": RigidLogSource(replace(log, demand=log.demand + 1), 8),
     }
 
     def resumed(source, is_resumed=True):
         learner = SetLearner(source, Cost.BOUNDED_SLOWDOWN, None, SMALL)
         learner.num_selection = 2
-        return train(learner, Plan(300, 2 if is_resumed else 1, tmp_path, is_resumed))
+        return train(learner, TrainingPlan(300, 2 if is_resumed else 1, tmp_path, is_resumed))
 
     resumed(sources["as before"], is_resumed=False)
     for name in ("other estimates", "other demands"):
@@ -152,7 +152,7 @@ def test_the_set_network_improves_on_the_rule_that_it_starts_from():
     before = mean_cost(held_out, Cost.SLOWDOWN)
     learner.select_every = 10
     learner.num_selection = 100
-    result = train(learner, Plan(300, max_iterations=30))
+    result = train(learner, TrainingPlan(300, max_iterations=30))
     from parcae.rigid.policies.catalog import policy_of_checkpoint
 
     held_out.run(policy_of_checkpoint(result.checkpoint, "best", "set").play_many)

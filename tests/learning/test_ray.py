@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError
-from parcae.decima.corrector.family import ParcaeFamily
+from parcae.decima.corrector.family import CorrectorFamily
 from parcae.decima.learning.gradients import gradient_learner
 from parcae.decima.learning.ray_workers import RayCluster
 from parcae.decima.learning.recipes import TrainRequest
 from parcae.decima.learning.simulators import Setup
 from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import TrainConfig
-from parcae.learning.loop import Iteration, Plan, train
+from parcae.learning.loop import Iteration, TrainingPlan, train
 from parcae.learning.scenario import Scenario
 from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import Weights, read_checkpoint
@@ -66,7 +66,7 @@ def _weights(request: TrainRequest, folder: Path, until: int = _ITERATIONS) -> W
         if done.iteration == until < _ITERATIONS:
             os.kill(os.getpid(), signal.SIGINT)
 
-    plan = Plan(1e6, _ITERATIONS, folder=folder, is_resumed=folder.exists())
+    plan = TrainingPlan(1e6, _ITERATIONS, folder=folder, is_resumed=folder.exists())
     result = train(gradient_learner(request), plan, interrupt)
     assert result.iterations == until
     return read_checkpoint(folder / STATE_FILE).weights
@@ -110,7 +110,7 @@ class _Killer(threading.Thread):
 
 
 def test_a_cluster_that_does_not_answer_is_named() -> None:
-    family = ParcaeFamily(_BATCH, start_parameters(), (2.0, 2.0, 2.0))
+    family = CorrectorFamily(_BATCH, start_parameters(), (2.0, 2.0, 2.0))
     with pytest.raises(ConfigError, match="no Ray cluster answers"):
         RayCluster("127.0.0.1:1", Setup(_BATCH, family, _CONFIG))
 
@@ -134,7 +134,7 @@ def test_a_training_on_a_cluster_is_the_same_as_without_one(address: str, tmp_pa
 
 @pytest.mark.slow
 def test_both_nodes_play_also_after_a_training_on_another_cluster(address: str) -> None:
-    family = ParcaeFamily(_STREAM, start_parameters(), (2.0, 2.0, 2.0))
+    family = CorrectorFamily(_STREAM, start_parameters(), (2.0, 2.0, 2.0))
     ray.shutdown()
     RayCluster("local", Setup(_STREAM, family, _CONFIG))
     assert len(ray.nodes()) == 1

@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import FormatError
-from parcae.decima.corrector.family import ParcaeFamily
+from parcae.decima.corrector.family import CorrectorFamily
 from parcae.decima.graph.family import DecimaFamily
 from parcae.decima.graph.layout import DecimaSettings
 from parcae.decima.kernels.recording import Teacher
 from parcae.decima.learning.family import Family, Rollout
-from parcae.decima.learning.simulators import Played, RolloutWorker, Setup, Share, Simulators
+from parcae.decima.learning.simulators import (
+    PlayedRollouts,
+    RolloutShare,
+    RolloutWorker,
+    Setup,
+    Simulators,
+)
 from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
@@ -34,14 +40,18 @@ class _Elsewhere:
         self.shares_per_group = shares_per_group
         self._setup = setup
 
-    def play(self, shares: Sequence[Share], network: Any, teacher: Teacher | None) -> list[Played]:
+    def play(
+        self, shares: Sequence[RolloutShare], network: Any, teacher: Teacher | None
+    ) -> list[PlayedRollouts]:
         return [self._play(share, network, teacher) for share in reversed(shares)][::-1]
 
-    def _play(self, share: Share, network: Any, teacher: Teacher | None) -> Played:
+    def _play(self, share: RolloutShare, network: Any, teacher: Teacher | None) -> PlayedRollouts:
         share = pickle.loads(pickle.dumps(share))
         played = Simulators(self._setup, len(share)).play(share, 0, network, teacher)
         trimmed = self._setup.family.trimmed
-        return Played([Rollout(trimmed(r), r.is_complete) for r in played.rollouts], played.end)
+        return PlayedRollouts(
+            [Rollout(trimmed(r), r.is_complete) for r in played.rollouts], played.end
+        )
 
 
 def _collections(worker: RolloutWorker, network: Any) -> list[tuple[bool, np.ndarray]]:  # type: ignore[type-arg]
@@ -92,7 +102,10 @@ _BATCH = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "batch", 12)
 
 @pytest.mark.parametrize(
     "family",
-    [DecimaFamily(_BATCH, DecimaSettings()), ParcaeFamily(_BATCH, start_parameters(), (2, 2, 2))],
+    [
+        DecimaFamily(_BATCH, DecimaSettings()),
+        CorrectorFamily(_BATCH, start_parameters(), (2, 2, 2)),
+    ],
     ids=["decima", "corrector"],
 )
 def test_a_whole_run_goes_on_to_its_end_when_its_record_is_full(family: Family) -> None:
@@ -151,7 +164,7 @@ _BURSTS = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "bursts:3s", 12
     ("family", "count", "table"),
     [
         (DecimaFamily(_BURSTS, DecimaSettings()), "num_jobs", "state"),
-        (ParcaeFamily(_BURSTS, start_parameters(), (2, 2, 2)), "num_rows", "rows"),
+        (CorrectorFamily(_BURSTS, start_parameters(), (2, 2, 2)), "num_rows", "rows"),
     ],
     ids=["decima", "corrector"],
 )

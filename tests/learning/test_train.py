@@ -25,7 +25,14 @@ from parcae.decima.learning.world import start_weights
 from parcae.decima.rule.kernels import RuleParameter
 from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import Algorithm, TrainConfig, override
-from parcae.learning.loop import BEST_FILE, IterationSeeds, Plan, Progress, TrainResult, train
+from parcae.learning.loop import (
+    BEST_FILE,
+    IterationSeeds,
+    Progress,
+    TrainingPlan,
+    TrainResult,
+    train,
+)
 from parcae.learning.scenario import Scenario
 from parcae.learning.start import start_rule
 from parcae.learning.state_file import STATE_FILE
@@ -62,7 +69,7 @@ def _train(
     request: TrainRequest, iterations: int, progress: Progress | None = None, **plan: Any
 ) -> TrainResult:
     """Train for a number of iterations; `plan` has further fields of the plan."""
-    return train(gradient_learner(request), Plan(1e6, iterations, **plan), progress)
+    return train(gradient_learner(request), TrainingPlan(1e6, iterations, **plan), progress)
 
 
 _REQUEST = TrainRequest([_SCENARIO], _SMALL, parameters=_longest_first())

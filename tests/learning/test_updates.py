@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from parcae.base.errors import DivergedError
-from parcae.decima.corrector.family import ParcaeFamily
-from parcae.decima.corrector.network import ParcaeNetwork
+from parcae.decima.corrector.family import CorrectorFamily
+from parcae.decima.corrector.network import CorrectorModule
 from parcae.decima.learning.advantages import (
     aligned_baseline,
     costs_to_go,
@@ -27,8 +27,8 @@ _SCENARIO = Scenario(_WORKLOAD, SimulationConfig(num_executors=8), "batch", 5)
 _CPU = torch.device("cpu")
 
 
-def _family() -> ParcaeFamily:
-    return ParcaeFamily(_SCENARIO, start_parameters(), (1.0, 1.0, 1.0))
+def _family() -> CorrectorFamily:
+    return CorrectorFamily(_SCENARIO, start_parameters(), (1.0, 1.0, 1.0))
 
 
 def test_the_clipped_loss_counts_a_doubled_probability_up_to_the_clip() -> None:
@@ -50,7 +50,7 @@ def test_the_gradient_of_the_log_probability_matches_finite_differences() -> Non
         for name, array in weights.items()
     }
     data = collected(_SCENARIO, family, weights, seed=1)
-    network = ParcaeNetwork(weights).double()
+    network = CorrectorModule(weights).double()
     batch = data.decisions(np.arange(min(40, len(data))), _CPU)
     batch = type(batch)(
         **{k: v.double() if v.dtype == torch.float32 else v for k, v in batch.__dict__.items()}
@@ -78,7 +78,7 @@ def test_an_update_makes_choices_with_positive_advantage_more_likely() -> None:
     family = _family()
     weights = family.initial_weights(np.random.default_rng(0))
     data = collected(_SCENARIO, family, weights, seed=1)
-    network = ParcaeNetwork(weights)
+    network = CorrectorModule(weights)
     advantage = np.where(np.arange(len(data)) % 2 == 0, 1.0, -1.0)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     step = Step(epochs=3, minibatch=64, clip=0.2, entropy=0.0, value_weight=0.0, max_norm=0.5)
@@ -93,7 +93,7 @@ def test_a_loss_that_is_not_finite_leaves_the_weights_as_they_were() -> None:
     family = _family()
     weights = family.initial_weights(np.random.default_rng(0))
     data = collected(_SCENARIO, family, weights, seed=1)
-    network = ParcaeNetwork(weights)
+    network = CorrectorModule(weights)
     before = copy.deepcopy(network.state_dict())
     advantage = np.full(len(data), np.nan)
     step = Step(epochs=1, minibatch=64, clip=0.2, entropy=0.0, value_weight=0.0, max_norm=0.5)

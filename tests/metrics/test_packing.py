@@ -27,18 +27,18 @@ from parcae.rigid.metrics import (
     withheld_share,
 )
 from parcae.rigid.policies.catalog import make_packing_policy
-from parcae.rigid.sources import LogSource, MixedSource, origins
-from parcae.rigid.world import Outcome, PackingBatch, shortest_makespan
+from parcae.rigid.sources import MixedSource, RigidLogSource, origins
+from parcae.rigid.world import PackingBatch, RigidOutcome, shortest_makespan
 
 
 def outcome(
     jobs: RigidJobs, start: list[int], dropped: tuple[int, ...] = (), end: int | None = None
-) -> Outcome:
+) -> RigidOutcome:
     """Return the outcome of jobs that started at the given times; -1: never."""
     starts = np.array(start, np.int64)
     finish = np.where(starts == NOT_YET, NOT_YET, starts + jobs.duration)
     is_dropped = np.isin(np.arange(len(jobs)), dropped)
-    return Outcome(
+    return RigidOutcome(
         jobs,
         starts,
         finish,
@@ -93,7 +93,9 @@ def test_without_a_job_that_started_there_is_no_mean_and_json_says_null() -> Non
 def test_a_sequence_without_jobs_is_summarized() -> None:
     jobs = RigidJobs("none", [], [], np.zeros((0, 1)), [4])
     empty = np.zeros(0, np.int64)
-    summary = summarize_packing(Outcome(jobs, empty, empty, np.zeros(0, bool), np.zeros(5), 50, 50))
+    summary = summarize_packing(
+        RigidOutcome(jobs, empty, empty, np.zeros(0, bool), np.zeros(5), 50, 50)
+    )
     assert summary.jobs == 0
     assert math.isnan(summary.mean_slowdown)
 
@@ -228,7 +230,7 @@ def test_of_two_logs_the_typical_makespan_does_not_depend_on_the_longer_one_only
 def test_two_logs_of_clusters_of_the_same_size_are_two_logs() -> None:
     quiet = RigidJobs("log", [0, 100], [10, 10], [[1], [1]], [8], step="s")
     busy = RigidJobs("log", [0, 0], [70, 10], [[8], [8]], [8], step="s")
-    source = MixedSource((LogSource(quiet, None), LogSource(busy, None)))
+    source = MixedSource((RigidLogSource(quiet, None), RigidLogSource(busy, None)))
     seeds = range(7, 11)
     batch = PackingBatch(source.draw(seeds), source.config)
     batch.run(make_packing_policy("fcfs").play_many)

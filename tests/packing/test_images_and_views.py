@@ -9,7 +9,7 @@ from parcae.base.errors import ConfigError, WorkloadError
 from parcae.rigid.config import PackingConfig, TimeMode
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import select
-from parcae.rigid.sources import DrawnSource, LogSource, MixedSource
+from parcae.rigid.sources import DrawnSource, MixedSource, RigidLogSource
 from parcae.rigid.world import Images, ImageSettings, PackingBatch
 
 CONFIG = PackingConfig(num_slots=2, backlog_size=6, horizon=3)
@@ -118,15 +118,15 @@ def test_sources_draw_the_same_sequence_for_a_seed_and_mix_in_turn():
     again = drawn.draw([1001, 1000])[1]
     assert first.arrival.tolist() == again.arrival.tolist()
     log = RigidJobs("log", range(50), [1] * 50, [[1]] * 50, [4], step="s")
-    early = LogSource(log.piece(0, 25), 10)
-    late = LogSource(log.piece(25, 50), 10)
+    early = RigidLogSource(log.piece(0, 25), 10)
+    late = RigidLogSource(log.piece(25, 50), 10)
     mixed = MixedSource((early, late))
     ids = [sequence.ids.min() for sequence in mixed.draw([1000, 1001, 1002, 1003])]
     assert [i >= 25 for i in ids] == [False, True, False, True]
     with pytest.raises(ConfigError, match="the same cluster settings"):
         MixedSource((early, drawn))
     with pytest.raises(ConfigError, match="pieces of 60 jobs cannot be taken from a log of 50"):
-        LogSource(log, 60)
+        RigidLogSource(log, 60)
 
 
 def test_many_clusters_stepped_in_one_call_are_those_stepped_alone():

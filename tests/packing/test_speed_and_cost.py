@@ -13,7 +13,7 @@ from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import VOID, Cost
 from parcae.rigid.metrics import makespan, parse_cost, slowdown
 from parcae.rigid.policies.catalog import make_packing_policy
-from parcae.rigid.sources import LogSource, MixedSource, require_waiting, sped_up
+from parcae.rigid.sources import MixedSource, RigidLogSource, require_waiting, sped_up
 from parcae.rigid.world import PackingBatch, shortest_makespan
 
 _JOBS = RigidJobs("three", np.array([0, 10, 20]), [40, 30, 20], [[3], [2], [4]], [4], step="step")
@@ -26,12 +26,12 @@ def test_jobs_arrive_faster() -> None:
 
 
 def test_a_whole_log_arrives_faster_too() -> None:
-    drawn = LogSource(_JOBS, None, speeds=(1.0, 2.0)).draw(range(20))
+    drawn = RigidLogSource(_JOBS, None, speeds=(1.0, 2.0)).draw(range(20))
     assert {tuple(jobs.arrival.tolist()) for jobs in drawn} == {(0, 10, 20), (0, 5, 10)}
 
 
 def test_logs_in_which_no_job_waits_teach_nothing_unless_jobs_arrive_faster() -> None:
-    quiet = LogSource(RigidJobs("quiet", [0, 40], [40, 30], [[3], [2]], [4], step="s"), 1)  # type: ignore[arg-type]
+    quiet = RigidLogSource(RigidJobs("quiet", [0, 40], [40, 30], [[3], [2]], [4], step="s"), 1)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"in quiet every job can start.*nothing to learn"):
         require_waiting(quiet)
     with pytest.raises(ConfigError, match="in quiet, quiet every job can start"):
@@ -128,4 +128,4 @@ def test_the_most_steps_are_those_of_the_longest_piece() -> None:
 @pytest.mark.parametrize("speeds", [(), (1.0, 0.0), (math.nan,), (1e-300,), (math.inf,)])
 def test_speeds_that_no_log_can_have_are_refused(speeds: tuple[float, ...]) -> None:
     with pytest.raises(ConfigError, match=r"give one or more numbers from 0\.001 to 1000"):
-        LogSource(_JOBS, 1, speeds=speeds)
+        RigidLogSource(_JOBS, 1, speeds=speeds)

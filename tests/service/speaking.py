@@ -14,10 +14,10 @@ from parcae.service.protocol import (
     FrameReader,
     Hello,
     JobMessage,
-    Orders,
+    OrdersMessage,
     ServerMessage,
     StageMessage,
-    State,
+    StateMessage,
     TasksReported,
     decode_server_message,
     encode,
@@ -101,9 +101,9 @@ class Wire:
             for p in self._to_client.feed(frame(encode(reply)))
         ]
 
-    def orders(self, message: ClientMessage) -> Orders:
+    def orders(self, message: ClientMessage) -> OrdersMessage:
         (reply,) = self.ask(message)
-        assert isinstance(reply, Orders), reply
+        assert isinstance(reply, OrdersMessage), reply
         return reply
 
 
@@ -121,15 +121,17 @@ class Speaker:
         """The messages of the service that were no replies."""
         return self.wire.session.pushed
 
-    def state(self, cores: int, *jobs: JobMessage, clock_ms: int = 0) -> Orders | Error:
-        return self.say(State(seq=self._next(), clock_ms=clock_ms, cores=cores, jobs=jobs))
+    def state(self, cores: int, *jobs: JobMessage, clock_ms: int = 0) -> OrdersMessage | Error:
+        return self.say(StateMessage(seq=self._next(), clock_ms=clock_ms, cores=cores, jobs=jobs))
 
-    def events(self, clock_ms: int, *events: Event, cores: int | None = None) -> Orders | Error:
+    def events(
+        self, clock_ms: int, *events: Event, cores: int | None = None
+    ) -> OrdersMessage | Error:
         return self.say(Events(seq=self._next(), clock_ms=clock_ms, cores=cores, events=events))
 
-    def say(self, message: State | Events) -> Orders | Error:
+    def say(self, message: StateMessage | Events) -> OrdersMessage | Error:
         (reply,) = self.wire.ask(message)
-        assert isinstance(reply, Orders | Error)
+        assert isinstance(reply, OrdersMessage | Error)
         return reply
 
     def _next(self) -> int:
@@ -137,13 +139,13 @@ class Speaker:
         return self.seq
 
 
-def code_of(reply: Orders | Error) -> tuple[str, str]:
+def code_of(reply: OrdersMessage | Error) -> tuple[str, str]:
     """Code and `then` of an error."""
     assert isinstance(reply, Error), reply
     return reply.code.value, reply.then.value
 
 
-def order_of(reply: Orders | Error) -> list[str]:
+def order_of(reply: OrdersMessage | Error) -> list[str]:
     """Ids of the jobs by tier, the first served first."""
-    assert isinstance(reply, Orders), reply
+    assert isinstance(reply, OrdersMessage), reply
     return [job.job_id for job in sorted(reply.jobs, key=lambda job: job.tier)]

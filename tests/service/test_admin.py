@@ -19,7 +19,7 @@ import parcae.service
 from parcae.service import admin as board
 from parcae.service.admin import Board
 from parcae.service.client import Client
-from parcae.service.protocol import Events, Hello, JobArrived, JobEnded, State
+from parcae.service.protocol import Events, Hello, JobArrived, JobEnded, StateMessage
 from parcae.service.serve import ServeSettings, serve
 from parcae.workloads.archive import load_workload
 from tests.service.speaking import Speaker, began, ended, job_of, service_of
@@ -47,7 +47,7 @@ def ports() -> Iterator[tuple[int, int]]:
     assert ready.wait(240)
     with Client("127.0.0.1", opened[0]) as client:
         client.greet(Hello(protocol=2, application_id="app", application_name="<b>nightly</b>"))
-        client.orders(State(seq=1, clock_ms=0, cores=4, jobs=()))
+        client.orders(StateMessage(seq=1, clock_ms=0, cores=4, jobs=()))
         for number, tasks in ((1, 9), (2, 5), (3, 1)):
             job = job_of(f"j{number}", (tasks, ()), name="<i>job</i>", is_open=True)
             client.orders(Events(seq=1 + number, clock_ms=number, events=(JobArrived(job=job),)))

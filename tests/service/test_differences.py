@@ -6,22 +6,24 @@ from typing import Any
 
 import pytest
 
-from parcae.service.protocol import JobOrder, Orders, StageOrder
-from parcae.service.replay import Comparison, Kind
+from parcae.service.protocol import JobOrder, OrdersMessage, StageOrder
+from parcae.service.replay import Kind, ReplayedOrders
 
 
-def _orders(*jobs: dict[str, Any], stages: tuple[StageOrder, ...] = ()) -> Orders:
+def _orders(*jobs: dict[str, Any], stages: tuple[StageOrder, ...] = ()) -> OrdersMessage:
     named = tuple(
         JobOrder(**{"job_id": name, **job}) for name, job in zip("abcdefgh", jobs, strict=False)
     )
-    return Orders(seq=1, jobs=named, stages=stages, other_tier=max(job.tier for job in named))
+    return OrdersMessage(
+        seq=1, jobs=named, stages=stages, other_tier=max(job.tier for job in named)
+    )
 
 
-def _strict(*tiers: float) -> Orders:
+def _strict(*tiers: float) -> OrdersMessage:
     return _orders(*({"tier": tier} for tier in tiers))
 
 
-def _sharing(*tiers: float) -> Orders:
+def _sharing(*tiers: float) -> OrdersMessage:
     return _orders(*({"tier": tier, "weight": 1} for tier in tiers))
 
 
@@ -67,9 +69,9 @@ def _stage(job: str, **order: Any) -> StageOrder:
     ],
 )
 def test_orders_differ_where_a_client_would_do_otherwise(
-    recorded: Orders, other: Orders, kind: Kind | None
+    recorded: OrdersMessage, other: OrdersMessage, kind: Kind | None
 ) -> None:
-    compared = Comparison()
+    compared = ReplayedOrders()
     compared.add(1_000, recorded, other, {"b": [1]})
     assert compared.num_orders == 1
     assert compared.counts == {one: int(one is kind) for one in Kind}
@@ -77,7 +79,7 @@ def test_orders_differ_where_a_client_would_do_otherwise(
 
 
 def test_a_difference_shows_the_jobs_from_the_first_different_group_on() -> None:
-    compared = Comparison()
+    compared = ReplayedOrders()
     compared.add(5_000, _strict(0, 1, 2), _strict(0, 1, 2), {})
     compared.add(7_500, _strict(0, 1, 2, 3, 4, 5, 6, 7), _sharing(0, 1, 1, 2, 2, 2, 2, 2), {})
     (one,) = compared.differences
@@ -87,7 +89,7 @@ def test_a_difference_shows_the_jobs_from_the_first_different_group_on() -> None
 
 
 def test_a_difference_of_stages_shows_their_jobs() -> None:
-    compared = Comparison()
+    compared = ReplayedOrders()
     limited = _orders({"tier": 0}, {"tier": 1}, stages=(_stage("b", limit=2),))
     compared.add(0, limited, _strict(0, 1), {"b": [1, 2]})
     (one,) = compared.differences
@@ -96,7 +98,12 @@ def test_a_difference_of_stages_shows_their_jobs() -> None:
 
 
 def test_orders_without_jobs_or_of_different_jobs_are_not_compared() -> None:
-    compared = Comparison()
-    compared.add(0, Orders(seq=1, jobs=(), other_tier=0), Orders(seq=1, jobs=(), other_tier=0), {})
+    compared = ReplayedOrders()
+    compared.add(
+        0,
+        OrdersMessage(seq=1, jobs=(), other_tier=0),
+        OrdersMessage(seq=1, jobs=(), other_tier=0),
+        {},
+    )
     compared.add(0, _strict(0), _strict(0, 1), {})
     assert (compared.num_orders, compared.differences) == (0, [])

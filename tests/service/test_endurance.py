@@ -12,7 +12,7 @@ import pytest
 from parcae.service.admin import Board
 from parcae.service.client import Client
 from parcae.service.jobs import DurationModel
-from parcae.service.learned import Learned
+from parcae.service.learned import LearnedDurations
 from parcae.service.protocol import Error, Hello, JobArrived, JobEnded, encode, frame
 from parcae.service.record import Recorder
 from parcae.service.server import Server, ServerConfig
@@ -46,7 +46,7 @@ def _bytes_after(speaker: Speaker, first: int, last: int) -> int:
 @pytest.mark.slow
 def test_memory_does_not_grow_with_twenty_thousand_jobs(tmp_path: Path) -> None:
     # Beside the recorder, the live page and what learns durations.
-    service = service_of(duration_model=DurationModel(None, learned=Learned()))
+    service = service_of(duration_model=DurationModel(None, learned=LearnedDurations()))
     service.watchers += [Board(service), Recorder(tmp_path / "recording", 1 << 20)]
     speaker = Speaker(service)
     speaker.state(8)

@@ -31,7 +31,7 @@ from parcae.service.protocol import (
     JobMessage,
     Ping,
     StageMessage,
-    State,
+    StateMessage,
     TasksReported,
     encode,
     frame,
@@ -57,7 +57,7 @@ def _job(job_id: str, *stages: StageMessage, name: str = _PROFILED) -> JobMessag
 def _attacker(port: int, cores: int = 50) -> Iterator[Client]:
     with Client("127.0.0.1", port, timeout_s=60.0) as client:
         client.greet(Hello(protocol=2, application_id="attacker"))
-        client.orders(State(seq=1, clock_ms=1, cores=cores, jobs=()))
+        client.orders(StateMessage(seq=1, clock_ms=1, cores=cores, jobs=()))
         yield client
 
 
@@ -131,13 +131,13 @@ def whole_states(port: int) -> None:
     )
     with _attacker(port) as client:
         for seq in range(2, 10**9):
-            client.ask(State(seq=seq, clock_ms=seq, cores=50, jobs=jobs))
+            client.ask(StateMessage(seq=seq, clock_ms=seq, cores=50, jobs=jobs))
 
 
 def many_cores(port: int) -> None:
     with _attacker(port) as client:
         for seq in range(2, 10**9):
-            client.ask(State(seq=seq, clock_ms=seq, cores=100_000 - seq % 1_000, jobs=()))
+            client.ask(StateMessage(seq=seq, clock_ms=seq, cores=100_000 - seq % 1_000, jobs=()))
 
 
 def running_tasks(port: int) -> None:
@@ -202,7 +202,7 @@ def _victim(port: int, for_s: float) -> list[float]:
     with Client("127.0.0.1", port, timeout_s=60.0) as client:
         client.greet(Hello(protocol=2, application_id="victim"))
         jobs = tuple(_job(f"v{n}", StageMessage(stage_id=n, tasks=100)) for n in range(10))
-        client.orders(State(seq=1, clock_ms=0, cores=50, jobs=jobs))
+        client.orders(StateMessage(seq=1, clock_ms=0, cores=50, jobs=jobs))
         end_s = time.monotonic() + for_s
         seq = 2
         while time.monotonic() < end_s:

@@ -23,11 +23,11 @@ from parcae.service.protocol import (
     Hello,
     JobArrived,
     JobEnded,
-    Orders,
+    OrdersMessage,
     Ping,
     Pong,
     StagesAdded,
-    State,
+    StateMessage,
     decode_client_message,
     encode,
     frame,
@@ -55,7 +55,9 @@ _DAY_MS = 86_400_000
 def _large() -> tuple[ClientMessage, ...]:
     jobs = tuple(job_of(f"j{n}", (3, ()), (2, (0,)), name="nightly") for n in range(40))
     arrivals = tuple(JobArrived(job=job) for job in jobs)
-    return State(seq=1, clock_ms=5, cores=4, jobs=jobs), Events(seq=2, clock_ms=6, events=arrivals)
+    return StateMessage(seq=1, clock_ms=5, cores=4, jobs=jobs), Events(
+        seq=2, clock_ms=6, events=arrivals
+    )
 
 
 @pytest.mark.parametrize("message", _large(), ids=["state", "events"])
@@ -109,9 +111,9 @@ def test_an_application_has_a_bounded_number_of_stages(monkeypatch: pytest.Monke
     # A job that ended makes room for others.
     for number in range(5):
         arrived = app.events(2 * number, JobArrived(job=job_of(f"c{number}", (1, ()), (1, ()))))
-        assert isinstance(arrived, Orders)
+        assert isinstance(arrived, OrdersMessage)
         app.events(2 * number + 1, JobEnded(job_id=f"c{number}"))
-    assert isinstance(app.state(4, chain), Orders)
+    assert isinstance(app.state(4, chain), OrdersMessage)
 
 
 def test_a_job_has_a_bounded_number_of_stages_however_they_come(
@@ -121,7 +123,7 @@ def test_a_job_has_a_bounded_number_of_stages_however_they_come(
     app = Speaker(service_of())
     app.state(4, job_of("a", (1, ()), (1, (0,)), is_open=True))
     one_more = StagesAdded(job_id="a", stages=stages_of((1, ()), first=2))
-    assert isinstance(app.events(1, one_more), Orders)
+    assert isinstance(app.events(1, one_more), OrdersMessage)
     one_more = StagesAdded(job_id="a", stages=stages_of((1, ()), first=3))
     assert code_of(app.events(2, one_more)) == ("too_large", "close")
 
@@ -130,7 +132,7 @@ def test_a_cluster_runs_a_bounded_number_of_tasks(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(job_events, "MOST_RUNNING", 64)
     app = Speaker(service_of())
     app.state(4, job_of("a", (1_000, ()), is_open=True))
-    assert isinstance(app.events(1, began("a", 0, 60)), Orders)
+    assert isinstance(app.events(1, began("a", 0, 60)), OrdersMessage)
     assert code_of(app.events(2, began("a", 0, 5))) == ("too_large", "close")
 
 
@@ -143,7 +145,7 @@ def test_durations_that_no_task_can_have_are_refused() -> None:
     assert learned.any_task_ms == 0.0
     app.state(4, job_of("a", (10_000_000, ()), name="new", is_open=True))
     app.events(3, began("a", 0, 2))
-    assert isinstance(app.events(4, ended("a", 0, 2, 2 * 10**10)), Orders)
+    assert isinstance(app.events(4, ended("a", 0, 2, 2 * 10**10)), OrdersMessage)
     # A job of 10 million such tasks is longer than the age of mankind, and still no overflow.
     reply = app.events(5, JobArrived(job=job_of("b", (10_000_000, ()), name="new", is_open=True)))
     assert order_of(reply)
@@ -159,7 +161,7 @@ def test_a_watcher_that_fails_ends_no_session() -> None:
     service = service_of()
     service.watchers.append(_Failing())
     app = Speaker(service)
-    assert isinstance(app.state(4, job_of("a", (3, ()))), Orders)
+    assert isinstance(app.state(4, job_of("a", (3, ()))), OrdersMessage)
     assert service.watchers == []
 
 
@@ -170,7 +172,7 @@ def test_a_recording_whose_folder_is_removed_ends_no_session(tmp_path: Path) -> 
     app.state(4, job_of("a", (3, ())))
     shutil.rmtree(tmp_path / "records")
     for clock_ms in range(1, 20):
-        assert isinstance(app.events(clock_ms), Orders)
+        assert isinstance(app.events(clock_ms), OrdersMessage)
     assert len(service.watchers) == 1
 
 
@@ -186,7 +188,7 @@ def test_a_clock_in_microseconds_stops_the_clock_of_no_other_application() -> No
     ahead_ms = mirror.clock_ms
     assert ahead_ms > _DAY_MS + 60_000
     job = job_of("m", (9, ()), arrival_ms=_DAY_MS + 1)
-    assert isinstance(app.events(_DAY_MS + 1, JobArrived(job=job)), Orders)
+    assert isinstance(app.events(_DAY_MS + 1, JobArrived(job=job)), OrdersMessage)
     app.events(_DAY_MS + 501)
     assert mirror.clock_ms == ahead_ms + 500
     assert mirror.jobs["milliseconds", "m"].arrival_ms == ahead_ms
@@ -212,7 +214,7 @@ def test_a_large_message_is_handled_beside_the_event_loop() -> None:
         with Client("127.0.0.1", server.port) as client:
             client.greet(Hello(protocol=2, application_id="app"))
             jobs = tuple(job_of(f"j{n}", (3, ()), (2, (0,)), name="nightly") for n in range(400))
-            orders = client.orders(State(seq=1, clock_ms=0, cores=4, jobs=jobs))
+            orders = client.orders(StateMessage(seq=1, clock_ms=0, cores=4, jobs=jobs))
             assert len(orders.jobs) == 400
             assert client.ask(Ping(seq=2)) == Pong(seq=2)
     finally:
@@ -256,10 +258,10 @@ def test_no_session_of_a_cluster_is_closed_while_a_message_changes_it(
         with Client("127.0.0.1", server.port) as other, Client("127.0.0.1", server.port) as client:
             other.greet(Hello(protocol=2, application_id="other"))
             client.greet(Hello(protocol=2, application_id="busy"))
-            client.send(State(seq=1, clock_ms=0, cores=4, jobs=jobs))
+            client.send(StateMessage(seq=1, clock_ms=0, cores=4, jobs=jobs))
             assert busy.has_begun.wait(60)
             other.socket.sendall(data)
-            assert isinstance(client.receive(), Orders)
+            assert isinstance(client.receive(), OrdersMessage)
             refusal = other.receive()
             assert isinstance(refusal, Error)
             assert refusal.code == code

@@ -12,8 +12,8 @@ from parcae.base.errors import ConfigError, FormatError
 from parcae.service import learned as learned_module
 from parcae.service import serve as serving
 from parcae.service.client import Client
-from parcae.service.learned import Learned, LearnedFile, read_learned, write_learned
-from parcae.service.protocol import Events, Hello, JobArrived, State
+from parcae.service.learned import LearnedDurations, LearnedFile, read_learned, write_learned
+from parcae.service.protocol import Events, Hello, JobArrived, StateMessage
 from parcae.service.serve import ServeSettings, serve
 from parcae.workloads.archive import load_workload
 from tests.service.running import stopped_when
@@ -21,7 +21,7 @@ from tests.service.speaking import began, ended, job_of
 
 
 def test_the_mean_of_tasks_and_of_the_last_five_runs_is_kept() -> None:
-    learned = Learned()
+    learned = LearnedDurations()
     for count, executed_ms, mean in ((1, 100, 100.0), (1, 200, 150.0), (2, 900, 300.0)):
         learned.add_tasks("nightly", 0, count, executed_ms)
         assert learned.task_ms("nightly", 0) == mean
@@ -32,7 +32,7 @@ def test_the_mean_of_tasks_and_of_the_last_five_runs_is_kept() -> None:
 
 
 def test_a_mean_follows_what_is_new() -> None:
-    learned = Learned()
+    learned = LearnedDurations()
     for _ in range(5_000):
         learned.add_tasks("a", 0, 1, 100)
     for _ in range(5_000):
@@ -42,7 +42,7 @@ def test_a_mean_follows_what_is_new() -> None:
 
 def test_what_was_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learned_module, "_MAX_STAGES", 2)
-    learned = Learned()
+    learned = LearnedDurations()
     for name in ("a", "b", "a", "c"):
         learned.add_tasks(name, 0, 1, 5)
         learned.add_run(name, 5)
@@ -51,7 +51,7 @@ def test_what_was_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.Monk
 
 
 def test_a_file_holds_it_all(tmp_path: Path) -> None:
-    learned = Learned()
+    learned = LearnedDurations()
     path = tmp_path / "learned.json"
     learned.add_tasks("näme", 3, 1, 7)
     learned.add_run("näme", 70)
@@ -62,14 +62,14 @@ def test_a_file_holds_it_all(tmp_path: Path) -> None:
 
 
 def test_the_mean_of_all_tasks_is_kept_too() -> None:
-    learned = Learned()
+    learned = LearnedDurations()
     learned.add_tasks("a", 0, 1, 1_000)
     learned.add_any_tasks(4, 400)
-    restored = Learned()
+    restored = LearnedDurations()
     restored.restore(**learned.dump())
     assert (restored.num_any_tasks, restored.any_task_ms) == (4, 100.0)
     # Files of earlier versions have the means of stages only.
-    older = Learned()
+    older = LearnedDurations()
     older.restore(tasks=[["a", 0, 2, 50.0]])
     assert (older.num_any_tasks, older.any_task_ms) == (2, 50.0)
     with pytest.raises(ValueError, match="not a number >= 0"):
@@ -157,7 +157,7 @@ def _run_one_task(port: int, task_ms: int) -> None:
     """Tell the service at the port of a job whose only finished task took so long."""
     with Client("127.0.0.1", port) as client:
         client.greet(Hello(protocol=2, application_id="app"))
-        client.orders(State(seq=1, clock_ms=0, cores=2, jobs=()))
+        client.orders(StateMessage(seq=1, clock_ms=0, cores=2, jobs=()))
         arrived = JobArrived(job=job_of("a", (2, ()), name="nightly"))
         done = ended("a", 0, 1, task_ms)
         client.orders(Events(seq=2, clock_ms=50, events=(arrived, began("a", 0), done)))

@@ -31,7 +31,7 @@ from parcae.service.protocol import (
     StageEnded,
     StageMessage,
     StagesAdded,
-    State,
+    StateMessage,
     TasksReported,
 )
 from parcae.service.tables import Room
@@ -62,7 +62,7 @@ class CheckedMirror:
             settings,
             on_end=self.ended.append,
         )
-        self.mirror.take_state("app", State(seq=0, clock_ms=0, cores=cores, jobs=()))
+        self.mirror.take_state("app", StateMessage(seq=0, clock_ms=0, cores=cores, jobs=()))
         self.clock_ms = 0
 
     def send(self, *events: Event, after_ms: int = 10, cores: int | None = None) -> None:
@@ -454,11 +454,11 @@ def test_an_application_that_comes_after_a_silence_brings_the_time_along() -> No
     now_s = 7.0
     settings = LiveSettings(num_cores=4)
     mirror = Mirror(planner(), DurationModel(None), settings, now_s=lambda: now_s)
-    mirror.take_state("silent", State(seq=0, clock_ms=_DAY_MS, cores=4, jobs=()))
+    mirror.take_state("silent", StateMessage(seq=0, clock_ms=_DAY_MS, cores=4, jobs=()))
     now_s += 600.0
     later_ms = _DAY_MS + 600_000
     arrived = job_of("a", (3, ()), arrival_ms=later_ms)
-    mirror.take_state("other", State(seq=0, clock_ms=later_ms, cores=0, jobs=(arrived,)))
+    mirror.take_state("other", StateMessage(seq=0, clock_ms=later_ms, cores=0, jobs=(arrived,)))
     assert mirror.clock_ms == later_ms
     mirror.take_events("silent", Events(seq=1, clock_ms=later_ms + 50))
     assert mirror.clock_ms - mirror.jobs["other", "a"].arrival_ms == 50
@@ -470,7 +470,7 @@ def test_of_very_many_finished_tasks_only_those_that_run_take_up_cores() -> None
         stage_id=0, tasks=1_000_000, started=600_004, finished=600_000, executed_ms=600_000
     )
     message = JobMessage(job_id="a", names=(), arrival_ms=0, stages=(run,))
-    checked.mirror.take_state("app", State(seq=1, clock_ms=0, cores=4, jobs=(message,)))
+    checked.mirror.take_state("app", StateMessage(seq=1, clock_ms=0, cores=4, jobs=(message,)))
     check_invariants(checked.mirror.state)
     assert checked.counts("a", 0) == (1_000_000, 600_004, 600_000)
     assert checked.mirror.num_running == 4

@@ -16,7 +16,7 @@ import pytest
 
 from parcae.base.errors import FormatError
 from parcae.service.jobs import DurationModel
-from parcae.service.learned import Learned
+from parcae.service.learned import LearnedDurations
 from parcae.service.policies import policies_for
 from parcae.service.protocol import (
     Bye,
@@ -29,7 +29,7 @@ from parcae.service.protocol import (
     StagesAdded,
 )
 from parcae.service.record import PART, Recorder, find_recordings, read_recording
-from parcae.service.replay import Estimate, Kind, replay_recording
+from parcae.service.replay import Kind, ReplayedEstimate, replay_recording
 from parcae.service.session import Service
 from parcae.service.sharing import Sharing
 from parcae.service.simulated_client import SimulatedClient, task_times
@@ -178,7 +178,7 @@ def test_another_policy_differs_where_it_orders_jobs_otherwise(tmp_path: Path) -
     assert result.to_json()["other_policy"] == "fifo"
 
 
-def _estimate(folder: Path, cores: int, *later: int) -> Estimate | None:
+def _estimate(folder: Path, cores: int, *later: int) -> ReplayedEstimate | None:
     """The estimate for three jobs that ran on `cores` cores; then there are `later` ones."""
     client = Speaker(service_of(watchers=[Recorder(folder)]))
     client.state(cores)
@@ -234,7 +234,7 @@ def test_an_estimate_has_the_tasks_of_a_later_state(tmp_path: Path) -> None:
     assert found.other_average_jct_ms == 300  # three tasks of 100 ms on one core
 
 
-def _with_a_skipped_stage(folder: Path, *, is_whole: bool) -> Estimate | None:
+def _with_a_skipped_stage(folder: Path, *, is_whole: bool) -> ReplayedEstimate | None:
     """The estimate for an adaptive query: its second part lists the first stage under a new id.
 
     `is_whole`: the recording has the first stage; else it begins when that stage has ended.
@@ -345,7 +345,7 @@ def test_parts_of_a_full_file_follow_each_other_and_a_torn_end_is_left_out(tmp_p
 
 
 def test_a_recording_goes_on_while_the_service_learns(tmp_path: Path) -> None:
-    learned = Learned()
+    learned = LearnedDurations()
     for position in range(20_000):
         learned.add_tasks("nightly", position, 1, 10)
     recorder = Recorder(tmp_path, max_file_bytes=1)  # every message begins a new file
@@ -372,7 +372,7 @@ def test_a_recording_goes_on_while_the_service_learns(tmp_path: Path) -> None:
 
 
 def test_a_file_has_what_was_learned_of_its_own_jobs_alone(tmp_path: Path) -> None:
-    learned = Learned()
+    learned = LearnedDurations()
     for number in range(10_000):
         learned.add_tasks(f"other {number}", 0, 1, 10)
         learned.add_run(f"other {number}", 10)

@@ -24,10 +24,10 @@ from parcae.service.protocol import (
     Events,
     Hello,
     JobEnded,
-    Orders,
+    OrdersMessage,
     Ping,
     Pong,
-    State,
+    StateMessage,
     frame,
     new_nonce,
 )
@@ -172,8 +172,8 @@ def test_orders_that_another_application_caused_are_not_taken_for_a_reply() -> N
         client.greet(_hello("client"))
         other.greet(_hello("other"))
         jobs = (job_of("a", (8, ())),)
-        assert client.orders(State(seq=1, clock_ms=0, cores=4, jobs=jobs)).executors == 4
-        assert other.orders(State(seq=1, clock_ms=0, cores=0, jobs=jobs)).executors == 2
+        assert client.orders(StateMessage(seq=1, clock_ms=0, cores=4, jobs=jobs)).executors == 4
+        assert other.orders(StateMessage(seq=1, clock_ms=0, cores=0, jobs=jobs)).executors == 2
         orders = client.orders(Events(seq=2, clock_ms=1, events=(JobEnded(job_id="a"),)))
         assert (orders.seq, orders.jobs) == (2, ())
     stop()
@@ -348,7 +348,7 @@ def test_tls_is_spoken_where_a_certificate_is_given(start: Start, tmp_path: Path
     ) as client:
         client.greet(_hello(), _SECRET)
         simulated = _simulated()
-        assert isinstance(client.ask(simulated.state()), Orders)
+        assert isinstance(client.ask(simulated.state()), OrdersMessage)
     with pytest.raises(ConfigError, match="not a certificate and its key"):
         ServerConfig(tls_cert=key, tls_key=cert).ssl_context()
 
@@ -376,7 +376,9 @@ def test_a_large_state_is_answered(start: Start) -> None:
     jobs = tuple(job_of(f"j{number}", (5, ()), (3, (0,)), is_open=True) for number in range(500))
     with Client("127.0.0.1", start().port) as client:
         client.greet(_hello())
-        assert len(client.orders(State(seq=2, clock_ms=10**6, cores=4, jobs=jobs)).jobs) == 500
+        assert (
+            len(client.orders(StateMessage(seq=2, clock_ms=10**6, cores=4, jobs=jobs)).jobs) == 500
+        )
 
 
 def test_a_service_that_is_stopped_as_soon_as_it_is_ready_ends_in_order() -> None:

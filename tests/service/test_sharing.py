@@ -13,14 +13,14 @@ from parcae.service import sharing
 from parcae.service.admin import Board
 from parcae.service.live_tables import EndedJob
 from parcae.service.mirror import Mirror
-from parcae.service.policies import Plan
+from parcae.service.policies import TimedPlan
 from parcae.service.protocol import (
     Bye,
     Error,
     JobArrived,
     JobEnded,
     JobOrder,
-    Orders,
+    OrdersMessage,
     StageMessage,
     StageOrder,
 )
@@ -53,7 +53,7 @@ def _two(
 def _executors(client: Speaker) -> int | None:
     """The executors in the last orders that were pushed to the client."""
     last = client.pushed[-1]
-    assert isinstance(last, Orders)
+    assert isinstance(last, OrdersMessage)
     assert last.seq is None
     return last.executors
 
@@ -92,7 +92,7 @@ def test_an_application_keeps_executors_that_no_other_needs() -> None:
     assert _executors(one) == 1
 
 
-def _with_a_delay() -> tuple[Speaker, Orders | Error]:
+def _with_a_delay() -> tuple[Speaker, OrdersMessage | Error]:
     """A client whose short job has just arrived beside a long one of another, and its orders."""
     _, one, two = _two(cores=4, delay_ms=1_000)
     one.state(4, job_of("long", (100, ())))
@@ -114,11 +114,11 @@ def test_executors_go_on_moving_without_events_when_the_delay_is_over() -> None:
     two, orders = _with_a_delay()
     given = []
     # A client that sends an empty message at the time that the orders name, and nothing else.
-    while isinstance(orders, Orders) and orders.wake_ms is not None:
+    while isinstance(orders, OrdersMessage) and orders.wake_ms is not None:
         given.append((orders.executors, orders.wake_ms))
         orders = two.events(orders.wake_ms)
     assert given == [(1, 1_010), (2, 2_010)]
-    assert isinstance(orders, Orders)
+    assert isinstance(orders, OrdersMessage)
     assert orders.executors == 3
 
 
@@ -130,7 +130,7 @@ def test_the_time_to_ask_next_is_passed_on_by_who_leaves() -> None:
     two.state(0, job_of("short", (50, ())))
     three.wire.ask(Bye())
     last = one.pushed[-1]
-    assert isinstance(last, Orders)
+    assert isinstance(last, OrdersMessage)
     assert last.wake_ms == 1_000
 
 
@@ -145,13 +145,13 @@ def test_nothing_is_pushed_where_nothing_changed_for_the_other() -> None:
 
 
 def test_stages_of_two_jobs_that_change_places_mean_another_order() -> None:
-    def orders(*tiers: float, others: float = 0.0) -> Orders:
+    def orders(*tiers: float, others: float = 0.0) -> OrdersMessage:
         stages = [
             StageOrder(job_id=name, stage_id=0, tier=tier)
             for name, tier in zip("ab", tiers, strict=True)
         ]
         jobs = (JobOrder(job_id="a", tier=others), JobOrder(job_id="b", tier=others))
-        return Orders(seq=1, jobs=jobs, stages=tuple(stages), other_tier=1e9)
+        return OrdersMessage(seq=1, jobs=jobs, stages=tuple(stages), other_tier=1e9)
 
     assert (
         meaning_of(orders(1, 2)) == meaning_of(orders(5, 7)) == meaning_of(orders(0.5, 2, others=3))
@@ -177,7 +177,7 @@ class _Locks(Watcher):
     def __init__(self) -> None:
         self.are_held: list[bool] = []
 
-    def planned(self, mirror: Mirror, plan: Plan) -> None:
+    def planned(self, mirror: Mirror, plan: TimedPlan) -> None:
         self.are_held.append(mirror.lock.locked())
 
 

@@ -23,7 +23,7 @@ from parcae.service.client import greet
 from parcae.spark import build as building
 from parcae.spark import doctor
 from parcae.spark.build import JarNote, build_plugin
-from parcae.spark.doctor import Check, State, Target, check_fit, examine
+from parcae.spark.doctor import Check, CheckResult, CheckTarget, check_fit, examine
 from parcae.spark.home import SparkHome, find_spark
 from parcae.spark.launch import SparkDefaults
 from parcae.workloads.job import Workload
@@ -65,7 +65,7 @@ def spark_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 def _checks(name: str, **options: Any) -> list[Check]:
     """The doctor's lines of that name; without a Spark unless one is given."""
     options.setdefault("spark_home", Path("/nowhere"))
-    return [check for check in examine(Target(**options)) if check.name == name]
+    return [check for check in examine(CheckTarget(**options)) if check.name == name]
 
 
 @needs_spark
@@ -78,7 +78,7 @@ def test_a_whole_installation_is_right(
         f"spark.driver.extraClassPath={jar}",
         f"spark.parcae.policy : {policy}",
     )
-    checks = list(examine(Target(home)))
+    checks = list(examine(CheckTarget(home)))
     assert [check.name for check in checks] == [
         "spark",
         "jar",
@@ -87,7 +87,7 @@ def test_a_whole_installation_is_right(
         "settings",
         "policy",
     ]
-    assert {check.state for check in checks} == {State.OK}
+    assert {check.state for check in checks} == {CheckResult.OK}
     assert f"{policy}: srpt, version 2, 1 job, written today" in checks[-1].text
 
 
@@ -123,8 +123,8 @@ def test_a_damaged_jar_is_named_once_and_everything_else_is_checked(
             target.writestr(*changed(name, source.read(name)))
     monkeypatch.setattr(doctor, "find_jar", lambda _: damaged)
     home = spark_with("spark.parcae.orderTtlMs 900")
-    checks = list(examine(Target(home, policy=policy)))
-    (found,) = [check for check in checks if check.state is State.WRONG]
+    checks = list(examine(CheckTarget(home, policy=policy)))
+    (found,) = [check for check in checks if check.state is CheckResult.WRONG]
     assert found.name == wrong
     assert text in found.text
     assert [check.name for check in checks][-3:] == ["java", "settings", "policy"]
@@ -145,35 +145,47 @@ def test_a_damaged_jar_of_a_spark_is_named(jar: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "state", "text"),
     [
-        (["spark.master local[2]"], State.WARNING, f"does not name {_PLUGIN}"),
-        ([f"spark.plugins {_PLUGIN}"], State.WRONG, "names the plugin and no jar"),
-        (["spark.master local-parcae[4]"], State.WRONG, "another scheduler"),
-        (["spark.submit.deployMode cluster"], State.WARNING, "on another machine"),
-        (["spark.scheduler.allocation.file /p.xml"], State.WARNING, "does not use your pools"),
+        (["spark.master local[2]"], CheckResult.WARNING, f"does not name {_PLUGIN}"),
+        ([f"spark.plugins {_PLUGIN}"], CheckResult.WRONG, "names the plugin and no jar"),
+        (["spark.master local-parcae[4]"], CheckResult.WRONG, "another scheduler"),
+        (["spark.submit.deployMode cluster"], CheckResult.WARNING, "on another machine"),
+        (
+            ["spark.scheduler.allocation.file /p.xml"],
+            CheckResult.WARNING,
+            "does not use your pools",
+        ),
         (
             [
                 "spark.scheduler.allocation.file /p.xml",
                 "spark.scheduler.mode FAIR",
                 "spark.parcae.pools replace",
             ],
-            State.WARNING,
+            CheckResult.WARNING,
             "overrides your pools",
         ),
-        (["spark.parcae.pools keep"], State.WRONG, "is keep and spark.scheduler.mode is not FAIR"),
-        (["spark.parcae.pools on"], State.WRONG, "is on, with which the plugin stays off"),
-        (["spark.parcae.orderTtlMs 5s"], State.WRONG, "orderTtlMs is 5s, with which"),
-        (["spark.parcae.retryMs 99"], State.WRONG, "retryMs is 99, with which"),
-        (["spark.parcae.fallbackExecutors -1"], State.WRONG, "fallbackExecutors is -1, with which"),
-        (["spark.parcae.polcy /x"], State.WARNING, "no setting spark.parcae.polcy"),
+        (
+            ["spark.parcae.pools keep"],
+            CheckResult.WRONG,
+            "is keep and spark.scheduler.mode is not FAIR",
+        ),
+        (["spark.parcae.pools on"], CheckResult.WRONG, "is on, with which the plugin stays off"),
+        (["spark.parcae.orderTtlMs 5s"], CheckResult.WRONG, "orderTtlMs is 5s, with which"),
+        (["spark.parcae.retryMs 99"], CheckResult.WRONG, "retryMs is 99, with which"),
+        (
+            ["spark.parcae.fallbackExecutors -1"],
+            CheckResult.WRONG,
+            "fallbackExecutors is -1, with which",
+        ),
+        (["spark.parcae.polcy /x"], CheckResult.WARNING, "no setting spark.parcae.polcy"),
         (
             ["spark.jars /nowhere/parcae-spark.jar", f"spark.plugins a.B, {_PLUGIN}"],
-            State.WRONG,
+            CheckResult.WRONG,
             "is no jar of the plugin",
         ),
     ],
 )
 def test_settings_that_do_not_go_with_the_plugin_are_named(
-    spark_with: Callable[..., Path], jar: Path, lines: list[str], state: State, text: str
+    spark_with: Callable[..., Path], jar: Path, lines: list[str], state: CheckResult, text: str
 ) -> None:
     assert jar.exists()
     spark = find_spark(spark_with(*lines))
@@ -191,7 +203,7 @@ def test_a_folder_of_jars_may_be_on_the_class_path(
     lines = (f"spark.driver.extraClassPath {folder}/*", f"spark.plugins {_PLUGIN}")
     spark = find_spark(spark_with(*lines))
     checks = list(doctor._check_settings(spark, SparkDefaults.of(spark), jar))
-    assert {check.state for check in checks} == {State.OK}, checks
+    assert {check.state for check in checks} == {CheckResult.OK}, checks
 
 
 @needs_spark
@@ -208,19 +220,19 @@ def test_a_jar_of_another_line_or_version_is_named(
     spark = find_spark(home)
     checks = list(doctor._check_settings(spark, SparkDefaults.of(spark), None))
     found = [(check.state, check.text) for check in checks]
-    assert any(state is State.WRONG and "needs Scala 2.13" in text for state, text in found)
-    assert any(state is State.WARNING and "Parcae 0.0.1" in text for state, text in found)
+    assert any(state is CheckResult.WRONG and "needs Scala 2.13" in text for state, text in found)
+    assert any(state is CheckResult.WARNING and "Parcae 0.0.1" in text for state, text in found)
     assert any("2 jars of the plugin" in text for _, text in found)
 
 
 def test_no_spark_and_an_old_one_are_wrong(tmp_path: Path) -> None:
     (check,) = _checks("spark", spark_home=tmp_path)
-    assert check.state is State.WRONG
+    assert check.state is CheckResult.WRONG
     assert "is no Spark" in check.text
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-core_2.12-3.2.4.jar").touch()
     (check,) = _checks("spark", spark_home=tmp_path)
-    assert check.state is State.WRONG
+    assert check.state is CheckResult.WRONG
     assert "needs 3.3 or newer" in check.text
 
 
@@ -229,7 +241,7 @@ def test_a_missing_jar_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-core_2.12-3.5.9.jar").touch()
     (check,) = _checks("jar", spark_home=tmp_path)
-    assert check.state is State.WRONG
+    assert check.state is CheckResult.WRONG
     assert "none for Spark 3.5.9 (Scala 2.12)" in check.text
 
 
@@ -237,12 +249,12 @@ def test_a_missing_jar_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("release", "version", "state", "text"),
     [
-        (17, "4.3.0", State.OK, "17 ("),
-        (11, "4.3.0", State.WRONG, "needs 17 or newer"),
-        (8, "3.5.9", State.WRONG, "needs 11 or newer"),
-        (11, "3.3.4", State.OK, "11 ("),
-        (25, "3.5.9", State.WARNING, "name 17 as the newest"),
-        (25, "4.3.0", State.OK, "25 ("),
+        (17, "4.3.0", CheckResult.OK, "17 ("),
+        (11, "4.3.0", CheckResult.WRONG, "needs 17 or newer"),
+        (8, "3.5.9", CheckResult.WRONG, "needs 11 or newer"),
+        (11, "3.3.4", CheckResult.OK, "11 ("),
+        (25, "3.5.9", CheckResult.WARNING, "name 17 as the newest"),
+        (25, "4.3.0", CheckResult.OK, "25 ("),
     ],
 )
 def test_the_java_must_be_one_for_spark_and_the_jar(
@@ -251,7 +263,7 @@ def test_the_java_must_be_one_for_spark_and_the_jar(
     monkeypatch: pytest.MonkeyPatch,
     release: int,
     version: str,
-    state: State,
+    state: CheckResult,
     text: str,
 ) -> None:
     (tmp_path / "bin").mkdir()
@@ -269,19 +281,22 @@ def test_without_a_java_everything_else_is_checked(
     spark_with: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jar: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    checks = {check.name: check for check in examine(Target(spark_with()))}
-    assert (checks["members"].state, checks["java"].state) == (State.WARNING, State.WRONG)
+    checks = {check.name: check for check in examine(CheckTarget(spark_with()))}
+    assert (checks["members"].state, checks["java"].state) == (
+        CheckResult.WARNING,
+        CheckResult.WRONG,
+    )
     assert "was not looked up, since that needs a Java" in checks["members"].text
 
 
 def test_policy_files_are_read(policy: Path, tmp_path: Path) -> None:
-    assert _checks("policy", policy=policy)[0].state is State.OK
+    assert _checks("policy", policy=policy)[0].state is CheckResult.OK
     (check,) = _checks("policy", policy=tmp_path / "nowhere.json")
-    assert check.state is State.WRONG
+    assert check.state is CheckResult.WRONG
     assert "nowhere.json: No such file" in check.text
     policy.write_text("{}")
     (check,) = _checks("policy", policy=policy)
-    assert check.state is State.WRONG
+    assert check.state is CheckResult.WRONG
     assert "write one with `parcae export`" in check.text
 
 
@@ -301,7 +316,7 @@ def open_door() -> Iterator[Callable[..., Door]]:
 def test_a_service_is_greeted_and_left(open_door: Callable[..., Door]) -> None:
     door = open_door()
     (check,) = _checks("service", service=door.address)
-    assert check == Check("service", State.OK, f"{door.address} schedules by srpt")
+    assert check == Check("service", CheckResult.OK, f"{door.address} schedules by srpt")
     door.close()
     assert [message["type"] for message in door.received] == ["hello", "bye"]
     assert door.received[0]["protocol"] == 2
@@ -312,11 +327,11 @@ def test_the_secret_is_proved_both_ways(open_door: Callable[..., Door], tmp_path
     secret.write_text("a secret that nobody guesses\n")
     door = open_door(secret=b"a secret that nobody guesses")
     (check,) = _checks("service", service=door.address, secret_file=secret)
-    assert check.state is State.OK
+    assert check.state is CheckResult.OK
     assert check.text.endswith("and takes the secret")
     door = open_door(secret=b"another secret")
     (check,) = _checks("service", service=door.address, secret_file=secret)
-    assert check.state is State.WRONG
+    assert check.state is CheckResult.WRONG
     assert "refuses (denied): the proof is wrong" in check.text
 
 
@@ -327,11 +342,11 @@ def test_a_secret_with_which_the_plugin_takes_no_orders_is_wrong(
     address = open_door().address
     secret.write_text("a secret that nobody guesses")
     (check,) = _checks("service", service=address, secret_file=secret)
-    assert check.state is State.WRONG
+    assert check.state is CheckResult.WRONG
     assert "asks for no secret" in check.text
     secret.write_text("\n")
     (check,) = _checks("service", service=address, secret_file=secret)
-    assert check.state is State.WRONG
+    assert check.state is CheckResult.WRONG
     assert "is empty" in check.text
 
 
@@ -440,5 +455,5 @@ def test_something_wrong_is_exit_code_1(tmp_path: Path) -> None:
 )
 def test_a_trial_that_fails_is_wrong(code: int, out: str, err: str, text: str) -> None:
     check = doctor._judge_run(subprocess.CompletedProcess([], code, out, err))
-    assert check.state is State.WRONG
+    assert check.state is CheckResult.WRONG
     assert text in check.text

@@ -11,7 +11,7 @@ import pytest
 
 from parcae.base.errors import ConfigError
 from parcae.papers.a2c import (
-    Curve,
+    A2cCurve,
     Measured,
     PieceStage,
     convergence,
@@ -27,7 +27,7 @@ from parcae.rigid.a2c.layout import KIND, A2cSettings, Architecture
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.policies.catalog import make_packing_policy
-from parcae.rigid.sources import DrawnSource, LogSource
+from parcae.rigid.sources import DrawnSource, RigidLogSource
 
 _LOG = Path(__file__).parents[2] / "../shared/data/swf/DOST-ASTI_COARE-Saliksik-2020-cln.swf"
 
@@ -66,7 +66,7 @@ def _log(num_jobs: int) -> RigidJobs:
 
 @pytest.mark.parametrize(("num_jobs", "pieces"), [(500, 4), (250, 2), (199, 1)])
 def test_pieces_of_a_log_have_no_job_in_common(num_jobs: int, pieces: int) -> None:
-    source = LogSource(_log(num_jobs), 100, PackingConfig())
+    source = RigidLogSource(_log(num_jobs), 100, PackingConfig())
     ids = [piece.ids for piece in PieceStage(source, 1_000, 4).sequences]
     assert [len(piece) for piece in ids] == [100] * pieces
     joined = np.concatenate(ids)
@@ -77,16 +77,18 @@ def test_pieces_of_a_log_have_no_job_in_common(num_jobs: int, pieces: int) -> No
 def test_runs_of_a_log_that_takes_many_steps_are_not_cut() -> None:
     # A job of a step every hundred steps: 25,000 steps in which nothing can be started.
     rare = RigidJobs("rare", np.arange(250) * 100, np.ones(250), np.ones((250, 1)), [4])
-    stage = PieceStage(LogSource(rare, None, PackingConfig()), 1_000, 1)
+    stage = PieceStage(RigidLogSource(rare, None, PackingConfig()), 1_000, 1)
     assert stage.play(make_packing_policy("sjf")).num_unfinished == 0
 
 
 def test_a_checkpoint_is_for_the_log_that_it_learned_from() -> None:
-    source = LogSource(_log(200), 100, PackingConfig())
+    source = RigidLogSource(_log(200), 100, PackingConfig())
     card = source.card()
     # Cards of older versions have neither rows nor a digest.
     older = {key: card[key] for key in card if key not in ("first_row", "last_row", "digest")}
-    other = LogSource(replace(_log(200), duration=np.full(200, 3)), 100, PackingConfig()).card()
+    other = RigidLogSource(
+        replace(_log(200), duration=np.full(200, 3)), 100, PackingConfig()
+    ).card()
     drawn = DrawnSource().card()
     found = [
         is_for(source, Checkpoint(KIND, 1, {}, {}, {"source": one} if one else {}))
@@ -143,8 +145,8 @@ def test_orderings_hold_only_beyond_the_interval_of_paired_differences() -> None
     assert "a = c" in notes[2]
 
 
-def _curve(*slowdowns: float, first: float = 10.0) -> Curve:
-    return Curve(
+def _curve(*slowdowns: float, first: float = 10.0) -> A2cCurve:
+    return A2cCurve(
         list(range(10, 10 * len(slowdowns) + 10, 10)),
         [1.0] * len(slowdowns),
         list(slowdowns),

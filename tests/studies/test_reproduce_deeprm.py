@@ -16,7 +16,7 @@ from parcae.evaluation.statistics import METHODS, mean_estimate
 from parcae.papers.a2c import Measured
 from parcae.papers.catalog import find_study, reproduce
 from parcae.papers.command import reproduce_study
-from parcae.papers.deeprm import Curve, slowdowns_by_size, withholding_of
+from parcae.papers.deeprm import DeepRMCurve, slowdowns_by_size, withholding_of
 from parcae.papers.packing import (
     Stage,
     heuristics,
@@ -226,7 +226,7 @@ class _Capped(_Fixed):
 
 
 def test_a_curve_passes_a_line_where_it_stays_below() -> None:
-    curve = Curve(
+    curve = DeepRMCurve(
         Stage(source_at(0.4), 0, 1), [1, 10, 20, 30, 40, 50], [9.0, 4.0, 6.0, 4.0, 3.0, 3.0]
     )
     assert (curve.crossing(5.0), curve.crossing(2.0)) == (30, None)

@@ -31,11 +31,11 @@ from parcae.papers.contest import (
     with_interval,
 )
 from parcae.papers.cross_objectives import cross_objectives
-from parcae.papers.curves import Curve, draw_curves
+from parcae.papers.curves import ClusterCurve, draw_curves
 from parcae.papers.latency import fig15b, measure_latencies
 from parcae.papers.learners import (
     DecimaVariant,
-    Learned,
+    StudiedPolicy,
     budget_notes,
     checkpoint_path,
     learned_contenders,
@@ -211,13 +211,14 @@ def test_a_rule_that_costs_nothing_at_its_objective_gives_no_ratios(
 ) -> None:
     module = "parcae.papers.cross_objectives"
 
-    def costs(learned: Learned, scenario: Scenario, seeds: range) -> np.ndarray:
+    def costs(learned: StudiedPolicy, scenario: Scenario, seeds: range) -> np.ndarray:
         # Of the jobs of one rule alone, none misses its deadline.
         is_none = scenario.objective == learned.label == Objective.MISSED_DEADLINES
         return np.zeros(len(seeds)) if is_none else np.arange(1.0, len(seeds) + 1)
 
     learned = {
-        one: Learned(str(one), tmp_path, 1.0, 1, 1, 1.0, f"rule for {one}", ()) for one in Objective
+        one: StudiedPolicy(str(one), tmp_path, 1.0, 1, 1, 1.0, f"rule for {one}", ())
+        for one in Objective
     }
     monkeypatch.setattr(f"{module}._learn", lambda *_: learned)
     monkeypatch.setattr(f"{module}._costs", costs)
@@ -248,7 +249,7 @@ def test_series_facts_of_two_jobs_by_hand() -> None:
 @pytest.mark.parametrize("ratio", [0.5, 0.9, 2.1])
 def test_a_curve_of_a_single_point_is_seen(ratio: float) -> None:
     axis = new_picture(3.0, 2.0).subplots()
-    draw_curves(axis, {"decima": Curve([2], [0.5], [ratio])}, 1.0)
+    draw_curves(axis, {"decima": ClusterCurve([2], [0.5], [ratio])}, 1.0)
     low, high = axis.get_ylim()
     assert low < ratio < high
     assert axis.get_lines()[0].get_marker() == "."
@@ -256,7 +257,7 @@ def test_a_curve_of_a_single_point_is_seen(ratio: float) -> None:
 
 def test_a_curve_without_a_point_is_drawn_beside_others() -> None:
     axis = new_picture(4.0, 3.0).subplots()
-    draw_curves(axis, {"diverged": Curve(), "trained": Curve([1], [5.0], [0.9])}, 0.9)
+    draw_curves(axis, {"diverged": ClusterCurve(), "trained": ClusterCurve([1], [5.0], [0.9])}, 0.9)
     assert len(axis.lines) == 3
 
 

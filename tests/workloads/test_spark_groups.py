@@ -7,7 +7,7 @@ import pytest
 from parcae.workloads.spark_log.application import ApplicationLog, SqlRecord
 from parcae.workloads.spark_log.events import JobStart
 from parcae.workloads.spark_log.naming import JobGroup, completion_ms, job_groups, submission_ms
-from parcae.workloads.spark_log.plan import Plan
+from parcae.workloads.spark_log.plan import SqlPlan
 
 
 def _job(job_id: int, submission_ms: int = 0, **properties: str) -> JobStart:
@@ -23,7 +23,7 @@ def _execution(
     end_ms: int = -1,
     is_ended: bool = True,
 ) -> SqlRecord:
-    plan = Plan()
+    plan = SqlPlan()
     return SqlRecord(execution_id, root_id, "", time_ms, plan, None, is_ended, is_success, end_ms)
 
 

@@ -14,7 +14,7 @@ from parcae.simulation.config import SimulationConfig
 from parcae.workloads.arrivals import JobSequence
 
 if TYPE_CHECKING:
-    from parcae.api.study import Learned
+    from parcae.api.study import LearnResult
     from parcae.simulation.objectives import ObjectiveFunction
 
 Progress = Callable[[float, float, str], None]
@@ -33,7 +33,7 @@ def learn(
     seeds: int = 40,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Learned:
+) -> LearnResult:
     """Tune the rule, train the network that corrects it, compare both with the baselines, report.
 
     Args:

@@ -21,11 +21,11 @@ from parcae.evaluation.comparison import Comparison, write_comparison
 from parcae.evaluation.policies import check_named
 from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
-from parcae.learning.loop import Iteration, Plan, TrainResult, train
+from parcae.learning.loop import Iteration, TrainingPlan, TrainResult, train
 from parcae.learning.scenario import Scenario, check_search_seed
 from parcae.learning.start import start_rule
 from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
-from parcae.learning.worlds import LearningWorld, Parameters, StudyRequest, world_named, world_of
+from parcae.learning.worlds import AfterTuning, LearningWorld, Parameters, world_named, world_of
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
 from parcae.policies.learned import require_durations
 from parcae.policies.registry import bind
@@ -249,7 +249,7 @@ class LearnRequest:
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnResult:
     """The result of `learn`.
 
     Args:
@@ -302,7 +302,7 @@ def learn(
     progress: Progress | None = None,
     command: str = "",
     begin: Callable[[list[str]], None] = lambda removed: None,
-) -> Learned:
+) -> LearnResult:
     """Tune and train for a scenario, compare on held-out runs, and write all files to the folder.
 
     The files are tuned.safetensors (the rule), policy.safetensors (the better of rule and network),
@@ -327,7 +327,7 @@ def learn(
         return _learn(request, progress or (lambda done, total, text: None), command)
 
 
-def _learn(request: LearnRequest, say: Progress, command: str) -> Learned:
+def _learn(request: LearnRequest, say: Progress, command: str) -> LearnResult:
     """Tune, train, compare and report, in a folder that no other process uses."""
     scenario = request.scenario
     folder = request.folder
@@ -349,7 +349,7 @@ def _learn(request: LearnRequest, say: Progress, command: str) -> Learned:
     paragraph += _against_shipped(comparison, scenario.objective, str(best))
     write_text(folder / _SUMMARY, paragraph + "\n")
     write_report(comparison, folder / _REPORT, command=command)
-    return Learned(comparison, tuning, training, paragraph, best, folder / _REPORT)
+    return LearnResult(comparison, tuning, training, paragraph, best, folder / _REPORT)
 
 
 def _shipped_rule(request: LearnRequest) -> Parameters | None:
@@ -417,7 +417,7 @@ def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
     world = world_of(request.scenario)
     budget_s = request.budget_s * (1 - _TUNING_SHARE)
     learner = world.learner(
-        StudyRequest(
+        AfterTuning(
             request.scenario,
             tuning.parameters,
             budget_s,
@@ -426,7 +426,7 @@ def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
             request.device,
         )
     )
-    return train(learner, Plan(budget_s), _saying(request, tuning, say, world.measured_by))
+    return train(learner, TrainingPlan(budget_s), _saying(request, tuning, say, world.measured_by))
 
 
 def _saying(

@@ -70,7 +70,7 @@ class SettingOptions(Options):
         return Scenario(workload, config, process, count, objective)
 
 
-class SearchOptions(Options):
+class LearnSearchOptions(Options):
     """How tuning and training search, and how the result is judged."""
 
     budget: float = BUDGET
@@ -94,7 +94,7 @@ class SearchOptions(Options):
 def learn(
     cluster: ClusterOptions,
     setting: SettingOptions,
-    search: SearchOptions,
+    search: LearnSearchOptions,
     logs: list[Path] = argument(
         "Spark event logs, or folders of them; or one workload file (*.parcae)."
     ),
@@ -146,7 +146,7 @@ def learn(
         typer.echo(f"note: the training stopped early: {learned.training.ending}", err=True)
 
 
-def _check(search: SearchOptions, setting: SettingOptions, config: SimulationConfig) -> None:
+def _check(search: LearnSearchOptions, setting: SettingOptions, config: SimulationConfig) -> None:
     """Check what can be checked before the logs are read, which may take minutes."""
     require("cma", "plotly")
     if search.start not in ("shipped", "scratch"):

@@ -17,7 +17,7 @@ from parcae.base.errors import ConfigError
 from parcae.base.options import REQUIRED, option
 from parcae.cli.options import JSON, MOST, Options
 from parcae.cli.progress import ProgressLine
-from parcae.learning.loop import BEST_FILE, Iteration, Learner, Plan, TrainResult
+from parcae.learning.loop import BEST_FILE, Iteration, Learner, TrainingPlan, TrainResult
 from parcae.learning.loop import train as run_loop
 from parcae.policies.checkpoint import SUFFIX, Checkpoint, write_checkpoint
 
@@ -100,7 +100,7 @@ class TrainingOptions(Options):
     def run(self, learner: Learner, objective: str) -> None:
         """Train, print the result, and end the command as scripts expect."""
         command = shlex.join(["parcae", *sys.argv[1:]])
-        plan = Plan(self.budget * 60, self.iterations, self.folder, self.resume, command)
+        plan = TrainingPlan(self.budget * 60, self.iterations, self.folder, self.resume, command)
         line = ProgressLine(plan.budget_s)
         words = _InWords(objective, _UNITS[learner.measured])
         result = run_loop(learner, plan, lambda done: line.show(done.seconds, words.of(done)))

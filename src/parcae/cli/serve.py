@@ -16,7 +16,7 @@ from parcae.base.texts import MS_PER_S
 from parcae.cli.commands import Only, command
 from parcae.cli.options import JSON, SOURCE_HELP
 from parcae.cli.tables import print_fitted
-from parcae.service.replay import Difference, Kind, Replay, Share, Shares, replay_recording
+from parcae.service.replay import Difference, Kind, Replay, ReplayedShare, Shares, replay_recording
 from parcae.service.serve import ServeSettings
 from parcae.service.serve import serve as serve_clients
 from parcae.workloads.archive import load_workload
@@ -146,7 +146,7 @@ def _in_words(order: Shares, with_shares: bool) -> str:
     return " > ".join(texts)
 
 
-def _job(share: Share, with_shares: bool) -> str:
+def _job(share: ReplayedShare, with_shares: bool) -> str:
     if not with_shares:
         return share.job_id
     facts = [] if share.weight == 1 else [f"weight {share.weight:.3g}"]

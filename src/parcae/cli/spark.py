@@ -18,11 +18,11 @@ from parcae.cli.commands import command
 from parcae.cli.options import JSON, Options
 from parcae.cli.tables import new_console
 from parcae.spark.build import build_plugin, find_jar
-from parcae.spark.doctor import Check, State, Target, examine
+from parcae.spark.doctor import Check, CheckResult, CheckTarget, examine
 from parcae.spark.home import find_spark
 from parcae.spark.launch import PluginSettings, environment, spark_arguments
 
-HOME = same(Target, "spark_home")
+HOME = same(CheckTarget, "spark_home")
 #: The exit code of the doctor if something is wrong.
 _EXIT_WRONG = 1
 _STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
@@ -157,7 +157,7 @@ def submit(
 
 
 @command()
-def doctor(target: Target, as_json: bool = JSON) -> None:
+def doctor(target: CheckTarget, as_json: bool = JSON) -> None:
     """Check your Spark, the plugin's jar, its settings, a policy file and a service.
 
     Prints one line per check: ok, warning or wrong, what was found, and what to do. The exit code
@@ -171,7 +171,7 @@ def doctor(target: Target, as_json: bool = JSON) -> None:
         checks.append(check)
         if not as_json:
             console.print(_line(check))
-    is_wrong = any(check.state is State.WRONG for check in checks)
+    is_wrong = any(check.state is CheckResult.WRONG for check in checks)
     if as_json:
         report = {"is_right": not is_wrong, "checks": [check.to_json() for check in checks]}
         typer.echo(json.dumps(report, indent=2))

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from parcae.base.errors import FormatError, PolicyError
 from parcae.decima.corrector import kernels as corrector_layout
-from parcae.decima.corrector.policy import ParcaePolicy
+from parcae.decima.corrector.policy import CorrectorPolicy
 from parcae.decima.graph import layout as decima_layout
 from parcae.decima.graph.layout import DecimaSettings, Limits, decima_levels
 from parcae.decima.graph.policy import DecimaPolicy, check_world, curves_for, magnitudes_of
@@ -69,9 +69,9 @@ def _rule(checkpoint: Checkpoint, name: str, setting: PolicySetting) -> RulePoli
     return RulePolicy(name, rule_parameters(checkpoint, name), curves)
 
 
-def _corrector(checkpoint: Checkpoint, name: str, setting: PolicySetting) -> ParcaePolicy:
+def _corrector(checkpoint: Checkpoint, name: str, setting: PolicySetting) -> CorrectorPolicy:
     curves = solo_curves(setting.workload, setting.config)
-    return ParcaePolicy(name, checkpoint.weights, rule_parameters(checkpoint, name), curves)
+    return CorrectorPolicy(name, checkpoint.weights, rule_parameters(checkpoint, name), curves)
 
 
 def decima_settings(checkpoint: Checkpoint, name: str) -> DecimaSettings:

@@ -36,7 +36,7 @@ class StageFeature(IntEnum):
     CRITICAL_PATH = 9  # work on the heaviest path from here to a leaf
 
 
-class JobFeature(IntEnum):
+class ObservedJobFeature(IntEnum):
     """Columns of `jobs`."""
 
     IS_SHOWN = 0
@@ -56,7 +56,7 @@ class ClusterFeature(IntEnum):
     HIDDEN_JOBS = 3  # jobs in the system for which `jobs` has no row
 
 
-class ClassFeature(IntEnum):
+class ObservedClassFeature(IntEnum):
     """Columns of `classes`, which has one row per executor class; shown if there are several."""
 
     CPU = 0  # of one of its executors, relative to the largest class

@@ -14,7 +14,7 @@ from parcae.rigid.config import PackingConfig, TimeMode, most_steps
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import parse_cost
-from parcae.rigid.sources import DrawnSource, LogSource, PackingSource
+from parcae.rigid.sources import DrawnSource, PackingSource, RigidLogSource
 from parcae.simulation.config import ONLY_EXECUTORS, SimulationConfig, WorldName
 from parcae.simulation.objectives import Objective, parse_objective
 from parcae.workloads.archive import load_workload
@@ -172,7 +172,7 @@ class PackingSettings(BaseModel):
                 # Jobs in seconds have the bound of a log.
                 bound = PackingConfig.for_log(self.jobs).bound
                 config = config.model_copy(update={"bound": bound})
-            return LogSource(self.jobs, self.num_jobs, config)
+            return RigidLogSource(self.jobs, self.num_jobs, config)
         return DrawnSource(
             self.rates, self.window, self.mix, self.num_units, self.num_resources, config
         )

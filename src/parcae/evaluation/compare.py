@@ -22,12 +22,12 @@ from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S, __version__, num_decimals, seconds_text
 from parcae.evaluation.comparison import (
     Column,
+    ComparedWorld,
     Comparison,
     Played,
     PolicyResult,
     Progress,
     Say,
-    World,
     compare_in,
     text_table,
 )
@@ -88,7 +88,7 @@ RUNS: dict[str, pl.DataType | type[pl.DataType]] = {
 
 
 @dataclass(frozen=True)
-class ClusterWorld(World):
+class ClusterWorld(ComparedWorld):
     """A cluster of executors or cores, and the jobs that are drawn for it.
 
     Args:

@@ -1,9 +1,9 @@
 """Compare policies in any world: play the same runs under each, in parallel where that pays.
 
-A `World` is a kind of cluster with its runs: it resolves policy names, plays, measures, and says
-what a reader should be told. The clusters of Spark jobs (`parcae.evaluation.compare`) and those of
-rigid jobs (`parcae.rigid.evaluation.world`) are worlds. The result is a `Comparison`: a frame with
-a row a run and policy, a frame with a row a job and policy, and what follows from them.
+A `ComparedWorld` is a kind of cluster with its runs: it resolves policy names, plays, measures, and
+says what a reader should be told. The clusters of Spark jobs (`parcae.evaluation.compare`) and
+those of rigid jobs (`parcae.rigid.evaluation.world`) are worlds. The result is a `Comparison`: a
+frame with a row a run and policy, a frame with a row a job and policy, and what follows from them.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Column(NamedTuple):
         return UNKNOWN_TEXT if math.isnan(mean) else self.number(mean)
 
 
-class World(ABC):
+class ComparedWorld(ABC):
     """A kind of cluster, with the runs on which its policies are compared."""
 
     #: Whether `play` uses all cores itself, so that worker processes would gain nothing.
@@ -367,7 +367,7 @@ class Kept(Protocol):
 
 
 def compare_in(
-    world: World,
+    world: ComparedWorld,
     policies: Sequence[Any],
     runs: range,
     *,
@@ -430,7 +430,7 @@ def numbered(number: int, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def compared(
-    world: World,
+    world: ComparedWorld,
     resolved: Any,
     numbers: range,
     runs: pl.DataFrame,
@@ -445,7 +445,7 @@ def compared(
 
 
 def _play_all(
-    world: World, resolved: Any, runs: Sequence[int], processes: int | None, say: Say | None
+    world: ComparedWorld, resolved: Any, runs: Sequence[int], processes: int | None, say: Say | None
 ) -> Iterator[tuple[int, Played]]:
     """Play all runs, in the way that suits the world; yields the number of a run and its row."""
     if world.plays_in_threads:
@@ -471,7 +471,7 @@ def _can_be_sent(resolved: Any) -> bool:
 
 
 def _play_in_processes(
-    world: World, resolved: Any, runs: Sequence[int], processes: int | None
+    world: ComparedWorld, resolved: Any, runs: Sequence[int], processes: int | None
 ) -> Iterator[tuple[int, Played]]:
     """Play the runs in this process while little work is left, otherwise in worker processes.
 
@@ -548,7 +548,7 @@ def _submit(pool: ProcessPoolExecutor, number: int) -> Future[tuple[int, Any]]:
 
 
 def _play_in_workers(
-    world: World, resolved: Any, runs: Sequence[int], workers: int
+    world: ComparedWorld, resolved: Any, runs: Sequence[int], workers: int
 ) -> Iterator[tuple[int, Played]]:
     other_children = set(active_children())
     pool = ProcessPoolExecutor(

@@ -208,7 +208,7 @@ class Learner(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """How long a training runs, and where.
 
     Args:
@@ -316,7 +316,7 @@ def compile_kernels(learner: Learner, moments: Sequence[float] = (0.0,)) -> None
     learner.restore(weights, state)
 
 
-def train(learner: Learner, plan: Plan, progress: Progress | None = None) -> TrainResult:
+def train(learner: Learner, plan: TrainingPlan, progress: Progress | None = None) -> TrainResult:
     """Train until the time or the iterations are used up, or Ctrl-C. Returns the best policy on the
     selection runs, also after an interruption.
     """
@@ -335,7 +335,7 @@ def _digest(weights: Weights) -> str:
 
 
 class _Loop:
-    def __init__(self, learner: Learner, plan: Plan) -> None:
+    def __init__(self, learner: Learner, plan: TrainingPlan) -> None:
         self.learner = learner
         self.plan = plan
         self.start = _digest(learner.weights())

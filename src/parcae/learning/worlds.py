@@ -66,7 +66,7 @@ class LearnerEntry:
 
 
 @dataclass(frozen=True)
-class StudyRequest:
+class AfterTuning:
     """A network to train after its rule has been tuned, by `parcae learn`.
 
     Args:
@@ -113,7 +113,7 @@ class LearningWorld:
     search: Callable[
         [Parameters | None, Sequence[Scenario]], tuple[Parameters, npt.NDArray[np.int64]]
     ]
-    learner: Callable[[StudyRequest], Learner]
+    learner: Callable[[AfterTuning], Learner]
     measured_by: str = "fair"
     check: Callable[[Any, str], None] = lambda objective, device: None
 
@@ -138,7 +138,7 @@ def _evolution(request: LearnerRequest) -> EvolutionLearner:
     return EvolutionLearner(request.scenarios, rule, start=start, seed=request.seed)
 
 
-def _after_tuning(request: StudyRequest) -> EvolutionLearner:
+def _after_tuning(request: AfterTuning) -> EvolutionLearner:
     scenario = request.scenario
     start = start_order_network("parcae", scenario) if request.is_from_shipped else None
     return EvolutionLearner(scenario, request.rule, start=start, seed=request.seed)

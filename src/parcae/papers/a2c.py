@@ -26,10 +26,10 @@ from parcae.evaluation.statistics import (
     with_half_width,
     with_interval,
 )
-from parcae.learning.loop import Iteration, Plan, TrainResult, train
+from parcae.learning.loop import Iteration, TrainingPlan, TrainResult, train
 from parcae.papers.findings import Finding
 from parcae.papers.packing import (
-    Played,
+    PlayedSequences,
     Stage,
     given_or_shipped,
     keep_trained,
@@ -51,7 +51,7 @@ from parcae.rigid.jobs import RigidJobs, SteppedJobs, to_steps
 from parcae.rigid.layout import Cost
 from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
-from parcae.rigid.sources import LogSource, PackingSource
+from parcae.rigid.sources import PackingSource, RigidLogSource
 from parcae.rigid.swf import read_swf
 
 
@@ -175,7 +175,7 @@ def train_a2c(
     )
     learner.select_every = select_every
     learner.num_selection = num_selection
-    result = train(learner, Plan(share_s))
+    result = train(learner, TrainingPlan(share_s))
     keep_trained(request, result, f"a2c-{where.replace(' ', '-')}-{architecture.value}")
     return result
 
@@ -206,7 +206,7 @@ _EVERY = 10
 
 
 @dataclass(frozen=True)
-class Curve:
+class A2cCurve:
     """The progress of a training."""
 
     iterations: Sequence[float]
@@ -215,11 +215,11 @@ class Curve:
     first: float
 
     @staticmethod
-    def of(curve: Sequence[Iteration]) -> Curve:
+    def of(curve: Sequence[Iteration]) -> A2cCurve:
         """The progress from a training's iterations."""
         # `selected` is NaN in iterations without a measurement.
         measured = [one for one in curve if np.isfinite(one.selected)]
-        return Curve(
+        return A2cCurve(
             [one.iteration for one in measured],
             [one.seconds for one in measured],
             [one.selected for one in measured],
@@ -227,7 +227,7 @@ class Curve:
         )
 
 
-def convergence(curve: Curve) -> int | None:
+def convergence(curve: A2cCurve) -> int | None:
     """The index of the measurement at which a training has converged; None if it has not.
 
     There must be at least 8 measurements. A training has converged if the mean slowdown of the last
@@ -254,8 +254,8 @@ def convergence(curve: Curve) -> int | None:
 class _Trained:
     """The training of one architecture."""
 
-    curve: Curve
-    played: Played
+    curve: A2cCurve
+    played: PlayedSequences
     speed: float
     size: int
 
@@ -335,7 +335,7 @@ def _train(request: PackingRequest, architecture: Architecture, stage: Stage) ->
     policy = A2cPolicy.from_checkpoint(result.checkpoint)
     num_decisions = sum(one.numbers["decisions"] for one in result.curve)
     return _Trained(
-        Curve.of(result.curve),
+        A2cCurve.of(result.curve),
         stage.play(policy),
         num_decisions / result.seconds,
         _size(policy.settings),
@@ -365,7 +365,7 @@ def _row(architecture: Architecture, trained: _Trained, config: A2cConfig) -> li
     ]  # fmt: skip
 
 
-def _draw(curves: Mapping[Architecture, Curve], figure: Any) -> None:
+def _draw(curves: Mapping[Architecture, A2cCurve], figure: Any) -> None:
     lines = {
         a.value: (curve.seconds, curve.slowdowns) for a, curve in curves.items() if curve.slowdowns
     }
@@ -466,7 +466,7 @@ class Measured:
         }
 
 
-def _metrics(played: Played) -> FloatArray:
+def _metrics(played: PlayedSequences) -> FloatArray:
     """Mean slowdown, completion time and waiting time of every sequence: [3, num_sequences]."""
     completion = played.per_job(Cost.COMPLETION)
     waiting = completion - [jobs.duration.mean() for jobs in played.batch.sequences]
@@ -705,9 +705,9 @@ class LogSetting:
         """Changes of the recipe's settings; the recipe "paper" stays as it is."""
         return [f"actor_rate={self.actor_rate}"] if recipe == "fast" else []
 
-    def source(self, stepped: SteppedJobs, num_jobs: int) -> LogSource:
+    def source(self, stepped: SteppedJobs, num_jobs: int) -> RigidLogSource:
         """A source of pieces of `num_jobs` jobs, or of the whole part if it is shorter."""
-        return LogSource(stepped.jobs, min(num_jobs, len(stepped.jobs)), self.world)
+        return RigidLogSource(stepped.jobs, min(num_jobs, len(stepped.jobs)), self.world)
 
     def place(self, name: str, stepped: SteppedJobs) -> str:
         """The name of the results: that of the setting, or the real size of smaller pieces."""
@@ -719,14 +719,14 @@ class LogSetting:
 class PieceStage(Stage):
     """Consecutive pieces of a log without a common job, `num_runs` at most.
 
-    The first one begins at a job that the seed draws. The source is a `LogSource`.
+    The first one begins at a job that the seed draws. The source is a `RigidLogSource`.
     """
 
     @cached_property
     def sequences(self) -> list[RigidJobs]:
         """The pieces, in order of their jobs."""
         source = self.source
-        assert isinstance(source, LogSource)
+        assert isinstance(source, RigidLogSource)
         jobs = source.jobs
         size = source.num_jobs or len(jobs)
         total = min(self.num_runs, len(jobs) // size) * size

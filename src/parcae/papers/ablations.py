@@ -15,9 +15,9 @@ from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.learning.scenario import Scenario
 from parcae.papers.contest import Contest, contest, less, named
-from parcae.papers.curves import Curve
+from parcae.papers.curves import ClusterCurve
 from parcae.papers.findings import Finding
-from parcae.papers.learners import DecimaVariant, Learned, budget_notes, train_decima
+from parcae.papers.learners import DecimaVariant, StudiedPolicy, budget_notes, train_decima
 from parcae.papers.pictures import line_panel, save
 from parcae.papers.study import StudyRequest, StudyResult
 
@@ -54,7 +54,7 @@ _BASELINE = "weighted-fair:tuned"
 
 def _train(
     request: StudyRequest, ablation: Ablation, scenario: Scenario, share_s: float
-) -> Learned:
+) -> StudiedPolicy:
     trained = scenario
     if ablation.is_on_batches:
         # Only the training changes; this variant is tested on the same stream as the others.
@@ -71,7 +71,7 @@ def fig14(request: StudyRequest) -> StudyResult:
     loads = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8) if request.is_full else (0.4, 0.7)
     share_s = request.budget_s / (len(loads) * len(ABLATIONS))
     contests = dict[float, Contest]()
-    learned = list[Learned]()
+    learned = list[StudiedPolicy]()
     rows = list[list[str]]()
     for load in loads:
         scenario = Scenario(
@@ -161,7 +161,7 @@ _ENCODINGS = {
 }
 
 
-def num_parameters(learned: Learned) -> int:
+def num_parameters(learned: StudiedPolicy) -> int:
     """Number of a policy's weights, without those of the critic, which only training needs."""
     return sum(
         int(np.size(array))
@@ -170,7 +170,7 @@ def num_parameters(learned: Learned) -> int:
     )
 
 
-def _encoding_row(label: str, policy: Learned, curve: Curve) -> list[str]:
+def _encoding_row(label: str, policy: StudiedPolicy, curve: ClusterCurve) -> list[str]:
     # The last ratio shows whether the training still improved after its best checkpoint. A training
     # that diverged before its first measurement has none.
     last = f"{curve.ratio[-1]:.3f}" if curve.ratio else "-"
@@ -185,11 +185,11 @@ def fig15a(request: StudyRequest) -> StudyResult:
     Source: Decima, Figure 15a and section 5.2.
     """
     scenario = Scenario(request.workload, request.config, request.stream, request.jobs(100, 200))
-    curves = dict[str, Curve]()
-    learned = list[Learned]()
+    curves = dict[str, ClusterCurve]()
+    learned = list[StudiedPolicy]()
     rows = list[list[str]]()
     for label, limits in _ENCODINGS.items():
-        curve = Curve()
+        curve = ClusterCurve()
         decima = DecimaSettings(limits=limits)
         share_s = request.budget_s / len(_ENCODINGS)
         policy = train_decima(

@@ -12,7 +12,7 @@ import numpy as np
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.statistics import UNKNOWN, Estimate, ratio_estimate, with_interval
 from parcae.learning.scenario import Scenario
-from parcae.papers.learners import Learned, tune
+from parcae.papers.learners import StudiedPolicy, tune
 from parcae.papers.pictures import save
 from parcae.papers.study import StudyRequest, StudyResult
 from parcae.policies.checkpoint import read_checkpoint
@@ -26,13 +26,13 @@ _TINY = 1e-9
 
 
 def _costs(
-    learned: Learned, scenario: Scenario, seeds: range
+    learned: StudiedPolicy, scenario: Scenario, seeds: range
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     policy = bind(read_checkpoint(learned.path), learned.label, scenario.setting)
     return scenario.batch(list(seeds)).cost(policy.play_many)
 
 
-def _learn(request: StudyRequest, scenario: Scenario) -> dict[Objective, Learned]:
+def _learn(request: StudyRequest, scenario: Scenario) -> dict[Objective, StudiedPolicy]:
     """Tune a rule for each objective in two rounds.
 
     The second round starts from that rule of the first round which is best at the objective on the
@@ -98,7 +98,7 @@ def cross_objectives(request: StudyRequest) -> StudyResult:
 
 
 def _ratios_to_own(
-    learned: dict[Objective, Learned], scenario: Scenario, measured: Objective, seeds: range
+    learned: dict[Objective, StudiedPolicy], scenario: Scenario, measured: Objective, seeds: range
 ) -> dict[str, Estimate]:
     """An objective under every policy / under the policy that was tuned for it.
 

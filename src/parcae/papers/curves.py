@@ -15,7 +15,7 @@ from parcae.learning.scenario import Scenario
 from parcae.papers.contest import Contest, contest, named
 from parcae.papers.learners import (
     DecimaVariant,
-    Learned,
+    StudiedPolicy,
     budget_notes,
     train_decima,
     train_parcae,
@@ -34,7 +34,7 @@ _SHARES = {"rule": 0.08, "corrector": 0.17, "imitation": 0.2, "alone": 0.2, "201
 
 
 @dataclass
-class Curve:
+class ClusterCurve:
     """The progress of a training, by checkpoint."""
 
     iterations: list[int] = field(default_factory=list)
@@ -106,16 +106,18 @@ def learning_curves(request: StudyRequest) -> StudyResult:
     )
 
 
-def _train_all(request: StudyRequest, scenario: Scenario) -> tuple[list[Learned], dict[str, Curve]]:
+def _train_all(
+    request: StudyRequest, scenario: Scenario
+) -> tuple[list[StudiedPolicy], dict[str, ClusterCurve]]:
     """Train by every method. Returns the policies, and the curves by label."""
 
     def seconds(share: str) -> float:
         return request.budget_s * _SHARES[share]
 
-    tuned = Curve()
+    tuned = ClusterCurve()
     rule = tune(request, scenario, "rule", seconds("rule"), tuned.add_tuning)
     # The network builds on the rule, so its curve starts where the rule's tuning ended.
-    corrected = Curve(offset_s=rule.seconds)
+    corrected = ClusterCurve(offset_s=rule.seconds)
     label = "rule, then parcae"
     network = train_parcae(
         request, scenario, label, seconds("corrector"), rule, progress=corrected.add
@@ -123,7 +125,7 @@ def _train_all(request: StudyRequest, scenario: Scenario) -> tuple[list[Learned]
     learned = [rule, network]
     curves = {"rule": tuned, label: corrected}
     for label, share, variant in _DECIMA_WAYS:
-        curves[label] = Curve()
+        curves[label] = ClusterCurve()
         learned.append(
             train_decima(
                 request,
@@ -137,7 +139,7 @@ def _train_all(request: StudyRequest, scenario: Scenario) -> tuple[list[Learned]
     return learned, curves
 
 
-def _rows(outcome: Contest, learned: list[Learned]) -> list[list[str]]:
+def _rows(outcome: Contest, learned: list[StudiedPolicy]) -> list[list[str]]:
     seconds = {policy.label: f"{policy.seconds:.0f}" for policy in learned}
     return [
         [
@@ -150,7 +152,7 @@ def _rows(outcome: Contest, learned: list[Learned]) -> list[list[str]]:
     ]
 
 
-def draw_curves(axis: Any, curves: dict[str, Curve], line: float) -> None:
+def draw_curves(axis: Any, curves: dict[str, ClusterCurve], line: float) -> None:
     """Draw the curves by label, and a line at the ratio of tuned weighted fair."""
     for row, (label, curve) in enumerate(curves.items()):
         axis.plot(

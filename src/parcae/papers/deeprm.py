@@ -25,7 +25,7 @@ from parcae.evaluation.statistics import (
 from parcae.learning.loop import Iteration
 from parcae.papers.packing import (
     LearnedPacking,
-    Played,
+    PlayedSequences,
     Stage,
     heuristics,
     label_of,
@@ -44,7 +44,7 @@ from parcae.rigid.deeprm.learner import RECIPES
 from parcae.rigid.deeprm.policy import DeepRMPolicy
 from parcae.rigid.layout import Cost, View, select
 from parcae.rigid.policies.policy import PackingPolicy
-from parcae.rigid.world import Outcome
+from parcae.rigid.world import RigidOutcome
 
 FloatArray = npt.NDArray[np.float64]
 #: Rate of the paper's load of 110%.
@@ -64,7 +64,7 @@ class Withholding:
     durations: npt.NDArray[np.int64]
 
 
-def withholding_of(stage: Stage, policy: DeepRMPolicy) -> tuple[Withholding, Played]:
+def withholding_of(stage: Stage, policy: DeepRMPolicy) -> tuple[Withholding, PlayedSequences]:
     """Step every sequence to its end, and record the waiting jobs whenever time passes."""
     batch = stage.batch(policy.wants_profile)
     batch.begin()
@@ -86,7 +86,7 @@ def withholding_of(stage: Stage, policy: DeepRMPolicy) -> tuple[Withholding, Pla
             durations.append(np.array(jobs["estimate"][jobs["can_start"] == 1]))
     num_withheld = sum(len(held) > 0 for held in durations)
     withholding = Withholding(len(durations), num_waiting, num_withheld, np.concatenate(durations))
-    return withholding, Played(batch)
+    return withholding, PlayedSequences(batch)
 
 
 def _waiting_jobs(views: View, row: int) -> Any:
@@ -94,12 +94,12 @@ def _waiting_jobs(views: View, row: int) -> Any:
     return views.jobs[row, : views.head["num_jobs"][row, 0]]
 
 
-def slowdowns_by_size(outcomes: Sequence[Outcome]) -> tuple[FloatArray, FloatArray]:
+def slowdowns_by_size(outcomes: Sequence[RigidOutcome]) -> tuple[FloatArray, FloatArray]:
     """Mean slowdown of the small and of the large jobs of every sequence. Returns two arrays
     float64[num_sequences]; NaN if a sequence has no such job.
     """
 
-    def mean(outcome: Outcome, is_chosen: npt.NDArray[np.bool_]) -> float:
+    def mean(outcome: RigidOutcome, is_chosen: npt.NDArray[np.bool_]) -> float:
         chosen = is_chosen & (outcome.start >= 0)
         # The slowdown of each job; jobs that never started (start -1) do not count.
         taken = (outcome.finish - outcome.jobs.arrival) / outcome.jobs.duration
@@ -231,7 +231,7 @@ class _Load:
 
     learned: LearnedPacking
     knob: str
-    played: Mapping[str, Played]
+    played: Mapping[str, PlayedSequences]
 
     @property
     def means(self) -> dict[str, Estimate]:
@@ -319,7 +319,7 @@ def _draw_loads(means: Mapping[float, Mapping[str, Estimate]], figure: Any) -> N
     line_panel(figure.subplots(), lines, ("load (%, the paper's labels)", "average job slowdown"))
 
 
-def _unfinished(played: Mapping[str, Played]) -> str:
+def _unfinished(played: Mapping[str, PlayedSequences]) -> str:
     return unfinished_note(
         {label: entry.num_unfinished for label, entry in played.items()},
         "every job was started and finished, under every policy",
@@ -380,12 +380,12 @@ def _goal(cost: Cost) -> str:
     return cost.name.lower()
 
 
-def _to_tetris(label: str, played: Mapping[str, Played], cost: Cost) -> Estimate:
+def _to_tetris(label: str, played: Mapping[str, PlayedSequences], cost: Cost) -> Estimate:
     """A policy's cost / that of the Tetris* that was tuned for the same objective."""
     return played[label].ratio(played[_TETRIS_FOR[cost]], cost)
 
 
-def _objective_row(label: str, played: Mapping[str, Played]) -> list[str]:
+def _objective_row(label: str, played: Mapping[str, PlayedSequences]) -> list[str]:
     row = [label]
     for cost in _OBJECTIVES:
         row.append(with_half_width(played[label].estimate(cost), 2))
@@ -393,7 +393,7 @@ def _objective_row(label: str, played: Mapping[str, Played]) -> list[str]:
     return row
 
 
-def _objective_json(label: str, played: Mapping[str, Played]) -> dict[str, Any]:
+def _objective_json(label: str, played: Mapping[str, PlayedSequences]) -> dict[str, Any]:
     card = {_goal(cost): played[label].estimate(cost).to_json() for cost in _OBJECTIVES}
     for cost in _OBJECTIVES:
         card[f"{_goal(cost)}_to_tetris"] = _to_tetris(label, played, cost).to_json()
@@ -407,7 +407,7 @@ def _draw_objectives(estimates: Mapping[Cost, Mapping[str, Estimate]], figure: A
 
 
 @dataclass
-class Curve:
+class DeepRMCurve:
     """The progress of a training, measured on job sequences that it does not learn from."""
 
     stage: Stage
@@ -459,7 +459,7 @@ def fig6(request: PackingRequest) -> StudyResult:
     Source: DeepRM, Figure 6.
     """
     stage = stage_of(request, _RATE_70)
-    curves = {recipe: Curve(stage) for recipe in RECIPES}
+    curves = {recipe: DeepRMCurve(stage) for recipe in RECIPES}
     learned = _trained(request, curves)
     rules = heuristics(stage.source, num_threads=request.processes)
     played = {label: stage.play(policy) for label, policy in rules.items()}
@@ -503,7 +503,9 @@ def fig6(request: PackingRequest) -> StudyResult:
     )
 
 
-def _trained(request: PackingRequest, curves: Mapping[str, Curve]) -> dict[str, LearnedPacking]:
+def _trained(
+    request: PackingRequest, curves: Mapping[str, DeepRMCurve]
+) -> dict[str, LearnedPacking]:
     """Train with every recipe, for equal times; the curves record the progress."""
     learned = {}
     for recipe, curve in curves.items():
@@ -520,8 +522,8 @@ def _trained(request: PackingRequest, curves: Mapping[str, Curve]) -> dict[str, 
 
 def _curve_row(
     label: str,
-    played: Mapping[str, Played],
-    curves: Mapping[str, Curve],
+    played: Mapping[str, PlayedSequences],
+    curves: Mapping[str, DeepRMCurve],
     passed: Mapping[str, Mapping[str, int | None]],
 ) -> list[str]:
     slowdown = with_half_width(played[label].estimate(Cost.SLOWDOWN), 2)
@@ -533,7 +535,9 @@ def _curve_row(
     return [label, slowdown, ratio, took, *passed_in]
 
 
-def _draw_curves(curves: Mapping[str, Curve], lines: Mapping[str, float], figure: Any) -> None:
+def _draw_curves(
+    curves: Mapping[str, DeepRMCurve], lines: Mapping[str, float], figure: Any
+) -> None:
     left, right = figure.subplots(1, 2)
     for row, (recipe, curve) in enumerate(curves.items()):
         _draw_curve(left, right, recipe, curve, policy_color(row))
@@ -545,7 +549,7 @@ def _draw_curves(curves: Mapping[str, Curve], lines: Mapping[str, float], figure
     tidy(right, ("iteration", "reward of a run"))
 
 
-def _draw_curve(left: Any, right: Any, recipe: str, curve: Curve, color: str) -> None:
+def _draw_curve(left: Any, right: Any, recipe: str, curve: DeepRMCurve, color: str) -> None:
     """Draw the slowdown of a training on the left, and its mean and best reward on the right."""
     name = f"deeprm, {recipe}"
     left.plot(curve.iterations, curve.slowdown, color=color, label=name, linewidth=1.5)

@@ -19,7 +19,7 @@ from parcae.learning.scenario import Scenario
 from parcae.papers.contest import Contender, Contest, contest, less, named
 from parcae.papers.learners import (
     DecimaVariant,
-    Learned,
+    StudiedPolicy,
     budget_notes,
     checkpoint_path,
     train_decima,
@@ -136,7 +136,7 @@ def at_busy(scenario: Scenario, busy: float) -> Scenario:
 
 def _train_agent(
     request: StudyRequest, scenario: Scenario, label: str, kind: str, share_s: float
-) -> Learned:
+) -> StudiedPolicy:
     # The load grows during training, as in the paper.
     changes = {"early_gap": _EARLY_GAP}
     name = f"{label} {kind}"

@@ -35,7 +35,7 @@ from parcae.papers.idle import (
     require_agents,
     train_agents,
 )
-from parcae.papers.learners import DecimaVariant, Learned, budget_notes, train_decima
+from parcae.papers.learners import DecimaVariant, StudiedPolicy, budget_notes, train_decima
 from parcae.papers.pictures import interval_lines, save
 from parcae.papers.study import StudyRequest, StudyResult
 from parcae.policies.names import PolicyName
@@ -140,7 +140,7 @@ def first_slot_s(policy: Policy, scenario: Scenario, job: int) -> float:
     return policy.decide(simulator.observe()).hold_ms / MS_PER_S
 
 
-def pair_rows(scenario: Scenario, learned: Learned) -> tuple[list[list[str]], dict[str, Any]]:
+def pair_rows(scenario: Scenario, learned: StudiedPolicy) -> tuple[list[list[str]], dict[str, Any]]:
     """Table rows and numbers of the idle slots before the first of two jobs.
 
     There are four slots: none, that of Theorem 2, the best slot if the next arrival ends it, and

@@ -45,7 +45,7 @@ _SHORT_TUNING: dict[str, Any] = {"runs_per_generation": 16, "num_selection": 32}
 
 
 @dataclass(frozen=True)
-class Learned:
+class StudiedPolicy:
     """A policy that a study trained."""
 
     label: str
@@ -109,9 +109,9 @@ def train_decima(
     variant: DecimaVariant = _WHOLE,
     *,
     weights: Weights | None = None,
-    teacher: Learned | None = None,
+    teacher: StudiedPolicy | None = None,
     progress: Callable[[Iteration], None] | None = None,
-) -> Learned:
+) -> StudiedPolicy:
     """Train Decima's network for a scenario and write the checkpoint to the study's folder."""
     from parcae.decima.learning.recipes import TrainRequest
     from parcae.learning.start import start_rule
@@ -168,10 +168,10 @@ def train_parcae(
     scenario: Scenario,
     label: str,
     share_s: float,
-    rule: Learned,
+    rule: StudiedPolicy,
     *,
     progress: Callable[[Iteration], None] | None = None,
-) -> Learned:
+) -> StudiedPolicy:
     """Train the network "corrector", which corrects a rule, from new weights."""
     from parcae.decima.learning.recipes import TrainRequest
 
@@ -190,12 +190,12 @@ def _train(
     label: str,
     what: str,
     progress: Callable[[Iteration], None] | None,
-) -> Learned:
+) -> StudiedPolicy:
     from parcae.decima.learning.gradients import gradient_learner
-    from parcae.learning.loop import Plan, train
+    from parcae.learning.loop import TrainingPlan, train
 
     request.say(f"training {label} for {share_s:.0f} s")
-    result = train(gradient_learner(training), Plan(share_s), progress)
+    result = train(gradient_learner(training), TrainingPlan(share_s), progress)
     # An interrupted training would make the whole study worthless.
     if result.ending == "interrupted":
         raise KeyboardInterrupt
@@ -208,7 +208,7 @@ def _train(
         f"in {result.seconds:.0f} s; {training.scenarios[0].objective} "
         f"{result.best:.3f} of fair on the selection runs{result.late_words}{ended}"
     )
-    return Learned(
+    return StudiedPolicy(
         label,
         path,
         result.best,
@@ -226,8 +226,8 @@ def tune(
     label: str,
     share_s: float,
     progress: Callable[[Tuning], None] | None = None,
-    start: Learned | None = None,
-) -> Learned:
+    start: StudiedPolicy | None = None,
+) -> StudiedPolicy:
     """Tune the parametric rule for a scenario by CMA-ES."""
     from parcae.learning.tune import tune_rule
 
@@ -247,7 +247,7 @@ def tune(
         f"({tuning.evaluations:,} runs) in {tuning.seconds:.0f} s; {scenario.objective} "
         f"{tuning.ratio_to_fair:.3f} of fair on the selection runs"
     )
-    return Learned(
+    return StudiedPolicy(
         label,
         path,
         tuning.ratio_to_fair,
@@ -305,9 +305,9 @@ def learned_contenders(
 
 def _made_here(
     request: StudyRequest, scenario: Scenario, kinds: Sequence[str]
-) -> dict[str, Learned]:
+) -> dict[str, StudiedPolicy]:
     """Policies of these kinds, trained for a scenario; they share the budget."""
-    made = dict[str, Learned]()
+    made = dict[str, StudiedPolicy]()
     share_s = request.budget_s / max(1, len(kinds))
     if "tuned" in kinds:
         made["tuned"] = tune(request, scenario, "tuned (made here)", share_s)

@@ -26,7 +26,7 @@ from parcae.learning.scenario import Scenario
 from parcae.papers.contest import Contender, Contest, contest, labels_of
 from parcae.papers.learners import (
     DecimaVariant,
-    Learned,
+    StudiedPolicy,
     budget_notes,
     requested,
     train_decima,
@@ -68,7 +68,7 @@ _KINDS = 3
 
 
 @dataclass(frozen=True)
-class World:
+class StudyWorld:
     """A workload on executors of several classes."""
 
     name: str
@@ -76,7 +76,7 @@ class World:
     train: Scenario
     notes: tuple[str, ...]
 
-    def sized(self, num_jobs: int, trained: int) -> World:
+    def sized(self, num_jobs: int, trained: int) -> StudyWorld:
         """The same world with `num_jobs` jobs in test runs and `trained` jobs in training runs."""
         return replace(
             self,
@@ -91,7 +91,7 @@ class Lineup:
 
     contenders: Sequence[Contender]
     notes: Sequence[str]
-    learned: Sequence[Learned] = ()
+    learned: Sequence[StudiedPolicy] = ()
 
 
 def in_classes(config: SimulationConfig, num_executors: int) -> SimulationConfig:
@@ -117,7 +117,7 @@ def usable_arrivals(arrivals: str, workload: Workload, config: SimulationConfig)
     return f"{process.kind}:{process.value * usable_share(workload, config.classes):.4f}"
 
 
-def worlds(request: StudyRequest) -> list[World]:
+def worlds(request: StudyRequest) -> list[StudyWorld]:
     """TPC-H with drawn memory demands and, if the request has one, the recorded trace.
 
     Test runs have 200 jobs and training runs 60; with --full both have 1,000.
@@ -137,7 +137,7 @@ def missing_notes(request: StudyRequest) -> list[str]:
     return ["TPC-H only: for the paper's other workload, give Alibaba's trace with --trace FILE"]
 
 
-def _tpch(request: StudyRequest) -> World:
+def _tpch(request: StudyRequest) -> StudyWorld:
     workload = request.workload
     notes = tuple[str, ...]()
     if not any(stage.memory > 0 for job in workload.jobs for stage in job.stages):
@@ -147,10 +147,10 @@ def _tpch(request: StudyRequest) -> World:
     arrivals = usable_arrivals(request.stream, workload, config)
     setting = Scenario(workload, config, arrivals, 1)
     words = (_cluster_note("TPC-H", setting), *(f"TPC-H: {note}" for note in notes))
-    return World("TPC-H", setting, setting, words)
+    return StudyWorld("TPC-H", setting, setting, words)
 
 
-def _trace(request: StudyRequest, recorded: RecordedSetting) -> World:
+def _trace(request: StudyRequest, recorded: RecordedSetting) -> StudyWorld:
     config = in_classes(
         recorded.config, _FULL_TRACE_EXECUTORS if request.is_full else _TRACE_EXECUTORS
     )
@@ -174,7 +174,7 @@ def _trace(request: StudyRequest, recorded: RecordedSetting) -> World:
             else []
         ),
     )
-    return World(name, test, train, notes)
+    return StudyWorld(name, test, train, notes)
 
 
 def _cluster_note(name: str, scenario: Scenario) -> str:
@@ -190,7 +190,7 @@ def _cluster_note(name: str, scenario: Scenario) -> str:
 
 
 def heuristics(
-    request: StudyRequest, world: World, names: Sequence[str] = BASELINES
+    request: StudyRequest, world: StudyWorld, names: Sequence[str] = BASELINES
 ) -> tuple[list[Contender], list[str]]:
     """Make the heuristics; `:tuned` ones get the best values of a sweep on the test workload.
     Returns the heuristics, and a note on each sweep.
@@ -221,7 +221,7 @@ def _known_sweeps(path: Path, key: str) -> tuple[dict[str, dict[str, str]], dict
     return known, entry
 
 
-def _swept(request: StudyRequest, world: World, family: str) -> dict[str, str]:
+def _swept(request: StudyRequest, world: StudyWorld, family: str) -> dict[str, str]:
     """The best parameters of a heuristic, as {"policy":, "words":}.
 
     They come from the file of earlier sweeps, or from a new sweep that is added to the file.
@@ -251,7 +251,7 @@ def _swept(request: StudyRequest, world: World, family: str) -> dict[str, str]:
     return entry
 
 
-def gather(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> Lineup:
+def gather(request: StudyRequest, world: StudyWorld, all_worlds: Sequence[StudyWorld]) -> Lineup:
     """The heuristics and the learned policies of a world.
 
     Learned policies are those of the request; without any, they are trained here.
@@ -280,14 +280,16 @@ def gather(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> 
     )
 
 
-def asked_for(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> list[str]:
+def asked_for(
+    request: StudyRequest, world: StudyWorld, all_worlds: Sequence[StudyWorld]
+) -> list[str]:
     """The request's policies without checkpoints for another workload of the study."""
     # Checkpoints for an unknown workload stay: the user asked for them.
     others = {other.train.workload.name for other in all_worlds} - {world.train.workload.name}
     return [text for text in request.policies if _made_for(text, world) not in others]
 
 
-def _made_for(text: str, world: World) -> str | None:
+def _made_for(text: str, world: StudyWorld) -> str | None:
     """The workload that a learned policy was trained for; None for other policies."""
     name = parse_name(text)
     if not is_learned(name):
@@ -296,7 +298,7 @@ def _made_for(text: str, world: World) -> str | None:
     return find_checkpoint(name, setting).card.get("workload")
 
 
-def make_learned(request: StudyRequest, world: World, share_s: float) -> list[Learned]:
+def make_learned(request: StudyRequest, world: StudyWorld, share_s: float) -> list[StudiedPolicy]:
     """Train three policies for a world.
 
     They are the tuned rule, the network corrector that corrects it, and Decima's network with its
@@ -313,7 +315,7 @@ def make_learned(request: StudyRequest, world: World, share_s: float) -> list[Le
 
 
 def recorded_runs(
-    request: StudyRequest, world: World, contenders: Sequence[Contender], num_runs: int
+    request: StudyRequest, world: StudyWorld, contenders: Sequence[Contender], num_runs: int
 ) -> Iterator[tuple[JobSequence, dict[str, Trace]]]:
     """Run all policies on one evaluation seed after another, with recorded tasks. Returns for every
     seed, the jobs and the trace of every policy by label.

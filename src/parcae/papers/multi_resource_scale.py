@@ -13,8 +13,8 @@ from parcae.evaluation.statistics import Estimate
 from parcae.learning.scenario import Scenario
 from parcae.papers.contest import Contest, contest, less
 from parcae.papers.findings import Finding
-from parcae.papers.learners import DecimaVariant, Learned, budget_notes, train_decima, tune
-from parcae.papers.multi_resource import GRAPHENE, World, heuristics, missing_notes, worlds
+from parcae.papers.learners import DecimaVariant, StudiedPolicy, budget_notes, train_decima, tune
+from parcae.papers.multi_resource import GRAPHENE, StudyWorld, heuristics, missing_notes, worlds
 from parcae.papers.pictures import save_bars
 from parcae.papers.study import StudyRequest, StudyResult
 
@@ -40,7 +40,7 @@ def table3(request: StudyRequest) -> StudyResult:
     rule = tune(request, world.train, "rule to imitate", request.budget_s / _NUM_SHARES)
     outcomes = dict[str, Contest]()
     notes = [rule.words]
-    learned = list[Learned]()
+    learned = list[StudiedPolicy]()
     for test, entry in (("all jobs at once", _in_batch(world)), ("arrivals", world)):
         pair = _trained(request, entry, rule)
         baseline, sweeps = heuristics(request, entry, [GRAPHENE])
@@ -88,7 +88,7 @@ def _size_hardly_counts(test: str, outcome: Contest) -> Finding:
     return less(claim, small, there, _MOST_LOSS)
 
 
-def _trained(request: StudyRequest, world: World, rule: Learned) -> list[Learned]:
+def _trained(request: StudyRequest, world: StudyWorld, rule: StudiedPolicy) -> list[StudiedPolicy]:
     """Train Decima at the size of the test, and with fewer jobs (all at once) or executors."""
     # With all jobs at once the small training has fewer jobs, otherwise fewer executors.
     if world.train.arrivals == "batch":
@@ -108,13 +108,13 @@ def _trained(request: StudyRequest, world: World, rule: Learned) -> list[Learned
     ]
 
 
-def _in_batch(world: World) -> World:
+def _in_batch(world: StudyWorld) -> StudyWorld:
     """The world with all jobs arriving at once."""
     test = replace(world.test, arrivals="batch")
-    return World(world.name, test, replace(world.train, arrivals="batch"), world.notes)
+    return StudyWorld(world.name, test, replace(world.train, arrivals="batch"), world.notes)
 
 
-def _smaller(world: World) -> Scenario:
+def _smaller(world: StudyWorld) -> Scenario:
     """The training setting with a tenth of the executors and the same load."""
     config = world.train.config
     # Every class keeps at least one executor.

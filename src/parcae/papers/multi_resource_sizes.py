@@ -21,7 +21,7 @@ from parcae.papers.learners import budget_notes
 from parcae.papers.multi_resource import (
     GRAPHENE,
     Lineup,
-    World,
+    StudyWorld,
     gather,
     missing_notes,
     recorded_runs,
@@ -40,7 +40,7 @@ _ALL = "all"
 
 
 @dataclass(frozen=True)
-class Profile:
+class ClassProfile:
     """Means by size of the jobs, for every run of one policy."""
 
     jct_ms: FloatArray
@@ -72,8 +72,8 @@ def mean_by_bin(values: npt.ArrayLike, bins: npt.NDArray[np.int64]) -> FloatArra
 
 
 def profiles(
-    request: StudyRequest, world: World, lineup: Lineup, num_runs: int
-) -> dict[str, Profile]:
+    request: StudyRequest, world: StudyWorld, lineup: Lineup, num_runs: int
+) -> dict[str, ClassProfile]:
     """Run all policies and compute the profile of each."""
     edges_ms = bin_edges_ms(world.test.workload)
     jct: dict[str, list[FloatArray]] = {}
@@ -86,7 +86,7 @@ def profiles(
             both = np.concatenate([executors, executors.sum(axis=1, keepdims=True)], axis=1)
             jct.setdefault(label, []).append(mean_by_bin(jct_ms(trace), bins))
             used.setdefault(label, []).append(mean_by_bin(both, bins))
-    return {label: Profile(np.array(jct[label]), np.array(used[label])) for label in jct}
+    return {label: ClassProfile(np.array(jct[label]), np.array(used[label])) for label in jct}
 
 
 def ratio_to(values: FloatArray, baseline: FloatArray) -> Estimate | None:
@@ -118,9 +118,9 @@ def class_names(classes: Sequence[ExecutorClass]) -> list[str]:
 class _WorldResult:
     """The results of one world."""
 
-    world: World
+    world: StudyWorld
     lineup: Lineup
-    profiles: Mapping[str, Profile]
+    profiles: Mapping[str, ClassProfile]
 
     @property
     def classes(self) -> list[str]:

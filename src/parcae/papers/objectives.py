@@ -15,7 +15,7 @@ from parcae.evaluation.statistics import ratio_estimate, with_half_width
 from parcae.learning.scenario import Scenario
 from parcae.papers.contest import Contest, contest, named
 from parcae.papers.findings import Finding
-from parcae.papers.learners import Learned, budget_notes, train_decima, tune
+from parcae.papers.learners import StudiedPolicy, budget_notes, train_decima, tune
 from parcae.papers.study import StudyRequest, StudyResult
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import makespan_ms
@@ -50,7 +50,7 @@ _CASES = (
 _RULE_SHARE = 0.25
 
 
-def _learn(request: StudyRequest, case: _Case, num_jobs: int) -> list[Learned]:
+def _learn(request: StudyRequest, case: _Case, num_jobs: int) -> list[StudiedPolicy]:
     scenario = Scenario(request.workload, case.config(request), "batch", num_jobs, case.objective)
     # A rule and a network for each case.
     share_s = request.budget_s / len(_CASES)
@@ -61,7 +61,7 @@ def _learn(request: StudyRequest, case: _Case, num_jobs: int) -> list[Learned]:
     ]
 
 
-def _shown(outcome: Contest, best: Learned, case: _Case, seed: int) -> tuple[str, Trace]:
+def _shown(outcome: Contest, best: StudiedPolicy, case: _Case, seed: int) -> tuple[str, Trace]:
     trace = outcome.traces(seed)[best.label]
     return (
         f"({case.key}) {case.words}: {best.label}, makespan {makespan_ms(trace) / MS_PER_S:,.1f} s",
@@ -135,7 +135,7 @@ def fig13(request: StudyRequest) -> StudyResult:
 
 
 def _findings(
-    learned: Mapping[str, Sequence[Learned]], contests: Mapping[bool, Contest]
+    learned: Mapping[str, Sequence[StudiedPolicy]], contests: Mapping[bool, Contest]
 ) -> list[Finding]:
     """What the paper found about Decima's networks, which are the last of each case."""
     labels = {key: policies[-1].label for key, policies in learned.items()}

@@ -20,7 +20,7 @@ from parcae.evaluation.statistics import (
     mean_estimate,
     ratio_estimate,
 )
-from parcae.learning.loop import Iteration, Plan, TrainResult, train
+from parcae.learning.loop import Iteration, TrainingPlan, TrainResult, train
 from parcae.papers.study import PackingRequest
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.rigid.bernoulli import CODE, load_of_rate
@@ -48,7 +48,7 @@ def source_at(rate: float) -> DrawnSource:
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class PlayedSequences:
     """The runs of all job sequences under one policy."""
 
     batch: PackingBatch
@@ -65,7 +65,7 @@ class Played:
         """Mean of `per_job` over the sequences."""
         return mean_estimate(self.per_job(cost))
 
-    def ratio(self, other: Played, cost: Cost) -> Estimate:
+    def ratio(self, other: PlayedSequences, cost: Cost) -> Estimate:
         """The cost / that of another policy, paired by sequence."""
         return ratio_estimate(self.per_job(cost), other.per_job(cost))
 
@@ -107,11 +107,11 @@ class Stage:
             self.sequences, self.source.config, wants_profile=wants_profile, seed=self.first_seed
         )
 
-    def play(self, policy: PackingPolicy) -> Played:
+    def play(self, policy: PackingPolicy) -> PlayedSequences:
         """Run every sequence once."""
         batch = self.batch(policy.wants_profile)
         batch.run(policy.play_many, self.num_threads)
-        return Played(batch)
+        return PlayedSequences(batch)
 
 
 def stage_of(request: PackingRequest, rate: float) -> Stage:
@@ -289,7 +289,7 @@ def train_deeprm(
         if progress is not None:
             progress(done, learner.policy)
 
-    result = train(learner, Plan(share_s, FULL_ITERATIONS), report)
+    result = train(learner, TrainingPlan(share_s, FULL_ITERATIONS), report)
     name = f"deeprm-{rate:g}-{cost.name.lower()}-{chosen}"
     keep_trained(request, result, name)
     ended = "" if result.ending == "done" else f"; it ended early: {result.ending}"

@@ -11,7 +11,7 @@ from parcae.evaluation.statistics import ratio_estimate, with_half_width, with_i
 from parcae.learning.scenario import Scenario
 from parcae.papers.contest import Contender, Contest, averages_s, contest, less, named
 from parcae.papers.findings import Finding
-from parcae.papers.learners import DecimaVariant, Learned, budget_notes, train_decima
+from parcae.papers.learners import DecimaVariant, StudiedPolicy, budget_notes, train_decima
 from parcae.papers.pictures import save_bars
 from parcae.papers.study import StudyRequest, StudyResult
 
@@ -81,7 +81,9 @@ def fig23(request: StudyRequest) -> StudyResult:
     )
 
 
-def _with_and_without_durations(request: StudyRequest) -> tuple[Contest, Contest, list[Learned]]:
+def _with_and_without_durations(
+    request: StudyRequest,
+) -> tuple[Contest, Contest, list[StudiedPolicy]]:
     """Compare policies with known durations, and with unknown ones. Returns the contest with known
     durations, the one with unknown durations, and the trained policies.
     """
@@ -119,7 +121,7 @@ def train_on_mix(
     gaps_s: list[float],
     share_s: float,
     decima: DecimaSettings,
-) -> Learned:
+) -> StudiedPolicy:
     """Train for several mean gaps in turn, each time from the previous weights, in several rounds.
 
     A scenario has only one arrival process, so a mix of arrivals is alternated. Every turn starts
@@ -127,7 +129,7 @@ def train_on_mix(
     """
     # The order of the turns: all gaps, then all gaps again.
     turns = [gap for _ in range(_NUM_ROUNDS) for gap in gaps_s]
-    parts = list[Learned]()
+    parts = list[StudiedPolicy]()
     for gap in turns:
         turn = replace(scenario, arrivals=gap_arrivals(gap))
         # Continue from the weights of the previous turn.

@@ -112,7 +112,7 @@ def accuracy(prediction: npt.NDArray[np.float32], batch: GraphBatch) -> float:
 
 
 @dataclass(frozen=True)
-class Curve:
+class SupervisedCurve:
     """Test accuracy and relative error, by iteration."""
 
     iterations: tuple[int, ...]
@@ -233,7 +233,7 @@ def learn_critical_path(
     budget_s: float,
     seed: int,
     every: int = 10,
-) -> Curve:
+) -> SupervisedCurve:
     """Train Decima's stage embedding and a linear readout to predict every stage's critical
     path.
     """
@@ -248,7 +248,7 @@ def learn_critical_path(
             points.append((iteration, *learner.test(examples.test)))
         if done >= 1.0:
             break
-    return Curve(*(tuple(column) for column in zip(*points, strict=True)))
+    return SupervisedCurve(*(tuple(column) for column in zip(*points, strict=True)))
 
 
 def fig19(request: StudyRequest) -> StudyResult:
@@ -293,11 +293,11 @@ def fig19(request: StudyRequest) -> StudyResult:
     )
 
 
-def _row(name: str, curve: Curve) -> list[str]:
+def _row(name: str, curve: SupervisedCurve) -> list[str]:
     shares = (curve.last, max(curve.accuracy), curve.error[-1])
     return [name, *(f"{share:.1%}" for share in shares), str(curve.iterations[-1])]
 
 
-def _draw(curves: Mapping[str, Curve], figure: Any) -> None:
+def _draw(curves: Mapping[str, SupervisedCurve], figure: Any) -> None:
     lines = {name: (curve.iterations, curve.accuracy) for name, curve in curves.items()}
     line_panel(figure.subplots(), lines, ("iteration", "accuracy on unseen DAGs"))

@@ -30,7 +30,7 @@ from parcae.rigid.bernoulli import job_mix, parse_load, rate_of_load
 from parcae.rigid.config import PackingConfig, TimeMode
 from parcae.rigid.evaluation.compare import compare_log, compare_packing
 from parcae.rigid.evaluation.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn, packing_chart
-from parcae.rigid.evaluation.policies import TUNED, Tuning, resolve_packing, tuned_policy
+from parcae.rigid.evaluation.policies import TUNED, RigidTuning, resolve_packing, tuned_policy
 from parcae.rigid.evaluation.policies import tune as tune_policy
 from parcae.rigid.evaluation.tuning import Tuned, tuning_pieces
 from parcae.rigid.evaluation.world import number, run_policy
@@ -54,14 +54,14 @@ from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
 from parcae.rigid.sources import (
     DrawnSource,
-    LogSource,
     MixedSource,
     PackingSource,
+    RigidLogSource,
     require_waiting,
     sped_up,
 )
 from parcae.rigid.swf import SwfLog, read_swf
-from parcae.rigid.world import Outcome
+from parcae.rigid.world import RigidOutcome
 
 #: The policies of `--policy all`: those of the conformance runs.
 CONFORMANCE_POLICIES = ("sjf", "packer", "tetris_k0.5", "tetris_k0.005")
@@ -340,7 +340,7 @@ def _played(sequences: Sequence[_Sequence], names: Sequence[str]) -> Iterator[Pl
             yield PlayedRun(position, result, (outcome, config))
 
 
-def _as_coded(policy: PackingPolicy, jobs: RigidJobs, config: PackingConfig) -> Outcome | None:
+def _as_coded(policy: PackingPolicy, jobs: RigidJobs, config: PackingConfig) -> RigidOutcome | None:
     """The run with the quirks of DeepRM's released code.
 
     None if that code cannot run it: with exact times, or with a job as long as the horizon.
@@ -350,13 +350,13 @@ def _as_coded(policy: PackingPolicy, jobs: RigidJobs, config: PackingConfig) -> 
     return run_policy(policy, [jobs], config.model_copy(update={"as_coded": True}))[0]
 
 
-def _run_json(name: str, outcome: Outcome, as_coded: Outcome | None) -> dict[str, Any]:
+def _run_json(name: str, outcome: RigidOutcome, as_coded: RigidOutcome | None) -> dict[str, Any]:
     """One run as JSON. `reward` is minus the sum of the slowdowns of jobs that were not lost."""
 
     def times(values: Any) -> list[int | None]:
         return [None if value == NOT_YET else value for value in values.tolist()]
 
-    def reward(run: Outcome) -> float:
+    def reward(run: RigidOutcome) -> float:
         # Minus 0 would be another text.
         return 0.0 - float(run.costs[Cost.SLOWDOWN])
 
@@ -386,7 +386,7 @@ def _print_runs(runs: Iterator[PlayedRun]) -> None:
     print_rows(f"{jobs.name}: {len(jobs):,} jobs, times in {unit}", _COLUMNS, rows, _WIDTH)
 
 
-def _row(result: dict[str, Any], outcome: Outcome, config: PackingConfig) -> tuple[str, ...]:
+def _row(result: dict[str, Any], outcome: RigidOutcome, config: PackingConfig) -> tuple[str, ...]:
     # In a log, all waiting jobs are visible; else only those in the job slots.
     visible = config.num_slots if outcome.jobs.step != "s" else None
     s = summarize_packing(outcome, num_visible=visible)
@@ -401,7 +401,7 @@ def _row(result: dict[str, Any], outcome: Outcome, config: PackingConfig) -> tup
     )
 
 
-class RunOptions(Options):
+class RigidRunOptions(Options):
     """The runs on which policies are compared."""
 
     seeds: int = option(
@@ -441,7 +441,7 @@ def _tunes(given: Values, *names: str) -> bool:
 def compare(
     drawn: DrawnOptions,
     reading: SpedLogOptions,
-    runs: RunOptions,
+    runs: RigidRunOptions,
     output: OutputOptions,
     policies: str | None = option(
         None,
@@ -629,13 +629,13 @@ class PieceOptions(Options):
         sources = [replace(self._pieces(half), speeds=speeds) for half in halves]
         return sources[0] if len(sources) == 1 else MixedSource(tuple(sources))
 
-    def _pieces(self, half: RigidJobs) -> LogSource:
+    def _pieces(self, half: RigidJobs) -> RigidLogSource:
         if self.piece_jobs is None:
             return tuning_pieces(half)
-        return LogSource(half, self.piece_jobs)
+        return RigidLogSource(half, self.piece_jobs)
 
 
-class NetworkOptions(Options):
+class RigidNetworkOptions(Options):
     """How a network is trained, and from what."""
 
     objective: str | None = OBJECTIVE
@@ -658,7 +658,7 @@ def train(
     drawn: DrawnOptions,
     reading: LogOptions,
     pieces: PieceOptions,
-    net: NetworkOptions,
+    net: RigidNetworkOptions,
     training: TrainingOptions,
     kind: str = argument("The kind of policy to train.", "deeprm|a2c|set"),
 ) -> None:
@@ -734,7 +734,7 @@ def tune(
     def tuned_best(save: Callable[[Found], None]) -> Found:
         tuned = tune_policy(
             rule,
-            Tuning(source, cost, search.budget_s),
+            RigidTuning(source, cost, search.budget_s),
             # In practice no limit: the budget ends the search.
             max_generations=search.generations or 1 << 30,
             start=search.start and _parameters(Path(search.start)),

@@ -20,7 +20,7 @@ from parcae.base.texts import plain
 from parcae.rigid.config import BOUND_S, TimeMode
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import NOT_YET, Cost
-from parcae.rigid.world import Outcome, PackingBatch, work_of
+from parcae.rigid.world import PackingBatch, RigidOutcome, work_of
 from parcae.simulation.metrics import mean_over_spans, steps
 
 FloatArray = npt.NDArray[np.float64]
@@ -144,22 +144,22 @@ def typical_cost(batch: PackingBatch, cost: Cost, log_of: npt.ArrayLike) -> floa
     return float(np.exp(np.log(np.maximum(costs, 1e-9) / np.maximum(1, counts)).mean()))
 
 
-def has_started(outcome: Outcome) -> npt.NDArray[np.bool_]:
+def has_started(outcome: RigidOutcome) -> npt.NDArray[np.bool_]:
     """Return which jobs were started, bool[num_jobs]."""
     return np.asarray(outcome.start != NOT_YET)
 
 
-def completion(outcome: Outcome) -> FloatArray:
+def completion(outcome: RigidOutcome) -> FloatArray:
     """Return finish - arrival, float64[num_jobs]; NaN for a job that never started."""
     return np.where(has_started(outcome), outcome.finish - outcome.jobs.arrival, np.nan)
 
 
-def waiting(outcome: Outcome) -> FloatArray:
+def waiting(outcome: RigidOutcome) -> FloatArray:
     """Return start - arrival, float64[num_jobs]; NaN for a job that never started."""
     return np.where(has_started(outcome), outcome.start - outcome.jobs.arrival, np.nan)
 
 
-def slowdown(outcome: Outcome) -> FloatArray:
+def slowdown(outcome: RigidOutcome) -> FloatArray:
     """Return (finish - arrival) / duration, float64[num_jobs]; NaN for a job that never started.
 
     Example: a job of 3 steps that waits for 2 has slowdown 5/3.
@@ -172,7 +172,7 @@ def bound_of(jobs: RigidJobs) -> float:
     return float(BOUND_S) if jobs.step == "s" else 1.0
 
 
-def bounded_slowdown(outcome: Outcome) -> FloatArray:
+def bounded_slowdown(outcome: RigidOutcome) -> FloatArray:
     """Return max(1, (finish - arrival) / max(bound, duration)), float64[num_jobs].
 
     NaN for a job that never started.
@@ -197,20 +197,20 @@ MEASURES = {
 LEAST = {"slowdown": 1.0, "bounded_slowdown": 1.0}
 
 
-def makespan(outcome: Outcome) -> int:
+def makespan(outcome: RigidOutcome) -> int:
     """Return last finish - first arrival, or 0 if no job started."""
     done = has_started(outcome)
     return int(outcome.finish[done].max() - outcome.jobs.arrival[0]) if done.any() else 0
 
 
-def usage(outcome: Outcome, resource: int) -> tuple[IntArray, IntArray]:
+def usage(outcome: RigidOutcome, resource: int) -> tuple[IntArray, IntArray]:
     """Return a resource's units in use over time: (times, units from that time on)."""
     done = has_started(outcome)
     units = outcome.jobs.demand[done, resource]
     return steps(outcome.start[done], outcome.finish[done], units)
 
 
-def jobs_waiting(outcome: Outcome) -> tuple[IntArray, IntArray]:
+def jobs_waiting(outcome: RigidOutcome) -> tuple[IntArray, IntArray]:
     """Return the number of waiting jobs over time: (times, jobs from that time on).
 
     Lost jobs do not count.
@@ -223,7 +223,7 @@ def jobs_waiting(outcome: Outcome) -> tuple[IntArray, IntArray]:
     return steps(outcome.jobs.arrival[is_kept], end[is_kept])
 
 
-def utilization(outcome: Outcome) -> FloatArray:
+def utilization(outcome: RigidOutcome) -> FloatArray:
     """Return the share of each resource in use, float64[num_resources].
 
     The time is that from the first arrival to the last finish.
@@ -237,14 +237,14 @@ def utilization(outcome: Outcome) -> FloatArray:
     return np.asarray(work / (jobs.capacity * float(span)))
 
 
-def utilization_over_time(outcome: Outcome, resource: int, edges: FloatArray) -> FloatArray:
+def utilization_over_time(outcome: RigidOutcome, resource: int, edges: FloatArray) -> FloatArray:
     """Return the share of a resource in use, averaged over the spans between edges."""
     return mean_over_spans(*usage(outcome, resource), edges) / float(
         outcome.jobs.capacity[resource]
     )
 
 
-def withheld_share(outcome: Outcome, num_visible: int | None = None) -> float:
+def withheld_share(outcome: RigidOutcome, num_visible: int | None = None) -> float:
     """Return the share of the waiting time in which a job that fits was not started.
 
     The waiting time is the time in which at least one job waits. A job that is planned for a later
@@ -260,7 +260,7 @@ def withheld_share(outcome: Outcome, num_visible: int | None = None) -> float:
     return held / total if total else 0.0
 
 
-def _waiting_spans(outcome: Outcome, num_visible: int | None) -> Iterator[tuple[int, bool]]:
+def _waiting_spans(outcome: RigidOutcome, num_visible: int | None) -> Iterator[tuple[int, bool]]:
     """Yield (length, whether a visible waiting job fits) of every span with waiting jobs.
 
     Spans lie between two consecutive events.
@@ -284,7 +284,7 @@ def _waiting_spans(outcome: Outcome, num_visible: int | None) -> Iterator[tuple[
             yield int(times[row + 1] - times[row]), bool(fits.any())
 
 
-def _event_times(outcome: Outcome, done: npt.NDArray[np.bool_]) -> IntArray:
+def _event_times(outcome: RigidOutcome, done: npt.NDArray[np.bool_]) -> IntArray:
     """Return the times at which something happens, ascending, up to the run's end.
 
     `done` are the jobs that started, bool[num_jobs].
@@ -295,7 +295,7 @@ def _event_times(outcome: Outcome, done: npt.NDArray[np.bool_]) -> IntArray:
     return np.asarray(times[times <= outcome.end], np.int64)
 
 
-def _free_units(outcome: Outcome, times: IntArray) -> IntArray:
+def _free_units(outcome: RigidOutcome, times: IntArray) -> IntArray:
     """Return the free units of each resource from each time on, int64[num_times, num_resources]."""
     capacity = outcome.jobs.capacity
     used = [_at(usage(outcome, resource), times) for resource in range(len(capacity))]
@@ -390,7 +390,7 @@ def mean_of_started(values: FloatArray) -> float:
 
 
 def summarize_packing(
-    outcome: Outcome, groups: SizeGroups | None = None, num_visible: int | None = None
+    outcome: RigidOutcome, groups: SizeGroups | None = None, num_visible: int | None = None
 ) -> PackingSummary:
     """Compute the metrics of a run.
 

@@ -92,7 +92,7 @@ def sped_up(jobs: RigidJobs, speed: float) -> RigidJobs:
 
 
 @dataclass(frozen=True)
-class LogSource:
+class RigidLogSource:
     """Pieces of a log: `num_jobs` consecutive jobs, starting at a random one.
 
     Args:
@@ -226,7 +226,10 @@ def require_waiting(source: PackingSource) -> None:
     logs = source.sources if isinstance(source, MixedSource) else (source,)
     names = []
     for log in logs:
-        if not isinstance(log, LogSource) or not sped_up(log.jobs, max(log.speeds)).never_waits:
+        if (
+            not isinstance(log, RigidLogSource)
+            or not sped_up(log.jobs, max(log.speeds)).never_waits
+        ):
             return
         names.append(log.jobs.name)
     raise ConfigError(

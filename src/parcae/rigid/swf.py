@@ -186,7 +186,7 @@ _LARGEST = 2.0**53
 
 
 @dataclass(frozen=True)
-class Finding:
+class LogFinding:
     """A group of jobs of a log that were left out or changed for one reason."""
 
     what: str
@@ -212,7 +212,7 @@ class SwfLog:
     jobs: RigidJobs
     header: SwfHeader
     report: ImportReport
-    findings: tuple[Finding, ...]
+    findings: tuple[LogFinding, ...]
     first_submit_s: int
 
     @property
@@ -232,14 +232,14 @@ class _LineFilter:
         self.number = lines.number
         self.bad = bad
         self.is_kept = np.ones(len(lines.number), np.bool_)
-        self.findings: list[Finding] = []
+        self.findings: list[LogFinding] = []
 
     def note(self, is_match: BoolArray, what: str, *, is_dropped: bool = False) -> None:
         """Record a finding for the kept lines that match, if there are any."""
         rows = np.flatnonzero(is_match & self.is_kept)
         if len(rows):
             self.findings.append(
-                Finding(what, len(rows), f"{self.path}:{self.number[rows[0]]}", is_dropped)
+                LogFinding(what, len(rows), f"{self.path}:{self.number[rows[0]]}", is_dropped)
             )
 
     def drop(self, is_match: BoolArray, what: str) -> None:

@@ -36,7 +36,7 @@ PlayMany = Callable[[Clusters, View, int, int], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RigidOutcome:
     """The result of one run of a job sequence.
 
     Args:
@@ -231,13 +231,13 @@ class PackingBatch:
         """Return the cost accrued so far, float64[num_clusters]."""
         return np.array(self.states.costs[:, cost])
 
-    def outcome(self, row: int) -> Outcome:
+    def outcome(self, row: int) -> RigidOutcome:
         """Return the result of one cluster's run."""
         jobs = self.sequences[self.sequence_rows[row]]
         state = self.state(row)
         n = len(jobs)
         table = state.jobs[:n]
-        return Outcome(
+        return RigidOutcome(
             jobs,
             np.array(table["start"]),
             np.array(table["finish"]),
@@ -247,7 +247,7 @@ class PackingBatch:
             int(state.clock["now"][0]),
         )
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[RigidOutcome]:
         """Return the results of all clusters' runs."""
         return [self.outcome(row) for row in range(len(self))]
 

@@ -25,8 +25,8 @@ from parcae.base.texts import MS_PER_S, __version__
 from parcae.cluster.kernels.estimates import correction
 from parcae.service.live_tables import EndedJob, LiveJob
 from parcae.service.mirror import Mirror
-from parcae.service.policies import Plan
-from parcae.service.protocol import Events, JobOrder, State
+from parcae.service.policies import TimedPlan
+from parcae.service.protocol import Events, JobOrder, StateMessage
 from parcae.service.server import Server
 from parcae.service.session import Service, Session, Watcher
 
@@ -83,7 +83,7 @@ class Board(Watcher):
             if name in self.service.mirrors
         }
 
-    def planned(self, mirror: Mirror, plan: Plan) -> None:
+    def planned(self, mirror: Mirror, plan: TimedPlan) -> None:
         """Record the time of the plan."""
         self._plan_s.observe(plan.took_ms / MS_PER_S)
 
@@ -104,7 +104,7 @@ class Board(Watcher):
             }
         )
 
-    def answered(self, session: Session, message: State | Events, took_ms: float) -> None:
+    def answered(self, session: Session, message: StateMessage | Events, took_ms: float) -> None:
         """Record the latency, and sample the clusters once a second."""
         self.version += 1
         self._request_s.labels(message.type).observe(took_ms / MS_PER_S)

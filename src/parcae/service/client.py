@@ -22,10 +22,10 @@ from parcae.service.protocol import (
     Events,
     FrameReader,
     Hello,
-    Orders,
+    OrdersMessage,
     Proof,
     ServerMessage,
-    State,
+    StateMessage,
     Welcome,
     decode_server_message,
     encode,
@@ -233,14 +233,14 @@ class Client:
         self.send(message)
         return self.receive()
 
-    def orders(self, message: State | Events) -> Orders:
+    def orders(self, message: StateMessage | Events) -> OrdersMessage:
         """Send `state` or `events` and return the orders in the reply.
 
         Orders that another application caused may come before it; they are out of date then.
         """
-        orders = _expected(self.ask(message), Orders)
+        orders = _expected(self.ask(message), OrdersMessage)
         while orders.seq != message.seq:
-            orders = _expected(self.receive(), Orders)
+            orders = _expected(self.receive(), OrdersMessage)
         return orders
 
     def greet(self, hello: Hello, secret: bytes | None = None) -> Welcome:
@@ -261,7 +261,7 @@ class Client:
         simulated.run(self.orders)
 
 
-_Reply = TypeVar("_Reply", Orders, Welcome)
+_Reply = TypeVar("_Reply", OrdersMessage, Welcome)
 
 
 def _expected(reply: ServerMessage, kind: type[_Reply]) -> _Reply:

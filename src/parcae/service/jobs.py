@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from parcae.base.errors import ProtocolError
 from parcae.cluster.state import NO_PROFILE, STAGE_SPEC, World
-from parcae.service.learned import Learned
+from parcae.service.learned import LearnedDurations
 from parcae.service.pieces import make_way
 from parcae.service.protocol import Code, JobMessage, StageMessage
 from parcae.simulation.config import SimulationConfig
@@ -123,11 +123,15 @@ class DurationModel:
     """
 
     def __init__(
-        self, workload: Workload | None, *, is_learning: bool = True, learned: Learned | None = None
+        self,
+        workload: Workload | None,
+        *,
+        is_learning: bool = True,
+        learned: LearnedDurations | None = None,
     ) -> None:
         self.workload = workload
         self.is_learning = is_learning
-        self.learned = learned or Learned()
+        self.learned = learned or LearnedDurations()
         self._profiles: dict[tuple[str, _Shape], int] = {}
         self._named: dict[str, tuple[int, ...]] = {} if workload is None else rows_by_name(workload)
         self._guess: Callable[[float], float] = lambda _: ASSUMED_TASK_MS

@@ -31,7 +31,7 @@ _LARGEST_MS = 1 << 62
 _MAX_STAGES = 100_000
 
 
-class Learned:
+class LearnedDurations:
     """Mean task durations by (name, position of the stage), and total task times of runs by name.
 
     Example: after `add_tasks("nightly", 0, 1, 100)` and `add_tasks("nightly", 0, 1, 200)`,
@@ -96,9 +96,9 @@ class Learned:
                 del self._runs[next(iter(self._runs))]
             self.num_changes += 1
 
-    def copy(self) -> Learned:
+    def copy(self) -> LearnedDurations:
         """A copy that later changes do not affect."""
-        other = Learned()
+        other = LearnedDurations()
         other._tasks = dict(self._tasks)
         other._num_stages = dict(self._num_stages)
         other._runs = dict(self._runs)
@@ -175,7 +175,7 @@ def _averaged(before: tuple[int, float], num_tasks: int, executed_ms: int) -> tu
     return count, before[1] + (executed_ms / num_tasks - before[1]) * share
 
 
-def read_learned(path: Path) -> Learned:
+def read_learned(path: Path) -> LearnedDurations:
     """Read a file that `write_learned` wrote."""
     remedy = "move it away to learn afresh, or name another file"
     try:
@@ -193,7 +193,7 @@ def read_learned(path: Path) -> Learned:
             f"{path}: has version {data[_FORMAT]}; this Parcae reads {FORMAT_VERSION}: update "
             f"Parcae, or {remedy}"
         )
-    learned = Learned()
+    learned = LearnedDurations()
     try:
         learned.restore(**{key: value for key, value in data.items() if key != _FORMAT})
     except (TypeError, ValueError, OverflowError) as error:
@@ -203,7 +203,7 @@ def read_learned(path: Path) -> Learned:
     return learned
 
 
-def write_learned(path: Path, learned: Learned) -> None:
+def write_learned(path: Path, learned: LearnedDurations) -> None:
     """Write a temporary file and rename it, so that a crash leaves the old file."""
     with replacing(path) as stream:
         stream.write(orjson.dumps({_FORMAT: FORMAT_VERSION, **learned.dump()}))
@@ -227,14 +227,14 @@ class LearnedFile:
                 f"--learned {path}: folder {path.parent} does not exist; make it first"
             )
         self.path = path
-        self.learned = read_learned(path) if path.exists() else Learned()
+        self.learned = read_learned(path) if path.exists() else LearnedDurations()
         self._num_written = self.learned.num_changes
 
-    def snapshot(self) -> Learned | None:
+    def snapshot(self) -> LearnedDurations | None:
         """A copy to write, or None if nothing changed since the last write."""
         return self.learned.copy() if self.learned.num_changes != self._num_written else None
 
-    def save(self, snapshot: Learned | None) -> None:
+    def save(self, snapshot: LearnedDurations | None) -> None:
         """Write a snapshot; may run in another thread, since a snapshot does not change."""
         if snapshot is None:
             return

@@ -23,8 +23,8 @@ from parcae.service.job_events import MOST_RUNNING, JobEvents
 from parcae.service.jobs import DurationModel
 from parcae.service.live_tables import ALONE, Counts, EndedJob, LiveJob, LiveSettings
 from parcae.service.pieces import make_way
-from parcae.service.policies import Plan, PolicyFor
-from parcae.service.protocol import Code, Events, JobOrder, Orders, StageOrder, State
+from parcae.service.policies import PolicyFor, TimedPlan
+from parcae.service.protocol import Code, Events, JobOrder, OrdersMessage, StageOrder, StateMessage
 from parcae.service.tables import Room
 
 #: Infinite tiers are sent as this number: JSON has no infinity.
@@ -43,7 +43,7 @@ class Mirror(JobEvents):
         settings: LiveSettings = ALONE,
         *,
         counts: Counts | None = None,
-        on_plan: Callable[[Mirror, Plan], None] | None = None,
+        on_plan: Callable[[Mirror, TimedPlan], None] | None = None,
         on_end: Callable[[EndedJob], None] | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -55,12 +55,14 @@ class Mirror(JobEvents):
         self._clocks: dict[str, int] = {}
         self._now_s = now_s
         self._heard_s = 0.0  # when an application last reported its clock
-        self._orders_cache: dict[str, tuple[int, Orders]] = {}  # by application: version, orders
+        self._orders_cache: dict[
+            str, tuple[int, OrdersMessage]
+        ] = {}  # by application: version, orders
         self._planned_ms = -1
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def take_state(self, application: str, message: State) -> None:
+    def take_state(self, application: str, message: StateMessage) -> None:
         """Replace everything about the application by the contents of the message."""
         self.forget(application)
         if self._settings.num_cores is not None and self._clocks:
@@ -203,7 +205,7 @@ class Mirror(JobEvents):
             pairs.append((self.by_row[row], self.order_of(row)))
         return pairs
 
-    def orders(self, application: str) -> Orders:
+    def orders(self, application: str) -> OrdersMessage:
         """The standing order of an application's jobs."""
         version, cached = self._orders_cache.get(application, (-1, None))
         if cached is not None and version == self._version:
@@ -224,10 +226,10 @@ class Mirror(JobEvents):
             if job.application == application
         }
 
-    def _fresh_orders(self, application: str) -> Orders:
+    def _fresh_orders(self, application: str) -> OrdersMessage:
         by_job = self.orders_by_job()
         pairs = [(job, order) for job, order in by_job if job.application == application]
-        return Orders(
+        return OrdersMessage(
             seq=None,
             jobs=tuple(order for _, order in pairs),
             stages=tuple(self._stage_orders(job for job, _ in pairs)),

@@ -88,7 +88,7 @@ def with_new_memory(policy: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TimedPlan:
     """How long a plan took, and whether fair sharing made it in place of the policy."""
 
     took_ms: float
@@ -147,7 +147,7 @@ class Planning:
         for before, after in zip(old, self.runs, strict=True):
             copy_virtual(before, after, repacked.jobs, repacked.stages)
 
-    def plan(self, state: ClusterState) -> Plan:
+    def plan(self, state: ClusterState) -> TimedPlan:
         """Put new orders into force: the policy's or, if it fails, those of fair sharing."""
         state.now["guard"][0] = self.guard
         start = time.perf_counter()
@@ -164,7 +164,7 @@ class Planning:
             )
             self.plan_fairly(state)
             is_fallback = True
-        return Plan(MS_PER_S * (time.perf_counter() - start), is_fallback)
+        return TimedPlan(MS_PER_S * (time.perf_counter() - start), is_fallback)
 
     def plan_fairly(self, state: ClusterState) -> None:
         """Put the orders of fair sharing into force in place of the policy's."""

@@ -206,7 +206,7 @@ class Proof(_Message):
     mac: Mac
 
 
-class State(_Message):
+class StateMessage(_Message):
     """The whole state of the application; replaces all that the service has of it."""
 
     type: Literal["state"] = "state"
@@ -275,7 +275,7 @@ class StageOrder(_Message):
     limit: int | None = None
 
 
-class Orders(_Message):
+class OrdersMessage(_Message):
     """The complete standing order; it replaces the last one.
 
     Task sets are sorted by (job tier + stage tier, running tasks of the job / weight, order of the
@@ -308,8 +308,8 @@ class Error(_Message):
     seq: Seq | None = None
 
 
-ClientMessage = Hello | Proof | State | Events | Ping | Bye
-ServerMessage = Challenge | Welcome | Orders | Pong | Error
+ClientMessage = Hello | Proof | StateMessage | Events | Ping | Bye
+ServerMessage = Challenge | Welcome | OrdersMessage | Pong | Error
 
 _FROM_CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(
     Annotated[ClientMessage, Field(discriminator="type")]

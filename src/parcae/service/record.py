@@ -25,7 +25,14 @@ from parcae.base.errors import FormatError
 from parcae.base.loader import read_file, whole_number
 from parcae.base.texts import __version__, ms_from_s
 from parcae.service.pieces import make_way
-from parcae.service.protocol import ClientMessage, Events, JobArrived, ServerMessage, State, encode
+from parcae.service.protocol import (
+    ClientMessage,
+    Events,
+    JobArrived,
+    ServerMessage,
+    StateMessage,
+    encode,
+)
 from parcae.service.session import Scope, Service, Session, Watcher
 from parcae.workloads.durations import MOST_EXECUTORS
 
@@ -77,7 +84,7 @@ class Recorder(Watcher):
 
     def received(self, session: Session, message: ClientMessage) -> None:
         """Write a message of a client."""
-        if isinstance(message, State | Events):
+        if isinstance(message, StateMessage | Events):
             self._write_learned(session, message)
         self._write(session, b'"from":"client","message":' + encode(message))
 
@@ -141,14 +148,14 @@ class Recorder(Watcher):
             self._end(key)
             self._begin(session, key, file)
 
-    def _write_learned(self, session: Session, message: State | Events) -> None:
+    def _write_learned(self, session: Session, message: StateMessage | Events) -> None:
         """Write what was learned of the jobs of a message, unless the file has it."""
         file = self._files.get(self._key(session))
         if file is None:
             return
         jobs = (
             message.jobs
-            if isinstance(message, State)
+            if isinstance(message, StateMessage)
             else [event.job for event in message.events if isinstance(event, JobArrived)]
         )
         model = session.service.duration_model

@@ -30,11 +30,11 @@ from parcae.service.protocol import (
     JobArrived,
     JobEnded,
     JobMessage,
-    Orders,
+    OrdersMessage,
     StageChanged,
     StageMessage,
     StagesAdded,
-    State,
+    StateMessage,
     TasksReported,
 )
 from parcae.service.record import Recording, find_recordings, read_recording
@@ -66,7 +66,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Share:
+class ReplayedShare:
     """A job with its weight among those that it shares with, and its limit (None: no limit)."""
 
     job_id: str
@@ -75,7 +75,7 @@ class Share:
 
 
 #: Jobs in the order of service, in groups of jobs that share.
-Shares = tuple[tuple[Share, ...], ...]
+Shares = tuple[tuple[ReplayedShare, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Difference:
 
 
 @dataclass
-class Comparison:
+class ReplayedOrders:
     """Counts the kinds of differences between recorded and other orders, and lists the first."""
 
     num_orders: int = 0
@@ -109,8 +109,8 @@ class Comparison:
     def add(
         self,
         clock_ms: int,
-        recorded: Orders,
-        other: Orders,
+        recorded: OrdersMessage,
+        other: OrdersMessage,
         stages_of: Mapping[str, Collection[int]],
     ) -> None:
         """Compare two orders; orders without jobs, or of different jobs, are ignored."""
@@ -159,7 +159,9 @@ def _shares(meaning: Meaning, stages_of: Mapping[str, Collection[int]]) -> Share
         largest = max(job.weight for job in jobs) or 1.0
         shares.append(
             tuple(
-                Share(job_id, round(job.weight / largest, 6) if len(group) > 1 else 1.0, job.limit)
+                ReplayedShare(
+                    job_id, round(job.weight / largest, 6) if len(group) > 1 else 1.0, job.limit
+                )
                 for job_id, job in zip(group, jobs, strict=True)
             )
         )
@@ -183,7 +185,7 @@ def _only(jobs: set[str], order: Shares) -> Shares:
 
 def _shown(order: Shares) -> Shares:
     """The first groups, with at most `_NUM_SHOWN` jobs together."""
-    shown: list[tuple[Share, ...]] = []
+    shown: list[tuple[ReplayedShare, ...]] = []
     room = _NUM_SHOWN
     for group in order:
         if room == 0:
@@ -196,12 +198,12 @@ def _shown(order: Shares) -> Shares:
 T = TypeVar("T")
 #: Times above this are no times of a recording.
 _LAST_MS = 1 << 53
-_REQUEST: TypeAdapter[State | Events] = TypeAdapter(State | Events)
-_ORDERS: TypeAdapter[Orders] = TypeAdapter(Orders)
+_REQUEST: TypeAdapter[StateMessage | Events] = TypeAdapter(StateMessage | Events)
+_ORDERS: TypeAdapter[OrdersMessage] = TypeAdapter(OrdersMessage)
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ReplayedEstimate:
     """Average JCT of both policies in the simulator, over jobs with known durations of all stages.
 
     `num_left_out` is the number of jobs that the recording does not show completely.
@@ -234,7 +236,7 @@ class Replay:
     counts: dict[Kind, int]
     num_lost: int
     differences: tuple[Difference, ...]
-    estimate: Estimate | None
+    estimate: ReplayedEstimate | None
 
     def to_json(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
@@ -249,7 +251,7 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
     duration_model = DurationModel(workload)
     _restore(duration_model, recording, recording.head.get("learned", {}))
     recorded = _RecordedJobs()
-    compared = Comparison()
+    compared = ReplayedOrders()
     num_lost = _follow(recording, policy_for, duration_model, recorded, compared)
     return Replay(
         str(recording.head["policy"]),
@@ -278,7 +280,7 @@ def _follow(
     policy_for: PolicyFor,
     duration_model: DurationModel,
     recorded: _RecordedJobs,
-    compared: Comparison,
+    compared: ReplayedOrders,
 ) -> int:
     """Apply all lines of the recording. Returns the number of requests that were lost."""
     wall_s = 0.0
@@ -306,7 +308,9 @@ def _follow(
         elif line.get("from") == "client" and kind in ("state", "events"):
             request = _parsed(recording, _REQUEST, message)
             is_old = request.seq <= last_seq.get(application, -1)
-            is_useless = is_old or (application in waiting and not isinstance(request, State))
+            is_useless = is_old or (
+                application in waiting and not isinstance(request, StateMessage)
+            )
             if not is_old:
                 last_seq[application] = request.seq
             if is_useless or not _is_accepted(mirror, application, request):
@@ -337,10 +341,10 @@ def _parsed(recording: Recording, adapter: TypeAdapter[T], message: dict[str, An
         ) from None
 
 
-def _is_accepted(mirror: Mirror, application: str, message: State | Events) -> bool:
+def _is_accepted(mirror: Mirror, application: str, message: StateMessage | Events) -> bool:
     """Apply a request. Returns whether it agrees with the state, which is half changed if not."""
     try:
-        if isinstance(message, State):
+        if isinstance(message, StateMessage):
             mirror.take_state(application, message)
         else:
             mirror.take_events(application, message)
@@ -364,11 +368,11 @@ class _RecordedJobs:
     #: Stages that ran, at least in part, when nothing was recorded.
     unseen: set[tuple[str, str, int]] = field(default_factory=set)
 
-    def add(self, application: str, message: State | Events) -> None:
+    def add(self, application: str, message: StateMessage | Events) -> None:
         """Add the jobs and finished tasks of a request."""
         # The most that there were: when idle, an application may give up almost all of its cores.
         self.num_cores = max(self.num_cores, message.cores or 0)
-        if isinstance(message, State):
+        if isinstance(message, StateMessage):
             for job in message.jobs:
                 self._add_job(application, job)
                 keys = ((application, job.job_id, s.stage_id) for s in job.stages if s.finished)
@@ -475,7 +479,7 @@ class _RecordedJobs:
                 found |= self.complete_before.get(key, set())
         return found
 
-    def estimate(self, recorded: str, other: str, num_cores: int) -> Estimate | None:
+    def estimate(self, recorded: str, other: str, num_cores: int) -> ReplayedEstimate | None:
         """Simulate the recorded jobs under both policies. Returns none if no job was recorded
         completely, or a policy or so many cores cannot be simulated.
         """
@@ -489,7 +493,7 @@ class _RecordedJobs:
             averages = [_average_jct_ms(name, sequence, config) for name in (recorded, other)]
         except (InputError, FileNotFoundError):
             return None
-        return Estimate(len(whole), len(specs) - len(whole), *averages)
+        return ReplayedEstimate(len(whole), len(specs) - len(whole), *averages)
 
 
 def _in_order_of_arrival(jobs: list[JobSpec]) -> JobSequence:

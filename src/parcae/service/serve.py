@@ -19,7 +19,7 @@ from parcae.policies.registry import named_policy
 from parcae.service.admin import Admin, Board
 from parcae.service.client import Client
 from parcae.service.jobs import DurationModel
-from parcae.service.learned import Learned, LearnedFile
+from parcae.service.learned import LearnedDurations, LearnedFile
 from parcae.service.policies import PolicyFor, policies_for
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
@@ -34,7 +34,7 @@ from parcae.service.protocol import (
     StageEnded,
     StageMessage,
     StagesAdded,
-    State,
+    StateMessage,
     TasksReported,
     encode,
 )
@@ -189,7 +189,7 @@ def settings_of(policy: str, num_cores: int, given: Mapping[str, Any]) -> ServeS
 def make_service(
     settings: ServeSettings,
     workload: Workload,
-    learned: Learned | None = None,
+    learned: LearnedDurations | None = None,
     policy_for: PolicyFor | None = None,
 ) -> Service:
     """Make the service and compile all code that its policy needs."""
@@ -227,7 +227,7 @@ def warm_up(service: Service) -> None:
     session = service.open()
     opening = (
         Hello(protocol=PROTOCOL_VERSION, application_id="warm-up"),
-        State(seq=1, clock_ms=0, cores=4, jobs=()),
+        StateMessage(seq=1, clock_ms=0, cores=4, jobs=()),
     )
     messages: list[ClientMessage] = [*opening, *_warm_up_events()]
     for message in messages:

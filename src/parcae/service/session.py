@@ -19,7 +19,7 @@ from parcae.base.texts import MS_PER_S
 from parcae.service.jobs import DurationModel
 from parcae.service.live_tables import Counts, EndedJob, LiveSettings
 from parcae.service.mirror import Mirror
-from parcae.service.policies import Plan, PolicyFor
+from parcae.service.policies import PolicyFor, TimedPlan
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
     RECOVERED_BY_STATE,
@@ -30,12 +30,12 @@ from parcae.service.protocol import (
     Error,
     Events,
     Hello,
-    Orders,
+    OrdersMessage,
     Ping,
     Pong,
     Proof,
     ServerMessage,
-    State,
+    StateMessage,
     Then,
     Welcome,
     decode_client_message,
@@ -92,7 +92,7 @@ class Meaning:
         return tuple(tuple(sorted(jobs)) for _, jobs in sorted(groups, key=lambda group: group[0]))
 
 
-def meaning_of(orders: Orders) -> Meaning:
+def meaning_of(orders: OrdersMessage) -> Meaning:
     """What the orders mean: tiers and ranks are replaced by their places, the smallest first."""
     tier_of = {job.job_id: job.tier for job in orders.jobs}
     tiers = [tier_of.get(one.job_id, orders.other_tier) + one.tier for one in orders.stages]
@@ -153,13 +153,13 @@ class Watcher:
     def sent(self, session: Session, message: ServerMessage) -> None:
         """The service sent a message to the session's client, which was welcomed."""
 
-    def planned(self, mirror: Mirror, plan: Plan) -> None:
+    def planned(self, mirror: Mirror, plan: TimedPlan) -> None:
         """New orders came into force."""
 
     def ended(self, job: EndedJob) -> None:
         """A job ended successfully."""
 
-    def answered(self, session: Session, message: State | Events, took_ms: float) -> None:
+    def answered(self, session: Session, message: StateMessage | Events, took_ms: float) -> None:
         """A request was carried out."""
 
 
@@ -224,7 +224,7 @@ class Service:
                 _LOG.exception("%s failed and watches no longer", type(watcher).__name__)
                 self.watchers.remove(watcher)
 
-    def _planned(self, mirror: Mirror, plan: Plan) -> None:
+    def _planned(self, mirror: Mirror, plan: TimedPlan) -> None:
         self.tell(lambda watcher: watcher.planned(mirror, plan))
 
     def _ended(self, job: EndedJob) -> None:
@@ -255,7 +255,7 @@ class Service:
             self.mirrors.pop(session.application, None)
         self.tell(lambda watcher: watcher.closed(session))
 
-    def orders_for(self, mirror: Mirror, application: str) -> Orders:
+    def orders_for(self, mirror: Mirror, application: str) -> OrdersMessage:
         """The standing order of an application, with the executors of the last sharing."""
         orders = mirror.orders(application)
         return self.sharing.completed(orders, mirror, application) if self.sharing else orders
@@ -357,7 +357,7 @@ class Session:
         self._watch_sent(message)
         self._push(message)
 
-    def push_if_new(self, orders: Orders) -> None:
+    def push_if_new(self, orders: OrdersMessage) -> None:
         """Send orders, unless they mean the same as the last ones that were sent."""
         meaning = meaning_of(orders)
         if meaning != self._last_meaning:
@@ -465,14 +465,14 @@ class Session:
             protocol=PROTOCOL_VERSION, session=self.name, policy=service.policy_name, mac=mac
         )
 
-    def _request(self, message: State | Events) -> ServerMessage:
+    def _request(self, message: StateMessage | Events) -> ServerMessage:
         start = time.perf_counter()
         reply = self._carry_out(message)
         took_ms = MS_PER_S * (time.perf_counter() - start)
         self.service.tell(lambda watcher: watcher.answered(self, message, took_ms))
         return reply
 
-    def _carry_out(self, message: State | Events) -> ServerMessage:
+    def _carry_out(self, message: StateMessage | Events) -> ServerMessage:
         """Apply a request to the mirror, plan if needed, and return the new orders."""
         service = self.service
         application = self.application
@@ -491,7 +491,7 @@ class Session:
         self._last_meaning = meaning_of(orders)
         return orders.model_copy(update={"seq": message.seq})
 
-    def _orders_after(self, mirror: Mirror, message: State | Events) -> Orders:
+    def _orders_after(self, mirror: Mirror, message: StateMessage | Events) -> OrdersMessage:
         """Apply a request to the mirror; returns the new orders of the application."""
         service = self.service
         application = self.application
@@ -506,17 +506,17 @@ class Session:
             raise
         return service.orders_for(mirror, application)
 
-    def _apply(self, mirror: Mirror, message: State | Events) -> None:
+    def _apply(self, mirror: Mirror, message: StateMessage | Events) -> None:
         if message.seq <= self._last_seq:
             raise ProtocolError(
                 Code.SEQUENCE, f"seq {message.seq} must be larger than the last, {self._last_seq}"
             )
         self._last_seq = message.seq
-        if self.needs_state and not isinstance(message, State):
+        if self.needs_state and not isinstance(message, StateMessage):
             raise ProtocolError(
                 Code.NO_STATE, "the service has no state of this application; send state"
             )
-        if isinstance(message, State):
+        if isinstance(message, StateMessage):
             mirror.take_state(self.application, message)
             self.needs_state = False
         else:

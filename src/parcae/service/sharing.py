@@ -13,7 +13,7 @@ import numpy as np
 from parcae.base.errors import ConfigError
 from parcae.cluster.kernels.serving import share_out_cores
 from parcae.service.mirror import Mirror
-from parcae.service.protocol import Orders
+from parcae.service.protocol import OrdersMessage
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Sharing:
         """How many executors the application should have, by the last `share_out`."""
         return self._given.get(application, 0)
 
-    def completed(self, orders: Orders, mirror: Mirror, application: str) -> Orders:
+    def completed(self, orders: OrdersMessage, mirror: Mirror, application: str) -> OrdersMessage:
         """The application's orders with its executors, and with when to share out again."""
         # Without an event the executors would stay where they are when the moving delay is over.
         wakes = (orders.wake_ms, mirror.on_clock_of(application, self._wake_ms))

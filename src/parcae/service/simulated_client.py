@@ -23,11 +23,11 @@ from parcae.service.protocol import (
     JobArrived,
     JobEnded,
     JobMessage,
-    Orders,
+    OrdersMessage,
     StageEnded,
     StageMessage,
     StagesAdded,
-    State,
+    StateMessage,
     TasksReported,
     new_nonce,
 )
@@ -116,17 +116,19 @@ class SimulatedClient:
             protocol=PROTOCOL_VERSION, application_id=self.application_id, nonce=new_nonce()
         )
 
-    def run(self, ask: Callable[[State | Events], Orders]) -> None:
+    def run(self, ask: Callable[[StateMessage | Events], OrdersMessage]) -> None:
         """Run to the end of the sequence."""
         self.apply_orders(ask(self.state()))
         while (message := self.next_message()) is not None:
             self.apply_orders(ask(message))
 
-    def state(self) -> State:
+    def state(self) -> StateMessage:
         """The message with the whole state of the application."""
         jobs = tuple(self._job_message(row, self._known_stages(row)) for row in self._jobs)
         self._started.clear()
-        return State(seq=next(self._seq), clock_ms=self._now, cores=self.num_cores, jobs=jobs)
+        return StateMessage(
+            seq=next(self._seq), clock_ms=self._now, cores=self.num_cores, jobs=jobs
+        )
 
     @property
     def _now(self) -> int:
@@ -308,7 +310,7 @@ class SimulatedClient:
 
     # -- orders ------------------------------------------------------------------------------------
 
-    def apply_orders(self, orders: Orders) -> None:
+    def apply_orders(self, orders: OrdersMessage) -> None:
         """Put the order into force, and start tasks by it on the free cores."""
         self._wake_ms = None if orders.wake_ms is None else orders.wake_ms - self.first_ms
         self._other_tier = orders.other_tier
@@ -350,7 +352,7 @@ class SimulatedClient:
         return count
 
     def _key(self, task_set: _TaskSet) -> tuple[float, float, int, float, int]:
-        """The sorting key of a task set, as `Orders` defines it."""
+        """The sorting key of a task set, as `OrdersMessage` defines it."""
         tier, weight, _ = self._tiers.get(task_set.job.job_id, (self._other_tier, 0.0, None))
         stage_tier, rank, _ = self._stage_tiers.get(
             (task_set.job.job_id, task_set.index), (0.0, 0.0, None)

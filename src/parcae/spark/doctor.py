@@ -65,7 +65,7 @@ logger.parcae.level = info
 """
 
 
-class State(StrEnum):
+class CheckResult(StrEnum):
     """The result of a check."""
 
     OK = "ok"
@@ -85,7 +85,7 @@ class Check:
     """
 
     name: str
-    state: State
+    state: CheckResult
     text: str
     advice: str = ""
 
@@ -100,7 +100,7 @@ class Check:
 
 
 @pydantic.dataclasses.dataclass(frozen=True)
-class Target:
+class CheckTarget:
     """What to check.
 
     Where an option is None, the value in Spark's own settings counts, if there is one.
@@ -119,7 +119,7 @@ class Target:
     is_run: bool = option(False, "Run a query in a local Spark with the plugin.", "--run")
 
 
-def examine(target: Target) -> Iterator[Check]:
+def examine(target: CheckTarget) -> Iterator[Check]:
     """Run all checks; yields each as soon as it is done.
 
     Example: `all(check.state is not State.WRONG for check in examine(Target()))`.
@@ -133,7 +133,9 @@ def examine(target: Target) -> Iterator[Check]:
     # Without a Spark, the checks that do not need one run all the same.
     jar = None
     if spark:
-        yield Check("spark", State.OK, f"{spark.version} for Scala {spark.scala} in {spark.path}")
+        yield Check(
+            "spark", CheckResult.OK, f"{spark.version} for Scala {spark.scala} in {spark.path}"
+        )
         jar, check = _check_jar(spark)
         yield check
     if spark and jar:
@@ -156,7 +158,7 @@ def examine(target: Target) -> Iterator[Check]:
         yield _guarded("run", lambda: _check_run(spark, jar, settings, conf))
 
 
-def _planner(target: Target, settings: SparkDefaults) -> tuple[dict[str, Path], str | None]:
+def _planner(target: CheckTarget, settings: SparkDefaults) -> tuple[dict[str, Path], str | None]:
     """The files that name who plans, by Spark setting, and the service's address if there is one.
 
     Options of the command come first, then Spark's own settings.
@@ -175,8 +177,10 @@ def _path(text: str | None) -> Path | None:
 def _wrong(name: str, error: InputError | OSError) -> Check:
     """A failed check with an error's message, which says what to do."""
     if isinstance(error, OSError):
-        return Check(name, State.WRONG, f"{error.filename}: {error.strerror}", "name another file")
-    return Check(name, State.WRONG, " ".join(str(error).split()))
+        return Check(
+            name, CheckResult.WRONG, f"{error.filename}: {error.strerror}", "name another file"
+        )
+    return Check(name, CheckResult.WRONG, " ".join(str(error).split()))
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:
@@ -192,10 +196,10 @@ def _check_jar(spark: SparkHome) -> tuple[Path | None, Check]:
     if jar is None:
         text = f"none for Spark {spark.version} (Scala {spark.scala})"
         advice = "install a wheel of Parcae that has it, or run `parcae spark build` (needs a JDK)"
-        return None, Check("jar", State.WRONG, text, advice)
+        return None, Check("jar", CheckResult.WRONG, text, advice)
     check = _judge_jar("jar", spark, jar)
     # What a wrong jar needs and has is not looked at.
-    return (None if check.state is State.WRONG else jar), check
+    return (None if check.state is CheckResult.WRONG else jar), check
 
 
 def _judge_jar(name: str, spark: SparkHome, jar: Path) -> Check:
@@ -207,21 +211,23 @@ def _judge_jar(name: str, spark: SparkHome, jar: Path) -> Check:
     advice = "take the jar that `parcae spark jar` prints"
     text = f"{jar}: Parcae {note.version}, Scala {note.scala}, compiled against {note.spark}"
     if note.scala != spark.scala:
-        return Check(name, State.WRONG, f"{text}; this Spark needs Scala {spark.scala}", advice)
+        return Check(
+            name, CheckResult.WRONG, f"{text}; this Spark needs Scala {spark.scala}", advice
+        )
     if note.version != __version__:
-        return Check(name, State.WARNING, f"{text}; this is Parcae {__version__}", advice)
-    return Check(name, State.OK, text)
+        return Check(name, CheckResult.WARNING, f"{text}; this is Parcae {__version__}", advice)
+    return Check(name, CheckResult.OK, text)
 
 
 @dataclass(frozen=True)
-class Fit:
+class JarFit:
     """How a jar of the plugin fits a Spark."""
 
     num_checked: int
     missing: tuple[str, ...]
 
 
-def check_fit(jar: Path, spark_jars: Path) -> Fit:
+def check_fit(jar: Path, spark_jars: Path) -> JarFit:
     """Look up everything that the plugin uses in the folder of Spark's jars: the jar can do it.
 
     Java checks the same, but only when it runs the code that uses a member.
@@ -243,7 +249,7 @@ def check_fit(jar: Path, spark_jars: Path) -> Fit:
             "the plugin again (`parcae spark build --fresh`)"
         )
     count, *missing = done.stdout.splitlines()
-    return Fit(int(count), tuple(missing))
+    return JarFit(int(count), tuple(missing))
 
 
 def known_settings(jar: Path) -> frozenset[str]:
@@ -258,14 +264,16 @@ def _check_members(spark: SparkHome, jar: Path) -> Check:
         find_java()
     except ConfigError:  # which the check of Java reports
         text = "what the plugin uses of Spark was not looked up, since that needs a Java"
-        return Check("members", State.WARNING, text, "install one, and run this again")
+        return Check("members", CheckResult.WARNING, text, "install one, and run this again")
     fit = check_fit(jar, spark.jars)
     if not fit.missing:
         text = f"Spark has all {fit.num_checked} classes and members that the plugin uses"
-        return Check("members", State.OK, text)
+        return Check("members", CheckResult.OK, text)
     shown = "; ".join(fit.missing[:_SHOWN_MISSING])
     text = f"Spark lacks {len(fit.missing)} of {fit.num_checked} that the plugin uses: {shown}"
-    return Check("members", State.WRONG, text, "run `parcae spark build --fresh`, or report it")
+    return Check(
+        "members", CheckResult.WRONG, text, "run `parcae spark build --fresh`, or report it"
+    )
 
 
 def _check_java(spark: SparkHome | None, jar: Path | None) -> Check:
@@ -282,18 +290,18 @@ def _check_java(spark: SparkHome | None, jar: Path | None) -> Check:
     advice = "install another one, and set JAVA_HOME to it"
     if release < needed:
         why = f"Spark {spark.version} with the plugin" if spark else "the plugin"
-        return Check("java", State.WRONG, f"{text}; {why} needs {needed} or newer", advice)
+        return Check("java", CheckResult.WRONG, f"{text}; {why} needs {needed} or newer", advice)
     if spark and release > newest:
         text += f"; the documents of Spark {spark.version} name {newest} as the newest"
-        return Check("java", State.WARNING, text, advice)
-    return Check("java", State.OK, text)
+        return Check("java", CheckResult.WARNING, text, advice)
+    return Check("java", CheckResult.OK, text)
 
 
 def _check_settings(spark: SparkHome, settings: SparkDefaults, jar: Path | None) -> Iterator[Check]:
     name = "settings"
     if settings.path is None:
         text = "no spark-defaults.conf: every application brings its own settings"
-        yield Check(name, State.OK, text)
+        yield Check(name, CheckResult.OK, text)
         return
     where = str(settings.path)
     # Spark also loads every jar in its own folder.
@@ -305,7 +313,7 @@ def _check_settings(spark: SparkHome, settings: SparkDefaults, jar: Path | None)
             yield _judge_jar(name, spark, path)
     if len(jars) > 1:
         text = f"the driver's class path has {len(jars)} jars of the plugin; the first one counts"
-        yield Check(name, State.WARNING, text, "leave one of them")
+        yield Check(name, CheckResult.WARNING, text, "leave one of them")
     for text, state, advice in _clashes(settings.values, jar):
         yield Check(name, state, f"{where}: {text}", advice)
 
@@ -315,34 +323,36 @@ def _check_named(where: str, settings: SparkDefaults, jars: list[Path], jar: Pat
     is_named = PLUGIN_CLASS in settings.plugins
     if is_named and not jars:
         text = f"{where} names the plugin and no jar: every application fails as it starts"
-        return Check("settings", State.WRONG, text, f"set {CLASS_PATH} to {jar or 'the jar'}")
+        return Check("settings", CheckResult.WRONG, text, f"set {CLASS_PATH} to {jar or 'the jar'}")
     if is_named:
-        return Check("settings", State.OK, f"{where} names the plugin and {jars[0]}")
+        return Check("settings", CheckResult.OK, f"{where} names the plugin and {jars[0]}")
     text = f"{where}: {PLUGINS} does not name {PLUGIN_CLASS}"
-    return Check("settings", State.WARNING, text, "add it, or give it to spark-submit by --conf")
+    return Check(
+        "settings", CheckResult.WARNING, text, "add it, or give it to spark-submit by --conf"
+    )
 
 
-def _clashes(values: Mapping[str, str], jar: Path | None) -> Iterator[tuple[str, State, str]]:
+def _clashes(values: Mapping[str, str], jar: Path | None) -> Iterator[tuple[str, CheckResult, str]]:
     """Settings that conflict with the plugin, as (text, state, advice)."""
     master = values.get("spark.master", "")
     if master.startswith(("local-parcae", "spark-parcae")):
         advice = "write the plain master, e.g. local[4] or spark://HOST:PORT"
         yield (
             f"spark.master is {master}, which starts another scheduler of Parcae",
-            State.WRONG,
+            CheckResult.WRONG,
             advice,
         )
     if values.get("spark.submit.deployMode") == "cluster":
         advice = "make sure that the driver's machine has the jar and the policy file"
         text = "spark.submit.deployMode is cluster: the driver runs on another machine"
-        yield text, State.WARNING, advice
+        yield text, CheckResult.WARNING, advice
     yield from _clashes_of_pools(values)
     for name, (least, most) in _WHOLE_NUMBERS.items():
         text = values.get(name, str(least))
         # Spark's own times have units ("5s"), the plugin's have none.
         if not re.fullmatch("[0-9]{1,9}", text) or not least <= int(text) <= most:
             what = f"{name} is {text}, with which the plugin follows no service"
-            yield what, State.WRONG, f"set it to a whole number from {least} to {most}"
+            yield what, CheckResult.WRONG, f"set it to a whole number from {least} to {most}"
     own = sorted(key for key in values if key.startswith("spark.parcae."))
     if jar is None or not own:
         return
@@ -352,32 +362,42 @@ def _clashes(values: Mapping[str, str], jar: Path | None) -> Iterator[tuple[str,
         return
     for unknown in own:
         if unknown not in known:
-            yield f"the plugin has no setting {unknown}", State.WARNING, "correct or remove it"
+            yield (
+                f"the plugin has no setting {unknown}",
+                CheckResult.WARNING,
+                "correct or remove it",
+            )
 
 
-def _clashes_of_pools(values: Mapping[str, str]) -> Iterator[tuple[str, State, str]]:
+def _clashes_of_pools(values: Mapping[str, str]) -> Iterator[tuple[str, CheckResult, str]]:
     """Settings of pools that do not do what they say, as (text, state, advice)."""
     how = values.get(_POOLS, "")
     is_fair = values.get("spark.scheduler.mode", "FIFO").upper() == "FAIR"
     has_file = "spark.scheduler.allocation.file" in values
     if how not in ("", "keep", "replace"):
         text = f"{_POOLS} is {how}, with which the plugin stays off"
-        yield text, State.WRONG, "set it to keep or replace, or leave it out"
+        yield text, CheckResult.WRONG, "set it to keep or replace, or leave it out"
     elif how == "keep" and not is_fair:
         text = f"{_POOLS} is keep and spark.scheduler.mode is not FAIR: the plugin stays off"
-        yield text, State.WRONG, "set spark.scheduler.mode to FAIR"
+        yield text, CheckResult.WRONG, "set spark.scheduler.mode to FAIR"
     elif has_file and not is_fair:
         text = "spark.scheduler.mode is not FAIR, so Spark does not use your pools"
-        yield text, State.WARNING, "set spark.scheduler.mode to FAIR"
+        yield text, CheckResult.WARNING, "set spark.scheduler.mode to FAIR"
     elif has_file and how == "replace":
         text = "the plugin's order overrides your pools"
-        yield text, State.WARNING, f"leave {_POOLS} out if weights and minimum shares must hold"
+        yield (
+            text,
+            CheckResult.WARNING,
+            f"leave {_POOLS} out if weights and minimum shares must hold",
+        )
 
 
 def _check_policy(path: Path | None) -> Check:
     if path is None:
         advice = f"write one with `parcae export`, give it with --policy, and set {_POLICY}"
-        return Check("policy", State.WARNING, "no policy file is named, nor a service", advice)
+        return Check(
+            "policy", CheckResult.WARNING, "no policy file is named, nor a service", advice
+        )
     policy = read_policy(path)
     days = (time.time() - path.stat().st_mtime) / _SECONDS_A_DAY
     age = "written today" if days < 1 else f"written {days:.0f} days ago"
@@ -385,8 +405,8 @@ def _check_policy(path: Path | None) -> Check:
     text = f"{path}: {policy.policy}, version {policy.version}, {jobs}, {age}"
     if not policy.jobs:
         advice = "make one from your own event logs: docs/spark.md"
-        return Check("policy", State.WARNING, f"{text}; it knows no job", advice)
-    return Check("policy", State.OK, text)
+        return Check("policy", CheckResult.WARNING, f"{text}; it knows no job", advice)
+    return Check("policy", CheckResult.OK, text)
 
 
 def _check_service(service: str, secret_file: Path | None, tls_ca: Path | None) -> Check:
@@ -400,8 +420,8 @@ def _check_service(service: str, secret_file: Path | None, tls_ca: Path | None) 
         # The plugin asks every service for a proof, or anyone could give it orders.
         text = f"{text}, and asks for no secret: the plugin takes no orders from it"
         advice = f"start it with --secret-file, or leave {_SECRET} out"
-        return Check("service", State.WRONG, text, advice)
-    return Check("service", State.OK, f"{text}, and takes the secret" if secret else text)
+        return Check("service", CheckResult.WRONG, text, advice)
+    return Check("service", CheckResult.OK, f"{text}, and takes the secret" if secret else text)
 
 
 def _check_run(
@@ -455,10 +475,12 @@ def _judge_run(done: subprocess.CompletedProcess[str]) -> Check:
     off = [line for line in plugin_lines if line.startswith("off")]
     if done.returncode or _TRIAL_SAYS not in done.stdout:
         text = f"a local Spark ended with {done.returncode}: {_reason(lines)}"
-        return Check("run", State.WRONG, text, _TRY_STOCK)
+        return Check("run", CheckResult.WRONG, text, _TRY_STOCK)
     if off:
-        return Check("run", State.WRONG, f"the plugin says: {off[0]}", "see docs/spark.md")
+        return Check("run", CheckResult.WRONG, f"the plugin says: {off[0]}", "see docs/spark.md")
     if not any(line.startswith("on") for line in plugin_lines):
         text = "the plugin says nothing in a local Spark"
-        return Check("run", State.WRONG, text, "please report it")
-    return Check("run", State.OK, f"a local Spark ran a query; the plugin says: {plugin_lines[0]}")
+        return Check("run", CheckResult.WRONG, text, "please report it")
+    return Check(
+        "run", CheckResult.OK, f"a local Spark ran a query; the plugin says: {plugin_lines[0]}"
+    )

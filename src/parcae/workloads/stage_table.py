@@ -46,7 +46,7 @@ _JSON_LAYOUT = '[{"job": "a", "stage": 0, ...}, ...] or one such object a line'
 
 
 @dataclass(frozen=True)
-class Table:
+class StageTable:
     """A table of a file."""
 
     path: Path
@@ -56,7 +56,7 @@ class Table:
     has_decimal_commas: bool = False
 
 
-def open_csv(path: Path) -> Table:
+def open_csv(path: Path) -> StageTable:
     """Open a CSV table with a header; columns are separated by commas, semicolons or tabs."""
     import polars as pl
 
@@ -90,7 +90,7 @@ def open_csv(path: Path) -> Table:
     )
 
 
-def open_parquet(path: Path) -> Table:
+def open_parquet(path: Path) -> StageTable:
     """Open a Parquet file."""
     import polars as pl
 
@@ -120,13 +120,13 @@ def _check_is_file(path: Path) -> None:
         raise FormatError(f"{path}: expected a file with a table of stages")
 
 
-def _of_frame(path: Path, frame: Any, first: int) -> Table:
+def _of_frame(path: Path, frame: Any, first: int) -> StageTable:
     """The table of a polars frame; `first` is the number of its first row."""
     columns = {name: frame.get_column(name).to_list() for name in frame.columns}
-    return Table(path, columns, range(first, first + frame.height))
+    return StageTable(path, columns, range(first, first + frame.height))
 
 
-def open_json(path: Path) -> Table:
+def open_json(path: Path) -> StageTable:
     """Open a JSON array of objects, or JSON lines; also compressed (gzip, zstd)."""
     _check_is_file(path)
     content = read_file(path).removeprefix(BOM_UTF8)
@@ -145,7 +145,7 @@ def open_json(path: Path) -> Table:
             raise FormatError(f"{path}:{number}: not an object; expected {_JSON_LAYOUT}")
     names = dict.fromkeys(name for _, row in rows for name in row)
     columns = {name: [row.get(name) for _, row in rows] for name in names}
-    return Table(path, columns, [number for number, _ in rows])
+    return StageTable(path, columns, [number for number, _ in rows])
 
 
 Samples = npt.NDArray[np.int64]
@@ -334,7 +334,7 @@ _TIMES = ("durations", "duration_mean", "duration_sd", "arrival")
 
 
 @dataclass(frozen=True)
-class Column:
+class StageColumn:
     """A column of the table: its name in the file, its cells, and the unit of its numbers in ms."""
 
     name: str
@@ -360,14 +360,14 @@ class Columns:
         FormatError: two columns of one meaning, or columns that are missing.
     """
 
-    def __init__(self, table: Table, called: Mapping[str, str], unit: str) -> None:
+    def __init__(self, table: StageTable, called: Mapping[str, str], unit: str) -> None:
         if unit and unit not in UNITS:
             raise ConfigError(f"no unit {unit!r}; {suggestion(unit, UNITS)}")
         _check_names(table, called)
         self.path: Path = table.path
         self.has_decimal_commas = table.has_decimal_commas
         self.ignored: list[str] = []
-        self._of: dict[str, Column] = {}
+        self._of: dict[str, StageColumn] = {}
         needs_unit: list[str] = []
         meaning_of = {name: meaning for meaning, name in called.items()}
         for name, cells in table.columns.items():
@@ -377,7 +377,7 @@ class Columns:
                 self.ignored.append(name)
                 continue
             self._refuse_second(meaning, name)
-            self._of[meaning] = Column(name, cells, UNITS.get(of_name or unit))
+            self._of[meaning] = StageColumn(name, cells, UNITS.get(of_name or unit))
             if name in table.repeated:
                 self._refuse_second(meaning, name)
             if of_name is None and meaning in _TIMES:
@@ -407,7 +407,7 @@ class Columns:
                 f"{meaning} ({MEANINGS[meaning]}); remove one of them"
             )
 
-    def _check_complete(self, table: Table) -> None:
+    def _check_complete(self, table: StageTable) -> None:
         missing = [meaning for meaning in ("job", "stage") if meaning not in self]
         if "durations" not in self:
             missing += [] if "duration_mean" in self else ["durations (or duration_mean)"]
@@ -438,7 +438,7 @@ def parsed_names(text: str | None) -> dict[str, str]:
     return called
 
 
-def _check_names(table: Table, called: Mapping[str, str]) -> None:
+def _check_names(table: StageTable, called: Mapping[str, str]) -> None:
     for meaning, name in called.items():
         if name not in table.columns:
             hint = suggestion(name, table.columns, "the table has")
@@ -493,7 +493,7 @@ class _RowError(Exception):
 
 
 def workload_of_table(
-    table: Table,
+    table: StageTable,
     *,
     name: str,
     progress: Progress | None = None,
@@ -520,7 +520,9 @@ def workload_of_table(
     return workload, ImportReport(SOURCE, 1, *counts, tuple(notes), len(workload.jobs))
 
 
-def _reader(open_table: Callable[[Path], Table]) -> Callable[..., tuple[Workload, ImportReport]]:
+def _reader(
+    open_table: Callable[[Path], StageTable],
+) -> Callable[..., tuple[Workload, ImportReport]]:
     """A function of a path that reads the table which `open_table` opens.
 
     Its options are those of `workload_of_table`.
@@ -569,7 +571,7 @@ def _notes(found: Columns, bad_jobs: set[str], of_job: dict[str, list[_Row]]) ->
 
 
 def _rows_by_job(
-    table: Table, found: Columns, bad: BadRows, progress: Progress | None
+    table: StageTable, found: Columns, bad: BadRows, progress: Progress | None
 ) -> tuple[dict[str, list[_Row]], set[str]]:
     of_job: dict[str, list[_Row]] = defaultdict(list)
     bad_jobs: set[str] = set()

@@ -22,7 +22,7 @@ from parcae.rigid.policies.catalog import make_packing_policy, rule_checkpoint
 from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy
-from parcae.rigid.sources import DrawnSource, LogSource, MixedSource
+from parcae.rigid.sources import DrawnSource, MixedSource, RigidLogSource
 from parcae.workloads.arrivals import TUNING_SEED_START
 
 SOURCE = DrawnSource(rates=(0.7,), window=20)
@@ -200,28 +200,30 @@ def test_a_load_above_one_is_warned_of() -> None:
 
 def test_pieces_that_share_jobs_or_are_all_the_same_are_warned_of() -> None:
     assert _warnings(compare_log(log(), ["fcfs"], part="all", piece_jobs=60)) == []
-    overlapping = LogSource(log(), 150)
+    overlapping = RigidLogSource(log(), 150)
     (shared,) = _warnings(compare_packing(overlapping, ["fcfs"], num_seeds=3))
     assert "are in more than one of the 3 pieces of the log" in shared
-    same = LogSource(log(), None)
+    same = RigidLogSource(log(), None)
     (repeated,) = _warnings(compare_packing(same, ["fcfs"], num_seeds=3))
     assert repeated.startswith("all 3 runs have the same jobs")
 
 
 def test_policies_of_a_log_that_python_compares_are_those_of_logs() -> None:
     names = ["easy", "set", "set:logs"]
-    by_source = compare_packing(LogSource(log(400), None), names, num_seeds=1)
+    by_source = compare_packing(RigidLogSource(log(400), None), names, num_seeds=1)
     by_log = compare_log(log(400), names, part="all")
     for one, other in zip(by_source.policies, by_log.policies, strict=True):
         assert one.estimates == other.estimates, one.name
     with pytest.raises(PolicyError, match="cannot run logs: use set"):
-        compare_packing(LogSource(log(), 50), ["deeprm"], num_seeds=1)
+        compare_packing(RigidLogSource(log(), 50), ["deeprm"], num_seeds=1)
 
 
 def test_a_policy_that_learned_from_the_jobs_of_the_comparison_is_warned_of(tmp_path: Path) -> None:
     jobs = log()
     other = replace(log(seed=2), name="other")
-    mixed = MixedSource((LogSource(other.halves()[0], 50), LogSource(jobs.halves()[0], 50)))
+    mixed = MixedSource(
+        (RigidLogSource(other.halves()[0], 50), RigidLogSource(jobs.halves()[0], 50))
+    )
     path = tmp_path / "w.safetensors"
     rule = HandMadePolicy("w", PackingKind.WITHHOLD, np.zeros(len(WithholdParameter)))
     write_checkpoint(rule_checkpoint(rule, {"source": mixed.card()}), path)
@@ -253,7 +255,7 @@ def test_jobs_are_known_by_their_rows_and_not_by_numbers_that_are_no_identities(
 ) -> None:
     jobs = replace(log(), ids=ids)
     assert _warnings(compare_log(jobs, ["fcfs"], part="all", piece_jobs=60)) == []
-    card = LogSource(jobs.halves()[0], 50).card()
+    card = RigidLogSource(jobs.halves()[0], 50).card()
     shares = {
         part: [text.partition(" of")[0] for text in learned_warnings({"w": card}, [piece])]
         for part in ("first", "second", "all")
@@ -269,7 +271,7 @@ def test_jobs_are_known_by_their_rows_and_not_by_numbers_that_are_no_identities(
 def test_jobs_in_cards_of_older_versions_are_known_by_numbers_in_order() -> None:
     # Some jobs were left out when the log was read.
     jobs = replace(log(), ids=np.arange(200) * 3 + 1, rows=np.arange(200) * 2)
-    card = LogSource(jobs.halves()[0], 50).card()
+    card = RigidLogSource(jobs.halves()[0], 50).card()
     older = {key: value for key, value in card.items() if not key.endswith("_row")}
     (text,) = learned_warnings({"w": older}, [jobs])
     assert text.startswith("w learned from 50% of the jobs")

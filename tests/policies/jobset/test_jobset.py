@@ -11,8 +11,8 @@ from parcae.rigid.config import PackingConfig
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.jobset.kernels import (
     START_RULE,
-    JobFeature,
-    SharedFeature,
+    RigidJobFeature,
+    RigidSharedFeature,
     explore_many,
     initial_weights,
 )
@@ -22,7 +22,7 @@ from parcae.rigid.jobset.policy import JobSetPolicy, allocate_record, allocate_w
 from parcae.rigid.layout import Cost, select
 from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.policy import HandMadePolicy
-from parcae.rigid.sources import DrawnSource, LogSource
+from parcae.rigid.sources import DrawnSource, RigidLogSource
 from parcae.rigid.world import PackingBatch
 
 RULE = np.array(START_RULE)
@@ -71,7 +71,8 @@ def _explored(source, weights, capacity=2048):
 
 
 @pytest.mark.parametrize(
-    "source", [DrawnSource(rates=(0.9,)), LogSource(_log(1), 200), LogSource(_log(3), 200)]
+    "source",
+    [DrawnSource(rates=(0.9,)), RigidLogSource(_log(1), 200), RigidLogSource(_log(3), 200)],
 )
 def test_the_compiled_pass_and_pytorch_agree_on_every_recorded_choice(source):
     weights = _random_weights(1)
@@ -104,7 +105,7 @@ def test_shuffled_minibatches_keep_their_jobs():
     assert np.abs(judged.log_prob.detach().numpy() - data.log_prob[index]).max() < 1e-4
 
 
-@pytest.mark.parametrize("source", [DrawnSource(rates=(0.8,)), LogSource(_log(2), 250)])
+@pytest.mark.parametrize("source", [DrawnSource(rates=(0.8,)), RigidLogSource(_log(2), 250)])
 def test_a_fresh_network_decides_as_the_rule_that_it_corrects(source):
     fresh = {**initial_weights(np.random.default_rng(0)), "rule": RULE}
     outcomes = []
@@ -132,24 +133,24 @@ def test_features_of_a_view_worked_out_by_hand():
     work = policy._work
     assert work.row[:2].tolist() == [1, 0]  # the view's rows: what can start comes first
     x = features[0]
-    assert x[JobFeature.ESTIMATE] == pytest.approx(np.log(8))
-    assert x[JobFeature.CAN_START] == 1
-    assert x[JobFeature.LEFT] == pytest.approx(0.3)
-    assert x[JobFeature.ALIGNMENT] == pytest.approx(0.4 * 0.1 + 0.9 * 0.1)
-    assert x[JobFeature.FREE_AT_END] == pytest.approx(1.0)
-    assert features[1][JobFeature.CAN_START] == 0
-    assert features[1][JobFeature.LEFT] == pytest.approx(-0.1)
+    assert x[RigidJobFeature.ESTIMATE] == pytest.approx(np.log(8))
+    assert x[RigidJobFeature.CAN_START] == 1
+    assert x[RigidJobFeature.LEFT] == pytest.approx(0.3)
+    assert x[RigidJobFeature.ALIGNMENT] == pytest.approx(0.4 * 0.1 + 0.9 * 0.1)
+    assert x[RigidJobFeature.FREE_AT_END] == pytest.approx(1.0)
+    assert features[1][RigidJobFeature.CAN_START] == 0
+    assert features[1][RigidJobFeature.LEFT] == pytest.approx(-0.1)
     # now, and after 1/4, 1/2, 1, 2 and 4 times the typical four steps
-    ahead = slice(SharedFeature.FREE_NOW, SharedFeature.FREE_LAST + 1)
+    ahead = slice(RigidSharedFeature.FREE_NOW, RigidSharedFeature.FREE_LAST + 1)
     assert work.shared[ahead].tolist() == pytest.approx([0.4, 0.4, 0.4, 1.0, 1.0, 1.0])
     # the third job asks 1 of 10 of both; the first of equals counts as its own
-    assert x[JobFeature.DOMINANT_NOW : JobFeature.DOMINANT_LAST + 1].tolist() == pytest.approx(
-        [0.3, 0.3, 0.3, 0.9, 0.9, 0.9]
-    )
-    assert x[JobFeature.OTHER_NOW : JobFeature.OTHER_LAST + 1].tolist() == pytest.approx(
+    assert x[
+        RigidJobFeature.DOMINANT_NOW : RigidJobFeature.DOMINANT_LAST + 1
+    ].tolist() == pytest.approx([0.3, 0.3, 0.3, 0.9, 0.9, 0.9])
+    assert x[RigidJobFeature.OTHER_NOW : RigidJobFeature.OTHER_LAST + 1].tolist() == pytest.approx(
         [0.8, 0.8, 0.8, 0.9, 0.9, 0.9]
     )
-    assert work.shared[SharedFeature.STARTABLE] == pytest.approx(0.5)
+    assert work.shared[RigidSharedFeature.STARTABLE] == pytest.approx(0.5)
 
 
 def test_it_never_holds_for_ever():

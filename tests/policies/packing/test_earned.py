@@ -18,7 +18,7 @@ from parcae.rigid.policies.earned import EarnedPolicy, allocate_virtual
 from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.kernels.earned import play_earned
 from parcae.rigid.policies.policy import HandMadePolicy
-from parcae.rigid.world import Outcome, PackingBatch
+from parcae.rigid.world import PackingBatch, RigidOutcome
 
 _LOG = PackingSetting(is_exact=True)
 #: A withholding rule that lets all but the shortest jobs wait for an almost empty cluster.
@@ -39,11 +39,11 @@ def _jobs(
     )
 
 
-def _run(policy: Any, jobs: RigidJobs) -> Outcome:
+def _run(policy: Any, jobs: RigidJobs) -> RigidOutcome:
     return run_policy(policy, [jobs], PackingConfig.for_log(jobs), 1)[0]
 
 
-def _slowdown(outcome: Outcome) -> float:
+def _slowdown(outcome: RigidOutcome) -> float:
     jobs = outcome.jobs
     length = outcome.start - jobs.arrival + jobs.duration
     return float(np.maximum(1.0, length / np.maximum(10, jobs.duration)).mean())

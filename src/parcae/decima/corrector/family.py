@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from parcae.decima.corrector.kernels import FEATURE_VERSION, Record, initial_weights
-from parcae.decima.corrector.network import Decisions, ParcaeNetwork
-from parcae.decima.corrector.policy import ParcaePolicy, allocate_record, allocate_workspace
+from parcae.decima.corrector.kernels import FEATURE_VERSION, CorrectorRecord, initial_weights
+from parcae.decima.corrector.network import CorrectorDecisions, CorrectorModule
+from parcae.decima.corrector.policy import CorrectorPolicy, allocate_record, allocate_workspace
 from parcae.decima.learning.family import Rollout
 from parcae.decima.rule.policy import Parameters
 from parcae.decima.solo_curves import solo_curves
@@ -24,7 +24,7 @@ _JOBS_PER_DECISION = 24
 
 @dataclass(frozen=True)
 class JobDecisions:
-    """N recorded decisions over M job rows in total; see `Decisions` for the columns.
+    """N recorded decisions over M job rows in total; see `CorrectorDecisions` for the columns.
 
     `log_prob` is the log probability under the policy that drew the decisions.
     """
@@ -47,7 +47,7 @@ class JobDecisions:
         """All indices, in random order."""
         return rng.permutation(len(self))
 
-    def decisions(self, index: npt.NDArray[np.int64], device: torch.device) -> Decisions:
+    def decisions(self, index: npt.NDArray[np.int64], device: torch.device) -> CorrectorDecisions:
         """The decisions with these indices as tensors."""
         # `row` are the indices of the chosen decisions' job rows, one decision after another.
         counts = self.num_jobs[index]
@@ -57,7 +57,7 @@ class JobDecisions:
         def tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
             return torch.from_numpy(array).to(device)
 
-        return Decisions(
+        return CorrectorDecisions(
             rows=tensor(self.rows[row]),
             owner=tensor(np.repeat(np.arange(len(index)), counts)),
             can_choose=tensor(self.can_choose[row]),
@@ -101,7 +101,7 @@ def _gather(rollouts: list[Rollout], ends: bool) -> JobDecisions:
     )
 
 
-class ParcaeFamily:
+class CorrectorFamily:
     """The `Family` of the corrector for a scenario.
 
     Args:
@@ -137,16 +137,16 @@ class ParcaeFamily:
         """Initial weights: the network then chooses what the rule chooses, with some randomness."""
         return dict(initial_weights(rng, self.prior))
 
-    def network(self, weights: Weights) -> ParcaeNetwork:
+    def network(self, weights: Weights) -> CorrectorModule:
         """The batched network with these weights."""
-        return ParcaeNetwork(weights)
+        return CorrectorModule(weights)
 
-    def fit(self, network: ParcaeNetwork) -> None:
+    def fit(self, network: CorrectorModule) -> None:
         """Nothing: the network does not depend on the scenario."""
 
-    def policy(self, weights: Weights) -> ParcaePolicy:
+    def policy(self, weights: Weights) -> CorrectorPolicy:
         """The policy with these weights."""
-        return ParcaePolicy("corrector", weights, tuple(self.parameters), self.curves)
+        return CorrectorPolicy("corrector", weights, tuple(self.parameters), self.curves)
 
     def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
         """Workspaces and records for this many simulators."""
@@ -165,7 +165,7 @@ class ParcaeFamily:
         """The number of jobs in the system, summed over the decisions."""
         return int(rollout.record.first_row[rollout.count])
 
-    def trimmed(self, rollout: Rollout) -> Record:
+    def trimmed(self, rollout: Rollout) -> CorrectorRecord:
         """A copy of the rollout's record without its unused rows."""
         r = rollout.record
         n = rollout.count
@@ -175,7 +175,9 @@ class ParcaeFamily:
         whole = {"count", "num_rows", "end_ms", "end_cost"}
         cut = {
             name: getattr(r, name)[: rows if name in per_row else n + 2]
-            for name in Record._fields
+            for name in CorrectorRecord._fields
             if name not in whole
         }
-        return Record(**{name: np.array(array) for name, array in {**r._asdict(), **cut}.items()})
+        return CorrectorRecord(
+            **{name: np.array(array) for name, array in {**r._asdict(), **cut}.items()}
+        )

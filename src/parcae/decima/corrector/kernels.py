@@ -1,7 +1,7 @@
 """The compiled network of the policy `parcae`: features, forward pass, decisions, records.
 
 All intermediate results are written into a Workspace, so that nothing is allocated. The results are
-equal to those of `network.ParcaeNetwork` to 1e-5.
+equal to those of `network.CorrectorModule` to 1e-5.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from parcae.policies.networks.layout import (
 FEATURE_VERSION = 1
 
 
-class JobFeature(IntEnum):
+class CorrectorJobFeature(IntEnum):
     """Columns of a job's features.
 
     The unit of work is the mean work of the workload's jobs. Numbers of executors are shares of the
@@ -93,7 +93,7 @@ class JobFeature(IntEnum):
     WORTH = 23  # log of (remaining work / (executors that it holds + 1))
 
 
-class SharedFeature(IntEnum):
+class CorrectorSharedFeature(IntEnum):
     """Columns of the features that all jobs share."""
 
     JOBS = 0  # log of jobs in the system
@@ -107,7 +107,7 @@ class SharedFeature(IntEnum):
     CAN_HOLD = 8  # a decision may let all offered executors idle
 
 
-class LimitFeature(IntEnum):
+class CorrectorLimitFeature(IntEnum):
     """Columns of the features of one level as the chosen job's limit."""
 
     LEVEL = 0  # the level as share of the cluster
@@ -122,9 +122,9 @@ class LimitFeature(IntEnum):
 
 #: Log of the four prices of the features LEVEL_CHEAP to LEVEL_DEAR.
 LEVEL_PRICES = (-1.0, 0.5, 2.0, 3.5)
-NUM_JOB_FEATURES = len(JobFeature)
-NUM_SHARED_FEATURES = len(SharedFeature)
-NUM_LIMIT_FEATURES = len(LimitFeature)
+NUM_JOB_FEATURES = len(CorrectorJobFeature)
+NUM_SHARED_FEATURES = len(CorrectorSharedFeature)
+NUM_LIMIT_FEATURES = len(CorrectorLimitFeature)
 HIDDEN = 32
 #: Slope of the leaky ReLU below zero.
 SLOPE = 0.1
@@ -180,14 +180,14 @@ _PRICES = tuple(math.exp(price) for price in LEVEL_PRICES)
 _LARGEST_SCORE = 5.0
 
 
-class Network(NamedTuple):
+class CorrectorNetwork(NamedTuple):
     """The weights in the order of `layout.SHAPES`, and the rule that the network corrects."""
 
     weights: Any  # float32[NUM_WEIGHTS]
     rule: Any  # Rule
 
 
-class Workspace(NamedTuple):
+class CorrectorWorkspace(NamedTuple):
     """Intermediate results of one decision (with one more leading axis: of many simulators).
 
     Rows of jobs are positions in the list of jobs in the system. Columns of levels are columns of
@@ -217,11 +217,11 @@ class Workspace(NamedTuple):
 class Corrector(NamedTuple):
     """The network as a policy."""
 
-    net: Network
-    work: Workspace
+    net: CorrectorNetwork
+    work: CorrectorWorkspace
 
 
-class Record(NamedTuple):
+class CorrectorRecord(NamedTuple):
     """The decisions of one simulator as training data (with one more leading axis: of many).
 
     `rows` has the jobs of all decisions, grouped by decision. Row `count` of the tables of
@@ -253,21 +253,23 @@ def _order_features(view, net, work):  # type: ignore[no-untyped-def]
     num_jobs = view.now.num_active[0]
     for position in range(num_jobs):
         before, before_ms = work.ahead[position]
-        work.features[position, JobFeature.RANK] = before / num_jobs
-        work.features[position, JobFeature.AHEAD] = math.log1p(before_ms / net.rule.mean_work_ms[0])
+        work.features[position, CorrectorJobFeature.RANK] = before / num_jobs
+        work.features[position, CorrectorJobFeature.AHEAD] = math.log1p(
+            before_ms / net.rule.mean_work_ms[0]
+        )
 
 
 @inlined
 def _stage_features(view, x, stage, work_ms):  # type: ignore[no-untyped-def]
     """Write the features of the job's best stage; 0 if there is none."""
-    x[JobFeature.IS_RUNNABLE] = 0.0
-    x[JobFeature.PATH] = 0.0
-    x[JobFeature.DEMAND] = 0.0
+    x[CorrectorJobFeature.IS_RUNNABLE] = 0.0
+    x[CorrectorJobFeature.PATH] = 0.0
+    x[CorrectorJobFeature.DEMAND] = 0.0
     if stage != NO_STAGE:
         num_executors = view.now.num_executors[0]
-        x[JobFeature.IS_RUNNABLE] = 1.0 if is_runnable(view, stage) else 0.0
-        x[JobFeature.PATH] = view.stages.downstream_ms[stage] / work_ms
-        x[JobFeature.DEMAND] = min(1.0, demand(view, stage) / num_executors)
+        x[CorrectorJobFeature.IS_RUNNABLE] = 1.0 if is_runnable(view, stage) else 0.0
+        x[CorrectorJobFeature.PATH] = view.stages.downstream_ms[stage] / work_ms
+        x[CorrectorJobFeature.DEMAND] = min(1.0, demand(view, stage) / num_executors)
 
 
 @kernel
@@ -291,31 +293,31 @@ def _job_features(view, net, work, facts, position, can_hold):  # type: ignore[n
     work.held[position] = held
     work.column[position] = column
     work.stage[position] = stage if held < num_executors else NO_STAGE
-    x[JobFeature.REMAINING] = math.log(remaining_ms / mean_ms + 1e-3)
-    x[JobFeature.WORK] = math.log(work_ms / mean_ms + 1e-3)
-    x[JobFeature.STARTED] = 1.0 - remaining_ms / work_ms
-    x[JobFeature.SHARE] = remaining_ms / (mean_ms * math.exp(facts.log_total))
-    x[JobFeature.HELD] = held / num_executors
-    x[JobFeature.HELD_OF_CAP] = min(3.0, held / cap)
-    x[JobFeature.CAP] = cap / num_executors
-    x[JobFeature.IS_SOURCE] = 1.0 if job == view.now.source_job[0] else 0.0
-    x[JobFeature.IDLE] = 0.0
+    x[CorrectorJobFeature.REMAINING] = math.log(remaining_ms / mean_ms + 1e-3)
+    x[CorrectorJobFeature.WORK] = math.log(work_ms / mean_ms + 1e-3)
+    x[CorrectorJobFeature.STARTED] = 1.0 - remaining_ms / work_ms
+    x[CorrectorJobFeature.SHARE] = remaining_ms / (mean_ms * math.exp(facts.log_total))
+    x[CorrectorJobFeature.HELD] = held / num_executors
+    x[CorrectorJobFeature.HELD_OF_CAP] = min(3.0, held / cap)
+    x[CorrectorJobFeature.CAP] = cap / num_executors
+    x[CorrectorJobFeature.IS_SOURCE] = 1.0 if job == view.now.source_job[0] else 0.0
+    x[CorrectorJobFeature.IDLE] = 0.0
     for executor_class in range(view.classes.shape[0]):
-        x[JobFeature.IDLE] += (
+        x[CorrectorJobFeature.IDLE] += (
             view.sources.num_idle[pool_row(view, job) + executor_class] / num_executors
         )
-    x[JobFeature.STAGES] = view.jobs.num_unstarted[job] / view.jobs.num_stages[job]
-    x[JobFeature.SOLO] = math.log(work_ms * rule.stretch[row, column] / mean_ms + 1e-3)
+    x[CorrectorJobFeature.STAGES] = view.jobs.num_unstarted[job] / view.jobs.num_stages[job]
+    x[CorrectorJobFeature.SOLO] = math.log(work_ms * rule.stretch[row, column] / mean_ms + 1e-3)
     for price in range(4):
-        x[JobFeature.LEVEL_CHEAP + price] = (
+        x[CorrectorJobFeature.LEVEL_CHEAP + price] = (
             rule.levels[best_level(rule, row, _PRICES[price])] / num_executors
         )
-    x[JobFeature.AGE] = math.log1p(
+    x[CorrectorJobFeature.AGE] = math.log1p(
         (view.now.clock_ms[0] - view.jobs.arrival_ms[job]) * num_executors / mean_ms
     )
-    x[JobFeature.SCORE] = score(view, rule, job, column, held)
-    x[JobFeature.WORTH] = math.log(remaining_ms / (1 + max(0, held)) / mean_ms + 1e-3)
-    x[JobFeature.IS_RULE] = 0.0
+    x[CorrectorJobFeature.SCORE] = score(view, rule, job, column, held)
+    x[CorrectorJobFeature.WORTH] = math.log(remaining_ms / (1 + max(0, held)) / mean_ms + 1e-3)
+    x[CorrectorJobFeature.IS_RULE] = 0.0
     _stage_features(view, x, stage, work_ms)
 
 
@@ -325,15 +327,15 @@ def _encode_shared(view, work, facts, can_hold):  # type: ignore[no-untyped-def]
     now = view.now
     shared = work.shared
     num_executors = now.num_executors[0]
-    shared[SharedFeature.JOBS] = facts.log_jobs
-    shared[SharedFeature.OPEN] = facts.log_open
-    shared[SharedFeature.TOTAL] = facts.log_total
-    shared[SharedFeature.SOURCE] = now.num_source[0] / num_executors
-    shared[SharedFeature.IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
-    shared[SharedFeature.IDLE] = now.num_idle[0] / num_executors
-    shared[SharedFeature.CLUSTER] = math.log(num_executors)
-    shared[SharedFeature.RULE_HOLDS] = 1.0 if work.choices[0] == -1 else 0.0
-    shared[SharedFeature.CAN_HOLD] = 1.0 if can_hold else 0.0
+    shared[CorrectorSharedFeature.JOBS] = facts.log_jobs
+    shared[CorrectorSharedFeature.OPEN] = facts.log_open
+    shared[CorrectorSharedFeature.TOTAL] = facts.log_total
+    shared[CorrectorSharedFeature.SOURCE] = now.num_source[0] / num_executors
+    shared[CorrectorSharedFeature.IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
+    shared[CorrectorSharedFeature.IDLE] = now.num_idle[0] / num_executors
+    shared[CorrectorSharedFeature.CLUSTER] = math.log(num_executors)
+    shared[CorrectorSharedFeature.RULE_HOLDS] = 1.0 if work.choices[0] == -1 else 0.0
+    shared[CorrectorSharedFeature.CAN_HOLD] = 1.0 if can_hold else 0.0
 
 
 @kernel
@@ -357,12 +359,12 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
     smallest = math.inf
     for position in range(num_jobs):
         _job_features(view, net, work, facts, position, can_hold)
-        smallest = min(smallest, work.features[position, JobFeature.SCORE])
+        smallest = min(smallest, work.features[position, CorrectorJobFeature.SCORE])
     for position in range(num_jobs):
         x = work.features[position]
-        x[JobFeature.SCORE] = min(_LARGEST_SCORE, x[JobFeature.SCORE] - smallest)
+        x[CorrectorJobFeature.SCORE] = min(_LARGEST_SCORE, x[CorrectorJobFeature.SCORE] - smallest)
         if view.active[position] == rule_job and work.stage[position] != NO_STAGE:
-            x[JobFeature.IS_RULE] = 1.0
+            x[CorrectorJobFeature.IS_RULE] = 1.0
             work.choices[0] = position
     _encode_shared(view, work, facts, can_hold)
     return num_jobs
@@ -375,12 +377,12 @@ def _score_jobs(net, work, num_jobs):  # type: ignore[no-untyped-def]
     for position in range(num_jobs):
         work.logits[position] = _IMPOSSIBLE
         if work.stage[position] != NO_STAGE:
-            is_rule = work.features[position, JobFeature.IS_RULE]
+            is_rule = work.features[position, CorrectorJobFeature.IS_RULE]
             logit = job_logit(net.weights, _NET, _SLOPE, work, position, is_rule)
             work.logits[position] = logit
     work.logits[num_jobs] = _IMPOSSIBLE
-    if work.shared[SharedFeature.CAN_HOLD] > 0.0:
-        rule_holds = work.shared[SharedFeature.RULE_HOLDS]
+    if work.shared[CorrectorSharedFeature.CAN_HOLD] > 0.0:
+        rule_holds = work.shared[CorrectorSharedFeature.RULE_HOLDS]
         work.logits[num_jobs] = hold_logit(net.weights, _NET, work, rule_holds)
 
 
@@ -413,19 +415,19 @@ def _encode_limits(view, net, work, position):  # type: ignore[no-untyped-def]
             continue
         num_possible += 1
         work.limit_logits[column] = 0.0
-        x[LimitFeature.LEVEL] = level / levels[num_levels - 1]
-        x[LimitFeature.LOG_LEVEL] = math.log(level)
-        x[LimitFeature.ADDED] = min(level - held, num_source) / levels[num_levels - 1]
-        x[LimitFeature.OF_SOURCE] = min(1.0, (level - held) / num_source)
-        x[LimitFeature.STRETCH] = math.log(rule.stretch[row, column] / shortest)
-        x[LimitFeature.INFLATION] = math.log(
+        x[CorrectorLimitFeature.LEVEL] = level / levels[num_levels - 1]
+        x[CorrectorLimitFeature.LOG_LEVEL] = math.log(level)
+        x[CorrectorLimitFeature.ADDED] = min(level - held, num_source) / levels[num_levels - 1]
+        x[CorrectorLimitFeature.OF_SOURCE] = min(1.0, (level - held) / num_source)
+        x[CorrectorLimitFeature.STRETCH] = math.log(rule.stretch[row, column] / shortest)
+        x[CorrectorLimitFeature.INFLATION] = math.log(
             rule.stretch[row, column] * level / rule.stretch[row, 0]
         )
-        x[LimitFeature.OF_CAP] = math.log(level / cap)
+        x[CorrectorLimitFeature.OF_CAP] = math.log(level / cap)
         # The rule's limit is the first possible level that is large enough, or else the last one.
         is_last = column == num_levels - 1 or level - held >= num_source
         if not is_marked and (level >= wanted or is_last):
-            x[LimitFeature.IS_RULE] = 1.0
+            x[CorrectorLimitFeature.IS_RULE] = 1.0
             is_marked = True
     return num_possible
 
@@ -446,7 +448,7 @@ def _score_limits(net, work, position):  # type: ignore[no-untyped-def]
             layer[o] = base[o]
         add_product(work.limits[column], _L, weights, _LIMIT1 + 2 * _H * _H, _H, layer)
         rectify(layer, _H, _SLOPE)
-        prior = weights[_NET.prior + 2] * work.limits[column, LimitFeature.IS_RULE]
+        prior = weights[_NET.prior + 2] * work.limits[column, CorrectorLimitFeature.IS_RULE]
         work.limit_logits[column] = dot(layer, _H, weights, _LIMIT2) + prior
 
 
@@ -489,7 +491,7 @@ def _num_choices(work, num_jobs):  # type: ignore[no-untyped-def]
     return count
 
 
-@draw_decision.of(Network)
+@draw_decision.of(CorrectorNetwork)
 @kernel
 def _draw_decision(view, work, draw_seed, net):  # type: ignore[no-untyped-def]
     """Draw a decision, and write the drawn position and column to `work.choices`."""
@@ -538,7 +540,7 @@ def _record_state(view, work, record, num_jobs):  # type: ignore[no-untyped-def]
     record.num_rows[0] = first + num_jobs
 
 
-@has_room.of(Network)
+@has_room.of(CorrectorNetwork)
 @inlined
 def _has_room(view, record, net):  # type: ignore[no-untyped-def]
     # Until the final state, all jobs of the run may arrive.
@@ -549,13 +551,13 @@ def _has_room(view, record, net):  # type: ignore[no-untyped-def]
     )
 
 
-@clear.of(Network)
+@clear.of(CorrectorNetwork)
 @inlined
 def _clear(recording, net):  # type: ignore[no-untyped-def]
     recording.record.count[0] = recording.record.num_rows[0] = 0
 
 
-@write_decision.of(Network)
+@write_decision.of(CorrectorNetwork)
 @kernel
 def _write_decision(view, future, recording, net):  # type: ignore[no-untyped-def]
     work = recording.work
@@ -570,7 +572,7 @@ def _write_decision(view, future, recording, net):  # type: ignore[no-untyped-de
             record.limits[row, column, feature] = work.limits[column, feature]
 
 
-@write_state.of(Network)
+@write_state.of(CorrectorNetwork)
 @kernel
 def _write_state(view, future, recording, net):  # type: ignore[no-untyped-def]
     work = recording.work

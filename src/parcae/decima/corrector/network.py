@@ -15,16 +15,16 @@ from parcae.decima.corrector.kernels import (
     HIDDEN,
     SHAPES,
     SLOPE,
-    JobFeature,
-    LimitFeature,
-    SharedFeature,
+    CorrectorJobFeature,
+    CorrectorLimitFeature,
+    CorrectorSharedFeature,
 )
 from parcae.policies.networks.layout import Weights
 from parcae.policies.networks.training import DeepSetNetwork, JobChoices, Judged, entropy_terms
 
 
 @dataclass(frozen=True)
-class Decisions(JobChoices):
+class CorrectorDecisions(JobChoices):
     """A batch of B decisions with K levels each, over R jobs."""
 
     can_choose: Tensor
@@ -33,23 +33,23 @@ class Decisions(JobChoices):
     can_limit: Tensor
 
 
-class ParcaeNetwork(DeepSetNetwork):
+class CorrectorModule(DeepSetNetwork):
     """The network; `layout` describes the architecture and names the parameters."""
 
     HIDDEN = HIDDEN
     SLOPE = SLOPE
-    IS_RULE = JobFeature.IS_RULE
-    RULE_HOLDS = SharedFeature.RULE_HOLDS
-    CAN_HOLD = SharedFeature.CAN_HOLD
+    IS_RULE = CorrectorJobFeature.IS_RULE
+    RULE_HOLDS = CorrectorSharedFeature.RULE_HOLDS
+    CAN_HOLD = CorrectorSharedFeature.CAN_HOLD
 
     def __init__(self, weights: Weights) -> None:
         super().__init__(weights, {**SHAPES, **CRITIC_SHAPES})
 
-    def value(self, batch: Decisions) -> Tensor:
+    def value(self, batch: CorrectorDecisions) -> Tensor:
         """Return the critic's value of every state, float32[B]. The trainer chooses the unit."""
         return self._value(self._contexts(batch)[1])
 
-    def job_logits(self, batch: Decisions) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def job_logits(self, batch: CorrectorDecisions) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return (hidden [R, H], context [B, H], logits of jobs [R], logits of hold [B]).
 
         Logits of impossible choices are -inf.
@@ -57,7 +57,9 @@ class ParcaeNetwork(DeepSetNetwork):
         hidden, context = self._contexts(batch)
         return hidden, context, *self._choices(batch, hidden, context, batch.can_choose)
 
-    def limit_logits(self, batch: Decisions, hidden: Tensor, context: Tensor, at: Tensor) -> Tensor:
+    def limit_logits(
+        self, batch: CorrectorDecisions, hidden: Tensor, context: Tensor, at: Tensor
+    ) -> Tensor:
         """Return the logits of the levels for the chosen jobs; -inf for impossible levels."""
         weight = self.table["limit1_weight"]
         row = batch.first_row[at] + batch.choice[at]
@@ -66,11 +68,11 @@ class ParcaeNetwork(DeepSetNetwork):
         limits = batch.limits[at]
         layer = nn.functional.leaky_relu(base.unsqueeze(1) + limits @ weight[2 * HIDDEN :], SLOPE)
         logits = (layer @ self.table["limit2_weight"]).squeeze(2)
-        logits = logits + self.table["prior"][2] * limits[:, :, LimitFeature.IS_RULE]
+        logits = logits + self.table["prior"][2] * limits[:, :, CorrectorLimitFeature.IS_RULE]
         masked: Tensor = logits.masked_fill(~batch.can_limit[at], -torch.inf)
         return masked
 
-    def forward(self, batch: Decisions) -> Judged:
+    def forward(self, batch: CorrectorDecisions) -> Judged:
         """Return log probability and entropy of every recorded choice, and value of its state."""
         hidden, context, jobs, hold = self.job_logits(batch)
         log_prob, entropy = self._judged(batch, jobs, hold)

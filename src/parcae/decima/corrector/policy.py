@@ -1,4 +1,4 @@
-"""`ParcaePolicy`: the policy `parcae` as a policy object. It does not need PyTorch."""
+"""`CorrectorPolicy`: the policy `parcae` as a policy object. It does not need PyTorch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from parcae.decima.corrector.kernels import (
     NUM_LIMIT_FEATURES,
     NUM_SHARED_FEATURES,
     Corrector,
-    Network,
-    Record,
-    Workspace,
+    CorrectorNetwork,
+    CorrectorRecord,
+    CorrectorWorkspace,
     flatten,
 )
 from parcae.decima.rule.kernels import Rule
@@ -29,7 +29,7 @@ from parcae.policies.networks.kernels import ranked_choices
 from parcae.policies.networks.layout import Weights
 
 
-def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> Workspace:
+def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> CorrectorWorkspace:
     """Return the workspaces of many simulators, which are the leading axis."""
 
     def floats(*shape: int) -> npt.NDArray[np.float32]:
@@ -38,7 +38,7 @@ def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> W
     def rows() -> npt.NDArray[np.int64]:
         return np.zeros((num_simulators, num_jobs), np.int64)
 
-    return Workspace(
+    return CorrectorWorkspace(
         features=floats(num_jobs, NUM_JOB_FEATURES),
         hidden=floats(num_jobs, HIDDEN),
         logits=floats(num_jobs + 1),
@@ -60,13 +60,13 @@ def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> W
 
 def allocate_record(
     num_simulators: int, capacity: int, row_capacity: int, num_levels: int
-) -> Record:
+) -> CorrectorRecord:
     """Return empty records for the decisions of many simulators, which are the leading axis."""
 
     def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
         return np.zeros((num_simulators, *shape), dtype)
 
-    return Record(
+    return CorrectorRecord(
         count=zeros(np.int64, 1),
         num_rows=zeros(np.int64, 1),
         end_ms=zeros(np.int64, 1),
@@ -86,7 +86,7 @@ def allocate_record(
 
 
 @dataclass
-class ParcaePolicy(CompiledDecider):
+class CorrectorPolicy(CompiledDecider):
     """The network with its weights, bound to the solo curves of one workload.
 
     It makes the most probable decision.
@@ -105,12 +105,12 @@ class ParcaePolicy(CompiledDecider):
     weights: Weights
     parameters: tuple[float, ...]
     curves: SoloCurves
-    network: Network = field(init=False, repr=False)
+    network: CorrectorNetwork = field(init=False, repr=False)
     has_memory: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         rule = Rule(np.array(self.parameters, np.float64), *self.curves)
-        self.network = Network(flatten(self.weights, self.name), rule)
+        self.network = CorrectorNetwork(flatten(self.weights, self.name), rule)
 
     def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
         """Return (stage row, probability) of the last decision's choices, most probable first.

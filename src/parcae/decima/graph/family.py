@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 
 from parcae.base.errors import ConfigError
-from parcae.decima.graph.kernels.recording import Record
-from parcae.decima.graph.kernels.training_data import Decisions, Edges
+from parcae.decima.graph.kernels.recording import GraphRecord
+from parcae.decima.graph.kernels.training_data import Edges, TrainingDecisions
 from parcae.decima.graph.layout import (
     FEATURE_VERSION,
     DecimaSettings,
@@ -20,7 +20,7 @@ from parcae.decima.graph.layout import (
     initial_weights,
 )
 from parcae.decima.graph.network import DecimaNetwork
-from parcae.decima.graph.passes import GROUP, Batch, Room
+from parcae.decima.graph.passes import GROUP, Batch, BufferRoom
 from parcae.decima.graph.policy import (
     DecimaPolicy,
     allocate_record,
@@ -62,9 +62,9 @@ def edges_of(workload: Workload) -> Edges:
 class GraphDecisions:
     """N recorded decisions."""
 
-    table: Decisions
+    table: TrainingDecisions
     edges: Edges
-    room: Room
+    room: BufferRoom
     log_prob: npt.NDArray[np.float32]
 
     def __len__(self) -> int:
@@ -86,7 +86,7 @@ class GraphDecisions:
         return flat
 
 
-def _room(table: Decisions, edges: Edges, num_stages: int) -> Room:
+def _room(table: TrainingDecisions, edges: Edges, num_stages: int) -> BufferRoom:
     """What the buffers must have room for; `num_stages` is the most stages of a job."""
     jobs = int(table.num_jobs.max(initial=0))
     before = np.concatenate([[0], np.cumsum(table.num_listed)])
@@ -97,7 +97,7 @@ def _room(table: Decisions, edges: Edges, num_stages: int) -> Room:
     states = 1 << int(table.state.max(initial=0)).bit_length()
     recorded = 1 << len(table.x).bit_length()
     most_rows = int(rows.max(initial=0))
-    return Room(most_rows, jobs, jobs * most_edges, num_stages, options, states, recorded)
+    return BufferRoom(most_rows, jobs, jobs * most_edges, num_stages, options, states, recorded)
 
 
 class _Pieces:
@@ -156,10 +156,12 @@ class _Pieces:
         return np.concatenate([getattr(r, name)[a:b] + s for r, (a, b), s in triples])
 
 
-def _gather(rollouts: list[Rollout], ends: bool) -> tuple[Decisions, npt.NDArray[np.float32]]:
+def _gather(
+    rollouts: list[Rollout], ends: bool
+) -> tuple[TrainingDecisions, npt.NDArray[np.float32]]:
     """The rollouts' decisions (with `ends` their final states), and their log probabilities."""
     pieces = _Pieces(rollouts, ends)
-    table = Decisions(
+    table = TrainingDecisions(
         first_job=pieces.first_jobs(),
         num_jobs=pieces.num_jobs(),
         first_option=pieces.moved("first_option", "all_options", "decisions"),
@@ -271,7 +273,7 @@ class DecimaFamily:
         """The number of jobs in the system, summed over the decisions."""
         return int(rollout.record.first_job[rollout.count])
 
-    def trimmed(self, rollout: Rollout) -> Record:
+    def trimmed(self, rollout: Rollout) -> GraphRecord:
         """A copy of the rollout's record without its unused rows."""
         r = rollout.record
         n = rollout.count
@@ -286,7 +288,9 @@ class DecimaFamily:
         whole = {*totals, "end_ms", "end_cost"}
         cut = {
             name: getattr(r, name)[: sizes.get(name, n + 2)]
-            for name in Record._fields
+            for name in GraphRecord._fields
             if name not in whole
         }
-        return Record(**{name: np.array(array) for name, array in {**r._asdict(), **cut}.items()})
+        return GraphRecord(
+            **{name: np.array(array) for name, array in {**r._asdict(), **cut}.items()}
+        )

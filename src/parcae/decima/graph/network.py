@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from parcae.decima.graph.kernels.training import differentiate, judge, summarize
 from parcae.decima.graph.kernels.training_data import Loss, Parts, Passes, Results
 from parcae.decima.graph.layout import EMBEDDING, SLOPE, DecimaSettings, shapes
-from parcae.decima.graph.passes import Batch, FlatParts, Room, allocate_passes
+from parcae.decima.graph.passes import Batch, BufferRoom, FlatParts, allocate_passes
 from parcae.policies.networks.layout import Weights, flat, places, require_shapes
 from parcae.policies.networks.training import Judged, NamedNetwork, Surrogate
 
@@ -134,7 +134,7 @@ class DecimaNetwork(NamedNetwork):
         self.load_arrays(start)
         self._weights = FlatParts(len(array), settings)
         self._gradient = FlatParts(len(array), settings)
-        self._room = Room(0, 0, 0, 0, 0, 0, 0)
+        self._room = BufferRoom(0, 0, 0, 0, 0, 0, 0)
         self._num_levels = 0
         self._passes: Passes | None = None
 
@@ -142,7 +142,7 @@ class DecimaNetwork(NamedNetwork):
         """The present weights in the form that the kernels take; valid until the next call."""
         return self._weights.parts(self.limits, self.flat.detach().cpu().numpy())
 
-    def passes(self, room: Room) -> Passes:
+    def passes(self, room: BufferRoom) -> Passes:
         """Buffers that are large enough."""
         levels = len(self.limits)
         if self._passes is None or not room <= self._room or levels != self._num_levels:

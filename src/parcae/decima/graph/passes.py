@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from parcae.decima.graph.kernels.training_data import (
     Activations,
-    Decisions,
     Edges,
     Head,
     Layers,
     Parts,
     Passes,
+    TrainingDecisions,
 )
 from parcae.decima.graph.layout import (
     EMBEDDING,
@@ -45,7 +45,7 @@ _NO_LAYERS = Layers(*[_NO_MATRIX, _NO_VECTOR] * 3, *[_NO_MATRIX] * 3)
 
 
 @dataclass(frozen=True)
-class Room:
+class BufferRoom:
     """What the buffers must have room for."""
 
     rows: int
@@ -56,7 +56,7 @@ class Room:
     states: int
     recorded: int
 
-    def __le__(self, other: Room) -> bool:
+    def __le__(self, other: BufferRoom) -> bool:
         return all(a <= b for a, b in zip(astuple(self), astuple(other), strict=True))
 
 
@@ -64,10 +64,10 @@ class Room:
 class Batch:
     """B recorded decisions."""
 
-    decisions: Decisions
+    decisions: TrainingDecisions
     edges: Edges
     index: npt.NDArray[np.int64]
-    room: Room
+    room: BufferRoom
 
     def __len__(self) -> int:
         return len(self.index)
@@ -183,7 +183,7 @@ def _head(options: int, num_in: int, num_embedded: int, num_out: int) -> Head:
     )
 
 
-def _lists(room: Room, rows: int, jobs: int) -> dict[str, npt.NDArray[np.int64]]:
+def _lists(room: BufferRoom, rows: int, jobs: int) -> dict[str, npt.NDArray[np.int64]]:
     """Which jobs, stages and edges a group has, for this many distinct stages and jobs."""
     return {
         "listed": _integers(max(room.rows, _GROUP_LISTED)),
@@ -209,7 +209,7 @@ def _lists(room: Room, rows: int, jobs: int) -> dict[str, npt.NDArray[np.int64]]
     }
 
 
-def allocate_passes(room: Room, settings: DecimaSettings, num_levels: int) -> Passes:
+def allocate_passes(room: BufferRoom, settings: DecimaSettings, num_levels: int) -> Passes:
     """Allocate the buffers of the training kernels."""
     d = EMBEDDING
     rows = max(room.rows, _GROUP_ROWS)

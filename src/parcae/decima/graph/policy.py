@@ -20,8 +20,8 @@ from parcae.decima.graph.kernels.decisions import (
     score_limits,
     score_stages,
 )
-from parcae.decima.graph.kernels.recording import Record
-from parcae.decima.graph.kernels.tables import Decima, Network, Workspace
+from parcae.decima.graph.kernels.recording import GraphRecord
+from parcae.decima.graph.kernels.tables import Decima, GraphNetwork, GraphWorkspace
 from parcae.decima.graph.layout import (
     EMBEDDING,
     HIDDEN_1,
@@ -108,10 +108,10 @@ def make_network(
     path: str = "weights",
     magnitudes: Magnitudes | None = None,
     curves: SoloCurves | None = None,
-) -> Network:
+) -> GraphNetwork:
     """Return the network in the form that the kernels take."""
     levels = decima_levels(num_executors, settings)
-    return Network(
+    return GraphNetwork(
         weights=flatten(weights, settings, len(levels), path),
         starts=starts(settings, len(levels)),
         levels=levels,
@@ -140,7 +140,7 @@ def allocate_workspace(
     num_classes: int,
     num_levels: int,
     settings: DecimaSettings,
-) -> Workspace:
+) -> GraphWorkspace:
     """Allocate a workspace for each of many simulators (the leading axis)."""
     # Where scores have further inputs, the number of offered executors is no feature of a stage.
     versions = 1 if settings.num_direct > 0 else VERSIONS
@@ -151,7 +151,7 @@ def allocate_workspace(
     def integers(*shape: int) -> npt.NDArray[np.int64]:
         return np.zeros((num_simulators, *shape), np.int64)
 
-    return Workspace(
+    return GraphWorkspace(
         x=floats(num_stages, settings.num_features),
         e=floats(versions * num_stages, EMBEDDING),
         f=floats(versions * num_stages, EMBEDDING),
@@ -212,7 +212,7 @@ def allocate_record(
     num_classes: int,
     num_levels: int,
     settings: DecimaSettings,
-) -> Record:
+) -> GraphRecord:
     """Allocate a record of decisions for each of many simulators (the leading axis)."""
     classes = num_classes * settings.executor_classes
     lengths = (settings.idle_lengths + 1) * (settings.idle_lengths > 0)
@@ -220,7 +220,7 @@ def allocate_record(
     def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
         return np.zeros((num_simulators, *shape), dtype)
 
-    return Record(
+    return GraphRecord(
         count=zeros(np.int64, 1),
         num_jobs=zeros(np.int64, 1),
         num_listed=zeros(np.int64, 1),
@@ -281,7 +281,7 @@ class DecimaPolicy(CompiledDecider):
     num_executors: int
     magnitudes: Magnitudes | None = None
     curves: SoloCurves | None = None
-    network: Network = field(init=False, repr=False)
+    network: GraphNetwork = field(init=False, repr=False)
     has_memory: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from parcae.base.compiled.by_type import ByType
 from parcae.base.compiled.kernels import inlined, row_of
 
 
-class Recording(NamedTuple):
+class DecisionRecording(NamedTuple):
     """How the decisions of one run are drawn and recorded; `work` and `record` are written."""
 
     work: Any  # the network's Workspace
@@ -45,7 +45,7 @@ def recording_of(recordings, row):  # type: ignore[no-untyped-def]
     """Return the recording of one run of many. Arguments: the Recordings, and the run's row."""
     work = row_of(recordings.works, row)
     record = row_of(recordings.records, row)
-    return Recording(
+    return DecisionRecording(
         work, record, recordings.costing, recordings.draw_seeds[row], recordings.is_whole
     )
 

@@ -10,7 +10,7 @@ from parcae.decima.graph.layout import DecimaSettings
 from parcae.decima.learning.gradients import GradientLearner
 from parcae.decima.learning.recipes import Recipe, TrainRequest, recipe_config
 from parcae.decima.rule.policy import start_parameters
-from parcae.learning.loop import Plan, train
+from parcae.learning.loop import TrainingPlan, train
 from parcae.learning.scenario import Scenario
 
 
@@ -63,7 +63,7 @@ def benchmark_training(
     rule = start_parameters()
     request = TrainRequest([scenario], config, network, rule, decima, device=device)
     learner = GradientLearner(request)
-    train(learner, Plan(1e9, max_iterations=1))  # compiles the kernels
+    train(learner, TrainingPlan(1e9, max_iterations=1))  # compiles the kernels
     decisions = learner.decisions
     wall = time.perf_counter()
     cpu = time.process_time()

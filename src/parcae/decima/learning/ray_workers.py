@@ -19,7 +19,7 @@ import numpy as np
 from parcae.base.errors import ConfigError
 from parcae.decima.kernels.recording import Teacher
 from parcae.decima.learning.family import Rollout
-from parcae.decima.learning.simulators import Played, Setup, Share, Simulators
+from parcae.decima.learning.simulators import PlayedRollouts, RolloutShare, Setup, Simulators
 
 #: Tasks for each CPU of the cluster, so that no CPU waits long for the last one.
 _TASKS_PER_CPU = 2
@@ -49,7 +49,9 @@ class RayCluster:
         # A share is played until a worker lives long enough; errors of its own are raised.
         self._task = ray.remote(num_cpus=1, max_retries=-1)(_play)
 
-    def play(self, shares: Sequence[Share], network: Any, teacher: Teacher | None) -> list[Played]:
+    def play(
+        self, shares: Sequence[RolloutShare], network: Any, teacher: Teacher | None
+    ) -> list[PlayedRollouts]:
         """See `Player.play`."""
         import ray
 
@@ -58,7 +60,7 @@ class RayCluster:
         of_training = (self._key, [self._setup])
         with _cancelled_on_error() as tasks:
             tasks += [self._task.remote(of_training, share, inputs) for share in shares]
-            played: list[Played] = ray.get(tasks)
+            played: list[PlayedRollouts] = ray.get(tasks)
         return played
 
 
@@ -113,7 +115,9 @@ def _check_answer(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S).close()
 
 
-def _play(of_training: tuple[str, list[Any]], share: Share, inputs: tuple[Any, Any]) -> Played:
+def _play(
+    of_training: tuple[str, list[Any]], share: RolloutShare, inputs: tuple[Any, Any]
+) -> PlayedRollouts:
     """Play a share in a process of the cluster. Returns what came of it, in records without unused
     rows.
     """
@@ -127,7 +131,7 @@ def _play(of_training: tuple[str, list[Any]], share: Share, inputs: tuple[Any, A
     network, teacher = _writable(inputs)
     played = simulators.play(share, 0, network, teacher)
     rollouts = [Rollout(setup.family.trimmed(one), one.is_complete) for one in played.rollouts]
-    return Played(rollouts, played.end)
+    return PlayedRollouts(rollouts, played.end)
 
 
 def _writable(tree: Any) -> Any:

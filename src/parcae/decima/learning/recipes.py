@@ -11,7 +11,7 @@ import numpy as np
 
 from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S
-from parcae.decima.corrector.family import ParcaeFamily
+from parcae.decima.corrector.family import CorrectorFamily
 from parcae.decima.graph.family import DecimaFamily
 from parcae.decima.graph.layout import DecimaSettings
 from parcae.decima.learning.family import Family
@@ -77,7 +77,7 @@ def make_family(request: TrainRequest, scenario: Scenario) -> Family:
             "the network 'corrector' corrects a tuned rule: give one with --rule (make it with "
             "`parcae tune`)"
         )
-    return ParcaeFamily(scenario, _deciding(request.parameters), request.config.prior)
+    return CorrectorFamily(scenario, _deciding(request.parameters), request.config.prior)
 
 
 def _deciding(parameters: Parameters) -> Parameters:

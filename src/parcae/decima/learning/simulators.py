@@ -79,7 +79,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Share:
+class RolloutShare:
     """Some rollouts of one group in one collection."""
 
     group: int
@@ -95,7 +95,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedRollouts:
     """What came of a share."""
 
     rollouts: list[Rollout]
@@ -107,7 +107,9 @@ class Player(Protocol):
 
     shares_per_group: int
 
-    def play(self, shares: Sequence[Share], network: Any, teacher: Teacher | None) -> list[Played]:
+    def play(
+        self, shares: Sequence[RolloutShare], network: Any, teacher: Teacher | None
+    ) -> list[PlayedRollouts]:
         """Play shares, in any order, and return what came of them, in theirs.
 
         Args:
@@ -147,7 +149,9 @@ class Simulators:
         self._status = np.zeros(count, np.int64)
         self._draw_seeds = np.zeros(count, np.uint64)
 
-    def play(self, share: Share, first: int, network: Any, teacher: Teacher | None) -> Played:
+    def play(
+        self, share: RolloutShare, first: int, network: Any, teacher: Teacher | None
+    ) -> PlayedRollouts:
         """Play a share in the simulators from `first` on. Returns what came of it; its rollouts are
         views, valid until the simulators play again.
         """
@@ -172,7 +176,7 @@ class Simulators:
             )
         return self._played(rows, run_end_ms)
 
-    def _prepare(self, share: Share, rows: range) -> int:
+    def _prepare(self, share: RolloutShare, rows: range) -> int:
         """Give the simulators the share's sequence or start, and set the end of its window.
 
         Returns when the scenario ends their runs, in ms; NEVER_MS: when all jobs are complete.
@@ -192,7 +196,7 @@ class Simulators:
         self._draw_seeds[rows.start : rows.stop] = share.draw_seeds
         return run_end_ms
 
-    def _begin(self, share: Share, rows: range) -> None:
+    def _begin(self, share: RolloutShare, rows: range) -> None:
         """Give all simulators the share's sequence and the same seed of durations."""
         scenario = self._setup.scenario
         sequence = scenario.sequence(share.seed)
@@ -205,7 +209,7 @@ class Simulators:
             future.events.end_ms[0] = NEVER_MS  # unless the scenario has an end
             prepare(future, sequence, scenario.config, share.seed)
 
-    def _played(self, rows: range, run_end_ms: int) -> Played:
+    def _played(self, rows: range, run_end_ms: int) -> PlayedRollouts:
         """What came of a share in these simulators, whose runs end at `run_end_ms`."""
         for row in rows:
             self._check(row)
@@ -221,9 +225,9 @@ class Simulators:
         self.futures.events.end_ms[rows.start : rows.stop] = run_end_ms
         unfinished = [row for row, one in zip(rows, rollouts, strict=True) if not one.is_complete]
         if not unfinished:
-            return Played(rollouts, None)
+            return PlayedRollouts(rollouts, None)
         tables = (*self._states, *self.futures)
-        return Played(rollouts, tuple(table[unfinished[0]].copy() for table in tables))
+        return PlayedRollouts(rollouts, tuple(table[unfinished[0]].copy() for table in tables))
 
     def _check(self, row: int) -> None:
         """Raise an error for a wrong decision, and where a run ended with unfinished jobs."""
@@ -244,7 +248,9 @@ class Threads:
         config = setup.config
         self.simulators = Simulators(setup, config.num_groups * config.group_size)
 
-    def play(self, shares: Sequence[Share], network: Any, teacher: Teacher | None) -> list[Played]:
+    def play(
+        self, shares: Sequence[RolloutShare], network: Any, teacher: Teacher | None
+    ) -> list[PlayedRollouts]:
         """See `Player.play`. Rollouts are views, valid until the next call."""
         firsts = np.cumsum([0, *map(len, shares)]).tolist()
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
@@ -318,7 +324,7 @@ class RolloutWorker:
                 self._starts[share.group] = one.end
         return groups
 
-    def _shares(self, group: int, episode_s: float | None, gap: float) -> Iterator[Share]:
+    def _shares(self, group: int, episode_s: float | None, gap: float) -> Iterator[RolloutShare]:
         """The parts of a group in the present collection."""
         entropy = [_TAG, self._seed, self._number, group]
         rng = np.random.default_rng(np.random.SeedSequence(entropy))
@@ -334,7 +340,7 @@ class RolloutWorker:
         draw_seeds = rng.integers(0, 1 << 63, self._group_size, dtype=np.uint64)
         count = min(self._player.shares_per_group, self._group_size)
         for part in np.array_split(draw_seeds, count):
-            yield Share(group, seed, part, length_ms, gap, start)
+            yield RolloutShare(group, seed, part, length_ms, gap, start)
 
 
 def require_decisions(groups: list[list[Rollout]]) -> int:

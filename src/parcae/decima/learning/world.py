@@ -19,7 +19,7 @@ from parcae.learning.config import override
 from parcae.learning.loop import Learner
 from parcae.learning.scenario import Scenario
 from parcae.learning.start import start_checkpoint
-from parcae.learning.worlds import LearnerEntry, LearnerRequest, LearningWorld, StudyRequest
+from parcae.learning.worlds import AfterTuning, LearnerEntry, LearnerRequest, LearningWorld
 from parcae.policies.checkpoint import Weights
 from parcae.workloads.arrivals import SELECTION_SEED_START
 
@@ -141,7 +141,7 @@ def _check(objective: Any, device: str) -> None:
     accruing(objective)
 
 
-def _after_tuning(request: StudyRequest) -> Learner:
+def _after_tuning(request: AfterTuning) -> Learner:
     """The learner of the corrector after its rule has been tuned."""
     # Importing PyTorch takes seconds.
     from parcae.decima.learning.gradients import gradient_learner
@@ -163,18 +163,18 @@ def _after_tuning(request: StudyRequest) -> Learner:
     )
 
 
-def _start(request: StudyRequest) -> Weights | None:
+def _start(request: AfterTuning) -> Weights | None:
     """The shipped network's weights, if they beat the rule alone on the selection runs.
 
     Otherwise None, which starts the training with new weights.
     """
     # Importing PyTorch takes seconds.
-    from parcae.decima.corrector.family import ParcaeFamily
+    from parcae.decima.corrector.family import CorrectorFamily
 
     scenario = request.scenario
     weights = start_weights("corrector", "corrector", scenario)
     # A network with new weights decides like the rule.
-    family = ParcaeFamily(scenario, request.rule, PRIOR)
+    family = CorrectorFamily(scenario, request.rule, PRIOR)
     runs = scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_SELECTION)])
     fresh = family.initial_weights(np.random.default_rng(request.seed))
     costs = [float(runs.cost(family.policy(w).play_many).mean()) for w in (weights, fresh)]

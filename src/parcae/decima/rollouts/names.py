@@ -10,7 +10,7 @@ from typing import Any
 from parcae.base.errors import PolicyError
 from parcae.base.texts import ms_from_text
 from parcae.decima.checkpoints import deciding_policy
-from parcae.decima.corrector.policy import ParcaePolicy
+from parcae.decima.corrector.policy import CorrectorPolicy
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.decima.rollouts.policy import RolloutPolicy
@@ -124,7 +124,7 @@ def _player(base: Any, setting: PolicySetting) -> RulePolicy | HeuristicPolicy |
         return base
     if isinstance(base, DecimaPolicy) and base.settings.has_job_features:
         return base
-    if isinstance(base, ParcaePolicy):
+    if isinstance(base, CorrectorPolicy):
         return RulePolicy(base.name, base.parameters, base.curves)
     rule = shipped_policy(PolicyName("tuned"), setting)
     assert isinstance(rule, RulePolicy)

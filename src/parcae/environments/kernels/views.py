@@ -29,15 +29,15 @@ from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET
 from parcae.environments.layout import (
     BOUND,
     NO_ROW,
-    ClassFeature,
     ClusterFeature,
     FitFeature,
-    JobFeature,
+    ObservedClassFeature,
+    ObservedJobFeature,
     SlotFeature,
     StageFeature,
 )
 
-_E_CPU, _E_MEMORY, _E_EXECUTORS, _E_IDLE, _E_OFFERED = map(int, ClassFeature)
+_E_CPU, _E_MEMORY, _E_EXECUTORS, _E_IDLE, _E_OFFERED = map(int, ObservedClassFeature)
 _F_CPU, _F_MEMORY = map(int, FitFeature)
 _NUM_FITS = len(FitFeature)
 _H_HAD, _H_RUNS, _H_LEFT = map(int, SlotFeature)
@@ -255,12 +255,12 @@ def _write_jobs(state, shown, view, scales, num_rows):  # type: ignore[no-untype
             age = _log_scaled(age_ms, scales.work_ms)
         _log_job(state, logs, scales, job)
         features = view.jobs[row]
-        features[JobFeature.IS_SHOWN] = 1.0
-        features[JobFeature.IS_LOCAL] = 1.0 if job == state.now.source_job[0] else 0.0
-        features[JobFeature.EXECUTORS] = _share(state.jobs.num_supplied[job], state)
-        features[JobFeature.STAGES_LEFT] = logs.stages_left[job]
-        features[JobFeature.WORK_LEFT] = logs.work_left[job]
-        features[JobFeature.TIME_IN_SYSTEM] = age
+        features[ObservedJobFeature.IS_SHOWN] = 1.0
+        features[ObservedJobFeature.IS_LOCAL] = 1.0 if job == state.now.source_job[0] else 0.0
+        features[ObservedJobFeature.EXECUTORS] = _share(state.jobs.num_supplied[job], state)
+        features[ObservedJobFeature.STAGES_LEFT] = logs.stages_left[job]
+        features[ObservedJobFeature.WORK_LEFT] = logs.work_left[job]
+        features[ObservedJobFeature.TIME_IN_SYSTEM] = age
 
 
 @kernel

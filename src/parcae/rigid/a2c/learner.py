@@ -47,7 +47,7 @@ FloatArray = npt.NDArray[np.float64]
 _TIME_BITS = 32
 
 
-class Optimizer(StrEnum):
+class A2cOptimizer(StrEnum):
     """The optimizer of the weights."""
 
     SGD = "sgd"
@@ -95,7 +95,7 @@ class A2cConfig(BaseModel):
     actor_rate: float = Field(default=3e-4, gt=0)
     critic_rate: float = Field(default=1e-3, gt=0)
     final_share: float = Field(default=0.05, ge=0, le=1)
-    optimizer: Optimizer = Optimizer.ADAM
+    optimizer: A2cOptimizer = A2cOptimizer.ADAM
     entropy: float = Field(default=0.01, ge=0)
     max_norm: float = Field(default=1.0, ge=0)
     is_aligned: bool = True
@@ -119,7 +119,7 @@ RECIPES: dict[str, A2cConfig] = {
     "fast": A2cConfig(),
     "paper": A2cConfig(
         num_sequences=1, repeats=1, num_steps=1, discount=0.99, actor_rate=1e-4, critic_rate=1e-3,
-        final_share=1.0, optimizer=Optimizer.SGD, entropy=0.0, max_norm=0.0, is_aligned=False,
+        final_share=1.0, optimizer=A2cOptimizer.SGD, entropy=0.0, max_norm=0.0, is_aligned=False,
         is_normalized=False, hidden=0, is_masked=False, void_prior=0.0,
     ),
 }  # fmt: skip
@@ -214,10 +214,10 @@ class _Trained:
         self.layer.refresh()
 
 
-def _optimizer(network: A2cNetwork, kind: Optimizer, rate: float) -> torch.optim.Optimizer:
-    if kind is Optimizer.SGD:
+def _optimizer(network: A2cNetwork, kind: A2cOptimizer, rate: float) -> torch.optim.Optimizer:
+    if kind is A2cOptimizer.SGD:
         return torch.optim.SGD(network.parameters(), rate)
-    if kind is Optimizer.RMSPROP:
+    if kind is A2cOptimizer.RMSPROP:
         return torch.optim.RMSprop(network.parameters(), rate, alpha=0.99, eps=1e-5)
     # Fused, because the dense layer of a wide image has millions of weights.
     return torch.optim.Adam(network.parameters(), rate, eps=1e-5, fused=True)

@@ -10,12 +10,12 @@ import numpy as np
 from parcae.base.compiled.kernels import inlined, kernel, row_of, unit
 from parcae.base.compiled.products import add_product
 from parcae.cluster.kernels.policies import decide
-from parcae.rigid.deeprm.layout import HIDDEN, NUM_PAUSES, Network, Work
+from parcae.rigid.deeprm.layout import HIDDEN, NUM_PAUSES, DeepRMNetwork, Work
 from parcae.rigid.kernels.transitions import begin, cluster_of, take
 from parcae.rigid.kernels.views import show
 from parcae.rigid.layout import VOID
 
-# Values of `Network.allowed`; 0 stands for all actions.
+# Values of `DeepRMNetwork.allowed`; 0 stands for all actions.
 _FILLED = 1
 _STARTABLE = 2
 
@@ -177,7 +177,7 @@ def _slot(action, num_actions):  # type: ignore[no-untyped-def]
 class DeepRM(NamedTuple):
     """The network as a policy."""
 
-    net: Network
+    net: DeepRMNetwork
     work: Work
     is_greedy: Any
 

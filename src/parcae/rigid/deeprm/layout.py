@@ -152,7 +152,7 @@ def checked(weights: Weights, settings: DeepRMSettings, path: str = "weights") -
     return {name: np.array(weights[name], np.float32, order="C") for name in shapes(settings)}
 
 
-class Network(NamedTuple):
+class DeepRMNetwork(NamedTuple):
     """The network in the form that the kernels read.
 
     The rows of `sums` replace the matrix W1; `starts_of` gives their order.
@@ -176,7 +176,7 @@ class Work(NamedTuple):
     probabilities: Any  # float32[num_actions]
 
 
-class Record(NamedTuple):
+class DeepRMRecord(NamedTuple):
     """The decisions of several runs, one after another."""
 
     work: Any  # Work, with a leading axis [capacity]
@@ -200,9 +200,9 @@ def allocate_work(settings: DeepRMSettings, *count: int) -> Work:
     )
 
 
-def allocate_record(settings: DeepRMSettings, num_runs: int, capacity: int) -> Record:
+def allocate_record(settings: DeepRMSettings, num_runs: int, capacity: int) -> DeepRMRecord:
     """Allocate a record."""
-    return Record(
+    return DeepRMRecord(
         allocate_work(settings, capacity),
         np.empty(capacity, np.int64),
         np.empty(capacity, np.int64),

@@ -34,9 +34,9 @@ from parcae.rigid.deeprm.layout import (
     FEATURE_VERSION,
     KIND,
     Actions,
+    DeepRMNetwork,
+    DeepRMRecord,
     DeepRMSettings,
-    Network,
-    Record,
     Work,
     allocate_record,
     checked,
@@ -73,7 +73,7 @@ class Baseline(StrEnum):
     DECISION = "decision"  # those with the same index in their run (the released code)
 
 
-class Optimizer(StrEnum):
+class DeepRMOptimizer(StrEnum):
     """The optimizer of the weights."""
 
     RMSPROP = "rmsprop"  # acc = 0.9 acc + 0.1 g^2; step = rate g / sqrt(acc)
@@ -89,7 +89,7 @@ class DeepRMLearning(BaseModel):
     num_sequences: int = Field(default=100, ge=1)
     num_runs: int = Field(default=20, ge=2)
     baseline: Baseline = Baseline.TIME
-    optimizer: Optimizer = Optimizer.RMSPROP
+    optimizer: DeepRMOptimizer = DeepRMOptimizer.RMSPROP
     learning_rate: float = Field(default=1e-3, gt=0)
     final_rate: float = Field(default=1.0, gt=0, le=1)
     entropy: float = Field(default=0.0, ge=0)
@@ -108,7 +108,10 @@ RECIPES = {
     "paper": DeepRMLearning(sequences=Sequences.FIXED),
     "fresh": DeepRMLearning(),
     "fast": DeepRMLearning(
-        actions=Actions.STARTABLE, optimizer=Optimizer.ADAM, learning_rate=3e-3, final_rate=0.1
+        actions=Actions.STARTABLE,
+        optimizer=DeepRMOptimizer.ADAM,
+        learning_rate=3e-3,
+        final_rate=0.1,
     ),
 }
 
@@ -299,9 +302,9 @@ class DeepRMLearner(PackingLearner):
     def _learn_from(
         self,
         batch: PackingBatch,
-        network: Network,
+        network: DeepRMNetwork,
         sequence: int,
-        record: Record,
+        record: DeepRMRecord,
         leaves: list[Tensor],
     ) -> Gradient:
         """Run one sequence `num_runs` times; return the gradient of its decisions."""
@@ -364,6 +367,6 @@ _RMSPROP_EPS = 1e-9**0.5
 
 def _optimizer(learning: DeepRMLearning, weights: Mapping[str, Tensor]) -> torch.optim.Optimizer:
     rate = learning.learning_rate
-    if learning.optimizer is Optimizer.ADAM:
+    if learning.optimizer is DeepRMOptimizer.ADAM:
         return torch.optim.Adam(weights.values(), rate, maximize=True)
     return torch.optim.RMSprop(weights.values(), rate, alpha=0.9, eps=_RMSPROP_EPS, maximize=True)

@@ -16,8 +16,8 @@ from parcae.rigid.deeprm.layout import (
     FEATURE_VERSION,
     KIND,
     Actions,
+    DeepRMNetwork,
     DeepRMSettings,
-    Network,
     allocate_work,
     checked,
     starts_of,
@@ -26,14 +26,16 @@ from parcae.rigid.deeprm.layout import (
 from parcae.rigid.layout import Packing, View
 from parcae.rigid.policies.policy import CompiledPackingPolicy
 
-#: Values of `Network.allowed`.
+#: Values of `DeepRMNetwork.allowed`.
 _ALLOWED = {Actions.ALL: 0, Actions.FILLED: 1, Actions.STARTABLE: 2}
 
 
-def make_network(weights: Weights, settings: DeepRMSettings, path: str = "weights") -> Network:
+def make_network(
+    weights: Weights, settings: DeepRMSettings, path: str = "weights"
+) -> DeepRMNetwork:
     """Return the network in the form that the kernels read."""
     checked_weights = checked(weights, settings, path)
-    return Network(
+    return DeepRMNetwork(
         sums=sums_of(checked_weights["hidden.weight"], settings),
         bias=checked_weights["hidden.bias"],
         actions=checked_weights["actions.weight"].ravel(),
@@ -96,7 +98,7 @@ class DeepRMPolicy(CompiledPackingPolicy):
     settings: DeepRMSettings
     is_greedy: bool = False
     wants_profile: bool = field(default=True, init=False)
-    network: Network = field(init=False, repr=False)
+    network: DeepRMNetwork = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.network = make_network(self.weights, self.settings, self.name)

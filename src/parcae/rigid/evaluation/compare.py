@@ -16,13 +16,13 @@ from parcae.evaluation.comparison import Comparison, Say, compare_in
 from parcae.evaluation.tuning import check_seeds
 from parcae.rigid.bernoulli import MIXES, load_of_rate
 from parcae.rigid.config import PackingConfig, TimeMode
-from parcae.rigid.evaluation.policies import Tuning
+from parcae.rigid.evaluation.policies import RigidTuning
 from parcae.rigid.evaluation.tuning import tuning_pieces
 from parcae.rigid.evaluation.world import PackingWorld
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
 from parcae.rigid.policies.catalog import PackingSetting
-from parcae.rigid.sources import DrawnSource, LogSource, PackingSource
+from parcae.rigid.sources import DrawnSource, PackingSource, RigidLogSource
 
 #: Parts of a log that can be compared.
 PARTS = ("second", "first", "all")
@@ -81,7 +81,7 @@ def compare_packing(
         sequences,
         source.config,
         _setting_of(source, sequences),
-        Tuning(source, cost, tune_budget_s),
+        RigidTuning(source, cost, tune_budget_s),
         card,
         offered_load(source),
     )
@@ -105,7 +105,7 @@ def offered_load(source: PackingSource) -> float:
     if isinstance(source, DrawnSource):
         capacity = [source.num_units] * source.num_resources
         return load_of_rate(MIXES[source.mix], max(source.rates), capacity)
-    if isinstance(source, LogSource):
+    if isinstance(source, RigidLogSource):
         return float(source.jobs.load.max()) * max(source.speeds)
     return 0.0
 
@@ -158,7 +158,7 @@ def compare_log(
         sequences,
         PackingConfig.for_log(jobs),
         PackingSetting(is_exact=True, log=log.name),
-        Tuning(tuning_pieces(log.piece(0, half)), cost, tune_budget_s, where),
+        RigidTuning(tuning_pieces(log.piece(0, half)), cost, tune_budget_s, where),
         _log_card(log, part, jobs, sequences, piece_jobs),
         float(jobs.load.max()),
     )

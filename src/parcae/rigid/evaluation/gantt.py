@@ -12,7 +12,7 @@ import numpy as np
 from parcae.evaluation.gantt import Bars, Chart, Panel
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.metrics import has_started, mean_of_started, slowdown
-from parcae.rigid.world import Outcome
+from parcae.rigid.world import RigidOutcome
 from parcae.workloads.import_report import counted
 
 #: A chart with more jobs, or a resource with more units, would not be readable.
@@ -20,7 +20,7 @@ MAX_JOBS = 400
 MAX_UNITS = 400
 
 
-def boxes(outcome: Outcome, resource: int) -> Bars:
+def boxes(outcome: RigidOutcome, resource: int) -> Bars:
     """The boxes of all jobs that started. Each job holds the lowest units free at its start.
 
     A job whose units are not neighbours has several boxes. The model of rigid jobs defines how many
@@ -48,7 +48,7 @@ def can_be_drawn(jobs: RigidJobs) -> bool:
     return len(jobs) <= MAX_JOBS and int(jobs.capacity.max()) <= MAX_UNITS
 
 
-def packing_chart(name: str, outcome: Outcome) -> Chart:
+def packing_chart(name: str, outcome: RigidOutcome) -> Chart:
     """The chart of one run under the policy of this name."""
     lost = int((~has_started(outcome)).sum())
     never = f", {counted(lost, 'job')} never started" if lost else ""
@@ -69,7 +69,7 @@ def packing_chart(name: str, outcome: Outcome) -> Chart:
     return Chart(title, panels, end, f"time ({unit})")
 
 
-def _names(outcome: Outcome, resource: int) -> list[str]:
+def _names(outcome: RigidOutcome, resource: int) -> list[str]:
     """By job: its id, its units of a resource, and its times."""
     jobs = outcome.jobs
     columns = (jobs.ids, jobs.demand[:, resource], outcome.start, outcome.finish, jobs.arrival)
@@ -79,6 +79,6 @@ def _names(outcome: Outcome, resource: int) -> list[str]:
     ]
 
 
-def last_finish(outcomes: Mapping[str, Outcome]) -> int:
+def last_finish(outcomes: Mapping[str, RigidOutcome]) -> int:
     """The time at which the last job of any run finishes, at least 1."""
     return max(1, *(int(outcome.finish.max(initial=0)) for outcome in outcomes.values()))

@@ -22,7 +22,7 @@ from parcae.evaluation.plots import (
 )
 from parcae.rigid.evaluation.gantt import last_finish
 from parcae.rigid.metrics import jobs_waiting, utilization_over_time
-from parcae.rigid.world import Outcome
+from parcae.rigid.world import RigidOutcome
 from parcae.simulation.metrics import mean_over_spans
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def learning_curves(comparison: Comparison) -> Figure:
     return figure.update_yaxes(rangemode="tozero")
 
 
-def waiting_over_time(outcomes: Mapping[str, Outcome]) -> Figure:
+def waiting_over_time(outcomes: Mapping[str, RigidOutcome]) -> Figure:
     """Number of waiting jobs over time, as means over 240 intervals."""
     edges = _edges(outcomes)
     curves = {
@@ -119,7 +119,7 @@ def waiting_over_time(outcomes: Mapping[str, Outcome]) -> Figure:
     return figure.update_yaxes(rangemode="tozero")
 
 
-def busy_over_time(outcomes: Mapping[str, Outcome], resource: int) -> Figure:
+def busy_over_time(outcomes: Mapping[str, RigidOutcome], resource: int) -> Figure:
     """Share of a resource in use over time, as means over 240 intervals."""
     edges = _edges(outcomes)
     curves = {
@@ -131,11 +131,11 @@ def busy_over_time(outcomes: Mapping[str, Outcome], resource: int) -> Figure:
     return share_axis(line_chart(f"In use: {chart_text(label)}", axes, curves))
 
 
-def _time_axis(outcomes: Mapping[str, Outcome]) -> str:
+def _time_axis(outcomes: Mapping[str, RigidOutcome]) -> str:
     return "time (s)" if next(iter(outcomes.values())).jobs.step == "s" else "time (steps)"
 
 
-def _edges(outcomes: Mapping[str, Outcome]) -> npt.NDArray[np.float64]:
+def _edges(outcomes: Mapping[str, RigidOutcome]) -> npt.NDArray[np.float64]:
     """Edges of the intervals of the time axis; a run of fewer than 240 steps has one per step."""
     # A run in steps has whole steps: never more intervals than steps.
     end = last_finish(outcomes)

@@ -27,7 +27,7 @@ TUNED = ("tetris", "withhold")
 
 
 @dataclass(frozen=True)
-class Tuning:
+class RigidTuning:
     """How policies are tuned.
 
     Args:
@@ -67,7 +67,7 @@ class ResolvedPacking:
 
 def resolve_packing(
     names: Sequence[str],
-    tuning: Tuning | None,
+    tuning: RigidTuning | None,
     progress: Callable[[str], None] | None = None,
     setting: PackingSetting | None = None,
 ) -> ResolvedPacking:
@@ -117,7 +117,7 @@ def _card(name: str, setting: PackingSetting | None) -> Mapping[str, Any]:
     return {} if path is None else read_checkpoint(path).card
 
 
-def tune(name: str, tuning: Tuning, **search: Any) -> Tuned:
+def tune(name: str, tuning: RigidTuning, **search: Any) -> Tuned:
     """Tune a policy of TUNED."""
     if name == "tetris":
         return tune_knob(tuning.source, tuning.cost)

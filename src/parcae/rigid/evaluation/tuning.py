@@ -28,7 +28,7 @@ from parcae.rigid.metrics import BY_JOB, mean_cost_of_started, num_never_started
 from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy
-from parcae.rigid.sources import LogSource, PackingSource, origins
+from parcae.rigid.sources import PackingSource, RigidLogSource, origins
 from parcae.rigid.world import PackingBatch
 from parcae.workloads.arrivals import SELECTION_SEED_START, TUNING_SEED_START
 from parcae.workloads.import_report import counted
@@ -77,14 +77,14 @@ class Tuned:
     edge: str = ""
 
 
-def tuning_pieces(log: RigidJobs) -> LogSource:
+def tuning_pieces(log: RigidJobs) -> RigidLogSource:
     """Pieces of a log for tuning or training.
 
     A piece has 1,000 jobs, but at most a quarter of the log's jobs.
 
     Example: a log of 10,000 jobs gives pieces of 1,000 jobs, a log of 400 jobs pieces of 100.
     """
-    return LogSource(log, max(1, min(_PIECE_JOBS, len(log) // _MIN_PIECES)))
+    return RigidLogSource(log, max(1, min(_PIECE_JOBS, len(log) // _MIN_PIECES)))
 
 
 class _Arena:

@@ -15,7 +15,14 @@ import polars as pl
 
 from parcae.base.errors import ConfigError
 from parcae.base.texts import __version__
-from parcae.evaluation.comparison import Column, Comparison, Played, PolicyResult, Say, World
+from parcae.evaluation.comparison import (
+    Column,
+    ComparedWorld,
+    Comparison,
+    Played,
+    PolicyResult,
+    Say,
+)
 from parcae.evaluation.gantt import gantt_figure
 from parcae.evaluation.page import Cell, Charts, Section, Table, Text, estimate_cell
 from parcae.evaluation.statistics import UNKNOWN, UNKNOWN_TEXT, Estimate, Method, ratio_estimate
@@ -24,7 +31,7 @@ from parcae.rigid.config import PackingConfig, TimeMode
 from parcae.rigid.evaluation import plots
 from parcae.rigid.evaluation.doubts import learned_warnings, packing_warnings
 from parcae.rigid.evaluation.gantt import can_be_drawn, last_finish, packing_chart
-from parcae.rigid.evaluation.policies import ResolvedPacking, Tuning, resolve_packing
+from parcae.rigid.evaluation.policies import ResolvedPacking, RigidTuning, resolve_packing
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.metrics import (
     LEAST,
@@ -36,7 +43,7 @@ from parcae.rigid.metrics import (
 )
 from parcae.rigid.policies.catalog import PackingSetting
 from parcae.rigid.policies.policy import PackingPolicy
-from parcae.rigid.world import Outcome, PackingBatch
+from parcae.rigid.world import PackingBatch, RigidOutcome
 from parcae.workloads.import_report import counted
 
 #: Measures whose ratio to the first policy is reported. Waiting is not among them: it can be 0.
@@ -82,7 +89,7 @@ class User(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PackingWorld(World):
+class PackingWorld(ComparedWorld):
     """A cluster that packs rigid jobs, and the job sequences on which policies are compared.
 
     Args:
@@ -97,7 +104,7 @@ class PackingWorld(World):
     sequences: Sequence[RigidJobs]
     config: PackingConfig
     setting: PackingSetting
-    tuning: Tuning
+    tuning: RigidTuning
     card: Mapping[str, Any]
     load: float = 0.0
 
@@ -147,7 +154,7 @@ class PackingWorld(World):
         ]
 
     def _played(
-        self, number: int, outcomes: Sequence[Outcome], sizes: SizeGroups, has_users: bool
+        self, number: int, outcomes: Sequence[RigidOutcome], sizes: SizeGroups, has_users: bool
     ) -> Played:
         """One run as rows; the first run keeps its outcomes for the charts."""
         jobs = outcomes[0].jobs
@@ -430,14 +437,14 @@ def run_policy(
     sequences: Sequence[RigidJobs],
     config: PackingConfig,
     num_threads: int | None = None,
-) -> list[Outcome]:
+) -> list[RigidOutcome]:
     """Run every sequence under a policy."""
     batch = PackingBatch(sequences, config, wants_profile=policy.wants_profile)
     batch.run(policy.play_many, num_threads)
     return batch.outcomes()
 
 
-def first_outcomes(comparison: Comparison) -> dict[str, Outcome]:
+def first_outcomes(comparison: Comparison) -> dict[str, RigidOutcome]:
     """The first run under every policy."""
     names = (policy.name for policy in comparison.policies)
     return dict(zip(names, comparison.shown, strict=True))

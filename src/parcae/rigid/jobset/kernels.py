@@ -44,7 +44,7 @@ FEATURE_VERSION = 1
 MAX_ROWS = 32
 
 
-class JobFeature(IntEnum):
+class RigidJobFeature(IntEnum):
     """Columns of a waiting job's features; shares are relative to the cluster's resources.
 
     Sets of columns from *_NOW to *_LAST hold one value for each time of LOOKAHEAD.
@@ -71,7 +71,7 @@ class JobFeature(IntEnum):
     OTHER_LAST = 25
 
 
-class SharedFeature(IntEnum):
+class RigidSharedFeature(IntEnum):
     """Columns of the features that all jobs share."""
 
     WAITING = 0  # log1p of the number of visible waiting jobs
@@ -93,8 +93,8 @@ class SharedFeature(IntEnum):
 
 #: Times from now at which the network sees the free resources, in typical durations: exp(TYPICAL).
 LOOKAHEAD = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
-NUM_JOB_FEATURES = JobFeature.OTHER_LAST + 1
-NUM_SHARED_FEATURES = SharedFeature.CAN_HOLD + 1
+NUM_JOB_FEATURES = RigidJobFeature.OTHER_LAST + 1
+NUM_SHARED_FEATURES = RigidSharedFeature.CAN_HOLD + 1
 HIDDEN = 24
 #: Slope of the leaky rectifier below zero.
 SLOPE = 0.1
@@ -139,14 +139,14 @@ _PAUSE = LONGEST_PAUSE
 _LOWEST = -5.0
 
 
-class Network(NamedTuple):
+class JobSetTables(NamedTuple):
     """The network's weights and the rule that it corrects, read by the kernels."""
 
     weights: Any  # float32, in the order of the layout's SHAPES
     rule: Any  # float64[len(WithholdParameter)]
 
 
-class Workspace(NamedTuple):
+class JobSetWorkspace(NamedTuple):
     """Buffers for one decision (with a leading axis: of many clusters)."""
 
     row: Any  # int64[MAX_ROWS], the job's row in the view
@@ -161,14 +161,14 @@ class Workspace(NamedTuple):
     logits: Any  # float32[MAX_ROWS + 1], those of the jobs and, after them, of holding
 
 
-class JobSet(NamedTuple):
+class JobSetParts(NamedTuple):
     """The network as a policy."""
 
-    net: Network
-    work: Workspace
+    net: JobSetTables
+    work: JobSetWorkspace
 
 
-class Record(NamedTuple):
+class JobSetRecord(NamedTuple):
     """The decisions of one run in which there was a choice (with a leading axis: of many runs)."""
 
     count: Any  # int64[1], recorded decisions
@@ -250,23 +250,23 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
         share += largest_share(view, row)
     estimate = estimate / max(1, num)
     share = share / max(1, num)
-    x[SharedFeature.WAITING] = math.log1p(num)
-    x[SharedFeature.BACKLOG] = math.log1p(head.num_backlog[0])
-    x[SharedFeature.RUNNING] = math.log1p(head.num_running[0])
+    x[RigidSharedFeature.WAITING] = math.log1p(num)
+    x[RigidSharedFeature.BACKLOG] = math.log1p(head.num_backlog[0])
+    x[RigidSharedFeature.RUNNING] = math.log1p(head.num_running[0])
     mean = 0.0
     for resource in range(view.free.shape[0]):
         mean += view.free[resource] / view.capacity[resource] / view.free.shape[0]
-    x[SharedFeature.FREE_MEAN] = mean
+    x[RigidSharedFeature.FREE_MEAN] = mean
     for k in range(_NUM_LOOKS):
         work.look[k] = _point(view, head.now[0] + np.int64(scale * _LOOKAHEAD[k] + 0.5))
-        x[SharedFeature.FREE_NOW + k] = _free_share(view, work.look[k])
-    x[SharedFeature.LOAD] = math.log1p(head.arrived_work[0] / (head.now[0] + scale))
-    x[SharedFeature.CLOCK] = math.log1p(head.now[0] / scale)
-    x[SharedFeature.PAUSE] = math.log1p(head.since_arrival[0] / scale)
-    x[SharedFeature.STARTABLE] = startable / max(1, num)
-    x[SharedFeature.TYPICAL] = typical
-    x[SharedFeature.WAITING_ESTIMATE] = estimate - typical
-    x[SharedFeature.WAITING_SHARE] = share
+        x[RigidSharedFeature.FREE_NOW + k] = _free_share(view, work.look[k])
+    x[RigidSharedFeature.LOAD] = math.log1p(head.arrived_work[0] / (head.now[0] + scale))
+    x[RigidSharedFeature.CLOCK] = math.log1p(head.now[0] / scale)
+    x[RigidSharedFeature.PAUSE] = math.log1p(head.since_arrival[0] / scale)
+    x[RigidSharedFeature.STARTABLE] = startable / max(1, num)
+    x[RigidSharedFeature.TYPICAL] = typical
+    x[RigidSharedFeature.WAITING_ESTIMATE] = estimate - typical
+    x[RigidSharedFeature.WAITING_SHARE] = share
     return estimate
 
 
@@ -284,10 +284,10 @@ def _look_ahead(view, work, x, row, dominant):  # type: ignore[no-untyped-def]
                 view.free_from[work.look[k], resource] - view.demand[row, resource]
             ) / view.capacity[resource]
             if resource == dominant:
-                x[JobFeature.DOMINANT_NOW + k] = spare
+                x[RigidJobFeature.DOMINANT_NOW + k] = spare
             else:
                 other = min(other, spare)
-        x[JobFeature.OTHER_NOW + k] = other
+        x[RigidJobFeature.OTHER_NOW + k] = other
 
 
 @inlined
@@ -298,10 +298,10 @@ def _encode_job(  # type: ignore[no-untyped-def]
     row = work.row[position]
     x = work.features[position]
     estimate = view.jobs.log_estimate[row]
-    x[JobFeature.ESTIMATE] = estimate
-    x[JobFeature.ESTIMATE_VS_ARRIVED] = estimate - typical
-    x[JobFeature.ESTIMATE_VS_WAITING] = estimate - waiting_estimate
-    x[JobFeature.AGE] = math.log1p(view.jobs.age[row] / view.jobs.estimate[row])
+    x[RigidJobFeature.ESTIMATE] = estimate
+    x[RigidJobFeature.ESTIMATE_VS_ARRIVED] = estimate - typical
+    x[RigidJobFeature.ESTIMATE_VS_WAITING] = estimate - waiting_estimate
+    x[RigidJobFeature.AGE] = math.log1p(view.jobs.age[row] / view.jobs.estimate[row])
     least = 1.0
     mean = 0.0
     most = 0.0
@@ -313,22 +313,22 @@ def _encode_job(  # type: ignore[no-untyped-def]
             dominant = resource
         least = min(least, share)
         mean = mean + share / view.free.shape[0]
-    x[JobFeature.LEAST_SHARE] = least
-    x[JobFeature.MEAN_SHARE] = mean
-    x[JobFeature.LARGEST_SHARE] = most
+    x[RigidJobFeature.LEAST_SHARE] = least
+    x[RigidJobFeature.MEAN_SHARE] = mean
+    x[RigidJobFeature.LARGEST_SHARE] = most
     _look_ahead(view, work, x, row, dominant)
     free = free_after_start(view, row)
-    x[JobFeature.LEFT] = free
-    x[JobFeature.ALIGNMENT] = alignment(view, row) * 0.01
-    x[JobFeature.CAN_START] = view.jobs.can_start[row]
-    x[JobFeature.FREE_AT_END] = _free_share(
+    x[RigidJobFeature.LEFT] = free
+    x[RigidJobFeature.ALIGNMENT] = alignment(view, row) * 0.01
+    x[RigidJobFeature.CAN_START] = view.jobs.can_start[row]
+    x[RigidJobFeature.FREE_AT_END] = _free_share(
         view, _point(view, view.head.now[0] + view.jobs.estimate[row])
     )
-    x[JobFeature.IS_RULE] = 0.0
-    x[JobFeature.SCORE] = max(
+    x[RigidJobFeature.IS_RULE] = 0.0
+    x[RigidJobFeature.SCORE] = max(
         _LOWEST, preference(view, row, net.rule) - preference(view, work.row[0], net.rule)
     )
-    x[JobFeature.RESERVE] = free - reserve(view, row, net.rule, log_waiting)
+    x[RigidJobFeature.RESERVE] = free - reserve(view, row, net.rule, log_waiting)
 
 
 @kernel
@@ -346,18 +346,18 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
     is_forced = must_start(view, min(_PAUSE, net.rule[WithholdParameter.PAUSE]))
     for position in range(count):
         _encode_job(view, net, work, position, typical, waiting_estimate, log_waiting)
-        can_start = work.features[position, JobFeature.CAN_START] > 0.0
+        can_start = work.features[position, RigidJobFeature.CAN_START] > 0.0
         can_any = can_any or can_start
         if (
             chosen == VOID
             and can_start
-            and (is_forced or work.features[position, JobFeature.RESERVE] >= 0.0)
+            and (is_forced or work.features[position, RigidJobFeature.RESERVE] >= 0.0)
         ):
             chosen = position
     if chosen != VOID:
-        work.features[chosen, JobFeature.IS_RULE] = 1.0
-    work.shared[SharedFeature.RULE_HOLDS] = 1.0 if chosen == VOID else 0.0
-    work.shared[SharedFeature.CAN_HOLD] = 0.0 if can_any and must_start(view, _PAUSE) else 1.0
+        work.features[chosen, RigidJobFeature.IS_RULE] = 1.0
+    work.shared[RigidSharedFeature.RULE_HOLDS] = 1.0 if chosen == VOID else 0.0
+    work.shared[RigidSharedFeature.CAN_HOLD] = 0.0 if can_any and must_start(view, _PAUSE) else 1.0
     return count
 
 
@@ -369,13 +369,13 @@ def score(net, work, count):  # type: ignore[no-untyped-def]
     embed_jobs(net.weights, _NET, _SLOPE, work, count)
     for position in range(count):
         work.logits[position] = _IMPOSSIBLE
-        if work.features[position, JobFeature.CAN_START] > 0.0:
-            is_rule = work.features[position, JobFeature.IS_RULE]
+        if work.features[position, RigidJobFeature.CAN_START] > 0.0:
+            is_rule = work.features[position, RigidJobFeature.IS_RULE]
             logit = job_logit(net.weights, _NET, _SLOPE, work, position, is_rule)
             work.logits[position] = logit
     work.logits[count] = _IMPOSSIBLE
-    if work.shared[SharedFeature.CAN_HOLD] > 0.0:
-        rule_holds = work.shared[SharedFeature.RULE_HOLDS]
+    if work.shared[RigidSharedFeature.CAN_HOLD] > 0.0:
+        rule_holds = work.shared[RigidSharedFeature.RULE_HOLDS]
         work.logits[count] = hold_logit(net.weights, _NET, work, rule_holds)
 
 
@@ -388,7 +388,7 @@ def _num_startable(view):  # type: ignore[no-untyped-def]
     return count
 
 
-@decide.of(JobSet)
+@decide.of(JobSetParts)
 @kernel
 def decide_by_network(view, policy):  # type: ignore[no-untyped-def]
     """Return the slot of the most probable decision, or VOID."""

@@ -26,7 +26,7 @@ from parcae.rigid.jobset.kernels import (
     MAX_ROWS,
     PRIOR,
     START_RULE,
-    Record,
+    JobSetRecord,
     explore_many,
     initial_weights,
 )
@@ -158,7 +158,7 @@ class SetLearner(PackingLearner):
             "learning_rate": config.learning_rate * fade,
         }
 
-    def _explore(self, batch: PackingBatch) -> list[Record]:
+    def _explore(self, batch: PackingBatch) -> list[JobSetRecord]:
         count = len(batch)
         config = self.config
         network = self.policy().network
@@ -176,7 +176,7 @@ class SetLearner(PackingLearner):
         spread(lambda first, last: explore_many(*run, first, last), count, torch.get_num_threads())
         return [select(records, row) for row in range(count)]
 
-    def _advantages(self, batch: PackingBatch, records: list[Record]) -> Iterator[FloatArray]:
+    def _advantages(self, batch: PackingBatch, records: list[JobSetRecord]) -> Iterator[FloatArray]:
         """The advantages of all recorded decisions, one run after another.
 
         An advantage is the group's mean cost to go at that time minus the decision's cost to go.
@@ -202,7 +202,7 @@ class SetLearner(PackingLearner):
 class Recorded:
     """Recorded decisions of many runs as one data set (see `DataSet`)."""
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    def __init__(self, records: Sequence[JobSetRecord]) -> None:
         counts = [int(r.count[0]) for r in records]
         rows = [int(r.num_rows[0]) for r in records]
         # Indices into job rows move as the runs' rows are joined.

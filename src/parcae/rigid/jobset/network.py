@@ -11,8 +11,8 @@ from parcae.rigid.jobset.kernels import (
     HIDDEN,
     SHAPES,
     SLOPE,
-    JobFeature,
-    SharedFeature,
+    RigidJobFeature,
+    RigidSharedFeature,
 )
 
 
@@ -21,9 +21,9 @@ class JobSetNetwork(DeepSetNetwork):
 
     HIDDEN = HIDDEN
     SLOPE = SLOPE
-    IS_RULE = JobFeature.IS_RULE
-    RULE_HOLDS = SharedFeature.RULE_HOLDS
-    CAN_HOLD = SharedFeature.CAN_HOLD
+    IS_RULE = RigidJobFeature.IS_RULE
+    RULE_HOLDS = RigidSharedFeature.RULE_HOLDS
+    CAN_HOLD = RigidSharedFeature.CAN_HOLD
 
     def __init__(self, weights: Weights) -> None:
         super().__init__(weights, {**SHAPES, **CRITIC_SHAPES})
@@ -31,7 +31,7 @@ class JobSetNetwork(DeepSetNetwork):
     def logits(self, batch: JobChoices) -> tuple[Tensor, Tensor, Tensor]:
         """Return (logits of jobs [R], of hold [B], context [B, HIDDEN]); -inf means impossible."""
         hidden, context = self._contexts(batch)
-        can_start = batch.rows[:, JobFeature.CAN_START] != 0
+        can_start = batch.rows[:, RigidJobFeature.CAN_START] != 0
         return *self._choices(batch, hidden, context, can_start), context
 
     def forward(self, batch: JobChoices) -> Judged:

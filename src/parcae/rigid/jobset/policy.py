@@ -17,10 +17,10 @@ from parcae.rigid.jobset.kernels import (
     MAX_ROWS,
     NUM_JOB_FEATURES,
     NUM_SHARED_FEATURES,
-    JobSet,
-    Network,
-    Record,
-    Workspace,
+    JobSetParts,
+    JobSetRecord,
+    JobSetTables,
+    JobSetWorkspace,
     flatten,
 )
 from parcae.rigid.layout import Packing, View
@@ -28,13 +28,13 @@ from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import CompiledPackingPolicy
 
 
-def allocate_workspace(count: int) -> Workspace:
+def allocate_workspace(count: int) -> JobSetWorkspace:
     """Allocate a workspace for each of many clusters (the leading axis)."""
 
     def floats(*shape: int) -> npt.NDArray[np.float32]:
         return np.zeros((count, *shape), np.float32)
 
-    return Workspace(
+    return JobSetWorkspace(
         row=np.zeros((count, MAX_ROWS), np.int64),
         score=np.zeros((count, MAX_ROWS), np.float64),
         look=np.zeros((count, len(LOOKAHEAD)), np.int64),
@@ -48,13 +48,13 @@ def allocate_workspace(count: int) -> Workspace:
     )
 
 
-def allocate_record(count: int, capacity: int, row_capacity: int) -> Record:
+def allocate_record(count: int, capacity: int, row_capacity: int) -> JobSetRecord:
     """Allocate a record for each of many clusters (the leading axis)."""
 
     def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
         return np.zeros((count, *shape), dtype)
 
-    return Record(
+    return JobSetRecord(
         count=zeros(np.int64, 1),
         num_rows=zeros(np.int64, 1),
         now=zeros(np.int64, capacity),
@@ -86,14 +86,14 @@ class JobSetPolicy(CompiledPackingPolicy):
                 f"{name}: the checkpoint holds a withholding rule of {rule.size} parameters, "
                 f"not {len(WithholdParameter)}; train it again"
             )
-        self.network = Network(flatten(weights, name), rule)
+        self.network = JobSetTables(flatten(weights, name), rule)
         self._work = row_of(allocate_workspace(1), 0)
 
-    def tables_for(self, states: Packing, views: View) -> JobSet:
+    def tables_for(self, states: Packing, views: View) -> JobSetParts:
         """The network, and a workspace of this call only, so that threads can run side by side."""
-        return JobSet(self.network, row_of(allocate_workspace(1), 0))
+        return JobSetParts(self.network, row_of(allocate_workspace(1), 0))
 
     def decide(self, view: View) -> int:
         """Return the slot whose job to place now, or VOID, for the view of one cluster."""
         self.check_view(view)
-        return int(decide(view, JobSet(self.network, self._work)))
+        return int(decide(view, JobSetParts(self.network, self._work)))

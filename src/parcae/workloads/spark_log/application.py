@@ -34,7 +34,7 @@ from parcae.workloads.spark_log.events import (
     StageInfo,
     TaskEnd,
 )
-from parcae.workloads.spark_log.plan import Plan, PlanNames
+from parcae.workloads.spark_log.plan import PlanNames, SqlPlan
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -102,7 +102,7 @@ class SqlRecord:
     root_id: int
     description: str
     time_ms: int
-    plan: Plan
+    plan: SqlPlan
     plan_names: PlanNames | None
     is_ended: bool = False
     is_success: bool | None = None

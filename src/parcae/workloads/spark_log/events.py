@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from parcae.base.errors import FormatError
-from parcae.workloads.spark_log.plan import Plan, PlanNames, plan_names, read_plan
+from parcae.workloads.spark_log.plan import PlanNames, SqlPlan, plan_names, read_plan
 
 #: Larger times and counts are treated as damage (as a time it is the year 146 million).
 MAX_INTEGER = 1 << 62
@@ -161,7 +161,7 @@ class SqlStart(NamedTuple):
     root_id: int
     description: str
     time_ms: int
-    plan: Plan
+    plan: SqlPlan
     plan_names: PlanNames | None
 
 
@@ -169,7 +169,7 @@ class SqlPlanUpdate(NamedTuple):
     """The plan of a SQL execution after a change by adaptive execution."""
 
     execution_id: int
-    plan: Plan
+    plan: SqlPlan
 
 
 class SqlEnd(NamedTuple):

@@ -111,7 +111,7 @@ class PlanLink(NamedTuple):
     consumers: tuple[frozenset[int], ...]
 
 
-class Plan(NamedTuple):
+class SqlPlan(NamedTuple):
     """The relevant content of a SQL plan.
 
     `links` are its broadcasts and subqueries; `operators` are pairs (accumulator, operator), inputs
@@ -154,14 +154,14 @@ class _Segments:
     operators: list[tuple[int, str]] = field(default_factory=list)
 
 
-def read_plan(plan: Any) -> Plan:
+def read_plan(plan: Any) -> SqlPlan:
     """Read the operators, broadcasts and subqueries of a `sparkPlanInfo`.
 
     Example: a join with a broadcast side gives one link, from the metrics below the
     BroadcastExchange to the join's metrics.
     """
     if not plan:
-        return Plan()
+        return SqlPlan()
     parts = _Segments()
     root = _Segment(None)
     parts.segments.append(root)
@@ -176,7 +176,7 @@ def read_plan(plan: Any) -> Plan:
             above = _Segment(consumer).consumers()
             links.append(PlanLink(frozenset(producer.accumulators), above))
     complete = tuple(link for link in links if link.producer and link.consumers)
-    return Plan(complete, tuple(reversed(parts.operators)))
+    return SqlPlan(complete, tuple(reversed(parts.operators)))
 
 
 def _walk(node: Any, segment: _Segment, parts: _Segments, depth: int) -> None:

@@ -29,7 +29,7 @@ from parcae.decima.graph.kernels.heads import (
     score_rows,
     write_fit,
 )
-from parcae.decima.graph.kernels.tables import Decima, Network
+from parcae.decima.graph.kernels.tables import Decima, GraphNetwork
 from parcae.decima.graph.kernels.transforms import hidden
 from parcae.decima.graph.layout import (
     EMBEDDING,
@@ -319,7 +319,7 @@ def _draw_length(view, net, work, stage, limit, uniform_draw):  # type: ignore[n
     return hold_ms(view, net, stage, limit, drawn), log_prob, count > 1
 
 
-@draw_decision.of(Network)
+@draw_decision.of(GraphNetwork)
 @kernel
 def draw_by_network(view, work, draw_seed, net):  # type: ignore[no-untyped-def]
     """Draw a decision, and note it in `work.chosen`."""

@@ -15,7 +15,7 @@ from parcae.decima.graph.kernels.decisions import (
 from parcae.decima.graph.kernels.embeddings import embed
 from parcae.decima.graph.kernels.features import is_unfinished
 from parcae.decima.graph.kernels.heads import score_classes
-from parcae.decima.graph.kernels.tables import Network
+from parcae.decima.graph.kernels.tables import GraphNetwork
 from parcae.decima.kernels.recording import (
     clear,
     has_room,
@@ -36,7 +36,7 @@ _STAGE_STAMP = 1
 _STAGE_OFFERED = 2
 
 
-class Record(NamedTuple):
+class GraphRecord(NamedTuple):
     """Decisions as training data; each decision lists its jobs, and the stages it may choose.
 
     Lists of different lengths lie one after another in flat tables: the jobs of decision d are rows
@@ -189,7 +189,7 @@ def _record_limits(net, work, record, held):  # type: ignore[no-untyped-def]
     record.last_level[row] = last
 
 
-@has_room.of(Network)
+@has_room.of(GraphNetwork)
 @inlined
 def _has_room(view, record, net):  # type: ignore[no-untyped-def]
     jobs = view.now.num_active[0]
@@ -208,7 +208,7 @@ def _has_room(view, record, net):  # type: ignore[no-untyped-def]
     )
 
 
-@clear.of(Network)
+@clear.of(GraphNetwork)
 @kernel
 def _clear(recording, net):  # type: ignore[no-untyped-def]
     record = recording.record
@@ -243,7 +243,7 @@ def _record(view, future, net, recording, stage, level, held):  # type: ignore[n
     record.level[record.count[0]] = level
 
 
-@write_decision.of(Network)
+@write_decision.of(GraphNetwork)
 @kernel
 def _write_decision(view, future, recording, net):  # type: ignore[no-untyped-def]
     work = recording.work
@@ -252,7 +252,7 @@ def _write_decision(view, future, recording, net):  # type: ignore[no-untyped-de
     _record(view, future, net, recording, work.stage[chosen[0]], chosen[1], chosen[2])
 
 
-@write_state.of(Network)
+@write_state.of(GraphNetwork)
 @kernel
 def _write_state_now(view, future, recording, net):  # type: ignore[no-untyped-def]
     embed(view, net, recording.work)
@@ -268,7 +268,7 @@ def _smallest_level(net, wanted):  # type: ignore[no-untyped-def]
     return net.levels.shape[0] - 1
 
 
-@write_demonstration.of(Network)
+@write_demonstration.of(GraphNetwork)
 @kernel
 def _write_demonstration(view, future, recording, decision, net):  # type: ignore[no-untyped-def]
     """Record what a rule would choose.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Network(NamedTuple):
+class GraphNetwork(NamedTuple):
     """Decima's weights and settings, read by the kernels."""
 
     weights: Any  # float32[number of weights], in the order of layout.shapes
@@ -32,7 +32,7 @@ class Network(NamedTuple):
     units: Any  # float64[number of units], see layout.Unit
 
 
-class Workspace(NamedTuple):
+class GraphWorkspace(NamedTuple):
     """Buffers and caches for the decisions of one simulator (with a leading axis: of many).
 
     Rows of stages and jobs are those of the state.
@@ -105,5 +105,5 @@ class Workspace(NamedTuple):
 class Decima(NamedTuple):
     """The network as a policy."""
 
-    net: Network
-    work: Workspace
+    net: GraphNetwork
+    work: GraphWorkspace

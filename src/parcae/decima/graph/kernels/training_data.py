@@ -15,7 +15,7 @@ DECISIONS = 4
 TURN = 5
 
 
-class Decisions(NamedTuple):
+class TrainingDecisions(NamedTuple):
     """Recorded decisions, flat: each has job rows and options, each job row lists rows of stages.
 
     See `recording.Record` for the columns; here, N decisions of several runs are joined.

@@ -14,7 +14,12 @@ from parcae.base.compiled.kernels import inlined, kernel, unit
 from parcae.cluster.kernels.policies import decide
 from parcae.rigid.layout import VOID
 from parcae.rigid.policies.kernels.backfilling import conservative, easy, first_come
-from parcae.rigid.policies.kernels.scores import Plan, dot_product, largest_share, withholding
+from parcae.rigid.policies.kernels.scores import (
+    ReservationPlan,
+    dot_product,
+    largest_share,
+    withholding,
+)
 
 
 class PackingKind(IntEnum):
@@ -90,7 +95,7 @@ def _random(view, is_greedy):  # type: ignore[no-untyped-def]
 class HandMade(NamedTuple):
     """A heuristic as a policy."""
 
-    plan: Plan
+    plan: ReservationPlan
     kind: Any  # int64, PackingKind
     params: Any  # float64[...], see PackingKind
 

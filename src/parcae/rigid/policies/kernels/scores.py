@@ -30,7 +30,7 @@ class WithholdParameter(IntEnum):
 LONGEST_PAUSE = 10
 
 
-class Plan(NamedTuple):
+class ReservationPlan(NamedTuple):
     """Buffers for a profile of free resources with reservations.
 
     With a leading axis, they are for many clusters.
@@ -44,11 +44,11 @@ class Plan(NamedTuple):
     num_points: Any  # int64[1]
 
 
-def allocate_plan(count: int, num_points: int, num_resources: int) -> Plan:
+def allocate_plan(count: int, num_points: int, num_resources: int) -> ReservationPlan:
     """Allocate plans for `count` clusters."""
     points = np.zeros((count, num_points), np.int64)
     free_from = np.zeros((count, num_points, num_resources), np.int64)
-    return Plan(points, free_from, np.zeros((count, 1), np.int64))
+    return ReservationPlan(points, free_from, np.zeros((count, 1), np.int64))
 
 
 #: Alignment is scaled to a cluster with 10 units of each resource, like DeepRM's.
