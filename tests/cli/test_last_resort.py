@@ -84,7 +84,7 @@ def test_an_interrupted_command_says_so_once(
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("parcae.evaluation.compare.compare", interrupted)
+    monkeypatch.setattr("parcae.cli.compare.compare_policies", interrupted)
     done = run("parcae compare toy --seeds 2", tmp_path)
     assert (done.returncode, done.stderr) == (130, "parcae: interrupted\n")
     (tmp_path / "kept").write_text("")
@@ -102,7 +102,7 @@ def test_a_terminated_command_says_so_and_ends_like_the_signal(
     def terminated(*args: object, **options: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("parcae.evaluation.compare.compare", terminated)
+    monkeypatch.setattr("parcae.cli.compare.compare_policies", terminated)
     done = run("parcae compare toy --seeds 2", tmp_path)
     assert (done.returncode, done.stderr) == (143, "parcae: interrupted\n")
 

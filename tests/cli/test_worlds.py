@@ -258,7 +258,7 @@ def test_another_workload_of_a_training_has_the_models_and_deadlines_of_the_firs
         settings.extend(scenarios)
         raise ConfigError("the settings are known")
 
-    monkeypatch.setattr("parcae.learning.tune.tune_rule", noted)
+    monkeypatch.setattr("parcae.cli.train.tune_rule", noted)
     words = ["tune", "toy", "--parallelism-model", "decima-cluster", "--world", "executors"]
     words += ["--deadlines", str(tmp_path / "deadlines.csv"), "--also", "workload=synthetic"]
     assert "the settings are known" in _refused(*words, "-o", str(tmp_path / "x.safetensors"))

@@ -76,8 +76,8 @@ def test_submit_refuses_a_policy_file_that_is_not_there(tmp_path: Path) -> None:
 def test_conf_warns_of_a_policy_file_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parcae.spark.home.find_spark", lambda home: SPARK)
-    monkeypatch.setattr("parcae.spark.build.build_plugin", lambda spark: Path("a.jar"))
+    monkeypatch.setattr("parcae.cli.spark.find_spark", lambda home: SPARK)
+    monkeypatch.setattr("parcae.cli.spark.build_plugin", lambda spark: Path("a.jar"))
     done = run("parcae spark conf --policy absent.json", tmp_path)
     assert done.returncode == 0
     assert "warning: --policy absent.json: No such file" in done.stderr
@@ -190,8 +190,8 @@ def test_the_application_keeps_its_own_dashes(
             return 0
 
     monkeypatch.setattr("subprocess.Popen", Process)
-    monkeypatch.setattr("parcae.spark.build.build_plugin", lambda _: Path("p.jar"))
-    monkeypatch.setattr("parcae.spark.home.find_spark", lambda _: SparkHome(spark, "4.3.0", "2.13"))
+    monkeypatch.setattr("parcae.cli.spark.build_plugin", lambda _: Path("p.jar"))
+    monkeypatch.setattr("parcae.cli.spark.find_spark", lambda _: SparkHome(spark, "4.3.0", "2.13"))
     line = ["spark", "submit", "--service", "h:1", "--", "--name", "n", "a.py"]
     done = CliRunner().invoke(app, [*line, "--x", "1", "--", "--y"])
     assert done.exit_code == 0, done.output
