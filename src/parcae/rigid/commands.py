@@ -585,7 +585,7 @@ def policies(as_json: bool = JSON) -> None:
         (usage, summary(usage.partition("[")[0], text), source)
         for usage, text, source, _ in all_policies(["rigid"])
     )
-    print_catalog("Policies of rigid jobs", entries, as_json)
+    print_catalog("Packing policies", entries, as_json)
 
 
 class PieceOptions(Options):
