@@ -28,7 +28,7 @@ from parcae.evaluation.who_pays import (
 from parcae.learning.scenario import Scenario
 from parcae.learning.start import start_rule
 from parcae.learning.tune import rule_policy, tune_rule
-from parcae.papers.study import markdown_table
+from parcae.papers.runner import markdown_table
 from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.objectives import missed_and_tardy

@@ -45,7 +45,7 @@ from tests.fuzzing.commands import commands
         ),
         ("reproduce deeprm-fig4 --executors 3", "--executors has no effect"),
         ("reproduce deeprm-fig4 --workload toy", "--workload has no effect"),
-        ("reproduce a2c-table1 --workload a.swf", "and, with a log (*.swf), to a2c-table4"),
+        ("reproduce a2c-table1 --workload a.swf", "(a2c-table4: a log, *.swf)"),
         ("reproduce decima-fig14 --decima features=jobs", "--decima has no effect"),
         ("reproduce decima-fig9a --policy fair --budget 5", "this study trains, not with --policy"),
         ("simulate --world rigid --load 1 --processors 3", "only to logs"),

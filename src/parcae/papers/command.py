@@ -5,13 +5,11 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from parcae.base.errors import ConfigError
 from parcae.base.extras import require
 from parcae.base.options import argument, option, same
 from parcae.cli.checks import names_in
@@ -23,82 +21,18 @@ from parcae.decima.alibaba import DECIMA_STEPS, read_alibaba
 from parcae.decima.graph.layout import DecimaSettings
 from parcae.decima.learning.recipes import parse_recipe
 from parcae.learning.config import override, recipe_settings
-from parcae.papers.catalog import (
-    CLASS_STUDIES,
-    DECIMA_SETTINGS_STUDIES,
-    DEFAULT_STREAM,
-    PACKING_STUDIES,
-    REPLACED_BY_POLICIES,
-    TRACE_LOAD,
-    UNUSED,
-    find_study,
-    paper_setting,
-    reproduce,
-    training_minutes,
-)
-from parcae.papers.study import PackingRequest, RecordedSetting, StudyRequest
-from parcae.papers.trainings import reproduce_often
+from parcae.papers.contenders import FULL_MINUTES, RecordedTrace, Request
+from parcae.papers.runner import Study, reproduce, reproduce_often
+from parcae.papers.table import STUDIES, TRACE_LOAD, find_study, paper_setting
 from parcae.rigid.a2c import learner as a2c
 from parcae.rigid.deeprm import learner as deeprm
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.archive import read_workload
 from parcae.workloads.demands import prepare
-from parcae.workloads.job import Workload
 
 #: Width of the tables in characters.
 _WIDTH = 140
-
-
-def _workload_and_config(
-    workload: str, model: str | None, given: dict[str, Any]
-) -> tuple[Workload, SimulationConfig]:
-    """The workload and cluster of the papers, with the changes that the options describe."""
-    loaded = ClusterOptions(parallelism_model=model or NO_MODEL).load(workload)
-    adapted, config = paper_setting(loaded)
-    # A parallelism model that the user chose, also none, takes precedence over that of the paper.
-    settings = {**config.model_dump(), **given}
-    return (adapted if model is None else loaded), type(config).model_validate(settings)
-
-
-def _recorded(
-    study: str, trace: Path, arrivals: str | None, given: dict[str, Any]
-) -> RecordedSetting:
-    """The trace with its arrivals; it is prepared as in the paper unless it is a workload file."""
-    if study not in CLASS_STUDIES:
-        raise ConfigError(
-            f"{study} does not use a --trace; only these studies do: {', '.join(CLASS_STUDIES)}"
-        )
-    is_prepared = trace.suffix == ".parcae"
-    workload = (
-        read_workload(trace) if is_prepared else prepare(read_alibaba(trace)[0], DECIMA_STEPS)[0]
-    )
-    # A trace has arrivals; a load is reached by changing their pace.
-    trace_arrivals = (arrivals or f"trace:{TRACE_LOAD:g}").replace("load:", "trace:")
-    return RecordedSetting(workload, SimulationConfig.model_validate(given), trace_arrivals)
-
-
-def _cluster_settings(
-    study: str,
-    executors: int | None,
-    executor_classes: str | None,
-    moving_delay_ms: int | None,
-    warmup_delay_ms: int | None,
-) -> dict[str, Any]:
-    """The options about the cluster that were given, by their names in the simulation config.
-
-    In studies of executor classes, a number of executors means that many in Decima's classes.
-    """
-    classes = executor_classes or (
-        # Without classes these studies would have nothing to show.
-        "decima" if executors is not None and study in CLASS_STUDIES else None
-    )
-    given = {
-        "num_executors": executors,
-        "executor_classes": classes,
-        "moving_delay_ms": moving_delay_ms,
-        "warmup_delay_ms": warmup_delay_ms,
-    }
-    return {key: value for key, value in given.items() if value is not None}
+_CLUSTER = ("executors", "executor_classes", "moving_delay_ms", "warmup_delay_ms")
 
 
 class EffortOptions(Options):
@@ -158,112 +92,63 @@ class StudyClusterOptions(Options):
     )
 
 
-def _is_packing(given: Values) -> bool:
-
-    return given["study"] in PACKING_STUDIES
-
-
-def _uses(field: str) -> Callable[[Values], bool]:
-    """Whether the study uses a field of its request."""
-
-    def applies(given: Values) -> bool:
-
-        return given["study"] not in UNUSED[field]
-
-    return applies
+def _only(options: tuple[str, ...], applies: Callable[[Study], bool], why: str = "") -> Only:
+    """A rule: the options have an effect only in studies of a kind, which the error names."""
+    names = ", ".join(name for name, study in STUDIES.items() if applies(study))
+    # An unknown study is refused by the command itself, in better words.
+    return Only(
+        options,
+        lambda given: given["study"] not in STUDIES or applies(STUDIES[given["study"]]),
+        f"to {names}{why}",
+    )
 
 
-def _takes_decima_settings(given: Values) -> bool:
-
-    return given["study"] in DECIMA_SETTINGS_STUDIES
+def _ignores(option: str) -> Callable[[Study], bool]:
+    """Whether a study uses an option."""
+    return lambda study: option not in study.ignores
 
 
 def _may_train(given: Values) -> bool:
-
-    return given["policy"] is None or given["study"] not in REPLACED_BY_POLICIES
+    study = STUDIES.get(given["study"])
+    return study is None or given["policy"] is None or study.given != "replaces"
 
 
 @command(
-    Only(
-        (
-            "executors",
-            "executor_classes",
-            "trace",
-            "moving_delay_ms",
-            "warmup_delay_ms",
-            "arrivals",
-            "jobs",
-            "parallelism_model",
-        ),
-        lambda given: not _is_packing(given),
-        "to studies of Decima's cluster (the clusters of the others are fixed)",
+    _only(
+        (*_CLUSTER, "arrivals", "jobs", "parallelism_model", "trace"),
+        lambda study: not study.is_rigid,
+        " (the clusters of the others are fixed)",
     ),
-    Only(
+    _only(
         ("workload",),
-        lambda given: not _is_packing(given) or given["study"] == "a2c-table4",
-        "to studies of Decima's cluster and, with a log (*.swf), to a2c-table4",
+        lambda study: (study.needs_log or not study.is_rigid) and "workload" not in study.ignores,
+        " (a2c-table4: a log, *.swf)",
     ),
-    Only(
-        (
-            "workload",
-            "parallelism_model",
-            "executors",
-            "executor_classes",
-            "moving_delay_ms",
-            "warmup_delay_ms",
-            "jobs",
-        ),
-        _uses("workload"),
-        "to other studies than fig16 and fig19 (they have DAGs of their own)",
+    _only(
+        (*_CLUSTER, "parallelism_model", "jobs"),
+        _ignores("workload"),
+        " (the others have DAGs of their own)",
     ),
-    Only(
+    _only(
         ("arrivals",),
-        _uses("stream"),
-        "to fig9b, fig10, fig11, fig12, fig15a, fig15b, fig20, fig21, table2, table3 and "
-        "objectives (the others have batches, or loads of their own)",
+        _ignores("arrivals"),
+        " (the others have batches, or loads of their own)",
     ),
-    Only(
-        ("policy",),
-        _uses("policies"),
-        "to other studies than fig13, fig14, fig15a, fig16, fig19, fig23, table2, table3, "
-        "objectives, learning-curves, deeprm-fig6 and a2c-table3 (they compare trainings)",
-    ),
-    Only(
-        ("runs",),
-        _uses("num_runs"),
-        "to other studies than fig10, fig15b, fig16, fig19 and fig20 (they show one run)",
-    ),
-    Only(
-        ("recipe",),
-        _uses("recipe"),
-        "to other studies than fig16, fig19, objectives, shifts, learning-curves and deeprm-fig6",
-    ),
-    Only(
-        ("budget",),
-        _uses("budget_s"),
-        "to other studies than fig16 and shifts (they train nothing)",
+    _only(("trace",), lambda study: study.has_classes),
+    _only(("policy",), lambda study: bool(study.given), " (the others compare trainings)"),
+    _only(("runs",), _ignores("runs"), " (the others show one run)"),
+    _only(("recipe",), _ignores("recipe")),
+    _only(("budget",), _ignores("budget"), " (the others train nothing)"),
+    _only(("seed", "full"), _ignores("seed"), " (the others have no random draws)"),
+    _only(
+        ("decima",),
+        lambda study: study.takes_decima,
+        " (they train one Decima in several settings)",
     ),
     Only(("budget", "recipe", "decima"), _may_train, "where this study trains, not with --policy"),
-    Only(
-        ("seed", "full"),
-        _uses("seed"),
-        "to other studies than fig16 (it shows one DAG, whose durations are fixed)",
-    ),
-    Only(
-        ("decima",),
-        _takes_decima_settings,
-        "to studies that train one Decima in several settings (fig13, fig22, fig23, table2, "
-        "idle-table1, idle-fig3, idle-fig4, learning-curves)",
-    ),
 )
 def reproduce_study(
-    study: str = argument(
-        "decima-fig3, and in the same way fig9a, fig9b, fig10, fig11, fig12, fig13, fig14, "
-        "fig15a, fig15b, fig16, fig19, fig20, fig21, fig22, fig23, table2, table3; idle-table1,"
-        " idle-fig3, idle-fig4, idle-fig5; objectives, shifts, learning-curves; deeprm-fig4, "
-        "deeprm-fig5, deeprm-fig6, deeprm-fig7; a2c-table1, a2c-table2, a2c-table3, a2c-table4",
-        metavar="STUDY",
-    ),
+    study: str = argument(f"One of {', '.join(STUDIES)}.", metavar="STUDY"),
     *,
     effort: EffortOptions,
     cluster: StudyClusterOptions,
@@ -301,118 +186,80 @@ def reproduce_study(
     Example: parcae reproduce decima-fig16 -o reproduced
     """
     require("matplotlib")  # draws the picture, after all runs
-    # Raises an error for an unknown study before the workload is loaded.
-    find_study(study)
+    row = find_study(study)
+    minutes = effort.budget or (FULL_MINUTES if effort.full else row.minutes)
     with telling("starting") as say:
-        given = _Given(study, effort, cluster, workload, output, policy, recipe, decima)
-        make_request = _packing_request if study in PACKING_STUDIES else _study_request
-        request = make_request(given, say)
+        request = Request(
+            output,
+            is_full=effort.full,
+            budget_s=60.0 * minutes,
+            seed=effort.seed,
+            policies=() if policy is None else tuple(names_in(policy)),
+            recipe=_recipe(row, recipe),
+            num_runs=effort.runs,
+            num_jobs=effort.jobs,
+            processes=effort.processes,
+            say=say,
+            decima=override(DecimaSettings(), decima or []),
+            # Who says how to train does not want policies that ship.
+            trains_anew=effort.budget is not None or recipe is not None,
+            **_setting(row, workload, cluster),
+        )
         words = shlex.join(["parcae", *sys.argv[1:]])
         if effort.trainings > 1:
-            result, files = reproduce_often(study, request, effort.trainings, words)
+            result, files = reproduce_often(row, request, effort.trainings, words)
         else:
-            result, files = reproduce(study, request, words)
+            result, files = reproduce(row, request, words)
     title = f"{study}: {result.title}"
     print_rows(title, result.columns, result.rows, _WIDTH, f"The paper: {result.paper}")
     typer.echo(f"{files.table}\n{files.picture}\n{files.numbers}")
 
 
-@dataclass(frozen=True)
-class _Given:
-    """What the command line says about the study."""
-
-    study: str
-    effort: EffortOptions
-    cluster: StudyClusterOptions
-    workload: str
-    output: Path
-    policy: str | None
-    recipe: str | None
-    decima: list[str] | None
-
-    @property
-    def budget_s(self) -> float:
-        """Seconds of all trainings together."""
-
-        minutes = self.effort.budget
-        if minutes is None:
-            minutes = training_minutes(self.study, self.effort.full)
-        return 60.0 * minutes
-
-    @property
-    def trains_anew(self) -> bool:
-        """Whether the user says how to train, which shipped policies would ignore."""
-        return self.effort.budget is not None or self.recipe is not None
-
-    @property
-    def policies(self) -> tuple[str, ...]:
-        """The learned policies to use."""
-        return () if self.policy is None else tuple(names_in(self.policy))
-
-
-def _packing_request(given: _Given, say: Callable[[str], None]) -> PackingRequest:
-
-    effort = given.effort
-    is_log = given.workload.endswith((".swf", ".swf.gz"))
-    return PackingRequest(
-        given.output,
-        effort.full,
-        given.budget_s,
-        effort.seed,
-        given.policies,
-        _packing_recipe(given),
-        effort.runs,
-        effort.processes,
-        say,
-        Path(given.workload) if is_log else None,
-        given.trains_anew,
-    )
-
-
-def _packing_recipe(given: _Given) -> str:
-    """The recipe of a packing study, checked here because one with given policies never reads
-    it.
-    """
-    if given.study.startswith("a2c"):
-        recipe = given.recipe or "fast"
+def _recipe(study: Study, text: str | None) -> str:
+    """The recipe, checked here because a study with given policies never reads it."""
+    recipe = text or study.recipe
+    if not study.is_rigid:
+        return parse_recipe(recipe)
+    if study.name.startswith("a2c"):
         recipe_settings(a2c.RECIPES, recipe, "a2c", ())
     else:
-        recipe = given.recipe or "fresh"
         recipe_settings(deeprm.RECIPES, recipe, "deeprm", ())
     return recipe
 
 
-def _study_request(given: _Given, say: Callable[[str], None]) -> StudyRequest:
-
-    cluster = given.cluster
-    effort = given.effort
-    settings = _cluster_settings(
-        given.study,
-        cluster.executors,
-        cluster.executor_classes,
-        cluster.moving_delay_ms,
-        cluster.warmup_delay_ms,
-    )
-    adapted, config = _workload_and_config(given.workload, cluster.parallelism_model, settings)
-    recorded = None
+def _setting(study: Study, workload: str, cluster: StudyClusterOptions) -> dict[str, Any]:
+    """The workload and cluster of the papers, with the changes that the options describe."""
+    if study.is_rigid:
+        is_log = workload.endswith((".swf", ".swf.gz"))
+        return {"log": Path(workload)} if is_log else {}
+    given = {key: getattr(cluster, key) for key in _CLUSTER}
+    if study.has_classes and given["executors"] is not None and not given["executor_classes"]:
+        # Without classes these studies would have nothing to show.
+        given["executor_classes"] = "decima"
+    given["num_executors"] = given.pop("executors")
+    given = {key: value for key, value in given.items() if value is not None}
+    model = cluster.parallelism_model
+    loaded = ClusterOptions(parallelism_model=model or NO_MODEL).load(workload)
+    adapted, config = paper_setting(loaded)
+    setting = {
+        # A parallelism model that the user chose, also none, precedes that of the paper.
+        "workload": adapted if model is None else loaded,
+        "config": SimulationConfig.model_validate({**config.model_dump(), **given}),
+        "is_cluster_given": bool(given),
+    }
+    if cluster.arrivals is not None:
+        setting["stream"] = cluster.arrivals
     if cluster.trace is not None:
-        recorded = _recorded(given.study, cluster.trace, cluster.arrivals, settings)
-    return StudyRequest(
-        adapted,
-        config,
-        cluster.arrivals or DEFAULT_STREAM,
-        given.output,
-        is_full=effort.full,
-        budget_s=given.budget_s,
-        seed=effort.seed,
-        policies=given.policies,
-        recipe=parse_recipe(given.recipe or "fast"),
-        num_runs=effort.runs,
-        num_jobs=effort.jobs,
-        processes=effort.processes,
-        say=say,
-        recorded=recorded,
-        decima=override(DecimaSettings(), given.decima or []),
-        is_cluster_given=bool(settings),
-        trains_anew=given.trains_anew,
-    )
+        setting["recorded"] = _recorded(cluster.trace, cluster.arrivals, given)
+    return setting
+
+
+def _recorded(trace: Path, arrivals: str | None, given: dict[str, Any]) -> RecordedTrace:
+    """The trace with its arrivals; it is prepared as in the paper unless it is a workload file."""
+    if trace.suffix == ".parcae":
+        workload = read_workload(trace)
+    else:
+        workload = prepare(read_alibaba(trace)[0], DECIMA_STEPS)[0]
+    # A trace has arrivals; a load is reached by changing their pace.
+    pace = (arrivals or f"trace:{TRACE_LOAD:g}").replace("load:", "trace:")
+    return RecordedTrace(workload, SimulationConfig.model_validate(given), pace)

@@ -1,0 +1,914 @@
+"""The one runner of all studies: it trains, compares, judges, draws and writes.
+
+A study is a row (`Study`) of `parcae.papers.table`. `reproduce` runs it once, `reproduce_often`
+several times with other seeds.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from parcae.base.errors import ConfigError
+from parcae.base.files import write_text
+from parcae.base.texts import MS_PER_S, __version__
+from parcae.cluster.trace import Trace
+from parcae.decima.graph.layout import DecimaSettings
+from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.evaluation.pictures import new_picture, tidy, write_picture
+from parcae.evaluation.plots import policy_color
+from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
+from parcae.evaluation.statistics import (
+    DEFAULT_METHOD,
+    METHODS,
+    UNKNOWN,
+    UNKNOWN_TEXT,
+    Estimate,
+    mean_estimate,
+    ratio_estimate,
+    with_half_width,
+    with_interval,
+)
+from parcae.learning.scenario import NUM_SEARCH_SEEDS, Scenario, check_search_seed
+from parcae.papers.contenders import (
+    QUICK_MINUTES,
+    SEEDS_APART,
+    Learned,
+    Part,
+    Request,
+    Stage,
+    Training,
+    budget_notes,
+    learn,
+    rigid_policies,
+    rigid_values,
+    without_trainings,
+)
+from parcae.policies.learned import find_checkpoint, is_learned
+from parcae.policies.names import parse_name
+from parcae.simulation.simulator import simulate
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.describe import fingerprint
+
+FloatArray = npt.NDArray[np.float64]
+#: Measures of a run by label, from its jobs and the traces by label.
+PerRun = Callable[[JobSequence, Mapping[str, Trace]], Mapping[str, Mapping[str, float]]]
+#: By label and measure, a number for every run.
+Values = Mapping[str, Mapping[str, FloatArray]]
+#: Key of the settings of a study of a log: two logs may have one name.
+LOG_FINGERPRINT = "log_sha256"
+#: Added to costs of which some runs have none, which have no ratio.
+_TINY = 1e-9
+
+
+class Verdict(StrEnum):
+    """Whether the results show what the paper found."""
+
+    SAME = "as in the paper"
+    OTHER = "not as in the paper"
+    OPEN = "cannot be told"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence of a paper that says that one quantity is smaller than another."""
+
+    claim: str
+    ratio: Estimate
+    most: float = 1.0
+    paper: float | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the interval of the ratio says; OPEN where the interval is unknown."""
+        if self.ratio.high < self.most:
+            return Verdict.SAME
+        if self.ratio.low >= self.most or self._is_slight:
+            return Verdict.OTHER
+        return Verdict.OPEN
+
+    @property
+    def _is_slight(self) -> bool:
+        """Whether a difference of unknown sign is less than half of the paper's, on the logarithm.
+
+        It then is not what the paper found, whatever its sign.
+        """
+        if self.paper is None:
+            return False
+        half = math.sqrt(self.most * self.paper)
+        return half < self.ratio.low < self.most <= self.ratio.high
+
+    def row(self) -> list[str]:
+        """The cells of a table's row: claim, ratio, limit and verdict."""
+        verdict = str(self.verdict)
+        if self._is_slight:
+            verdict += f" ({self.paper:.3f}): less than half of that difference"
+        return [self.claim, with_interval(self.ratio), f"{self.most:g}", verdict]
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding as plain JSON."""
+        return {
+            "claim": self.claim,
+            "ratio": self.ratio.to_json(),
+            "most": self.most,
+            "paper": self.paper,
+            "verdict": str(self.verdict),
+        }
+
+    @staticmethod
+    def from_json(card: Mapping[str, Any]) -> Finding:
+        """The finding that `to_json` wrote."""
+        ratio = card["ratio"]
+        values = (math.nan if x is None else float(x) for x in (ratio["mean"], *ratio["ci95"]))
+        # Earlier versions did not write the paper's ratio.
+        paper = card.get("paper")
+        return Finding(card["claim"], Estimate(*values), float(card["most"]), paper)
+
+
+#: The columns of `Finding.row`.
+FINDING_COLUMNS = ("the paper's finding", "ratio here", "holds below", "verdict")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of a study's table, and perhaps one of its ratios.
+
+    Args:
+        key: its name in the results, or a pattern (with *) of several names.
+        heading: of its column; "": the name.
+        digits: after the decimal point.
+        is_share: written in percent.
+        over: the policies to which the ratio is taken, in the same part or else in another; of
+            several, the one that is best in the part. Empty: the first policy. None: no ratio.
+        has_value: whether there is a column beside that of the ratio.
+    """
+
+    key: str
+    heading: str
+    digits: int = 1
+    is_share: bool = False
+    over: tuple[str, ...] | None = None
+    has_value: bool = True
+
+    def cell(self, estimate: Estimate) -> str:
+        """The value in the table."""
+        if math.isnan(estimate.mean):
+            return UNKNOWN_TEXT
+        if self.is_share:
+            return f"{estimate.mean:.1%}"
+        return with_half_width(estimate, self.digits)
+
+
+JCT = "average_jct_s"
+#: The columns of comparisons on Decima's cluster. "memory unused" is the share of the busy
+#: executors' memory that their tasks did not need; it is known only with executor classes.
+CLUSTER = (
+    Measure(JCT, "average JCT (s)", over=()),
+    Measure("p95_jct_s", "p95 JCT (s)"),
+    Measure("makespan_s", "makespan (s)"),
+    Measure("moves", "moves", 0),
+    Measure("utilization", "busy", is_share=True),
+    Measure("fragmentation", "memory unused", is_share=True),
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper found: a measure is smaller under the first policy than under the second.
+
+    Args:
+        first, second: labels of policies.
+        where: the part: its name, "each" or "last"; "": the first one that has the label.
+        words: the claim; "": that the first is below the second.
+        most: the ratio that it must be below.
+        key: the measure.
+    """
+
+    first: str
+    second: str
+    where: str = ""
+    words: str = ""
+    most: float = 1.0
+    key: str = JCT
+
+
+@dataclass(frozen=True)
+class PartOutcome:
+    """What every policy did in a part.
+
+    Args:
+        part: the part.
+        values: by label and measure, a number for every run; NaN where it is unknown.
+        notes: about the runs.
+        replay: simulates the run of a seed again; its jobs, and the traces by label.
+    """
+
+    part: Part
+    values: Values
+    notes: Sequence[str] = ()
+    replay: Callable[[int], tuple[JobSequence, dict[str, Trace]]] | None = None
+
+    def has(self, label: str, key: str) -> bool:
+        """Whether the measure was taken of this policy."""
+        return key in self.values.get(label, {})
+
+    def measured(self, key: str) -> bool:
+        """Whether the measure was taken of any policy."""
+        return any(key in found for found in self.values.values())
+
+    def estimate(self, label: str, key: str) -> Estimate:
+        """The mean of a measure over the runs in which it is known."""
+        values = self.values.get(label, {}).get(key, np.empty(0))
+        known = values[np.isfinite(values)]
+        return mean_estimate(known).within(0.0) if len(known) else UNKNOWN
+
+
+def ratio_of(values: FloatArray, baseline: FloatArray) -> Estimate:
+    """The ratio of two policies' means over the runs in which both are known.
+
+    It is unknown if there is no such run, or if the baseline is 0 in all of them.
+    """
+    known = np.isfinite(values) & np.isfinite(baseline)
+    above, below = values[known], baseline[known]
+    if not (below > 0).any():
+        return UNKNOWN
+    tiny = 0.0 if (below > 0).all() and (above > 0).any() else _TINY
+    return ratio_estimate(above + tiny, below + tiny)
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A study that was run."""
+
+    study: Study
+    request: Request
+    outcomes: Sequence[PartOutcome]
+    made: Mapping[str, Learned]
+
+    @cached_property
+    def measures(self) -> list[Measure]:
+        """The study's measures that were taken, one for each name that a pattern fits."""
+        taken = dict.fromkeys(
+            key for one in self.outcomes for found in one.values.values() for key in found
+        )
+        measures = []
+        for one in self.study.measures:
+            fitting = fnmatch.filter(taken, one.key)
+            measures += [replace(one, key=key, heading=one.heading or key) for key in fitting]
+        return measures
+
+    def holder(self, label: str, key: str, near: PartOutcome | None = None) -> PartOutcome | None:
+        """The outcome that has a measure of a policy: `near` if it does, else the first."""
+        every = [*([] if near is None else [near]), *self.outcomes]
+        return next((one for one in every if one.has(label, key)), None)
+
+    def baseline(self, outcome: PartOutcome, measure: Measure) -> str:
+        """The label of the policy to which a measure's ratio is taken."""
+        over = measure.over or tuple(outcome.values)[:1]
+        present = [label for label in over if outcome.has(label, measure.key)]
+        means = {label: outcome.estimate(label, measure.key).mean for label in present}
+        return min(means, key=means.__getitem__) if means else over[0]
+
+    def ratio(self, outcome: PartOutcome, label: str, measure: Measure) -> Estimate:
+        """A policy's measure / that of the baseline on the same runs."""
+        other = self.baseline(outcome, measure)
+        holder = self.holder(other, measure.key, outcome)
+        if holder is None or not outcome.has(label, measure.key):
+            return UNKNOWN
+        values = outcome.values[label][measure.key]
+        return ratio_of(values, holder.values[other][measure.key])
+
+
+#: What measures the parts of a study. What it trains itself it adds to the learned policies.
+Play = Callable[["Study", Request, Sequence[Part], dict[str, Learned]], list[PartOutcome]]
+
+
+def compare_parts(
+    study: Study, request: Request, parts: Sequence[Part], made: dict[str, Learned]
+) -> list[PartOutcome]:
+    """Run all policies of each part on the same evaluation seeds."""
+    outcomes = []
+    for part in parts:
+        play = _play_rigid if isinstance(part.setting, Stage) else _play_cluster
+        played = play(study, request, part, made)
+        # A number of a training has one value, and no interval.
+        numbers = {
+            label: {key: np.array([float(value)]) for key, value in made[name].numbers.items()}
+            for label, name in part.policies.items()
+            if name in made
+        }
+        values = {label: {**one, **numbers.get(label, {})} for label, one in played.values.items()}
+        outcomes.append(replace(played, values=values))
+    return outcomes
+
+
+def policy_names(part: Part, made: Mapping[str, Learned]) -> dict[str, str]:
+    """The names of a part's policies, or the paths of their checkpoints, by label."""
+    return {
+        label: made[name].name if name in made else name for label, name in part.policies.items()
+    }
+
+
+def _play_cluster(
+    study: Study, request: Request, part: Part, made: Mapping[str, Learned]
+) -> PartOutcome:
+    scenario = part.setting
+    assert isinstance(scenario, Scenario)
+    labels = {name: label for label, name in policy_names(part, made).items()}
+    num_runs = request.runs(study.runs)
+    request.say(f"comparing {', '.join(labels.values())} on {num_runs} runs")
+    comparison = compare(
+        ClusterWorld(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs),
+        list(labels),
+        num_seeds=num_runs,
+        seed_start=request.first_seed,
+        processes=request.processes,
+    )
+    values = {labels[result.name]: _by_measure(result.runs) for result in comparison.policies}
+    replay = partial(_replay, scenario, comparison.resolved, labels)
+    seeds = range(request.first_seed, request.first_seed + num_runs)
+    if study.per_run is not None:
+        found = [study.per_run(*replay(seed)) for seed in seeds]
+        for label, measured in values.items():
+            measured |= {
+                key: np.array([of_run[label][key] for of_run in found], np.float64)
+                for key in found[0][label]
+            }
+    unfinished = sum(int(measured["unfinished"].sum()) for measured in values.values())
+    notes = [
+        f"{num_runs} runs of {scenario.num_jobs} jobs of {scenario.workload.name} on "
+        f"{scenario.config.total_executors} executors, arrivals {scenario.arrivals}, seeds "
+        f"{seeds[0]} to {seeds[-1]}, paired",
+        *(f"{labels[name]}: {words}" for name, words in comparison.settings["tuned"].items()),
+    ]
+    if unfinished:
+        notes.append(f"{unfinished} jobs cut off at the end of a run: such times are lower bounds")
+    return PartOutcome(part, values, notes, replay)
+
+
+def _by_measure(runs: pl.DataFrame) -> dict[str, FloatArray]:
+    """By measure, a number for every run; times in seconds. Unknown measures are left out."""
+    found = {}
+    for name in runs.columns:
+        if runs[name].dtype.is_numeric() and runs[name].null_count() == 0:
+            values = runs[name].to_numpy().astype(np.float64)
+            is_time = name.endswith("_ms")
+            found[name.removesuffix("_ms") + "_s" * is_time] = values / (MS_PER_S if is_time else 1)
+    return found
+
+
+def _replay(
+    scenario: Scenario, resolved: ResolvedPolicies, labels: Mapping[str, str], seed: int
+) -> tuple[JobSequence, dict[str, Trace]]:
+    sequence = scenario.sequence(seed)
+    # Oracles differ by sequence, so the policies are made for this one.
+    policies = resolved.for_sequence(sequence, seed)
+    return sequence, {
+        labels[name]: replace(
+            simulate(sequence, policy, scenario.config, seed, record=True), policy=labels[name]
+        )
+        for name, policy in policies.items()
+    }
+
+
+def _play_rigid(
+    study: Study, request: Request, part: Part, made: Mapping[str, Learned]
+) -> PartOutcome:
+    stage = part.setting
+    assert isinstance(stage, Stage)
+    request.say(f"running all policies {part.name}")
+    policies = rigid_policies(part, made, request.processes)
+    values = {label: rigid_values(stage.play(policy)) for label, policy in policies.items()}
+    lost = {label: int(one["unfinished"].sum()) for label, one in values.items()}
+    words = ", ".join(f"{label} {count}" for label, count in lost.items() if count)
+    notes = [
+        f"{len(stage.sequences)} sequences that no policy was trained on, from seed "
+        f"{stage.first_seed} on, the same for all",
+        *(f"{label} is {one.name}" for label, one in policies.items() if "tetris" in one.name),
+    ]
+    if words:
+        notes.append(f"jobs never started or lost, charged as if they ran after the end: {words}")
+    return PartOutcome(part, values, notes)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A figure or table of a paper, as a row of the table of studies.
+
+    Args:
+        name: its name at the command line.
+        title, paper: what it shows, and what the paper says of it.
+        parts: its settings, and who competes in each.
+        draw: writes the picture.
+        runs: number of runs of each part, by default and with --full.
+        measures: the columns of the table.
+        claims: what the paper found, to be held against the results.
+        published: by part (or "" for all) and label, the paper's values of `published_keys`.
+        notes: what one must know to read the table.
+        play: measures the parts, if the study has a way of its own.
+        per_run: further measures of each run, by label, from the traces of all policies.
+        given: what --policy is for: "" (it compares trainings), "replaces" the trainings, or
+            "agents" of the study's own and "fitting" checkpoints, each instead of its training.
+        ignores: the options that have no effect.
+        takes_decima: whether all trainings go with any settings of Decima's network.
+        ships: whether its policies ship, so that it trains only where the request says so.
+        has_classes: whether it is about executor classes, and takes a recorded trace.
+        is_rigid: whether it is about rigid jobs, with jobs and a cluster of its own.
+        needs_log: whether it is about the log of a batch cluster.
+        recipe: of the trainings, by default.
+        minutes: of all trainings, by default.
+    """
+
+    name: str
+    title: str
+    paper: str
+    parts: Callable[[Request], list[Part]]
+    draw: Callable[[StudyRun, Path], None]
+    runs: tuple[int, int] = (20, 100)
+    measures: tuple[Measure, ...] = CLUSTER
+    claims: tuple[Claim, ...] = ()
+    published: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
+    published_keys: tuple[str, ...] = (JCT,)
+    notes: tuple[str, ...] = ()
+    play: Play = compare_parts
+    per_run: PerRun | None = None
+    given: str = ""
+    ignores: frozenset[str] = frozenset()
+    takes_decima: bool = False
+    ships: bool = False
+    has_classes: bool = False
+    is_rigid: bool = False
+    needs_log: bool = False
+    recipe: str = "fast"
+    minutes: float = QUICK_MINUTES
+
+    def values_of_paper(self, part: str, label: str) -> tuple[float, ...]:
+        """The paper's values of a policy in a part; empty if it has none."""
+        return self.published.get(part, self.published.get("", {})).get(label, ())
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """The result of a study."""
+
+    title: str
+    paper: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: Mapping[str, Any]
+    notes: Sequence[str]
+    draw: Callable[[Path], None]
+    findings: Sequence[Finding] = ()
+
+
+def run_study(study: Study, request: Request) -> StudyResult:
+    """Run a study. Its checkpoints go to the request's folder."""
+    parts = study.parts(request)
+    if request.policies and study.given == "replaces" and not study.is_rigid:
+        parts = [without_trainings(part, _asked_for(request, part, parts)) for part in parts]
+    _check_settings(request, parts)
+    trainings = {key: one for part in parts for key, one in part.trainings.items()}
+    made = learn(request, trainings)
+    run = StudyRun(study, request, study.play(study, request, parts, made), made)
+    columns, rows = _table(run)
+    return StudyResult(
+        study.title,
+        study.paper,
+        columns,
+        rows,
+        _numbers(run),
+        _notes(run),
+        partial(study.draw, run),
+        _findings(run),
+    )
+
+
+def _asked_for(request: Request, part: Part, parts: Sequence[Part]) -> list[str]:
+    """The request's policies without checkpoints for another workload of the study."""
+    own, *others = (
+        one.setting.workload.name for one in (part, *parts) if isinstance(one.setting, Scenario)
+    )
+    # Checkpoints for an unknown workload stay: the user asked for them.
+    return [text for text in request.policies if _made_for(text, part) not in set(others) - {own}]
+
+
+def _made_for(text: str, part: Part) -> Any:
+    """The workload that a policy was trained for, if it is a learned one."""
+    name = parse_name(text)
+    if not is_learned(name):
+        return None
+    assert isinstance(part.setting, Scenario)
+    return find_checkpoint(name, part.setting.setting).card.get("workload")
+
+
+def _check_settings(request: Request, parts: Sequence[Part]) -> None:
+    """Draw the first jobs of every setting, and make the user's policies, before any training."""
+    for part in parts:
+        scenarios = [part.setting]
+        for training in part.trainings.values():
+            scenarios += training.scenarios if isinstance(training, Training) else ()
+        for scenario in scenarios:
+            if isinstance(scenario, Scenario):
+                scenario.sequence(request.first_seed)
+        if isinstance(part.setting, Scenario):
+            # Policies with `:tuned` take a sweep of their own and are left for later.
+            texts = [
+                name
+                for name in part.policies.values()
+                if name in request.policies and ":tuned" not in name
+            ]
+            one = part.setting
+            resolve_policies(one.workload, texts, one.config, one.arrivals, one.num_jobs)
+
+
+def _table(run: StudyRun) -> tuple[list[str], list[list[str]]]:
+    """The columns and the rows: one for each policy of each part."""
+    study = run.study
+    measures = run.measures
+    columns = []
+    for one in measures:
+        columns += [one.heading] if one.has_value else []
+        if one.over is not None:
+            other = " or ".join(one.over) or run.baseline(run.outcomes[0], one)
+            columns.append(f"{'ratio' if one.has_value else one.heading} to {other}")
+    has_names = any(outcome.part.name for outcome in run.outcomes)
+    has_paper = bool(study.published)
+    rows = []
+    for outcome in run.outcomes:
+        for label in outcome.values:
+            cells = [outcome.part.name, label][not has_names :]
+            for one in measures:
+                if one.has_value:
+                    cells.append(one.cell(outcome.estimate(label, one.key)))
+                if one.over is not None:
+                    cells.append(with_interval(run.ratio(outcome, label, one)))
+            if has_paper:
+                values = study.values_of_paper(outcome.part.name, label)
+                cells.append(" / ".join(f"{value:g}" for value in values))
+            rows.append(cells)
+    head = ["setting", "policy"][not has_names :]
+    return [*head, *columns, *(["the paper"] if has_paper else [])], rows
+
+
+def _findings(run: StudyRun) -> list[Finding]:
+    """The paper's claims, held against the results."""
+    found = []
+    for claim in run.study.claims:
+        places: Sequence[PartOutcome | None] = [None]
+        if claim.where == "last":
+            places = run.outcomes[-1:]
+        elif claim.where:
+            places = [one for one in run.outcomes if claim.where in ("each", one.part.name)]
+        for place in places:
+            found.append(_finding(run, claim, place))
+    return found
+
+
+def _finding(run: StudyRun, claim: Claim, place: PartOutcome | None) -> Finding:
+    first = run.holder(claim.first, claim.key, place)
+    second = run.holder(claim.second, claim.key, place)
+    ratio = UNKNOWN
+    if first is not None and second is not None:
+        ratio = ratio_of(
+            first.values[claim.first][claim.key], second.values[claim.second][claim.key]
+        )
+    name = "" if place is None else place.part.name
+    words = claim.words or f"{claim.first} below {claim.second}"
+    papers = [run.study.values_of_paper(name, label) for label in (claim.first, claim.second)]
+    paper = None
+    if all(papers) and claim.key in run.study.published_keys:
+        column = run.study.published_keys.index(claim.key)
+        paper = papers[0][column] / papers[1][column]
+    return Finding(f"{name}: {words}" if name else words, ratio, claim.most, paper)
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _numbers(run: StudyRun) -> dict[str, Any]:
+    """All results as plain JSON: by part, policy and measure."""
+    over = [one for one in run.measures if one.over is not None]
+    parts = {
+        outcome.part.name: {
+            label: {
+                key: {**outcome.estimate(label, key).to_json(), "runs": [_plain(x) for x in values]}
+                for key, values in measured.items()
+            }
+            | {
+                f"{one.key} / {run.baseline(outcome, one)}": run.ratio(
+                    outcome, label, one
+                ).to_json()
+                for one in over
+                if outcome.has(label, one.key)
+            }
+            for label, measured in outcome.values.items()
+        }
+        for outcome in run.outcomes
+    }
+    learned = {
+        key: {
+            "policy": Path(one.name).name,
+            **{number: _plain(value) for number, value in one.numbers.items()},
+            "curve": [[i, seconds, _plain(cost)] for i, seconds, cost in one.curve],
+        }
+        for key, one in run.made.items()
+    }
+    return {"parts": parts, "learned": learned}
+
+
+def _notes(run: StudyRun) -> list[str]:
+    notes = [*run.study.notes, METHODS[DEFAULT_METHOD]]
+    for outcome in run.outcomes:
+        name = f"{outcome.part.name}: " if outcome.part.name else ""
+        notes += [f"{name}{note}" for note in (*outcome.part.notes, *outcome.notes)]
+    notes += [one.words for one in run.made.values()]
+    return [*notes, *budget_notes(run.request, run.made)]
+
+
+@dataclass(frozen=True)
+class StudyFiles:
+    """The files of a study's result."""
+
+    table: Path
+    picture: Path
+    numbers: Path
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a result was made, for repeating it."""
+
+    name: str
+    seconds: float
+    command: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def settings_of(request: Request) -> dict[str, Any]:
+    """Everything that is needed to run the study again."""
+    settings: dict[str, Any] = {
+        "full": request.is_full,
+        "training_budget_s": request.budget_s,
+        "recipe": str(request.recipe),
+        "seed": request.seed,
+        "first_evaluation_seed": request.first_seed,
+        "runs": request.num_runs,
+        "policies": list(request.policies),
+        "version": __version__,
+    }
+    if request.log is not None:
+        with request.log.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        settings |= {"log": request.log.name, LOG_FINGERPRINT: digest}
+    # Studies of rigid jobs define their jobs and clusters themselves.
+    if request.workload is not None:
+        settings |= {
+            "workload": request.workload.name,
+            "fingerprint": fingerprint(request.workload),
+            "config": request.config.model_dump(mode="json"),
+            "stream": request.stream,
+            "jobs": request.num_jobs,
+        }
+    if request.is_cluster_given:
+        settings["is_cluster_given"] = True
+    if request.decima != DecimaSettings():
+        settings["decima"] = request.decima.model_dump(mode="json", exclude_defaults=True)
+    if request.recorded is not None:
+        trace = request.recorded
+        settings["recorded"] = {
+            "workload": trace.workload.name,
+            "fingerprint": fingerprint(trace.workload),
+            "config": trace.config.model_dump(mode="json"),
+            "arrivals": trace.arrivals,
+        }
+    return settings
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown.
+
+    Example: `markdown_table(["a"], [["1"]])` has three lines, the second "| --- |".
+    """
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def page(result: StudyResult, origin: Origin, picture: str) -> str:
+    """The page of a study in Markdown."""
+    findings = [finding.row() for finding in result.findings]
+    parts = [
+        f"# {origin.name}: {result.title}",
+        f"The paper: {result.paper}",
+        markdown_table(result.columns, result.rows),
+        markdown_table(FINDING_COLUMNS, findings) if findings else "",
+        f"![{result.title}]({picture})",
+        "\n".join(f"- {note}" for note in result.notes),
+        f"Wall time {origin.seconds:,.0f} s."
+        + (f" Command:\n\n    {origin.command}" if origin.command else ""),
+        "Settings:\n\n    " + json.dumps(origin.settings, indent=2).replace("\n", "\n    "),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def write_study(result: StudyResult, origin: Origin, folder: Path) -> StudyFiles:
+    """Write NAME.md, NAME.png and NAME.json. Each file appears only when it is complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = StudyFiles(*(folder / f"{origin.name}.{kind}" for kind in ("md", "png", "json")))
+    result.draw(files.picture)
+    card = {
+        "study": origin.name,
+        "title": result.title,
+        "paper": result.paper,
+        "table": {"columns": list(result.columns), "rows": [list(row) for row in result.rows]},
+        "findings": [finding.to_json() for finding in result.findings],
+        "numbers": dict(result.numbers),
+        "notes": list(result.notes),
+        "seconds": round(origin.seconds, 1),
+        "command": origin.command,
+        "settings": dict(origin.settings),
+    }
+    numbers = json.dumps(card, indent=2, allow_nan=False) + "\n"
+    write_text(files.table, page(result, origin, files.picture.name))
+    # The last file: where it is, the result is complete (`reproduce_often` does not repeat it).
+    write_text(files.numbers, numbers)
+    return files
+
+
+def reproduce(study: Study, request: Request, command: str = "") -> tuple[StudyResult, StudyFiles]:
+    """Run a study and write its table, picture and numbers into the request's folder.
+
+    Trained policies are written to the subfolder NAME-policies.
+    """
+    is_certain = request.trains_anew or not study.ships
+    if is_certain and not request.policies and "budget" not in study.ignores:
+        check_search_seed(request.seed)
+    request.output.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    folder = request.output / f"{study.name}-policies"
+    result = run_study(study, replace(request, output=folder))
+    origin = Origin(study.name, time.perf_counter() - began, command, settings_of(request))
+    return result, write_study(result, origin, request.output)
+
+
+def reproduce_often(
+    study: Study, request: Request, num_trainings: int, command: str = ""
+) -> tuple[StudyResult, StudyFiles]:
+    """Run a study several times, each time with other seeds, and sum up its findings.
+
+    Every run has a folder of its own, NAME-seed-N. A run whose result is there already is not
+    repeated.
+    """
+    if not study.claims or study.ships:
+        raise ConfigError(
+            "--trainings sums up findings of a paper about policies that a study trains, and "
+            f"{study.name} has none: leave it out"
+        )
+    if request.policies:
+        raise ConfigError(
+            "--trainings trains the policies anew in every run, and --policy names policies that "
+            "are not trained: leave out one of them"
+        )
+    if num_trainings > 1 and (request.num_runs or 0) > SEEDS_APART:
+        raise ConfigError(
+            f"--trainings with --runs {request.num_runs}: the runs of successive trainings would "
+            f"have seeds in common, so give at most --runs {SEEDS_APART}"
+        )
+    seeds = range(request.seed, request.seed + num_trainings)
+    if seeds[0] < 0 or seeds[-1] >= NUM_SEARCH_SEEDS:
+        raise ConfigError(
+            f"--trainings {num_trainings} from --seed {request.seed} on would have the seeds "
+            f"{seeds[0]} to {seeds[-1]}, but seeds of trainings are 0 to {NUM_SEARCH_SEEDS - 1}: "
+            "give a smaller --seed or fewer trainings"
+        )
+    cards = [_card(study, request, seed, command) for seed in seeds]
+    result = _summary(study, seeds, cards)
+    settings = {**settings_of(request), "trainings": num_trainings}
+    origin = Origin(study.name, sum(card["seconds"] for card in cards), command, settings)
+    return result, write_study(result, origin, request.output)
+
+
+def _card(study: Study, request: Request, seed: int, command: str) -> dict[str, Any]:
+    """The numbers of the run of a seed, from its folder if they are there."""
+    request = replace(request, seed=seed, output=request.output / f"{study.name}-seed-{seed}")
+    path = request.output / f"{study.name}.json"
+    if not path.exists():
+        request.say(f"seed {seed}")
+        reproduce(study, request, command)
+    try:
+        card: dict[str, Any] = json.loads(path.read_text())
+        found, _, _ = (card[key] for key in ("settings", "findings", "seconds"))
+    except (ValueError, TypeError, KeyError):
+        raise ConfigError(f"{path} is not the result of a study: remove it") from None
+    wanted = json.loads(json.dumps(settings_of(request)))
+    # Earlier versions wrote no fingerprint of the log.
+    if LOG_FINGERPRINT not in found:
+        wanted.pop(LOG_FINGERPRINT, None)
+    # Some settings are there only where they are not the usual ones.
+    other = sorted(key for key in wanted | found if wanted.get(key) != found.get(key))
+    if other:
+        raise ConfigError(
+            f"{path} has the result of other settings ({', '.join(other)}): choose another "
+            "--output, or remove that folder"
+        )
+    return card
+
+
+def over_trainings(findings: Sequence[Finding], *, are_on_same_jobs: bool = False) -> Finding:
+    """One finding over several trainings, with the interval over them. Returns the finding with the
+    geometric mean of the ratios; the interval is Student's t on their logarithms. With one
+    training, or a ratio that is unknown, the interval is unknown.
+    """
+    first = findings[0]
+    ratios = np.array([[one.ratio.low, one.ratio.mean, one.ratio.high] for one in findings])
+    means = ratios[:, 1]
+    # A ratio that is NaN or not above 0 has no logarithm.
+    if not (np.isfinite(means).all() and (means > 0).all()):
+        return replace(first, ratio=UNKNOWN)
+    overall = mean_estimate(np.log(means), "t")
+    bounds = np.array([overall.low, overall.high])
+    if are_on_same_jobs:
+        # How far the findings' own intervals reach does not average out; below 0 is no ratio.
+        with np.errstate(divide="ignore"):
+            low, mean, high = np.log(np.maximum(0.0, ratios)).T
+        reach = np.array([(mean - low).mean(), (high - mean).mean()])
+        bounds = overall.mean + np.array([-1, 1]) * np.hypot(bounds - overall.mean, reach)
+    return replace(first, ratio=Estimate(*np.exp([overall.mean, *bounds]).tolist()))
+
+
+def _summary(study: Study, seeds: Sequence[int], cards: Sequence[dict[str, Any]]) -> StudyResult:
+    """The findings of all runs in one table."""
+    settings = cards[0]["settings"]
+    log = settings.get("log")
+    by_run = [[Finding.from_json(one) for one in card["findings"]] for card in cards]
+    by_claim = list(zip(*by_run, strict=True))
+    # Two trainings on pieces of one log are compared on nearly the same jobs.
+    overall = [over_trainings(each, are_on_same_jobs=log is not None) for each in by_claim]
+    rows = []
+    for one, each in zip(overall, by_claim, strict=True):
+        claim, ratio, most, verdict = one.row()
+        ratios = ", ".join(
+            with_interval(replace(each_one.ratio, low=math.nan)) for each_one in each
+        )
+        rows.append([claim, most, ratio, ratios, verdict])
+    of_runs = "which each have other evaluation runs"
+    if log is not None:
+        of_runs = (
+            "widened by the intervals within them, since all runs are pieces of "
+            f"{log}: it is about this log's jobs"
+        )
+    pages = (f"[seed {seed}]({study.name}-seed-{seed}/{study.name}.md)" for seed in seeds)
+    return StudyResult(
+        f"{study.title}, in {len(seeds)} trainings",
+        study.paper,
+        ("the paper's finding", "holds below", "all trainings", "each training", "verdict"),
+        rows,
+        {f"seed {seed}": card["findings"] for seed, card in zip(seeds, cards, strict=True)},
+        [
+            "all trainings: geometric mean of the ratios, with a 95% interval over the trainings "
+            f"(Student's t on the logarithm), {of_runs}. The verdict is about this interval",
+            "in each, all policies together were trained for "
+            f"{settings['training_budget_s'] / 60:g} minutes by recipe {settings['recipe']}. "
+            "A verdict says nothing about longer trainings",
+            f"tables, pictures and trainings: {', '.join(pages)}",
+        ],
+        partial(_draw_trainings, by_claim, overall),
+    )
+
+
+def _draw_trainings(
+    by_claim: Sequence[Sequence[Finding]], overall: Sequence[Finding], path: Path
+) -> None:
+    """Draw every finding's ratio / its limit: a small dot for each training, and all of them."""
+    figure = new_picture(9.0, 1.2 + 0.5 * len(overall))
+    axis = figure.subplots()
+    for place, (one, each) in enumerate(zip(overall, by_claim, strict=True)):
+        # The legend needs every label once.
+        labels = ["one training", "all trainings, 95% interval"] if place == 0 else [None, None]
+        ratios = [finding.ratio.mean / one.most for finding in each]
+        axis.plot(ratios, [place] * len(ratios), ".", color=policy_color(0), label=labels[0])
+        low, mean, high = (
+            value / one.most for value in (one.ratio.low, one.ratio.mean, one.ratio.high)
+        )
+        axis.plot([mean], [place + 0.25], "D", color=policy_color(1), label=labels[1])
+        axis.plot([low, high], [place + 0.25] * 2, color=policy_color(1), linewidth=1.5)
+    axis.set_yticks(range(len(overall)), [one.claim for one in overall], fontsize=8)
+    axis.set_ylim(len(overall) - 0.5, -0.5)
+    axis.axvline(1.0, color="#1d232a", linewidth=1, linestyle="--")
+    tidy(axis, ("ratio / the limit below which the finding holds", ""))
+    write_picture(figure, path)
