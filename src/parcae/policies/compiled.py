@@ -96,8 +96,3 @@ class CompiledPlanner(PlaysRuns):
         orders = self.empty_orders(len(observation.jobs), len(observation.stages))
         plan(observation, orders, self._tables(observation))
         return orders
-
-    @property
-    def memory(self) -> VirtualRun:
-        """The virtual run up to the last plan."""
-        return next(virtual_runs(self._kept))

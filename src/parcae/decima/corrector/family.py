@@ -12,7 +12,7 @@ import torch
 from parcae.decima.corrector.kernels import FEATURE_VERSION, CorrectorRecord, initial_weights
 from parcae.decima.corrector.network import CorrectorDecisions, CorrectorModule
 from parcae.decima.corrector.policy import CorrectorPolicy, allocate_record, allocate_workspace
-from parcae.decima.learning.family import Rollout
+from parcae.decima.learning.family import Rollout, without_unused_rows
 from parcae.decima.rule.policy import Parameters
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.scenario import Scenario
@@ -20,6 +20,8 @@ from parcae.policies.checkpoint import Weights
 
 #: Job rows that a record has room for, per decision. Where a scenario has fewer jobs, all fit.
 _JOBS_PER_DECISION = 24
+#: Columns of decisions that are joined, and chosen from, as they are.
+_OF_DECISIONS = ("shared", "choice", "level", "limits", "can_limit")
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,7 @@ class JobDecisions:
             can_choose=tensor(self.can_choose[row]),
             first_row=tensor(starts),
             num_jobs=tensor(counts),
-            shared=tensor(self.shared[index]),
-            choice=tensor(self.choice[index]),
-            level=tensor(self.level[index]),
-            limits=tensor(self.limits[index]),
-            can_limit=tensor(self.can_limit[index]),
+            **{name: tensor(getattr(self, name)[index]) for name in _OF_DECISIONS},
         )
 
 
@@ -83,21 +81,22 @@ def _gather(rollouts: list[Rollout], ends: bool) -> JobDecisions:
         r.first_row[a:b] - start + s
         for (r, (a, b)), (start, _), s in zip(pieces, rows, shift, strict=True)
     ]
+
+    def of_jobs(name: str) -> npt.NDArray[Any]:
+        spans_of_rows = zip(records, rows, strict=True)
+        return np.concatenate([getattr(r, name)[a:b] for r, (a, b) in spans_of_rows])
+
+    def of_decisions(name: str) -> npt.NDArray[Any]:
+        return np.concatenate([getattr(r, name)[a:b] for r, (a, b) in pieces])
+
+    columns = {name: of_decisions(name) for name in _OF_DECISIONS}
     return JobDecisions(
-        rows=np.concatenate([r.rows[a:b] for r, (a, b) in zip(records, rows, strict=True)]),
-        can_choose=np.concatenate(
-            [r.can_choose[a:b] for r, (a, b) in zip(records, rows, strict=True)]
-        ).astype(np.bool_),
+        rows=of_jobs("rows"),
+        can_choose=of_jobs("can_choose").astype(np.bool_),
         first_row=np.concatenate(first_row),
-        num_jobs=np.concatenate(
-            [r.first_row[a + 1 : b + 1] - r.first_row[a:b] for r, (a, b) in pieces]
-        ),
-        shared=np.concatenate([r.shared[a:b] for r, (a, b) in pieces]),
-        choice=np.concatenate([r.choice[a:b] for r, (a, b) in pieces]),
-        level=np.concatenate([r.level[a:b] for r, (a, b) in pieces]),
-        limits=np.concatenate([r.limits[a:b] for r, (a, b) in pieces]),
-        can_limit=np.concatenate([r.can_limit[a:b] for r, (a, b) in pieces]).astype(np.bool_),
-        log_prob=np.concatenate([r.log_prob[a:b] for r, (a, b) in pieces]),
+        num_jobs=np.concatenate([np.diff(r.first_row[a : b + 1]) for r, (a, b) in pieces]),
+        log_prob=of_decisions("log_prob"),
+        **{**columns, "can_limit": columns["can_limit"].astype(np.bool_)},
     )
 
 
@@ -167,17 +166,6 @@ class CorrectorFamily:
 
     def trimmed(self, rollout: Rollout) -> CorrectorRecord:
         """A copy of the rollout's record without its unused rows."""
-        r = rollout.record
-        n = rollout.count
-        rows = int(r.num_rows[0])
-        per_row = {"rows", "can_choose"}
-        # These arrays have no row per decision.
-        whole = {"count", "num_rows", "end_ms", "end_cost"}
-        cut = {
-            name: getattr(r, name)[: rows if name in per_row else n + 2]
-            for name in CorrectorRecord._fields
-            if name not in whole
-        }
-        return CorrectorRecord(
-            **{name: np.array(array) for name, array in {**r._asdict(), **cut}.items()}
-        )
+        rows = int(rollout.record.num_rows[0])
+        record: CorrectorRecord = without_unused_rows(rollout, {"rows": rows, "can_choose": rows})
+        return record

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from parcae.base.compiled.kernels import row_of
 from parcae.cluster.observation import Observation
@@ -26,62 +25,49 @@ from parcae.decima.rule.kernels import Rule
 from parcae.decima.solo_curves import SoloCurves
 from parcae.policies.compiled import CompiledDecider
 from parcae.policies.networks.kernels import ranked_choices
-from parcae.policies.networks.layout import Weights
+from parcae.policies.networks.layout import Weights, zeros
 
 
-def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> CorrectorWorkspace:
+def allocate_workspace(count: int, num_jobs: int, num_levels: int) -> CorrectorWorkspace:
     """Return the workspaces of many simulators, which are the leading axis."""
 
-    def floats(*shape: int) -> npt.NDArray[np.float32]:
-        return np.zeros((num_simulators, *shape), np.float32)
-
-    def rows() -> npt.NDArray[np.int64]:
-        return np.zeros((num_simulators, num_jobs), np.int64)
+    def floats(shape: tuple[int, ...], *names: str) -> dict[str, Any]:
+        return zeros(count, np.float32, shape, *names)
 
     return CorrectorWorkspace(
-        features=floats(num_jobs, NUM_JOB_FEATURES),
-        hidden=floats(num_jobs, HIDDEN),
-        logits=floats(num_jobs + 1),
-        order=rows(),
-        remaining_ms=np.zeros((num_simulators, num_jobs)),
-        ahead=np.zeros((num_simulators, num_jobs, 2)),
-        stage=rows(),
-        held=rows(),
-        column=rows(),
-        shared=floats(NUM_SHARED_FEATURES),
-        context=floats(HIDDEN),
-        base=floats(HIDDEN),
-        layer=floats(HIDDEN),
-        limits=floats(num_levels, NUM_LIMIT_FEATURES),
-        limit_logits=floats(num_levels),
-        choices=np.zeros((num_simulators, 4), np.int64),
+        **floats((num_jobs, NUM_JOB_FEATURES), "features"),
+        **floats((num_jobs, HIDDEN), "hidden"),
+        **floats((num_jobs + 1,), "logits"),
+        **floats((NUM_SHARED_FEATURES,), "shared"),
+        **floats((HIDDEN,), "context", "base", "layer"),
+        **floats((num_levels, NUM_LIMIT_FEATURES), "limits"),
+        **floats((num_levels,), "limit_logits"),
+        **zeros(count, np.int64, (num_jobs,), "order", "stage", "held", "column"),
+        **zeros(count, np.int64, (4,), "choices"),
+        **zeros(count, np.float64, (num_jobs,), "remaining_ms"),
+        **zeros(count, np.float64, (num_jobs, 2), "ahead"),
     )
 
 
-def allocate_record(
-    num_simulators: int, capacity: int, row_capacity: int, num_levels: int
-) -> CorrectorRecord:
+def allocate_record(count: int, capacity: int, num_rows: int, num_levels: int) -> CorrectorRecord:
     """Return empty records for the decisions of many simulators, which are the leading axis."""
+    room = capacity + 1
 
-    def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
-        return np.zeros((num_simulators, *shape), dtype)
+    def floats(shape: tuple[int, ...], *names: str) -> dict[str, Any]:
+        return zeros(count, np.float32, shape, *names)
 
     return CorrectorRecord(
-        count=zeros(np.int64, 1),
-        num_rows=zeros(np.int64, 1),
-        end_ms=zeros(np.int64, 1),
-        end_cost=zeros(np.float64, 1),
-        clock_ms=zeros(np.int64, capacity + 1),
-        cost=zeros(np.float64, capacity + 1),
-        first_row=zeros(np.int64, capacity + 2),
-        choice=zeros(np.int64, capacity + 1),
-        level=zeros(np.int64, capacity + 1),
-        log_prob=zeros(np.float32, capacity + 1),
-        shared=zeros(np.float32, capacity + 1, NUM_SHARED_FEATURES),
-        rows=zeros(np.float32, row_capacity, NUM_JOB_FEATURES),
-        can_choose=zeros(np.uint8, row_capacity),
-        limits=zeros(np.float32, capacity + 1, num_levels, NUM_LIMIT_FEATURES),
-        can_limit=zeros(np.uint8, capacity + 1, num_levels),
+        **zeros(count, np.int64, (1,), "count", "num_rows", "end_ms"),
+        **zeros(count, np.int64, (room,), "clock_ms", "choice", "level"),
+        **zeros(count, np.int64, (room + 1,), "first_row"),
+        **zeros(count, np.float64, (1,), "end_cost"),
+        **zeros(count, np.float64, (room,), "cost"),
+        **floats((room,), "log_prob"),
+        **floats((room, NUM_SHARED_FEATURES), "shared"),
+        **floats((num_rows, NUM_JOB_FEATURES), "rows"),
+        **floats((room, num_levels, NUM_LIMIT_FEATURES), "limits"),
+        **zeros(count, np.uint8, (num_rows,), "can_choose"),
+        **zeros(count, np.uint8, (room, num_levels), "can_limit"),
     )
 
 

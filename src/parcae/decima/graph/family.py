@@ -29,7 +29,7 @@ from parcae.decima.graph.policy import (
     curves_for,
     magnitudes_of,
 )
-from parcae.decima.learning.family import Rollout
+from parcae.decima.learning.family import Rollout, without_unused_rows
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.workloads.job import JobSpec, Workload
@@ -100,6 +100,27 @@ def _room(table: TrainingDecisions, edges: Edges, num_stages: int) -> BufferRoom
     return BufferRoom(most_rows, jobs, jobs * most_edges, num_stages, options, states, recorded)
 
 
+#: The tables of a record whose number of rows is a field of the record.
+_ROWS = {
+    "num_jobs": ("structure", "state", "first_listed", "num_listed_of"),
+    "num_rows": ("x", "index"),
+    "num_listed": ("listed",),
+    "all_options": ("option_job", "option_stage", "option_x"),
+}
+#: Columns of decisions that are joined as they are.
+_OF_DECISIONS = (
+    "num_options",
+    "choice",
+    "level",
+    "held",
+    "last_level",
+    "limit_x",
+    "class_choice",
+    "class_x",
+    "idle_choice",
+)
+
+
 class _Pieces:
     """Rows of several records, which are joined."""
 
@@ -165,12 +186,6 @@ def _gather(
         first_job=pieces.first_jobs(),
         num_jobs=pieces.num_jobs(),
         first_option=pieces.moved("first_option", "all_options", "decisions"),
-        num_options=pieces.of_decisions("num_options"),
-        choice=pieces.of_decisions("choice"),
-        level=pieces.of_decisions("level"),
-        held=pieces.of_decisions("held"),
-        last_level=pieces.of_decisions("last_level"),
-        limit_x=pieces.of_decisions("limit_x"),
         structure=pieces.of_jobs("structure"),
         state=pieces.moved("state", "num_states"),
         first_listed=pieces.moved("first_listed", "num_listed"),
@@ -178,14 +193,9 @@ def _gather(
         listed=pieces.moved("listed", "num_rows", "listed"),
         x=pieces.all("x", "num_rows"),
         stage_index=pieces.all("index", "num_rows"),
-        option_job=pieces.all("option_job", "all_options"),
-        option_stage=pieces.all("option_stage", "all_options"),
-        option_x=pieces.all("option_x", "all_options"),
-        class_choice=pieces.of_decisions("class_choice"),
-        can_class=pieces.of_decisions("can_class").astype(np.bool_),
-        class_x=pieces.of_decisions("class_x"),
-        idle_choice=pieces.of_decisions("idle_choice"),
-        can_idle=pieces.of_decisions("can_idle").astype(np.bool_),
+        **{name: pieces.all(name, "all_options") for name in _ROWS["all_options"]},
+        **{name: pieces.of_decisions(name) for name in _OF_DECISIONS},
+        **{name: pieces.of_decisions(name).astype(np.bool_) for name in ("can_class", "can_idle")},
     )
     return table, pieces.of_decisions("log_prob")
 
@@ -275,22 +285,12 @@ class DecimaFamily:
 
     def trimmed(self, rollout: Rollout) -> GraphRecord:
         """A copy of the rollout's record without its unused rows."""
-        r = rollout.record
-        n = rollout.count
-        of_jobs = ("structure", "state", "first_listed", "num_listed_of")
-        of_options = ("option_job", "option_stage", "option_x")
-        sizes = dict.fromkeys(of_jobs, int(r.num_jobs[0]))
-        sizes |= dict.fromkeys(("x", "index"), int(r.num_rows[0]))
-        sizes["listed"] = int(r.num_listed[0])
-        sizes |= dict.fromkeys(of_options, int(r.all_options[0]))
-        # These arrays have no row per decision.
-        totals = {"count", "num_jobs", "num_listed", "num_rows", "num_states", "all_options"}
-        whole = {*totals, "end_ms", "end_cost"}
-        cut = {
-            name: getattr(r, name)[: sizes.get(name, n + 2)]
-            for name in GraphRecord._fields
-            if name not in whole
-        }
-        return GraphRecord(
-            **{name: np.array(array) for name, array in {**r._asdict(), **cut}.items()}
+        record: GraphRecord = without_unused_rows(
+            rollout,
+            {
+                name: int(getattr(rollout.record, size)[0])
+                for size, names in _ROWS.items()
+                for name in names
+            },
         )
+        return record

@@ -39,7 +39,7 @@ from parcae.decima.graph.layout import (
 from parcae.decima.solo_curves import SoloCurves, solo_curves
 from parcae.policies.compiled import CompiledDecider
 from parcae.policies.networks.kernels import ranked_choices
-from parcae.policies.networks.layout import Weights
+from parcae.policies.networks.layout import Weights, zeros
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.job import Workload
 
@@ -134,7 +134,7 @@ def make_network(
 
 
 def allocate_workspace(
-    num_simulators: int,
+    count: int,
     num_jobs: int,
     num_stages: int,
     num_classes: int,
@@ -144,117 +144,91 @@ def allocate_workspace(
     """Allocate a workspace for each of many simulators (the leading axis)."""
     # Where scores have further inputs, the number of offered executors is no feature of a stage.
     versions = 1 if settings.num_direct > 0 else VERSIONS
+    largest = max(num_stages, num_jobs)
+    scored = max(num_stages, num_levels)
 
-    def floats(*shape: int) -> npt.NDArray[np.float32]:
-        return np.zeros((num_simulators, *shape), np.float32)
+    def floats(shape: tuple[int, ...], *names: str) -> dict[str, Any]:
+        return zeros(count, np.float32, shape, *names)
 
-    def integers(*shape: int) -> npt.NDArray[np.int64]:
-        return np.zeros((num_simulators, *shape), np.int64)
+    def integers(shape: tuple[int, ...], *names: str) -> dict[str, Any]:
+        return zeros(count, np.int64, shape, *names)
 
     return GraphWorkspace(
-        x=floats(num_stages, settings.num_features),
-        e=floats(versions * num_stages, EMBEDDING),
-        f=floats(versions * num_stages, EMBEDDING),
-        f2=floats(versions * num_stages, EMBEDDING),
-        y=floats(versions * num_jobs, EMBEDDING),
-        f3=floats(versions * num_jobs, EMBEDDING),
-        embedded=np.full((num_simulators, versions * num_jobs), -1, np.int64),
-        embedded_stage=np.full((num_simulators, versions * num_stages), -1, np.int64),
-        version=np.full((num_simulators, versions, 2), -1, np.int64),
-        now=integers(4),
-        stamp=integers(num_jobs),
-        stage_stamp=integers(num_stages),
-        num_waiting=integers(num_stages),
-        twin=integers(num_jobs, 2),
-        height=integers(num_stages),
-        before=np.zeros((num_simulators, num_stages, 3)),
-        changed=integers(num_jobs),
-        copies=integers(num_jobs, 2),
-        stale=integers(num_stages),
-        listed=integers(num_stages),
-        cached_job=np.full((num_simulators, num_jobs, 5), -1, np.int64),
-        cached_work_ms=np.zeros((num_simulators, num_jobs)),
-        z=floats(EMBEDDING),
-        logits=floats(num_stages),
-        stage=integers(num_stages),
-        place=integers(num_stages),
-        direct=floats(num_stages, settings.num_direct),
-        order=integers(num_jobs),
-        remaining_ms=np.zeros((num_simulators, num_jobs)),
-        ahead=np.zeros((num_simulators, num_jobs, 2)),
-        limit_x=floats(num_levels, settings.num_limit_features),
-        recorded=integers(num_jobs, 5),
-        recorded_stage=integers(num_stages, 3),
-        limit_logits=floats(num_levels),
-        cluster_layer=floats(HIDDEN_1),
-        job_layer=floats(HIDDEN_1),
-        layer_1=floats(HIDDEN_1),
-        layer_2=floats(HIDDEN_2),
-        row=floats(64),
-        rows=floats(num_stages, settings.num_features + EMBEDDING),
-        layers_1=floats(max(num_stages, num_levels), HIDDEN_1),
-        layers_2=floats(max(num_stages, num_levels), HIDDEN_2),
-        out=floats(max(num_stages, num_jobs), EMBEDDING),
-        total=floats(max(num_stages, num_jobs), EMBEDDING),
-        chosen=integers(5),
-        waiting=floats(num_classes),
-        class_x=floats(num_classes, len(ClassFeature)),
-        class_logits=floats(num_classes),
-        idle_logits=floats(settings.idle_lengths + 1),
+        embedded=np.full((count, versions * num_jobs), -1),
+        embedded_stage=np.full((count, versions * num_stages), -1),
+        version=np.full((count, versions, 2), -1),
+        cached_job=np.full((count, num_jobs, 5), -1),
+        **integers((4,), "now"),
+        **integers((5,), "chosen"),
+        **integers((num_jobs,), "stamp", "changed", "order"),
+        **integers((num_jobs, 2), "twin", "copies"),
+        **integers((num_jobs, 5), "recorded"),
+        **integers((num_stages,), "stage_stamp", "num_waiting", "height", "stale", "listed"),
+        **integers((num_stages,), "stage", "place"),
+        **integers((num_stages, 3), "recorded_stage"),
+        **zeros(count, np.float64, (num_stages, 3), "before"),
+        **zeros(count, np.float64, (num_jobs,), "cached_work_ms", "remaining_ms"),
+        **zeros(count, np.float64, (num_jobs, 2), "ahead"),
+        **floats((num_stages, settings.num_features), "x"),
+        **floats((versions * num_stages, EMBEDDING), "e", "f", "f2"),
+        **floats((versions * num_jobs, EMBEDDING), "y", "f3"),
+        **floats((EMBEDDING,), "z"),
+        **floats((num_stages,), "logits"),
+        **floats((num_stages, settings.num_direct), "direct"),
+        **floats((num_levels, settings.num_limit_features), "limit_x"),
+        **floats((num_levels,), "limit_logits"),
+        **floats((HIDDEN_1,), "cluster_layer", "job_layer", "layer_1"),
+        **floats((HIDDEN_2,), "layer_2"),
+        **floats((64,), "row"),
+        **floats((num_stages, settings.num_features + EMBEDDING), "rows"),
+        **floats((scored, HIDDEN_1), "layers_1"),
+        **floats((scored, HIDDEN_2), "layers_2"),
+        **floats((largest, EMBEDDING), "out", "total"),
+        **floats((num_classes,), "waiting", "class_logits"),
+        **floats((num_classes, len(ClassFeature)), "class_x"),
+        **floats((settings.idle_lengths + 1,), "idle_logits"),
     )
 
 
 def allocate_record(
-    num_simulators: int,
+    count: int,
     capacity: int,
-    job_capacity: int,
-    row_capacity: int,
+    num_jobs: int,
+    num_rows: int,
     num_classes: int,
     num_levels: int,
     settings: DecimaSettings,
 ) -> GraphRecord:
-    """Allocate a record of decisions for each of many simulators (the leading axis)."""
+    """Allocate a record of decisions, with so many rows of jobs and of stages, for each of many
+    simulators (the leading axis).
+    """
+    room = capacity + 1
     classes = num_classes * settings.executor_classes
     lengths = (settings.idle_lengths + 1) * (settings.idle_lengths > 0)
 
-    def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
-        return np.zeros((num_simulators, *shape), dtype)
+    def integers(size: int, *names: str) -> dict[str, Any]:
+        return zeros(count, np.int64, (size,), *names)
+
+    def floats(shape: tuple[int, ...], *names: str) -> dict[str, Any]:
+        return zeros(count, np.float32, shape, *names)
 
     return GraphRecord(
-        count=zeros(np.int64, 1),
-        num_jobs=zeros(np.int64, 1),
-        num_listed=zeros(np.int64, 1),
-        num_rows=zeros(np.int64, 1),
-        num_states=zeros(np.int64, 1),
-        all_options=zeros(np.int64, 1),
-        end_ms=zeros(np.int64, 1),
-        end_cost=zeros(np.float64, 1),
-        clock_ms=zeros(np.int64, capacity + 1),
-        cost=zeros(np.float64, capacity + 1),
-        first_job=zeros(np.int64, capacity + 2),
-        first_option=zeros(np.int64, capacity + 1),
-        num_options=zeros(np.int64, capacity + 1),
-        choice=zeros(np.int64, capacity + 1),
-        level=zeros(np.int64, capacity + 1),
-        held=zeros(np.int64, capacity + 1),
-        last_level=zeros(np.int64, capacity + 1),
-        limit_x=zeros(np.float32, capacity + 1, num_levels, settings.num_limit_features),
-        log_prob=zeros(np.float32, capacity + 1),
-        structure=zeros(np.int64, job_capacity),
-        state=zeros(np.int64, job_capacity),
-        first_listed=zeros(np.int64, job_capacity),
-        num_listed_of=zeros(np.int64, job_capacity),
-        listed=zeros(np.int64, row_capacity),
-        x=zeros(np.float32, row_capacity, settings.num_features),
-        index=zeros(np.int64, row_capacity),
-        option_job=zeros(np.int64, row_capacity),
-        option_stage=zeros(np.int64, row_capacity),
-        option_x=zeros(np.float32, row_capacity, settings.num_direct),
-        class_choice=zeros(np.int64, capacity + 1),
-        can_class=zeros(np.uint8, capacity + 1, classes),
-        class_x=zeros(np.float32, capacity + 1, classes, len(ClassFeature)),
-        idle_choice=zeros(np.int64, capacity + 1),
-        can_idle=zeros(np.uint8, capacity + 1, lengths),
+        **integers(1, "count", "num_jobs", "num_listed", "num_rows", "num_states", "all_options"),
+        **integers(1, "end_ms"),
+        **integers(room, "clock_ms", "first_option", "num_options", "choice", "level", "held"),
+        **integers(room, "last_level", "class_choice", "idle_choice"),
+        **integers(room + 1, "first_job"),
+        **integers(num_jobs, "structure", "state", "first_listed", "num_listed_of"),
+        **integers(num_rows, "listed", "index", "option_job", "option_stage"),
+        **zeros(count, np.float64, (1,), "end_cost"),
+        **zeros(count, np.float64, (room,), "cost"),
+        **floats((room,), "log_prob"),
+        **floats((room, num_levels, settings.num_limit_features), "limit_x"),
+        **floats((num_rows, settings.num_features), "x"),
+        **floats((num_rows, settings.num_direct), "option_x"),
+        **floats((room, classes, len(ClassFeature)), "class_x"),
+        **zeros(count, np.uint8, (room, classes), "can_class"),
+        **zeros(count, np.uint8, (room, lengths), "can_idle"),
     )
 
 

@@ -30,6 +30,17 @@ class Rollout:
         return int(self.record.count[0])
 
 
+def without_unused_rows(rollout: Rollout, sizes: dict[str, int]) -> Any:
+    """A copy of a rollout's record. Tables that `sizes` does not name have a row for each decision,
+    and for the final state.
+    """
+    most = rollout.count + 2
+    tables = rollout.record._asdict().items()
+    return type(rollout.record)(
+        *(np.array(table[: sizes.get(name, most)]) for name, table in tables)
+    )
+
+
 class DataSet(Protocol):
     """Recorded decisions of many rollouts."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,11 @@ def places(shapes: Shapes) -> dict[str, tuple[slice, tuple[int, ...]]]:
         name: (slice(at, at + int(np.prod(shapes[name]))), shapes[name])
         for name, at in offsets_of(shapes).items()
     }
+
+
+def zeros(count: int, dtype: Any, shape: tuple[int, ...], *names: str) -> dict[str, Any]:
+    """Return tables of one type and shape by name, for each of many runs (the leading axis)."""
+    return {name: np.zeros((count, *shape), dtype) for name in names}
 
 
 def glorot(rng: np.random.Generator, shapes: Shapes, zeros: Collection[str] = ()) -> Weights:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from parcae.base.compiled.kernels import row_of
 from parcae.base.errors import FormatError
 from parcae.cluster.kernels.policies import decide
-from parcae.policies.networks.layout import Weights
+from parcae.policies.networks.layout import Weights, zeros
 from parcae.rigid.jobset.kernels import (
     HIDDEN,
     LOOKAHEAD,
@@ -31,39 +30,31 @@ from parcae.rigid.policies.policy import CompiledPackingPolicy
 def allocate_workspace(count: int) -> JobSetWorkspace:
     """Allocate a workspace for each of many clusters (the leading axis)."""
 
-    def floats(*shape: int) -> npt.NDArray[np.float32]:
-        return np.zeros((count, *shape), np.float32)
+    def floats(shape: tuple[int, ...], *names: str) -> dict[str, Any]:
+        return zeros(count, np.float32, shape, *names)
 
     return JobSetWorkspace(
-        row=np.zeros((count, MAX_ROWS), np.int64),
-        score=np.zeros((count, MAX_ROWS), np.float64),
-        look=np.zeros((count, len(LOOKAHEAD)), np.int64),
-        features=floats(MAX_ROWS, NUM_JOB_FEATURES),
-        hidden=floats(MAX_ROWS, HIDDEN),
-        shared=floats(NUM_SHARED_FEATURES),
-        context=floats(HIDDEN),
-        base=floats(HIDDEN),
-        layer=floats(HIDDEN),
-        logits=floats(MAX_ROWS + 1),
+        **zeros(count, np.int64, (MAX_ROWS,), "row"),
+        **zeros(count, np.float64, (MAX_ROWS,), "score"),
+        **zeros(count, np.int64, (len(LOOKAHEAD),), "look"),
+        **floats((MAX_ROWS, NUM_JOB_FEATURES), "features"),
+        **floats((MAX_ROWS, HIDDEN), "hidden"),
+        **floats((NUM_SHARED_FEATURES,), "shared"),
+        **floats((HIDDEN,), "context", "base", "layer"),
+        **floats((MAX_ROWS + 1,), "logits"),
     )
 
 
-def allocate_record(count: int, capacity: int, row_capacity: int) -> JobSetRecord:
+def allocate_record(count: int, capacity: int, num_rows: int) -> JobSetRecord:
     """Allocate a record for each of many clusters (the leading axis)."""
-
-    def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
-        return np.zeros((count, *shape), dtype)
-
     return JobSetRecord(
-        count=zeros(np.int64, 1),
-        num_rows=zeros(np.int64, 1),
-        now=zeros(np.int64, capacity),
-        cost=zeros(np.float64, capacity),
-        first_row=zeros(np.int64, capacity + 1),
-        choice=zeros(np.int64, capacity),
-        log_prob=zeros(np.float32, capacity),
-        shared=zeros(np.float32, capacity, NUM_SHARED_FEATURES),
-        rows=zeros(np.float32, row_capacity, NUM_JOB_FEATURES),
+        **zeros(count, np.int64, (1,), "count", "num_rows"),
+        **zeros(count, np.int64, (capacity,), "now", "choice"),
+        **zeros(count, np.int64, (capacity + 1,), "first_row"),
+        **zeros(count, np.float64, (capacity,), "cost"),
+        **zeros(count, np.float32, (capacity,), "log_prob"),
+        **zeros(count, np.float32, (capacity, NUM_SHARED_FEATURES), "shared"),
+        **zeros(count, np.float32, (num_rows, NUM_JOB_FEATURES), "rows"),
     )
 
 
