@@ -44,7 +44,7 @@ from parcae.workloads.readers import read_workload as import_workload
 from parcae.workloads.spark_log.run import read_spark_run
 from parcae.workloads.tables import read_deadlines, read_priorities
 from tests.fuzzing import mutations as by
-from tests.fuzzing.mutations import JSON, JSON_LINES, TEXT, Damage
+from tests.fuzzing.mutations import BYTES, JSON, JSON_LINES, TEXT, Damage
 from tests.service.speaking import NONCE, Wire, began, ended, job_of, service_of, stages_of
 from tests.service.test_record_and_replay import _recorded
 from tests.workloads.spark_log_builder import small_log
@@ -255,6 +255,12 @@ def _stages_csv() -> tuple[bytes, ...]:
     return (pl.DataFrame(text, strict=False).write_csv().encode(),)
 
 
+def _stages_parquet() -> tuple[bytes, ...]:
+    stream = io.BytesIO()
+    pl.DataFrame(ROWS).write_parquet(stream)
+    return (stream.getvalue(),)
+
+
 def _shipped(*names: str) -> Callable[[], tuple[bytes, ...]]:
     return lambda: tuple((SHIPPED / name).read_bytes() for name in names)
 
@@ -376,6 +382,7 @@ READERS: tuple[Subject, ...] = (
             _PACKED),
     Subject("json lines", lambda: (b"\n".join(json.dumps(row).encode() for row in ROWS),),
             JSON_LINES, _importing("json"), "s.jsonl", _PACKED),
+    Subject("parquet", _stages_parquet, BYTES, _importing("parquet"), "s.parquet", share=0.02),
     Subject("swf", lambda: (_SWF,), TEXT, lambda path: read_swf(path, max_bad_share=1.0),
             "l.swf"),
     Subject("swf.gz", lambda: (_SWF,), TEXT, read_swf, "l.swf.gz", (by.gz,)),

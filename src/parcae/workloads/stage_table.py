@@ -6,7 +6,11 @@ Runs of one recurring name become one job with the spread of its runs, as with S
 from __future__ import annotations
 
 import math
+import os
 import re
+import subprocess
+import sys
+import tempfile
 from codecs import BOM_UTF8
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +20,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,10 +37,6 @@ from parcae.workloads.job import Workload
 from parcae.workloads.recorded_run import workload_of_jobs, workload_of_runs
 from parcae.workloads.spark_log.dag import JobRun, StageRun
 from parcae.workloads.spark_log.durations import StageSamples
-
-if TYPE_CHECKING:
-    pass
-
 
 #: The name of the column of line numbers, which no file has.
 _LINE = "\0line"
@@ -91,22 +91,49 @@ def open_csv(path: Path) -> StageTable:
 
 
 def open_parquet(path: Path) -> StageTable:
-    """Open a Parquet file."""
+    """Open a Parquet file, in a process of its own.
+
+    A damaged file can make polars ask for more memory than there is, which ends its process.
+    """
     import polars as pl
 
     _check_is_file(path)
-    try:
-        # Opened here: polars opens no file whose name is not UTF-8, and takes stars for a pattern.
-        with path.open("rb") as stream:
-            frame = pl.read_parquet(stream, n_rows=_MOST_ROWS + 1)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        reason = str(error).strip().partition("\n")[0][:120]
-        raise FormatError(f"{path}: no Parquet file, or a damaged one ({reason})") from None
+    path.stat()  # the error of a missing file is the usual one
+    # The child finds its modules where this process found them.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RUST_BACKTRACE": "0"}
+    with tempfile.TemporaryDirectory(prefix="parcae-parquet-") as folder:
+        copy = Path(folder) / "table.arrow"
+        command = [sys.executable, "-c", _COPY, str(path), str(copy)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", env=environment, check=False
+        )
+        if done.returncode != 0:
+            reason = done.stderr.strip().partition("\n")[0][:120]
+            reason = reason or f"exit status {done.returncode}"
+            raise FormatError(f"{path}: no Parquet file, or a damaged one ({reason})")
+        # In memory, because the file is deleted now.
+        frame = pl.read_ipc(copy.read_bytes())
     if frame.height > _MOST_ROWS:
         raise FormatError(f"{path}: more than {_MOST_ROWS:,} rows")
     # Impala and old versions of Hive write text as bytes.
     texts = pl.col(pl.Binary).map_elements(_text, return_dtype=pl.String)
     return _of_frame(path, frame.with_columns(texts), 1)
+
+
+_COPY = "from parcae.workloads.stage_table import copy_parquet; copy_parquet()"
+
+
+def copy_parquet() -> None:
+    """Copy the Parquet file of the command line's first word to a file of polars, the second."""
+    import polars as pl
+
+    source, copy = map(Path, sys.argv[1:])
+    try:
+        # Opened here: polars opens no file whose name is not UTF-8, and takes stars for a pattern.
+        with source.open("rb") as stream:
+            pl.read_parquet(stream, n_rows=_MOST_ROWS + 1).write_ipc(copy)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        sys.exit(str(error))
 
 
 def _text(cell: bytes) -> str:
